@@ -1,0 +1,410 @@
+//! Token bucket and GCRA meter: one number, the *theoretical arrival time*.
+//!
+//! # Theory
+//!
+//! A bucket of capacity `C` earns one unit every `T`. Let the *backlog* be the time it needs to be
+//! full again: `W = (missing units) * T`. It shrinks by one second a second, so the moment
+//! `TAT = now + W` stands still between charges, and storing it stores everything. With `B = C * T`,
+//! a cost `c` passes at `now` if and only if
+//!
+//! ```text
+//! max(TAT, now) + c*T - now  <=  B        and then  TAT = max(TAT, now) + c*T
+//! ```
+//!
+//! which is the generic cell rate algorithm with tolerance `B - T`. A token bucket *is* a GCRA whose
+//! tolerance is a whole number of units; [`Bucket::gcra`] allows any tolerance.
+//!
+//! # Exact for every ratio
+//!
+//! `T` need not be a whole number of nanoseconds. Reduce the rate to `n` units in `p` nanoseconds and
+//! count time in units of `1/n` ns: one unit of cost is `p` ticks, one nanosecond is `n` ticks, all
+//! integers and nothing rounded. Only where `n` is above 2^20 or `C*p` above 2^61 is `T` rounded, and
+//! then **up**: never more than was promised, slower by less than 4e-8 for rates people write
+//! ([`Bucket::is_exact`] tells).
+//!
+//! # Invariant
+//!
+//! After a pass at `now`, `TAT <= now + B`, and each charge moves the TAT by at least its cost. So any
+//! window of length `w` admits at most `C + w/T`, for any interleaving of threads and any order of
+//! their clock readings. That bound is reached: a full bucket, then the refill.
+//!
+//! # When the clock steps back
+//!
+//! The TAT stands still, so time already credited is not credited again and callers wait longer. If
+//! the TAT lies more than a second beyond what a pass could have left, the clock was set: the bucket
+//! restarts *empty* at the new now.
+//!
+//! # Why not two words (level and last update)
+//!
+//! They must change together, so every charge would be a lock or a double-width swap, and every
+//! refill rounds. One word needs neither.
+
+use super::{Era, HEAL_NS, LimitError, OneWord, Params, RESERVED, Step, mul_div_ceil};
+use crate::decision::{Standing, Verdict};
+use crate::rate::Rate;
+use crate::time::{Moment, Span};
+
+/// Finest subdivision of a nanosecond: keeps unit clocks from wrapping within hours.
+const TICKS_PER_NS_MAX: u64 = 1 << 20;
+/// Deepest backlog: a quarter of the range of a signed word, so that no sum below overflows.
+const DEPTH_MAX: u64 = 1 << 61;
+/// An era is this many bits of the tick clock: twice the depth, a quarter of the word's range.
+const ERA_BITS: u32 = 62;
+
+/// A compiled bucket: everything a decision needs, as integers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    /// Ticks in a nanosecond.
+    n: u64,
+    /// Ticks that one unit of cost is worth.
+    p: u64,
+    /// Ticks in a full bucket.
+    depth: u64,
+    exact: bool,
+}
+
+impl Bucket {
+    /// `capacity` units, earned at `rate`.
+    ///
+    /// # Errors
+    /// A capacity of zero, or one that takes more than 73 years to fill.
+    pub fn new(rate: Rate, capacity: u64) -> Result<Bucket, LimitError> {
+        if capacity == 0 {
+            return Err(LimitError::ZeroCapacity { what: "burst" });
+        }
+        let (n, p) = rate.reduced();
+        let depth = |p: u128| {
+            u64::try_from(p.checked_mul(u128::from(capacity))?)
+                .ok()
+                .filter(|d| *d <= DEPTH_MAX)
+        };
+        if n <= TICKS_PER_NS_MAX
+            && let Some(depth) = depth(u128::from(p))
+        {
+            return Ok(Bucket {
+                n,
+                p,
+                depth,
+                exact: true,
+            });
+        }
+        // The finest tick that fits; the time for a unit is rounded up, never down.
+        for e in (0..=TICKS_PER_NS_MAX.ilog2()).rev() {
+            let rounded = (u128::from(p) << e).div_ceil(u128::from(n));
+            if let (Some(depth), Ok(p)) = (depth(rounded), u64::try_from(rounded)) {
+                return Ok(Bucket {
+                    n: 1 << e,
+                    p,
+                    depth,
+                    exact: false,
+                });
+            }
+        }
+        Err(LimitError::TooSlow)
+    }
+
+    /// A GCRA meter: one cell every `1/rate`, and `tolerance` earlier than due still conforms.
+    ///
+    /// # Errors
+    /// A tolerance of more than 73 years.
+    pub fn gcra(rate: Rate, tolerance: Span) -> Result<Bucket, LimitError> {
+        Bucket::holding(rate, 1, tolerance)
+    }
+
+    /// A bucket that holds `capacity` units and what `rate` earns in `more`, be it a whole number of
+    /// units or not.
+    pub(super) fn holding(rate: Rate, capacity: u64, more: Span) -> Result<Bucket, LimitError> {
+        let base = Bucket::new(rate, capacity)?;
+        let depth = u128::from(more.as_nanos()) * u128::from(base.n) + u128::from(base.depth);
+        match u64::try_from(depth) {
+            Ok(depth) if depth <= DEPTH_MAX => Ok(Bucket { depth, ..base }),
+            _ => Err(LimitError::TooSlow),
+        }
+    }
+
+    /// Is the rate kept exactly, or was the time for a unit rounded up?
+    pub const fn is_exact(&self) -> bool {
+        self.exact
+    }
+
+    /// The unit clock: wraps, and is only ever compared by signed differences.
+    #[inline]
+    const fn ticks(&self, now: Moment) -> u64 {
+        now.as_nanos().wrapping_mul(self.n)
+    }
+
+    /// Ticks to nanoseconds, rounded **up**: a wait one nanosecond short would be refused again.
+    #[inline]
+    const fn nanos(&self, ticks: u64) -> u64 {
+        // Most rates that people write reduce to one tick a nanosecond: spare them the division.
+        if self.n == 1 {
+            ticks
+        } else {
+            ticks.div_ceil(self.n)
+        }
+    }
+
+    /// How far the TAT lies ahead of `now`, and whether that is too far to be anything but a clock
+    /// that was set back; then the bucket counts as just emptied.
+    #[inline]
+    const fn ahead(&self, word: Option<u64>, ticks: u64) -> (u64, bool) {
+        let Some(tat) = word else { return (0, false) };
+        let difference = tat.wrapping_sub(ticks);
+        if difference > i64::MAX as u64 {
+            return (0, false);
+        }
+        if difference > self.depth + HEAL_NS * self.n {
+            return (self.depth, true);
+        }
+        (difference, false)
+    }
+
+    /// The ticks that `cost` is worth, unless the bucket never holds as many.
+    #[inline]
+    const fn worth(&self, cost: u64) -> Option<u64> {
+        match cost.checked_mul(self.p) {
+            Some(ticks) if ticks <= self.depth => Some(ticks),
+            _ => None,
+        }
+    }
+
+    /// The word for a backlog at `ticks`. The reserved word is one tick later: stricter by less than
+    /// a nanosecond, once in 2^64.
+    #[inline]
+    const fn word(ticks: u64, backlog: u64) -> u64 {
+        match ticks.wrapping_add(backlog) {
+            RESERVED => 0,
+            word => word,
+        }
+    }
+
+    /// The time until the bucket is full, before and apart from any new charge. For queues: the wait.
+    #[inline]
+    pub(super) fn drain_ns(&self, word: Option<u64>, now: Moment) -> u64 {
+        let (raw, _) = self.ahead(word, self.ticks(now));
+        self.nanos(raw.min(self.depth))
+    }
+}
+
+impl OneWord for Bucket {
+    #[inline(always)]
+    fn charge(&self, word: Option<u64>, now: Moment, cost: u64) -> Step {
+        let Some(need) = self.worth(cost) else {
+            return Step::never();
+        };
+        if need == 0 {
+            return Step {
+                verdict: Verdict::Pass,
+                write: None,
+            };
+        }
+        let ticks = self.ticks(now);
+        // How far the TAT lies ahead; nothing if it lies behind. What is too far to be anything but a
+        // clock that was set back does not pass either, so that is only looked at below.
+        let difference = word.map_or(0, |tat| tat.wrapping_sub(ticks));
+        let raw = if difference > i64::MAX as u64 {
+            0
+        } else {
+            difference
+        };
+        if raw <= self.depth - need {
+            return Step {
+                verdict: Verdict::Pass,
+                write: Some(Bucket::word(ticks, raw + need)),
+            };
+        }
+        let (raw, healed) = self.ahead(word, ticks);
+        Step {
+            // Cannot overflow: raw <= depth + H*n, need <= depth, depth <= 2^61, H*n <= 2^50.
+            verdict: Verdict::refuse(self.nanos(raw + need - self.depth)),
+            write: if healed {
+                Some(Bucket::word(ticks, self.depth))
+            } else {
+                None
+            },
+        }
+    }
+
+    fn refund(&self, word: u64, now: Moment, cost: u64, issued: Moment) -> Option<u64> {
+        // What refilled since `issued` would have overflowed a bucket that was never charged, so
+        // only the rest comes back.
+        let refilled = now.since(issued).as_nanos().saturating_mul(self.n);
+        let back = cost.saturating_mul(self.p).saturating_sub(refilled);
+        if back == 0 {
+            return None;
+        }
+        let ticks = self.ticks(now);
+        let (raw, _) = self.ahead(Some(word), ticks);
+        let backlog = raw.min(self.depth).saturating_sub(back);
+        Some(Bucket::word(ticks, backlog))
+    }
+
+    fn force(&self, word: Option<u64>, now: Moment, cost: u64) -> (Option<u64>, u64) {
+        let ticks = self.ticks(now);
+        let (raw, _) = self.ahead(word, ticks);
+        let backlog = raw.min(self.depth);
+        let wanted = u128::from(cost) * u128::from(self.p);
+        let room = self.depth - backlog;
+        let taken = u64::try_from(wanted).unwrap_or(u64::MAX).min(room);
+        let unpaid = (wanted - u128::from(taken)).div_ceil(u128::from(self.p));
+        let write = (taken > 0).then(|| Bucket::word(ticks, backlog + taken));
+        (write, u64::try_from(unpaid).unwrap_or(u64::MAX))
+    }
+
+    fn standing(&self, word: Option<u64>, now: Moment) -> Standing {
+        let (raw, _) = self.ahead(word, self.ticks(now));
+        let backlog = raw.min(self.depth);
+        let free = self.depth - backlog;
+        let remaining = free / self.p;
+        Standing {
+            remaining,
+            full_after: Span::from_nanos(self.nanos(backlog)),
+            // From the backlog as it is, not capped: after a step back of the clock more is left only
+            // when time has caught up.
+            next_after: Span::from_nanos(if remaining == self.depth / self.p {
+                0
+            } else {
+                self.nanos(raw - (self.depth - (remaining + 1) * self.p))
+            }),
+        }
+    }
+
+    #[inline]
+    fn is_fresh(&self, word: u64, now: Moment) -> bool {
+        self.ahead(Some(word), self.ticks(now)).0 == 0
+    }
+
+    fn era(&self, now: Moment) -> Era {
+        let n = u128::from(self.n);
+        // 64 + 20 bits of ticks, less the bits of an era: fits.
+        let number = ((u128::from(now.as_nanos()) * n) >> ERA_BITS) as u64;
+        // The first nanosecond at or after the tick that begins an era.
+        let begin = |era: u128| u64::try_from((era << ERA_BITS).div_ceil(n)).unwrap_or(u64::MAX);
+        let from = begin(u128::from(number));
+        Era {
+            number,
+            from,
+            lasts: begin(u128::from(number) + 1) - from,
+        }
+    }
+
+    fn heal(&self, _word: u64, now: Moment) -> u64 {
+        Bucket::word(self.ticks(now), self.depth)
+    }
+
+    fn convert(&self, old: &Self, word: u64, now: Moment) -> Option<u64> {
+        let (raw, _) = old.ahead(Some(word), old.ticks(now));
+        if raw == 0 {
+            return None;
+        }
+        // Units missing from full are kept. Under the same rate the whole distance is kept, so that
+        // a capacity that is lowered and raised again gives nothing away (unless it is beyond heal).
+        let backlog = if (old.n, old.p) == (self.n, self.p) {
+            if raw > self.depth + HEAL_NS * self.n {
+                self.depth
+            } else {
+                raw
+            }
+        } else {
+            mul_div_ceil(raw.min(old.depth), self.p, old.p)
+                .unwrap_or(self.depth)
+                .min(self.depth)
+        };
+        Some(Bucket::word(self.ticks(now), backlog))
+    }
+
+    fn capacity(&self) -> u64 {
+        self.depth / self.p
+    }
+
+    #[inline(always)]
+    fn to_params(&self) -> Params {
+        // `p` is at most 2^61: its top bit is free.
+        [self.n, self.p | u64::from(self.exact) << 63, self.depth, 0]
+    }
+
+    #[inline(always)]
+    fn from_params(&[n, p, depth, _]: &Params) -> Self {
+        Bucket {
+            n,
+            p: p & (u64::MAX >> 1),
+            depth,
+            exact: p >> 63 != 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bucket(rate: &str, capacity: u64) -> Bucket {
+        Bucket::new(rate.parse().unwrap(), capacity).unwrap()
+    }
+
+    fn at(ns: u64) -> Moment {
+        Moment::from_nanos(ns)
+    }
+
+    #[test]
+    fn rates_that_people_write_are_kept_exactly() {
+        for (rate, n, p) in [
+            ("5/s", 1, 200_000_000),
+            ("7/3s", 7, 3_000_000_000),
+            ("3000/s", 3, 1_000_000),
+            ("1/day", 1, 86_400_000_000_000),
+            ("10_000_000/s", 1, 100),
+            ("3_000_000_000/s", 3, 1),
+        ] {
+            let b = bucket(rate, 1);
+            assert_eq!((b.n, b.p, b.exact), (n, p, true), "{rate}");
+        }
+    }
+
+    #[test]
+    fn a_rate_that_does_not_fit_is_rounded_against_the_client() {
+        let b = bucket("9_999_991/s", 1);
+        assert_eq!((b.n, b.p, b.exact), (1 << 20, 104_857_695, false));
+    }
+
+    #[test]
+    fn a_bucket_that_fills_in_more_than_73_years_is_an_error() {
+        let rate: Rate = "1/day".parse().unwrap();
+        assert!(Bucket::new(rate, 26_687).is_ok());
+        assert_eq!(Bucket::new(rate, u64::MAX), Err(LimitError::TooSlow));
+        assert_eq!(Bucket::gcra(rate, Span::MAX), Err(LimitError::TooSlow));
+    }
+
+    #[test]
+    fn a_burst_of_zero_is_an_error_and_not_unlimited() {
+        let error = Bucket::new("5/s".parse().unwrap(), 0).unwrap_err();
+        assert_eq!(error.to_string(), "a burst of 0 would refuse every request");
+    }
+
+    #[test]
+    fn a_denied_request_costs_nothing() {
+        let b = bucket("1/s", 1);
+        let word = b.charge(None, at(0), 1).write;
+        let step = b.charge(word, at(0), 1);
+        assert_eq!(step.write, None);
+        assert_eq!(step.verdict, Verdict::refuse(1_000_000_000));
+    }
+
+    #[test]
+    fn the_reserved_word_is_never_written() {
+        let b = bucket("1/s", 2);
+        let now = at(u64::MAX - 1_000_000_000);
+        let step = b.charge(None, now, 1);
+        assert_eq!(step.write, Some(0));
+        assert!(!b.is_fresh(0, now));
+    }
+
+    #[test]
+    fn settling_up_takes_what_is_there_and_tells_the_rest() {
+        let b = bucket("1/s", 10);
+        let (word, unpaid) = b.force(None, at(0), 14);
+        assert_eq!(unpaid, 4);
+        assert_eq!(b.standing(word, at(0)).remaining, 0);
+        assert_eq!(b.force(word, at(0), u64::MAX).1, u64::MAX);
+    }
+}

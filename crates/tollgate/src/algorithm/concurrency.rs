@@ -1,0 +1,433 @@
+//! Concurrency limit: at most so many at once, and a holder that dies gives its place back.
+//!
+//! # Theory
+//!
+//! A permit is a *lease*: it counts until it is released or until it expires, `ttl` after it was
+//! granted or last renewed. Two forms:
+//!
+//! - [`Leases`] remembers each holder by its id and expires each to the nanosecond.
+//! - [`Permits`] fits one word: time is cut into epochs of `ttl / (slots - 1)`, and the word counts the
+//!   permits granted in each of the last few epochs. A permit remembers its epoch; releasing it counts
+//!   that epoch down, if it is still in the word. It lives at least `ttl` and at most an epoch more.
+//!
+//! # Invariant
+//!
+//! Never more than `limit` unexpired permits. A holder that goes on after its permit has expired is
+//! outside this, so it must renew in time (a third of the `ttl` is a good beat) and stop when told
+//! that the permit is lost.
+//!
+//! # When the clock steps back
+//!
+//! Leases expire later by as much: nobody is admitted on re-lived time. In the one-word form a step
+//! back by more than an epoch moves the counts to the epoch that the clock now shows.
+//!
+//! # Why not a plain counter
+//!
+//! A holder that crashes between up and down leaks its place for ever.
+
+use super::{Era, LimitError, OneWord, Params, Step};
+use crate::decision::{Standing, Verdict};
+use crate::time::{Moment, Span};
+
+/// Leases by holder. At most `limit` entries, so it is a short list.
+#[derive(Clone, Debug)]
+pub struct Leases<I> {
+    limit: usize,
+    ttl: Span,
+    /// Sorted by expiry, soonest first.
+    held: Vec<(Moment, I)>,
+}
+
+impl<I: PartialEq> Leases<I> {
+    /// At most `limit` at once, each for `ttl` unless renewed.
+    ///
+    /// # Errors
+    /// A limit or `ttl` of zero.
+    pub fn new(limit: u32, ttl: Span) -> Result<Leases<I>, LimitError> {
+        let (limit, ttl) = checked(u64::from(limit), ttl)?;
+        Ok(Leases {
+            limit: usize::try_from(limit).unwrap_or(usize::MAX),
+            ttl,
+            held: Vec::new(),
+        })
+    }
+
+    fn drop_expired(&mut self, now: Moment) {
+        let dead = self.held.partition_point(|(expiry, _)| *expiry <= now);
+        self.held.drain(..dead);
+    }
+
+    fn put(&mut self, id: I, expiry: Moment) {
+        let at = self.held.partition_point(|(e, _)| *e <= expiry);
+        self.held.insert(at, (expiry, id));
+    }
+
+    fn take(&mut self, id: &I) -> Option<(Moment, I)> {
+        let at = self.held.iter().position(|(_, held)| held == id)?;
+        Some(self.held.remove(at))
+    }
+
+    /// Grants a lease to `id`, or renews the one it has. The wait of a refusal is an upper bound: a
+    /// release may come earlier.
+    pub fn acquire(&mut self, now: Moment, id: I) -> Verdict {
+        self.drop_expired(now);
+        if let Some((expiry, id)) = self.take(&id) {
+            self.put(id, expiry.max(now.plus(self.ttl)));
+            return Verdict::Pass;
+        }
+        if self.held.len() < self.limit {
+            self.put(id, now.plus(self.ttl));
+            return Verdict::Pass;
+        }
+        // Free as soon as fewer than `limit` are held.
+        let last = self.held.len() - self.limit;
+        let expiry = self.held.get(last).map_or(now, |(e, _)| *e);
+        Verdict::Refuse {
+            retry_after: expiry.since(now),
+        }
+    }
+
+    /// Extends the lease of `id`; false if it was lost, and then its holder must stop.
+    pub fn renew(&mut self, now: Moment, id: &I) -> bool {
+        self.drop_expired(now);
+        match self.take(id) {
+            Some((expiry, id)) => {
+                self.put(id, expiry.max(now.plus(self.ttl)));
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Gives the place of `id` back; false if it held none (releasing twice does no harm).
+    pub fn release(&mut self, now: Moment, id: &I) -> bool {
+        self.drop_expired(now);
+        self.take(id).is_some()
+    }
+
+    /// What is left at `now`.
+    pub fn standing(&self, now: Moment) -> Standing {
+        let live = || self.held.iter().filter(|(expiry, _)| *expiry > now);
+        // Under a limit that was lowered, those above it must go first.
+        let next = live().nth(live().count().saturating_sub(self.limit));
+        Standing {
+            remaining: self.limit.saturating_sub(live().count()) as u64,
+            full_after: live().last().map_or(Span::ZERO, |(e, _)| e.since(now)),
+            next_after: next.map_or(Span::ZERO, |(e, _)| e.since(now)),
+        }
+    }
+
+    /// Another limit from now on. Leases above it are not taken away; they run out.
+    pub fn set_limit(&mut self, limit: u32) -> Result<(), LimitError> {
+        let (limit, _) = checked(u64::from(limit), self.ttl)?;
+        self.limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        Ok(())
+    }
+}
+
+fn checked(limit: u64, ttl: Span) -> Result<(u64, Span), LimitError> {
+    if limit == 0 {
+        return Err(LimitError::ZeroCapacity { what: "limit" });
+    }
+    if ttl.is_zero() {
+        return Err(LimitError::ZeroSpan { what: "lease" });
+    }
+    Ok((limit, ttl))
+}
+
+/// Bits of the epoch's number in the word.
+const EPOCH_BITS: u32 = 16;
+/// Most epochs in the word.
+const SLOTS_MAX: usize = 6;
+
+/// The one-word form: permits counted by the epoch they were granted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Permits {
+    limit: u64,
+    /// Length of an epoch.
+    epoch: u64,
+    /// Epochs in the word. A permit counts for `slots - 1` epochs after its own.
+    slots: u32,
+}
+
+/// The counts in force at a moment.
+struct InForce {
+    epoch: u64,
+    /// Newest first.
+    counts: [u64; SLOTS_MAX],
+    into: u64,
+    early: u64,
+    healed: bool,
+}
+
+impl Permits {
+    /// At most `limit` at once, each for at least `ttl` and for at most 1.2, 1.34 or 1.5 times that: the
+    /// larger the limit (up to 255, 4095, 65 535), the coarser the expiry.
+    ///
+    /// # Errors
+    /// A limit or `ttl` of zero, or a limit above 65 535.
+    pub fn new(limit: u64, ttl: Span) -> Result<Permits, LimitError> {
+        let (limit, ttl) = checked(limit, ttl)?;
+        let slots = match limit {
+            0..=255 => 6,
+            256..=4095 => 4,
+            4096..=65_535 => 3,
+            _ => {
+                return Err(LimitError::TooLarge {
+                    what: "number of permits",
+                    most: 65_535,
+                });
+            }
+        };
+        Ok(Permits {
+            limit,
+            epoch: ttl.as_nanos().div_ceil(slots - 1),
+            slots: slots as u32,
+        })
+    }
+
+    const fn count_bits(&self) -> u32 {
+        (64 - EPOCH_BITS) / self.slots
+    }
+
+    fn in_force(&self, word: Option<u64>, now: Moment) -> InForce {
+        let epoch = now.as_nanos() / self.epoch;
+        let into = now.as_nanos() % self.epoch;
+        let mut state = InForce {
+            epoch,
+            counts: [0; SLOTS_MAX],
+            into,
+            early: 0,
+            healed: false,
+        };
+        let Some(word) = word else { return state };
+        let mut counts = [0; SLOTS_MAX];
+        let mut bits = word;
+        for count in counts.iter_mut().take(self.slots as usize) {
+            *count = bits & ((1 << self.count_bits()) - 1);
+            bits >>= self.count_bits();
+        }
+        match (epoch as u16).wrapping_sub((word >> (64 - EPOCH_BITS)) as u16) as i16 {
+            0 => state.counts = counts,
+            ahead @ 1.. => {
+                let kept = (self.slots as usize).saturating_sub(ahead as usize);
+                for (i, count) in counts.iter().take(kept).enumerate() {
+                    if let Some(to) = state.counts.get_mut(i + ahead as usize) {
+                        *to = *count;
+                    }
+                }
+            }
+            -1 => {
+                state.counts = counts;
+                state.epoch = epoch.wrapping_add(1);
+                state.early = self.epoch - into;
+                state.into = 0;
+            }
+            _ => {
+                state.counts = counts;
+                state.healed = true;
+            }
+        }
+        state
+    }
+
+    fn word(&self, state: &InForce) -> u64 {
+        let counts = state.counts.iter().take(self.slots as usize).rev();
+        let packed = counts.fold(0, |bits, count| bits << self.count_bits() | count);
+        state.epoch << (64 - EPOCH_BITS) | packed
+    }
+
+    /// How long until the permits of the slot `i` epochs old expire.
+    fn expires_in(&self, state: &InForce, i: usize) -> u64 {
+        let epochs = u64::from(self.slots).saturating_sub(i as u64);
+        (epochs.saturating_mul(self.epoch) - state.into).saturating_add(state.early)
+    }
+
+    /// The wait until at most `most` permits are left, if none is released earlier.
+    fn wait_until_at_most(&self, state: &InForce, most: u64) -> u64 {
+        let mut live: u64 = state.counts.iter().sum();
+        for i in (0..self.slots as usize).rev() {
+            live -= state.counts.get(i).copied().unwrap_or(0);
+            if live <= most {
+                return self.expires_in(state, i);
+            }
+        }
+        0
+    }
+
+    /// Moves `count` permits granted at `issued` to now: they live a whole `ttl` again. `None` if they
+    /// were lost; then their holders must stop.
+    pub fn renew(&self, word: u64, now: Moment, count: u64, issued: Moment) -> Option<u64> {
+        let mut state = self.in_force(Some(word), now);
+        let age = usize::try_from(state.epoch.checked_sub(issued.as_nanos() / self.epoch)?).ok()?;
+        let from = state.counts.get_mut(age).filter(|c| **c >= count)?;
+        *from -= count;
+        state.counts[0] += count;
+        Some(self.word(&state))
+    }
+}
+
+impl OneWord for Permits {
+    fn charge(&self, word: Option<u64>, now: Moment, cost: u64) -> Step {
+        if cost > self.limit {
+            return Step::never();
+        }
+        if cost == 0 {
+            return Step {
+                verdict: Verdict::Pass,
+                write: None,
+            };
+        }
+        let mut state = self.in_force(word, now);
+        let live: u64 = state.counts.iter().sum();
+        if live + cost <= self.limit {
+            state.counts[0] += cost;
+            return Step {
+                verdict: Verdict::Pass,
+                write: Some(self.word(&state)),
+            };
+        }
+        Step {
+            verdict: Verdict::refuse(self.wait_until_at_most(&state, self.limit - cost)),
+            write: state.healed.then(|| self.word(&state)),
+        }
+    }
+
+    /// A refund is a release: `cost` permits that were granted at `issued` are given back.
+    fn refund(&self, word: u64, now: Moment, cost: u64, issued: Moment) -> Option<u64> {
+        let mut state = self.in_force(Some(word), now);
+        let age = state.epoch.checked_sub(issued.as_nanos() / self.epoch)?;
+        let count = state.counts.get_mut(usize::try_from(age).ok()?)?;
+        if *count == 0 {
+            return None;
+        }
+        *count = count.saturating_sub(cost);
+        Some(self.word(&state))
+    }
+
+    fn force(&self, word: Option<u64>, now: Moment, cost: u64) -> (Option<u64>, u64) {
+        let mut state = self.in_force(word, now);
+        let live: u64 = state.counts.iter().sum();
+        let taken = cost.min(self.limit.saturating_sub(live));
+        state.counts[0] += taken;
+        ((taken > 0).then(|| self.word(&state)), cost - taken)
+    }
+
+    fn standing(&self, word: Option<u64>, now: Moment) -> Standing {
+        let state = self.in_force(word, now);
+        let live: u64 = state.counts.iter().sum();
+        let newest = state.counts.iter().position(|c| *c > 0);
+        let wait = |most: u64| Span::from_nanos(self.wait_until_at_most(&state, most));
+        Standing {
+            remaining: self.limit.saturating_sub(live),
+            full_after: newest.map_or(Span::ZERO, |i| Span::from_nanos(self.expires_in(&state, i))),
+            next_after: if live == 0 {
+                Span::ZERO
+            } else {
+                wait(live.min(self.limit) - 1)
+            },
+        }
+    }
+
+    fn is_fresh(&self, word: u64, now: Moment) -> bool {
+        self.in_force(Some(word), now)
+            .counts
+            .iter()
+            .all(|c| *c == 0)
+    }
+
+    fn era(&self, now: Moment) -> Era {
+        Era::of_parts(now.as_nanos() / self.epoch, EPOCH_BITS - 2, self.epoch, 0)
+    }
+
+    fn heal(&self, word: u64, now: Moment) -> u64 {
+        let low = word & (u64::MAX >> EPOCH_BITS);
+        (now.as_nanos() / self.epoch) << (64 - EPOCH_BITS) | low
+    }
+
+    fn convert(&self, old: &Self, word: u64, now: Moment) -> Option<u64> {
+        let before = old.in_force(Some(word), now);
+        let mut state = self.in_force(None, now);
+        let room = (1u64 << self.count_bits()) - 1;
+        if (self.slots, self.epoch) == (old.slots, old.epoch) {
+            state = before;
+        } else {
+            // Other epochs: all that is held counts as granted just now.
+            state.counts[0] = before.counts.iter().sum::<u64>().min(room);
+        }
+        let fresh = state.counts.iter().all(|c| *c == 0);
+        (!fresh).then(|| self.word(&state))
+    }
+
+    fn capacity(&self) -> u64 {
+        self.limit
+    }
+
+    #[inline(always)]
+    fn to_params(&self) -> Params {
+        [self.limit, self.epoch, u64::from(self.slots), 0]
+    }
+
+    #[inline(always)]
+    fn from_params(&[limit, epoch, slots, ..]: &Params) -> Self {
+        Permits {
+            limit,
+            epoch,
+            slots: slots as u32,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(s: u64) -> Moment {
+        Moment::from_nanos(s * 1_000_000_000)
+    }
+
+    #[test]
+    fn a_permit_lives_at_least_its_ttl_and_at_most_a_fifth_more() {
+        let p = Permits::new(2, Span::from_secs(4)).unwrap();
+        for start in 0..8 {
+            let word = p.charge(None, at(start), 2).write;
+            assert!(!p.charge(word, at(start + 4), 1).verdict.is_admitted());
+            assert!(p.charge(word, at(start + 5), 1).verdict.is_admitted());
+        }
+    }
+
+    #[test]
+    fn releasing_gives_the_place_back_and_releasing_twice_gives_no_second() {
+        let p = Permits::new(2, Span::from_secs(4)).unwrap();
+        let word = p.charge(None, at(0), 1).write.unwrap();
+        let word = p.charge(Some(word), at(1), 1).write.unwrap();
+        let word = p.refund(word, at(2), 1, at(0)).unwrap();
+        assert_eq!(p.standing(Some(word), at(2)).remaining, 1);
+        assert_eq!(p.refund(word, at(2), 1, at(0)), None);
+    }
+
+    #[test]
+    fn renewing_moves_the_expiry_and_tells_when_the_permit_was_lost() {
+        let p = Permits::new(1, Span::from_secs(4)).unwrap();
+        let word = p.charge(None, at(0), 1).write.unwrap();
+        let word = p.renew(word, at(3), 1, at(0)).unwrap();
+        assert!(!p.charge(Some(word), at(7), 1).verdict.is_admitted());
+        assert_eq!(p.renew(word, at(20), 1, at(3)), None);
+    }
+
+    #[test]
+    fn the_promised_wait_is_the_shortest_that_helps() {
+        let p = Permits::new(3, Span::from_secs(4)).unwrap();
+        let word = p.charge(None, at(0), 1).write;
+        let word = p.charge(word, at(2), 2).write;
+        for cost in 1..=3 {
+            let Verdict::Refuse { retry_after } = p.charge(word, at(3), cost).verdict else {
+                panic!("must be refused");
+            };
+            let then = at(3).plus(retry_after);
+            assert!(p.charge(word, then, cost).verdict.is_admitted());
+            let before = then.minus(Span::from_nanos(1));
+            assert!(!p.charge(word, before, cost).verdict.is_admitted());
+        }
+    }
+}

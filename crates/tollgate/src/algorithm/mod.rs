@@ -1,0 +1,246 @@
+//! The algorithms, as pure steps: state in, decision and new state out.
+//!
+//! Nothing here knows keys, threads, stores or clocks; time is an argument and all of it is integers.
+//! A state that fits one `u64` implements [`OneWord`], which is what the memory store runs in a
+//! compare-and-swap loop and what scripts in shared stores must imitate. The sliding log does not fit
+//! and has its own ring ([`log`]); burst credits are two words charged together ([`credits`]).
+//!
+//! # Rules that all of them keep
+//!
+//! - *An absent state is a key never used.* [`OneWord::is_fresh`] says when a word means the same, and
+//!   then it may be forgotten; nothing else is needed for expiry.
+//! - *A refusal changes nothing*, so a flood of refused requests writes nothing; the one exception is
+//!   a heal (below). A cost of zero asks and takes nothing.
+//! - *A cost above what the limit ever holds is [`Verdict::Never`]*, and changes nothing.
+//! - *Refunds are strict.* What was refilled while the units were out is not given a second time.
+//! - *The clock may step back.* By a little (a thread read the clock, was preempted, and comes late):
+//!   the state is read conservatively and no allowance is created. By a lot (the clock was set): the
+//!   state would lock the key out until the clock catches up, so it is *healed*: moved to now without
+//!   giving anything away. A heal is written even if the request is refused.
+
+#![deny(clippy::float_arithmetic)]
+
+pub mod bucket;
+pub mod concurrency;
+pub mod credits;
+pub mod log;
+pub mod pressure;
+pub mod queue;
+pub mod sliding;
+pub mod window;
+
+use crate::decision::{Standing, Verdict};
+use crate::time::Moment;
+
+/// How far a clock may step back before a bucket is healed: longer than any preemption, shorter than
+/// any lock-out that a person would notice as one.
+pub(crate) const HEAL_NS: u64 = 1_000_000_000;
+
+/// A word that no algorithm ever writes, so that a store may use it for its own purposes.
+pub const RESERVED: u64 = u64::MAX;
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// The new state, if it is to be written.
+    pub write: Option<u64>,
+}
+
+impl Step {
+    #[inline]
+    pub(crate) const fn never() -> Step {
+        Step {
+            verdict: Verdict::Never,
+            write: None,
+        }
+    }
+}
+
+/// A limiter whose whole state for a key is one word. `None` is a key never used.
+pub trait OneWord: Copy + Send + Sync + 'static {
+    /// Decides `cost` at `now` and says what to write.
+    fn charge(&self, word: Option<u64>, now: Moment, cost: u64) -> Step;
+
+    /// Gives back `cost` that was charged at `issued`; `now` must be read after deciding to do so.
+    /// Nothing to write if nothing comes back.
+    fn refund(&self, word: u64, now: Moment, cost: u64, issued: Moment) -> Option<u64>;
+
+    /// Takes `cost` that was used already, whatever is left, and says how much of it could not be
+    /// taken because nothing was left.
+    fn force(&self, word: Option<u64>, now: Moment, cost: u64) -> (Option<u64>, u64);
+
+    /// What is left at `now`.
+    fn standing(&self, word: Option<u64>, now: Moment) -> Standing;
+
+    /// Does the word mean "as if never used" at `now`?
+    fn is_fresh(&self, word: u64, now: Moment) -> bool;
+
+    /// The era that `now` lies in.
+    ///
+    /// Words wrap: they keep the low bits of a moment or an index. A word can be read correctly only
+    /// near the time that it was written, so time is cut into eras, each longer than a word can stay
+    /// live and at most a quarter of what the bits can tell apart. A store notes the era beside the
+    /// word: written in this era or the one next to it, the bits are unambiguous; longer ago, the
+    /// word is fresh; further ahead, the clock was set back and the word needs [`OneWord::heal`].
+    fn era(&self, now: Moment) -> Era;
+
+    /// The state to go on with when the clock was set back by more than an era, or by so much that
+    /// a capacity no longer fits: nothing is given away, nobody is locked out for longer than the
+    /// limit itself would.
+    fn heal(&self, word: u64, now: Moment) -> u64;
+
+    /// This limit as it is to be put in force after `old`: the same, but laid out so that no usage is
+    /// lost where both can be had.
+    #[must_use]
+    fn succeeding(self, old: &Self) -> Self {
+        let _ = old;
+        self
+    }
+
+    /// This state under a new limit of the same kind: usage is kept, rounded against the client.
+    /// `None` if that is a key never used.
+    fn convert(&self, old: &Self, word: u64, now: Moment) -> Option<u64>;
+
+    /// The greatest cost that can ever pass.
+    fn capacity(&self) -> u64;
+
+    /// The limit itself as words, so that a store can change it while it is in use.
+    fn to_params(&self) -> Params;
+
+    /// The limit that these words stand for; they come from [`OneWord::to_params`].
+    fn from_params(params: &Params) -> Self;
+}
+
+/// A compiled limit as words.
+pub type Params = [u64; 4];
+
+/// A stretch of time in which wrapped words are unambiguous; see [`OneWord::era`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Era {
+    /// Its number.
+    pub number: u64,
+    /// Its first nanosecond.
+    pub from: u64,
+    /// How many nanoseconds it lasts; it may run beyond the end of the clock.
+    pub lasts: u64,
+}
+
+impl Era {
+    /// The era of `2^bits` parts of length `part`, the first of which begins at `start`, that part
+    /// number `index` lies in.
+    pub(crate) fn of_parts(index: u64, bits: u32, part: u64, start: u64) -> Era {
+        let number = index >> bits;
+        let from = u128::from(number << bits) * u128::from(part) + u128::from(start);
+        Era {
+            number,
+            from: u64::try_from(from).unwrap_or(u64::MAX),
+            lasts: u64::try_from(u128::from(part) << bits).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+/// `a * b / c`, rounded up, if it fits.
+pub(crate) fn mul_div_ceil(a: u64, b: u64, c: u64) -> Option<u64> {
+    u64::try_from((u128::from(a) * u128::from(b)).div_ceil(u128::from(c))).ok()
+}
+
+/// Why numbers do not make a limit. The one catalogue for all algorithms.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LimitError {
+    /// A capacity, limit, burst or queue of zero.
+    ZeroCapacity {
+        /// What it is called for this algorithm.
+        what: &'static str,
+    },
+    /// A window, lease or period of no time.
+    ZeroSpan {
+        /// What it is called for this algorithm.
+        what: &'static str,
+    },
+    /// Filling the bucket takes longer than 73 years.
+    TooSlow,
+    /// More than the word can count.
+    TooLarge {
+        /// What it is called for this algorithm.
+        what: &'static str,
+        /// The most that fits.
+        most: u64,
+    },
+    /// The window has too many parts for the limit: the counters do not fit one word.
+    TooManyParts {
+        /// Parts asked for.
+        parts: u32,
+        /// The most that fit beside this limit.
+        most: u32,
+    },
+    /// A multiple that is no burst.
+    NoMultiple,
+    /// `max_keys` of zero, or more than can be addressed.
+    MaxKeys {
+        /// What was asked for.
+        asked: usize,
+    },
+    /// The memory for `max_keys` could not be had.
+    NoMemory {
+        /// Bytes asked for.
+        bytes: usize,
+    },
+    /// The new limit is of another kind than the one it replaces.
+    OtherKind,
+}
+
+impl std::fmt::Display for LimitError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::ZeroCapacity { what } => write!(f, "a {what} of 0 would refuse every request"),
+            Self::ZeroSpan { what } => write!(f, "a {what} of 0 is no time at all"),
+            Self::TooSlow => f.write_str("filling this limit would take longer than 73 years"),
+            Self::TooLarge { what, most } => write!(f, "the {what} is above {most}"),
+            Self::TooManyParts { parts, most } => {
+                write!(
+                    f,
+                    "{parts} parts of a window do not fit one word beside this limit (most: {most})"
+                )
+            }
+            Self::NoMultiple => f.write_str("a burst multiple below 2 is no burst"),
+            Self::MaxKeys { asked: 0 } => f.write_str("`max_keys` of 0 leaves room for nobody"),
+            Self::MaxKeys { asked } => write!(f, "`max_keys` of {asked} cannot be addressed"),
+            Self::NoMemory { bytes } => {
+                write!(f, "{bytes} bytes for `max_keys` could not be reserved")
+            }
+            Self::OtherKind => {
+                f.write_str("a limit can only be changed to one of the same algorithm")
+            }
+        }
+    }
+}
+
+impl LimitError {
+    /// What the writer can do now.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::ZeroCapacity { what } => {
+                format!(
+                    "write a {what} of at least 1; to block requests, refuse them before they are limited"
+                )
+            }
+            Self::ZeroSpan { what } => format!("write a {what} such as `1s` or `1min`"),
+            Self::TooSlow => "lower the burst, or raise the rate".into(),
+            Self::TooLarge { what, most } => format!("write a {what} of at most {most}"),
+            Self::TooManyParts { most, .. } => {
+                format!("use at most {most} parts, or lower the limit")
+            }
+            Self::NoMultiple => {
+                "write a multiple of at least 2, or use a plain token bucket".into()
+            }
+            Self::MaxKeys { asked: 0 } => "write at least 1; the default is 1000000".into(),
+            Self::MaxKeys { .. } | Self::NoMemory { .. } => "lower `max_keys`".into(),
+            Self::OtherKind => "build a new limiter for the new algorithm".into(),
+        }
+    }
+}
+
+impl std::error::Error for LimitError {}

@@ -1,0 +1,112 @@
+//! The answer: what happens to the request, and the numbers a client can use.
+//!
+//! Plain data. A decision is always complete; how it was reached (which algorithm, which store) does
+//! not show, except for its [`Origin`].
+
+use crate::time::{Moment, Span};
+
+/// What happens to the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// It may pass now.
+    Pass,
+    /// It has a place in the queue and may pass after `delay`; the place is taken already.
+    Wait {
+        /// How long to wait before going on.
+        delay: Span,
+    },
+    /// It is refused, and nothing was taken.
+    Refuse {
+        /// The shortest wait after which the same request passes if nothing else happens.
+        retry_after: Span,
+    },
+    /// It can never pass: its cost is above what the limit ever holds. A mistake of the caller.
+    Never,
+}
+
+impl Verdict {
+    /// Was the request admitted, now or after its delay?
+    #[inline]
+    pub const fn is_admitted(self) -> bool {
+        matches!(self, Verdict::Pass | Verdict::Wait { .. })
+    }
+
+    /// How long to sleep: before going on if admitted, before asking again if refused; none if
+    /// asking again is of no use.
+    #[inline]
+    pub const fn wait(self) -> Option<Span> {
+        match self {
+            Verdict::Pass => Some(Span::ZERO),
+            Verdict::Wait { delay } => Some(delay),
+            Verdict::Refuse { retry_after } => Some(retry_after),
+            Verdict::Never => None,
+        }
+    }
+
+    /// A place in a queue that begins at once is simply a pass.
+    #[inline]
+    pub(crate) const fn after(delay_ns: u64) -> Verdict {
+        if delay_ns == 0 {
+            Verdict::Pass
+        } else {
+            Verdict::Wait {
+                delay: Span::from_nanos(delay_ns),
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) const fn refuse(retry_ns: u64) -> Verdict {
+        Verdict::Refuse {
+            retry_after: Span::from_nanos(retry_ns),
+        }
+    }
+}
+
+/// What is left of a limit for one key at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Standing {
+    /// Whole units that a request at this same moment could still take.
+    pub remaining: u64,
+    /// How long until the key is as if never used.
+    pub full_after: Span,
+    /// How long until `remaining` grows; nothing if it is at its most.
+    pub next_after: Span,
+}
+
+/// Who made a decision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Origin {
+    /// The key's own state.
+    #[default]
+    Fresh,
+    /// The store was full of live keys, and this new key was decided on an allowance that it shares
+    /// with other such newcomers. Never more generous than its own would have been.
+    Crowded,
+}
+
+/// The answer to one request against one limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Decision {
+    /// What happens to the request.
+    pub verdict: Verdict,
+    /// What is left afterwards.
+    pub standing: Standing,
+    /// The moment the charge was made at, to be shown when settling it.
+    pub issued: Moment,
+    /// Who decided.
+    pub origin: Origin,
+}
+
+impl Decision {
+    /// Was the request admitted, now or after its delay?
+    pub const fn is_admitted(&self) -> bool {
+        self.verdict.is_admitted()
+    }
+
+    /// Whole units that a request at this same moment could still take.
+    pub const fn remaining(&self) -> u64 {
+        self.standing.remaining
+    }
+}

@@ -1,0 +1,174 @@
+//! Many limits, one decision.
+
+use crate::algorithm::LimitError;
+use crate::clock::{Clock, MonotonicClock};
+use crate::decision::{Decision, Origin};
+use crate::key::Keyed;
+use crate::limit::Limit;
+use crate::limiter::Limiter;
+use crate::store::memory::{CHARGES_MAX, Part, all_or_none, nothing_charged};
+
+/// Several limits that a request may have to pass together: all of them are charged, or none. Cheap to
+/// clone: clones share the state.
+///
+/// ```
+/// use tollgate::{Gate, Limit};
+///
+/// let mut gate = Gate::new();
+/// let per_ip = gate.add(Limit::token_bucket("10/s".parse()?, 20)?.named("ip"))?;
+/// let per_org = gate.add(Limit::token_bucket("100/s".parse()?, 200)?.named("org"))?;
+///
+/// let admission = gate.admit(&[gate.charge(per_ip, "203.0.113.7", 1), gate.charge(per_org, "acme", 5)]);
+/// assert!(admission.decision.is_admitted());
+/// assert_eq!(gate.limiter(admission.binding.unwrap()).limit().name(), "ip"); // the closest to refusing
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Gate<C = MonotonicClock> {
+    clock: C,
+    limiters: Vec<Limiter<C>>,
+}
+
+/// A limit of one gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LimitId(usize);
+
+/// One limit that a request must pay, for which key and how much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Charge {
+    limit: LimitId,
+    hash: u64,
+    cost: u64,
+}
+
+/// The answer to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admission {
+    /// What happens to the request, with the numbers of the binding limit.
+    pub decision: Decision,
+    /// The limit that refused, or else the one closest to refusing; none if there was nothing to charge.
+    pub binding: Option<LimitId>,
+}
+
+impl Default for Gate {
+    fn default() -> Gate {
+        Gate::new()
+    }
+}
+
+impl Gate {
+    /// A gate without limits, on the system's monotonic clock.
+    pub fn new() -> Gate {
+        Gate::with_clock(MonotonicClock::new())
+    }
+}
+
+impl<C: Clock> Gate<C> {
+    /// A gate without limits, on this clock.
+    pub fn with_clock(clock: C) -> Gate<C> {
+        Gate {
+            clock,
+            limiters: Vec::new(),
+        }
+    }
+
+    /// Adds a limit.
+    ///
+    /// # Errors
+    /// As [`Limiter::new`].
+    pub fn add(&mut self, limit: Limit) -> Result<LimitId, LimitError> {
+        let limiter = Limiter::with_clock(limit, self.clock.clone())?;
+        self.limiters.push(limiter);
+        Ok(LimitId(self.limiters.len() - 1))
+    }
+
+    /// The limiter of a limit, to peek, settle or change it.
+    ///
+    /// # Panics
+    /// The limit is of another gate: a mistake in the program, not in its input.
+    pub fn limiter(&self, limit: LimitId) -> &Limiter<C> {
+        &self.limiters[limit.0]
+    }
+
+    /// A charge of `cost` on `limit` for `key`.
+    ///
+    /// # Panics
+    /// The limit is of another gate: a mistake in the program, not in its input.
+    #[inline]
+    pub fn charge<K: Keyed + ?Sized>(&self, limit: LimitId, key: &K, cost: u64) -> Charge {
+        Charge {
+            limit,
+            hash: self.limiters[limit.0].inner().secret().hash(key),
+            cost,
+        }
+    }
+
+    /// Takes all of `charges` or none of them. A refused request leaves no trace.
+    ///
+    /// At most 16 charges (8 of burst credits, which count twice) can be taken together; a request with
+    /// more is refused as [`crate::Verdict::Never`], because letting the rest go unpaid would be worse.
+    pub fn admit(&self, charges: &[Charge]) -> Admission {
+        // Few as a rule; room for many is only made if it is needed.
+        let few = self.admit_within::<4>(charges);
+        let admission = few.or_else(|| self.admit_within::<CHARGES_MAX>(charges));
+        admission.unwrap_or_else(|| self.too_many(charges))
+    }
+
+    /// Takes all charges if they are at most `N`, counting burst credits twice, and of this gate.
+    #[inline(always)]
+    fn admit_within<const N: usize>(&self, charges: &[Charge]) -> Option<Admission> {
+        let Some(first) = self.limiters.first().filter(|_| !charges.is_empty()) else {
+            return charges.is_empty().then(|| Admission {
+                decision: nothing_charged(self.clock.now()),
+                binding: None,
+            });
+        };
+        // What the room is filled with at first is never looked at.
+        let mut parts = [Part {
+            purse: first.inner().first_purse(),
+            hash: 0,
+            cost: 0,
+        }; N];
+        let mut count = 0;
+        for charge in charges {
+            for purse in self.limiters.get(charge.limit.0)?.inner().purses() {
+                *parts.get_mut(count)? = Part {
+                    purse,
+                    hash: charge.hash,
+                    cost: charge.cost,
+                };
+                count += 1;
+            }
+        }
+        let ruling = all_or_none(&parts[..count], &self.clock);
+        Some(Admission {
+            decision: ruling.decision,
+            binding: self.limit_of_part(charges, ruling.binding),
+        })
+    }
+
+    /// The limit that part number `part` of these charges belongs to.
+    fn limit_of_part(&self, charges: &[Charge], part: usize) -> Option<LimitId> {
+        let mut parts = 0;
+        let found = charges.iter().find(|charge| {
+            parts += self
+                .limiters
+                .get(charge.limit.0)
+                .map_or(0, |l| l.inner().purses().count());
+            part < parts
+        });
+        found.map(|charge| charge.limit)
+    }
+
+    #[cold]
+    fn too_many(&self, charges: &[Charge]) -> Admission {
+        let mut decision = nothing_charged(self.clock.now());
+        decision.verdict = crate::Verdict::Never;
+        decision.standing.remaining = 0;
+        decision.origin = Origin::Fresh;
+        Admission {
+            decision,
+            binding: charges.last().map(|charge| charge.limit),
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! A limit: how much, in how long, by which algorithm.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::algorithm::LimitError;
+use crate::algorithm::bucket::Bucket;
+use crate::algorithm::concurrency::Permits;
+use crate::algorithm::credits::Credits;
+use crate::algorithm::log::Log;
+use crate::algorithm::queue::Queue;
+pub use crate::algorithm::sliding::Estimate;
+use crate::algorithm::sliding::Sliding;
+use crate::algorithm::window::Window;
+use crate::rate::Rate;
+use crate::time::Span;
+
+/// Keys that a limiter has room for unless told otherwise: 22 MB.
+pub const DEFAULT_MAX_KEYS: usize = 1_000_000;
+/// What the logs of a sliding log may take by default; a large limit then has room for fewer keys.
+const DEFAULT_LOG_BYTES: usize = 256 << 20;
+
+/// How a limit decides. Each is explained in its module under [`crate::algorithm`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Algorithm {
+    /// `burst` at once, then `rate`. The default choice.
+    TokenBucket {
+        /// How fast units are earned.
+        rate: Rate,
+        /// How many can be saved.
+        burst: u64,
+    },
+    /// One every `1/rate`, up to `tolerance` early.
+    Gcra {
+        /// How fast cells may come.
+        rate: Rate,
+        /// How much earlier than due still conforms.
+        tolerance: Span,
+    },
+    /// A queue that leaves at a constant `rate`; callers are told how long to wait.
+    LeakyBucket {
+        /// How fast work leaves.
+        rate: Rate,
+        /// Units waiting or in service at the most.
+        queue: u64,
+        /// The longest wait that is still worth queueing for.
+        max_wait: Option<Span>,
+    },
+    /// `limit` in each `window` of the clock.
+    FixedWindow {
+        /// How many.
+        limit: u64,
+        /// In how long.
+        window: Span,
+        /// When the first window starts, after the clock's origin.
+        anchor: Span,
+    },
+    /// Exactly `limit` in any `window`, at eight bytes a unit.
+    SlidingLog {
+        /// How many.
+        limit: u64,
+        /// In how long.
+        window: Span,
+    },
+    /// About `limit` in any `window`, in one word.
+    SlidingWindow {
+        /// How many.
+        limit: u64,
+        /// In how long.
+        window: Span,
+        /// How the oldest part of the window is counted.
+        estimate: Estimate,
+    },
+    /// `multiple` times `rate` for `duration`, then `rate`.
+    BurstCredits {
+        /// The rate in the long run.
+        rate: Rate,
+        /// How many times faster a burst may run.
+        multiple: u32,
+        /// For how long, from full credit.
+        duration: Span,
+        /// What may come at once; by default what a tenth of a second of the burst earns.
+        slack: Option<u64>,
+    },
+    /// `limit` at once; a permit that is not given back expires after `ttl`.
+    Concurrency {
+        /// How many at once.
+        limit: u64,
+        /// How long a permit counts if its holder vanishes.
+        ttl: Span,
+    },
+}
+
+/// A limit that was checked and can be enforced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limit {
+    name: Arc<str>,
+    algorithm: Algorithm,
+    max_keys: usize,
+}
+
+/// A limit compiled to what the store runs.
+pub(crate) enum Compiled {
+    Bucket(Bucket),
+    Queue(Queue),
+    Window(Window),
+    Sliding(Sliding),
+    Permits(Permits),
+    Credits(Bucket, Bucket),
+    Log(Log),
+}
+
+impl Limit {
+    /// A limit by this algorithm.
+    ///
+    /// # Errors
+    /// Numbers that make no limit; the error says which and how to mend them.
+    pub fn new(algorithm: Algorithm) -> Result<Limit, LimitError> {
+        let compiled = compile(&algorithm)?;
+        let max_keys = match compiled {
+            Compiled::Log(log) => {
+                (DEFAULT_LOG_BYTES / (8 * log.cells())).clamp(64, DEFAULT_MAX_KEYS)
+            }
+            _ => DEFAULT_MAX_KEYS,
+        };
+        Ok(Limit {
+            name: Arc::from(""),
+            algorithm,
+            max_keys,
+        })
+    }
+
+    /// `burst` at once, then `rate`.
+    ///
+    /// ```
+    /// use tollgate::Limit;
+    /// let limit = Limit::token_bucket("5/s".parse()?, 10)?;
+    /// assert_eq!(limit.to_string(), "token bucket 5/s burst 10");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A burst of zero, or one that takes more than 73 years to earn.
+    pub fn token_bucket(rate: Rate, burst: u64) -> Result<Limit, LimitError> {
+        Limit::new(Algorithm::TokenBucket { rate, burst })
+    }
+
+    /// One every `1/rate`, up to `tolerance` early.
+    ///
+    /// # Errors
+    /// A tolerance of more than 73 years.
+    pub fn gcra(rate: Rate, tolerance: Span) -> Result<Limit, LimitError> {
+        Limit::new(Algorithm::Gcra { rate, tolerance })
+    }
+
+    /// A queue of `queue` that leaves at `rate`.
+    ///
+    /// # Errors
+    /// A queue of zero, or one that takes more than 73 years to drain.
+    pub fn leaky_bucket(rate: Rate, queue: u64) -> Result<Limit, LimitError> {
+        Limit::new(Algorithm::LeakyBucket {
+            rate,
+            queue,
+            max_wait: None,
+        })
+    }
+
+    /// So many in each window of the clock.
+    ///
+    /// # Errors
+    /// A limit above 2^32 - 2.
+    pub fn fixed_window(rate: Rate) -> Result<Limit, LimitError> {
+        Limit::new(Algorithm::FixedWindow {
+            limit: rate.units(),
+            window: rate.per(),
+            anchor: Span::ZERO,
+        })
+    }
+
+    /// Exactly so many in any window.
+    ///
+    /// # Errors
+    /// A limit above 2^24.
+    pub fn sliding_log(rate: Rate) -> Result<Limit, LimitError> {
+        Limit::new(Algorithm::SlidingLog {
+            limit: rate.units(),
+            window: rate.per(),
+        })
+    }
+
+    /// About so many in any window, in one word.
+    ///
+    /// # Errors
+    /// A limit above 2^24 - 1.
+    pub fn sliding_window(rate: Rate) -> Result<Limit, LimitError> {
+        Limit::new(Algorithm::SlidingWindow {
+            limit: rate.units(),
+            window: rate.per(),
+            estimate: Estimate::default(),
+        })
+    }
+
+    /// `multiple` times `rate` for `duration`, then `rate`.
+    ///
+    /// # Errors
+    /// A multiple below 2 or a duration of zero.
+    pub fn burst_credits(rate: Rate, multiple: u32, duration: Span) -> Result<Limit, LimitError> {
+        Limit::new(Algorithm::BurstCredits {
+            rate,
+            multiple,
+            duration,
+            slack: None,
+        })
+    }
+
+    /// `limit` at once; a permit that is not given back expires after `ttl`.
+    ///
+    /// # Errors
+    /// A limit of zero or above 65 535, or a `ttl` of zero.
+    pub fn concurrency(limit: u64, ttl: Span) -> Result<Limit, LimitError> {
+        Limit::new(Algorithm::Concurrency { limit, ttl })
+    }
+
+    /// The same limit with a name, by which decisions refer to it.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Limit {
+        self.name = Arc::from(name);
+        self
+    }
+
+    /// The same limit with room for at least `max_keys` keys that are in use at once. Keys that are as
+    /// if never used take no room.
+    #[must_use]
+    pub fn with_max_keys(mut self, max_keys: usize) -> Limit {
+        self.max_keys = max_keys;
+        self
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How it decides.
+    pub const fn algorithm(&self) -> &Algorithm {
+        &self.algorithm
+    }
+
+    /// How many keys there is room for.
+    pub const fn max_keys(&self) -> usize {
+        self.max_keys
+    }
+
+    pub(crate) fn compiled(&self) -> Result<Compiled, LimitError> {
+        compile(&self.algorithm)
+    }
+}
+
+fn compile(algorithm: &Algorithm) -> Result<Compiled, LimitError> {
+    Ok(match *algorithm {
+        Algorithm::TokenBucket { rate, burst } => Compiled::Bucket(Bucket::new(rate, burst)?),
+        Algorithm::Gcra { rate, tolerance } => Compiled::Bucket(Bucket::gcra(rate, tolerance)?),
+        Algorithm::LeakyBucket {
+            rate,
+            queue,
+            max_wait,
+        } => Compiled::Queue(Queue::new(rate, queue, max_wait)?),
+        Algorithm::FixedWindow {
+            limit,
+            window,
+            anchor,
+        } => Compiled::Window(Window::new(limit, window, anchor)?),
+        Algorithm::SlidingLog { limit, window } => Compiled::Log(Log::new(limit, window)?),
+        Algorithm::SlidingWindow {
+            limit,
+            window,
+            estimate,
+        } => Compiled::Sliding(Sliding::new(limit, window, estimate)?),
+        Algorithm::BurstCredits {
+            rate,
+            multiple,
+            duration,
+            slack,
+        } => {
+            let (peak, credit) = Credits::new(rate, multiple, duration, slack)?.buckets();
+            Compiled::Credits(peak, credit)
+        }
+        Algorithm::Concurrency { limit, ttl } => Compiled::Permits(Permits::new(limit, ttl)?),
+    })
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.name.is_empty() {
+            write!(f, "{}: ", self.name)?;
+        }
+        match self.algorithm {
+            Algorithm::TokenBucket { rate, burst } => {
+                write!(f, "token bucket {rate} burst {burst}")
+            }
+            Algorithm::Gcra { rate, tolerance } => write!(f, "gcra {rate} tolerance {tolerance}"),
+            Algorithm::LeakyBucket {
+                rate,
+                queue,
+                max_wait,
+            } => {
+                write!(f, "leaky bucket {rate} queue {queue}")?;
+                max_wait.map_or(Ok(()), |w| write!(f, " max wait {w}"))
+            }
+            Algorithm::FixedWindow { limit, window, .. } => {
+                write!(f, "fixed window {limit} in {window}")
+            }
+            Algorithm::SlidingLog { limit, window } => write!(f, "sliding log {limit} in {window}"),
+            Algorithm::SlidingWindow { limit, window, .. } => {
+                write!(f, "sliding window {limit} in {window}")
+            }
+            Algorithm::BurstCredits {
+                rate,
+                multiple,
+                duration,
+                ..
+            } => write!(f, "burst credits {rate} times {multiple} for {duration}"),
+            Algorithm::Concurrency { limit, ttl } => write!(f, "concurrency {limit} ttl {ttl}"),
+        }
+    }
+}

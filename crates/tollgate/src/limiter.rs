@@ -1,0 +1,438 @@
+//! One limit, for any number of keys.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::algorithm::LimitError;
+use crate::algorithm::credits::{stricter, tighter};
+use crate::clock::{Clock, MonotonicClock};
+use crate::decision::{Decision, Standing, Verdict};
+use crate::key::{KeySecret, Keyed};
+use crate::limit::{Compiled, Limit};
+use crate::store::memory::{Part, Purse, all_or_none, purses_of};
+use crate::time::{Moment, Span};
+
+/// Keys that are hashed and fetched together before the first of them is decided: enough to hide the
+/// way to memory, few enough to stay in the processor's own buffers.
+const BATCH: usize = 32;
+
+/// One limit, enforced for each key by itself. Cheap to clone: clones share the state.
+///
+/// ```
+/// use tollgate::{Limit, Limiter};
+///
+/// let limiter = Limiter::new(Limit::token_bucket("5/s".parse()?, 10)?)?;
+/// assert!(limiter.check("rider:42").is_admitted());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Strings, bytes, numbers, addresses and tuples are keys ([`Keyed`]). Keys are not stored; see
+/// [`crate::store::memory`] for how they are kept apart and [`Limit::with_max_keys`] for how many there
+/// is room for.
+#[derive(Clone, Debug)]
+pub struct Limiter<C = MonotonicClock> {
+    inner: Arc<Inner<C>>,
+}
+
+pub(crate) struct Inner<C> {
+    purse: Purse,
+    /// Burst credits have a second purse.
+    second: Option<Purse>,
+    secret: KeySecret,
+    clock: C,
+    limit: Mutex<Limit>,
+}
+
+impl<C> std::fmt::Debug for Inner<C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let limit = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
+        f.debug_tuple("Limiter").field(&limit.to_string()).finish()
+    }
+}
+
+/// What settling a charge came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// Units that were used and could not be taken, because nothing was left. They are not taken later.
+    pub unpaid: u64,
+}
+
+impl Limiter {
+    /// Enforces `limit` on the system's monotonic clock.
+    ///
+    /// # Errors
+    /// A `max_keys` of zero, or more than there is memory for.
+    pub fn new(limit: Limit) -> Result<Limiter, LimitError> {
+        Limiter::with_clock(limit, MonotonicClock::new())
+    }
+}
+
+impl<C: Clock> Limiter<C> {
+    /// Enforces `limit` on this clock.
+    ///
+    /// # Errors
+    /// As [`Limiter::new`].
+    pub fn with_clock(limit: Limit, clock: C) -> Result<Limiter<C>, LimitError> {
+        Limiter::with_secret(limit, clock, KeySecret::random())
+    }
+
+    /// Enforces `limit` with a given key secret, so that a simulation can be replayed.
+    ///
+    /// # Errors
+    /// As [`Limiter::new`].
+    pub fn with_secret(
+        limit: Limit,
+        clock: C,
+        secret: KeySecret,
+    ) -> Result<Limiter<C>, LimitError> {
+        let (purse, second) = purses_of(&limit)?;
+        Ok(Limiter {
+            inner: Arc::new(Inner {
+                purse,
+                second,
+                secret,
+                clock,
+                limit: Mutex::new(limit),
+            }),
+        })
+    }
+
+    /// Takes one unit for `key`, if it may pass. The fastest way to ask: see [`Limiter::charge`] for
+    /// one that also tells what is left.
+    #[inline]
+    pub fn check<K: Keyed + ?Sized>(&self, key: &K) -> Verdict {
+        self.check_cost(key, 1)
+    }
+
+    /// Takes `cost` units for `key`, if they may pass. A cost of zero asks and takes nothing.
+    #[inline]
+    pub fn check_cost<K: Keyed + ?Sized>(&self, key: &K, cost: u64) -> Verdict {
+        let inner = &*self.inner;
+        let now = inner.clock.now();
+        let hash = inner.secret.hash(key);
+        let verdict = match &inner.second {
+            None => inner.purse.check(hash, now, || inner.clock.fresh(), cost),
+            Some(_) => self.charge_both(hash, cost).verdict,
+        };
+        self.real_verdict(verdict, now)
+    }
+
+    /// Takes one unit for each of `keys`, as if they were checked one after the other, and writes what
+    /// became of them to `verdicts`; the shorter of the two decides how many. Faster than one by one
+    /// when the keys are many, because their memory is fetched together. The clock is read once for
+    /// every 32.
+    pub fn check_batch<K: Keyed>(&self, keys: &[K], verdicts: &mut [Verdict]) {
+        let inner = &*self.inner;
+        if inner.second.is_some() {
+            for (key, verdict) in keys.iter().zip(verdicts) {
+                *verdict = self.check(key);
+            }
+            return;
+        }
+        for (keys, verdicts) in keys.chunks(BATCH).zip(verdicts.chunks_mut(BATCH)) {
+            let count = keys.len().min(verdicts.len());
+            let verdicts = &mut verdicts[..count];
+            let mut hashes = [0; BATCH];
+            for (hash, key) in hashes.iter_mut().zip(keys) {
+                *hash = inner.secret.hash(key);
+            }
+            let clock = &inner.clock;
+            let (now, fresh) = (|| clock.now(), || clock.fresh());
+            let now = inner.purse.check_batch(&hashes, now, fresh, verdicts);
+            for verdict in verdicts {
+                *verdict = self.real_verdict(*verdict, now);
+            }
+        }
+    }
+
+    /// Takes `cost` units for `key`, if they may pass, and tells what is left.
+    ///
+    /// ```
+    /// use tollgate::{Limit, Limiter, ManualClock, Span, Verdict};
+    /// let clock = ManualClock::new();
+    /// let limiter = Limiter::with_clock(Limit::token_bucket("5/s".parse()?, 10)?, clock)?;
+    /// assert_eq!(limiter.charge("a", 7).remaining(), 3);
+    /// let refused = limiter.charge("a", 4);
+    /// assert_eq!(refused.verdict, Verdict::Refuse { retry_after: Span::from_millis(200) });
+    /// assert_eq!(limiter.charge("a", 11).verdict, Verdict::Never);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn charge<K: Keyed + ?Sized>(&self, key: &K, cost: u64) -> Decision {
+        let inner = &*self.inner;
+        let hash = inner.secret.hash(key);
+        let decision = match &inner.second {
+            None => {
+                let now = inner.clock.now();
+                inner.purse.charge(hash, now, || inner.clock.fresh(), cost)
+            }
+            Some(_) => self.charge_both(hash, cost),
+        };
+        self.real(decision)
+    }
+
+    /// Tells what a charge would come to, and takes nothing.
+    pub fn peek<K: Keyed + ?Sized>(&self, key: &K, cost: u64) -> Decision {
+        let inner = &*self.inner;
+        let hash = inner.secret.hash(key);
+        let now = inner.clock.now();
+        let peek = |purse: &Purse, cost| purse.peek(hash, now, || inner.clock.fresh(), cost);
+        let first = peek(&inner.purse, cost);
+        let decision = match &inner.second {
+            None => first,
+            Some(second) => {
+                let mut both = peek(second, cost);
+                let verdict = stricter(first.verdict, both.verdict);
+                both.standing = if verdict.is_admitted() {
+                    tighter(first.standing, both.standing)
+                } else {
+                    // Neither would be charged.
+                    tighter(peek(&inner.purse, 0).standing, peek(second, 0).standing)
+                };
+                Decision { verdict, ..both }
+            }
+        };
+        self.real(decision)
+    }
+
+    /// Corrects a charge whose cost is known only afterwards: `charged` was taken by the charge that
+    /// gave `decision`, `actual` was used. Too much is given back *strictly*: what the limit has earned
+    /// since is not given a second time, so a late refund returns less. Too little is taken now as far
+    /// as there is something left.
+    ///
+    /// ```
+    /// use tollgate::{Limit, Limiter, ManualClock, Span};
+    /// let clock = ManualClock::new();
+    /// let limiter = Limiter::with_clock(Limit::token_bucket("1/s".parse()?, 10)?, clock.clone())?;
+    /// let decision = limiter.charge("a", 8);
+    /// limiter.settle("a", &decision, 8, 3);
+    /// assert_eq!(limiter.peek("a", 0).remaining(), 7);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn settle<K: Keyed + ?Sized>(
+        &self,
+        key: &K,
+        decision: &Decision,
+        charged: u64,
+        actual: u64,
+    ) -> Settled {
+        let inner = &*self.inner;
+        let hash = inner.secret.hash(key);
+        let charged = if decision.is_admitted() { charged } else { 0 };
+        let now = inner.clock.fresh();
+        if actual < charged {
+            inner
+                .purses()
+                .for_each(|p| p.refund(hash, now, charged - actual, decision.issued));
+        }
+        let more = actual.saturating_sub(charged);
+        let unpaid = if more == 0 {
+            0
+        } else {
+            let take = |p: &Purse| p.force(hash, now, || inner.clock.fresh(), more);
+            inner.purses().map(take).max().unwrap_or(0)
+        };
+        Settled { unpaid }
+    }
+
+    /// How long to sleep before asking again for `cost`; nothing if it would pass now, none if it
+    /// never will.
+    pub fn wait_for<K: Keyed + ?Sized>(&self, key: &K, cost: u64) -> Option<Span> {
+        self.peek(key, cost).verdict.wait()
+    }
+
+    /// Puts another limit of the same algorithm in force, for all clones, while requests are decided.
+    /// Usage is kept: a key that had used seven has used seven. `max_keys` stays as it was.
+    ///
+    /// # Errors
+    /// A limit of another algorithm; nothing has changed then.
+    pub fn change(&self, to: Limit) -> Result<(), LimitError> {
+        let inner = &*self.inner;
+        let compiled = to.compiled()?;
+        let mut limit = inner.limit.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = inner.clock.fresh();
+        match (&inner.second, &compiled) {
+            (None, compiled) => inner.purse.change(compiled, now)?,
+            (Some(second), Compiled::Credits(peak, credit)) => {
+                inner.purse.change(&Compiled::Bucket(*peak), now)?;
+                second.change(&Compiled::Bucket(*credit), now)?;
+            }
+            _ => return Err(LimitError::OtherKind),
+        }
+        *limit = to.with_max_keys(limit.max_keys());
+        Ok(())
+    }
+
+    /// The limit in force.
+    pub fn limit(&self) -> Limit {
+        self.inner
+            .limit
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// The clock.
+    pub fn clock(&self) -> &C {
+        &self.inner.clock
+    }
+
+    /// The greatest cost that can ever pass.
+    pub fn capacity(&self) -> u64 {
+        let second = self.inner.second.as_ref().map_or(u64::MAX, Purse::capacity);
+        self.inner.purse.capacity().min(second)
+    }
+
+    /// Keys that are in use. Counts them, so it is not for the way of a request.
+    pub fn live_keys(&self) -> usize {
+        self.inner.purse.live_keys(self.inner.clock.now())
+    }
+
+    /// The most memory that this limiter can ever take for its keys, in bytes.
+    pub fn memory_cap(&self) -> usize {
+        let second = self.inner.second.as_ref().map_or(0, Purse::memory_cap);
+        self.inner.purse.memory_cap() + second
+    }
+
+    /// Decisions that were made on a shared allowance because there was no room for a new key. If this
+    /// grows, raise `max_keys`.
+    pub fn crowded(&self) -> u64 {
+        self.inner.purse.crowded() + self.inner.second.as_ref().map_or(0, Purse::crowded)
+    }
+
+    pub(crate) fn inner(&self) -> &Inner<C> {
+        &self.inner
+    }
+
+    fn charge_both(&self, hash: u64, cost: u64) -> Decision {
+        let inner = &*self.inner;
+        let part = |purse| Part { purse, hash, cost };
+        let first = part(&inner.purse);
+        let ruling = match &inner.second {
+            Some(second) => all_or_none(&[first, part(second)], &inner.clock),
+            None => all_or_none(&[first], &inner.clock),
+        };
+        // The numbers of both together, as they are now.
+        let mut decision = ruling.decision;
+        let now = decision.issued;
+        let standings = inner
+            .purses()
+            .map(|purse| purse.peek(hash, now, || now, 0).standing);
+        decision.standing = standings.reduce(tighter).unwrap_or_default();
+        decision
+    }
+
+    /// Spans on the limiter's clock to spans that a person can wait for.
+    fn real(&self, mut decision: Decision) -> Decision {
+        let clock = &self.inner.clock;
+        let now = decision.issued;
+        let Standing {
+            remaining,
+            full_after,
+            next_after,
+        } = decision.standing;
+        decision.verdict = self.real_verdict(decision.verdict, now);
+        decision.standing = Standing {
+            remaining,
+            full_after: clock.real(now, full_after),
+            next_after: clock.real(now, next_after),
+        };
+        decision
+    }
+
+    #[inline(always)]
+    fn real_verdict(&self, verdict: Verdict, now: Moment) -> Verdict {
+        let clock = &self.inner.clock;
+        match verdict {
+            Verdict::Wait { delay } => Verdict::Wait {
+                delay: clock.real(now, delay),
+            },
+            Verdict::Refuse { retry_after } => Verdict::Refuse {
+                retry_after: clock.real(now, retry_after),
+            },
+            other => other,
+        }
+    }
+}
+
+impl<C> Inner<C> {
+    pub(crate) fn purses(&self) -> impl Iterator<Item = &Purse> {
+        std::iter::once(&self.purse).chain(&self.second)
+    }
+
+    pub(crate) fn first_purse(&self) -> &Purse {
+        &self.purse
+    }
+
+    pub(crate) fn secret(&self) -> &KeySecret {
+        &self.secret
+    }
+
+    /// Gives a permit back; `now` must be fresh.
+    pub(crate) fn release(&self, hash: u64, now: Moment, issued: Moment) {
+        self.purse.refund(hash, now, 1, issued);
+    }
+
+    /// Renews a permit; the moment it then counts from, or none if it was lost.
+    pub(crate) fn renew(&self, hash: u64, now: Moment, issued: Moment) -> Option<Moment> {
+        self.purse.renew(hash, now, issued)
+    }
+}
+
+/// One limit for everybody: a limiter without keys.
+///
+/// ```
+/// use tollgate::{Limit, Single};
+/// let uploads = Single::new(Limit::token_bucket("100/min".parse()?, 5)?)?;
+/// assert!(uploads.check().is_admitted());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Single<C = MonotonicClock> {
+    limiter: Limiter<C>,
+}
+
+impl Single {
+    /// Enforces `limit` on the system's monotonic clock.
+    ///
+    /// # Errors
+    /// Never for a limit that was checked; the memory for one key can always be had.
+    pub fn new(limit: Limit) -> Result<Single, LimitError> {
+        Single::with_clock(limit, MonotonicClock::new())
+    }
+}
+
+impl<C: Clock> Single<C> {
+    /// Enforces `limit` on this clock.
+    ///
+    /// # Errors
+    /// As [`Single::new`].
+    pub fn with_clock(limit: Limit, clock: C) -> Result<Single<C>, LimitError> {
+        let limiter = Limiter::with_clock(limit.with_max_keys(1), clock)?;
+        Ok(Single { limiter })
+    }
+
+    /// Takes one unit, if it may pass.
+    #[inline]
+    pub fn check(&self) -> Verdict {
+        self.limiter.check(&())
+    }
+
+    /// Takes `cost` units, if they may pass, and tells what is left.
+    pub fn charge(&self, cost: u64) -> Decision {
+        self.limiter.charge(&(), cost)
+    }
+
+    /// Tells what a charge would come to, and takes nothing.
+    pub fn peek(&self, cost: u64) -> Decision {
+        self.limiter.peek(&(), cost)
+    }
+
+    /// Corrects a charge whose cost is known only afterwards; see [`Limiter::settle`].
+    pub fn settle(&self, decision: &Decision, charged: u64, actual: u64) -> Settled {
+        self.limiter.settle(&(), decision, charged, actual)
+    }
+
+    /// The keyed limiter behind it, whose only key is `()`.
+    pub fn limiter(&self) -> &Limiter<C> {
+        &self.limiter
+    }
+}

@@ -1,0 +1,173 @@
+//! At most so many at once, and a place that gives itself back.
+
+use std::fmt;
+
+use crate::algorithm::LimitError;
+use crate::clock::{Clock, MonotonicClock};
+use crate::decision::Verdict;
+use crate::key::Keyed;
+use crate::limit::Limit;
+use crate::limiter::Limiter;
+use crate::time::{Moment, Span};
+
+/// Limits how much is going on at once for each key, instead of how often it begins.
+///
+/// ```
+/// use tollgate::{ConcurrencyLimiter, Span};
+///
+/// let uploads = ConcurrencyLimiter::new(2, Span::from_secs(30))?;
+/// let first = uploads.acquire("alice").unwrap();
+/// let second = uploads.acquire("alice").unwrap();
+/// assert!(uploads.acquire("alice").is_err());
+/// drop(first); // done, or crashed in this process: the place is free again
+/// assert!(uploads.acquire("alice").is_ok());
+/// # drop(second);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// A permit that is neither dropped nor renewed counts for at least the `ttl` and at most half as long
+/// again (a fifth, up to 255 at once).
+#[derive(Clone, Debug)]
+pub struct ConcurrencyLimiter<C = MonotonicClock> {
+    limiter: Limiter<C>,
+}
+
+impl ConcurrencyLimiter {
+    /// At most `limit` at once for each key, on the system's monotonic clock.
+    ///
+    /// # Errors
+    /// A limit of zero or above 65 535, or a `ttl` of zero.
+    pub fn new(limit: u64, ttl: Span) -> Result<ConcurrencyLimiter, LimitError> {
+        ConcurrencyLimiter::with_clock(limit, ttl, MonotonicClock::new())
+    }
+}
+
+impl<C: Clock> ConcurrencyLimiter<C> {
+    /// At most `limit` at once for each key, on this clock.
+    ///
+    /// # Errors
+    /// As [`ConcurrencyLimiter::new`].
+    pub fn with_clock(
+        limit: u64,
+        ttl: Span,
+        clock: C,
+    ) -> Result<ConcurrencyLimiter<C>, LimitError> {
+        let limiter = Limiter::with_clock(Limit::concurrency(limit, ttl)?, clock)?;
+        Ok(ConcurrencyLimiter { limiter })
+    }
+
+    /// Takes a place for `key`, to be given back by dropping the permit.
+    ///
+    /// # Errors
+    /// All places are taken. The wait that the verdict tells is an upper bound: a permit may be given
+    /// back earlier.
+    pub fn acquire<K: Keyed + ?Sized>(&self, key: &K) -> Result<Permit<C>, Verdict> {
+        let decision = self.limiter.charge(key, 1);
+        if !decision.is_admitted() {
+            return Err(decision.verdict);
+        }
+        Ok(Permit {
+            limiter: self.limiter.clone(),
+            hash: self.limiter.inner().secret().hash(key),
+            issued: decision.issued,
+        })
+    }
+
+    /// The limiter behind it, to change the limit or to see what is left.
+    pub fn limiter(&self) -> &Limiter<C> {
+        &self.limiter
+    }
+}
+
+/// A place that is taken until this is dropped.
+#[must_use = "dropping the permit gives its place back"]
+pub struct Permit<C: Clock = MonotonicClock> {
+    limiter: Limiter<C>,
+    hash: u64,
+    /// When it was granted or last renewed.
+    issued: Moment,
+}
+
+impl<C: Clock> fmt::Debug for Permit<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit")
+            .field("issued", &self.issued)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<C: Clock> Permit<C> {
+    /// Starts the `ttl` anew. False if the permit had expired: somebody else may have the place now, so
+    /// whoever holds this must stop.
+    #[must_use = "the holder of a lost permit must stop"]
+    pub fn renew(&mut self) -> bool {
+        let now = self.limiter.clock().fresh();
+        match self.limiter.inner().renew(self.hash, now, self.issued) {
+            Some(issued) => {
+                self.issued = issued;
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+impl<C: Clock> Drop for Permit<C> {
+    fn drop(&mut self) {
+        let now = self.limiter.clock().fresh();
+        self.limiter.inner().release(self.hash, now, self.issued);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+
+    fn limiter(limit: u64) -> (ConcurrencyLimiter<ManualClock>, ManualClock) {
+        let clock = ManualClock::new();
+        let limiter = ConcurrencyLimiter::with_clock(limit, Span::from_secs(10), clock.clone());
+        (limiter.unwrap(), clock)
+    }
+
+    #[test]
+    fn a_place_is_free_again_once_its_permit_is_dropped() {
+        let (limiter, clock) = limiter(1);
+        for _ in 0..100 {
+            let permit = limiter.acquire("a").unwrap();
+            assert!(limiter.acquire("a").is_err());
+            assert!(
+                limiter.acquire("b").is_ok(),
+                "another key has its own places"
+            );
+            clock.advance(Span::from_secs(3));
+            drop(permit);
+        }
+    }
+
+    #[test]
+    fn a_permit_that_is_forgotten_expires() {
+        let (limiter, clock) = limiter(1);
+        std::mem::forget(limiter.acquire("a").unwrap());
+        clock.advance(Span::from_secs(10));
+        assert!(limiter.acquire("a").is_err());
+        clock.advance(Span::from_secs(2));
+        assert!(limiter.acquire("a").is_ok());
+    }
+
+    #[test]
+    fn a_permit_that_expired_is_lost_and_gives_nothing_back() {
+        let (limiter, clock) = limiter(1);
+        let mut old = limiter.acquire("a").unwrap();
+        clock.advance(Span::from_secs(5));
+        assert!(old.renew());
+        clock.advance(Span::from_secs(20));
+        let _new = limiter.acquire("a").unwrap();
+        assert!(!old.renew());
+        drop(old);
+        assert!(
+            limiter.acquire("a").is_err(),
+            "the place is the new holder's"
+        );
+    }
+}

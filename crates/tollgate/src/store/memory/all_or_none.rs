@@ -1,0 +1,286 @@
+//! Several limits, one decision: all of them are charged, or none.
+//!
+//! # Theory
+//!
+//! First every charge is decided without being made. If one is refused, so is the request, and nothing
+//! was written. If all pass, each is committed by one swap from the very word it was decided on. A swap
+//! that fails has lost a race: that limit is then charged anew, and if it refuses now, what was
+//! committed is taken back and all is tried again, three times at the most.
+//!
+//! # Guarantees
+//!
+//! 1. Every limit keeps its own law at all times: each change is a charge or a strict refund of that
+//!    limit alone.
+//! 2. A request is admitted only if all its charges stand.
+//! 3. A refusal that no serial order would give happens only while another request, itself refused, is
+//!    between its swap and taking it back: some 100 ns, and at most its cost.
+//!
+//! A charge that is taken back at once and that nobody has seen meanwhile leaves no trace at all; else
+//! it is given back strictly, with a fresh reading of the clock.
+//!
+//! # Why not lock the keys
+//!
+//! A thread that is stopped while it holds them stops everyone else; and sorting and locking costs more
+//! than the charges. There is no global order here and nothing that can wait for another.
+
+use super::purse::{Purse, PurseOffer};
+use super::table::Place;
+use crate::clock::Clock;
+use crate::decision::{Decision, Origin, Standing, Verdict};
+use crate::time::{Moment, Span};
+
+/// Charges in one request at the most; everything is kept on the stack.
+pub const CHARGES_MAX: usize = 16;
+
+/// One charge of a request.
+#[derive(Clone, Copy)]
+pub(crate) struct Part<'a> {
+    pub(crate) purse: &'a Purse,
+    pub(crate) hash: u64,
+    pub(crate) cost: u64,
+}
+
+/// What became of the request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ruling {
+    pub(crate) decision: Decision,
+    /// The charge that decided, or was closest to deciding.
+    pub(crate) binding: usize,
+}
+
+/// What has happened to one part.
+#[derive(Clone, Copy)]
+enum Made<'a> {
+    /// Nothing yet.
+    Nothing,
+    /// Committed at this place, with this verdict.
+    At(Place<'a>, Verdict),
+    /// Charged in full.
+    Charged(Decision),
+}
+
+/// Charges all parts or none, and tells the numbers of the binding one. At most [`CHARGES_MAX`]; the
+/// caller sees to it.
+pub(crate) fn all_or_none<C: Clock>(parts: &[Part<'_>], clock: &C) -> Ruling {
+    // What is kept for each part is large, so room is made for few unless there are many.
+    match parts.len() {
+        0..=2 => all_or_none_of::<2, C>(parts, clock),
+        3..=4 => all_or_none_of::<4, C>(parts, clock),
+        _ => all_or_none_of::<CHARGES_MAX, C>(parts, clock),
+    }
+}
+
+#[inline(never)]
+fn all_or_none_of<const N: usize, C: Clock>(parts: &[Part<'_>], clock: &C) -> Ruling {
+    let parts = parts.get(..N).unwrap_or(parts);
+    let mut refused = None;
+    for _ in 0..3 {
+        let now = clock.now();
+        let nothing = PurseOffer {
+            verdict: Verdict::Pass,
+            place: None,
+        };
+        let mut offers = [nothing; N];
+        for (offer, part) in offers.iter_mut().zip(parts) {
+            *offer = part
+                .purse
+                .offer(part.hash, now, || clock.fresh(), part.cost);
+        }
+        let offers = &offers[..parts.len()];
+        if let Some((binding, verdict)) = refusal(offers) {
+            if verdict != Verdict::Never {
+                heal_refused(parts, offers, now, clock);
+            }
+            return refusal_of(parts, offers, binding, verdict, now);
+        }
+        let mut made = [Made::Nothing; N];
+        match commit_all(parts, offers, &mut made, now, clock) {
+            None => return admission(parts, &made, now),
+            lost => refused = lost,
+        }
+    }
+    // Three times somebody else was quicker, and then there was not enough left.
+    refused.unwrap_or(Ruling {
+        decision: nothing_charged(clock.now()),
+        binding: 0,
+    })
+}
+
+/// The decision on a request that no limit applies to.
+pub(crate) fn nothing_charged(now: Moment) -> Decision {
+    Decision {
+        verdict: Verdict::Pass,
+        standing: Standing {
+            remaining: u64::MAX,
+            ..Standing::default()
+        },
+        issued: now,
+        origin: Origin::Fresh,
+    }
+}
+
+/// The refusal that decides, if any: never before all, then the longest wait, then the first.
+#[inline(always)]
+fn refusal(offers: &[PurseOffer<'_>]) -> Option<(usize, Verdict)> {
+    let mut worst: Option<(usize, Verdict)> = None;
+    for (i, offer) in offers.iter().enumerate() {
+        let worse = match (offer.verdict, worst) {
+            (Verdict::Never, Some((_, Verdict::Never))) => false,
+            (Verdict::Never, _) => true,
+            (Verdict::Refuse { .. }, None) => true,
+            (Verdict::Refuse { retry_after: a }, Some((_, Verdict::Refuse { retry_after: b }))) => {
+                a > b
+            }
+            _ => false,
+        };
+        if worse {
+            worst = Some((i, offer.verdict));
+        }
+    }
+    worst
+}
+
+/// The one thing that a refusal writes: a clock that was set back is made good, or the key would be
+/// locked out until it has caught up.
+#[cold]
+fn heal_refused<C: Clock>(parts: &[Part<'_>], offers: &[PurseOffer<'_>], now: Moment, clock: &C) {
+    for (part, offer) in parts.iter().zip(offers) {
+        match (offer.verdict, &offer.place) {
+            // What a refused step wants to write is a heal. If the swap fails, somebody else did it.
+            (Verdict::Refuse { .. }, Some(place)) => {
+                place.commit();
+            }
+            // Not where it was expected: charge it for real. It is refused, or else, if something was
+            // given back just now, it is given back too.
+            (Verdict::Refuse { .. }, None) => {
+                let decision = part
+                    .purse
+                    .charge(part.hash, now, || clock.fresh(), part.cost);
+                if decision.is_admitted() {
+                    part.purse
+                        .refund(part.hash, clock.fresh(), part.cost, decision.issued);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cold]
+fn refusal_of(
+    parts: &[Part<'_>],
+    offers: &[PurseOffer<'_>],
+    binding: usize,
+    verdict: Verdict,
+    now: Moment,
+) -> Ruling {
+    let standing = match (parts.get(binding), offers.get(binding)) {
+        (
+            Some(part),
+            Some(PurseOffer {
+                place: Some(place), ..
+            }),
+        ) => part.purse.standing_at(place, now, false),
+        (Some(part), _) => part.purse.peek(part.hash, now, || now, part.cost).standing,
+        _ => Standing::default(),
+    };
+    Ruling {
+        decision: Decision {
+            verdict,
+            standing,
+            issued: now,
+            origin: Origin::Fresh,
+        },
+        binding,
+    }
+}
+
+/// Makes all charges; or none, and says which was refused.
+#[inline(always)]
+fn commit_all<'a, C: Clock>(
+    parts: &[Part<'a>],
+    offers: &[PurseOffer<'a>],
+    made: &mut [Made<'a>],
+    now: Moment,
+    clock: &C,
+) -> Option<Ruling> {
+    for (i, (part, offer)) in parts.iter().zip(offers).enumerate() {
+        made[i] = match offer.place {
+            Some(place) if place.commit() => Made::At(place, offer.verdict),
+            _ => {
+                let decision = part
+                    .purse
+                    .charge(part.hash, now, || clock.fresh(), part.cost);
+                if !decision.is_admitted() {
+                    take_back(parts, made, now, clock);
+                    return Some(Ruling {
+                        decision,
+                        binding: i,
+                    });
+                }
+                Made::Charged(decision)
+            }
+        };
+    }
+    None
+}
+
+#[cold]
+fn take_back<C: Clock>(parts: &[Part<'_>], made: &[Made<'_>], now: Moment, clock: &C) {
+    for (part, made) in parts.iter().zip(made) {
+        let issued = match made {
+            Made::Nothing => continue,
+            Made::At(place, _) if place.revert() => continue,
+            Made::At(..) => now,
+            Made::Charged(decision) => decision.issued,
+        };
+        part.purse
+            .refund(part.hash, clock.fresh(), part.cost, issued);
+    }
+}
+
+/// The decision on a request that passed: the numbers of the limit with the least left for requests of
+/// this cost, then the one that takes longest to be full, then the first.
+#[inline(always)]
+fn admission(parts: &[Part<'_>], made: &[Made<'_>], now: Moment) -> Ruling {
+    let mut delay = Span::ZERO;
+    let mut binding: Option<(usize, Decision, u64)> = None;
+    for (i, (part, made)) in parts.iter().zip(made).enumerate() {
+        let decision = match made {
+            Made::Nothing => continue,
+            Made::Charged(decision) => *decision,
+            Made::At(place, verdict) => Decision {
+                verdict: *verdict,
+                standing: part.purse.standing_at(place, now, true),
+                issued: now,
+                origin: Origin::Fresh,
+            },
+        };
+        delay = delay.max(decision.verdict.wait().unwrap_or(Span::ZERO));
+        // Most requests cost one: spare them the division.
+        let more = match part.cost {
+            0 | 1 => decision.standing.remaining,
+            cost => decision.standing.remaining / cost,
+        };
+        let closer = binding.as_ref().is_none_or(|(_, tightest, least)| {
+            more < *least
+                || (more == *least && decision.standing.full_after > tightest.standing.full_after)
+        });
+        if closer {
+            binding = Some((i, decision, more));
+        }
+    }
+    match binding {
+        Some((binding, decision, _)) => Ruling {
+            decision: Decision {
+                verdict: Verdict::after(delay.as_nanos()),
+                ..decision
+            },
+            binding,
+        },
+        None => Ruling {
+            decision: nothing_charged(now),
+            binding: 0,
+        },
+    }
+}

@@ -1,0 +1,120 @@
+//! The rule for newcomers when the table is full of live keys.
+//!
+//! A newcomer without a slot is charged on a *cell* that it shares with other newcomers, chosen by its
+//! hash. A cell is one key's allowance: so each of those who share it gets at most its own limit, all of
+//! them together get one limit for each cell, and nobody who has a slot is touched. A newcomer that
+//! finds a slot later inherits what its cell has used, so that it cannot collect twice.
+//!
+//! Why not refuse all newcomers: a flood would lock every new client out. Why not let them pass: a
+//! flood would switch the limiter off. Why not evict the oldest: that is how a flood frees a throttled
+//! key.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::slots::{Age, Reading, read_slot};
+use crate::algorithm::OneWord;
+use crate::sync::{AtomicU64, Mutex};
+use crate::time::Moment;
+
+/// Cells: 64 KiB. More cells are fairer to newcomers and let a flood collect more allowances.
+const CELLS: usize = if cfg!(loom) { 16 } else { 4096 };
+/// Cells under one lock.
+const SHARDS: usize = if cfg!(loom) { 1 } else { 16 };
+
+/// A cell is a slot of its own: a stamp and a word. Zero is a cell never used.
+type Cell = (u64, u64);
+
+#[derive(Debug)]
+pub(super) struct Crowd {
+    shards: Box<[Mutex<Box<[Cell]>>]>,
+    /// Decisions on what a cell has used.
+    turned: AtomicU64,
+}
+
+impl Crowd {
+    pub(super) const BYTES: usize = CELLS * size_of::<Cell>();
+
+    pub(super) fn new() -> Crowd {
+        let shard = |_| Mutex::new(vec![(0, 0); CELLS / SHARDS].into_boxed_slice());
+        Crowd {
+            shards: (0..SHARDS).map(shard).collect(),
+            turned: AtomicU64::new(0),
+        }
+    }
+
+    /// Has any newcomer ever been without a slot? Relaxed is enough: whoever adds a key holds the lock
+    /// of the segment that turned this same key away, if it ever was.
+    pub(super) fn is_in_use(&self) -> bool {
+        self.turned.load(Relaxed) > 0
+    }
+
+    /// Counts a decision that was made on what a cell has used.
+    pub(super) fn note(&self) {
+        self.turned.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn turned(&self) -> u64 {
+        self.turned.load(Relaxed)
+    }
+
+    fn with<R>(&self, hash: u64, f: impl FnOnce(&mut Cell) -> R) -> R {
+        // Bits that place a key in the table neither as segment nor as line.
+        let at = (hash >> 8) as usize % CELLS;
+        let shard = &self.shards[at % SHARDS];
+        let mut cells = shard
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        f(&mut cells[at / SHARDS])
+    }
+
+    /// What the newcomer's cell has used, as the word to start from.
+    pub(super) fn inherited<A: OneWord>(&self, hash: u64, reading: &Reading<'_, A>) -> Option<u64> {
+        if !self.is_in_use() {
+            return None;
+        }
+        self.with(hash, |&mut (stamp, word)| {
+            (stamp != 0)
+                .then(|| read_slot(stamp, word, reading))
+                .flatten()
+        })
+    }
+
+    /// Brings every cell to the current stamp.
+    pub(super) fn restamp<A: OneWord>(&self, reading: &Reading<'_, A>) {
+        for shard in &self.shards {
+            let mut cells = shard
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            let is_old = |c: &&mut Cell| {
+                c.0 != 0 && (c.0 as u16 != reading.stamp || reading.age != Age::AsStamped)
+            };
+            for cell in cells.iter_mut().filter(is_old) {
+                *cell = match read_slot(cell.0, cell.1, reading) {
+                    Some(word) => (1 << 16 | u64::from(reading.stamp), word),
+                    None => (0, 0),
+                };
+            }
+        }
+    }
+
+    /// Applies a step to the newcomer's cell.
+    pub(super) fn apply<A: OneWord, R>(
+        &self,
+        hash: u64,
+        reading: &Reading<'_, A>,
+        step: impl Fn(&A, Option<u64>, Moment) -> (R, Option<u64>),
+    ) -> (R, Option<u64>) {
+        self.note();
+        self.with(hash, |cell| {
+            let word = (cell.0 != 0)
+                .then(|| read_slot(cell.0, cell.1, reading))
+                .flatten();
+            let (result, write) = step(reading.limit, word, reading.now);
+            if let Some(new) = write {
+                // The upper bits only have to be something.
+                *cell = (1 << 16 | u64::from(reading.stamp), new);
+            }
+            (result, write.or(word))
+        })
+    }
+}

@@ -1,0 +1,113 @@
+//! The limit in force and the era it is in, read by every charge and changed while they go on.
+//!
+//! A sequence lock on one cache line: readers copy the words and look at the version again; it is odd
+//! while they change. Changes are rare (another limit, another era) and made by one thread at a time.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use super::slots::stamp;
+use crate::algorithm::{Era, OneWord};
+use crate::sync::{AtomicU64, fence, relax};
+use crate::time::Moment;
+
+/// A copy of what is in force.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InForce<A> {
+    pub(super) limit: A,
+    /// The stamp of this generation of the limit in this era.
+    pub(super) stamp: u16,
+    /// The era that the stamp is good for.
+    from: u64,
+    lasts: u64,
+}
+
+impl<A: OneWord> InForce<A> {
+    pub(super) fn new(limit: A, generation: u64, era: Era) -> InForce<A> {
+        InForce {
+            limit,
+            stamp: stamp(generation, era.number),
+            from: era.from,
+            lasts: era.lasts,
+        }
+    }
+
+    /// Does the stamp hold at `now`?
+    #[inline(always)]
+    pub(super) const fn holds_at(&self, now: Moment) -> bool {
+        now.as_nanos().wrapping_sub(self.from) < self.lasts
+    }
+}
+
+/// Out of the way of the readers that need not wait.
+#[cold]
+#[inline(never)]
+fn wait(spins: &mut u32) {
+    relax(spins);
+}
+
+/// What is in force, to be read without a lock.
+#[derive(Debug)]
+#[cfg_attr(not(loom), repr(align(64)))]
+pub(super) struct InForceCell<A> {
+    version: AtomicU64,
+    params: [AtomicU64; 4],
+    stamp: AtomicU64,
+    from: AtomicU64,
+    lasts: AtomicU64,
+    kind: std::marker::PhantomData<A>,
+}
+
+impl<A: OneWord> InForceCell<A> {
+    pub(super) fn new(first: &InForce<A>) -> InForceCell<A> {
+        InForceCell {
+            version: AtomicU64::new(0),
+            params: first.limit.to_params().map(AtomicU64::new),
+            stamp: AtomicU64::new(u64::from(first.stamp)),
+            from: AtomicU64::new(first.from),
+            lasts: AtomicU64::new(first.lasts),
+            kind: std::marker::PhantomData,
+        }
+    }
+
+    /// A copy that was in force as a whole at some moment since the call began.
+    #[inline(always)]
+    pub(super) fn read(&self) -> InForce<A> {
+        let mut spins = 0;
+        loop {
+            if let Some(copy) = self.try_read() {
+                return copy;
+            }
+            wait(&mut spins);
+        }
+    }
+
+    #[inline(always)]
+    fn try_read(&self) -> Option<InForce<A>> {
+        // Acquire pairs with the Release that ends a change: the words are at least as new.
+        let before = self.version.load(Acquire);
+        let copy = InForce {
+            limit: A::from_params(&self.params.each_ref().map(|w| w.load(Relaxed))),
+            stamp: self.stamp.load(Relaxed) as u16,
+            from: self.from.load(Relaxed),
+            lasts: self.lasts.load(Relaxed),
+        };
+        // If any of the words came from a later change, its odd version is seen below.
+        fence(Acquire);
+        (before & 1 == 0 && self.version.load(Relaxed) == before).then_some(copy)
+    }
+
+    /// Puts this in force. Only one thread at a time: the caller holds the lock for changes.
+    pub(super) fn write(&self, next: &InForce<A>) {
+        let version = self.version.load(Relaxed);
+        self.version.store(version.wrapping_add(1), Relaxed);
+        // The odd version is seen before any of the words.
+        fence(Release);
+        for (cell, word) in self.params.iter().zip(next.limit.to_params()) {
+            cell.store(word, Relaxed);
+        }
+        self.stamp.store(u64::from(next.stamp), Relaxed);
+        self.from.store(next.from, Relaxed);
+        self.lasts.store(next.lasts, Relaxed);
+        self.version.store(version.wrapping_add(2), Release);
+    }
+}

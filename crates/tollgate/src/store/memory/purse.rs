@@ -1,0 +1,315 @@
+//! The purses of one limit: one table whatever the algorithm, behind one set of verbs.
+
+use super::logs::{LogTable, Logged};
+use super::slots::Intent;
+use super::table::{Applied, Place, Table};
+use crate::algorithm::bucket::Bucket;
+use crate::algorithm::concurrency::Permits;
+use crate::algorithm::queue::Queue;
+use crate::algorithm::sliding::Sliding;
+use crate::algorithm::window::Window;
+use crate::algorithm::{LimitError, OneWord};
+use crate::decision::{Decision, Standing, Verdict};
+use crate::limit::{Compiled, Limit};
+use crate::time::Moment;
+
+/// All keys of one limit.
+pub(crate) enum Purse {
+    Bucket(Table<Bucket>),
+    Queue(Table<Queue>),
+    Window(Table<Window>),
+    Sliding(Table<Sliding>),
+    Permits(Table<Permits>),
+    Log(LogTable),
+}
+
+/// A charge that was decided and not yet made.
+#[derive(Clone, Copy)]
+pub(crate) struct PurseOffer<'a> {
+    pub(crate) verdict: Verdict,
+    /// Where it can be committed at once; without, it has to be charged in full.
+    pub(crate) place: Option<Place<'a>>,
+}
+
+/// The same code for every table, whichever its algorithm; and other code for logs.
+macro_rules! for_table {
+    ($purse:expr, $table:ident => $of_table:expr, $log:ident => $of_log:expr) => {
+        match $purse {
+            Purse::Bucket($table) => $of_table,
+            Purse::Queue($table) => $of_table,
+            Purse::Window($table) => $of_table,
+            Purse::Sliding($table) => $of_table,
+            Purse::Permits($table) => $of_table,
+            Purse::Log($log) => $of_log,
+        }
+    };
+}
+
+/// The purses that a limit needs: one, or two for burst credits.
+pub(crate) fn purses_of(limit: &Limit) -> Result<(Purse, Option<Purse>), LimitError> {
+    let max_keys = limit.max_keys();
+    let one = match limit.compiled()? {
+        Compiled::Bucket(b) => Purse::Bucket(Table::new(b, max_keys)?),
+        Compiled::Queue(q) => Purse::Queue(Table::new(q, max_keys)?),
+        Compiled::Window(w) => Purse::Window(Table::new(w, max_keys)?),
+        Compiled::Sliding(s) => Purse::Sliding(Table::new(s, max_keys)?),
+        Compiled::Permits(p) => Purse::Permits(Table::new(p, max_keys)?),
+        Compiled::Log(l) => Purse::Log(LogTable::new(l, max_keys)?),
+        Compiled::Credits(peak, credit) => {
+            let credit = Purse::Bucket(Table::new(credit, max_keys)?);
+            return Ok((Purse::Bucket(Table::new(peak, max_keys)?), Some(credit)));
+        }
+    };
+    Ok((one, None))
+}
+
+#[inline(always)]
+fn charge<A: OneWord>(cost: u64) -> impl Fn(&A, Option<u64>, Moment) -> (Verdict, Option<u64>) {
+    move |limit, word, now| {
+        let step = limit.charge(word, now, cost);
+        (step.verdict, step.write)
+    }
+}
+
+fn decision<A: OneWord>(applied: &Applied<A, Verdict>) -> Decision {
+    Decision {
+        verdict: applied.result,
+        standing: applied.limit.standing(applied.word, applied.now),
+        issued: applied.now,
+        origin: applied.origin,
+    }
+}
+
+fn logged(logged: &Logged<Verdict>) -> Decision {
+    Decision {
+        verdict: logged.result,
+        standing: logged.standing,
+        issued: if logged.result.is_admitted() {
+            logged.issued
+        } else {
+            logged.now
+        },
+        origin: logged.origin,
+    }
+}
+
+impl Purse {
+    /// Charges one unit for each of these keys and tells the verdicts. The memory of all of them is
+    /// asked for before the first is decided. Returns the moment they were decided at.
+    #[inline(always)]
+    pub(crate) fn check_batch<const N: usize>(
+        &self,
+        hashes: &[u64; N],
+        now: impl Fn() -> Moment,
+        fresh: impl Fn() -> Moment,
+        verdicts: &mut [Verdict],
+    ) -> Moment {
+        #[inline(always)]
+        fn batch<A: OneWord, const N: usize>(
+            table: &Table<A>,
+            hashes: &[u64; N],
+            now: impl Fn() -> Moment,
+            fresh: impl Fn() -> Moment,
+            verdicts: &mut [Verdict],
+        ) -> Moment {
+            let mut homes = [0; N];
+            for (home, hash) in homes.iter_mut().zip(&hashes[..verdicts.len().min(N)]) {
+                *home = table.home(*hash);
+                table.prefetch(*home);
+            }
+            // Read after the memory was asked for, so that the reading is as late as it can be.
+            let now = now();
+            // Most are in their home line. The others are fetched from further away while those are
+            // decided.
+            let (mut late, mut count) = ([0; N], 0);
+            for (i, verdict) in verdicts.iter_mut().enumerate().take(N) {
+                match table.check_at_home(hashes[i], homes[i], now, 1) {
+                    Some(decided) => *verdict = decided,
+                    None => {
+                        table.prefetch_elsewhere(hashes[i], homes[i]);
+                        late[count] = i;
+                        count += 1;
+                    }
+                }
+            }
+            for i in late.into_iter().take(count) {
+                verdicts[i] = table.check_elsewhere(hashes[i], homes[i], now, &fresh, 1);
+            }
+            now
+        }
+        for_table!(self,
+        table => batch(table, hashes, now, fresh, verdicts),
+        log => {
+            let now = now();
+            for (verdict, hash) in verdicts.iter_mut().zip(hashes) {
+                *verdict = log.charge(*hash, now, &fresh, 1, true).result;
+            }
+            now
+        })
+    }
+
+    /// Charges and tells only the verdict.
+    #[inline(always)]
+    pub(crate) fn check(
+        &self,
+        hash: u64,
+        now: Moment,
+        fresh: impl Fn() -> Moment,
+        cost: u64,
+    ) -> Verdict {
+        for_table!(self,
+            table => table.check(hash, table.home(hash), now, fresh, cost),
+            log => log.charge(hash, now, fresh, cost, true).result)
+    }
+
+    /// Charges and tells everything.
+    pub(crate) fn charge(
+        &self,
+        hash: u64,
+        now: Moment,
+        fresh: impl Fn() -> Moment,
+        cost: u64,
+    ) -> Decision {
+        for_table!(self,
+            table => decision(&table.apply(hash, Intent::Take, now, fresh, charge(cost))),
+            log => logged(&log.charge(hash, now, fresh, cost, true)))
+    }
+
+    /// Tells what a charge would come to.
+    pub(crate) fn peek(
+        &self,
+        hash: u64,
+        now: Moment,
+        fresh: impl Fn() -> Moment,
+        cost: u64,
+    ) -> Decision {
+        fn peek<A: OneWord>(
+            table: &Table<A>,
+            hash: u64,
+            now: Moment,
+            fresh: impl Fn() -> Moment,
+            cost: u64,
+        ) -> Decision {
+            let applied = table.apply(hash, Intent::Ask, now, fresh, |limit, word, now| {
+                let step = limit.charge(word, now, cost);
+                ((step.verdict, step.write.or(word)), None)
+            });
+            let (verdict, would_be) = applied.result;
+            Decision {
+                verdict,
+                standing: applied.limit.standing(would_be, applied.now),
+                issued: applied.now,
+                origin: applied.origin,
+            }
+        }
+        for_table!(self,
+            table => peek(table, hash, now, fresh, cost),
+            log => logged(&log.charge(hash, now, fresh, cost, false)))
+    }
+
+    /// Gives back `cost` that was charged at `issued`. `now` must be fresh.
+    pub(crate) fn refund(&self, hash: u64, now: Moment, cost: u64, issued: Moment) {
+        for_table!(self,
+            table => {
+                table.apply(hash, Intent::Take, now, || now, |limit, word, now| {
+                    ((), word.and_then(|w| limit.refund(w, now, cost, issued)))
+                });
+            },
+            log => log.refund(hash, now, cost, issued));
+    }
+
+    /// Renews a permit that was granted at `issued`; the moment it then counts from. None if it was
+    /// lost, or if this is no concurrency limit.
+    pub(crate) fn renew(&self, hash: u64, now: Moment, issued: Moment) -> Option<Moment> {
+        let Purse::Permits(table) = self else {
+            return None;
+        };
+        let renewed = table.apply(
+            hash,
+            Intent::Take,
+            now,
+            || now,
+            |limit, word, now| {
+                let write = word.and_then(|w| limit.renew(w, now, 1, issued));
+                (write.is_some(), write)
+            },
+        );
+        renewed.result.then_some(renewed.now)
+    }
+
+    /// Takes `cost` that was used already; what could not be taken.
+    pub(crate) fn force(
+        &self,
+        hash: u64,
+        now: Moment,
+        fresh: impl Fn() -> Moment,
+        cost: u64,
+    ) -> u64 {
+        for_table!(self,
+            table => table.apply(hash, Intent::Take, now, fresh, |limit, word, now| {
+                let (write, unpaid) = limit.force(word, now, cost);
+                (unpaid, write)
+            }).result,
+            log => log.force(hash, now, fresh, cost))
+    }
+
+    /// Decides a charge without making it.
+    #[inline(always)]
+    pub(crate) fn offer(
+        &self,
+        hash: u64,
+        now: Moment,
+        fresh: impl Fn() -> Moment,
+        cost: u64,
+    ) -> PurseOffer<'_> {
+        let offered = for_table!(self,
+            table => table.offer(hash, now, cost).map(|offer| PurseOffer {
+                verdict: offer.verdict,
+                place: Some(offer.place),
+            }),
+            _log => None);
+        offered.unwrap_or_else(|| PurseOffer {
+            verdict: self.peek(hash, now, fresh, cost).verdict,
+            place: None,
+        })
+    }
+
+    /// What is left once the offer at this place is made, or if it is not.
+    pub(crate) fn standing_at(&self, place: &Place<'_>, now: Moment, made: bool) -> Standing {
+        let word = place.write.filter(|_| made).unwrap_or(place.word);
+        for_table!(self,
+            table => table.limit().standing(Some(word), now),
+            _log => Standing::default())
+    }
+
+    /// Puts another limit of the same kind in force.
+    pub(crate) fn change(&self, to: &Compiled, now: Moment) -> Result<(), LimitError> {
+        match (self, to) {
+            (Purse::Bucket(t), Compiled::Bucket(b)) => t.change(*b, now),
+            (Purse::Queue(t), Compiled::Queue(q)) => t.change(*q, now),
+            (Purse::Window(t), Compiled::Window(w)) => t.change(*w, now),
+            (Purse::Sliding(t), Compiled::Sliding(s)) => t.change(*s, now),
+            (Purse::Permits(t), Compiled::Permits(p)) => t.change(*p, now),
+            (Purse::Log(t), Compiled::Log(l)) => t.change(*l)?,
+            _ => return Err(LimitError::OtherKind),
+        }
+        Ok(())
+    }
+
+    /// The greatest cost that can ever pass.
+    pub(crate) fn capacity(&self) -> u64 {
+        for_table!(self, table => table.limit().capacity(), log => log.limit().limit())
+    }
+
+    pub(crate) fn live_keys(&self, now: Moment) -> usize {
+        for_table!(self, table => table.live_keys(now), log => log.live_keys(now))
+    }
+
+    pub(crate) fn memory_cap(&self) -> usize {
+        for_table!(self, table => table.memory_cap(), log => log.memory_cap())
+    }
+
+    pub(crate) fn crowded(&self) -> u64 {
+        for_table!(self, table => table.crowded(), log => log.crowded())
+    }
+}

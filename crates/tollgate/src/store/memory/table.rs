@@ -1,0 +1,702 @@
+//! The table itself: find, charge, add, grow, change, sweep. The module above has the theory.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use super::crowd::Crowd;
+use super::in_force::{InForce, InForceCell};
+use super::segment::{Segment, SegmentGuard};
+use super::slot::{
+    apply_locked, candidate, charge_slot, check_slot, claim, find, restamp, take_over,
+};
+use super::slots::{
+    Age, ERA_BITS, Intent, Reading, Shape, branch, home_line, line_at, read_slot, tag,
+};
+use super::{CLAIM, Extent, LINES, TARGET, WINDOW};
+use crate::algorithm::{LimitError, OneWord};
+use crate::decision::{Origin, Verdict};
+use crate::raw::{Line, Lines, SLOTS};
+use crate::sync::{AtomicU8, AtomicU64, Mutex};
+use crate::time::Moment;
+
+/// Keys added to a segment between two counts of it. A count reads 16 KiB, so it is not done for each;
+/// a segment has room for many times this many beyond its target.
+const COUNT_EVERY: u32 = if LINES < 32 { 1 } else { 32 };
+
+/// Eras between two sweeps: an eighth of what a stamp can tell apart, so that stamps from before and
+/// after the sweep are never mistaken for each other, in either direction of the clock.
+const SWEEP_EVERY: u64 = 1 << (ERA_BITS - 3);
+/// Splits for each segment that is found to be full: more than one, so that splitting is done long
+/// before the last segment is in need of it.
+const SPLITS_AT_ONCE: usize = 2;
+/// Splits to wait for before a newcomer without a slot joins the crowd: half a millisecond of them.
+const GROW_TRIES: u32 = 64;
+
+/// A table of keys that share one limit.
+pub(crate) struct Table<A> {
+    /// The limit and the era in force.
+    current: InForceCell<A>,
+    /// The segments in use, as [`Shape::to_word`].
+    shape: AtomicU64,
+    extent: Extent,
+    lines: Lines,
+    /// For each line: how far from its home a key at home there may be found. Only grows.
+    reach: Box<[AtomicU8]>,
+    segments: Box<[Segment]>,
+    crowd: Crowd,
+    /// Held while the limit or the era in force changes.
+    changing: Mutex<Changes>,
+    /// The limit before the one in force, which slots that were not looked at since may still be
+    /// stamped with.
+    before: InForceCell<A>,
+    /// Held while a segment is split; whoever does not get it does without.
+    growing: Mutex<()>,
+}
+
+/// What whoever changes something has to know.
+#[derive(Debug)]
+struct Changes {
+    /// Counts the limits that were in force.
+    generation: u64,
+    /// The era of the last sweep.
+    swept: u64,
+}
+
+/// What a step on a key came to.
+pub(crate) struct Applied<A, R> {
+    pub(crate) result: R,
+    /// The state afterwards, or as it would be.
+    pub(crate) word: Option<u64>,
+    /// The limit that decided.
+    pub(crate) limit: A,
+    /// The moment it was decided at.
+    pub(crate) now: Moment,
+    pub(crate) origin: Origin,
+}
+
+/// A charge that was decided and not yet made.
+pub(crate) struct Offer<'a> {
+    pub(crate) verdict: Verdict,
+    pub(crate) place: Place<'a>,
+}
+
+/// Where an offer would be written, what was there, and what would be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place<'a> {
+    cell: &'a AtomicU64,
+    pub(crate) word: u64,
+    pub(crate) write: Option<u64>,
+}
+
+impl Place<'_> {
+    /// Makes the charge, if the state is still what it was decided on.
+    #[inline(always)]
+    pub(crate) fn commit(&self) -> bool {
+        self.write.is_none_or(|new| self.swap(self.word, new))
+    }
+
+    /// Takes back a charge that was just committed, if nothing has happened to the key since. Then it
+    /// leaves no trace at all.
+    pub(crate) fn revert(&self) -> bool {
+        self.write.is_none_or(|new| self.swap(new, self.word))
+    }
+
+    #[inline(always)]
+    fn swap(&self, from: u64, to: u64) -> bool {
+        // The argument of `charge_slot` carries over: the offer read the word, then found the key
+        // its own; that the word is the same now proves that the key is too.
+        self.cell
+            .compare_exchange(from, to, AcqRel, Relaxed)
+            .is_ok()
+    }
+}
+
+impl<A: OneWord> Table<A> {
+    pub(crate) fn new(limit: A, max_keys: usize) -> Result<Table<A>, LimitError> {
+        let extent = Extent::for_keys(max_keys)?;
+        let lines = extent.most * LINES;
+        let no_memory = || LimitError::NoMemory {
+            bytes: lines.saturating_mul(size_of::<Line>()),
+        };
+        let first = InForce::new(limit, 0, limit.era(Moment::ORIGIN));
+        Ok(Table {
+            current: InForceCell::new(&first),
+            shape: AtomicU64::new(Shape::of(extent.base, extent).to_word()),
+            extent,
+            lines: Lines::zeroed(lines).ok_or_else(no_memory)?,
+            segments: (0..extent.most).map(|_| Segment::default()).collect(),
+            reach: (0..lines).map(|_| AtomicU8::new(0)).collect(),
+            crowd: Crowd::new(),
+            changing: Mutex::new(Changes {
+                generation: 0,
+                swept: 0,
+            }),
+            before: InForceCell::new(&first),
+            growing: Mutex::new(()),
+        })
+    }
+
+    /// The limit in force.
+    pub(crate) fn limit(&self) -> A {
+        self.current.read().limit
+    }
+
+    /// The most memory that the table can take, in bytes.
+    pub(crate) fn memory_cap(&self) -> usize {
+        let lines = self.extent.most * LINES;
+        lines * (size_of::<Line>() + 1) + self.extent.most * size_of::<Segment>() + Crowd::BYTES
+    }
+
+    /// Newcomers that were decided on a shared allowance because no slot was free.
+    pub(crate) fn crowded(&self) -> u64 {
+        self.crowd.turned()
+    }
+
+    #[inline(always)]
+    fn shape(&self) -> Shape {
+        // Acquire pairs with the Release in `grow`: whoever sees the new shape sees what was moved.
+        Shape::from_word(self.shape.load(Acquire))
+    }
+
+    /// The home line of a key. Good for as long as the table does not grow; after that a key is found
+    /// the slow way.
+    #[inline(always)]
+    pub(crate) fn home(&self, hash: u64) -> usize {
+        self.shape().segment(hash, self.extent) * LINES + home_line(hash)
+    }
+
+    /// Asks the processor for a line that is about to be charged.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, home: usize) {
+        self.lines.prefetch(home);
+    }
+
+    /// Charges `cost` and tells only the verdict: the way that has to be fast. `home` is
+    /// [`Table::home`] of the hash; `fresh` reads the clock again and is asked only where a key may be
+    /// added.
+    #[inline(always)]
+    pub(crate) fn check(
+        &self,
+        hash: u64,
+        home: usize,
+        now: Moment,
+        fresh: impl Fn() -> Moment,
+        cost: u64,
+    ) -> Verdict {
+        // Asked for before it is read: if this thread is still busy with an earlier charge, whose swap
+        // holds back reads but not this, the way to memory is spent meanwhile.
+        self.prefetch(home);
+        self.prefetch(home ^ 1);
+        match self.check_at_home(hash, home, now, cost) {
+            Some(verdict) => verdict,
+            None => self.check_elsewhere(hash, home, now, fresh, cost),
+        }
+    }
+
+    /// Charges the key if it is in its home line, as most are.
+    #[inline(always)]
+    pub(crate) fn check_at_home(
+        &self,
+        hash: u64,
+        home: usize,
+        now: Moment,
+        cost: u64,
+    ) -> Option<Verdict> {
+        let current = self.current.read();
+        let key = tag(hash) | u64::from(current.stamp);
+        let line = self.lines.get(home)?;
+        if !current.holds_at(now) {
+            return None;
+        }
+        check_slot(line, candidate(line, key), key, &current.limit, now, cost)
+    }
+
+    /// Asks for the lines in which a key may be that is not at home.
+    #[inline(always)]
+    pub(crate) fn prefetch_elsewhere(&self, hash: u64, home: usize) {
+        for d in 1..4 {
+            self.lines.prefetch(home / LINES * LINES + line_at(hash, d));
+        }
+    }
+
+    #[inline(never)]
+    pub(crate) fn check_elsewhere(
+        &self,
+        hash: u64,
+        home: usize,
+        now: Moment,
+        fresh: impl Fn() -> Moment,
+        cost: u64,
+    ) -> Verdict {
+        let current = self.current.read();
+        let key = tag(hash) | u64::from(current.stamp);
+        if current.holds_at(now)
+            && let Some((line, slot)) = self.find_far(hash, home, key)
+            && let Some(verdict) = check_slot(line, slot, key, &current.limit, now, cost)
+        {
+            return verdict;
+        }
+        let charge = |limit: &A, word, now| {
+            let step = limit.charge(word, now, cost);
+            (step.verdict, step.write)
+        };
+        self.apply_slowly(hash, Intent::Take, now, fresh, charge)
+            .result
+    }
+
+    /// Applies `step` to the key with this hash: `step` gets the limit, the word and the moment, and
+    /// returns its result and the word to write, if any.
+    pub(crate) fn apply<R>(
+        &self,
+        hash: u64,
+        intent: Intent,
+        now: Moment,
+        fresh: impl Fn() -> Moment,
+        step: impl Fn(&A, Option<u64>, Moment) -> (R, Option<u64>),
+    ) -> Applied<A, R> {
+        let current = self.current.read();
+        if current.holds_at(now) {
+            let key = tag(hash) | u64::from(current.stamp);
+            if let Some((line, slot)) = self.find_any(hash, key)
+                && let Some((result, word)) =
+                    charge_slot(line, slot, key, |w| step(&current.limit, Some(w), now))
+            {
+                return Applied {
+                    result,
+                    word: Some(word),
+                    limit: current.limit,
+                    now,
+                    origin: Origin::Fresh,
+                };
+            }
+        }
+        self.apply_slowly(hash, intent, now, fresh, step)
+    }
+
+    /// Where a key seems to be, if it has the stamp in force. Not finding it proves nothing.
+    #[inline(always)]
+    fn find_any(&self, hash: u64, key: u64) -> Option<(&Line, usize)> {
+        let home = self.home(hash);
+        let line = self.lines.get(home)?;
+        match find(line, key) {
+            Some(slot) => Some((line, slot)),
+            None => self.find_far(hash, home, key),
+        }
+    }
+
+    fn find_far(&self, hash: u64, home: usize, key: u64) -> Option<(&Line, usize)> {
+        // The other line of the pair comes with the first; how far to go beyond it is noted elsewhere,
+        // so it is not asked before.
+        let segment = home / LINES;
+        let mut nearest = self.window(segment, hash, 2).skip(1);
+        let found = nearest.find_map(|line| find(line, key).map(|slot| (line, slot)));
+        found.or_else(|| {
+            let mut lines = self.lines_of(segment, hash).skip(2);
+            lines.find_map(|line| find(line, key).map(|slot| (line, slot)))
+        })
+    }
+
+    /// Decides a charge without making it, if the key is in its home line as expected. What it
+    /// returns can be committed later, if nothing has changed by then.
+    #[inline(always)]
+    pub(crate) fn offer(&self, hash: u64, now: Moment, cost: u64) -> Option<Offer<'_>> {
+        let current = self.current.read();
+        if !current.holds_at(now) {
+            return None;
+        }
+        let key = tag(hash) | u64::from(current.stamp);
+        let (line, slot) = self.find_any(hash, key)?;
+        let cell = &line.words[slot];
+        // Orderings and argument as in `charge_slot`.
+        let word = cell.load(Acquire);
+        if word == CLAIM || line.keys[slot].load(Acquire) != key {
+            return None;
+        }
+        let step = current.limit.charge(Some(word), now, cost);
+        // A pass is only good if it can be committed; a refusal must be seen to hold now.
+        if !step.verdict.is_admitted() && cell.load(Acquire) != word {
+            return None;
+        }
+        Some(Offer {
+            verdict: step.verdict,
+            place: Place {
+                cell,
+                word,
+                write: step.write,
+            },
+        })
+    }
+
+    /// The key is not in its home line, or not as expected: look further, and if need be under the
+    /// lock of its segment.
+    #[cold]
+    #[inline(never)]
+    fn apply_slowly<R>(
+        &self,
+        hash: u64,
+        intent: Intent,
+        now: Moment,
+        fresh: impl Fn() -> Moment,
+        step: impl Fn(&A, Option<u64>, Moment) -> (R, Option<u64>),
+    ) -> Applied<A, R> {
+        self.turn_era_if_due(now, &fresh);
+        let mut tries = 0;
+        loop {
+            let (segment, guard) = self.lock_segment_of(hash);
+            // Under the lock nobody else adds, moves or replaces keys here. The clock is read again
+            // under it: a reading from before it may be older than the expiry of a slot that this
+            // very key had and lost meanwhile, and would count that time a second time.
+            let now = fresh().max(now);
+            let current = self.current.read();
+            let limit = current.limit;
+            let before = self.before.read();
+            let reading = Reading {
+                age: Age::AsStamped,
+                limit: &limit,
+                stamp: current.stamp,
+                before: &before.limit,
+                now,
+            };
+            let applied = |result, word, origin| Applied {
+                result,
+                word,
+                limit,
+                now,
+                origin,
+            };
+            if let Some((line, slot)) = self.find_in(segment, hash) {
+                let (result, word) =
+                    apply_locked(line, slot, hash, intent, &reading, |w| step(&limit, w, now));
+                return applied(result, word, Origin::Fresh);
+            }
+            let inherited = self.crowd.inherited(hash, &reading);
+            let (result, write) = step(&limit, inherited, now);
+            let Some(word) = write else {
+                // Refused by what its cell has used, if there is such: a slot of its own would not
+                // help, because it would start from there.
+                let origin = if inherited.is_some() {
+                    self.crowd.note();
+                    Origin::Crowded
+                } else {
+                    Origin::Fresh
+                };
+                return applied(result, inherited, origin);
+            };
+            if self.add(segment, hash, &reading, word) {
+                let full =
+                    guard.note_added(COUNT_EVERY) && self.live_in(segment, &reading) > TARGET;
+                drop(guard);
+                if full {
+                    (0..SPLITS_AT_ONCE).for_each(|_| self.grow(false));
+                }
+                return applied(result, Some(word), Origin::Fresh);
+            }
+            if tries < GROW_TRIES && self.shape().segments < self.extent.most {
+                // Splits have not kept pace: wait for one and look again.
+                drop(guard);
+                self.grow(true);
+                tries += 1;
+                continue;
+            }
+            let (result, word) = self.crowd.apply(hash, &reading, &step);
+            return applied(result, word, Origin::Crowded);
+        }
+    }
+
+    /// The lines in which a key may be found, nearest first.
+    #[inline(always)]
+    fn lines_of(&self, segment: usize, hash: u64) -> impl Iterator<Item = &Line> {
+        let home = segment * LINES + home_line(hash);
+        let reach = self.reach.get(home).map_or(0, |r| r.load(Relaxed));
+        self.window(segment, hash, usize::from(reach) + 1)
+    }
+
+    #[inline(always)]
+    fn window(&self, segment: usize, hash: u64, lines: usize) -> impl Iterator<Item = &Line> {
+        (0..lines.min(LINES))
+            .filter_map(move |d| self.lines.get(segment * LINES + line_at(hash, d)))
+    }
+
+    /// Locks the segment that the hash belongs to: the shape may change until it is locked.
+    fn lock_segment_of(&self, hash: u64) -> (usize, SegmentGuard<'_>) {
+        loop {
+            let segment = self.shape().segment(hash, self.extent);
+            let guard = self.segments[segment].lock();
+            if self.shape().segment(hash, self.extent) == segment {
+                return (segment, guard);
+            }
+        }
+    }
+
+    /// Under the lock: the slot of a key, whatever its stamp.
+    fn find_in(&self, segment: usize, hash: u64) -> Option<(&Line, usize)> {
+        let tag = tag(hash);
+        self.lines_of(segment, hash).find_map(|line| {
+            let slot = line
+                .keys
+                .iter()
+                .position(|k| k.load(Relaxed) >> 16 == tag >> 16)?;
+            Some((line, slot))
+        })
+    }
+
+    /// Under the lock: gives the key a slot that is free, if there is one within reach.
+    fn add(&self, segment: usize, hash: u64, reading: &Reading<'_, A>, word: u64) -> bool {
+        for (distance, line) in self.window(segment, hash, WINDOW).enumerate() {
+            for slot in 0..SLOTS {
+                if !take_over(line, slot, reading) {
+                    continue;
+                }
+                let reach = &self.reach[segment * LINES + home_line(hash)];
+                // Only under the lock is it relied on.
+                let furthest = reach.load(Relaxed).max(distance as u8);
+                reach.store(furthest, Relaxed);
+                // Release: whoever sees this key sees that the word was claimed before it. The word
+                // is written last; until then nobody can charge the slot.
+                line.keys[slot].store(tag(hash) | u64::from(reading.stamp), Release);
+                line.words[slot].store(word, Release);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Under the lock: slots of a segment that are not free.
+    fn live_in(&self, segment: usize, reading: &Reading<'_, A>) -> usize {
+        let lines = &self.lines[segment * LINES..(segment + 1) * LINES];
+        let live = |line: &Line, slot: usize| {
+            let key = line.keys[slot].load(Acquire);
+            key != 0 && read_slot(key, line.words[slot].load(Relaxed), reading).is_some()
+        };
+        lines
+            .iter()
+            .map(|line| (0..SLOTS).filter(|s| live(line, *s)).count())
+            .sum()
+    }
+
+    /// Live keys at `now`, counted. Reads the whole table.
+    pub(crate) fn live_keys(&self, now: Moment) -> usize {
+        let live = |reading: &Reading<'_, A>, segment| self.live_in(segment, reading);
+        self.with_each_segment(now, Age::AsStamped, live).sum()
+    }
+
+    fn with_each_segment<'a, R: 'a>(
+        &'a self,
+        now: Moment,
+        age: Age,
+        f: impl Fn(&Reading<'_, A>, usize) -> R + 'a,
+    ) -> impl Iterator<Item = R> + 'a {
+        let mut segment = 0;
+        std::iter::from_fn(move || {
+            // The shape is read anew each time: segments that come while this goes on are seen too.
+            let more = segment < self.shape().segments;
+            let _guard = more.then(|| self.segments[segment].lock())?;
+            let current = self.current.read();
+            let before = self.before.read();
+            let reading = Reading {
+                age,
+                limit: &current.limit,
+                stamp: current.stamp,
+                before: &before.limit,
+                now,
+            };
+            segment += 1;
+            Some(f(&reading, segment - 1))
+        })
+    }
+
+    /// Splits the next segment in two, if the table may still grow. If another thread is at it, waits
+    /// for that one or leaves it to it.
+    pub(crate) fn grow(&self, wait: bool) {
+        let _growing = match self.growing.try_lock() {
+            Ok(growing) => growing,
+            Err(_) if wait => self.growing.lock().unwrap_or_else(PoisonError::into_inner),
+            Err(_) => return,
+        };
+        let shape = self.shape();
+        if shape.segments >= self.extent.most {
+            return;
+        }
+        let (from, bit) = shape.next_split(self.extent);
+        let to = shape.segments;
+        let _guard = self.segments[from].lock();
+        for i in 0..LINES {
+            let (old, new) = (&self.lines[from * LINES + i], &self.lines[to * LINES + i]);
+            let reach = self.reach[from * LINES + i].load(Relaxed);
+            self.reach[to * LINES + i].store(reach, Relaxed);
+            for slot in 0..SLOTS {
+                let key = old.keys[slot].load(Relaxed);
+                if key != 0 && branch(key) & bit != 0 {
+                    // Its word is claimed from here on and stays so: a charge that still looks here
+                    // finds no such key, and then waits for the lock. Relaxed on the new side: it is
+                    // published by the shape.
+                    let word = claim(&old.words[slot]);
+                    new.words[slot].store(word, Relaxed);
+                    new.keys[slot].store(key, Relaxed);
+                    old.keys[slot].store(0, Release);
+                }
+            }
+        }
+        let grown = Shape::of(shape.segments + 1, self.extent);
+        // Release pairs with the Acquire in `shape`: the moved slots are seen with the new shape.
+        self.shape.store(grown.to_word(), Release);
+    }
+
+    /// Puts another limit of the same kind in force. Usage is kept (`OneWord::convert`).
+    pub(crate) fn change(&self, limit: A, now: Moment) {
+        let mut changes = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        // What is too old to be told apart must not be converted.
+        self.turn_era(&mut changes, now);
+        let old = self.current.read();
+        let limit = limit.succeeding(&old.limit);
+        let era = limit.era(now);
+        self.before.write(&old);
+        changes.generation += 1;
+        self.current
+            .write(&InForce::new(limit, changes.generation, era));
+        // From here on slots with the old stamp are converted by whoever meets them; this converts
+        // the rest, so that the next change finds none that are older than it.
+        self.restamp_all(now, Age::AsStamped);
+        changes.swept = era.number;
+    }
+
+    fn turn_era_if_due(&self, now: Moment, fresh: &impl Fn() -> Moment) {
+        if !self.current.read().holds_at(now) {
+            let mut changes = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+            self.turn_era(&mut changes, fresh().max(now));
+        }
+    }
+
+    /// Puts the era of `now` in force if it is another one, and looks at every slot before stamps
+    /// repeat. For most limits an era is years.
+    fn turn_era(&self, changes: &mut Changes, now: Moment) {
+        let current = self.current.read();
+        if current.holds_at(now) {
+            return;
+        }
+        let era = current.limit.era(now);
+        self.current
+            .write(&InForce::new(current.limit, changes.generation, era));
+        // Every slot was stamped within SWEEP_EVERY of the last sweep. If now is further away than
+        // that by more than an era, all of them are as old, or as far ahead, as can be.
+        let every = SWEEP_EVERY.cast_signed();
+        let age = match era.number.wrapping_sub(changes.swept).cast_signed() {
+            away if away > every + 2 => Age::LongGone,
+            away if away < -(every + 2) => Age::FarAhead,
+            away if away.abs() >= every => Age::AsStamped,
+            _ => return,
+        };
+        self.restamp_all(now, age);
+        changes.swept = era.number;
+    }
+
+    fn restamp_all(&self, now: Moment, age: Age) {
+        let each = self.with_each_segment(now, age, |reading, segment| {
+            for line in &self.lines[segment * LINES..(segment + 1) * LINES] {
+                (0..SLOTS).for_each(|slot| restamp(line, slot, reading));
+            }
+            if segment == 0 {
+                self.crowd.restamp(reading);
+            }
+        });
+        each.for_each(drop);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::algorithm::bucket::Bucket;
+    use crate::algorithm::sliding::{Estimate, Sliding};
+    use crate::key::KeySecret;
+    use crate::time::Span;
+
+    fn at(ns: u64) -> Moment {
+        Moment::from_nanos(ns)
+    }
+
+    fn check<A: OneWord>(table: &Table<A>, hash: u64, now: Moment) -> bool {
+        let verdict = table.check(hash, table.home(hash), now, || now, 1);
+        verdict.is_admitted()
+    }
+
+    /// Small enough for Miri, which looks for undefined behaviour in every step.
+    #[test]
+    fn two_threads_share_a_small_table() {
+        let bucket = Bucket::new("1/h".parse().unwrap(), 3).unwrap();
+        let table = Table::new(bucket, 100).unwrap();
+        let secret = KeySecret::from_seed(1);
+        let keys = if cfg!(miri) { 12 } else { 1000 };
+        let admitted: usize = std::thread::scope(|scope| {
+            let charge = || {
+                (0..keys * 4u64)
+                    .filter(|i| check(&table, secret.hash(&(i % keys)), at(1)))
+                    .count()
+            };
+            let threads = [scope.spawn(charge), scope.spawn(charge)];
+            threads.map(|t| t.join().unwrap()).iter().sum()
+        });
+        assert_eq!(admitted, 3 * keys as usize);
+        if !cfg!(miri) {
+            assert_eq!(table.live_keys(at(1)), keys as usize);
+        }
+    }
+
+    #[test]
+    fn growing_moves_keys_and_loses_none() {
+        let bucket = Bucket::new("1/h".parse().unwrap(), 1).unwrap();
+        let table = Table::new(bucket, 100_000).unwrap();
+        let secret = KeySecret::from_seed(2);
+        let keys = if cfg!(miri) { 8 } else { 30_000 };
+        for key in 0..keys {
+            assert!(check(&table, secret.hash(&key), at(1)));
+            if cfg!(miri) {
+                table.grow(true);
+            }
+        }
+        while table.shape().segments < table.extent.most && !cfg!(miri) {
+            table.grow(true);
+        }
+        for key in 0..keys {
+            assert!(
+                !check(&table, secret.hash(&key), at(1)),
+                "key {key} is known"
+            );
+        }
+        assert_eq!(table.live_keys(at(1)), keys as usize);
+    }
+
+    #[test]
+    fn words_that_wrap_are_told_apart_by_their_era() {
+        // Eight bits number the parts, so words repeat every 256 s and eras change every 64.
+        let limit = Sliding::new(65_535, Span::from_secs(1), Estimate::Span).unwrap();
+        let table = Table::new(limit, 100).unwrap();
+        let use_up = |s: u64| {
+            let now = at(s * 1_000_000_000);
+            table
+                .check(7, table.home(7), now, || now, 65_535)
+                .is_admitted()
+        };
+        let mut now = 1_000;
+        assert!(use_up(now));
+        for seconds in [
+            64,
+            128,
+            192,
+            256,
+            512,
+            64 << 11,
+            64 << 13,
+            64 << 14,
+            (64 << 14) + 64,
+            64 << 20,
+        ] {
+            assert!(!use_up(now), "just used up");
+            now += seconds;
+            assert!(use_up(now), "fresh after {seconds} s");
+        }
+        now -= 64 << 19;
+        assert!(!use_up(now), "a clock that was set back gives nothing away");
+        assert!(use_up(now + 3), "and locks nobody out");
+    }
+}

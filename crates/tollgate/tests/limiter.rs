@@ -1,0 +1,549 @@
+//! What a limiter promises to whoever uses it.
+
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+use std::collections::HashSet;
+
+use tollgate::{
+    Algorithm, Clock, Estimate, Gate, Key, Limit, LimitError, Limiter, ManualClock, Moment, Origin,
+    Rate, Single, Span, Verdict,
+};
+
+fn rate(text: &str) -> Rate {
+    text.parse().unwrap()
+}
+
+fn limiter(limit: Limit) -> (Limiter<ManualClock>, ManualClock) {
+    let clock = ManualClock::new();
+    clock.set(Moment::from_nanos(1_000_000_000));
+    (Limiter::with_clock(limit, clock.clone()).unwrap(), clock)
+}
+
+/// One limit of every algorithm, each with room for ten at once.
+fn one_of_each() -> Vec<Limit> {
+    let window = Span::from_secs(60);
+    let sliding = |estimate| Algorithm::SlidingWindow {
+        limit: 10,
+        window,
+        estimate,
+    };
+    vec![
+        Limit::token_bucket(rate("10/min"), 10).unwrap(),
+        Limit::gcra(rate("10/min"), Span::from_secs(54)).unwrap(),
+        Limit::leaky_bucket(rate("10/min"), 10).unwrap(),
+        Limit::fixed_window(rate("10/min")).unwrap(),
+        Limit::sliding_log(rate("10/min")).unwrap(),
+        Limit::sliding_window(rate("10/min")).unwrap(),
+        Limit::new(sliding(Estimate::Classic { parts: 1 })).unwrap(),
+        Limit::new(sliding(Estimate::Strict { parts: 4 })).unwrap(),
+        Limit::concurrency(10, window).unwrap(),
+        Limit::new(Algorithm::BurstCredits {
+            rate: rate("1/min"),
+            multiple: 2,
+            duration: Span::from_secs(1),
+            slack: Some(10),
+        })
+        .unwrap(),
+    ]
+}
+
+#[test]
+fn every_algorithm_admits_its_limit_and_no_more() {
+    for limit in one_of_each() {
+        let (limiter, _) = limiter(limit.clone());
+        let admitted = (0..100)
+            .filter(|_| limiter.check("a").is_admitted())
+            .count();
+        assert_eq!(admitted, 10, "{limit}");
+        assert!(
+            limiter.check("b").is_admitted(),
+            "{limit}: another key has its own"
+        );
+    }
+}
+
+#[test]
+fn the_promised_wait_is_kept_to_the_nanosecond() {
+    for limit in one_of_each() {
+        let (limiter, clock) = limiter(limit.clone());
+        while limiter.check("a").is_admitted() {}
+        let wait = limiter.wait_for("a", 1).unwrap();
+        clock.advance(Span::from_nanos(wait.as_nanos() - 1));
+        assert!(
+            !limiter.check("a").is_admitted(),
+            "{limit}: a nanosecond early"
+        );
+        clock.advance(Span::from_nanos(1));
+        assert!(limiter.check("a").is_admitted(), "{limit}: on time");
+    }
+}
+
+#[test]
+fn a_cost_above_the_limit_is_never_and_takes_nothing() {
+    for limit in one_of_each() {
+        let (limiter, _) = limiter(limit.clone());
+        for cost in [11, u64::from(u32::MAX), u64::from(u32::MAX) + 1, u64::MAX] {
+            assert_eq!(
+                limiter.charge("a", cost).verdict,
+                Verdict::Never,
+                "{limit} {cost}"
+            );
+        }
+        assert_eq!(limiter.charge("a", 10).remaining(), 0, "{limit}");
+        assert_eq!(limiter.capacity(), 10, "{limit}");
+    }
+}
+
+#[test]
+fn a_cost_of_zero_asks_and_takes_nothing() {
+    for limit in one_of_each() {
+        let (limiter, _) = limiter(limit.clone());
+        for _ in 0..100 {
+            assert_eq!(limiter.charge("a", 0).verdict, Verdict::Pass, "{limit}");
+        }
+        assert_eq!(limiter.live_keys(), 0, "{limit}: nothing was kept");
+        assert_eq!(limiter.peek("a", 0).remaining(), 10, "{limit}");
+    }
+}
+
+#[test]
+fn a_peek_tells_what_a_charge_does() {
+    for limit in one_of_each() {
+        let (limiter, clock) = limiter(limit.clone());
+        for cost in [3, 1, 5, 2, 9, 1, 1] {
+            let told = limiter.peek("a", cost);
+            let done = limiter.charge("a", cost);
+            assert_eq!(
+                (told.verdict, told.standing),
+                (done.verdict, done.standing),
+                "{limit} {cost}"
+            );
+            clock.advance(Span::from_millis(1700));
+        }
+    }
+}
+
+#[test]
+fn what_was_not_used_comes_back() {
+    for limit in one_of_each() {
+        let (limiter, _) = limiter(limit.clone());
+        let decision = limiter.charge("a", 9);
+        assert!(decision.is_admitted());
+        assert_eq!(limiter.settle("a", &decision, 9, 2).unpaid, 0);
+        assert_eq!(limiter.peek("a", 0).remaining(), 8, "{limit}");
+    }
+}
+
+#[test]
+fn what_was_used_beyond_the_charge_is_taken_as_far_as_there_is_something() {
+    for limit in one_of_each() {
+        let (limiter, _) = limiter(limit.clone());
+        let decision = limiter.charge("a", 4);
+        assert_eq!(limiter.settle("a", &decision, 4, 13).unpaid, 3, "{limit}");
+        assert_eq!(limiter.peek("a", 0).remaining(), 0, "{limit}");
+    }
+}
+
+#[test]
+fn a_refused_charge_has_nothing_to_settle() {
+    let (limiter, _) = limiter(Limit::token_bucket(rate("1/h"), 5).unwrap());
+    limiter.charge("a", 5);
+    let refused = limiter.charge("a", 5);
+    limiter.settle("a", &refused, 5, 0);
+    assert_eq!(limiter.peek("a", 0).remaining(), 0);
+}
+
+#[test]
+fn numbers_that_make_no_limit_are_errors_that_say_how_to_mend_them() {
+    let minute = Span::from_secs(60);
+    let cases: Vec<(Result<Limit, LimitError>, &str)> = vec![
+        (
+            Limit::token_bucket(rate("5/s"), 0),
+            "a burst of 0 would refuse every request",
+        ),
+        (
+            Limit::token_bucket(rate("1/day"), u64::MAX),
+            "filling this limit would take longer than 73 years",
+        ),
+        (
+            Limit::leaky_bucket(rate("5/s"), 0),
+            "a queue of 0 would refuse every request",
+        ),
+        (
+            Limit::fixed_window(rate("4294967295/min")),
+            "the limit is above 4294967294",
+        ),
+        (
+            Limit::sliding_window(rate("16777216/min")),
+            "the limit is above 16777215",
+        ),
+        (
+            Limit::sliding_log(rate("16777217/min")),
+            "the limit of a sliding log is above 16777216",
+        ),
+        (
+            Limit::burst_credits(rate("5/s"), 1, minute),
+            "a burst multiple below 2 is no burst",
+        ),
+        (
+            Limit::burst_credits(rate("5/s"), 2, Span::ZERO),
+            "a burst duration of 0 is no time at all",
+        ),
+        (
+            Limit::concurrency(0, minute),
+            "a limit of 0 would refuse every request",
+        ),
+        (
+            Limit::concurrency(1, Span::ZERO),
+            "a lease of 0 is no time at all",
+        ),
+        (
+            Limit::concurrency(65_536, minute),
+            "the number of permits is above 65535",
+        ),
+    ];
+    for (limit, message) in cases {
+        let error = limit.unwrap_err();
+        assert_eq!(error.to_string(), message);
+        assert!(!error.hint().is_empty());
+    }
+}
+
+#[test]
+fn room_for_no_key_and_for_too_many_are_errors() {
+    let limit = Limit::token_bucket(rate("5/s"), 10).unwrap();
+    let with = |max_keys| Limiter::new(limit.clone().with_max_keys(max_keys)).unwrap_err();
+    assert_eq!(
+        with(0).to_string(),
+        "`max_keys` of 0 leaves room for nobody"
+    );
+    assert_eq!(with(0).hint(), "write at least 1; the default is 1000000");
+    assert_eq!(with(usize::MAX).hint(), "lower `max_keys`");
+    let log = Limit::sliding_log(rate("16777216/min")).unwrap();
+    let error = Limiter::new(log.with_max_keys(1 << 50)).unwrap_err();
+    assert_eq!(error.hint(), "lower `max_keys`");
+}
+
+#[test]
+fn any_bytes_are_a_key() {
+    let (limiter, _) = limiter(Limit::token_bucket(rate("1/h"), 1).unwrap());
+    let huge = vec![7u8; 10_000_000];
+    let keys: Vec<&[u8]> = vec![
+        b"",
+        b"\0",
+        b"\0\0",
+        b"\xff\xfe",
+        b"a\r\nb",
+        &huge,
+        &huge[1..],
+    ];
+    for key in &keys {
+        assert!(limiter.check(*key).is_admitted());
+    }
+    for key in &keys {
+        assert!(!limiter.check(*key).is_admitted());
+    }
+    let framed = [
+        Key::of(["a", "b"]),
+        Key::of(["ab", ""]),
+        Key::of(["", "ab"]),
+    ];
+    assert!(framed.iter().all(|key| limiter.check(key).is_admitted()));
+}
+
+#[test]
+fn a_clock_that_jumps_years_earns_no_more_than_the_limit() {
+    for limit in one_of_each() {
+        let (limiter, clock) = limiter(limit.clone());
+        for _ in 0..5 {
+            let admitted = (0..30).filter(|_| limiter.check("a").is_admitted()).count();
+            assert_eq!(admitted, 10, "{limit}");
+            clock.advance(Span::from_secs(3 * 365 * 86_400));
+        }
+    }
+}
+
+#[test]
+fn a_clock_that_is_set_back_gives_nothing_away_and_locks_nobody_out() {
+    for limit in one_of_each() {
+        let (limiter, clock) = limiter(limit.clone());
+        clock.advance(Span::from_secs(10 * 365 * 86_400));
+        while limiter.check("a").is_admitted() {}
+        clock.set(Moment::from_nanos(5_000_000_000));
+        assert!(
+            !limiter.check("a").is_admitted(),
+            "{limit}: nothing is given away"
+        );
+        clock.advance(Span::from_secs(125));
+        assert!(
+            limiter.check("a").is_admitted(),
+            "{limit}: as good as new two windows later"
+        );
+    }
+}
+
+#[test]
+fn the_end_of_the_clock_is_survived() {
+    for limit in one_of_each() {
+        let (limiter, clock) = limiter(limit.clone());
+        clock.set(Moment::from_nanos(u64::MAX));
+        let admitted = (0..30).filter(|_| limiter.check("a").is_admitted()).count();
+        assert_eq!(admitted, 10, "{limit}");
+        limiter.charge("b", u64::MAX);
+        limiter.peek("a", 3);
+    }
+}
+
+#[test]
+fn a_batch_decides_as_one_after_the_other() {
+    for limit in one_of_each() {
+        let clock = ManualClock::new();
+        let one_by_one = Limiter::with_clock(limit.clone(), clock.clone()).unwrap();
+        let batched = Limiter::with_clock(limit.clone(), clock.clone()).unwrap();
+        for round in 0..40u64 {
+            let keys: Vec<u64> = (0..=round * 3).map(|i| i * i % 7).collect();
+            let mut verdicts = vec![Verdict::Never; keys.len()];
+            batched.check_batch(&keys, &mut verdicts);
+            let mut singly: Vec<Verdict> = keys.iter().map(|key| one_by_one.check(key)).collect();
+            if matches!(limit.algorithm(), Algorithm::LeakyBucket { .. }) {
+                // A queue gives each its own slot, and keys of one batch may change places.
+                let by = |v: &Verdict| v.wait();
+                verdicts.sort_by_key(by);
+                singly.sort_by_key(by);
+            }
+            assert_eq!(verdicts, singly, "{limit}");
+            clock.advance(Span::from_millis(900));
+        }
+    }
+}
+
+#[test]
+fn a_limit_can_be_changed_while_it_is_used_and_usage_is_kept() {
+    for limit in one_of_each() {
+        let (limiter, _) = limiter(limit.clone());
+        limiter.charge("a", 7);
+        let doubled = match *limit.algorithm() {
+            Algorithm::TokenBucket { rate, .. } => Algorithm::TokenBucket { rate, burst: 20 },
+            Algorithm::LeakyBucket { rate, max_wait, .. } => Algorithm::LeakyBucket {
+                rate,
+                queue: 20,
+                max_wait,
+            },
+            Algorithm::FixedWindow { window, anchor, .. } => Algorithm::FixedWindow {
+                limit: 20,
+                window,
+                anchor,
+            },
+            Algorithm::SlidingLog { window, .. } => Algorithm::SlidingLog { limit: 20, window },
+            Algorithm::SlidingWindow {
+                window, estimate, ..
+            } => Algorithm::SlidingWindow {
+                limit: 20,
+                window,
+                estimate,
+            },
+            Algorithm::Concurrency { ttl, .. } => Algorithm::Concurrency { limit: 20, ttl },
+            _ => continue,
+        };
+        let clone = limiter.clone();
+        limiter.change(Limit::new(doubled).unwrap()).unwrap();
+        assert_eq!(clone.peek("a", 0).remaining(), 13, "{limit}");
+        assert_eq!(clone.peek("never seen", 0).remaining(), 20, "{limit}");
+        limiter.change(limit.clone()).unwrap();
+        assert_eq!(clone.peek("a", 0).remaining(), 3, "{limit}");
+    }
+}
+
+#[test]
+fn a_limit_of_another_kind_is_refused_and_nothing_changes() {
+    let (limiter, _) = limiter(Limit::token_bucket(rate("1/s"), 10).unwrap());
+    limiter.charge("a", 4);
+    let error = limiter
+        .change(Limit::fixed_window(rate("10/min")).unwrap())
+        .unwrap_err();
+    assert_eq!(error, LimitError::OtherKind);
+    assert_eq!(limiter.peek("a", 0).remaining(), 6);
+    assert_eq!(limiter.limit().to_string(), "token bucket 1/s burst 10");
+}
+
+#[test]
+fn usage_is_kept_while_the_table_grows() {
+    let (limiter, _) = limiter(
+        Limit::token_bucket(rate("1/h"), 3)
+            .unwrap()
+            .with_max_keys(200_000),
+    );
+    for key in 0..200_000u64 {
+        limiter.charge(&key, key % 4);
+    }
+    let live = (0..200_000u64).filter(|key| key % 4 > 0).count();
+    assert_eq!(limiter.live_keys(), live);
+    assert_eq!(limiter.crowded(), 0, "there was room for all");
+    for key in 0..200_000u64 {
+        assert_eq!(limiter.peek(&key, 0).remaining(), 3 - key % 4);
+    }
+}
+
+#[test]
+fn keys_that_are_as_if_never_used_make_room_for_others() {
+    let (limiter, clock) = limiter(
+        Limit::token_bucket(rate("1/s"), 1)
+            .unwrap()
+            .with_max_keys(1000),
+    );
+    for key in 0..100_000u64 {
+        assert_eq!(limiter.charge(&key, 1).origin, Origin::Fresh);
+        clock.advance(Span::from_millis(2)); // 500 are in use at any time
+    }
+}
+
+#[test]
+fn a_flood_of_new_keys_frees_no_throttled_key_and_admits_no_more_than_promised() {
+    for limit in one_of_each() {
+        let (limiter, _) = limiter(limit.clone().with_max_keys(1000));
+        while limiter.check("victim").is_admitted() {}
+        let cap = limiter.memory_cap();
+        let mut admitted = 0;
+        for key in 0..50_000u64 {
+            admitted += u64::from(limiter.check(&key).is_admitted());
+            if key % 100 == 0 {
+                assert!(
+                    !limiter.check("victim").is_admitted(),
+                    "{limit}: freed by {key} new keys"
+                );
+            }
+        }
+        assert!(
+            limiter.crowded() > 40_000,
+            "{limit}: the table was full, {}",
+            limiter.crowded()
+        );
+        assert!(admitted >= 1000, "{limit}: there was room for a thousand");
+        assert_eq!(limiter.memory_cap(), cap, "{limit}");
+        // Nobody gets more than the limit, with a slot of its own or without.
+        let mut seen = HashSet::new();
+        for key in 49_900..50_000u64 {
+            let more = (0..30)
+                .filter(|_| limiter.check(&key).is_admitted())
+                .count();
+            assert!(more <= 10, "{limit}: {more} for one key");
+            seen.insert(more);
+        }
+        assert!(!seen.is_empty());
+    }
+}
+
+#[test]
+fn a_newcomer_that_gets_a_slot_later_starts_from_what_it_has_used() {
+    let (limiter, clock) = limiter(
+        Limit::token_bucket(rate("1/min"), 10)
+            .unwrap()
+            .with_max_keys(768),
+    );
+    // The whole table is in use for a while, and most of it a little longer than the newcomer waits.
+    for key in 0..5000u64 {
+        limiter.charge(&key, 1);
+    }
+    let mut newcomers = 0;
+    for key in 10_000..10_100u64 {
+        let mut used = 0;
+        while limiter.charge(&key, 1).is_admitted() {
+            used += 1;
+        }
+        assert!(used <= 10);
+        newcomers += used;
+    }
+    assert!(limiter.crowded() > 0);
+    // All slots are free again, but a cell of the crowd that was used up is not full yet.
+    clock.advance(Span::from_secs(61));
+    for key in 10_000..10_100u64 {
+        let mut more = 0;
+        while limiter.charge(&key, 1).is_admitted() {
+            more += 1;
+        }
+        assert!(more <= 10, "a slot of its own is no second allowance");
+    }
+    assert!(newcomers > 0);
+}
+
+#[test]
+fn a_request_that_one_limit_refuses_costs_the_others_nothing() {
+    let mut gate = Gate::with_clock(ManualClock::new());
+    let ids: Vec<_> = one_of_each()
+        .into_iter()
+        .map(|limit| gate.add(limit).unwrap())
+        .collect();
+    let narrow = gate
+        .add(Limit::token_bucket(rate("1/h"), 2).unwrap().named("narrow"))
+        .unwrap();
+    for round in 0..10 {
+        let mut charges: Vec<_> = ids.iter().map(|id| gate.charge(*id, "a", 1)).collect();
+        charges.push(gate.charge(narrow, "a", 1));
+        let admission = gate.admit(&charges);
+        assert_eq!(admission.decision.is_admitted(), round < 2);
+        assert_eq!(admission.binding, Some(narrow));
+    }
+    for id in &ids {
+        let limiter = gate.limiter(*id);
+        assert_eq!(limiter.peek("a", 0).remaining(), 8, "{}", limiter.limit());
+    }
+}
+
+#[test]
+fn more_charges_than_can_be_taken_together_are_refused_and_nothing_is_taken() {
+    let mut gate = Gate::with_clock(ManualClock::new());
+    let id = gate
+        .add(Limit::token_bucket(rate("1/s"), 100).unwrap())
+        .unwrap();
+    let charges = vec![gate.charge(id, "a", 1); 17];
+    assert_eq!(gate.admit(&charges).decision.verdict, Verdict::Never);
+    assert_eq!(gate.limiter(id).peek("a", 0).remaining(), 100);
+    assert!(gate.admit(&charges[..16]).decision.is_admitted());
+    assert_eq!(gate.limiter(id).peek("a", 0).remaining(), 84);
+    assert!(gate.admit(&[]).decision.is_admitted());
+    assert_eq!(gate.admit(&[]).binding, None);
+}
+
+#[test]
+fn the_same_limit_twice_in_one_request_is_charged_twice_or_not_at_all() {
+    let mut gate = Gate::with_clock(ManualClock::new());
+    let id = gate
+        .add(Limit::token_bucket(rate("1/s"), 5).unwrap())
+        .unwrap();
+    let twice = [gate.charge(id, "a", 2), gate.charge(id, "a", 2)];
+    assert!(gate.admit(&twice).decision.is_admitted());
+    assert_eq!(gate.limiter(id).peek("a", 0).remaining(), 1);
+    assert!(
+        !gate
+            .admit(&[gate.charge(id, "a", 1), gate.charge(id, "a", 1)])
+            .decision
+            .is_admitted()
+    );
+    assert_eq!(gate.limiter(id).peek("a", 0).remaining(), 1);
+}
+
+#[test]
+fn a_single_limiter_needs_no_key() {
+    let single = Single::with_clock(
+        Limit::token_bucket(rate("1/h"), 2).unwrap(),
+        ManualClock::new(),
+    );
+    let single = single.unwrap();
+    assert!(single.check().is_admitted());
+    let decision = single.charge(1);
+    assert_eq!(decision.remaining(), 0);
+    single.settle(&decision, 1, 0);
+    assert_eq!(single.peek(0).remaining(), 1);
+}
+
+#[test]
+fn limiters_can_be_shared_between_threads_and_are_cheap_to_clone() {
+    fn is_shared<T: Send + Sync + Clone + 'static>(_: &T) {}
+    let limit = Limit::token_bucket(rate("5/s"), 10).unwrap();
+    let limiter = Limiter::new(limit.clone()).unwrap();
+    is_shared(&limiter);
+    is_shared(&Gate::new());
+    is_shared(&Single::new(limit).unwrap());
+    assert_eq!(size_of_val(&limiter), size_of::<usize>());
+    assert!(limiter.clock().now() >= Moment::ORIGIN);
+}
