@@ -1,0 +1,86 @@
+//! `vectors`: replays golden timelines, first through the core's steps, then through the store.
+
+use super::{CommandError, Tally};
+use crate::replay::{Report, SubjectFactory, replay};
+use crate::subject::{CoreFactory, StoreFactory};
+use crate::timeline::Timeline;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Replays every file of `paths`.
+///
+/// # Errors
+///
+/// If no path is given, or one cannot be read or is no timeline; nothing was replayed then.
+pub fn run(paths: &[String], out: &mut dyn Write) -> Result<Tally, CommandError> {
+    if paths.is_empty() {
+        return Err(CommandError::Usage("a path is missing".to_owned()));
+    }
+    if let Some(option) = paths.iter().find(|path| path.starts_with('-')) {
+        return Err(CommandError::Usage(format!("no option `{option}`")));
+    }
+    let mut timelines = Vec::new();
+    for path in files_of(paths)? {
+        let timeline = Timeline::read(&path);
+        timelines.push(timeline.map_err(|error| CommandError::Input(error.to_string()))?);
+    }
+    let subjects: [(&str, &dyn SubjectFactory); 2] =
+        [("core", &CoreFactory), ("store", &StoreFactory)];
+    let mut tally = Tally::default();
+    for timeline in &timelines {
+        let mut line = Vec::new();
+        for (name, factory) in subjects {
+            let report = replay(timeline, factory);
+            for mismatch in &report.mismatches {
+                writeln!(out, "FAILED {name}: {mismatch}")?;
+            }
+            for skip in &report.skips {
+                let (file, case, what) = (&skip.file, &skip.case, &skip.what);
+                writeln!(
+                    out,
+                    "not expressible by the {name}: {file}, case `{case}`: {what}"
+                )?;
+            }
+            tally.passed += report.passed as u64;
+            tally.failed += report.failed as u64;
+            line.push(format!("{name} {}", told(&report)));
+        }
+        writeln!(out, "{}: {}", timeline.name, line.join("; "))?;
+    }
+    Ok(tally)
+}
+
+fn told(report: &Report) -> String {
+    let skipped = match report.skipped {
+        0 => String::new(),
+        steps => format!(", {steps} not expressible"),
+    };
+    format!(
+        "{} passed, {} failed{skipped}",
+        report.passed, report.failed
+    )
+}
+
+/// The files that `paths` mean: a folder is all of its `*.csv`, sorted.
+fn files_of(paths: &[String]) -> Result<Vec<PathBuf>, CommandError> {
+    let mut files = Vec::new();
+    for path in paths {
+        let path = Path::new(path);
+        if !path.is_dir() {
+            files.push(path.to_owned());
+            continue;
+        }
+        let unreadable =
+            |error| CommandError::Input(format!("{}: cannot be read: {error}", path.display()));
+        let mut inside = Vec::new();
+        for entry in std::fs::read_dir(path).map_err(unreadable)? {
+            let file = entry.map_err(unreadable)?.path();
+            if file.extension().is_some_and(|extension| extension == "csv") {
+                inside.push(file);
+            }
+        }
+        inside.sort();
+        files.append(&mut inside);
+    }
+    Ok(files)
+}

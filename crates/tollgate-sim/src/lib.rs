@@ -1,0 +1,16 @@
+//! The world in a box: what Tollgate is measured against.
+//!
+//! [`oracle`] is an independent model in exact arithmetic, slow and obvious, that shares no code with
+//! the core. [`timeline`] reads golden timelines and [`replay`] runs them against anything that can
+//! answer them: the [`subject`]s, which are the oracle, the core's pure steps and the store behind the
+//! public interface. [`property`] makes up histories of its own and compares core and oracle step by
+//! step. [`threads`] lets real threads loose on the same keys. [`command`] is what the binary does.
+
+pub mod command;
+pub mod model;
+pub mod oracle;
+pub mod property;
+pub mod replay;
+pub mod subject;
+pub mod threads;
+pub mod timeline;

@@ -1,0 +1,558 @@
+//! Buckets as what they are called: a level of tokens that rises with time.
+//!
+//! # Theory
+//!
+//! Capacity `C`, `n` tokens per `P` nanoseconds, `n/P` in lowest terms. The level is kept in units
+//! of `1/P` token: a token is `P` units, a nanosecond earns `n` units, and a full bucket holds
+//! `C*P`. Then
+//!
+//! ```text
+//! level(t) = min(full, level(t') + (t - t')*n)
+//! ```
+//!
+//! is exact for every rate, and a request of cost `c` passes if and only if `level(t) >= c*P`.
+//! A GCRA meter is the same bucket with `full = tau*n + P`, possibly a fraction of a token more than
+//! a whole number of them. A leaky queue is the same bucket again, its level being the room left in
+//! the queue; what is missing from full is the work ahead of the next arrival.
+//!
+//! # When the clock steps back
+//!
+//! The line is followed backwards, below zero if need be: what was earned between the two readings
+//! is taken away again, so nothing is earned twice. A level more than [`HEAL_NS`] of income below
+//! zero would lock the client out until the clock has caught up, so the bucket restarts empty
+//! instead. That is the only thing a refused request writes.
+//!
+//! # Refunds
+//!
+//! Tokens given back late would push the level above what it would have been had they never been
+//! taken, because a full bucket throws its income away. So what has been earned since the charge is
+//! held back: `max(0, c*P - (t2 - t1)*n)` units return. If that is nothing, nothing is written.
+//!
+//! # Another capacity or rate
+//!
+//! Tokens missing from full stay missing. A full bucket is as good as one never used and is forgotten
+//! then; one more than [`HEAL_NS`] of income below zero, by the clock or by a lowered capacity, restarts
+//! empty at that moment.
+
+use super::{Answer, PASS, Verdict, at_least_one, ceil_div, to_u64};
+
+/// How far back the clock may step before the state is taken to be from another clock.
+pub const HEAL_NS: u64 = 1_000_000_000;
+
+/// The level all three buckets (and those built on them) are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Level {
+    /// Units in a full bucket.
+    full: i128,
+    /// Units in one token: `P`.
+    per_token: i128,
+    /// Units earned in one nanosecond: `n`.
+    per_ns: i128,
+    /// The level at the time of the last write. Nothing stored is a bucket never used, which is full
+    /// at any time, before and after.
+    stored: Option<(u64, i128)>,
+}
+
+impl Level {
+    /// A bucket whose full level is `full(n, P)`, both in lowest terms.
+    pub(super) fn new(n: u64, p_ns: u64, full: impl Fn(i128, i128) -> i128) -> Self {
+        let (per_ns, per_token) = lowest_terms(at_least_one(n), at_least_one(p_ns));
+        Self {
+            full: full(per_ns, per_token),
+            per_token,
+            per_ns,
+            stored: None,
+        }
+    }
+
+    /// The level at `t` as stored, negative if the clock stepped back below it.
+    fn stored_at(&self, t: u64) -> i128 {
+        match self.stored {
+            None => self.full,
+            Some((at, level)) => {
+                let earned = (i128::from(t) - i128::from(at)).saturating_mul(self.per_ns);
+                level.saturating_add(earned).min(self.full)
+            }
+        }
+    }
+
+    fn is_gross(&self, t: u64) -> bool {
+        self.stored_at(t) < -(i128::from(HEAL_NS).saturating_mul(self.per_ns))
+    }
+
+    /// The level that decides at `t`: a state from far in the future counts as empty.
+    fn at(&self, t: u64) -> i128 {
+        if self.is_gross(t) {
+            0
+        } else {
+            self.stored_at(t)
+        }
+    }
+
+    /// Restarts empty at `t` if the clock stepped back too far to wait for.
+    pub(super) fn heal(&mut self, t: u64) {
+        if self.is_gross(t) {
+            self.stored = Some((t, 0));
+        }
+    }
+
+    fn units(&self, cost: u64) -> i128 {
+        i128::from(cost).saturating_mul(self.per_token)
+    }
+
+    /// How long until a level now at `level` reaches `need`.
+    fn wait(&self, level: i128, need: i128) -> i128 {
+        ceil_div(need.saturating_sub(level).max(0), self.per_ns)
+    }
+
+    /// How long, from `t`, until `cost` could be taken; `None` if it never can.
+    pub(super) fn wait_for(&self, t: u64, cost: u64) -> Option<u64> {
+        let need = self.units(cost);
+        (need <= self.full).then(|| to_u64(self.wait(self.at(t), need)))
+    }
+
+    /// How long the work ahead of an arrival at `t` takes.
+    fn missing_time(&self, t: u64) -> u64 {
+        to_u64(ceil_div(self.full - self.at(t), self.per_ns))
+    }
+
+    pub(super) fn answer(&self, t: u64, verdict: Verdict) -> Answer {
+        let level = self.at(t);
+        let shown = level.max(0);
+        let remaining = shown / self.per_token;
+        let one_more = (remaining + 1).saturating_mul(self.per_token);
+        let next = if one_more > self.full {
+            0
+        } else {
+            self.wait(level, one_more)
+        };
+        Answer {
+            verdict,
+            remaining: to_u64(remaining),
+            // Debt from a clock behind the state is not part of what the bucket owes: once the
+            // clock has caught up, an empty bucket fills in the usual time.
+            reset_after: to_u64(ceil_div(self.full - shown, self.per_ns)),
+            next_after: to_u64(next),
+        }
+    }
+
+    /// The verdict on `cost` at `t`, without taking it.
+    pub(super) fn judge(&self, t: u64, cost: u64) -> Verdict {
+        let need = self.units(cost);
+        let level = self.at(t);
+        if need > self.full {
+            Verdict::Never
+        } else if cost == 0 || level >= need {
+            PASS
+        } else {
+            Verdict::Refuse {
+                retry_after: to_u64(self.wait(level, need)),
+            }
+        }
+    }
+
+    /// Takes `cost`, which [`Level::judge`] has let pass.
+    pub(super) fn take(&mut self, t: u64, cost: u64) {
+        if cost > 0 {
+            self.stored = Some((t, self.at(t) - self.units(cost)));
+        }
+    }
+
+    /// Writes what `verdict` on `cost` at `t` writes, and reports what is left.
+    pub(super) fn settle(&mut self, t: u64, cost: u64, verdict: Verdict) -> Answer {
+        match verdict {
+            Verdict::Pass { .. } => self.take(t, cost),
+            Verdict::Refuse { .. } => self.heal(t),
+            Verdict::Never => {}
+        }
+        self.answer(t, verdict)
+    }
+
+    pub(super) fn check(&mut self, t: u64, cost: u64) -> Answer {
+        self.settle(t, cost, self.judge(t, cost))
+    }
+
+    pub(super) fn refund(&mut self, t: u64, cost: u64, issued: u64) -> Answer {
+        let earned_since = i128::from(t.saturating_sub(issued)).saturating_mul(self.per_ns);
+        let back = self.units(cost) - earned_since;
+        // A bucket never used has nothing to be given back.
+        if back <= 0 || self.stored.is_none() {
+            return self.answer(t, PASS);
+        }
+        let level = self.at(t).max(0).saturating_add(back).min(self.full);
+        self.stored = Some((t, level));
+        self.answer(t, PASS)
+    }
+
+    /// Another full level at the same rate. What is missing from full stays missing, so the
+    /// difference is given or taken at once.
+    fn set_full(&mut self, t: u64, full: i128) -> Answer {
+        self.forget_if_full(t);
+        self.heal(t);
+        if let Some((_, level)) = &mut self.stored {
+            *level += full - self.full;
+        }
+        self.full = full;
+        self.heal(t);
+        self.answer(t, PASS)
+    }
+
+    fn forget_if_full(&mut self, t: u64) {
+        if self.at(t) >= self.full {
+            self.stored = None;
+        }
+    }
+
+    /// Another rate. The tokens missing from full stay missing, rounded up to a unit of the new
+    /// rate, against the client. The same rate in other words changes nothing.
+    fn set_rate(&mut self, t: u64, n: u64, p_ns: u64, full: impl Fn(i128, i128) -> i128) -> Answer {
+        let mut next = Self::new(n, p_ns, full);
+        if (next.per_ns, next.per_token) == (self.per_ns, self.per_token) {
+            return self.set_full(t, next.full);
+        }
+        self.forget_if_full(t);
+        if self.stored.is_some() {
+            let missing = self.full - self.at(t).max(0);
+            let missing = ceil_div(missing.saturating_mul(next.per_token), self.per_token);
+            next.stored = Some((t, next.full - missing.min(next.full)));
+        }
+        *self = next;
+        self.answer(t, PASS)
+    }
+}
+
+fn lowest_terms(n: i128, p: i128) -> (i128, i128) {
+    let (mut divisor, mut rest) = (n, p);
+    while rest != 0 {
+        (divisor, rest) = (rest, divisor % rest);
+    }
+    (n / divisor, p / divisor)
+}
+
+fn whole_tokens(cap: u64) -> impl Fn(i128, i128) -> i128 {
+    move |_, per_token| i128::from(cap).saturating_mul(per_token)
+}
+
+fn tolerance(tau_ns: u64) -> impl Fn(i128, i128) -> i128 {
+    move |per_ns, per_token| {
+        i128::from(tau_ns)
+            .saturating_mul(per_ns)
+            .saturating_add(per_token)
+    }
+}
+
+/// A token bucket: `cap` tokens, `n` more every `p_ns`, full at the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenBucket {
+    cap: u64,
+    pub(super) level: Level,
+}
+
+impl TokenBucket {
+    /// A full bucket.
+    pub fn new(cap: u64, n: u64, p_ns: u64) -> Self {
+        Self {
+            cap,
+            level: Level::new(n, p_ns, whole_tokens(cap)),
+        }
+    }
+
+    /// Takes `cost` at `t` if the level covers it.
+    pub fn check(&mut self, t: u64, cost: u64) -> Answer {
+        self.level.check(t, cost)
+    }
+
+    /// What [`TokenBucket::check`] would answer.
+    pub fn peek(&self, t: u64, cost: u64) -> Answer {
+        let mut copy = *self;
+        copy.check(t, cost)
+    }
+
+    /// Gives back, at `t`, `cost` tokens taken at `issued`, less what was earned since.
+    pub fn refund(&mut self, t: u64, cost: u64, issued: u64) -> Answer {
+        self.level.refund(t, cost, issued)
+    }
+
+    /// Changes the capacity; the tokens missing from full stay missing.
+    pub fn set_cap(&mut self, t: u64, cap: u64) -> Answer {
+        self.cap = cap;
+        self.level.set_full(
+            t,
+            whole_tokens(cap)(self.level.per_ns, self.level.per_token),
+        )
+    }
+
+    /// Changes the rate; the tokens missing from full stay missing.
+    pub fn set_rate(&mut self, t: u64, n: u64, p_ns: u64) -> Answer {
+        self.level.set_rate(t, n, p_ns, whole_tokens(self.cap))
+    }
+}
+
+/// A GCRA meter: one cell every `p_ns/n`, each up to `tau_ns` early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gcra {
+    tau_ns: u64,
+    level: Level,
+}
+
+impl Gcra {
+    /// A meter that has seen nothing.
+    pub fn new(n: u64, p_ns: u64, tau_ns: u64) -> Self {
+        Self {
+            tau_ns,
+            level: Level::new(n, p_ns, tolerance(tau_ns)),
+        }
+    }
+
+    /// Takes `cost` cells at `t` if they conform.
+    pub fn check(&mut self, t: u64, cost: u64) -> Answer {
+        self.level.check(t, cost)
+    }
+
+    /// What [`Gcra::check`] would answer.
+    pub fn peek(&self, t: u64, cost: u64) -> Answer {
+        let mut copy = *self;
+        copy.check(t, cost)
+    }
+
+    /// Gives back, at `t`, `cost` cells taken at `issued`, less what was earned since.
+    pub fn refund(&mut self, t: u64, cost: u64, issued: u64) -> Answer {
+        self.level.refund(t, cost, issued)
+    }
+
+    /// Changes the tolerance; the cells missing from full stay missing.
+    pub fn set_tau(&mut self, t: u64, tau_ns: u64) -> Answer {
+        self.tau_ns = tau_ns;
+        self.level.set_full(
+            t,
+            tolerance(tau_ns)(self.level.per_ns, self.level.per_token),
+        )
+    }
+
+    /// Changes the rate; the cells missing from full stay missing.
+    pub fn set_rate(&mut self, t: u64, n: u64, p_ns: u64) -> Answer {
+        self.level.set_rate(t, n, p_ns, tolerance(self.tau_ns))
+    }
+}
+
+/// A leaky bucket as a queue of `queue` units of work, the one in service included.
+///
+/// There is no refund: giving a slot back would schedule a later arrival on top of one that is
+/// already promised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeakyQueue {
+    queue: u64,
+    /// Longest wait a request may be told to accept.
+    max_wait: Option<u64>,
+    /// The room left in the queue.
+    level: Level,
+}
+
+impl LeakyQueue {
+    /// An empty queue that drains `n` units every `p_ns`.
+    pub fn new(queue: u64, n: u64, p_ns: u64, max_wait: Option<u64>) -> Self {
+        Self {
+            queue,
+            max_wait,
+            level: Level::new(n, p_ns, whole_tokens(queue)),
+        }
+    }
+
+    /// Joins the queue at `t` with `cost` units of work.
+    ///
+    /// A full queue speaks first: its wait is the time until there is room, even where the longest
+    /// wait would then still refuse.
+    pub fn check(&mut self, t: u64, cost: u64) -> Answer {
+        let mut verdict = self.level.judge(t, cost);
+        if verdict == PASS && cost > 0 {
+            let delay = self.level.missing_time(t);
+            verdict = match self.max_wait {
+                Some(longest) if delay > longest => Verdict::Refuse {
+                    retry_after: delay - longest,
+                },
+                _ => Verdict::Pass { delay },
+            };
+        }
+        self.level.settle(t, cost, verdict)
+    }
+
+    /// What [`LeakyQueue::check`] would answer.
+    pub fn peek(&self, t: u64, cost: u64) -> Answer {
+        let mut copy = *self;
+        copy.check(t, cost)
+    }
+
+    /// Whether a request of `cost` at `t` finds room and is refused only for the wait.
+    pub fn is_wait_too_long(&self, t: u64, cost: u64) -> bool {
+        cost > 0
+            && self.level.judge(t, cost) == PASS
+            && self
+                .max_wait
+                .is_some_and(|longest| self.level.missing_time(t) > longest)
+    }
+
+    /// Changes the length of the queue; the work in it stays.
+    pub fn set_cap(&mut self, t: u64, queue: u64) -> Answer {
+        self.queue = queue;
+        self.level.set_full(
+            t,
+            whole_tokens(queue)(self.level.per_ns, self.level.per_token),
+        )
+    }
+
+    /// Changes the drain; the work in the queue stays.
+    pub fn set_rate(&mut self, t: u64, n: u64, p_ns: u64) -> Answer {
+        self.level.set_rate(t, n, p_ns, whole_tokens(self.queue))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::promises;
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn waits_of_a_token_bucket_are_minimal_for_rates_that_divide_nothing() {
+        for (seed, n, p) in [
+            (1, 7, 3_000),
+            (2, 3, 1),
+            (3, 1, 1_000),
+            (4, 999, 1_000),
+            (5, 10, 4),
+        ] {
+            let step = 2 * p / n + 3;
+            promises::hold(
+                TokenBucket::new(9, n, p),
+                seed,
+                (step, step, 11),
+                TokenBucket::check,
+                TokenBucket::peek,
+            );
+        }
+    }
+
+    #[test]
+    fn waits_of_a_meter_are_minimal_when_its_capacity_is_no_whole_number() {
+        for (seed, tau) in [(1, 0), (2, 333), (3, 1_999), (4, 5_001)] {
+            promises::hold(
+                Gcra::new(7, 3_000, tau),
+                seed,
+                (700, 300, 13),
+                Gcra::check,
+                Gcra::peek,
+            );
+        }
+    }
+
+    #[test]
+    fn waits_of_a_queue_without_a_longest_wait_are_minimal() {
+        promises::hold(
+            LeakyQueue::new(6, 3, 1_000, None),
+            8,
+            (500, 200, 7),
+            LeakyQueue::check,
+            LeakyQueue::peek,
+        );
+    }
+
+    #[test]
+    fn a_longest_wait_refuses_until_the_work_ahead_is_short_enough() {
+        let mut queue = LeakyQueue::new(100, 3, 1_000, Some(500));
+        for _ in 0..2 {
+            assert!(queue.check(0, 1).passed());
+        }
+        // Two units ahead take 666.67 ns, told as 667.
+        let answer = queue.check(0, 1);
+        assert_eq!(answer.verdict, Verdict::Refuse { retry_after: 167 });
+        assert!(queue.is_wait_too_long(166, 1));
+        assert_eq!(queue.peek(167, 1).verdict, Verdict::Pass { delay: 500 });
+    }
+
+    #[test]
+    fn no_interval_admits_more_than_the_burst_and_its_income() {
+        let mut dice = super::super::dice::Dice(77);
+        let mut bucket = TokenBucket::new(5, 3, 1_000);
+        let (mut t, mut taken) = (0u64, Vec::new());
+        for _ in 0..2_000 {
+            t += dice.roll(400);
+            let cost = 1 + dice.roll(3);
+            if bucket.check(t, cost).passed() {
+                taken.push((t, cost));
+            }
+        }
+        for (i, &(from, _)) in taken.iter().enumerate() {
+            let mut sum = 0;
+            for &(to, cost) in taken.iter().skip(i).take(200) {
+                sum += cost;
+                assert!(sum * 1_000 <= 5 * 1_000 + (to - from) * 3);
+            }
+        }
+    }
+
+    #[test]
+    fn a_bucket_from_far_in_the_future_restarts_empty_even_when_it_refuses() {
+        let mut bucket = TokenBucket::new(10, 10, SECOND);
+        assert!(bucket.check(100 * SECOND, 10).passed());
+        let edge = 99 * SECOND;
+        assert_eq!(
+            bucket.peek(edge, 1).verdict,
+            Verdict::Refuse {
+                retry_after: SECOND + SECOND / 10
+            }
+        );
+        let healed = Verdict::Refuse {
+            retry_after: SECOND / 10,
+        };
+        assert_eq!(bucket.peek(edge - 1, 1).verdict, healed);
+        assert_eq!(
+            bucket.level.stored,
+            Some((100 * SECOND, 0)),
+            "a peek does not heal"
+        );
+        assert!(bucket.check(edge - 1, 0).passed());
+        assert_eq!(
+            bucket.level.stored,
+            Some((100 * SECOND, 0)),
+            "a query does not heal"
+        );
+        assert_eq!(bucket.check(edge - 1, 1).verdict, healed);
+        assert_eq!(bucket.level.stored, Some((edge - 1, 0)));
+    }
+
+    #[test]
+    fn a_refund_holds_back_what_was_earned_meanwhile() {
+        let mut bucket = TokenBucket::new(10, 1, SECOND);
+        bucket.check(0, 5);
+        bucket.check(3 * SECOND, 1);
+        assert_eq!(bucket.refund(3 * SECOND, 5, 0).remaining, 9);
+        assert_eq!(bucket.refund(3 * SECOND, 1, 3 * SECOND).remaining, 10);
+        assert_eq!(
+            bucket.refund(3 * SECOND, 1, 3 * SECOND).remaining,
+            10,
+            "never above full"
+        );
+    }
+
+    #[test]
+    fn a_new_rate_does_not_move_what_remains() {
+        let mut bucket = TokenBucket::new(10, 7, 3_000);
+        bucket.check(0, 6);
+        let before = bucket.peek(500, 0).remaining;
+        assert_eq!(bucket.set_rate(500, 13, 1_000).remaining, before);
+    }
+
+    #[test]
+    fn the_largest_cost_is_never_and_the_largest_time_is_a_time() {
+        let mut bucket = TokenBucket::new(5, 7, 3 * SECOND);
+        assert_eq!(bucket.check(u64::MAX, u64::MAX).verdict, Verdict::Never);
+        assert!(bucket.check(u64::MAX, 5).passed());
+        assert_eq!(
+            bucket.check(0, 1).verdict,
+            Verdict::Refuse {
+                retry_after: 428_571_429
+            }
+        );
+    }
+}

@@ -1,0 +1,123 @@
+//! Burst credits: many times the rate for a while, then the rate.
+//!
+//! # Theory
+//!
+//! Two buckets, charged together or not at all. The *peak* bucket earns `M*r` and holds `slack`: it
+//! bounds how fast. The *credit* bucket earns `r` and holds `(M-1)*r*D + slack`: it bounds how long.
+//! From full credit a client runs at `M*r` for exactly `D`, because the credit then falls by
+//! `(M-1)*r` per unit of time.
+//!
+//! `r*D` need not be a whole number of tokens. The level of [`super::bucket`] is kept in parts of a
+//! token, so the credit holds the fraction too.
+//!
+//! What remains is what both can give; a reset is the later of the two.
+
+use super::bucket::Level;
+use super::{Answer, PASS, Verdict};
+
+/// `mult` times the rate for `dur_ns`, then the rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BurstCredits {
+    peak: Level,
+    credit: Level,
+}
+
+impl BurstCredits {
+    /// Full credit at `n` units per `p_ns`.
+    pub fn new(n: u64, p_ns: u64, mult: u64, dur_ns: u64, slack: u64) -> Self {
+        let slack = i128::from(slack);
+        let above = i128::from(mult.saturating_sub(1)).saturating_mul(i128::from(dur_ns));
+        Self {
+            peak: Level::new(n.saturating_mul(mult), p_ns, move |_, per_token| {
+                slack.saturating_mul(per_token)
+            }),
+            credit: Level::new(n, p_ns, move |per_ns, per_token| {
+                above
+                    .saturating_mul(per_ns)
+                    .saturating_add(slack.saturating_mul(per_token))
+            }),
+        }
+    }
+
+    /// Takes `cost` at `t` from both buckets, if both can give it.
+    pub fn check(&mut self, t: u64, cost: u64) -> Answer {
+        let verdict = both(self.peak.judge(t, cost), self.credit.judge(t, cost));
+        self.peak.settle(t, cost, verdict);
+        self.credit.settle(t, cost, verdict);
+        self.answer(t, verdict)
+    }
+
+    /// What [`BurstCredits::check`] would answer.
+    pub fn peek(&self, t: u64, cost: u64) -> Answer {
+        let mut copy = *self;
+        copy.check(t, cost)
+    }
+
+    /// Gives back, at `t`, `cost` units taken at `issued`, to each bucket less what it has earned
+    /// since.
+    pub fn refund(&mut self, t: u64, cost: u64, issued: u64) -> Answer {
+        self.peak.refund(t, cost, issued);
+        self.credit.refund(t, cost, issued);
+        self.answer(t, PASS)
+    }
+
+    fn answer(&self, t: u64, verdict: Verdict) -> Answer {
+        let (peak, credit) = (self.peak.answer(t, verdict), self.credit.answer(t, verdict));
+        let remaining = peak.remaining.min(credit.remaining);
+        let one_more = remaining.saturating_add(1);
+        let waits = (
+            self.peak.wait_for(t, one_more),
+            self.credit.wait_for(t, one_more),
+        );
+        Answer {
+            verdict,
+            remaining,
+            reset_after: peak.reset_after.max(credit.reset_after),
+            next_after: match waits {
+                (Some(peak), Some(credit)) => peak.max(credit),
+                _ => 0,
+            },
+        }
+    }
+}
+
+/// What two limits say together: never beats a refusal, a longer wait beats a shorter one.
+fn both(one: Verdict, other: Verdict) -> Verdict {
+    match (one, other) {
+        (Verdict::Never, _) | (_, Verdict::Never) => Verdict::Never,
+        (Verdict::Refuse { retry_after: a }, Verdict::Refuse { retry_after: b }) => {
+            Verdict::Refuse {
+                retry_after: a.max(b),
+            }
+        }
+        (refused @ Verdict::Refuse { .. }, _) | (_, refused @ Verdict::Refuse { .. }) => refused,
+        (passed @ Verdict::Pass { .. }, Verdict::Pass { .. }) => passed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::promises;
+    use super::*;
+
+    #[test]
+    fn waits_are_minimal_whichever_bucket_is_the_narrow_one() {
+        for (seed, dur) in [(1, 0), (2, 5_000), (3, 70_001)] {
+            promises::hold(
+                BurstCredits::new(7, 3_000, 4, dur, 6),
+                seed,
+                (300, 100, 7),
+                BurstCredits::check,
+                BurstCredits::peek,
+            );
+        }
+    }
+
+    #[test]
+    fn full_credit_lasts_exactly_its_time_at_the_peak_rate() {
+        // 1 per 10 ns, ten times that for 300 ns: one every nanosecond, with a slack of one.
+        let mut credits = BurstCredits::new(1, 10, 10, 300, 1);
+        let first_refused = (0..1_000).find(|&t| !credits.check(t, 1).passed());
+        assert_eq!(first_refused, Some(301));
+    }
+}

@@ -1,0 +1,235 @@
+//! The oracle: every limiter a second time, slow and obvious.
+//!
+//! # Theory
+//!
+//! A limiter that is fast keeps a clever word per key, and a clever word can be wrong in a clever
+//! way. The models here keep what the definitions speak of and nothing else: a bucket is a level of
+//! tokens, a window is a counter, a log is a list of stamps, a concurrency limit is a map from lease
+//! to expiry. They share no code with the product, so that a mistake has to be made twice, in two
+//! different shapes, before the two agree on it.
+//!
+//! # Invariant
+//!
+//! All arithmetic is on whole numbers in `i128`, in units chosen so that nothing is ever rounded
+//! except at the very end, when an answer is given in whole units and whole nanoseconds.
+//!
+//! # Four rules that every model keeps
+//!
+//! * `peek` is `check` on a copy that is thrown away. It therefore reports a request that passes as
+//!   if it had been taken.
+//! * A cost of zero asks and takes nothing; a cost that can never fit is [`Verdict::Never`]. Neither
+//!   changes anything, not even to heal.
+//! * A refused request changes nothing, except that a state from far in the future is healed.
+//! * `next_after` is the wait of a request for one unit more than `remaining`.
+//!
+//! # What it does not know
+//!
+//! Keys, threads, stores and clocks: one value is one key, and time is an argument.
+//!
+//! The domain is wide but not endless: capacity times period, and limit times window times parts,
+//! have to fit in 126 bits. Beyond that an answer means nothing. A rate, period, window or number of
+//! parts of zero is read as one, so that every model is total.
+
+pub mod bucket;
+pub mod concurrency;
+pub mod counter;
+pub mod credits;
+pub mod hierarchy;
+pub mod log;
+pub mod scaled;
+pub mod window;
+
+pub use bucket::{Gcra, LeakyQueue, TokenBucket};
+pub use concurrency::Concurrency;
+pub use counter::{SlidingCounter, SpanCounter};
+pub use credits::BurstCredits;
+pub use hierarchy::{Charge, Hierarchy, HierarchyError, LimitSpec, Ruling};
+pub use log::SlidingLog;
+pub use scaled::ScaledBucket;
+pub use window::FixedWindow;
+
+/// What becomes of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The request passes, after waiting `delay` nanoseconds (zero but in a leaky queue).
+    Pass {
+        /// How long the caller has to wait before it starts.
+        delay: u64,
+    },
+    /// The request is refused.
+    Refuse {
+        /// Least wait after which the same request passes if nothing else happens. Zero only where
+        /// waiting cannot help: a lease that is lost or unknown.
+        retry_after: u64,
+    },
+    /// The request asks for more than the limiter ever holds.
+    Never,
+}
+
+/// The full answer to one request, in whole units and nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// What becomes of the request.
+    pub verdict: Verdict,
+    /// Whole units that could still be taken at this instant, after this decision.
+    pub remaining: u64,
+    /// Least wait after which the limiter is as good as never used.
+    pub reset_after: u64,
+    /// Least wait after which `remaining` is larger; zero when it is at its maximum.
+    pub next_after: u64,
+}
+
+impl Answer {
+    /// Whether the request passed.
+    pub fn passed(&self) -> bool {
+        matches!(self.verdict, Verdict::Pass { .. })
+    }
+}
+
+/// The verdict of a request that starts at once.
+const PASS: Verdict = Verdict::Pass { delay: 0 };
+
+/// Division rounded towards plus infinity; `by` is positive.
+fn ceil_div(what: i128, by: i128) -> i128 {
+    let floor = what.div_euclid(by);
+    if what.rem_euclid(by) == 0 {
+        floor
+    } else {
+        floor + 1
+    }
+}
+
+/// A non-negative number as an answer. What no `u64` can hold is reported as the largest one.
+fn to_u64(what: i128) -> u64 {
+    u64::try_from(what.max(0)).unwrap_or(u64::MAX)
+}
+
+/// Zero would divide by nothing; one is the nearest total reading.
+fn at_least_one(what: u64) -> i128 {
+    i128::from(what.max(1))
+}
+
+/// A tiny deterministic source of test input, so that a failure repeats.
+#[cfg(test)]
+mod dice {
+    /// The xorshift64* generator.
+    pub(super) struct Dice(pub(super) u64);
+
+    impl Dice {
+        pub(super) fn roll(&mut self, sides: u64) -> u64 {
+            self.0 ^= self.0 >> 12;
+            self.0 ^= self.0 << 25;
+            self.0 ^= self.0 >> 27;
+            (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 16) % sides
+        }
+    }
+}
+
+/// The promises that hold for every model, checked by asking the model itself.
+#[cfg(test)]
+mod promises {
+    use super::dice::Dice;
+    use super::{Answer, Verdict};
+    use std::fmt::Debug;
+
+    /// Asks `peek` whether the waits of `answer`, given for the world `model` at `t`, are minimal.
+    ///
+    /// `after` is the world the answer describes: with the charge if the request passed.
+    pub(super) fn waits_are_minimal<M: Debug>(
+        after: &M,
+        t: u64,
+        cost: u64,
+        answer: &Answer,
+        peek: impl Fn(&M, u64, u64) -> Answer,
+    ) {
+        if let Verdict::Refuse { retry_after } = answer.verdict {
+            assert!(
+                retry_after >= 1,
+                "a refusal without a wait: {answer:?} {after:?}"
+            );
+            assert!(
+                !peek(after, t + retry_after - 1, cost).passed(),
+                "cost {cost} at {t} passes earlier than told: {answer:?} {after:?}"
+            );
+            assert!(
+                peek(after, t + retry_after, cost).passed(),
+                "cost {cost} at {t} does not pass when told: {answer:?} {after:?}"
+            );
+        }
+        if answer.next_after > 0 {
+            let early = peek(after, t + answer.next_after - 1, 0).remaining;
+            let then = peek(after, t + answer.next_after, 0).remaining;
+            assert!(
+                early <= answer.remaining && answer.remaining < then,
+                "remaining at {t} does not grow when told: {answer:?}, {early} {then} {after:?}"
+            );
+        }
+    }
+
+    /// Walks a random timeline and checks every promise at every step.
+    ///
+    /// `step` bounds how far time moves. Time now and then stands still or moves back a little
+    /// (`skew`), which no promise may notice.
+    pub(super) fn hold<M: Clone + PartialEq + Debug>(
+        mut model: M,
+        seed: u64,
+        (step, skew, cost_max): (u64, u64, u64),
+        check: impl Fn(&mut M, u64, u64) -> Answer,
+        peek: impl Fn(&M, u64, u64) -> Answer,
+    ) {
+        let mut dice = Dice(seed | 1);
+        let mut newest = 1_000_000;
+        for _ in 0..3_000 {
+            let t = match dice.roll(4) {
+                0 => newest,
+                1 => newest - dice.roll(skew),
+                _ => newest + dice.roll(step),
+            };
+            newest = newest.max(t);
+            let cost = dice.roll(cost_max + 1);
+            let before = model.clone();
+            let told = peek(&model, t, cost);
+            assert_eq!(before, model);
+            let answer = check(&mut model, t, cost);
+            assert_eq!(
+                told, answer,
+                "peek and check disagree at {t} on {cost}: {before:?}"
+            );
+            if cost == 0 {
+                assert!(answer.passed());
+            }
+            if cost == 0 || !answer.passed() {
+                assert_eq!(
+                    before, model,
+                    "a request that took nothing left a trace at {t}"
+                );
+            }
+            waits_are_minimal(&model, t, cost, &answer, &peek);
+            // While the clock is behind the state, the debt is told as if it were not.
+            if t == newest {
+                let later = peek(&model, t + answer.reset_after, 0);
+                assert_eq!(
+                    later.next_after, 0,
+                    "not as new when told: {answer:?} {model:?}"
+                );
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounding_up_is_right_on_both_sides_of_zero() {
+        assert_eq!([ceil_div(7, 3), ceil_div(6, 3), ceil_div(0, 3)], [3, 2, 0]);
+        assert_eq!([ceil_div(-7, 3), ceil_div(-6, 3)], [-2, -2]);
+    }
+
+    #[test]
+    fn an_answer_too_large_to_tell_is_the_largest_that_can_be_told() {
+        assert_eq!(to_u64(i128::MAX), u64::MAX);
+        assert_eq!(to_u64(-1), 0);
+    }
+}

@@ -1,0 +1,169 @@
+//! The fixed window: a counter that starts anew at every boundary.
+//!
+//! # Theory
+//!
+//! Window `k` is `[A + k*W, A + (k+1)*W)`. A request of cost `c` passes if and only if
+//! `count + c <= L`, and only what passed is counted. Any interval no longer than `W` admits at most
+//! `2*L`: it touches two windows.
+//!
+//! # When the clock steps back
+//!
+//! One window back, the stored window goes on counting. Further back, the count is moved to the
+//! window of the new time, so that the client waits for one boundary and not for the old clock.
+
+use super::{Answer, PASS, Verdict, at_least_one, to_u64};
+
+/// At most `limit` units in each window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FixedWindow {
+    limit: u64,
+    window: i128,
+    anchor: i128,
+    /// Index of the window last charged, and what was charged in it.
+    stored: Option<(i128, u64)>,
+}
+
+impl FixedWindow {
+    /// Windows of `window_ns`, one of which starts at `anchor_ns`.
+    pub fn new(limit: u64, window_ns: u64, anchor_ns: u64) -> Self {
+        Self {
+            limit,
+            window: at_least_one(window_ns),
+            anchor: i128::from(anchor_ns),
+            stored: None,
+        }
+    }
+
+    /// Counts `cost` at `t` if the window has room.
+    pub fn check(&mut self, t: u64, cost: u64) -> Answer {
+        let (window, count) = self.seen(t);
+        let after = u128::from(count) + u128::from(cost);
+        if cost > self.limit {
+            self.answer(t, Verdict::Never)
+        } else if cost == 0 {
+            self.answer(t, PASS)
+        } else if after <= u128::from(self.limit) {
+            self.stored = Some((window, count + cost));
+            self.answer(t, PASS)
+        } else {
+            self.heal(t);
+            self.answer(
+                t,
+                Verdict::Refuse {
+                    retry_after: self.until_end(t, window),
+                },
+            )
+        }
+    }
+
+    /// What [`FixedWindow::check`] would answer.
+    pub fn peek(&self, t: u64, cost: u64) -> Answer {
+        let mut copy = *self;
+        copy.check(t, cost)
+    }
+
+    /// Uncounts, at `t`, `cost` counted at `issued`, if that lies in the stored window and it still
+    /// counts.
+    pub fn refund(&mut self, t: u64, cost: u64, issued: u64) -> Answer {
+        let charged = self.index(issued);
+        let counts = self.seen(t).1 > 0;
+        if let Some((window, count)) = &mut self.stored
+            && *window == charged
+            && counts
+        {
+            *count = count.saturating_sub(cost);
+        }
+        self.heal(t);
+        self.answer(t, PASS)
+    }
+
+    /// Changes the limit; what was counted stays counted, and a window that is over is forgotten.
+    pub fn set_limit(&mut self, t: u64, limit: u64) -> Answer {
+        self.limit = limit;
+        self.heal(t);
+        if self.seen(t).1 == 0 {
+            self.stored = None;
+        }
+        self.answer(t, PASS)
+    }
+
+    fn index(&self, t: u64) -> i128 {
+        (i128::from(t) - self.anchor).div_euclid(self.window)
+    }
+
+    /// The window that decides at `t` and its count.
+    fn seen(&self, t: u64) -> (i128, u64) {
+        let now = self.index(t);
+        match self.stored {
+            Some((window, count)) if window == now || window == now + 1 => (window, count),
+            Some((window, count)) if window > now => (now, count),
+            _ => (now, 0),
+        }
+    }
+
+    fn heal(&mut self, t: u64) {
+        let now = self.index(t);
+        if let Some((window, _)) = &mut self.stored
+            && *window > now + 1
+        {
+            *window = now;
+        }
+    }
+
+    fn until_end(&self, t: u64, window: i128) -> u64 {
+        to_u64(self.anchor + (window + 1) * self.window - i128::from(t))
+    }
+
+    fn answer(&self, t: u64, verdict: Verdict) -> Answer {
+        let (window, count) = self.seen(t);
+        let remaining = self.limit.saturating_sub(count);
+        let end = self.until_end(t, window);
+        Answer {
+            verdict,
+            remaining,
+            reset_after: if count > 0 { end } else { 0 },
+            next_after: if remaining < self.limit { end } else { 0 },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::promises;
+    use super::*;
+
+    #[test]
+    fn waits_are_minimal_on_both_sides_of_the_anchor() {
+        for (seed, anchor) in [(1, 0), (2, 37), (3, 2_000_000)] {
+            promises::hold(
+                FixedWindow::new(10, 1_000, anchor),
+                seed,
+                (400, 300, 11),
+                FixedWindow::check,
+                FixedWindow::peek,
+            );
+        }
+    }
+
+    #[test]
+    fn a_clock_far_behind_moves_the_count_even_when_it_refuses() {
+        let mut window = FixedWindow::new(3, 10, 0);
+        window.check(100, 3);
+        assert_eq!(
+            window.peek(80, 1).verdict,
+            Verdict::Refuse { retry_after: 10 }
+        );
+        assert_eq!(window.stored, Some((10, 3)), "a peek does not heal");
+        window.check(80, 1);
+        assert_eq!(window.stored, Some((8, 3)));
+        assert!(window.check(90, 1).passed());
+    }
+
+    #[test]
+    fn a_refund_of_a_past_window_changes_nothing() {
+        let mut window = FixedWindow::new(5, 7, 3);
+        window.check(10, 5);
+        assert_eq!(window.refund(11, 5, 9).remaining, 0);
+        assert_eq!(window.refund(11, 2, 10).remaining, 2);
+    }
+}

@@ -1,0 +1,79 @@
+//! Random numbers that repeat.
+
+/// The splitmix64 generator: one seed, one sequence, on every machine.
+#[derive(Clone, Debug)]
+pub struct Dice(u64);
+
+impl Dice {
+    /// The sequence of `seed`. Neighbouring seeds give unrelated sequences.
+    pub fn new(seed: u64) -> Self {
+        let mut dice = Self(seed);
+        // Neighbouring states would give sequences that are shifted copies of each other.
+        Self(dice.bits() ^ seed.rotate_left(32))
+    }
+
+    /// The next 64 bits.
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `sides`; zero if there is none.
+    pub fn below(&mut self, sides: u64) -> u64 {
+        // The upper half of the product: evenly spread, without a division.
+        ((u128::from(self.bits()) * u128::from(sides)) >> 64) as u64
+    }
+
+    /// A number from `low` to `high`, both included.
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
+        low.saturating_add(self.below(high.saturating_sub(low).saturating_add(1)))
+    }
+
+    /// Whether one of `times` comes up.
+    pub fn one_in(&mut self, times: u64) -> bool {
+        self.below(times) == 0
+    }
+
+    /// A number up to about `high` of every magnitude alike: small ones are as likely as large ones.
+    pub fn magnitude(&mut self, high: u64) -> u64 {
+        let bits = self.between(0, u64::from(high.max(1).ilog2()) + 1);
+        let top = 1u64
+            .checked_shl(bits as u32)
+            .map_or(u64::MAX, |top| top - 1);
+        self.between(top / 2, top).clamp(1, high.max(1))
+    }
+
+    /// One of `choices`; nothing's default if there are none.
+    pub fn pick<T: Copy + Default>(&mut self, choices: &[T]) -> T {
+        let at = self.below(choices.len() as u64) as usize;
+        choices.get(at).copied().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_gives_the_same_sequence_and_its_neighbour_another() {
+        let first = |seed| (0..4).map(|_| Dice::new(seed).bits()).next();
+        assert_eq!(first(7), first(7));
+        assert_ne!(first(7), first(8));
+    }
+
+    #[test]
+    fn numbers_stay_in_their_range_and_reach_its_ends() {
+        let mut dice = Dice::new(1);
+        let mut seen = [0; 4];
+        for _ in 0..1000 {
+            seen[usize::try_from(dice.between(3, 6) - 3).unwrap()] += 1;
+            assert!((1..=1000).contains(&dice.magnitude(1000)));
+            assert!(dice.magnitude(u64::MAX) >= 1);
+        }
+        assert!(seen.iter().all(|&times| times > 200), "{seen:?}");
+        assert_eq!(dice.below(0), 0);
+    }
+}

@@ -1,0 +1,327 @@
+//! Limits drawn at random, for each algorithm the same one twice: as the oracle has it and as the core
+//! does.
+
+use super::Walked;
+use super::dice::Dice;
+use super::failure::Failure;
+use super::history::walk;
+use super::limits::{any_cap, any_rate, any_window, bucket_nature, window_nature};
+use super::nature::Nature;
+use crate::model::Model;
+use crate::oracle::{
+    BurstCredits, FixedWindow, Gcra, LeakyQueue, ScaledBucket, SlidingCounter, SlidingLog,
+    SpanCounter, TokenBucket,
+};
+use crate::subject::core::spec::{
+    CounterSpec, GcraSpec, QueueSpec, SpanSpec, TokenBucketSpec, WindowSpec,
+};
+use crate::subject::core::told::{rate, span};
+use crate::subject::core::{CreditSteps, LogSteps, ScaledSteps, WordSteps};
+use crate::subject::store::model::StoreModel;
+use tollgate::{Algorithm, Estimate};
+
+/// Who is compared with the oracle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The pure steps.
+    Core,
+    /// The same steps in the store, through the public interface.
+    Store,
+}
+
+/// Walks the core's steps, or the limiter of `algorithm`, beside `oracle`.
+fn beside<O: Model, C: Model>(
+    (oracle, side): (O, Side),
+    core: Result<C, String>,
+    algorithm: Result<Algorithm, String>,
+    nature: Nature,
+    dice: &mut Dice,
+    steps: u64,
+) -> Walked {
+    let setup = |params: &str, what| Box::new(Failure::setup(params, what));
+    match side {
+        Side::Core => {
+            let core = core.map_err(|what| setup(&nature.params, what))?;
+            walk(oracle, core, nature, dice, steps)
+        }
+        Side::Store => {
+            let store = algorithm
+                .and_then(StoreModel::new)
+                .map_err(|what| setup(&nature.params, what))?;
+            walk(oracle, store, nature, dice, steps)
+        }
+    }
+}
+
+/// A history of a token bucket.
+pub fn token_bucket(dice: &mut Dice, steps: u64, side: Side) -> Walked {
+    let cap = any_cap(dice);
+    let (n, p_ns) = any_rate(dice, 2 * cap);
+    let spec = TokenBucketSpec { cap, n, p_ns };
+    let nature = Nature {
+        cap_max: 2 * cap,
+        has_rate: true,
+        ..bucket_nature(format!("{spec:?}"), cap, n, p_ns)
+    };
+    let algorithm = rate(n, p_ns).map(|rate| Algorithm::TokenBucket { rate, burst: cap });
+    let oracle = TokenBucket::new(cap, n, p_ns);
+    beside(
+        (oracle, side),
+        WordSteps::new(spec),
+        algorithm,
+        nature,
+        dice,
+        steps,
+    )
+}
+
+/// A history of a GCRA meter.
+pub fn gcra(dice: &mut Dice, steps: u64, side: Side) -> Walked {
+    let cap = any_cap(dice);
+    let (n, p_ns) = any_rate(dice, 2 * cap);
+    let gap = (p_ns / n).max(1);
+    // Anything from no tolerance to a few cells of it, rarely a whole number of them.
+    let tau_ns = match dice.below(4) {
+        0 => 0,
+        1 => dice.below(gap),
+        _ => dice.below(gap.saturating_mul(cap)),
+    };
+    let spec = GcraSpec { n, p_ns, tau_ns };
+    let holds = 1 + u128::from(tau_ns) * u128::from(n) / u128::from(p_ns);
+    let cap = u64::try_from(holds).unwrap_or(u64::MAX);
+    let nature = bucket_nature(format!("{spec:?}"), cap, n, p_ns);
+    let algorithm = rate(n, p_ns).map(|rate| Algorithm::Gcra {
+        rate,
+        tolerance: span(tau_ns),
+    });
+    let oracle = Gcra::new(n, p_ns, tau_ns);
+    beside(
+        (oracle, side),
+        WordSteps::new(spec),
+        algorithm,
+        nature,
+        dice,
+        steps,
+    )
+}
+
+/// A history of a leaky queue, with and without a longest wait.
+pub fn leaky_queue(dice: &mut Dice, steps: u64, side: Side) -> Walked {
+    let queue = any_cap(dice);
+    let (n, p_ns) = any_rate(dice, 2 * queue);
+    let mut nature = bucket_nature(String::new(), queue, n, p_ns);
+    let max_wait_ns = match dice.below(3) {
+        0 => None,
+        1 => Some(dice.below(nature.fill.saturating_add(1))),
+        _ => Some(dice.below(nature.tick.saturating_mul(3).saturating_add(1))),
+    };
+    let spec = QueueSpec {
+        queue,
+        n,
+        p_ns,
+        max_wait_ns,
+    };
+    nature.params = format!("{spec:?}");
+    nature.cap_max = 2 * queue;
+    nature.has_rate = true;
+    nature.has_refunds = false;
+    nature.has_max_wait = max_wait_ns.is_some();
+    let algorithm = rate(n, p_ns).map(|rate| Algorithm::LeakyBucket {
+        rate,
+        queue,
+        max_wait: max_wait_ns.map(span),
+    });
+    let oracle = LeakyQueue::new(queue, n, p_ns, max_wait_ns);
+    beside(
+        (oracle, side),
+        WordSteps::new(spec),
+        algorithm,
+        nature,
+        dice,
+        steps,
+    )
+}
+
+/// A history of a fixed window.
+pub fn fixed_window(dice: &mut Dice, steps: u64, side: Side) -> Walked {
+    let limit = match dice.below(8) {
+        0 => dice.magnitude(u64::from(u32::MAX) / 2 - 1),
+        _ => any_cap(dice),
+    };
+    let window_ns = any_window(dice, 1);
+    let anchor_ns = match dice.below(3) {
+        0 => 0,
+        1 => dice.below(window_ns),
+        _ => dice.below(1 << 50),
+    };
+    let spec = WindowSpec {
+        limit,
+        window_ns,
+        anchor_ns,
+    };
+    let nature = Nature {
+        cap_max: 2 * limit,
+        ..window_nature(format!("{spec:?}"), limit, window_ns, 1)
+    };
+    let algorithm = Algorithm::FixedWindow {
+        limit,
+        window: span(window_ns),
+        anchor: span(anchor_ns),
+    };
+    let oracle = FixedWindow::new(limit, window_ns, anchor_ns);
+    beside(
+        (oracle, side),
+        WordSteps::new(spec),
+        Ok(algorithm),
+        nature,
+        dice,
+        steps,
+    )
+}
+
+/// A history of a sliding log. The limits are small: the oracle counts every unit.
+pub fn sliding_log(dice: &mut Dice, steps: u64, side: Side) -> Walked {
+    let limit = match dice.below(8) {
+        0 => dice.between(1, 200),
+        1..=2 => dice.between(1, 64),
+        _ => dice.between(1, 12),
+    };
+    let window_ns = any_window(dice, 1);
+    let nature = Nature {
+        cap_max: 2 * limit,
+        // The core's stamps cannot lie before the origin, where a heal near it would put them.
+        floor: window_ns,
+        ..window_nature(
+            format!("limit {limit} window_ns {window_ns}"),
+            limit,
+            window_ns,
+            1,
+        )
+    };
+    let algorithm = Algorithm::SlidingLog {
+        limit,
+        window: span(window_ns),
+    };
+    let oracle = SlidingLog::new(limit, window_ns);
+    let core = LogSteps::new(limit, window_ns);
+    beside((oracle, side), core, Ok(algorithm), nature, dice, steps)
+}
+
+/// A counter from which all was given back is as if never used. The store may forget it at the end of
+/// an era, the steps and the oracle do not: after a step back they stand at different parts.
+fn counter_refunds(side: Side) -> bool {
+    side == Side::Core
+}
+
+/// A history of a sliding counter of one to four parts.
+pub fn sliding_counter(dice: &mut Dice, steps: u64, side: Side, is_strict: bool) -> Walked {
+    let sub = dice.between(1, 4);
+    // What fits one word beside eight bits for the index.
+    let bits = (56 / (sub + 1)).min(24);
+    let most = (1 << bits) - 1;
+    let limit = any_cap(dice).min(most);
+    let window_ns = any_window(dice, sub);
+    let spec = CounterSpec {
+        limit,
+        window_ns,
+        sub: sub as u32,
+        is_strict,
+    };
+    let nature = Nature {
+        cap_max: most.min(2 * limit),
+        has_refunds: counter_refunds(side),
+        ..window_nature(format!("{spec:?}"), limit, window_ns, sub)
+    };
+    let algorithm = Algorithm::SlidingWindow {
+        limit,
+        window: span(window_ns),
+        estimate: spec.estimate(),
+    };
+    let oracle = SlidingCounter::new(limit, window_ns, sub, is_strict);
+    beside(
+        (oracle, side),
+        WordSteps::new(spec),
+        Ok(algorithm),
+        nature,
+        dice,
+        steps,
+    )
+}
+
+/// A history of a span counter in one of the layouts that limits get.
+pub fn span_counter(dice: &mut Dice, steps: u64, side: Side) -> Walked {
+    let (least, most, sub, parts) =
+        dice.pick(&[(1, 127, 3, 8), (128, 1_023, 2, 16), (1_024, 65_535, 1, 64)]);
+    // The store chooses the layout by the limit; the steps take any limit that fits.
+    let least = if side == Side::Store { least } else { 1 };
+    let limit = any_cap(dice).clamp(least, most);
+    let window_ns = any_window(dice, u64::from(sub));
+    let spec = SpanSpec {
+        limit,
+        window_ns,
+        sub,
+        span: parts,
+    };
+    let nature = Nature {
+        cap_max: most.min(2 * limit),
+        has_refunds: counter_refunds(side),
+        ..window_nature(format!("{spec:?}"), limit, window_ns, u64::from(sub))
+    };
+    let algorithm = Algorithm::SlidingWindow {
+        limit,
+        window: span(window_ns),
+        estimate: Estimate::Span,
+    };
+    let oracle = SpanCounter::new(limit, window_ns, u64::from(sub), u64::from(parts));
+    beside(
+        (oracle, side),
+        WordSteps::new(spec),
+        Ok(algorithm),
+        nature,
+        dice,
+        steps,
+    )
+}
+
+/// A history of burst credits.
+pub fn burst_credits(dice: &mut Dice, steps: u64, side: Side) -> Walked {
+    loop {
+        let slack = any_cap(dice).min(1_000);
+        let (n, p_ns) = any_rate(dice, slack);
+        let mult = dice.between(2, 12) as u32;
+        let gap = (p_ns / n).max(1);
+        let dur_ns = 1 + dice.magnitude(gap.saturating_mul(100).min(1 << 48));
+        let Ok(core) = CreditSteps::new(n, p_ns, mult, dur_ns, slack) else {
+            continue;
+        };
+        if !core.is_exact() {
+            continue;
+        }
+        let params = format!("n {n} p_ns {p_ns} mult {mult} dur_ns {dur_ns} slack {slack}");
+        let nature = bucket_nature(params, slack, n, p_ns);
+        let oracle = BurstCredits::new(n, p_ns, u64::from(mult), dur_ns, slack);
+        let algorithm = rate(n, p_ns).map(|rate| Algorithm::BurstCredits {
+            rate,
+            multiple: mult,
+            duration: span(dur_ns),
+            slack: Some(slack),
+        });
+        return beside((oracle, side), Ok(core), algorithm, nature, dice, steps);
+    }
+}
+
+/// A history of a token bucket on a clock that is slowed now and then.
+pub fn scaled(dice: &mut Dice, steps: u64) -> Walked {
+    let cap = any_cap(dice);
+    let (n, p_ns) = any_rate(dice, cap);
+    let spec = TokenBucketSpec { cap, n, p_ns };
+    let nature = Nature {
+        has_refunds: false,
+        has_scale: true,
+        ..bucket_nature(format!("{spec:?}"), cap, n, p_ns)
+    };
+    match ScaledSteps::new(spec) {
+        Ok(core) => walk(ScaledBucket::new(cap, n, p_ns), core, nature, dice, steps),
+        Err(what) => Err(Box::new(Failure::setup(nature.params, what))),
+    }
+}

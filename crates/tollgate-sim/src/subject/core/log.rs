@@ -1,0 +1,85 @@
+//! The sliding log as a model: a ring of stamps per key.
+
+use super::told::{answer, at, span};
+use crate::model::{Change, Model, has_no};
+use crate::oracle::Answer;
+use std::cell::Cell;
+use tollgate::algorithm::log::{Log, Ring};
+use tollgate::{Moment, Standing, Verdict};
+
+/// One key of a sliding log.
+#[derive(Clone, Debug)]
+pub struct LogSteps {
+    log: Log,
+    cells: Vec<Cell<u64>>,
+}
+
+impl LogSteps {
+    /// A key never used.
+    ///
+    /// # Errors
+    ///
+    /// If the numbers make no limit.
+    pub fn new(limit: u64, window_ns: u64) -> Result<Self, String> {
+        let log = Log::new(limit, span(window_ns)).map_err(|error| error.to_string())?;
+        Ok(Self {
+            log,
+            cells: vec![Cell::new(0); log.cells()],
+        })
+    }
+
+    /// A limit has at least one unit, so there always is a ring; without one nothing would pass.
+    fn ring(&self) -> Option<Ring<'_, Cell<u64>>> {
+        Ring::over(&self.cells)
+    }
+
+    fn charge(&self, t: u64, cost: u64, take: bool) -> Answer {
+        let nothing = (Verdict::Never, Standing::default());
+        let (verdict, standing) = self
+            .ring()
+            .map_or(nothing, |ring| self.log.charge(ring, at(t), cost, take));
+        answer(verdict, standing)
+    }
+
+    /// Another limit. A ring that is too short for it is laid out anew.
+    fn set_limit(&mut self, limit: u64) -> Result<(), String> {
+        let mut next = Self::new(limit, self.log.window().as_nanos())?;
+        if next.cells.len() <= self.cells.len() {
+            self.log = next.log;
+            return Ok(());
+        }
+        if let (Some(to), Some(from)) = (next.ring(), self.ring()) {
+            to.copy_from(from);
+        }
+        std::mem::swap(self, &mut next);
+        Ok(())
+    }
+
+    fn told(&self, now: Moment) -> Answer {
+        let standing = self.ring().map(|ring| self.log.standing(ring, now));
+        answer(Verdict::Pass, standing.unwrap_or_default())
+    }
+}
+
+impl Model for LogSteps {
+    fn check(&mut self, t: u64, cost: u64) -> Answer {
+        self.charge(t, cost, true)
+    }
+
+    fn peek(&self, t: u64, cost: u64) -> Answer {
+        self.charge(t, cost, false)
+    }
+
+    fn change(&mut self, t: u64, change: Change) -> Result<Answer, String> {
+        match change {
+            Change::Refund { cost, issued } => {
+                if let Some(ring) = self.ring() {
+                    self.log.refund(ring, cost, at(issued));
+                }
+            }
+            Change::SetCap { cap } => self.set_limit(cap)?,
+            _ => return Err(has_no(change)),
+        }
+        Ok(self.told(at(t)))
+    }
+}

@@ -1,0 +1,168 @@
+//! What a case is called in the public interface.
+
+use super::super::core::spec::{
+    CounterSpec, GcraSpec, QueueSpec, SpanSpec, TokenBucketSpec, WindowSpec,
+};
+use super::super::core::told::{rate, span};
+use super::super::given::Given;
+use super::super::oracle::scaled_bucket;
+use super::not_expressible;
+use crate::model::{Change, has_no};
+use crate::replay::CannotOpen;
+use crate::subject::keyed::change_of;
+use crate::timeline::Case;
+use tollgate::{Algorithm, Estimate};
+
+/// An algorithm of the public interface, and the clock it runs on.
+#[derive(Clone, Copy, Debug)]
+pub enum Expressed {
+    /// On the ordinary clock.
+    Plain(Algorithm),
+    /// On one that can be slowed.
+    Scaled(Algorithm),
+}
+
+/// The algorithm of `case`.
+///
+/// # Errors
+///
+/// If it is not to be had in public, or its numbers are wrong.
+pub fn algorithm_of(case: &Case) -> Result<Expressed, CannotOpen> {
+    let algorithm = match case.algorithm.as_str() {
+        "token_bucket" => token_bucket(TokenBucketSpec::of(case)?)?,
+        "scaled" => {
+            let spec = TokenBucketSpec::from_given(scaled_bucket(case)?)?;
+            return Ok(Expressed::Scaled(token_bucket(spec)?));
+        }
+        "gcra" => {
+            let spec = GcraSpec::of(case)?;
+            Algorithm::Gcra {
+                rate: rate(spec.n, spec.p_ns)?,
+                tolerance: span(spec.tau_ns),
+            }
+        }
+        "leaky_queue" => {
+            let spec = QueueSpec::of(case)?;
+            Algorithm::LeakyBucket {
+                rate: rate(spec.n, spec.p_ns)?,
+                queue: spec.queue,
+                max_wait: spec.max_wait_ns.map(span),
+            }
+        }
+        "fixed_window" => {
+            let spec = WindowSpec::of(case)?;
+            Algorithm::FixedWindow {
+                limit: spec.limit,
+                window: span(spec.window_ns),
+                anchor: span(spec.anchor_ns),
+            }
+        }
+        "sliding_log" => {
+            let given = Given::of_case(case, &["limit", "window_ns"])?;
+            Algorithm::SlidingLog {
+                limit: given.need("limit")?,
+                window: span(given.need("window_ns")?),
+            }
+        }
+        "sliding_counter" => {
+            let spec = CounterSpec::of(case)?;
+            Algorithm::SlidingWindow {
+                limit: spec.limit,
+                window: span(spec.window_ns),
+                estimate: spec.estimate(),
+            }
+        }
+        "span_counter" => {
+            let spec = SpanSpec::of(case)?;
+            if span_layout(spec.limit) != Some((spec.sub, spec.span)) {
+                return Err(not_expressible("not the span layout that this limit gets"));
+            }
+            Algorithm::SlidingWindow {
+                limit: spec.limit,
+                window: span(spec.window_ns),
+                estimate: Estimate::Span,
+            }
+        }
+        "burst_credits" => {
+            let given = Given::of_case(case, &["n", "p_ns", "mult", "dur_ns", "slack"])?;
+            Algorithm::BurstCredits {
+                rate: rate(given.need("n")?, given.need("p_ns")?)?,
+                multiple: given.need("mult")?,
+                duration: span(given.need("dur_ns")?),
+                slack: Some(given.need("slack")?),
+            }
+        }
+        "concurrency" => {
+            return Err(not_expressible("the store's permits expire by epochs"));
+        }
+        "aimd" | "vegas" | "gradient2" | "sfq" | "shuffle_shard" => {
+            return Err(not_expressible("no store is behind it"));
+        }
+        other => return Err(format!("the store has no `{other}`").into()),
+    };
+    Ok(Expressed::Plain(algorithm))
+}
+
+fn token_bucket(spec: TokenBucketSpec) -> Result<Algorithm, String> {
+    Ok(Algorithm::TokenBucket {
+        rate: rate(spec.n, spec.p_ns)?,
+        burst: spec.cap,
+    })
+}
+
+/// Parts and divisions that a limit gets by default.
+fn span_layout(limit: u64) -> Option<(u32, u32)> {
+    match limit {
+        0..=127 => Some((3, 8)),
+        128..=1023 => Some((2, 16)),
+        1024..=65_535 => Some((1, 64)),
+        _ => None,
+    }
+}
+
+/// Whether every step of `case` can be said of `expressed`.
+///
+/// # Errors
+///
+/// If one cannot.
+pub fn expressible(case: &Case, expressed: &Expressed) -> Result<(), CannotOpen> {
+    let Expressed::Plain(Algorithm::SlidingWindow {
+        limit,
+        estimate: Estimate::Span,
+        ..
+    }) = expressed
+    else {
+        return Ok(());
+    };
+    for step in case.steps.iter().filter(|step| step.op == "set_cap") {
+        if let Change::SetCap { cap } = change_of(step)?
+            && span_layout(cap) != span_layout(*limit)
+        {
+            return Err(not_expressible("another limit gets another span layout"));
+        }
+    }
+    Ok(())
+}
+
+/// `algorithm` with another limit.
+///
+/// # Errors
+///
+/// If this algorithm has no such change.
+pub fn changed(algorithm: &Algorithm, change: Change) -> Result<Algorithm, String> {
+    let mut changed = *algorithm;
+    match (&mut changed, change) {
+        (Algorithm::TokenBucket { burst: cap, .. }, Change::SetCap { cap: to })
+        | (Algorithm::LeakyBucket { queue: cap, .. }, Change::SetCap { cap: to })
+        | (Algorithm::FixedWindow { limit: cap, .. }, Change::SetCap { cap: to })
+        | (Algorithm::SlidingLog { limit: cap, .. }, Change::SetCap { cap: to })
+        | (Algorithm::SlidingWindow { limit: cap, .. }, Change::SetCap { cap: to }) => *cap = to,
+        (Algorithm::TokenBucket { rate: of, .. }, Change::SetRate { n, p_ns })
+        | (Algorithm::Gcra { rate: of, .. }, Change::SetRate { n, p_ns })
+        | (Algorithm::LeakyBucket { rate: of, .. }, Change::SetRate { n, p_ns }) => {
+            *of = rate(n, p_ns)?;
+        }
+        _ => return Err(has_no(change)),
+    }
+    Ok(changed)
+}

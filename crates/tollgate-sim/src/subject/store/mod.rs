@@ -1,0 +1,48 @@
+//! The store as subject: what users call, with a clock that stands still until a step moves it.
+//!
+//! Not everything that a timeline says can be said here. There is no public limiter with exact leases,
+//! none for adaptive limits or queues, and a span counter comes in its default layouts only; a gate
+//! does not peek. Such cases are not expressible, and [`StoreFactory`] says why.
+
+pub mod algorithm;
+pub mod gate;
+pub mod limiter;
+pub mod model;
+
+use super::together::limits_of;
+use crate::replay::{CannotOpen, Subject, SubjectFactory};
+use crate::timeline::Case;
+use algorithm::{Expressed, algorithm_of};
+use tollgate::{ManualClock, PressureClock};
+
+/// Opens cases on the memory store, through the public interface.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StoreFactory;
+
+impl SubjectFactory for StoreFactory {
+    fn start(&self, case: &Case) -> Result<Box<dyn Subject>, CannotOpen> {
+        let time = ManualClock::new();
+        if case.algorithm == "all_token_bucket" {
+            let gate = gate::GateSubject::new(&limits_of(case)?, time)?;
+            return match case.steps.iter().find(|step| step.op == "peek") {
+                Some(_) => Err(not_expressible("a gate does not peek")),
+                None => Ok(Box::new(gate)),
+            };
+        }
+        let algorithm = algorithm_of(case)?;
+        algorithm::expressible(case, &algorithm)?;
+        Ok(match algorithm {
+            Expressed::Plain(algorithm) => {
+                Box::new(limiter::LimiterSubject::new(algorithm, time.clone(), time)?)
+            }
+            Expressed::Scaled(algorithm) => {
+                let slowed = PressureClock::over(time.clone());
+                Box::new(limiter::LimiterSubject::new(algorithm, slowed, time)?)
+            }
+        })
+    }
+}
+
+fn not_expressible(what: &str) -> CannotOpen {
+    CannotOpen::NotExpressible(what.to_owned())
+}

@@ -1,0 +1,196 @@
+//! Threads that begin together and make a given number of charges in all.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread::ScopedJoinHandle;
+use std::time::Duration;
+
+/// Charges of a block: enough that counting blocks costs nothing, few enough to tell how far it is.
+const BLOCK: u64 = 4096;
+
+/// How often it is told how far they are, at the most.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// Charges that one thread makes in one go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Which thread.
+    pub thread: usize,
+    /// The how-manieth of its blocks.
+    pub number: u64,
+    /// How many charges.
+    pub charges: u64,
+}
+
+/// So many threads, to make so many charges.
+pub struct Crew<'a> {
+    charges: u64,
+    threads: usize,
+    tell: &'a mut dyn FnMut(u64),
+}
+
+impl std::fmt::Debug for Crew<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            charges, threads, ..
+        } = self;
+        write!(f, "Crew({charges} charges by {threads} threads)")
+    }
+}
+
+impl<'a> Crew<'a> {
+    /// `threads` threads that make `charges` charges in all; `tell` hears now and then how many they
+    /// have made.
+    pub fn new(charges: u64, threads: usize, tell: &'a mut dyn FnMut(u64)) -> Self {
+        let threads = threads.max(1);
+        Self {
+            charges,
+            threads,
+            tell,
+        }
+    }
+
+    /// How many charges they make.
+    pub fn charges(&self) -> u64 {
+        self.charges
+    }
+
+    /// How many threads there are.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// All charges, by `ask`, which makes those of a block and says how many were admitted.
+    ///
+    /// # Errors
+    ///
+    /// If a thread did not come to its end.
+    pub fn charge(&mut self, ask: impl Fn(Block) -> u64 + Sync) -> Result<u64, String> {
+        let idle = |_: usize, _: &AtomicBool| ();
+        self.charge_beside(0..self.charges, ask, 0, idle)
+            .map(|(admitted, _)| admitted)
+    }
+
+    /// The charges of `part`, by `ask`, while `others` more threads do something `beside` until they
+    /// are told that the charges are made: how many were admitted, and what the others came to.
+    ///
+    /// # Errors
+    ///
+    /// If a thread did not come to its end.
+    pub fn charge_beside<R: Send>(
+        &mut self,
+        part: std::ops::Range<u64>,
+        ask: impl Fn(Block) -> u64 + Sync,
+        others: usize,
+        beside: impl Fn(usize, &AtomicBool) -> R + Sync,
+    ) -> Result<(u64, Vec<R>), String> {
+        let (first, charges) = (part.start, part.end.saturating_sub(part.start));
+        let threads = self.threads;
+        // Relaxed: the numbers are only shown, the flag only ends a loop; what the threads did is
+        // published by joining them.
+        let (made, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+        let begin = Barrier::new(threads + others);
+        std::thread::scope(|scope| {
+            let (made, is_over, begin) = (&made, &is_over, &begin);
+            let (ask, beside) = (&ask, &beside);
+            let (at_work, all_done) = channel::<()>();
+            let chargers: Vec<_> = (0..threads)
+                .map(|thread| {
+                    let at_work = at_work.clone();
+                    scope.spawn(move || {
+                        begin.wait();
+                        let admitted = blocks(thread, share(charges, thread, threads))
+                            .map(|block| {
+                                let admitted = ask(block);
+                                made.fetch_add(block.charges, Relaxed);
+                                admitted
+                            })
+                            .sum::<u64>();
+                        drop(at_work);
+                        admitted
+                    })
+                })
+                .collect();
+            drop(at_work);
+            let others: Vec<_> = (0..others)
+                .map(|other| {
+                    scope.spawn(move || {
+                        begin.wait();
+                        beside(other, is_over)
+                    })
+                })
+                .collect();
+            // The channel carries nothing; it ends when the last thread lets go of it, even by a panic.
+            while all_done.recv_timeout(TELL_EVERY) == Err(RecvTimeoutError::Timeout) {
+                (self.tell)(first + made.load(Relaxed));
+            }
+            is_over.store(true, Relaxed);
+            let admitted = ends(chargers)?.into_iter().sum();
+            Ok((admitted, ends(others)?))
+        })
+    }
+}
+
+/// What each thread came to.
+fn ends<R>(threads: Vec<ScopedJoinHandle<'_, R>>) -> Result<Vec<R>, String> {
+    // All are joined before the first is looked at: one that is left alone in its panic would take
+    // this thread with it.
+    let ends: Vec<_> = threads.into_iter().map(ScopedJoinHandle::join).collect();
+    let end = |end: Result<R, _>| end.map_err(|_| "a thread panicked".to_owned());
+    ends.into_iter().map(end).collect()
+}
+
+/// How many of `charges` fall to one of `threads` threads.
+fn share(charges: u64, thread: usize, threads: usize) -> u64 {
+    let is_extra = (thread as u64) < charges % threads as u64;
+    charges / threads as u64 + u64::from(is_extra)
+}
+
+/// A thread's share in blocks.
+fn blocks(thread: usize, share: u64) -> impl Iterator<Item = Block> {
+    (0..share.div_ceil(BLOCK)).map(move |number| Block {
+        thread,
+        number,
+        charges: BLOCK.min(share - number * BLOCK),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_charge_is_made_exactly_once() {
+        for (charges, threads) in [(1, 1), (10, 3), (100_001, 2), (8192, 4), (3, 7)] {
+            let mut tell = |_| ();
+            let mut crew = Crew::new(charges, threads, &mut tell);
+            assert_eq!(crew.charge(|block| block.charges), Ok(charges));
+        }
+    }
+
+    #[test]
+    fn the_others_go_on_until_the_charges_are_made() {
+        let mut tell = |_| ();
+        let mut crew = Crew::new(10_000, 2, &mut tell);
+        let beside = |other, is_over: &AtomicBool| {
+            while !is_over.load(Relaxed) {
+                std::thread::yield_now();
+            }
+            other
+        };
+        let done = crew.charge_beside(5_000..10_000, |block| block.charges, 2, beside);
+        assert_eq!(done, Ok((5_000, vec![0, 1])));
+    }
+
+    #[test]
+    fn a_thread_that_panics_is_told_and_not_waited_for() {
+        let mut tell = |_| ();
+        let mut crew = Crew::new(10_000, 2, &mut tell);
+        let done = crew.charge(|block| match block.thread {
+            0 => block.charges,
+            _ => panic!("as planned"),
+        });
+        assert_eq!(done, Err("a thread panicked".to_owned()));
+    }
+}

@@ -1,0 +1,95 @@
+//! What came of a scenario.
+
+use std::fmt;
+
+/// How many were admitted, how many had to be, and what else was wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Charges that were admitted.
+    pub admitted: u64,
+    /// How many had to be, at the least.
+    pub at_least: u64,
+    /// How many had to be, at the most.
+    pub at_most: u64,
+    /// More about it, for whoever reads it.
+    pub notes: Vec<String>,
+    /// What else is not as it has to be.
+    pub faults: Vec<String>,
+}
+
+impl Finding {
+    /// Of which there is nothing more to say than that exactly so many had to be admitted.
+    pub fn exactly(expected: u64, admitted: u64) -> Self {
+        Self::between(expected, expected, admitted)
+    }
+
+    /// At least and at most so many had to be admitted.
+    pub fn between(at_least: u64, at_most: u64, admitted: u64) -> Self {
+        Self {
+            admitted,
+            at_least,
+            at_most,
+            notes: Vec::new(),
+            faults: Vec::new(),
+        }
+    }
+
+    /// Adds a fault unless `got` is `expected`.
+    pub fn has_to_be(&mut self, what: &str, expected: u64, got: u64) {
+        if got != expected {
+            self.faults
+                .push(format!("{what} is {got}, expected {expected}"));
+        }
+    }
+
+    /// Whether all is as it has to be.
+    pub fn is_good(&self) -> bool {
+        (self.at_least..=self.at_most).contains(&self.admitted) && self.faults.is_empty()
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            admitted,
+            at_least,
+            at_most,
+            ..
+        } = self;
+        write!(f, "{admitted} admitted, ")?;
+        if at_least == at_most {
+            write!(f, "expected {at_least}")?;
+        } else {
+            write!(f, "expected {at_least} to {at_most}")?;
+        }
+        for more in self.notes.iter().chain(&self.faults) {
+            write!(f, "; {more}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_too_many_and_one_too_few_are_both_wrong() {
+        assert!(Finding::exactly(10, 10).is_good());
+        assert!(!Finding::exactly(10, 11).is_good());
+        assert!(!Finding::exactly(10, 9).is_good());
+        assert!(Finding::between(10, 12, 12).is_good());
+        assert!(!Finding::between(10, 12, 13).is_good());
+    }
+
+    #[test]
+    fn a_fault_is_told_with_what_was_expected() {
+        let mut finding = Finding::exactly(10, 10);
+        finding.has_to_be("what is left", 3, 3);
+        assert!(finding.is_good());
+        finding.has_to_be("what is left", 3, 4);
+        assert!(!finding.is_good());
+        let told = "10 admitted, expected 10; what is left is 4, expected 3";
+        assert_eq!(finding.to_string(), told);
+    }
+}

@@ -1,0 +1,84 @@
+//! Real threads on the same keys at once: nothing is admitted twice, and nothing is lost.
+//!
+//! # Theory
+//!
+//! Made-up histories are walked by one thread, and a model checker exhausts a handful of steps of
+//! two threads. In between lies what only happens once in millions: a swap that fails on its second try, a
+//! slot that moves while it is charged, a thread that is put to sleep with a lock in its hand. On a
+//! clock that stands still nothing is earned, so however the threads are interleaved, a key that is
+//! asked for more than its limit admits *exactly* its limit: one more is a unit charged by two threads
+//! at once, one less is a unit lost between them. No order of events has to be known for that.
+//!
+//! On a real clock a key admits what it held plus at most what it earned meanwhile.
+//!
+//! # What it does not know
+//!
+//! Which interleavings it met. A run that passes proves nothing; one that fails proves a mistake.
+
+mod crew;
+mod finding;
+mod gate;
+mod growth;
+mod limiter;
+
+pub use self::crew::{Block, Crew};
+pub use self::finding::Finding;
+
+use self::growth::while_the_table_grows;
+use tollgate::{ManualClock, Moment, Rate, Span};
+
+/// Many threads that charge one thing, and what has to come of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Scenario {
+    /// What is charged.
+    pub name: &'static str,
+    run: fn(&mut Crew<'_>) -> Result<Finding, String>,
+}
+
+/// All of them, in the order in which they are run.
+pub const SCENARIOS: [Scenario; 8] = [
+    Scenario::of("token bucket", limiter::token_bucket),
+    Scenario::of("gate of two", gate::all_or_none),
+    Scenario::of("token bucket on a real clock", limiter::on_a_real_clock),
+    Scenario::of("fixed window", limiter::fixed_window),
+    Scenario::of("sliding window", limiter::sliding_window),
+    Scenario::of(
+        "sliding window with spans",
+        limiter::sliding_window_with_spans,
+    ),
+    Scenario::of("leaky bucket", limiter::leaky_bucket),
+    Scenario::of("token buckets in a growing table", while_the_table_grows),
+];
+
+impl Scenario {
+    const fn of(name: &'static str, run: fn(&mut Crew<'_>) -> Result<Finding, String>) -> Self {
+        Self { name, run }
+    }
+
+    /// Has `crew` make its charges.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such limit, or a thread did not come to its end.
+    pub fn run(&self, crew: &mut Crew<'_>) -> Result<Finding, String> {
+        (self.run)(crew)
+    }
+}
+
+/// What a key may take at once if `charges` are made in all: so little that most are refused, so much
+/// that those that pass meet each other often.
+fn burst(charges: u64) -> u64 {
+    (charges / 10).max(1)
+}
+
+/// A clock that stands still, far from its origin.
+fn still() -> ManualClock {
+    let clock = ManualClock::new();
+    clock.set(Moment::from_nanos(1 << 50));
+    clock
+}
+
+/// `units` per second.
+fn per_second(units: u64) -> Result<Rate, String> {
+    Rate::new(units, Span::from_secs(1)).map_err(|error| error.to_string())
+}

@@ -1,0 +1,59 @@
+//! Who may depend on whom. A new arrow is a change of the architecture: edit the table and say why.
+
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+/// Each crate and the crates of ours that it may use.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("tollgate", &[]),
+    ("tollgate-sim", &["tollgate"]),
+];
+
+/// The crates that `name` uses directly, by its manifest.
+fn uses(name: &str) -> BTreeSet<String> {
+    let output = Command::new(env!("CARGO"))
+        .args([
+            "tree",
+            "--offline",
+            "--depth",
+            "1",
+            "--prefix",
+            "none",
+            "--edges",
+            "normal",
+        ])
+        .args(["--package", name])
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let names = lines
+        .lines()
+        .skip(1)
+        .filter_map(|line| line.split(' ').next());
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+fn our_crates_use_each_other_only_as_the_architecture_says() {
+    for (name, allowed) in ARROWS {
+        let ours = uses(name);
+        let ours: Vec<&String> = ours.iter().filter(|n| n.starts_with("tollgate")).collect();
+        assert!(
+            ours.iter().all(|n| allowed.contains(&n.as_str())),
+            "{name} uses {ours:?}"
+        );
+    }
+}
+
+#[test]
+fn the_core_uses_nobody() {
+    assert!(uses("tollgate").is_empty(), "{:?}", uses("tollgate"));
+}

@@ -1,0 +1,174 @@
+//! Made-up histories, a modest number of them; the command makes many more.
+
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test that cannot go on says so by panicking"
+)]
+
+use tollgate_sim::model::{Change, Model};
+use tollgate_sim::oracle::{Answer, TokenBucket, Verdict};
+use tollgate_sim::property::dice::Dice;
+use tollgate_sim::property::history::walk;
+use tollgate_sim::property::nature::Nature;
+use tollgate_sim::property::{ALGORITHMS, Failure, history};
+use tollgate_sim::subject::core::WordSteps;
+use tollgate_sim::subject::core::spec::TokenBucketSpec;
+
+const STEPS: u64 = 100_000;
+
+/// Makes the steps of one algorithm; panics at the first that fails.
+fn agree(algorithm: &'static str) {
+    assert!(ALGORITHMS.contains(&algorithm));
+    let (mut made, mut seed) = (0, 1_000_000);
+    while made < STEPS {
+        match history(algorithm, seed, STEPS - made) {
+            Ok(steps) => made += steps,
+            Err(failure) => panic!("{failure}"),
+        }
+        seed += 1;
+    }
+}
+
+macro_rules! core_and_oracle_agree {
+    ($($sentence:ident: $algorithm:literal;)*) => {$(
+        #[test]
+        fn $sentence() {
+            agree($algorithm);
+        }
+    )*};
+}
+
+core_and_oracle_agree! {
+    the_token_bucket_answers_as_the_oracle: "token_bucket";
+    the_meter_answers_as_the_oracle: "gcra";
+    the_leaky_queue_answers_as_the_oracle: "leaky_queue";
+    the_fixed_window_answers_as_the_oracle: "fixed_window";
+    the_sliding_log_answers_as_the_oracle: "sliding_log";
+    the_sliding_counter_answers_as_the_oracle: "sliding_counter";
+    the_strict_counter_answers_as_the_oracle: "strict_counter";
+    the_span_counter_answers_as_the_oracle: "span_counter";
+    burst_credits_answer_as_the_oracle: "burst_credits";
+    leases_answer_as_the_oracle: "concurrency";
+    the_scaled_bucket_answers_as_the_oracle: "scaled";
+    the_gate_answers_as_the_oracle: "all_token_bucket";
+    the_token_bucket_in_the_store_answers_as_the_oracle: "store_token_bucket";
+    the_meter_in_the_store_answers_as_the_oracle: "store_gcra";
+    the_leaky_queue_in_the_store_answers_as_the_oracle: "store_leaky_queue";
+    the_fixed_window_in_the_store_answers_as_the_oracle: "store_fixed_window";
+    the_sliding_log_in_the_store_answers_as_the_oracle: "store_sliding_log";
+    the_sliding_counter_in_the_store_answers_as_the_oracle: "store_sliding_counter";
+    the_strict_counter_in_the_store_answers_as_the_oracle: "store_strict_counter";
+    the_span_counter_in_the_store_answers_as_the_oracle: "store_span_counter";
+    burst_credits_in_the_store_answer_as_the_oracle: "store_burst_credits";
+}
+
+/// The core, but one step in 97 is wrong.
+#[derive(Clone)]
+struct Planted {
+    inner: WordSteps<TokenBucketSpec>,
+    steps: u64,
+    wrong: fn(&mut Planted, u64, &mut Answer),
+}
+
+impl Model for Planted {
+    fn check(&mut self, t: u64, cost: u64) -> Answer {
+        let mut answer = self.inner.check(t, cost);
+        self.steps += 1;
+        if self.steps.is_multiple_of(97) {
+            (self.wrong)(self, t, &mut answer);
+        }
+        answer
+    }
+
+    fn change(&mut self, t: u64, change: Change) -> Result<Answer, String> {
+        self.inner.change(t, change)
+    }
+}
+
+/// Walks the planted core until it is caught; how it was.
+fn caught(wrong: fn(&mut Planted, u64, &mut Answer)) -> Failure {
+    let spec = TokenBucketSpec {
+        cap: 7,
+        n: 7,
+        p_ns: 3_000,
+    };
+    for seed in 0..100 {
+        let core = Planted {
+            inner: WordSteps::new(spec).unwrap(),
+            steps: 0,
+            wrong,
+        };
+        let nature = Nature {
+            params: "planted".to_owned(),
+            cap: 7,
+            cap_max: 14,
+            tick: 428,
+            fill: 3_000,
+            small_back: 1_000_000_000,
+            floor: 0,
+            has_refunds: true,
+            has_rate: true,
+            has_scale: false,
+            has_max_wait: false,
+            goes_far_back: true,
+        };
+        let oracle = TokenBucket::new(7, 7, 3_000);
+        if let Err(failure) = walk(oracle, core, nature, &mut Dice::new(seed), 300) {
+            return *failure;
+        }
+    }
+    panic!("nobody noticed");
+}
+
+#[test]
+fn a_reset_told_one_nanosecond_late_is_caught() {
+    let failure = caught(|_, _, answer| answer.reset_after += 1);
+    assert_eq!(failure.what, "core and oracle disagree");
+    assert!(!failure.history.is_empty() && failure.history.len() <= 20);
+}
+
+#[test]
+fn one_unit_too_many_left_is_caught() {
+    caught(|_, _, answer| answer.remaining += 1);
+}
+
+#[test]
+fn a_wait_told_one_nanosecond_short_is_caught() {
+    caught(|_, _, answer| {
+        if let Verdict::Refuse { retry_after } = &mut answer.verdict {
+            *retry_after -= 1;
+        }
+    });
+}
+
+#[test]
+fn a_unit_that_is_secretly_given_back_is_caught() {
+    // Only the state is wrong, and only a later answer shows it.
+    let failure = caught(|core, t, _| {
+        let refund = Change::Refund { cost: 1, issued: t };
+        core.inner.change(t, refund).unwrap();
+    });
+    assert!(failure.steps > 0);
+}
+
+#[test]
+fn a_failure_prints_the_command_that_replays_it() {
+    let mut failure = caught(|_, _, answer| answer.remaining += 1);
+    (failure.algorithm, failure.seed, failure.steps) = ("token_bucket", 17, 97);
+    let told = failure.to_string();
+    assert!(
+        told.ends_with("steps --each 97 --seed 17 --only token_bucket"),
+        "{told}"
+    );
+    assert!(told.contains("expected Ok(Answer"), "{told}");
+}
+
+#[test]
+fn a_history_is_the_same_for_the_same_seed() {
+    for algorithm in ALGORITHMS {
+        assert_eq!(history(algorithm, 7, 50), history(algorithm, 7, 50));
+        assert_eq!(history(algorithm, 7, 50), Ok(50), "{algorithm}");
+    }
+    assert!(history("abacus", 1, 1).is_err());
+}
