@@ -9,6 +9,7 @@ use std::process::Command;
 const ARROWS: &[(&str, &[&str])] = &[
     ("tollgate", &[]),
     ("tollgate-sim", &["tollgate"]),
+    ("tollgate-cli", &["tollgate"]),
 ];
 
 /// The crates that `name` uses directly, by its manifest.

@@ -1,0 +1,418 @@
+//! Everything that can be wrong with what was typed: what, where, and how to mend it.
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+use tollgate::LimitError;
+use tollgate::rate::RateError;
+use tollgate::time::SpanError;
+
+use crate::arrivals::{ARRIVALS_MAX, LINE_MAX, Part};
+use crate::limit_text::{Kind, Word};
+
+/// Why the program stops early.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// What was typed is wrong.
+    Fault(Fault),
+    /// Standard input cannot be read.
+    Read(io::Error),
+    /// Standard output cannot be written.
+    Write(io::Error),
+}
+
+impl Stop {
+    /// 2 for what the user can mend by typing something else, 1 for the rest.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        match self {
+            Stop::Fault(_) => ExitCode::from(2),
+            Stop::Read(_) | Stop::Write(_) => ExitCode::FAILURE,
+        }
+    }
+}
+
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Stop {
+        Stop::Fault(fault)
+    }
+}
+
+impl fmt::Display for Stop {
+    /// What goes to standard error, with the line end.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Stop::Fault(fault) => {
+                writeln!(f, "error: {}", fault.wrong)?;
+                if let Some(place) = &fault.place {
+                    write!(f, "{place}")?;
+                }
+                writeln!(f, "hint: {}", fault.wrong.hint())
+            }
+            Stop::Read(e) => {
+                writeln!(f, "error: standard input cannot be read: {e}")?;
+                writeln!(f, "hint: write the arrivals as arguments instead of `-`")
+            }
+            Stop::Write(e) => {
+                writeln!(f, "error: standard output cannot be written: {e}")?;
+                writeln!(f, "hint: see that there is room where the output goes")
+            }
+        }
+    }
+}
+
+/// What is wrong, and where.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    /// What is wrong.
+    pub(crate) wrong: Wrong,
+    /// Where it stands; none if no one place is to blame.
+    pub(crate) place: Option<Place>,
+}
+
+impl Wrong {
+    /// This, at that place.
+    pub(crate) fn at(self, place: Place) -> Fault {
+        Fault {
+            wrong: self,
+            place: Some(place),
+        }
+    }
+}
+
+impl From<Wrong> for Fault {
+    fn from(wrong: Wrong) -> Fault {
+        Fault { wrong, place: None }
+    }
+}
+
+/// A stretch of what was typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Such as `LIMIT, word 2`.
+    pub(crate) label: String,
+    /// The whole text.
+    pub(crate) text: String,
+    /// Characters of it before the stretch.
+    pub(crate) from: usize,
+    /// Characters in the stretch.
+    pub(crate) width: usize,
+}
+
+impl Place {
+    /// Where `part` stands in `text`, of which it is a slice.
+    pub(crate) fn within(label: String, text: &str, part: &str) -> Place {
+        let bytes = part.as_ptr().addr().saturating_sub(text.as_ptr().addr());
+        let from = text.get(..bytes).unwrap_or_default().chars().count();
+        Place {
+            label,
+            text: text.into(),
+            from,
+            width: part.chars().count(),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Place {
+            label,
+            text,
+            from,
+            width,
+        } = self;
+        writeln!(f, "  --> {label}")?;
+        writeln!(f, "   |  {}", shown(text))?;
+        writeln!(f, "   |  {:from$}{}", "", "^".repeat((*width).max(1)))
+    }
+}
+
+/// The text with each control character replaced, so that nothing typed or piped in can steer a
+/// terminal or break a table. One for one, so that what stands below it stays below it.
+pub(crate) fn shown(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect()
+}
+
+/// The catalogue of mistakes.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Wrong {
+    /// An empty limit.
+    NoLimit,
+    /// A first word that is neither an algorithm nor a rate.
+    UnknownAlgorithm {
+        word: String,
+        near: Option<&'static str>,
+    },
+    /// An algorithm without its rate or number.
+    NoAmount { kind: Kind },
+    /// A rate that is none.
+    Rate { cause: RateError },
+    /// A word that is no whole number; `sample` is how it is written.
+    NotANumber { word: String, sample: &'static str },
+    /// A number above what fits.
+    TooLarge { word: String, most: u64 },
+    /// A word that is no span of time.
+    Span { cause: SpanError },
+    /// An option that this algorithm does not have.
+    UnknownOption {
+        word: String,
+        kind: Kind,
+        near: Option<&'static str>,
+        /// The algorithm that does have it.
+        owner: Option<Kind>,
+    },
+    /// An option at the end, without its value.
+    NoValue { option: Word },
+    /// An option that stands there twice.
+    Twice { option: &'static str },
+    /// An option that this algorithm cannot do without.
+    Missing { kind: Kind, option: Word },
+    /// An estimate that there is not.
+    UnknownEstimate {
+        word: String,
+        near: Option<&'static str>,
+    },
+    /// `parts` where the span estimate chooses them itself.
+    PartsUnused,
+    /// The strict estimate without `parts`.
+    PartsMissing,
+    /// The numbers make no limit.
+    Limit { cause: LimitError },
+
+    /// A word of the limit among the arrivals: the quotes are missing.
+    Unquoted { word: String },
+    /// A time that is none.
+    Time { cause: SpanError },
+    /// From and to, but not how often.
+    NoStep { range: String },
+    /// How often, but not from and to.
+    NoRange { word: String },
+    /// One every no time at all.
+    ZeroStep,
+    /// The end is before the start.
+    Backwards { from: String, to: String },
+    /// A number of arrivals that is none.
+    Times { word: String },
+    /// `*0`.
+    ZeroTimes,
+    /// What stands after a comma is no `cost=` and no `key=`.
+    UnknownPart {
+        word: String,
+        near: Option<&'static str>,
+    },
+    /// `cost` or `key` without a value.
+    PartNoValue { part: Part },
+    /// A cost that is no whole number.
+    Cost { word: String },
+    /// More arrivals than are run.
+    TooMany,
+    /// `-` beside other arrivals.
+    DashNotAlone,
+    /// A line of standard input that is too long.
+    LongLine,
+    /// A line of standard input that is not UTF-8.
+    NotUtf8,
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoLimit => f.write_str("the limit is empty"),
+            Self::UnknownAlgorithm { word, .. } => {
+                write!(f, "`{}` is neither an algorithm nor a rate", shown(word))
+            }
+            Self::NoAmount { kind } => write!(f, "{} has no {}", kind.name(), kind.amount()),
+            Self::Rate { cause } => f.write_str(&shown(&cause.to_string())),
+            Self::NotANumber { word, .. } | Self::Cost { word } => {
+                write!(f, "`{}` is not a whole number", shown(word))
+            }
+            Self::TooLarge { word, .. } => write!(f, "`{}` is too large", shown(word)),
+            Self::Span { cause } | Self::Time { cause } => f.write_str(&shown(&cause.to_string())),
+            Self::UnknownOption { word, kind, .. } => {
+                write!(f, "`{}` is not an option of {}", shown(word), kind.name())
+            }
+            Self::NoValue { option } => write!(f, "`{}` has no value", option.name()),
+            Self::Twice { option } => write!(f, "`{option}` is given twice"),
+            Self::Missing { kind, option } => {
+                write!(f, "{} needs `{}`", kind.name(), option.name())
+            }
+            Self::UnknownEstimate { word, .. } => {
+                write!(f, "`{}` is not an estimate", shown(word))
+            }
+            Self::PartsUnused => f.write_str("the span estimate chooses its parts itself"),
+            Self::PartsMissing => f.write_str("the strict estimate needs `parts`"),
+            Self::Limit { cause } => write!(f, "{cause}"),
+            Self::Unquoted { word } => {
+                write!(
+                    f,
+                    "`{}` belongs to a limit, not to the arrivals",
+                    shown(word)
+                )
+            }
+            Self::NoStep { range } => {
+                write!(f, "`{}` does not say how often", shown(range))
+            }
+            Self::NoRange { word } => {
+                write!(f, "`{}` does not say from when to when", shown(word))
+            }
+            Self::ZeroStep => f.write_str("one every 0s would never end"),
+            Self::Backwards { from, to } => {
+                write!(f, "`{}` is before `{}`", shown(to), shown(from))
+            }
+            Self::Times { word } => {
+                write!(f, "`{}` is not a whole number of arrivals", shown(word))
+            }
+            Self::ZeroTimes => f.write_str("`*0` is no arrival at all"),
+            Self::UnknownPart { word, .. } => {
+                write!(f, "`{}` is neither `cost=…` nor `key=…`", shown(word))
+            }
+            Self::PartNoValue { part } => write!(f, "`{}=` has no value", part.name()),
+            Self::TooMany => write!(f, "more than {ARRIVALS_MAX} arrivals"),
+            Self::DashNotAlone => f.write_str("`-` stands beside other arrivals"),
+            Self::LongLine => write!(f, "a line longer than {LINE_MAX} bytes"),
+            Self::NotUtf8 => f.write_str("a line that is not UTF-8"),
+        }
+    }
+}
+
+impl Wrong {
+    /// What the writer can do now.
+    pub(crate) fn hint(&self) -> String {
+        match self {
+            Self::NoLimit => "write one such as `5/s burst 10`".into(),
+            Self::UnknownAlgorithm {
+                near: Some(near), ..
+            }
+            | Self::UnknownEstimate {
+                near: Some(near), ..
+            } => format!("did you mean `{near}`?"),
+            Self::UnknownAlgorithm { near: None, .. } => format!(
+                "start with a rate such as `5/s`, or with an algorithm: {}",
+                list(Kind::ALL.iter().map(|kind| kind.name()))
+            ),
+            Self::NoAmount { kind } => {
+                format!(
+                    "write the whole limit in one pair of quotes: \"{}\"",
+                    kind.example()
+                )
+            }
+            Self::Rate { cause } => cause.hint(),
+            Self::NotANumber { sample, .. } => format!("write digits only, such as `{sample}`"),
+            Self::TooLarge { most, .. } => format!("write at most {most}"),
+            Self::Span { cause } | Self::Time { cause } => cause.hint(),
+            Self::UnknownOption {
+                near: Some(near), ..
+            } => format!("did you mean `{near}`?"),
+            Self::UnknownOption { kind, owner, .. } => {
+                let takes = match kind.options() {
+                    [] => format!("{} takes no options", kind.name()),
+                    options => {
+                        let samples = options.iter().map(|option| option.sample());
+                        format!("{} takes {}", kind.name(), list(samples))
+                    }
+                };
+                owner.map_or(takes.clone(), |owner| {
+                    format!("it belongs to {}; {takes}", owner.name())
+                })
+            }
+            Self::NoValue { option } => format!("write `{}`", option.sample()),
+            Self::Twice { .. } => "keep one of the two".into(),
+            Self::Missing { kind, .. } => format!("write \"{}\"", kind.example()),
+            Self::UnknownEstimate { near: None, .. } => {
+                "write `estimate span`, `estimate classic parts 3` or `estimate strict parts 3`"
+                    .into()
+            }
+            Self::PartsUnused => "leave `parts` out, or write `estimate classic parts 3`".into(),
+            Self::PartsMissing => {
+                "write `estimate strict parts 3`; the more parts, the less throughput is lost"
+                    .into()
+            }
+            Self::Limit { cause } => cause.hint(),
+            Self::Unquoted { .. } => {
+                "put the whole limit in one pair of quotes: tollgate try \"5/s burst 10\" '0s*11'"
+                    .into()
+            }
+            Self::NoStep { range } => format!("write `{}/1s` for one every second", shown(range)),
+            Self::NoRange { .. } => "write from, to and how often, such as `1s-20s/1s`".into(),
+            Self::ZeroStep => "write a step such as `1s`, or `0s*11` for eleven at once".into(),
+            Self::Backwards { .. } => "write the earlier time first, such as `1s-20s/1s`".into(),
+            Self::Times { .. } => "write digits only, such as `0s*11`".into(),
+            Self::ZeroTimes => "write at least `*1`, or leave the word out".into(),
+            Self::UnknownPart {
+                near: Some(near), ..
+            } => format!("did you mean `{near}=`?"),
+            Self::UnknownPart { near: None, .. } => {
+                "write `0s,cost=5`, `0s,key=alice` or both; a key has no comma in it".into()
+            }
+            Self::PartNoValue { part } => format!("write `{}`", part.sample()),
+            Self::Cost { .. } => "write digits only, such as `cost=5`".into(),
+            Self::TooMany => "try fewer; a limit shows what it does in a few periods".into(),
+            Self::DashNotAlone => {
+                "put all arrivals into standard input, or write all of them as arguments".into()
+            }
+            Self::LongLine => "write one arrival on each line, such as `0s*11,key=alice`".into(),
+            Self::NotUtf8 => "write the arrivals as plain text".into(),
+        }
+    }
+}
+
+/// `a`, `b` and `c`, each in backticks.
+fn list(words: impl IntoIterator<Item = &'static str>) -> String {
+    let words: Vec<String> = words.into_iter().map(|word| format!("`{word}`")).collect();
+    match words.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, others)) => format!("{} and {last}", others.join(", ")),
+        None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_says_what_where_and_how_to_mend_it() {
+        let place = Place {
+            label: "LIMIT, word 2".into(),
+            text: "5/s brust 10".into(),
+            from: 4,
+            width: 5,
+        };
+        let wrong = Wrong::UnknownOption {
+            word: "brust".into(),
+            kind: Kind::TokenBucket,
+            near: Some("burst"),
+            owner: None,
+        };
+        assert_eq!(
+            Stop::from(wrong.at(place)).to_string(),
+            "error: `brust` is not an option of token-bucket\n\
+             \x20 --> LIMIT, word 2\n\
+             \x20  |  5/s brust 10\n\
+             \x20  |      ^^^^^\n\
+             hint: did you mean `burst`?\n"
+        );
+    }
+
+    #[test]
+    fn nothing_typed_can_steer_the_terminal() {
+        assert_eq!(
+            shown("a\x1b[31m\nb\u{9b}"),
+            "a\u{fffd}[31m\u{fffd}b\u{fffd}"
+        );
+        let wrong = Wrong::UnknownAlgorithm {
+            word: "\x1b[2J".into(),
+            near: None,
+        };
+        assert!(!wrong.to_string().contains('\x1b'));
+    }
+
+    #[test]
+    fn a_list_reads_as_a_sentence() {
+        assert_eq!(list([]), "");
+        assert_eq!(list(["a"]), "`a`");
+        assert_eq!(list(["a", "b", "c"]), "`a`, `b` and `c`");
+    }
+}

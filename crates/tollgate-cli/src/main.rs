@@ -1,0 +1,48 @@
+//! The binary `tollgate`: flags are read here, the work is done in the modules below.
+//!
+//! # Layout
+//!
+//! `cli` says what can be typed; `limit_text` and `arrivals` read it; `trial` runs it; `table`,
+//! `json` and `span_text` print it; `catalogue` lists the algorithms. `fault` is everything that can
+//! be wrong with what was typed, and `near` guesses what was meant.
+
+mod arrivals;
+mod catalogue;
+mod cli;
+mod fault;
+mod json;
+mod limit_text;
+mod near;
+mod span_text;
+mod table;
+mod trial;
+
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+use crate::fault::Stop;
+
+fn main() -> ExitCode {
+    let mut out = BufWriter::new(io::stdout().lock());
+    let done = run(&Cli::parse(), &mut out);
+    match done.and_then(|()| out.flush().map_err(Stop::Write)) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read the output has seen enough, as `head` does.
+        Err(Stop::Write(e)) if e.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(stop) => {
+            // If even standard error is closed, the exit code is all that is left to say it with.
+            let _ = write!(io::stderr().lock(), "{stop}");
+            stop.exit_code()
+        }
+    }
+}
+
+fn run(cli: &Cli, out: &mut impl Write) -> Result<(), Stop> {
+    match &cli.command {
+        Command::Try(asked) => trial::run(asked, &mut io::stdin().lock(), out),
+        Command::Limits { json } => catalogue::print(*json, out).map_err(Stop::Write),
+    }
+}

@@ -1,0 +1,175 @@
+//! `tollgate try`: arrivals on a virtual clock through the embedded limiter.
+
+use std::collections::HashSet;
+use std::io::{BufRead, Write};
+use std::rc::Rc;
+
+use tollgate::{Algorithm, Decision, KeySecret, Limit, Limiter, ManualClock, Rate, Span};
+
+use crate::arrivals::{self, Arrival};
+use crate::cli::Try;
+use crate::fault::{Stop, Wrong};
+use crate::{limit_text, span_text, table};
+
+/// A capacity that the demonstration shows one by one; a larger one is taken by a single arrival.
+const SHOWN_ONE_BY_ONE: u64 = 100_000;
+
+/// One request and what became of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Outcome {
+    /// The request.
+    pub(crate) arrival: Arrival,
+    /// The limiter's answer.
+    pub(crate) decision: Decision,
+}
+
+/// Reads what was asked, runs it and prints what became of it.
+///
+/// # Errors
+/// A limit or an arrival that is none, or input or output that fails.
+pub(crate) fn run(asked: &Try, input: &mut impl BufRead, out: &mut impl Write) -> Result<(), Stop> {
+    let limit = limit_text::parse(&asked.limit)?;
+    let demonstration = asked.arrivals.is_empty();
+    let words = if demonstration {
+        demonstrate(&limit)?
+    } else {
+        asked.arrivals.clone()
+    };
+    let outcomes = replay(&limit, arrivals::read(&words, input)?)?;
+    if asked.json {
+        return table::json(&outcomes, out).map_err(Stop::Write);
+    }
+    let mut title = limit_text::describe(&limit);
+    if matches!(limit.algorithm(), Algorithm::Concurrency { .. }) {
+        title.push_str(" (nobody gives a permit back here: each one expires)");
+    }
+    if demonstration {
+        title = format!(
+            "{title}\nno arrivals given, so these are tried: {}",
+            words.join(" ")
+        );
+    }
+    table::print(&title, &outcomes, out).map_err(Stop::Write)
+}
+
+/// Decides the arrivals one after the other, each at its time.
+fn replay(limit: &Limit, arrivals: Vec<Arrival>) -> Result<Vec<Outcome>, Stop> {
+    let clock = ManualClock::new();
+    let keys: HashSet<&Option<Rc<str>>> = arrivals.iter().map(|arrival| &arrival.key).collect();
+    let limit = limit.clone().with_max_keys(keys.len().max(1));
+    // A fixed secret: the same arrivals give the same answers, byte for byte.
+    let limiter =
+        Limiter::with_secret(limit, clock.clone(), KeySecret::from_seed(0)).map_err(refused)?;
+    let decide = |arrival: Arrival| {
+        clock.set(arrival.at);
+        let decision = limiter.charge(&arrival.key, arrival.cost);
+        Outcome { arrival, decision }
+    };
+    Ok(arrivals.into_iter().map(decide).collect())
+}
+
+/// Arrivals that show what a limit is about: twice what it holds at once, then one each time that one
+/// more is due.
+fn demonstrate(limit: &Limit) -> Result<Vec<String>, Stop> {
+    let limiter =
+        Limiter::with_clock(limit.clone().with_max_keys(1), ManualClock::new()).map_err(refused)?;
+    let capacity = limiter.capacity();
+    let mut words = if capacity <= SHOWN_ONE_BY_ONE {
+        vec![format!("0s*{}", capacity * 2)]
+    } else {
+        vec![format!("0s,cost={capacity}"), "0s".into()]
+    };
+    let unit = time_for_one(limit.algorithm());
+    for times in 1..=3 {
+        let at = Span::from_nanos(unit.as_nanos().saturating_mul(times));
+        words.push(span_text::exact(at));
+    }
+    Ok(words)
+}
+
+/// When one more is due after everything was taken, rounded up.
+fn time_for_one(algorithm: &Algorithm) -> Span {
+    let interval = |rate: Rate| Span::from_nanos(rate.per().as_nanos().div_ceil(rate.units()));
+    match *algorithm {
+        Algorithm::TokenBucket { rate, .. }
+        | Algorithm::Gcra { rate, .. }
+        | Algorithm::LeakyBucket { rate, .. } => interval(rate),
+        Algorithm::BurstCredits { rate, multiple, .. } => {
+            Span::from_nanos(interval(rate).as_nanos().div_ceil(multiple.into()))
+        }
+        Algorithm::FixedWindow { window, .. }
+        | Algorithm::SlidingLog { window, .. }
+        | Algorithm::SlidingWindow { window, .. } => window,
+        Algorithm::Concurrency { ttl, .. } => ttl,
+        // An algorithm that this program has no words for cannot have been written.
+        _ => Span::from_secs(1),
+    }
+}
+
+fn refused(cause: tollgate::LimitError) -> Stop {
+    Stop::Fault(Wrong::Limit { cause }.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit_text::Kind;
+    use tollgate::{Moment, Origin};
+
+    fn demonstration(text: &str) -> Vec<Outcome> {
+        let limit = limit_text::parse(text).unwrap();
+        let words = demonstrate(&limit).unwrap();
+        replay(
+            &limit,
+            arrivals::read(&words, &mut std::io::empty()).unwrap(),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn the_demonstration_of_every_algorithm_shows_an_admission_and_a_refusal() {
+        for kind in Kind::ALL {
+            let outcomes = demonstration(kind.example());
+            let (some, others): (Vec<_>, Vec<_>) = outcomes
+                .iter()
+                .partition(|outcome| outcome.decision.is_admitted());
+            assert!(!some.is_empty() && !others.is_empty(), "{}", kind.name());
+            let last = outcomes.last().unwrap();
+            assert!(last.decision.is_admitted(), "{}", kind.name());
+        }
+    }
+
+    #[test]
+    fn a_huge_limit_is_demonstrated_in_a_handful_of_arrivals() {
+        let outcomes = demonstration("1000000000/s");
+        assert_eq!(outcomes.len(), 5);
+        assert!(!outcomes[1].decision.is_admitted());
+    }
+
+    #[test]
+    fn every_key_has_a_purse_of_its_own_however_many_there_are() {
+        let limit = limit_text::parse("1/s").unwrap();
+        let arrival = |i: usize| Arrival {
+            at: Moment::ORIGIN,
+            cost: 1,
+            key: Some(i.to_string().into()),
+            word: i,
+        };
+        let outcomes = replay(&limit, (0..50_000).map(arrival).collect()).unwrap();
+        for outcome in outcomes {
+            assert!(outcome.decision.is_admitted());
+            assert_eq!(outcome.decision.origin, Origin::Fresh);
+        }
+    }
+
+    #[test]
+    fn the_end_of_the_clock_is_survived_by_every_algorithm() {
+        for kind in Kind::ALL {
+            let limit = limit_text::parse(kind.example()).unwrap();
+            let words = ["0s", "18446744073709551614ns*2", "18446744073709551615ns*3"];
+            let words = words.map(str::to_owned);
+            let arrivals = arrivals::read(&words, &mut std::io::empty()).unwrap();
+            assert_eq!(replay(&limit, arrivals).unwrap().len(), 6);
+        }
+    }
+}

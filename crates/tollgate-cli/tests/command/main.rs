@@ -1,0 +1,8 @@
+//! The built binary, from outside: arguments and standard input in, whole outputs and exit codes out.
+
+#![allow(clippy::expect_used, reason = "a test that cannot run has failed")]
+
+mod faults;
+mod limits;
+mod run;
+mod trial;
