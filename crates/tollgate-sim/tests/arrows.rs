@@ -10,6 +10,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tollgate", &[]),
     ("tollgate-sim", &["tollgate"]),
     ("tollgate-cli", &["tollgate"]),
+    ("tollgate-bench", &["tollgate"]),
 ];
 
 /// The crates that `name` uses directly, by its manifest.
