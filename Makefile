@@ -1,0 +1,80 @@
+# Everything that is checked, locally and in CI, by the same commands.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+
+CARGO ?= cargo
+SIM = $(CARGO) run --quiet --release -p tollgate-sim --
+BENCH = $(CARGO) run --quiet --release -p tollgate-bench --
+# Random steps for each algorithm in `make property`; `make property-long` takes a hundred times as many.
+STEPS ?= 10000000
+# Charges on one key in `make threads`.
+CHARGES ?= 200000000
+
+.PHONY: test setup lint unit docs loom vectors property property-long threads bench-quick miri bench flood
+
+# The whole suite: sets up what it needs, prints what ran, fails when anything fails.
+test: setup lint unit docs loom vectors property threads bench-quick
+	@echo "all checks passed"
+
+# Says what is missing instead of failing half-way.
+setup:
+	@command -v $(CARGO) >/dev/null || { echo "cargo is missing: install Rust 1.88 or newer (rustup.rs)"; exit 1; }
+	command -v cc >/dev/null || { echo "a C linker is missing: apt-get install gcc"; exit 1; }
+	for tool in fmt clippy; do
+	  $(CARGO) $$tool --version >/dev/null 2>&1 || rustup component add $${tool/fmt/rustfmt}
+	done
+	$(CARGO) --version
+	rustc --version
+
+lint:
+	$(CARGO) fmt --all -- --check
+	$(CARGO) clippy --quiet --workspace --all-targets --all-features -- -D warnings
+
+unit:
+	$(CARGO) test --quiet --workspace --all-features
+
+docs:
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --quiet --no-deps --workspace --all-features --document-private-items
+
+# Every interleaving of two threads on the table.
+loom:
+	RUSTFLAGS="--cfg loom" $(CARGO) test --quiet -p tollgate --release --lib --target-dir target/loom races
+
+# Golden timelines, through the pure steps and through the store.
+vectors:
+	$(SIM) vectors timelines
+
+# Random histories against the exact oracle: every number equal.
+property:
+	$(SIM) steps --each $(STEPS)
+
+property-long:
+	$(SIM) steps --each 1000000000
+
+# Real threads on one key: exactly the allowance.
+threads:
+	$(SIM) threads --charges $(CHARGES)
+
+# A short version of every benchmark, so that they keep working. Its figures mean nothing.
+bench-quick:
+	$(BENCH) quick
+
+# Undefined behaviour in the one module with `unsafe` and in what is built on it. Needs nightly:
+# rustup component add --toolchain nightly miri rust-src
+miri:
+	MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +nightly miri test -p tollgate --lib --target-dir target/miri -- \
+	  raw:: clock:: two_threads_share_a_small_table
+
+# The comparisons behind the figures in the README. About 20 minutes and 4 GB.
+bench:
+	$(BENCH) compare --keys 1,10k,1m,10m --kind str --threads 1 --mode pass
+	$(BENCH) compare --keys 1m,10m --dist uniform --kind u64 --threads 1 --mode pass
+	$(BENCH) compare --keys 1,1m --dist uniform --kind str --threads 1,2 --mode refuse,pass
+	$(BENCH) memory --keys 10m
+	$(BENCH) gate
+
+# 10^8 new keys against room for 10^6.
+flood:
+	$(BENCH) flood
