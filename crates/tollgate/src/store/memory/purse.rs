@@ -171,7 +171,7 @@ impl Purse {
         cost: u64,
     ) -> Decision {
         for_table!(self,
-            table => decision(&table.apply(hash, Intent::Take, now, fresh, charge(cost))),
+            table => decision(&table.apply(hash, Intent::Charge(cost), now, fresh, charge(cost))),
             log => logged(&log.charge(hash, now, fresh, cost, true)))
     }
 

@@ -163,7 +163,7 @@ pub(super) fn apply_locked<A: OneWord, R>(
     loop {
         let readable = read_slot(key, word, reading);
         let (result, write) = step(readable);
-        let changed = readable.filter(|r| *r != word && intent == Intent::Take);
+        let changed = readable.filter(|r| *r != word && intent.writes(reading.limit));
         let there = match write.or(changed) {
             None => match cell.load(Acquire) {
                 again if again == word => return (result, readable),

@@ -115,6 +115,19 @@ pub(crate) enum Intent {
     Ask,
     /// To take or give back.
     Take,
+    /// To charge this much. If that is nothing, or can never pass, it is a mere question.
+    Charge(u64),
+}
+
+impl Intent {
+    /// May a state that was healed on reading be written as it was read?
+    pub(super) fn writes(self, limit: &impl OneWord) -> bool {
+        match self {
+            Intent::Ask => false,
+            Intent::Take => true,
+            Intent::Charge(cost) => (1..=limit.capacity()).contains(&cost),
+        }
+    }
 }
 
 /// How old the slots are.

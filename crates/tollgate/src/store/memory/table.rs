@@ -240,7 +240,7 @@ impl<A: OneWord> Table<A> {
             let step = limit.charge(word, now, cost);
             (step.verdict, step.write)
         };
-        self.apply_slowly(hash, Intent::Take, now, fresh, charge)
+        self.apply_slowly(hash, Intent::Charge(cost), now, fresh, charge)
             .result
     }
 
