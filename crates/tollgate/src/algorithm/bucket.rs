@@ -261,7 +261,8 @@ impl OneWord for Bucket {
             full_after: Span::from_nanos(self.nanos(backlog)),
             // From the backlog as it is, not capped: after a step back of the clock more is left only
             // when time has caught up.
-            next_after: Span::from_nanos(if remaining == self.depth / self.p {
+            // (As many as the bucket holds: then less than one unit is missing.)
+            next_after: Span::from_nanos(if backlog < self.p && remaining == self.depth / self.p {
                 0
             } else {
                 self.nanos(raw - (self.depth - (remaining + 1) * self.p))

@@ -93,9 +93,18 @@ fn all_or_none_of<const N: usize, C: Clock>(parts: &[Part<'_>], clock: &C) -> Ru
             }
             return refusal_of(parts, offers, binding, verdict, now);
         }
+        // All in place and unchanged, as a rule: a swap each, and nothing more to remember.
+        let is_committed = |offer: &PurseOffer<'_>| offer.place.is_some_and(|place| place.commit());
+        let committed = offers
+            .iter()
+            .take_while(|offer| is_committed(offer))
+            .count();
+        if committed == offers.len() {
+            return admission(parts, now, |i, part| at_offer(part, offers.get(i), now));
+        }
         let mut made = [Made::Nothing; N];
-        match commit_all(parts, offers, &mut made, now, clock) {
-            None => return admission(parts, &made, now),
+        match commit_rest(parts, offers, &mut made, committed, now, clock) {
+            None => return admission(parts, now, |i, part| at_made(part, made.get(i), now)),
             lost => refused = lost,
         }
     }
@@ -195,18 +204,19 @@ fn refusal_of(
     }
 }
 
-/// Makes all charges; or none, and says which was refused.
-#[inline(always)]
-fn commit_all<'a, C: Clock>(
+/// Makes the charges after the first `committed`; or none at all, and says which was refused.
+#[cold]
+fn commit_rest<'a, C: Clock>(
     parts: &[Part<'a>],
     offers: &[PurseOffer<'a>],
     made: &mut [Made<'a>],
+    committed: usize,
     now: Moment,
     clock: &C,
 ) -> Option<Ruling> {
     for (i, (part, offer)) in parts.iter().zip(offers).enumerate() {
         made[i] = match offer.place {
-            Some(place) if place.commit() => Made::At(place, offer.verdict),
+            Some(place) if i < committed || place.commit() => Made::At(place, offer.verdict),
             _ => {
                 let decision = part
                     .purse
@@ -223,6 +233,32 @@ fn commit_all<'a, C: Clock>(
         };
     }
     None
+}
+
+/// The decision on a part whose offer was committed.
+#[inline(always)]
+fn at_offer(part: &Part<'_>, offer: Option<&PurseOffer<'_>>, now: Moment) -> Option<Decision> {
+    let offer = offer?;
+    Some(Decision {
+        verdict: offer.verdict,
+        standing: part.purse.standing_at(offer.place.as_ref()?, now, true),
+        issued: now,
+        origin: Origin::Fresh,
+    })
+}
+
+/// The decision on a part, whichever way it was made.
+fn at_made(part: &Part<'_>, made: Option<&Made<'_>>, now: Moment) -> Option<Decision> {
+    match made? {
+        Made::Nothing => None,
+        Made::Charged(decision) => Some(*decision),
+        Made::At(place, verdict) => Some(Decision {
+            verdict: *verdict,
+            standing: part.purse.standing_at(place, now, true),
+            issued: now,
+            origin: Origin::Fresh,
+        }),
+    }
 }
 
 #[cold]
@@ -242,19 +278,16 @@ fn take_back<C: Clock>(parts: &[Part<'_>], made: &[Made<'_>], now: Moment, clock
 /// The decision on a request that passed: the numbers of the limit with the least left for requests of
 /// this cost, then the one that takes longest to be full, then the first.
 #[inline(always)]
-fn admission(parts: &[Part<'_>], made: &[Made<'_>], now: Moment) -> Ruling {
+fn admission(
+    parts: &[Part<'_>],
+    now: Moment,
+    decision_on: impl Fn(usize, &Part<'_>) -> Option<Decision>,
+) -> Ruling {
     let mut delay = Span::ZERO;
     let mut binding: Option<(usize, Decision, u64)> = None;
-    for (i, (part, made)) in parts.iter().zip(made).enumerate() {
-        let decision = match made {
-            Made::Nothing => continue,
-            Made::Charged(decision) => *decision,
-            Made::At(place, verdict) => Decision {
-                verdict: *verdict,
-                standing: part.purse.standing_at(place, now, true),
-                issued: now,
-                origin: Origin::Fresh,
-            },
+    for (i, part) in parts.iter().enumerate() {
+        let Some(decision) = decision_on(i, part) else {
+            continue;
         };
         delay = delay.max(decision.verdict.wait().unwrap_or(Span::ZERO));
         // Most requests cost one: spare them the division.
