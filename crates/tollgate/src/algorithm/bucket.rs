@@ -178,6 +178,21 @@ impl Bucket {
         }
     }
 
+    /// What a charge comes to that does not pass. Apart, so that those that pass do not carry it.
+    #[inline(never)]
+    fn refused(&self, word: Option<u64>, ticks: u64, need: u64) -> Step {
+        let (raw, healed) = self.ahead(word, ticks);
+        Step {
+            // Cannot overflow: raw <= depth + H*n, need <= depth, depth <= 2^61, H*n <= 2^50.
+            verdict: Verdict::refuse(self.nanos(raw + need - self.depth)),
+            write: if healed {
+                Some(Bucket::word(ticks, self.depth))
+            } else {
+                None
+            },
+        }
+    }
+
     /// The time until the bucket is full, before and apart from any new charge. For queues: the wait.
     #[inline]
     pub(super) fn drain_ns(&self, word: Option<u64>, now: Moment) -> u64 {
@@ -213,16 +228,7 @@ impl OneWord for Bucket {
                 write: Some(Bucket::word(ticks, raw + need)),
             };
         }
-        let (raw, healed) = self.ahead(word, ticks);
-        Step {
-            // Cannot overflow: raw <= depth + H*n, need <= depth, depth <= 2^61, H*n <= 2^50.
-            verdict: Verdict::refuse(self.nanos(raw + need - self.depth)),
-            write: if healed {
-                Some(Bucket::word(ticks, self.depth))
-            } else {
-                None
-            },
-        }
+        self.refused(word, ticks, need)
     }
 
     fn refund(&self, word: u64, now: Moment, cost: u64, issued: Moment) -> Option<u64> {

@@ -186,7 +186,6 @@ impl<A: OneWord> Table<A> {
         // Asked for before it is read: if this thread is still busy with an earlier charge, whose swap
         // holds back reads but not this, the way to memory is spent meanwhile.
         self.prefetch(home);
-        self.prefetch(home ^ 1);
         match self.check_at_home(hash, home, now, cost) {
             Some(verdict) => verdict,
             None => self.check_elsewhere(hash, home, now, fresh, cost),
