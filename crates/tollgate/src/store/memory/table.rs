@@ -26,6 +26,9 @@ const COUNT_EVERY: u32 = if LINES < 32 { 1 } else { 32 };
 /// Eras between two sweeps: an eighth of what a stamp can tell apart, so that stamps from before and
 /// after the sweep are never mistaken for each other, in either direction of the clock.
 const SWEEP_EVERY: u64 = 1 << (ERA_BITS - 3);
+/// Lines from home on that are looked at before asking how far a key may be: all but 2 % are there, even
+/// in a table that is as full as it gets.
+const NEAR: usize = 4;
 /// Splits for each segment that is found to be full: more than one, so that splitting is done long
 /// before the last segment is in need of it.
 const SPLITS_AT_ONCE: usize = 2;
@@ -213,7 +216,7 @@ impl<A: OneWord> Table<A> {
     /// Asks for the lines in which a key may be that is not at home.
     #[inline(always)]
     pub(crate) fn prefetch_elsewhere(&self, hash: u64, home: usize) {
-        for d in 1..4 {
+        for d in 1..NEAR {
             self.lines.prefetch(home / LINES * LINES + line_at(hash, d));
         }
     }
@@ -284,15 +287,12 @@ impl<A: OneWord> Table<A> {
     }
 
     fn find_far(&self, hash: u64, home: usize, key: u64) -> Option<(&Line, usize)> {
-        // The other line of the pair comes with the first; how far to go beyond it is noted elsewhere,
-        // so it is not asked before.
+        // How far to go is noted elsewhere, on the way to memory again, so it is asked only beyond the
+        // lines in which most of those are that are not at home.
         let segment = home / LINES;
-        let mut nearest = self.window(segment, hash, 2).skip(1);
-        let found = nearest.find_map(|line| find(line, key).map(|slot| (line, slot)));
-        found.or_else(|| {
-            let mut lines = self.lines_of(segment, hash).skip(2);
-            lines.find_map(|line| find(line, key).map(|slot| (line, slot)))
-        })
+        let look = |line| find(line, key).map(|slot| (line, slot));
+        let near = self.window(segment, hash, NEAR).skip(1).find_map(look);
+        near.or_else(|| self.lines_of(segment, hash).skip(NEAR).find_map(look))
     }
 
     /// Decides a charge without making it, if the key is in its home line as expected. What it
