@@ -51,6 +51,8 @@ pub mod time;
 
 pub mod rate;
 
+pub mod cost;
+
 pub mod key;
 
 pub mod decision;
@@ -81,6 +83,7 @@ pub mod shape;
 pub use algorithm::LimitError;
 pub use algorithm::pressure::Scale;
 pub use clock::{Clock, CoarseClock, ManualClock, MonotonicClock, PressureClock};
+pub use cost::{Burst, Cost, UnitsError};
 pub use decision::{Decision, Origin, Standing, Verdict};
 pub use gate::{Admission, Charge, Gate, LimitId};
 pub use key::{Hashed, Key, KeyHasher, KeySecret, Keyed};

@@ -9,7 +9,7 @@
 mod kind;
 mod words;
 
-use tollgate::{Algorithm, Estimate, Limit};
+use tollgate::{Algorithm, Burst, Estimate, Limit};
 
 use crate::fault::{Fault, Wrong};
 use kind::spelt;
@@ -71,7 +71,11 @@ fn algorithm(kind: Kind, amount: &Amount<'_>, options: &Options<'_>) -> Result<A
     Ok(match kind {
         Kind::TokenBucket => {
             let rate = rate()?;
-            let burst = options.number(Word::Burst)?.unwrap_or(rate.units());
+            let burst = options.burst(Word::Burst)?;
+            let burst = match burst.unwrap_or(Burst::Units(rate.units())) {
+                Burst::Worth(span) => rate.earned_in(span),
+                Burst::Units(units) => units,
+            };
             Algorithm::TokenBucket { rate, burst }
         }
         Kind::Gcra => Algorithm::Gcra {
@@ -148,6 +152,13 @@ mod tests {
                 Algorithm::TokenBucket {
                     rate: rate("5/s"),
                     burst: 1000,
+                },
+            ),
+            (
+                "5/s burst 30s",
+                Algorithm::TokenBucket {
+                    rate: rate("5/s"),
+                    burst: 150,
                 },
             ),
             (

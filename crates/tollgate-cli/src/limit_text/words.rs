@@ -3,7 +3,7 @@
 use std::num::IntErrorKind;
 
 use tollgate::rate::RateError;
-use tollgate::{Estimate, LimitError, Rate, Span};
+use tollgate::{Burst, Estimate, LimitError, Rate, Span};
 
 use super::is_limit_word;
 use super::kind::{Kind, Word, spelt};
@@ -202,6 +202,15 @@ impl<'a> Options<'a> {
     /// An option's value as a whole number, if the option is there.
     pub(super) fn number(&self, option: Word) -> Result<Option<u64>, Fault> {
         self.value(option, |word| whole(word, option.sample()))
+    }
+
+    /// An option's value as a burst, in units or as a span of credit, if the option is there.
+    pub(super) fn burst(&self, option: Word) -> Result<Option<Burst>, Fault> {
+        self.value(option, |word| match word.parse::<Burst>() {
+            Ok(burst) => Ok(burst),
+            // Neither: say what is wrong with it as a number, which most bursts are.
+            Err(_) => whole(word, option.sample()).map(Burst::Units),
+        })
     }
 
     /// An option's value as a whole number of 32 bits, if the option is there.
