@@ -51,6 +51,7 @@ mod segment;
 mod slot;
 mod slots;
 mod table;
+mod upkeep;
 
 #[cfg(all(test, loom))]
 mod races;

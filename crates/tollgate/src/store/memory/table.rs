@@ -1,17 +1,13 @@
-//! The table itself: find, charge, add, grow, change, sweep. The module above has the theory.
+//! The table itself: find, charge, add. The module above has the theory; what is done to it as a whole
+//! is in `upkeep`.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::crowd::Crowd;
 use super::in_force::{InForce, InForceCell};
 use super::segment::{Segment, SegmentGuard};
-use super::slot::{
-    apply_locked, candidate, charge_slot, check_slot, claim, find, restamp, take_over,
-};
-use super::slots::{
-    Age, ERA_BITS, Intent, Reading, Shape, branch, home_line, line_at, read_slot, tag,
-};
+use super::slot::{apply_locked, candidate, charge_slot, check_slot, find, take_over};
+use super::slots::{Age, Intent, Reading, Shape, home_line, line_at, tag};
 use super::{CLAIM, Extent, LINES, TARGET, WINDOW};
 use crate::algorithm::{LimitError, OneWord};
 use crate::decision::{Origin, Verdict};
@@ -23,9 +19,6 @@ use crate::time::Moment;
 /// a segment has room for many times this many beyond its target.
 const COUNT_EVERY: u32 = if LINES < 32 { 1 } else { 32 };
 
-/// Eras between two sweeps: an eighth of what a stamp can tell apart, so that stamps from before and
-/// after the sweep are never mistaken for each other, in either direction of the clock.
-const SWEEP_EVERY: u64 = 1 << (ERA_BITS - 3);
 /// Lines from home on that are looked at before asking how far a key may be: all but 2 % are there, even
 /// in a table that is as full as it gets.
 const NEAR: usize = 4;
@@ -38,31 +31,31 @@ const GROW_TRIES: u32 = 64;
 /// A table of keys that share one limit.
 pub(crate) struct Table<A> {
     /// The limit and the era in force.
-    current: InForceCell<A>,
+    pub(super) current: InForceCell<A>,
     /// The segments in use, as [`Shape::to_word`].
-    shape: AtomicU64,
-    extent: Extent,
-    lines: Lines,
+    pub(super) shape: AtomicU64,
+    pub(super) extent: Extent,
+    pub(super) lines: Lines,
     /// For each line: how far from its home a key at home there may be found. Only grows.
-    reach: Box<[AtomicU8]>,
-    segments: Box<[Segment]>,
-    crowd: Crowd,
+    pub(super) reach: Box<[AtomicU8]>,
+    pub(super) segments: Box<[Segment]>,
+    pub(super) crowd: Crowd,
     /// Held while the limit or the era in force changes.
-    changing: Mutex<Changes>,
+    pub(super) changing: Mutex<Changes>,
     /// The limit before the one in force, which slots that were not looked at since may still be
     /// stamped with.
-    before: InForceCell<A>,
+    pub(super) before: InForceCell<A>,
     /// Held while a segment is split; whoever does not get it does without.
-    growing: Mutex<()>,
+    pub(super) growing: Mutex<()>,
 }
 
 /// What whoever changes something has to know.
 #[derive(Debug)]
-struct Changes {
+pub(super) struct Changes {
     /// Counts the limits that were in force.
-    generation: u64,
+    pub(super) generation: u64,
     /// The era of the last sweep.
-    swept: u64,
+    pub(super) swept: u64,
 }
 
 /// What a step on a key came to.
@@ -156,7 +149,7 @@ impl<A: OneWord> Table<A> {
     }
 
     #[inline(always)]
-    fn shape(&self) -> Shape {
+    pub(super) fn shape(&self) -> Shape {
         // Acquire pairs with the Release in `grow`: whoever sees the new shape sees what was moved.
         Shape::from_word(self.shape.load(Acquire))
     }
@@ -458,147 +451,6 @@ impl<A: OneWord> Table<A> {
             }
         }
         false
-    }
-
-    /// Under the lock: slots of a segment that are not free.
-    fn live_in(&self, segment: usize, reading: &Reading<'_, A>) -> usize {
-        let lines = &self.lines[segment * LINES..(segment + 1) * LINES];
-        let live = |line: &Line, slot: usize| {
-            let key = line.keys[slot].load(Acquire);
-            key != 0 && read_slot(key, line.words[slot].load(Relaxed), reading).is_some()
-        };
-        lines
-            .iter()
-            .map(|line| (0..SLOTS).filter(|s| live(line, *s)).count())
-            .sum()
-    }
-
-    /// Live keys at `now`, counted. Reads the whole table.
-    pub(crate) fn live_keys(&self, now: Moment) -> usize {
-        let live = |reading: &Reading<'_, A>, segment| self.live_in(segment, reading);
-        self.with_each_segment(now, Age::AsStamped, live).sum()
-    }
-
-    fn with_each_segment<'a, R: 'a>(
-        &'a self,
-        now: Moment,
-        age: Age,
-        f: impl Fn(&Reading<'_, A>, usize) -> R + 'a,
-    ) -> impl Iterator<Item = R> + 'a {
-        let mut segment = 0;
-        std::iter::from_fn(move || {
-            // The shape is read anew each time: segments that come while this goes on are seen too.
-            let more = segment < self.shape().segments;
-            let _guard = more.then(|| self.segments[segment].lock())?;
-            let current = self.current.read();
-            let before = self.before.read();
-            let reading = Reading {
-                age,
-                limit: &current.limit,
-                stamp: current.stamp,
-                before: &before.limit,
-                now,
-            };
-            segment += 1;
-            Some(f(&reading, segment - 1))
-        })
-    }
-
-    /// Splits the next segment in two, if the table may still grow. If another thread is at it, waits
-    /// for that one or leaves it to it.
-    pub(crate) fn grow(&self, wait: bool) {
-        let _growing = match self.growing.try_lock() {
-            Ok(growing) => growing,
-            Err(_) if wait => self.growing.lock().unwrap_or_else(PoisonError::into_inner),
-            Err(_) => return,
-        };
-        let shape = self.shape();
-        if shape.segments >= self.extent.most {
-            return;
-        }
-        let (from, bit) = shape.next_split(self.extent);
-        let to = shape.segments;
-        let _guard = self.segments[from].lock();
-        for i in 0..LINES {
-            let (old, new) = (&self.lines[from * LINES + i], &self.lines[to * LINES + i]);
-            let reach = self.reach[from * LINES + i].load(Relaxed);
-            self.reach[to * LINES + i].store(reach, Relaxed);
-            for slot in 0..SLOTS {
-                let key = old.keys[slot].load(Relaxed);
-                if key != 0 && branch(key) & bit != 0 {
-                    // Its word is claimed from here on and stays so: a charge that still looks here
-                    // finds no such key, and then waits for the lock. Relaxed on the new side: it is
-                    // published by the shape.
-                    let word = claim(&old.words[slot]);
-                    new.words[slot].store(word, Relaxed);
-                    new.keys[slot].store(key, Relaxed);
-                    old.keys[slot].store(0, Release);
-                }
-            }
-        }
-        let grown = Shape::of(shape.segments + 1, self.extent);
-        // Release pairs with the Acquire in `shape`: the moved slots are seen with the new shape.
-        self.shape.store(grown.to_word(), Release);
-    }
-
-    /// Puts another limit of the same kind in force. Usage is kept (`OneWord::convert`).
-    pub(crate) fn change(&self, limit: A, now: Moment) {
-        let mut changes = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        // What is too old to be told apart must not be converted.
-        self.turn_era(&mut changes, now);
-        let old = self.current.read();
-        let limit = limit.succeeding(&old.limit);
-        let era = limit.era(now);
-        self.before.write(&old);
-        changes.generation += 1;
-        self.current
-            .write(&InForce::new(limit, changes.generation, era));
-        // From here on slots with the old stamp are converted by whoever meets them; this converts
-        // the rest, so that the next change finds none that are older than it.
-        self.restamp_all(now, Age::AsStamped);
-        changes.swept = era.number;
-    }
-
-    fn turn_era_if_due(&self, now: Moment, fresh: &impl Fn() -> Moment) {
-        if !self.current.read().holds_at(now) {
-            let mut changes = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-            self.turn_era(&mut changes, fresh().max(now));
-        }
-    }
-
-    /// Puts the era of `now` in force if it is another one, and looks at every slot before stamps
-    /// repeat. For most limits an era is years.
-    fn turn_era(&self, changes: &mut Changes, now: Moment) {
-        let current = self.current.read();
-        if current.holds_at(now) {
-            return;
-        }
-        let era = current.limit.era(now);
-        self.current
-            .write(&InForce::new(current.limit, changes.generation, era));
-        // Every slot was stamped within SWEEP_EVERY of the last sweep. If now is further away than
-        // that by more than an era, all of them are as old, or as far ahead, as can be.
-        let every = SWEEP_EVERY.cast_signed();
-        let age = match era.number.wrapping_sub(changes.swept).cast_signed() {
-            away if away > every + 2 => Age::LongGone,
-            away if away < -(every + 2) => Age::FarAhead,
-            away if away.abs() >= every => Age::AsStamped,
-            _ => return,
-        };
-        self.restamp_all(now, age);
-        changes.swept = era.number;
-    }
-
-    fn restamp_all(&self, now: Moment, age: Age) {
-        let each = self.with_each_segment(now, age, |reading, segment| {
-            for line in &self.lines[segment * LINES..(segment + 1) * LINES] {
-                (0..SLOTS).for_each(|slot| restamp(line, slot, reading));
-            }
-            if segment == 0 {
-                self.crowd.restamp(reading);
-            }
-        });
-        each.for_each(drop);
     }
 }
 

@@ -1,0 +1,159 @@
+//! What is done to the table as a whole while charges go on: count, grow, change, sweep.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use super::LINES;
+use super::in_force::InForce;
+use super::slot::{claim, restamp};
+use super::slots::{Age, ERA_BITS, Reading, Shape, branch, read_slot};
+use super::table::{Changes, Table};
+use crate::algorithm::OneWord;
+use crate::raw::{Line, SLOTS};
+use crate::time::Moment;
+
+/// Eras between two sweeps: an eighth of what a stamp can tell apart, so that stamps from before and
+/// after the sweep are never mistaken for each other, in either direction of the clock.
+const SWEEP_EVERY: u64 = 1 << (ERA_BITS - 3);
+impl<A: OneWord> Table<A> {
+    /// Under the lock: slots of a segment that are not free.
+    pub(super) fn live_in(&self, segment: usize, reading: &Reading<'_, A>) -> usize {
+        let lines = &self.lines[segment * LINES..(segment + 1) * LINES];
+        let live = |line: &Line, slot: usize| {
+            let key = line.keys[slot].load(Acquire);
+            key != 0 && read_slot(key, line.words[slot].load(Relaxed), reading).is_some()
+        };
+        lines
+            .iter()
+            .map(|line| (0..SLOTS).filter(|s| live(line, *s)).count())
+            .sum()
+    }
+
+    /// Live keys at `now`, counted. Reads the whole table.
+    pub(crate) fn live_keys(&self, now: Moment) -> usize {
+        let live = |reading: &Reading<'_, A>, segment| self.live_in(segment, reading);
+        self.with_each_segment(now, Age::AsStamped, live).sum()
+    }
+
+    fn with_each_segment<'a, R: 'a>(
+        &'a self,
+        now: Moment,
+        age: Age,
+        f: impl Fn(&Reading<'_, A>, usize) -> R + 'a,
+    ) -> impl Iterator<Item = R> + 'a {
+        let mut segment = 0;
+        std::iter::from_fn(move || {
+            // The shape is read anew each time: segments that come while this goes on are seen too.
+            let more = segment < self.shape().segments;
+            let _guard = more.then(|| self.segments[segment].lock())?;
+            let current = self.current.read();
+            let before = self.before.read();
+            let reading = Reading {
+                age,
+                limit: &current.limit,
+                stamp: current.stamp,
+                before: &before.limit,
+                now,
+            };
+            segment += 1;
+            Some(f(&reading, segment - 1))
+        })
+    }
+
+    /// Splits the next segment in two, if the table may still grow. If another thread is at it, waits
+    /// for that one or leaves it to it.
+    pub(crate) fn grow(&self, wait: bool) {
+        let _growing = match self.growing.try_lock() {
+            Ok(growing) => growing,
+            Err(_) if wait => self.growing.lock().unwrap_or_else(PoisonError::into_inner),
+            Err(_) => return,
+        };
+        let shape = self.shape();
+        if shape.segments >= self.extent.most {
+            return;
+        }
+        let (from, bit) = shape.next_split(self.extent);
+        let to = shape.segments;
+        let _guard = self.segments[from].lock();
+        for i in 0..LINES {
+            let (old, new) = (&self.lines[from * LINES + i], &self.lines[to * LINES + i]);
+            let reach = self.reach[from * LINES + i].load(Relaxed);
+            self.reach[to * LINES + i].store(reach, Relaxed);
+            for slot in 0..SLOTS {
+                let key = old.keys[slot].load(Relaxed);
+                if key != 0 && branch(key) & bit != 0 {
+                    // Its word is claimed from here on and stays so: a charge that still looks here
+                    // finds no such key, and then waits for the lock. Relaxed on the new side: it is
+                    // published by the shape.
+                    let word = claim(&old.words[slot]);
+                    new.words[slot].store(word, Relaxed);
+                    new.keys[slot].store(key, Relaxed);
+                    old.keys[slot].store(0, Release);
+                }
+            }
+        }
+        let grown = Shape::of(shape.segments + 1, self.extent);
+        // Release pairs with the Acquire in `shape`: the moved slots are seen with the new shape.
+        self.shape.store(grown.to_word(), Release);
+    }
+
+    /// Puts another limit of the same kind in force. Usage is kept (`OneWord::convert`).
+    pub(crate) fn change(&self, limit: A, now: Moment) {
+        let mut changes = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        // What is too old to be told apart must not be converted.
+        self.turn_era(&mut changes, now);
+        let old = self.current.read();
+        let limit = limit.succeeding(&old.limit);
+        let era = limit.era(now);
+        self.before.write(&old);
+        changes.generation += 1;
+        self.current
+            .write(&InForce::new(limit, changes.generation, era));
+        // From here on slots with the old stamp are converted by whoever meets them; this converts
+        // the rest, so that the next change finds none that are older than it.
+        self.restamp_all(now, Age::AsStamped);
+        changes.swept = era.number;
+    }
+
+    pub(super) fn turn_era_if_due(&self, now: Moment, fresh: &impl Fn() -> Moment) {
+        if !self.current.read().holds_at(now) {
+            let mut changes = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+            self.turn_era(&mut changes, fresh().max(now));
+        }
+    }
+
+    /// Puts the era of `now` in force if it is another one, and looks at every slot before stamps
+    /// repeat. For most limits an era is years.
+    fn turn_era(&self, changes: &mut Changes, now: Moment) {
+        let current = self.current.read();
+        if current.holds_at(now) {
+            return;
+        }
+        let era = current.limit.era(now);
+        self.current
+            .write(&InForce::new(current.limit, changes.generation, era));
+        // Every slot was stamped within SWEEP_EVERY of the last sweep. If now is further away than
+        // that by more than an era, all of them are as old, or as far ahead, as can be.
+        let every = SWEEP_EVERY.cast_signed();
+        let age = match era.number.wrapping_sub(changes.swept).cast_signed() {
+            away if away > every + 2 => Age::LongGone,
+            away if away < -(every + 2) => Age::FarAhead,
+            away if away.abs() >= every => Age::AsStamped,
+            _ => return,
+        };
+        self.restamp_all(now, age);
+        changes.swept = era.number;
+    }
+
+    fn restamp_all(&self, now: Moment, age: Age) {
+        let each = self.with_each_segment(now, age, |reading, segment| {
+            for line in &self.lines[segment * LINES..(segment + 1) * LINES] {
+                (0..SLOTS).for_each(|slot| restamp(line, slot, reading));
+            }
+            if segment == 0 {
+                self.crowd.restamp(reading);
+            }
+        });
+        each.for_each(drop);
+    }
+}
