@@ -522,6 +522,40 @@ fn the_same_limit_twice_in_one_request_is_charged_twice_or_not_at_all() {
     assert_eq!(gate.limiter(id).peek("a", 0).remaining(), 1);
 }
 
+/// What the documentation of the coarse clock states: seen with an exact clock, a window of length `w`
+/// holds at most `burst + rate * (w + lateness)`, and never more than that.
+#[test]
+fn a_late_clock_admits_at_most_what_its_lateness_allows() {
+    const LATENESS: u64 = 10_000_000;
+    let (burst, gap) = (3, 4_000_000); // one unit every 4 ms, so that a tick is worth several
+    let (limiter, clock) = limiter(Limit::token_bucket(rate("250/s"), burst).unwrap());
+    let mut admitted: Vec<u64> = Vec::new();
+    let (mut now, mut dice) = (1_000_000_000u64, 7u64);
+    for _ in 0..20_000 {
+        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        now += (dice >> 40) % 500_000;
+        clock.set(Moment::from_nanos(now - now % LATENESS));
+        if limiter.check("a").is_admitted() {
+            admitted.push(now);
+        }
+    }
+    let mut most_over_exact = 0;
+    for first in 0..admitted.len() {
+        for last in first..admitted.len().min(first + 200) {
+            let (count, window) = ((last - first + 1) as u64, admitted[last] - admitted[first]);
+            assert!(
+                count <= burst + (window + LATENESS) / gap,
+                "{count} in {window} ns"
+            );
+            most_over_exact = most_over_exact.max(count.saturating_sub(burst + window / gap));
+        }
+    }
+    assert!(
+        most_over_exact > 0,
+        "the lateness shows, so this test can fail"
+    );
+}
+
 #[test]
 fn a_single_limiter_needs_no_key() {
     let single = Single::with_clock(

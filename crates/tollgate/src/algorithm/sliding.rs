@@ -13,8 +13,8 @@
 //! | [`Estimate::Strict`] | `c` | nothing: never too little |
 //!
 //! A cost passes if and only if `head + still + cost <= limit`, compared by cross-multiplication in
-//! 128 bits, so that nothing is rounded. The span form makes 1.7 (Poisson) to 14 (bursty) times fewer
-//! wrong decisions than two counters in the same 64 bits.
+//! 128 bits, so that nothing is rounded. The span form follows bursty traffic
+//! better than two counters in the same 64 bits, because it knows where in the part the arrivals lay.
 //!
 //! # Invariant
 //!

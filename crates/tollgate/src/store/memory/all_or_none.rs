@@ -13,7 +13,7 @@
 //!    limit alone.
 //! 2. A request is admitted only if all its charges stand.
 //! 3. A refusal that no serial order would give happens only while another request, itself refused, is
-//!    between its swap and taking it back: some 100 ns, and at most its cost.
+//!    between its swap and taking it back: a few steps long, and at most its cost.
 //!
 //! A charge that is taken back at once and that nobody has seen meanwhile leaves no trace at all; else
 //! it is given back strictly, with a fresh reading of the clock.

@@ -19,8 +19,8 @@ use crate::time::Moment;
 /// a segment has room for many times this many beyond its target.
 const COUNT_EVERY: u32 = if LINES < 32 { 1 } else { 32 };
 
-/// Lines from home on that are looked at before asking how far a key may be: all but 2 % are there, even
-/// in a table that is as full as it gets.
+/// Lines from home on that are looked at before asking how far a key may be: few keys are further away,
+/// even in a table that is as full as it gets.
 const NEAR: usize = 4;
 /// Splits for each segment that is found to be full: more than one, so that splitting is done long
 /// before the last segment is in need of it.
