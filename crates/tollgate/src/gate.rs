@@ -33,12 +33,33 @@ pub struct Gate<C = MonotonicClock> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LimitId(usize);
 
+impl LimitId {
+    pub(crate) const fn at(index: usize) -> LimitId {
+        LimitId(index)
+    }
+
+    pub(crate) const fn index(self) -> usize {
+        self.0
+    }
+}
+
 /// One limit that a request must pay, for which key and how much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Charge {
     limit: LimitId,
     hash: u64,
     cost: u64,
+}
+
+impl Charge {
+    /// A charge of nothing on the first limit, to fill a place with.
+    pub(crate) const fn none() -> Charge {
+        Charge {
+            limit: LimitId(0),
+            hash: 0,
+            cost: 0,
+        }
+    }
 }
 
 /// The answer to a request.
@@ -82,6 +103,12 @@ impl<C: Clock> Gate<C> {
         Ok(LimitId(self.limiters.len() - 1))
     }
 
+    /// Adds a limiter that exists already; it keeps its state.
+    pub fn adopt(&mut self, limiter: Limiter<C>) -> LimitId {
+        self.limiters.push(limiter);
+        LimitId(self.limiters.len() - 1)
+    }
+
     /// The limiter of a limit, to peek, settle or change it.
     ///
     /// # Panics
@@ -101,6 +128,10 @@ impl<C: Clock> Gate<C> {
             hash: self.limiters[limit.0].inner().secret().hash(key),
             cost,
         }
+    }
+
+    pub(crate) fn charge_hash(&self, limit: LimitId, hash: u64, cost: u64) -> Charge {
+        Charge { limit, hash, cost }
     }
 
     /// Takes all of `charges` or none of them. A refused request leaves no trace.
@@ -128,14 +159,17 @@ impl<C: Clock> Gate<C> {
             purse: first.inner().first_purse(),
             hash: 0,
             cost: 0,
+            face: None,
         }; N];
         let mut count = 0;
         for charge in charges {
-            for purse in self.limiters.get(charge.limit.0)?.inner().purses() {
+            let limiter = self.limiters.get(charge.limit.0)?.inner();
+            for purse in limiter.purses() {
                 *parts.get_mut(count)? = Part {
                     purse,
                     hash: charge.hash,
                     cost: charge.cost,
+                    face: limiter.periods(),
                 };
                 count += 1;
             }

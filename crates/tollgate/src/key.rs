@@ -34,6 +34,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::saved::{Reader, RestoreError, Writer};
+
 /// Secrets of a block; a message that needs more is folded into one word.
 const BLOCK: usize = 256;
 /// Secrets that a call for a few bytes sets aside: a pair for each length that it may have.
@@ -42,7 +44,7 @@ const BYTES_STRIDE: usize = 32;
 /// The secrets of one hash function.
 #[derive(Clone, Debug)]
 pub struct KeySecret {
-    secrets: Box<Secrets>,
+    secrets: Arc<Secrets>,
 }
 
 #[derive(Clone)]
@@ -94,8 +96,32 @@ impl KeySecret {
         let c = [(); 3].map(|()| u128::from(next()) << 64 | u128::from(next()));
         let k = [(); BLOCK].map(|()| next());
         KeySecret {
-            secrets: Box::new(Secrets { c, k }),
+            secrets: Arc::new(Secrets { c, k }),
         }
+    }
+
+    /// The secrets themselves, for a state that outlives the process. Whoever has them can choose keys
+    /// that collide.
+    pub(crate) fn save(&self, to: &mut Writer) {
+        for c in self.secrets.c {
+            to.number(c as u64);
+            to.number((c >> 64) as u64);
+        }
+        self.secrets.k.iter().for_each(|k| to.number(*k));
+    }
+
+    pub(crate) fn restored(from: &mut Reader<'_>) -> Result<KeySecret, RestoreError> {
+        let mut c = [0; 3];
+        for c in &mut c {
+            *c = u128::from(from.number()?) | u128::from(from.number()?) << 64;
+        }
+        let mut k = [0; BLOCK];
+        for k in &mut k {
+            *k = from.number()?;
+        }
+        Ok(KeySecret {
+            secrets: Arc::new(Secrets { c, k }),
+        })
     }
 
     /// The hash of a key.

@@ -69,6 +69,8 @@ mod raw;
 
 pub mod store;
 
+pub mod saved;
+
 pub mod limiter;
 
 pub mod gate;
@@ -79,6 +81,8 @@ pub mod permit;
 pub mod until;
 
 pub mod shape;
+
+pub mod policy;
 
 pub use algorithm::LimitError;
 pub use algorithm::pressure::Scale;

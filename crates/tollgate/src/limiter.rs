@@ -8,6 +8,8 @@ use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Standing, Verdict};
 use crate::key::{KeySecret, Keyed};
 use crate::limit::{Compiled, Limit};
+use crate::policy::calendar::Periods;
+use crate::saved::Writer;
 use crate::store::memory::{Part, Purse, all_or_none, purses_of};
 use crate::time::{Moment, Span};
 
@@ -37,6 +39,10 @@ pub(crate) struct Inner<C> {
     purse: Purse,
     /// Burst credits have a second purse.
     second: Option<Purse>,
+    /// The face of the clock that it runs on, if its windows are periods of a calendar.
+    periods: Option<Periods>,
+    /// Neither a second purse nor a face: the way that has to be fast.
+    simple: bool,
     secret: KeySecret,
     clock: C,
     limit: Mutex<Limit>,
@@ -84,16 +90,43 @@ impl<C: Clock> Limiter<C> {
         clock: C,
         secret: KeySecret,
     ) -> Result<Limiter<C>, LimitError> {
+        Limiter::with_periods(limit, None, clock, secret)
+    }
+
+    /// Enforces a fixed window of [`Periods::window`] whose windows are these periods, on a clock that
+    /// counts from 1970.
+    ///
+    /// # Errors
+    /// As [`Limiter::new`].
+    pub fn with_periods(
+        limit: Limit,
+        periods: Option<Periods>,
+        clock: C,
+        secret: KeySecret,
+    ) -> Result<Limiter<C>, LimitError> {
         let (purse, second) = purses_of(&limit)?;
-        Ok(Limiter {
+        Ok(Limiter::of(limit, purse, second, periods, clock, secret))
+    }
+
+    pub(crate) fn of(
+        limit: Limit,
+        purse: Purse,
+        second: Option<Purse>,
+        periods: Option<Periods>,
+        clock: C,
+        secret: KeySecret,
+    ) -> Limiter<C> {
+        Limiter {
             inner: Arc::new(Inner {
+                simple: second.is_none() && periods.is_none(),
                 purse,
                 second,
+                periods,
                 secret,
                 clock,
                 limit: Mutex::new(limit),
             }),
-        })
+        }
     }
 
     /// Takes one unit for `key`, if it may pass. The fastest way to ask: see [`Limiter::charge`] for
@@ -109,9 +142,10 @@ impl<C: Clock> Limiter<C> {
         let inner = &*self.inner;
         let now = inner.clock.now();
         let hash = inner.secret.hash(key);
-        let verdict = match &inner.second {
-            None => inner.purse.check(hash, now, || inner.clock.fresh(), cost),
-            Some(_) => self.charge_both(hash, cost).verdict,
+        let verdict = if inner.simple {
+            inner.purse.check(hash, now, || inner.clock.fresh(), cost)
+        } else {
+            self.charge_together(hash, cost).verdict
         };
         self.real_verdict(verdict, now)
     }
@@ -122,7 +156,7 @@ impl<C: Clock> Limiter<C> {
     /// every 32.
     pub fn check_batch<K: Keyed>(&self, keys: &[K], verdicts: &mut [Verdict]) {
         let inner = &*self.inner;
-        if inner.second.is_some() {
+        if !inner.simple {
             for (key, verdict) in keys.iter().zip(verdicts) {
                 *verdict = self.check(key);
             }
@@ -157,24 +191,31 @@ impl<C: Clock> Limiter<C> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn charge<K: Keyed + ?Sized>(&self, key: &K, cost: u64) -> Decision {
+        self.charge_hash(self.inner.secret.hash(key), cost)
+    }
+
+    pub(crate) fn charge_hash(&self, hash: u64, cost: u64) -> Decision {
         let inner = &*self.inner;
-        let hash = inner.secret.hash(key);
-        let decision = match &inner.second {
-            None => {
-                let now = inner.clock.now();
-                inner.purse.charge(hash, now, || inner.clock.fresh(), cost)
-            }
-            Some(_) => self.charge_both(hash, cost),
+        let decision = if inner.simple {
+            let now = inner.clock.now();
+            inner.purse.charge(hash, now, || inner.clock.fresh(), cost)
+        } else {
+            self.charge_together(hash, cost)
         };
         self.real(decision)
     }
 
     /// Tells what a charge would come to, and takes nothing.
     pub fn peek<K: Keyed + ?Sized>(&self, key: &K, cost: u64) -> Decision {
+        self.peek_hash(self.inner.secret.hash(key), cost)
+    }
+
+    pub(crate) fn peek_hash(&self, hash: u64, cost: u64) -> Decision {
         let inner = &*self.inner;
-        let hash = inner.secret.hash(key);
-        let now = inner.clock.now();
-        let peek = |purse: &Purse, cost| purse.peek(hash, now, || inner.clock.fresh(), cost);
+        let real_now = inner.clock.now();
+        let now = inner.face(real_now);
+        let fresh = || inner.face(inner.clock.fresh());
+        let peek = |purse: &Purse, cost| purse.peek(hash, now, fresh, cost);
         let first = peek(&inner.purse, cost);
         let decision = match &inner.second {
             None => first,
@@ -190,7 +231,16 @@ impl<C: Clock> Limiter<C> {
                 Decision { verdict, ..both }
             }
         };
-        self.real(decision)
+        let told = match &inner.periods {
+            None => decision,
+            Some(periods) => Decision {
+                verdict: periods.told(decision.verdict, now),
+                standing: periods.stands(decision.standing, now),
+                issued: real_now,
+                ..decision
+            },
+        };
+        self.real(told)
     }
 
     /// Corrects a charge whose cost is known only afterwards: `charged` was taken by the charge that
@@ -214,23 +264,53 @@ impl<C: Clock> Limiter<C> {
         charged: u64,
         actual: u64,
     ) -> Settled {
-        let inner = &*self.inner;
-        let hash = inner.secret.hash(key);
         let charged = if decision.is_admitted() { charged } else { 0 };
-        let now = inner.clock.fresh();
+        self.settle_hash(
+            self.inner.secret.hash(key),
+            decision.issued,
+            charged,
+            actual,
+        )
+    }
+
+    pub(crate) fn settle_hash(
+        &self,
+        hash: u64,
+        issued: Moment,
+        charged: u64,
+        actual: u64,
+    ) -> Settled {
+        let inner = &*self.inner;
+        let now = inner.face(inner.clock.fresh());
         if actual < charged {
+            let issued = inner.face(issued);
             inner
                 .purses()
-                .for_each(|p| p.refund(hash, now, charged - actual, decision.issued));
+                .for_each(|p| p.refund(hash, now, charged - actual, issued));
         }
         let more = actual.saturating_sub(charged);
         let unpaid = if more == 0 {
             0
         } else {
-            let take = |p: &Purse| p.force(hash, now, || inner.clock.fresh(), more);
+            let fresh = || inner.face(inner.clock.fresh());
+            let take = |p: &Purse| p.force(hash, now, fresh, more);
             inner.purses().map(take).max().unwrap_or(0)
         };
         Settled { unpaid }
+    }
+
+    /// Forgets a key, and tells how much of its allowance it had used. Whoever takes this over into
+    /// another limit can do so once.
+    pub(crate) fn withdraw(&self, hash: u64) -> u64 {
+        let inner = &*self.inner;
+        let now = inner.face(inner.clock.fresh());
+        let used = inner.purses().map(|purse| purse.withdraw(hash, now));
+        used.max().unwrap_or(0)
+    }
+
+    /// Takes `units` that were used elsewhere.
+    pub(crate) fn take_over(&self, hash: u64, units: u64) {
+        self.settle_hash(hash, Moment::ORIGIN, 0, units);
     }
 
     /// How long to sleep before asking again for `cost`; nothing if it would pass now, none if it
@@ -248,7 +328,7 @@ impl<C: Clock> Limiter<C> {
         let inner = &*self.inner;
         let compiled = to.compiled()?;
         let mut limit = inner.limit.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = inner.clock.fresh();
+        let now = inner.face(inner.clock.fresh());
         match (&inner.second, &compiled) {
             (None, compiled) => inner.purse.change(compiled, now)?,
             (Some(second), Compiled::Credits(peak, credit)) => {
@@ -283,7 +363,8 @@ impl<C: Clock> Limiter<C> {
 
     /// Keys that are in use. Counts them, so it is not for the way of a request.
     pub fn live_keys(&self) -> usize {
-        self.inner.purse.live_keys(self.inner.clock.now())
+        let now = self.inner.face(self.inner.clock.now());
+        self.inner.purse.live_keys(now)
     }
 
     /// The most memory that this limiter can ever take for its keys, in bytes.
@@ -302,13 +383,20 @@ impl<C: Clock> Limiter<C> {
         &self.inner
     }
 
-    fn charge_both(&self, hash: u64, cost: u64) -> Decision {
+    /// Both purses together, or on another face of the clock.
+    fn charge_together(&self, hash: u64, cost: u64) -> Decision {
         let inner = &*self.inner;
-        let part = |purse| Part { purse, hash, cost };
+        let face = inner.periods.as_ref();
+        let part = |purse| Part {
+            purse,
+            hash,
+            cost,
+            face,
+        };
         let first = part(&inner.purse);
         let ruling = match &inner.second {
             Some(second) => all_or_none(&[first, part(second)], &inner.clock),
-            None => all_or_none(&[first], &inner.clock),
+            None => return all_or_none(&[first], &inner.clock).decision,
         };
         // The numbers of both together, as they are now.
         let mut decision = ruling.decision;
@@ -353,7 +441,30 @@ impl<C: Clock> Limiter<C> {
     }
 }
 
+impl<C: Clock> Inner<C> {
+    /// Writes all keys.
+    pub(crate) fn save(&self, to: &mut Writer) {
+        // Held, so that the limit is the one that the words mean.
+        let _limit = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.face(self.clock.fresh());
+        self.purses().for_each(|purse| purse.save(now, to));
+    }
+}
+
 impl<C> Inner<C> {
+    /// What the limiter's face of the clock shows at `now`.
+    #[inline(always)]
+    fn face(&self, now: Moment) -> Moment {
+        match &self.periods {
+            None => now,
+            Some(periods) => periods.face(now),
+        }
+    }
+
+    pub(crate) fn periods(&self) -> Option<&Periods> {
+        self.periods.as_ref()
+    }
+
     pub(crate) fn purses(&self) -> impl Iterator<Item = &Purse> {
         std::iter::once(&self.purse).chain(&self.second)
     }

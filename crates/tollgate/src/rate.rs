@@ -59,6 +59,13 @@ impl Rate {
         let product = u128::from(self.units.get()) * u128::from(span.as_nanos());
         u64::try_from(product / u128::from(self.per_ns.get())).unwrap_or(u64::MAX)
     }
+
+    /// How long this rate takes to earn `units`, rounded up.
+    pub fn time_to_earn(self, units: u64) -> Span {
+        let product = u128::from(units) * u128::from(self.per_ns.get());
+        let ns = product.div_ceil(u128::from(self.units.get()));
+        Span::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
+    }
 }
 
 const fn gcd(mut a: u64, mut b: u64) -> u64 {

@@ -20,77 +20,162 @@ pub(crate) struct Line {
     pub(crate) words: [AtomicU64; SLOTS],
 }
 
-/// `count` words, all zero, or none if the memory cannot be had. Pages that are never written take no
-/// memory.
-pub(crate) fn zeroed_words(count: usize) -> Option<Box<[std::sync::atomic::AtomicU64]>> {
-    use std::sync::atomic::AtomicU64;
-    let layout = std::alloc::Layout::array::<AtomicU64>(count).ok()?;
-    if layout.size() == 0 {
-        return Some(Box::new([]));
-    }
-    // SAFETY: the size is not zero.
-    let start = unsafe { std::alloc::alloc_zeroed(layout) }.cast::<AtomicU64>();
-    if start.is_null() {
-        return None;
-    }
-    let slice = std::ptr::slice_from_raw_parts_mut(start, count);
-    // SAFETY: `start` was allocated by the global allocator with the layout of `[AtomicU64; count]`,
-    // and zero is a valid atomic.
-    Some(unsafe { Box::from_raw(slice) })
-}
-
-/// A region of lines, all zero at first. Pages that are never written take no memory.
+/// A type for which all bits zero is a value.
+///
+/// # Safety
+/// It must be, and it must not need to be dropped.
+pub(crate) unsafe trait Zeroable {}
+// SAFETY: an atomic has the layout of its number.
+unsafe impl Zeroable for std::sync::atomic::AtomicU64 {}
+// SAFETY: as above.
+unsafe impl Zeroable for std::sync::atomic::AtomicU8 {}
+// SAFETY: eight atomics and nothing else.
 #[cfg(not(loom))]
-pub(crate) struct Lines {
-    /// The first line.
-    start: std::ptr::NonNull<Line>,
+unsafe impl Zeroable for Line {}
+
+/// A region of values, all zero at first. What is never written takes no memory.
+///
+/// From the system itself and not from the allocator where that can be: an allocator that has freed such
+/// a region before writes the zeros of the next one itself, and then every page takes memory at once.
+pub(crate) struct Zeroed<T: Zeroable> {
+    start: std::ptr::NonNull<T>,
     count: usize,
-    /// The memory as it was allocated. Of words and not of lines: an allocator that is asked for more
-    /// than its own alignment writes the zeros itself, and then every page takes memory at once.
-    memory: std::ptr::NonNull<u8>,
-    layout: std::alloc::Layout,
+    memory: Memory,
 }
 
-// SAFETY: a region is nothing but atomics that it alone owns.
+// SAFETY: a region owns its values and nothing else.
+unsafe impl<T: Zeroable + Send> Send for Zeroed<T> {}
+// SAFETY: as above.
+unsafe impl<T: Zeroable + Sync> Sync for Zeroed<T> {}
+
+impl<T: Zeroable> Zeroed<T> {
+    /// A region of `count` values, or none if the memory cannot be had.
+    pub(crate) fn new(count: usize) -> Option<Zeroed<T>> {
+        // Aligned to a page in either case, which is enough for every `T` here.
+        const { assert!(align_of::<T>() <= PAGE) };
+        let size = count.checked_mul(size_of::<T>())?;
+        let memory = Memory::zeroed(size.max(1))?;
+        Some(Zeroed {
+            start: memory.start.cast(),
+            count,
+            memory,
+        })
+    }
+
+    /// Asks the system for huge pages where none was touched yet: they halve the misses of the address
+    /// translation when millions of keys are hit at random. Asked only once a region is known to be used:
+    /// the first touch of a huge page takes two megabytes, too much for a limit with a few keys.
+    pub(crate) fn advise_huge_pages(&self) {
+        self.memory.advise_huge_pages();
+    }
+}
+
+impl<T: Zeroable> std::ops::Deref for Zeroed<T> {
+    type Target = [T];
+
+    #[inline(always)]
+    fn deref(&self) -> &[T] {
+        // SAFETY: `start` is aligned and `count` values lie behind it, by the construction above. All
+        // bits zero are a value of `T`, and the memory is reached in no other way.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.count) }
+    }
+}
+
+const PAGE: usize = 4096;
+
+/// Memory of this process, all zero at first.
+struct Memory {
+    start: std::ptr::NonNull<u8>,
+    size: usize,
+}
+
+#[cfg(all(target_os = "linux", not(miri)))]
+mod system {
+    use std::ffi::{c_int, c_void};
+    unsafe extern "C" {
+        pub(super) fn mmap(
+            addr: *mut c_void,
+            length: usize,
+            protection: c_int,
+            flags: c_int,
+            file: c_int,
+            offset: i64,
+        ) -> *mut c_void;
+        pub(super) fn munmap(addr: *mut c_void, length: usize) -> c_int;
+        pub(super) fn madvise(addr: *mut c_void, length: usize, advice: c_int) -> c_int;
+    }
+    pub(super) const READ_WRITE: c_int = 3;
+    /// Private, anonymous, and not counted before it is used.
+    pub(super) const FLAGS: c_int = 0x02 | 0x20 | 0x4000;
+    pub(super) const HUGE_PAGES: c_int = 14;
+}
+
+#[cfg(all(target_os = "linux", not(miri)))]
+impl Memory {
+    fn zeroed(size: usize) -> Option<Memory> {
+        if size > isize::MAX as usize {
+            return None;
+        }
+        // SAFETY: new memory at a place of the system's choice; nothing that exists is touched.
+        let start = unsafe {
+            let anywhere = std::ptr::null_mut();
+            system::mmap(anywhere, size, system::READ_WRITE, system::FLAGS, -1, 0)
+        };
+        // What the system answers if there is none is the last address, not the first.
+        let start = std::ptr::NonNull::new(start.cast::<u8>())?;
+        (start.addr().get() != usize::MAX).then_some(Memory { start, size })
+    }
+
+    fn advise_huge_pages(&self) {
+        // SAFETY: the range is this memory. The advice does not change what it holds; if the kernel will
+        // not take it, all stays as it was, so the answer does not matter.
+        unsafe { system::madvise(self.start.as_ptr().cast(), self.size, system::HUGE_PAGES) };
+    }
+}
+
+#[cfg(all(target_os = "linux", not(miri)))]
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `zeroed` with this size, and nothing borrows it any more.
+        unsafe { system::munmap(self.start.as_ptr().cast(), self.size) };
+    }
+}
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
+impl Memory {
+    fn zeroed(size: usize) -> Option<Memory> {
+        let layout = std::alloc::Layout::from_size_align(size, PAGE).ok()?;
+        // SAFETY: the size is not zero, the caller sees to it.
+        let start = unsafe { std::alloc::alloc_zeroed(layout) };
+        std::ptr::NonNull::new(start).map(|start| Memory { start, size })
+    }
+
+    fn advise_huge_pages(&self) {}
+}
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if let Ok(layout) = std::alloc::Layout::from_size_align(self.size, PAGE) {
+            // SAFETY: allocated in `zeroed` with this layout, and nothing borrows it any more.
+            unsafe { std::alloc::dealloc(self.start.as_ptr(), layout) };
+        }
+    }
+}
+
+/// The lines of a table.
 #[cfg(not(loom))]
-unsafe impl Send for Lines {}
-// SAFETY: as above; atomics may be shared.
-#[cfg(not(loom))]
-unsafe impl Sync for Lines {}
+pub(crate) struct Lines(Zeroed<Line>);
 
 #[cfg(not(loom))]
 impl Lines {
     /// A region of `count` lines, or none if the memory cannot be had.
     pub(crate) fn zeroed(count: usize) -> Option<Lines> {
-        // One line more, because the first may have to begin later than the memory.
-        let layout =
-            std::alloc::Layout::array::<u64>(count.checked_add(1)?.checked_mul(8)?).ok()?;
-        // SAFETY: the size is not zero.
-        let memory = std::ptr::NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
-        let skip = memory.align_offset(align_of::<Line>());
-        // Owns the memory from here on, so that it is given back whatever follows.
-        let mut lines = Lines {
-            start: memory.cast(),
-            count: 0,
-            memory,
-            layout,
-        };
-        if skip > size_of::<Line>() {
-            return None; // memory that cannot be aligned: no such allocator is known
-        }
-        advise_huge_pages(memory, layout.size());
-        // SAFETY: at most a line into an allocation that is a line longer than `count` lines.
-        lines.start = unsafe { memory.add(skip) }.cast();
-        lines.count = count;
-        Some(lines)
+        Zeroed::new(count).map(Lines)
     }
-}
 
-#[cfg(not(loom))]
-impl Drop for Lines {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `zeroed` with this layout, and nothing borrows it any more.
-        unsafe { std::alloc::dealloc(self.memory.as_ptr(), self.layout) };
+    pub(crate) fn advise_huge_pages(&self) {
+        self.0.advise_huge_pages();
     }
 }
 
@@ -100,10 +185,7 @@ impl std::ops::Deref for Lines {
 
     #[inline(always)]
     fn deref(&self) -> &[Line] {
-        // SAFETY: `start` is aligned and `count` lines lie behind it, by the construction above. A
-        // `Line` is eight atomic words and nothing else, all zero at first, and the memory is reached
-        // in no other way.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.count) }
+        &self.0
     }
 }
 
@@ -115,6 +197,8 @@ impl Lines {
     pub(crate) fn zeroed(count: usize) -> Option<Lines> {
         Some(Lines((0..count).map(|_| Line::default()).collect()))
     }
+
+    pub(crate) fn advise_huge_pages(&self) {}
 }
 
 #[cfg(loom)]
@@ -147,33 +231,6 @@ fn prefetch(line: &Line) {
 #[cfg(not(all(target_arch = "x86_64", not(miri), not(loom))))]
 #[inline(always)]
 fn prefetch(_line: &Line) {}
-
-/// From this size on a region is worth asking for huge pages: they halve the misses of the address
-/// translation when millions of keys are hit at random.
-#[cfg(not(loom))]
-const HUGE_PAGES_FROM: usize = 8 << 20;
-
-#[cfg(all(target_os = "linux", not(miri), not(loom)))]
-fn advise_huge_pages(memory: std::ptr::NonNull<u8>, size: usize) {
-    unsafe extern "C" {
-        fn madvise(addr: *mut std::ffi::c_void, length: usize, advice: i32) -> i32;
-    }
-    const MADV_HUGEPAGE: i32 = 14;
-    const PAGE: usize = 4096;
-    let skip = memory.align_offset(PAGE);
-    if size < HUGE_PAGES_FROM || skip > size {
-        return;
-    }
-    let length = (size - skip) & !(PAGE - 1);
-    // SAFETY: the range lies within the allocation. The advice does not change what the memory
-    // holds; if the kernel will not take it, all stays as it was, so the answer does not matter.
-    unsafe { madvise(memory.add(skip).as_ptr().cast(), length, MADV_HUGEPAGE) };
-}
-
-#[cfg(all(not(all(target_os = "linux", not(miri))), not(loom)))]
-fn advise_huge_pages(_memory: std::ptr::NonNull<u8>, size: usize) {
-    let _ = size < HUGE_PAGES_FROM;
-}
 
 /// The processor's cycle counter, if it has one that this program may read.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -235,11 +292,15 @@ mod tests {
 
     #[test]
     fn words_are_zero_and_can_be_written() {
-        let words = zeroed_words(1000).unwrap();
+        use std::sync::atomic::{AtomicU8, AtomicU64};
+        let words = Zeroed::<AtomicU64>::new(1000).unwrap();
         words[999].store(7, Relaxed);
         assert_eq!(words.iter().map(|w| w.load(Relaxed)).sum::<u64>(), 7);
-        assert_eq!(zeroed_words(0).map(|w| w.len()), Some(0));
-        assert!(zeroed_words(usize::MAX / 8).is_none());
+        assert_eq!(Zeroed::<AtomicU64>::new(0).map(|w| w.len()), Some(0));
+        assert!(Zeroed::<AtomicU64>::new(usize::MAX / 8).is_none());
+        let bytes = Zeroed::<AtomicU8>::new(1001).unwrap();
+        bytes[1000].store(7, Relaxed);
+        assert_eq!(bytes.iter().map(|b| b.load(Relaxed)).sum::<u8>(), 7);
     }
 
     #[test]

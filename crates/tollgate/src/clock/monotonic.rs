@@ -44,6 +44,8 @@ pub struct MonotonicClock {
 }
 
 struct Shared {
+    /// What the clock showed at `origin`.
+    start: u64,
     origin: Instant,
     anchor: AnchorCell,
     /// Held by whoever takes a new anchor; holds the first reading, against which the ratio is
@@ -114,13 +116,32 @@ impl AnchorCell {
 
 impl MonotonicClock {
     /// A clock that starts at its origin now.
+    pub fn new() -> MonotonicClock {
+        MonotonicClock::starting_at(Moment::ORIGIN)
+    }
+
+    /// A clock that starts at the wall clock's time since 1970, and from then on runs on without it:
+    /// windows then begin with the minutes that people see, and a state outlives the process. A wall
+    /// clock before 1970 counts as 1970.
     #[expect(
         clippy::disallowed_methods,
         reason = "this is the module that reads time"
     )]
-    pub fn new() -> MonotonicClock {
+    pub fn since_1970() -> MonotonicClock {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let ns = now.map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
+        MonotonicClock::starting_at(Moment::from_nanos(ns))
+    }
+
+    /// A clock that shows `start` now.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the module that reads time"
+    )]
+    pub fn starting_at(start: Moment) -> MonotonicClock {
         MonotonicClock {
             shared: Arc::new(Shared {
+                start: start.as_nanos(),
                 origin: Instant::now(),
                 anchor: AnchorCell::default(),
                 first: Mutex::new(None),
@@ -146,7 +167,8 @@ impl MonotonicClock {
 
 impl Shared {
     fn system_ns(&self) -> u64 {
-        u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        let elapsed = u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.start.saturating_add(elapsed)
     }
 
     /// The counter and the system's clock at one moment. The counter is read last: if this thread is

@@ -27,6 +27,7 @@ use super::purse::{Purse, PurseOffer};
 use super::table::Place;
 use crate::clock::Clock;
 use crate::decision::{Decision, Origin, Standing, Verdict};
+use crate::policy::calendar::Periods;
 use crate::time::{Moment, Span};
 
 /// Charges in one request at the most; everything is kept on the stack.
@@ -38,6 +39,48 @@ pub(crate) struct Part<'a> {
     pub(crate) purse: &'a Purse,
     pub(crate) hash: u64,
     pub(crate) cost: u64,
+    /// The face of the clock that this limit runs on, if it is not the clock itself.
+    pub(crate) face: Option<&'a Periods>,
+}
+
+impl Part<'_> {
+    /// What this limit's face of the clock shows at `now`.
+    #[inline(always)]
+    fn at(&self, now: Moment) -> Moment {
+        match self.face {
+            None => now,
+            Some(periods) => periods.face(now),
+        }
+    }
+
+    /// A verdict of this limit, in spans of the clock itself.
+    #[inline(always)]
+    fn told(&self, verdict: Verdict, now: Moment) -> Verdict {
+        match self.face {
+            None => verdict,
+            Some(periods) => periods.told(verdict, periods.face(now)),
+        }
+    }
+
+    /// A standing of this limit, in spans of the clock itself.
+    #[inline(always)]
+    fn stands(&self, standing: Standing, now: Moment) -> Standing {
+        match self.face {
+            None => standing,
+            Some(periods) => periods.stands(standing, periods.face(now)),
+        }
+    }
+
+    fn charge<C: Clock>(&self, now: Moment, clock: &C) -> Decision {
+        let fresh = || self.at(clock.fresh());
+        self.purse.charge(self.hash, self.at(now), fresh, self.cost)
+    }
+
+    /// `issued` is on this limit's face.
+    fn refund<C: Clock>(&self, clock: &C, issued: Moment) {
+        self.purse
+            .refund(self.hash, self.at(clock.fresh()), self.cost, issued);
+    }
 }
 
 /// What became of the request.
@@ -82,9 +125,9 @@ fn all_or_none_of<const N: usize, C: Clock>(parts: &[Part<'_>], clock: &C) -> Ru
         };
         let mut offers = [nothing; N];
         for (offer, part) in offers.iter_mut().zip(parts) {
-            *offer = part
-                .purse
-                .offer(part.hash, now, || clock.fresh(), part.cost);
+            let fresh = || part.at(clock.fresh());
+            *offer = part.purse.offer(part.hash, part.at(now), fresh, part.cost);
+            offer.verdict = part.told(offer.verdict, now);
         }
         let offers = &offers[..parts.len()];
         if let Some((binding, verdict)) = refusal(offers) {
@@ -162,12 +205,9 @@ fn heal_refused<C: Clock>(parts: &[Part<'_>], offers: &[PurseOffer<'_>], now: Mo
             // Not where it was expected: charge it for real. It is refused, or else, if something was
             // given back just now, it is given back too.
             (Verdict::Refuse { .. }, None) => {
-                let decision = part
-                    .purse
-                    .charge(part.hash, now, || clock.fresh(), part.cost);
+                let decision = part.charge(now, clock);
                 if decision.is_admitted() {
-                    part.purse
-                        .refund(part.hash, clock.fresh(), part.cost, decision.issued);
+                    part.refund(clock, decision.issued);
                 }
             }
             _ => {}
@@ -189,8 +229,12 @@ fn refusal_of(
             Some(PurseOffer {
                 place: Some(place), ..
             }),
-        ) => part.purse.standing_at(place, now, false),
-        (Some(part), _) => part.purse.peek(part.hash, now, || now, part.cost).standing,
+        ) => part.stands(part.purse.standing_at(place, part.at(now), false), now),
+        (Some(part), _) => {
+            let face = part.at(now);
+            let peeked = part.purse.peek(part.hash, face, || face, part.cost);
+            part.stands(peeked.standing, now)
+        }
         _ => Standing::default(),
     };
     Ruling {
@@ -218,13 +262,16 @@ fn commit_rest<'a, C: Clock>(
         made[i] = match offer.place {
             Some(place) if i < committed || place.commit() => Made::At(place, offer.verdict),
             _ => {
-                let decision = part
-                    .purse
-                    .charge(part.hash, now, || clock.fresh(), part.cost);
+                let decision = part.charge(now, clock);
                 if !decision.is_admitted() {
                     take_back(parts, made, now, clock);
                     return Some(Ruling {
-                        decision,
+                        decision: Decision {
+                            verdict: part.told(decision.verdict, now),
+                            standing: part.stands(decision.standing, now),
+                            issued: now,
+                            ..decision
+                        },
                         binding: i,
                     });
                 }
@@ -241,7 +288,11 @@ fn at_offer(part: &Part<'_>, offer: Option<&PurseOffer<'_>>, now: Moment) -> Opt
     let offer = offer?;
     Some(Decision {
         verdict: offer.verdict,
-        standing: part.purse.standing_at(offer.place.as_ref()?, now, true),
+        standing: part.stands(
+            part.purse
+                .standing_at(offer.place.as_ref()?, part.at(now), true),
+            now,
+        ),
         issued: now,
         origin: Origin::Fresh,
     })
@@ -251,10 +302,15 @@ fn at_offer(part: &Part<'_>, offer: Option<&PurseOffer<'_>>, now: Moment) -> Opt
 fn at_made(part: &Part<'_>, made: Option<&Made<'_>>, now: Moment) -> Option<Decision> {
     match made? {
         Made::Nothing => None,
-        Made::Charged(decision) => Some(*decision),
+        Made::Charged(decision) => Some(Decision {
+            verdict: part.told(decision.verdict, now),
+            standing: part.stands(decision.standing, now),
+            issued: now,
+            ..*decision
+        }),
         Made::At(place, verdict) => Some(Decision {
             verdict: *verdict,
-            standing: part.purse.standing_at(place, now, true),
+            standing: part.stands(part.purse.standing_at(place, part.at(now), true), now),
             issued: now,
             origin: Origin::Fresh,
         }),
@@ -267,11 +323,10 @@ fn take_back<C: Clock>(parts: &[Part<'_>], made: &[Made<'_>], now: Moment, clock
         let issued = match made {
             Made::Nothing => continue,
             Made::At(place, _) if place.revert() => continue,
-            Made::At(..) => now,
+            Made::At(..) => part.at(now),
             Made::Charged(decision) => decision.issued,
         };
-        part.purse
-            .refund(part.hash, clock.fresh(), part.cost, issued);
+        part.refund(clock, issued);
     }
 }
 

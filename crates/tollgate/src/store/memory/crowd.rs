@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::slots::{Age, Reading, read_slot};
 use crate::algorithm::OneWord;
+use crate::saved::{Reader, RestoreError, Writer};
 use crate::sync::{AtomicU64, Mutex};
 use crate::time::Moment;
 
@@ -31,11 +32,18 @@ pub(super) struct Crowd {
     turned: AtomicU64,
 }
 
+fn make(cells: &mut Box<[Cell]>) {
+    if cells.is_empty() {
+        *cells = vec![(0, 0); CELLS / SHARDS].into_boxed_slice();
+    }
+}
+
 impl Crowd {
     pub(super) const BYTES: usize = CELLS * size_of::<Cell>();
 
     pub(super) fn new() -> Crowd {
-        let shard = |_| Mutex::new(vec![(0, 0); CELLS / SHARDS].into_boxed_slice());
+        // Cells are made when the first newcomer needs one: most limits never have any.
+        let shard = |_| Mutex::new(Box::default());
         Crowd {
             shards: (0..SHARDS).map(shard).collect(),
             turned: AtomicU64::new(0),
@@ -64,6 +72,7 @@ impl Crowd {
         let mut cells = shard
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
+        make(&mut cells);
         f(&mut cells[at / SHARDS])
     }
 
@@ -95,6 +104,42 @@ impl Crowd {
                 };
             }
         }
+    }
+
+    /// Writes every cell that was used.
+    pub(super) fn save(&self, to: &mut Writer) {
+        to.number(self.turned());
+        let count = to.later();
+        let mut used = 0;
+        for (at, shard) in self.shards.iter().enumerate() {
+            let cells = shard
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            for (place, (stamp, word)) in cells.iter().enumerate().filter(|(_, c)| c.0 != 0) {
+                to.size(at);
+                to.size(place);
+                to.number(*stamp);
+                to.number(*word);
+                used += 1;
+            }
+        }
+        to.fill(&count, used);
+    }
+
+    /// Reads what was written.
+    pub(super) fn restore(&self, from: &mut Reader<'_>) -> Result<(), RestoreError> {
+        self.turned.store(from.number()?, Relaxed);
+        for _ in 0..from.size_up_to(CELLS)? {
+            let (at, place) = (from.size()?, from.size()?);
+            let cell = (from.number()?, from.number()?);
+            let shard = self.shards.get(at).ok_or(RestoreError::Malformed)?;
+            let mut cells = shard
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            make(&mut cells);
+            *cells.get_mut(place).ok_or(RestoreError::Malformed)? = cell;
+        }
+        Ok(())
     }
 
     /// Applies a step to the newcomer's cell.

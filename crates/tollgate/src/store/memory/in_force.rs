@@ -31,6 +31,11 @@ impl<A: OneWord> InForce<A> {
         }
     }
 
+    /// When the era began that the stamp is good for.
+    pub(super) const fn since(&self) -> u64 {
+        self.from
+    }
+
     /// Does the stamp hold at `now`?
     #[inline(always)]
     pub(super) const fn holds_at(&self, now: Moment) -> bool {

@@ -15,8 +15,9 @@ use std::sync::{Mutex, PoisonError};
 use crate::algorithm::LimitError;
 use crate::algorithm::log::{Log, Ring};
 use crate::decision::{Origin, Standing, Verdict};
-use crate::raw::zeroed_words;
-use crate::time::Moment;
+use crate::raw::Zeroed;
+use crate::saved::{Reader, RestoreError, Writer};
+use crate::time::{Moment, Span};
 
 /// Shards at the most: enough that threads rarely meet.
 const SHARDS_MAX: usize = 64;
@@ -41,7 +42,7 @@ struct Shard {
     limit: Log,
     /// The places, and behind them those of the crowd.
     index: Box<[Entry]>,
-    rings: Box<[AtomicU64]>,
+    rings: Zeroed<AtomicU64>,
     /// Cells of each ring. The limit may be lower by now.
     ring_cells: usize,
     crowd_used: bool,
@@ -65,7 +66,7 @@ impl Shard {
             bytes: cells.unwrap_or(usize::MAX).saturating_mul(8),
         };
         // The rings first: they are by far the larger part.
-        let rings = cells.and_then(zeroed_words).ok_or_else(no_memory)?;
+        let rings = cells.and_then(Zeroed::new).ok_or_else(no_memory)?;
         let mut index = Vec::new();
         index.try_reserve_exact(all).map_err(|_| no_memory())?;
         index.resize(all, Entry::default());
@@ -261,6 +262,18 @@ impl LogTable {
             .map_or(cost, |l| l.result)
     }
 
+    /// Forgets a key and tells how much it had used.
+    pub(crate) fn withdraw(&self, hash: u64, now: Moment) -> u64 {
+        let take = |limit: &Log, ring: Ring<'_, AtomicU64>, now| {
+            let left = limit.standing(ring, now).remaining;
+            ring.clear();
+            let used = limit.limit().saturating_sub(left);
+            (used, limit.standing(ring, now))
+        };
+        self.with(hash, now, || now, false, take)
+            .map_or(0, |l| l.result)
+    }
+
     /// Puts another limit in force. Rings that are too short for it are laid out anew.
     pub(crate) fn change(&self, limit: Log) -> Result<(), LimitError> {
         for shard in &self.shards {
@@ -286,6 +299,71 @@ impl LogTable {
             }
         }
         Ok(())
+    }
+
+    /// Writes every ring in use. Charges wait for the shard that is being written.
+    pub(crate) fn save(&self, to: &mut Writer) {
+        let limit = self.limit();
+        to.number(limit.limit());
+        to.number(limit.window().as_nanos());
+        to.number(self.crowded());
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            to.size(shard.ring_cells);
+            to.byte(u8::from(shard.crowd_used));
+            let used = || {
+                let numbered = shard.index.iter().enumerate();
+                numbered.filter(|(_, entry)| entry.hash != 0)
+            };
+            to.size(used().count());
+            for (place, entry) in used() {
+                to.size(place);
+                to.number(entry.hash);
+                to.number(entry.newest);
+                let cells = place * shard.ring_cells..(place + 1) * shard.ring_cells;
+                for cell in shard.rings.get(cells).unwrap_or_default() {
+                    to.number(cell.load(Relaxed));
+                }
+            }
+        }
+    }
+
+    /// Logs with room for `max_keys` that go on where the saved ones were.
+    pub(crate) fn restored(
+        max_keys: usize,
+        from: &mut Reader<'_>,
+    ) -> Result<LogTable, RestoreError> {
+        let (limit, window) = (from.number()?, Span::from_nanos(from.number()?));
+        let limit = Log::new(limit, window).map_err(|_| RestoreError::Malformed)?;
+        let turned = from.number()?;
+        let table = LogTable::new(limit, max_keys).map_err(|_| RestoreError::NoMemory)?;
+        table.turned.store(turned, Relaxed);
+        for shard in &table.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let cells = from.size_up_to(1 << 25)?;
+            if cells < limit.cells() {
+                return Err(RestoreError::Malformed);
+            }
+            if cells != shard.ring_cells {
+                let all = cells.checked_mul(shard.index.len());
+                let rings = all.and_then(Zeroed::new).ok_or(RestoreError::NoMemory)?;
+                (shard.rings, shard.ring_cells) = (rings, cells);
+            }
+            shard.crowd_used = from.byte()? != 0;
+            for _ in 0..from.size_up_to(shard.index.len())? {
+                let place = from.size()?;
+                let entry = Entry {
+                    hash: from.number()?,
+                    newest: from.number()?,
+                };
+                *shard.index.get_mut(place).ok_or(RestoreError::Malformed)? = entry;
+                let ring = place * cells..(place + 1) * cells;
+                for cell in shard.rings.get(ring).unwrap_or_default() {
+                    cell.store(from.number()?, Relaxed);
+                }
+            }
+        }
+        Ok(table)
     }
 
     pub(crate) fn limit(&self) -> Log {

@@ -45,6 +45,7 @@
 mod all_or_none;
 mod crowd;
 mod in_force;
+mod keep;
 mod logs;
 mod purse;
 mod segment;

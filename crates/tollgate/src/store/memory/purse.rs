@@ -11,6 +11,7 @@ use crate::algorithm::window::Window;
 use crate::algorithm::{LimitError, OneWord};
 use crate::decision::{Decision, Standing, Verdict};
 use crate::limit::{Compiled, Limit};
+use crate::saved::{Reader, RestoreError, Writer};
 use crate::time::Moment;
 
 /// All keys of one limit.
@@ -21,6 +22,12 @@ pub(crate) enum Purse {
     Sliding(Table<Sliding>),
     Permits(Table<Permits>),
     Log(LogTable),
+}
+
+impl std::fmt::Debug for Purse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Purse")
+    }
 }
 
 /// A charge that was decided and not yet made.
@@ -253,6 +260,13 @@ impl Purse {
             log => log.force(hash, now, fresh, cost))
     }
 
+    /// Forgets a key and tells how much it had used.
+    pub(crate) fn withdraw(&self, hash: u64, now: Moment) -> u64 {
+        for_table!(self,
+            table => table.withdraw(hash, now),
+            log => log.withdraw(hash, now))
+    }
+
     /// Decides a charge without making it.
     #[inline(always)]
     pub(crate) fn offer(
@@ -294,6 +308,33 @@ impl Purse {
             _ => return Err(LimitError::OtherKind),
         }
         Ok(())
+    }
+
+    /// Writes all keys.
+    pub(crate) fn save(&self, now: Moment, to: &mut Writer) {
+        for_table!(self, table => table.save(now, to), log => log.save(to));
+    }
+
+    /// The purses of a limit, as they were saved.
+    pub(crate) fn restored(
+        limit: &Limit,
+        from: &mut Reader<'_>,
+    ) -> Result<(Purse, Option<Purse>), RestoreError> {
+        let keys = limit.max_keys();
+        let compiled = limit.compiled().map_err(|_| RestoreError::Malformed)?;
+        let one = match compiled {
+            Compiled::Bucket(_) => Purse::Bucket(Table::restored(keys, from)?),
+            Compiled::Queue(_) => Purse::Queue(Table::restored(keys, from)?),
+            Compiled::Window(_) => Purse::Window(Table::restored(keys, from)?),
+            Compiled::Sliding(_) => Purse::Sliding(Table::restored(keys, from)?),
+            Compiled::Permits(_) => Purse::Permits(Table::restored(keys, from)?),
+            Compiled::Log(_) => Purse::Log(LogTable::restored(keys, from)?),
+            Compiled::Credits(..) => {
+                let peak = Purse::Bucket(Table::restored(keys, from)?);
+                return Ok((peak, Some(Purse::Bucket(Table::restored(keys, from)?))));
+            }
+        };
+        Ok((one, None))
     }
 
     /// The greatest cost that can ever pass.

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use super::crowd::Crowd;
 use super::in_force::{InForce, InForceCell};
 use super::segment::{Segment, SegmentGuard};
-use super::slot::{apply_locked, candidate, charge_slot, check_slot, find, take_over};
-use super::slots::{Age, Intent, Reading, Shape, home_line, line_at, tag};
+use super::slot::{apply_locked, candidate, charge_slot, check_slot, claim, find, take_over};
+use super::slots::{Age, Intent, Reading, Shape, home_line, line_at, read_slot, tag};
 use super::{CLAIM, Extent, LINES, TARGET, WINDOW};
 use crate::algorithm::{LimitError, OneWord};
 use crate::decision::{Origin, Verdict};
@@ -37,7 +37,7 @@ pub(crate) struct Table<A> {
     pub(super) extent: Extent,
     pub(super) lines: Lines,
     /// For each line: how far from its home a key at home there may be found. Only grows.
-    pub(super) reach: Box<[AtomicU8]>,
+    pub(super) reach: Reach,
     pub(super) segments: Box<[Segment]>,
     pub(super) crowd: Crowd,
     /// Held while the limit or the era in force changes.
@@ -107,6 +107,22 @@ impl Place<'_> {
     }
 }
 
+/// How far from home keys may be: nothing at first.
+#[cfg(not(loom))]
+pub(super) type Reach = crate::raw::Zeroed<AtomicU8>;
+#[cfg(loom)]
+pub(super) type Reach = Box<[AtomicU8]>;
+
+#[cfg(not(loom))]
+fn no_reach(lines: usize) -> Option<Reach> {
+    Reach::new(lines)
+}
+
+#[cfg(loom)]
+fn no_reach(lines: usize) -> Option<Reach> {
+    Some((0..lines).map(|_| AtomicU8::new(0)).collect())
+}
+
 impl<A: OneWord> Table<A> {
     pub(crate) fn new(limit: A, max_keys: usize) -> Result<Table<A>, LimitError> {
         let extent = Extent::for_keys(max_keys)?;
@@ -121,7 +137,7 @@ impl<A: OneWord> Table<A> {
             extent,
             lines: Lines::zeroed(lines).ok_or_else(no_memory)?,
             segments: (0..extent.most).map(|_| Segment::default()).collect(),
-            reach: (0..lines).map(|_| AtomicU8::new(0)).collect(),
+            reach: no_reach(lines).ok_or_else(no_memory)?,
             crowd: Crowd::new(),
             changing: Mutex::new(Changes {
                 generation: 0,
@@ -393,6 +409,30 @@ impl<A: OneWord> Table<A> {
             let (result, word) = self.crowd.apply(hash, &reading, &step);
             return applied(result, word, Origin::Crowded);
         }
+    }
+
+    /// Forgets a key and tells how much it had used, rounded up. What a newcomer without a slot has used
+    /// stays where it is, because others share it.
+    pub(crate) fn withdraw(&self, hash: u64, now: Moment) -> u64 {
+        let (segment, _guard) = self.lock_segment_of(hash);
+        let Some((line, slot)) = self.find_in(segment, hash) else {
+            return 0;
+        };
+        let (current, before) = (self.current.read(), self.before.read());
+        let reading = Reading {
+            age: Age::AsStamped,
+            limit: &current.limit,
+            stamp: current.stamp,
+            before: &before.limit,
+            now,
+        };
+        // As when a slot is freed for good: the word stays claimed, and a slot without a key is never
+        // charged.
+        let word = claim(&line.words[slot]);
+        let word = read_slot(line.keys[slot].load(Relaxed), word, &reading);
+        line.keys[slot].store(0, Release);
+        let left = current.limit.standing(word, now).remaining;
+        current.limit.capacity().saturating_sub(left)
     }
 
     /// The lines in which a key may be found, nearest first.

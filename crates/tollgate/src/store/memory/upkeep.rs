@@ -15,6 +15,10 @@ use crate::time::Moment;
 /// Eras between two sweeps: an eighth of what a stamp can tell apart, so that stamps from before and
 /// after the sweep are never mistaken for each other, in either direction of the clock.
 const SWEEP_EVERY: u64 = 1 << (ERA_BITS - 3);
+
+/// Segments from which on the table is worth huge pages: two megabytes.
+const HUGE_PAGES_FROM: usize = (2 << 20) / (LINES * size_of::<Line>());
+
 impl<A: OneWord> Table<A> {
     /// Under the lock: slots of a segment that are not free.
     pub(super) fn live_in(&self, segment: usize, reading: &Reading<'_, A>) -> usize {
@@ -91,6 +95,9 @@ impl<A: OneWord> Table<A> {
                     old.keys[slot].store(0, Release);
                 }
             }
+        }
+        if shape.segments == HUGE_PAGES_FROM {
+            self.lines.advise_huge_pages();
         }
         let grown = Shape::of(shape.segments + 1, self.extent);
         // Release pairs with the Acquire in `shape`: the moved slots are seen with the new shape.

@@ -1,0 +1,469 @@
+//! How a policy comes into force, and what it takes over from the one before.
+//!
+//! Every quota is known by a name of its own: `rule`, `rule@tier`, `rule+candidate`, and for overrides
+//! `rule!` with the numbers. A quota that was there before keeps its limiter, and so every count; if its
+//! numbers changed, the limiter is changed and keeps the usage. Where the algorithm itself changed, or a
+//! key moves between a rule's own quota and an override, the old limiter stays for as long as anything
+//! in it counts, and each key's usage is moved when the key comes next ([`super::gate`]).
+//!
+//! # Invariant
+//!
+//! Everything that can fail is done before anything is changed. A policy that cannot be put in force
+//! leaves the one before it as it was.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use super::calendar::Periods;
+use super::extract::KEY_PARTS_MAX;
+use super::gate::{Handover, Live, LiveOverride, PolicyGate, Special, SpecialGrant, Variant};
+use super::path::PathRules;
+use super::router::Router;
+use super::rule::{CostRule, Fallback, Grant, LimitRule, Match, Override, Policy, Quota};
+use super::saved::SavedLimiter;
+use crate::algorithm::LimitError;
+use crate::clock::Clock;
+use crate::gate::{Gate, LimitId};
+use crate::key::{Key, KeySecret};
+use crate::limit::Algorithm;
+use crate::limiter::Limiter;
+use crate::time::{Moment, Span};
+
+/// Keys that the limiter of an override has room for.
+const OVERRIDE_KEYS: usize = 10_000;
+
+/// Why a policy cannot be put in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PolicyError {
+    /// A limit cannot be enforced.
+    Limit {
+        /// Its name.
+        name: Arc<str>,
+        /// Why not.
+        cause: LimitError,
+    },
+    /// Two rules have one name.
+    SameName {
+        /// The name.
+        name: Arc<str>,
+    },
+    /// A key of too many parts.
+    LongKey {
+        /// The rule's name.
+        name: Arc<str>,
+    },
+}
+
+impl fmt::Display for PolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Limit { name, cause } => write!(f, "limit `{name}`: {cause}"),
+            Self::SameName { name } => write!(f, "two limits are called `{name}`"),
+            Self::LongKey { name } => {
+                write!(f, "the key of `{name}` has more than {KEY_PARTS_MAX} parts")
+            }
+        }
+    }
+}
+
+impl std::error::Error for PolicyError {}
+
+/// Limiters that exist already, by what they are known by: from the policy before, or from a file.
+#[derive(Debug)]
+pub struct Inherited<C> {
+    pub(super) secret: KeySecret,
+    pub(super) limiters: HashMap<Arc<str>, Heir<C>>,
+    /// What those from a file were still taking over, and until when.
+    pub(super) handovers: HashMap<Arc<str>, Vec<(Moment, SavedLimiter)>>,
+}
+
+/// A limiter that goes on.
+#[derive(Debug)]
+pub(super) enum Heir<C> {
+    /// From the policy before.
+    Live(Limiter<C>),
+    /// From a file.
+    Saved(Box<SavedLimiter>),
+}
+
+impl<C: Clock> PolicyGate<C> {
+    /// Puts a policy in force, with nothing used yet.
+    ///
+    /// # Errors
+    /// A limit that cannot be enforced.
+    pub fn new(policy: Policy, clock: C) -> Result<PolicyGate<C>, PolicyError> {
+        let nothing = Inherited {
+            secret: KeySecret::random(),
+            limiters: HashMap::new(),
+            handovers: HashMap::new(),
+        };
+        PolicyGate::inheriting(policy, Vec::new(), clock, nothing)
+    }
+
+    /// Puts a policy in force that goes on with what limiters from elsewhere have counted.
+    ///
+    /// # Errors
+    /// A limit that cannot be enforced.
+    pub fn inheriting(
+        policy: Policy,
+        extra: Vec<LiveOverride>,
+        clock: C,
+        inherited: Inherited<C>,
+    ) -> Result<PolicyGate<C>, PolicyError> {
+        let switched_off = Arc::new(AtomicBool::new(false));
+        Builder::new(inherited, clock, None)?.build(Arc::new(policy), extra, switched_off)
+    }
+
+    /// Puts another policy, or other overrides, in force after this one. What was counted is kept. This
+    /// one may still answer requests that have begun.
+    ///
+    /// # Errors
+    /// A limit that cannot be enforced; nothing has changed then.
+    pub fn succeed(
+        &self,
+        policy: Policy,
+        extra: Vec<LiveOverride>,
+    ) -> Result<PolicyGate<C>, PolicyError> {
+        self.succeed_shared(Arc::new(policy), extra)
+    }
+
+    /// Puts other overrides in force beside the same policy.
+    ///
+    /// # Errors
+    /// An override that cannot be enforced; nothing has changed then.
+    pub fn with_overrides(&self, extra: Vec<LiveOverride>) -> Result<PolicyGate<C>, PolicyError> {
+        self.succeed_shared(Arc::clone(&self.policy), extra)
+    }
+
+    fn succeed_shared(
+        &self,
+        policy: Arc<Policy>,
+        extra: Vec<LiveOverride>,
+    ) -> Result<PolicyGate<C>, PolicyError> {
+        let live = |limiter: &Limiter<C>| Heir::Live(limiter.clone());
+        let named = self.limiters().map(|(id, l)| (Arc::from(id), live(l)));
+        let inherited = Inherited {
+            secret: self.secret.clone(),
+            limiters: named.collect(),
+            handovers: HashMap::new(),
+        };
+        let switched_off = Arc::clone(&self.switched_off);
+        Builder::new(inherited, self.clock.clone(), Some(self))?.build(policy, extra, switched_off)
+    }
+}
+
+struct Builder<'a, C> {
+    inherited: Inherited<C>,
+    clock: C,
+    before: Option<&'a PolicyGate<C>>,
+    gate: Gate<C>,
+    variants: Vec<Variant<C>>,
+    ids: HashMap<Arc<str>, LimitId>,
+    /// Limiters that go on with other numbers; changed last, when nothing can fail any more.
+    changes: Vec<(Limiter<C>, Quota)>,
+}
+
+impl<'a, C: Clock> Builder<'a, C> {
+    fn new(
+        inherited: Inherited<C>,
+        clock: C,
+        before: Option<&'a PolicyGate<C>>,
+    ) -> Result<Self, PolicyError> {
+        Ok(Builder {
+            gate: Gate::with_clock(clock.clone()),
+            inherited,
+            clock,
+            before,
+            variants: Vec::new(),
+            ids: HashMap::new(),
+            changes: Vec::new(),
+        })
+    }
+
+    fn build(
+        mut self,
+        policy: Arc<Policy>,
+        extra: Vec<LiveOverride>,
+        switched_off: Arc<AtomicBool>,
+    ) -> Result<PolicyGate<C>, PolicyError> {
+        let fallback = match &policy.default {
+            Fallback::Limit(rule) => Some(&**rule),
+            _ => None,
+        };
+        let mut rules = Vec::new();
+        let mut by_name = HashMap::new();
+        for rule in policy.limits.iter().chain(fallback) {
+            if by_name
+                .insert(Arc::clone(&rule.name), rules.len())
+                .is_some()
+            {
+                let name = Arc::clone(&rule.name);
+                return Err(PolicyError::SameName { name });
+            }
+            rules.push(self.live(compiled(rule, policy.paths), &extra)?);
+        }
+        let routed = rules.iter().take(policy.limits.len());
+        let router = Router::new(routed.map(|live| &live.rule.matches));
+        // Nothing fails from here on. A change to another kind was given a new limiter above, and rings
+        // that are too short stay as they are if there is no memory for longer ones.
+        for (limiter, quota) in self.changes {
+            let _ = limiter.change(quota.limit);
+        }
+        Ok(PolicyGate {
+            fallback: fallback.map(|_| policy.limits.len()),
+            router,
+            allow: Router::new(policy.allow.iter().map(|rule| &rule.matches)),
+            deny: Router::new(policy.deny.iter().map(|rule| &rule.matches)),
+            policy,
+            rules,
+            gate: self.gate,
+            variants: self.variants,
+            by_name,
+            extra,
+            switched_off,
+            secret: self.inherited.secret,
+            clock: self.clock,
+        })
+    }
+
+    fn live(&mut self, rule: LimitRule, extra: &[LiveOverride]) -> Result<Live, PolicyError> {
+        if rule.key.len() > KEY_PARTS_MAX {
+            return Err(PolicyError::LongKey { name: rule.name });
+        }
+        let name = Arc::clone(&rule.name);
+        let before = self.before_of(&name);
+        let base = self.variant(&name, name.to_string(), &rule.quota)?;
+        let mut tiers = Vec::new();
+        for tier in rule.tiers.iter().flat_map(|tiers| &tiers.tiers) {
+            tiers.push(self.variant(&name, format!("{name}@{}", tier.name), &tier.quota)?);
+        }
+        let candidate = match &rule.candidate {
+            Some(quota) => Some(self.variant(&name, format!("{name}+candidate"), quota)?),
+            None => None,
+        };
+        let of_this = extra.iter().filter(|over| over.limit == name);
+        let mut special = HashMap::new();
+        // What was said later counts, and what was said while running counts most.
+        for over in rule
+            .overrides
+            .iter()
+            .chain(of_this.map(|over| &over.change))
+        {
+            let key: Box<[u8]> = Key::of(&over.key).as_bytes().into();
+            let grant = self.grant(&name, over)?;
+            if let SpecialGrant::Limit(limit) = grant {
+                let counted = before.map(|live| live.limit_of(&key));
+                self.hand_over(counted, limit);
+            }
+            special.insert(
+                key,
+                Special {
+                    grant,
+                    expires: over.expires,
+                },
+            );
+        }
+        // Keys that had an override and have none any more are counted by the rule again.
+        let lost = before.into_iter().flat_map(|live| &live.special);
+        for (_, old) in lost.filter(|(key, _)| !special.contains_key(*key)) {
+            if let SpecialGrant::Limit(limit) = old.grant {
+                self.hand_over(Some(limit), base);
+            }
+        }
+        Ok(Live {
+            rule,
+            base,
+            tiers,
+            candidate,
+            special,
+        })
+    }
+
+    fn before_of(&self, name: &str) -> Option<&'a Live> {
+        let before = self.before?;
+        before.rules.get(before.rule_named(name)?)
+    }
+
+    fn grant(&mut self, name: &Arc<str>, over: &Override) -> Result<SpecialGrant, PolicyError> {
+        Ok(match &over.grant {
+            Grant::Unlimited => SpecialGrant::Unlimited,
+            Grant::Blocked => SpecialGrant::Blocked,
+            Grant::Quota(quota) => {
+                let limit = quota.limit.clone().with_max_keys(OVERRIDE_KEYS);
+                let periods = quota.periods.as_ref().map_or("", |p| p.name());
+                let id = format!("{name}!{}{periods}", limit.clone().named(""));
+                let quota = Quota {
+                    limit,
+                    periods: quota.periods.clone(),
+                };
+                SpecialGrant::Limit(self.variant(name, id, &quota)?)
+            }
+        })
+    }
+
+    /// The limit for a quota: the one that it had before, or a new one.
+    fn variant(
+        &mut self,
+        name: &Arc<str>,
+        id: String,
+        quota: &Quota,
+    ) -> Result<LimitId, PolicyError> {
+        if let Some(limit) = self.ids.get(id.as_str()) {
+            return Ok(*limit);
+        }
+        let id: Arc<str> = Arc::from(id);
+        let quota = Quota {
+            limit: quota.limit.clone().named(name),
+            periods: quota.periods.clone(),
+        };
+        let old = self.inherited.limiters.remove(&id);
+        let old = old.and_then(|heir| self.revive(heir, quota.periods.as_ref()));
+        let mut handovers = self.handovers_of(&id);
+        let limiter = match old {
+            Some(old) if goes_on(&old, &quota) => {
+                if old.limit().algorithm() != quota.limit.algorithm() {
+                    self.changes.push((old.clone(), quota.clone()));
+                }
+                old
+            }
+            old => {
+                let new = Limiter::with_periods(
+                    quota.limit.clone(),
+                    quota.periods.clone(),
+                    self.clock.clone(),
+                    self.inherited.secret.clone(),
+                )
+                .map_err(|cause| PolicyError::Limit {
+                    name: Arc::clone(name),
+                    cause,
+                })?;
+                handovers.extend(old.map(|from| self.handover(from)));
+                new
+            }
+        };
+        let limit = self.gate.adopt(limiter);
+        self.ids.insert(Arc::clone(&id), limit);
+        self.variants.push(Variant {
+            id,
+            quota,
+            handovers,
+        });
+        Ok(limit)
+    }
+
+    /// A limiter that goes on. One from a file whose periods are not those of the policy any more does
+    /// not: nobody knows them.
+    fn revive(&self, heir: Heir<C>, periods: Option<&Periods>) -> Option<Limiter<C>> {
+        match heir {
+            Heir::Live(limiter) => Some(limiter),
+            Heir::Saved(saved) => {
+                let (clock, secret) = (self.clock.clone(), self.inherited.secret.clone());
+                saved.revive(periods, clock, secret)
+            }
+        }
+    }
+
+    /// What the limit of this name was itself still taking over.
+    fn handovers_of(&mut self, id: &str) -> Vec<Handover<C>> {
+        let now = self.clock.now();
+        if let Some(saved) = self.inherited.handovers.remove(id) {
+            let still = saved.into_iter().filter(|(until, _)| now < *until);
+            let revived = still.filter_map(|(until, saved)| {
+                let from = self.revive(Heir::Saved(Box::new(saved)), None)?;
+                Some(Handover { from, until })
+            });
+            return revived.collect();
+        }
+        let variants = self.before.into_iter().flat_map(|before| &before.variants);
+        let mut this = variants.filter(|variant| *variant.id == *id);
+        let still = this
+            .next()
+            .into_iter()
+            .flat_map(|variant| &variant.handovers);
+        still.filter(|h| now < h.until).cloned().collect()
+    }
+
+    fn handover(&self, from: Limiter<C>) -> Handover<C> {
+        let until = self.clock.now().plus(horizon(&from));
+        Handover { from, until }
+    }
+
+    /// Lets the limit `to` take over what `from`, a limit of the policy before, has counted.
+    fn hand_over(&mut self, from: Option<LimitId>, to: LimitId) {
+        let (Some(from), Some(before)) = (from, self.before) else {
+            return;
+        };
+        let id = before.variants.get(from.index()).map(|variant| &variant.id);
+        if id.is_some_and(|id| self.ids.get(id) == Some(&to)) {
+            return; // the same limit
+        }
+        let handover = self.handover(before.gate.limiter(from).clone());
+        if let Some(variant) = self.variants.get_mut(to.index()) {
+            variant.handovers.push(handover);
+        }
+    }
+}
+
+impl Live {
+    /// The limit that counted this key.
+    fn limit_of(&self, key: &[u8]) -> LimitId {
+        match self.special.get(key).map(|special| special.grant) {
+            Some(SpecialGrant::Limit(limit)) => limit,
+            _ => self.base,
+        }
+    }
+}
+
+/// Can a limiter go on with this quota, keeping what it has counted?
+fn goes_on<C: Clock>(old: &Limiter<C>, quota: &Quota) -> bool {
+    let kind = |algorithm: &Algorithm| match algorithm {
+        // One is the other with another name for its numbers.
+        Algorithm::TokenBucket { .. } | Algorithm::Gcra { .. } => 0,
+        Algorithm::LeakyBucket { .. } => 1,
+        Algorithm::FixedWindow { .. } => 2,
+        Algorithm::SlidingLog { .. } => 3,
+        Algorithm::SlidingWindow { .. } => 4,
+        Algorithm::BurstCredits { .. } => 5,
+        Algorithm::Concurrency { .. } => 6,
+    };
+    kind(old.limit().algorithm()) == kind(quota.limit.algorithm())
+        && old.inner().periods() == quota.periods.as_ref()
+}
+
+/// How long anything in a limiter can count.
+fn horizon<C: Clock>(limiter: &Limiter<C>) -> Span {
+    let quota = Quota {
+        limit: limiter.limit(),
+        periods: limiter.inner().periods().cloned(),
+    };
+    match *quota.limit.algorithm() {
+        Algorithm::BurstCredits {
+            multiple, duration, ..
+        } => Span::from_nanos(duration.as_nanos().saturating_mul(u64::from(multiple))),
+        Algorithm::SlidingWindow { window, .. } | Algorithm::Concurrency { ttl: window, .. } => {
+            Span::from_nanos(window.as_nanos().saturating_mul(2))
+        }
+        _ => quota.advertised().1,
+    }
+}
+
+/// A rule as it is matched: its patterns read paths as the policy does.
+fn compiled(rule: &LimitRule, paths: PathRules) -> LimitRule {
+    let mut rule = rule.clone();
+    let read = |matches: &mut Match| {
+        for path in &mut matches.paths {
+            *path = path.under(paths);
+        }
+    };
+    read(&mut rule.matches);
+    rule.except.iter_mut().for_each(read);
+    if let CostRule::Routes { routes, .. } = &mut rule.cost {
+        for (_, path, _) in routes {
+            *path = path.under(paths);
+        }
+    }
+    rule
+}

@@ -1,0 +1,186 @@
+//! Days, weeks and months of a calendar, as windows of one length.
+//!
+//! # Theory
+//!
+//! A fixed window cuts time into equal parts; months are not equal. So a calendar limit runs on another
+//! *face* of the same clock: period number `i` begins there at `i * window`, `window` being the longest
+//! period there is, and what a shorter period lacks is skipped at its end. On that face the periods are
+//! equal, and the fixed window counts them as any others. Spans are told in real time again.
+//!
+//! When the periods begin was worked out before (time zones, summer time, days that a month lacks);
+//! this module only looks it up, so it decides with integers and knows no calendar.
+//!
+//! # Invariant
+//!
+//! The face never runs backward when the clock does not, and two moments are in one window of the face
+//! if and only if they are in one period.
+
+use std::sync::Arc;
+
+use crate::decision::{Standing, Verdict};
+use crate::time::{Moment, Span};
+
+/// The periods of a calendar: when each begins, on a clock that counts from 1970.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Periods {
+    name: Arc<str>,
+    /// Nanoseconds since 1970, rising. The last one only ends the period before it.
+    starts: Arc<[u64]>,
+    window: u64,
+    nominal: Span,
+}
+
+impl Periods {
+    /// Periods that begin at these moments, each ending where the next begins; `name` is what people
+    /// call them, `nominal` how long they think one is. None if there is not a single whole period, or
+    /// if they do not rise.
+    pub fn new(name: &str, starts: &[Moment], nominal: Span) -> Option<Periods> {
+        let starts: Arc<[u64]> = starts.iter().map(|start| start.as_nanos()).collect();
+        let lengths = starts.windows(2).map(|pair| pair[1].checked_sub(pair[0]));
+        let longest = lengths
+            .map(|l| l.filter(|l| *l > 0))
+            .collect::<Option<Vec<u64>>>()?;
+        let window = longest.into_iter().max()?;
+        // The face must not run past the end of the clock.
+        window.checked_mul(starts.len() as u64 + 1)?;
+        Some(Periods {
+            name: Arc::from(name),
+            starts,
+            window,
+            nominal,
+        })
+    }
+
+    /// What people call them: `month in Europe/Berlin`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The window on the face of these periods.
+    pub fn window(&self) -> Span {
+        Span::from_nanos(self.window)
+    }
+
+    /// The length of a period as people say it.
+    pub fn nominal(&self) -> Span {
+        self.nominal
+    }
+
+    /// What the face of these periods shows at `now`.
+    pub(crate) fn face(&self, now: Moment) -> Moment {
+        let now = now.as_nanos();
+        let at = self.period_at(now);
+        let start = self.starts.get(at).copied().unwrap_or(0);
+        let into = now.saturating_sub(start).min(self.window - 1);
+        Moment::from_nanos(at as u64 * self.window + into)
+    }
+
+    /// How long `span`, told on the face at `face`, is in real time.
+    pub(crate) fn real(&self, face: Moment, span: Span) -> Span {
+        let (at, into) = (face.as_nanos() / self.window, face.as_nanos() % self.window);
+        if into.saturating_add(span.as_nanos()) < self.window {
+            return span;
+        }
+        // It reaches to the end of the period: that end is real, what lies beyond is not looked at,
+        // because a new window is always fresh.
+        let at = usize::try_from(at).unwrap_or(usize::MAX);
+        match (self.starts.get(at), self.starts.get(at.saturating_add(1))) {
+            (Some(start), Some(end)) => Span::from_nanos((end - start).saturating_sub(into)),
+            _ => span,
+        }
+    }
+
+    /// A verdict that was found on the face at `face`, in real time.
+    pub(crate) fn told(&self, verdict: Verdict, face: Moment) -> Verdict {
+        match verdict {
+            Verdict::Refuse { retry_after } => Verdict::Refuse {
+                retry_after: self.real(face, retry_after),
+            },
+            Verdict::Wait { delay } => Verdict::Wait {
+                delay: self.real(face, delay),
+            },
+            other => other,
+        }
+    }
+
+    /// A standing that was found on the face at `face`, in real time.
+    pub(crate) fn stands(&self, standing: Standing, face: Moment) -> Standing {
+        Standing {
+            remaining: standing.remaining,
+            full_after: self.real(face, standing.full_after),
+            next_after: self.real(face, standing.next_after),
+        }
+    }
+
+    /// The period that `now` lies in; the first or the last whole one if it lies outside of all.
+    fn period_at(&self, now: u64) -> usize {
+        let begun = self.starts.partition_point(|start| *start <= now);
+        begun.saturating_sub(1).min(self.starts.len() - 2)
+    }
+}
+
+impl std::fmt::Debug for Periods {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Periods({})", self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: u64 = 24 * 3600 * 1_000_000_000;
+
+    fn at(ns: u64) -> Moment {
+        Moment::from_nanos(ns)
+    }
+
+    /// January, February and March of a year that begins 100 days after the origin.
+    fn months() -> Periods {
+        let starts = [100, 131, 159, 190].map(|day| at(day * DAY));
+        Periods::new("month", &starts, Span::from_nanos(30 * DAY)).unwrap()
+    }
+
+    #[test]
+    fn every_period_is_one_window_of_the_face() {
+        let months = months();
+        for (day, window) in [(100, 0), (130, 0), (131, 1), (158, 1), (159, 2), (189, 2)] {
+            let face = months.face(at(day * DAY)).as_nanos();
+            assert_eq!(face / months.window, window, "day {day}");
+        }
+        assert_eq!(months.face(at(131 * DAY)), at(31 * DAY));
+        assert_eq!(months.face(at(131 * DAY - 1)), at(31 * DAY - 1));
+    }
+
+    #[test]
+    fn the_end_of_a_short_month_is_told_in_real_time() {
+        let months = months();
+        let now = at(140 * DAY); // the ninth day of a month of 28
+        let face = months.face(now);
+        let to_the_end = Span::from_nanos(months.window - face.as_nanos() % months.window);
+        assert_eq!(months.real(face, to_the_end), Span::from_nanos(19 * DAY));
+        let short = Span::from_nanos(DAY);
+        assert_eq!(months.real(face, short), short);
+    }
+
+    #[test]
+    fn the_face_never_runs_backward_and_ends_with_the_last_period() {
+        let months = months();
+        let mut last = months.face(at(0));
+        for hour in 0..200 * 24 {
+            let face = months.face(at(hour * DAY / 24));
+            assert!(face >= last);
+            last = face;
+        }
+        assert_eq!(last, at(3 * months.window - 1));
+    }
+
+    #[test]
+    fn periods_that_do_not_rise_are_none() {
+        let nominal = Span::from_nanos(DAY);
+        assert!(Periods::new("day", &[], nominal).is_none());
+        assert!(Periods::new("day", &[at(5)], nominal).is_none());
+        assert!(Periods::new("day", &[at(5), at(5)], nominal).is_none());
+        assert!(Periods::new("day", &[at(5), at(4)], nominal).is_none());
+    }
+}

@@ -1,0 +1,232 @@
+//! Why a request is answered as it is: every rule, whether it is for this request and if not why not, the
+//! key, the cost, and what that limit says by itself. Takes nothing.
+
+use super::answer::{Answer, Role};
+use super::extract::{KeyKind, Request};
+use super::facts::Facts;
+use super::gate::{Live, PolicyGate, SpecialGrant};
+use super::rule::{Match, Mode};
+use crate::clock::Clock;
+use crate::decision::Decision;
+use crate::gate::LimitId;
+use crate::time::Moment;
+
+/// What a request would meet.
+#[derive(Clone, Debug)]
+pub struct Explanation {
+    /// The path as it is matched; none if it is not believed (the answer says why).
+    pub path: Option<String>,
+    /// What would become of the request.
+    pub answer: Answer,
+    /// Every rule, in the order of the policy.
+    pub rules: Vec<RuleExplanation>,
+}
+
+/// One rule and what it has to do with a request.
+#[derive(Clone, Debug)]
+pub struct RuleExplanation {
+    /// The rule, by its place.
+    pub rule: usize,
+    /// Why it is not for this request; none if it is.
+    pub why_not: Option<WhyNot>,
+    /// The key that it counts for, if it is.
+    pub key: Option<ExplainedKey>,
+    /// The tier that the client is in, by its place in the rule.
+    pub tier: Option<usize>,
+    /// Does an override say what this key may?
+    pub is_overridden: bool,
+    /// What the request takes.
+    pub cost: u64,
+    /// What the limit says by itself, if it is asked.
+    pub decision: Option<Decision>,
+    /// The limit that is asked; see [`PolicyGate::quota`].
+    pub limit: Option<LimitId>,
+    /// How it would take part.
+    pub role: Option<Role>,
+}
+
+/// The key of a request for one rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExplainedKey {
+    /// Its parts as people read them.
+    pub parts: Vec<String>,
+    /// What it stands for.
+    pub kind: ExplainedKeyKind,
+}
+
+/// What a key stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExplainedKeyKind {
+    /// The parts that the rule names.
+    Own,
+    /// A part is missing, so it is the client's address.
+    Address,
+    /// A part is missing: everybody who lacks one.
+    Shared,
+}
+
+/// Why a rule is not for a request: the first condition that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WhyNot {
+    /// It is off.
+    Off,
+    /// It has expired.
+    Expired,
+    /// The method.
+    Method,
+    /// The path.
+    Path,
+    /// The host.
+    Host,
+    /// This header.
+    Header(String),
+    /// This query parameter.
+    Query(String),
+    /// The client's address.
+    Address,
+    /// The domain.
+    Domain,
+    /// This entry of the descriptor.
+    Descriptor(String),
+    /// An exception holds.
+    Except,
+    /// It is only for requests that no other limit matches.
+    NotTheDefault,
+}
+
+impl<C: Clock> PolicyGate<C> {
+    /// Tells what a request would meet, and takes nothing.
+    pub fn explain(&self, facts: &Facts<'_>) -> Explanation {
+        let answer = self.peek(facts);
+        let now = answer.issued;
+        let Ok(path) = self.policy.paths.normalise(facts.path) else {
+            return Explanation {
+                path: None,
+                answer,
+                rules: Vec::new(),
+            };
+        };
+        let request = Request { facts, path: &path };
+        let rules = self.rules.iter().enumerate();
+        let rules = rules
+            .map(|(at, live)| self.explain_rule(at, live, &request, &answer, now))
+            .collect();
+        Explanation {
+            path: Some(path.into_owned()),
+            answer,
+            rules,
+        }
+    }
+
+    fn explain_rule(
+        &self,
+        at: usize,
+        live: &Live,
+        request: &Request<'_>,
+        answer: &Answer,
+        now: Moment,
+    ) -> RuleExplanation {
+        let rule = &live.rule;
+        let charged = answer
+            .charges
+            .iter()
+            .find(|c| c.rule == at && c.role != Role::Candidate);
+        let mut told = RuleExplanation {
+            rule: at,
+            why_not: why_not(live, request, now),
+            key: None,
+            tier: None,
+            is_overridden: false,
+            cost: request.cost(rule),
+            decision: None,
+            limit: charged.map(|charge| charge.limit),
+            // A list may have decided before any limit was asked.
+            role: charged.map_or_else(
+                || (rule.mode == Mode::Shadow).then_some(Role::Shadow),
+                |c| Some(c.role),
+            ),
+        };
+        if told.why_not.is_none() && charged.is_none() && Some(at) == self.fallback {
+            told.why_not = Some(WhyNot::NotTheDefault);
+        }
+        if told.why_not.is_some() {
+            return told;
+        }
+        told.tier = live.tier_of(request);
+        if let Some(key) = request.key(rule) {
+            let special = live.special_of(&key, now);
+            told.is_overridden = special.is_some();
+            let by_tier = told.tier.and_then(|tier| live.tiers.get(tier));
+            let limit = match special {
+                Some(SpecialGrant::Limit(limit)) => limit,
+                _ => by_tier.copied().unwrap_or(live.base),
+            };
+            told.limit = Some(limit);
+            let hash = self.secret.hash(&key);
+            told.decision = Some(self.gate.limiter(limit).peek_hash(hash, told.cost));
+            told.key = Some(ExplainedKey {
+                parts: key.texts(rule),
+                kind: match key.kind() {
+                    KeyKind::Own => ExplainedKeyKind::Own,
+                    KeyKind::Address => ExplainedKeyKind::Address,
+                    KeyKind::Shared => ExplainedKeyKind::Shared,
+                },
+            });
+        }
+        told
+    }
+}
+
+fn why_not(live: &Live, request: &Request<'_>, now: Moment) -> Option<WhyNot> {
+    let rule = &live.rule;
+    if rule.mode == Mode::Off {
+        return Some(WhyNot::Off);
+    }
+    if rule.expires.is_some_and(|end| now >= end) {
+        return Some(WhyNot::Expired);
+    }
+    let fails = |only: Match| !only.holds(request.facts, request.path);
+    // Asked one by one, in the order in which people write them.
+    let m = &rule.matches;
+    let one = |change: &dyn Fn(&mut Match)| {
+        let mut only = Match::default();
+        change(&mut only);
+        fails(only)
+    };
+    if one(&|only| only.methods.clone_from(&m.methods)) {
+        return Some(WhyNot::Method);
+    }
+    if one(&|only| only.paths.clone_from(&m.paths)) {
+        return Some(WhyNot::Path);
+    }
+    if one(&|only| only.hosts.clone_from(&m.hosts)) {
+        return Some(WhyNot::Host);
+    }
+    for test in &m.headers {
+        if one(&|only| only.headers = vec![test.clone()]) {
+            return Some(WhyNot::Header(test.0.clone()));
+        }
+    }
+    for test in &m.query {
+        if one(&|only| only.query = vec![test.clone()]) {
+            return Some(WhyNot::Query(test.0.clone()));
+        }
+    }
+    if one(&|only| only.addresses = m.addresses.clone()) {
+        return Some(WhyNot::Address);
+    }
+    if one(&|only| only.domain.clone_from(&m.domain)) {
+        return Some(WhyNot::Domain);
+    }
+    for test in &m.descriptor {
+        if one(&|only| only.descriptor = vec![test.clone()]) {
+            return Some(WhyNot::Descriptor(test.0.clone()));
+        }
+    }
+    let except = rule
+        .except
+        .iter()
+        .any(|m| m.holds(request.facts, request.path));
+    except.then_some(WhyNot::Except)
+}

@@ -1,0 +1,303 @@
+//! Texts of a request: parts of its key, its tier, its cost.
+//!
+//! Borrowed from the request wherever they stand there as they are. A value that is absent, empty or
+//! blank is missing; what that means is for the rule to say.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use super::address::{masked, network_text};
+use super::facts::{Facts, Headers};
+use super::router::{cookie_value, host_name, query_values};
+use super::rule::{CostRule, KeyPart, LimitRule, Match, MissingKey, Source};
+use crate::key::{Key, KeyHasher, Keyed};
+
+/// Parts of a key at the most.
+pub const KEY_PARTS_MAX: usize = 8;
+
+/// A request as the limits see it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request<'a> {
+    pub(super) facts: &'a Facts<'a>,
+    /// The path in its one form.
+    pub(super) path: &'a str,
+}
+
+impl<'a> Request<'a> {
+    /// The text that is found at `source`, unless it is missing; captures are those of `matches`.
+    pub(super) fn text(&self, source: &Source, matches: &Match) -> Option<Cow<'a, [u8]>> {
+        let facts = self.facts;
+        let entry = |list: &[(&'a str, &'a str)], name: &str| {
+            let found = list.iter().find(|(n, _)| *n == name);
+            found.map(|(_, value)| Cow::Borrowed(value.as_bytes()))
+        };
+        let text = match source {
+            Source::Address { v4, v6 } => {
+                let text = network_text(facts.client?, *v4, *v6);
+                Some(Cow::Owned(text.into_bytes()))
+            }
+            Source::Header(name) => all_values(facts.headers, name),
+            Source::Cookie(name) => cookie_value(facts.headers, name).map(Cow::Borrowed),
+            Source::Query(name) => {
+                let mut first = None;
+                query_values(facts.query, name, &mut |value| {
+                    first.get_or_insert(value);
+                });
+                first.map(into_bytes)
+            }
+            Source::Path => Some(Cow::Borrowed(self.path.as_bytes())),
+            Source::Capture(name) => {
+                let mut captures = matches.paths.iter().map(|p| p.capture(name, self.path));
+                captures.find_map(|c| c.map(|c| Cow::Borrowed(c.as_bytes())))
+            }
+            Source::Method => Some(Cow::Borrowed(facts.method.as_bytes())),
+            Source::Host => Some(into_bytes(lowercase(Cow::Borrowed(host_name(facts.host))))),
+            Source::Descriptor(name) => entry(facts.descriptor, name),
+            Source::Field(name) => entry(facts.fields, name),
+        };
+        text.filter(|text| !text.trim_ascii().is_empty())
+    }
+
+    /// The key that a rule counts this request for. None if a part is missing and the rule refuses such
+    /// requests.
+    pub(super) fn key(&self, rule: &LimitRule) -> Option<RequestKey<'a>> {
+        let mut key = RequestKey::empty(KeyKind::Own);
+        for part in &rule.key {
+            let found = match part.source {
+                Source::Address { v4, v6 } => {
+                    let address = self.facts.client.map(|client| masked(client, v4, v6));
+                    address.map(Piece::Address)
+                }
+                _ => self
+                    .text(&part.source, &rule.matches)
+                    .map(|text| Piece::Text(part.fold(text))),
+            };
+            match found {
+                Some(piece) => key.push(piece),
+                None => return self.without(rule),
+            }
+        }
+        Some(key)
+    }
+
+    /// The key of a request that lacks a part of its own.
+    fn without(&self, rule: &LimitRule) -> Option<RequestKey<'a>> {
+        match (rule.missing_key, self.facts.client) {
+            (MissingKey::Deny, _) => None,
+            (MissingKey::Address { v6 }, Some(client)) => {
+                let mut key = RequestKey::empty(KeyKind::Address);
+                key.push(Piece::Address(masked(client, 32, v6)));
+                Some(key)
+            }
+            // Nothing is known of whoever sent it: they share one allowance.
+            (MissingKey::Shared | MissingKey::Address { .. }, _) => {
+                Some(RequestKey::empty(KeyKind::Shared))
+            }
+        }
+    }
+
+    /// What the request takes from a limit.
+    pub(super) fn cost(&self, rule: &LimitRule) -> u64 {
+        match &rule.cost {
+            CostRule::Asked => self.facts.cost.unwrap_or(1),
+            CostRule::Constant(units) => *units,
+            CostRule::Routes { routes, default } => {
+                let is_route = |methods: &[String]| {
+                    methods.is_empty() || methods.iter().any(|m| *m == self.facts.method)
+                };
+                let mut routes = routes.iter();
+                routes
+                    .find(|(methods, path, _)| is_route(methods) && path.matches(self.path))
+                    .map_or(*default, |(_, _, units)| *units)
+            }
+            CostRule::From {
+                source,
+                default,
+                least,
+                most,
+            } => match self.text(source, &rule.matches) {
+                None => *default,
+                Some(text) => units(&text).unwrap_or(*most).clamp(*least, *most),
+            },
+        }
+    }
+}
+
+/// A whole number in digits; more than can be counted is as much as can be.
+fn units(text: &[u8]) -> Option<u64> {
+    let digits = text.trim_ascii();
+    let all_digits = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    let add = |sum: u64, digit: &u8| {
+        sum.saturating_mul(10)
+            .saturating_add(u64::from(digit - b'0'))
+    };
+    all_digits.then(|| digits.iter().fold(0, add))
+}
+
+/// Every value of a header. Of several, none may be chosen for another: all of them count, each framed by
+/// its length.
+fn all_values<'a>(headers: &'a dyn Headers, name: &str) -> Option<Cow<'a, [u8]>> {
+    let mut first = None;
+    let mut more = Vec::new();
+    headers.visit(name, &mut |value| {
+        if first.is_none() {
+            first = Some(value);
+        } else {
+            more.push(value);
+        }
+    });
+    let first = first?;
+    if more.is_empty() {
+        return Some(Cow::Borrowed(first));
+    }
+    let all = Key::of(std::iter::once(first).chain(more));
+    Some(Cow::Owned(all.as_bytes().to_vec()))
+}
+
+fn into_bytes(text: Cow<'_, str>) -> Cow<'_, [u8]> {
+    match text {
+        Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
+        Cow::Owned(text) => Cow::Owned(text.into_bytes()),
+    }
+}
+
+fn lowercase(text: Cow<'_, str>) -> Cow<'_, str> {
+    if text.chars().any(char::is_uppercase) {
+        Cow::Owned(text.to_lowercase())
+    } else {
+        text
+    }
+}
+
+impl KeyPart {
+    /// A part without folding.
+    pub fn of(source: Source) -> KeyPart {
+        KeyPart {
+            source,
+            trim: false,
+            lowercase: false,
+        }
+    }
+
+    /// The text as it is counted.
+    pub fn fold<'a>(&self, text: Cow<'a, [u8]>) -> Cow<'a, [u8]> {
+        let text = match text {
+            Cow::Borrowed(text) if self.trim => Cow::Borrowed(text.trim_ascii()),
+            Cow::Owned(text) if self.trim => Cow::Owned(text.trim_ascii().to_vec()),
+            text => text,
+        };
+        if !self.lowercase {
+            return text;
+        }
+        match std::str::from_utf8(&text) {
+            Ok(valid) if valid.chars().any(char::is_uppercase) => {
+                Cow::Owned(valid.to_lowercase().into_bytes())
+            }
+            Ok(_) => text,
+            Err(_) => Cow::Owned(text.to_ascii_lowercase()),
+        }
+    }
+}
+
+/// What a key is made of, so that a fallback is never mistaken for somebody's own key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeyKind {
+    /// The parts that the rule names.
+    Own,
+    /// The client's address instead.
+    Address,
+    /// Nothing: everybody who lacks a part.
+    Shared,
+}
+
+/// A part of a key as found in the request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Piece<'a> {
+    Text(Cow<'a, [u8]>),
+    /// Cut to the bits that count.
+    Address(IpAddr),
+}
+
+/// The key that a request is counted for.
+#[derive(Clone, Debug)]
+pub(super) struct RequestKey<'a> {
+    kind: KeyKind,
+    pieces: [Option<Piece<'a>>; KEY_PARTS_MAX],
+    count: usize,
+}
+
+impl<'a> RequestKey<'a> {
+    pub(super) fn empty(kind: KeyKind) -> RequestKey<'a> {
+        RequestKey {
+            kind,
+            pieces: [const { None }; KEY_PARTS_MAX],
+            count: 0,
+        }
+    }
+
+    /// A key that a caller names by its parts, read as the rule would read them in a request.
+    pub(super) fn named(rule: &LimitRule, texts: &'a [&'a str]) -> RequestKey<'a> {
+        let mut key = RequestKey::empty(KeyKind::Own);
+        for (i, text) in texts.iter().enumerate() {
+            let plain = || Piece::Text(Cow::Borrowed(text.as_bytes()));
+            key.push(match rule.key.get(i) {
+                Some(part) => match part.source {
+                    Source::Address { v4, v6 } => text
+                        .split('/')
+                        .next()
+                        .and_then(|address| address.parse().ok())
+                        .map_or_else(plain, |address| Piece::Address(masked(address, v4, v6))),
+                    _ => Piece::Text(part.fold(Cow::Borrowed(text.as_bytes()))),
+                },
+                None => plain(),
+            });
+        }
+        key
+    }
+
+    fn push(&mut self, piece: Piece<'a>) {
+        if let Some(place) = self.pieces.get_mut(self.count) {
+            *place = Some(piece);
+            self.count += 1;
+        }
+    }
+
+    /// The parts as people read them.
+    pub(super) fn texts(&self, rule: &LimitRule) -> Vec<String> {
+        let text = |(i, piece): (usize, &Piece<'_>)| match piece {
+            Piece::Text(text) => String::from_utf8_lossy(text).into_owned(),
+            Piece::Address(address) => match rule.key.get(i).map(|part| &part.source) {
+                Some(Source::Address { v4, v6 }) if self.kind == KeyKind::Own => {
+                    network_text(*address, *v4, *v6)
+                }
+                _ => match rule.missing_key {
+                    MissingKey::Address { v6 } => network_text(*address, 32, v6),
+                    _ => address.to_string(),
+                },
+            },
+        };
+        self.pieces.iter().flatten().enumerate().map(text).collect()
+    }
+
+    pub(super) fn kind(&self) -> KeyKind {
+        self.kind
+    }
+}
+
+impl Keyed for RequestKey<'_> {
+    fn feed(&self, into: &mut KeyHasher<'_>) {
+        into.number(self.kind as u64);
+        for piece in self.pieces.iter().flatten() {
+            match piece {
+                Piece::Text(text) => {
+                    into.number(0);
+                    into.bytes(text);
+                }
+                Piece::Address(address) => {
+                    into.number(1);
+                    address.feed(into);
+                }
+            }
+        }
+    }
+}

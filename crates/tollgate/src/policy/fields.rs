@@ -1,0 +1,287 @@
+//! What clients read: header fields, a status, and a body that explains a refusal.
+//!
+//! # Theory
+//!
+//! Four families tell the same numbers, those of the binding limit:
+//!
+//! | field | when | says |
+//! |---|---|---|
+//! | `Retry-After` | refused | seconds until the same request passes, rounded up, at least 1; later by a part that depends on the key, if the policy spreads clients |
+//! | `X-RateLimit-Limit`, `-Remaining` | a limit applied | how many there are at the most, how many are left |
+//! | `X-RateLimit-Reset` | a limit applied | when it is worth asking: if refused, when the same request passes; otherwise, when everything is back |
+//! | `RateLimit-Policy` | a limit applied | every enforced limit: `"name";q=10;w=2` |
+//! | `RateLimit` | a limit applied | the binding one: `"name";r=9;t=2` |
+//! | `Cache-Control: no-store` | not admitted | a refusal is for one client |
+//!
+//! `Reset` has no standard. Clients that know only it sleep until it, so on a refusal it is the same moment
+//! as `Retry-After` without its spread: sleeping until everything is back would be needlessly long.
+//!
+//! The last two are in the syntax of draft-ietf-httpapi-ratelimit-headers-11. There `t` is how long the
+//! `r` units should last: for a bucket the time that earns them, so that a client who spends them evenly
+//! never meets the limit; for a window of the clock what is left of it. When refused it is `r=0` and the
+//! wait. A limit on requests at once has no window; its unit is `concurrent-requests`.
+//!
+//! # Invariant
+//!
+//! Nothing here needs quoting: names of limits are letters, digits, `-`, `_` and `.`, everything else is
+//! a number. Numbers have at most 15 digits, as structured fields demand. Waits are rounded up.
+//!
+//! # What it does not know
+//!
+//! HTTP libraries: texts are appended to a buffer of the caller's, who is told which part is which field,
+//! so that all of them can be one allocation.
+
+use std::ops::Range;
+
+use super::answer::{Answer, Basis, Role, RuleCharge};
+use super::gate::PolicyGate;
+use super::rule::{Quota, XRateLimit};
+use crate::clock::Clock;
+use crate::decision::Verdict;
+use crate::limit::Algorithm;
+use crate::time::Span;
+
+mod problem;
+
+pub use problem::{PROBLEM_TYPE, QUOTA_EXCEEDED, problem, push_json_text};
+
+/// The largest integer of a structured field.
+const MOST: u64 = 999_999_999_999_999;
+const SECOND: u64 = 1_000_000_000;
+
+/// A header field that clients read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Field {
+    /// `Retry-After`.
+    RetryAfter,
+    /// `X-RateLimit-Limit`.
+    Limit,
+    /// `X-RateLimit-Remaining`.
+    Remaining,
+    /// `X-RateLimit-Reset`.
+    Reset,
+    /// `RateLimit-Policy`.
+    Policy,
+    /// `RateLimit`.
+    RateLimit,
+    /// `Cache-Control`.
+    CacheControl,
+}
+
+impl Field {
+    /// All of them.
+    pub const ALL: [Field; 7] = [
+        Field::RetryAfter,
+        Field::Limit,
+        Field::Remaining,
+        Field::Reset,
+        Field::Policy,
+        Field::RateLimit,
+        Field::CacheControl,
+    ];
+
+    /// The field's name, in lower case.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Field::RetryAfter => "retry-after",
+            Field::Limit => "x-ratelimit-limit",
+            Field::Remaining => "x-ratelimit-remaining",
+            Field::Reset => "x-ratelimit-reset",
+            Field::Policy => "ratelimit-policy",
+            Field::RateLimit => "ratelimit",
+            Field::CacheControl => "cache-control",
+        }
+    }
+}
+
+/// The status that an answer has in HTTP.
+pub fn status(answer: &Answer) -> u16 {
+    match (answer.verdict, answer.basis) {
+        (Verdict::Pass | Verdict::Wait { .. }, _) => 200,
+        (Verdict::Refuse { .. }, _) => 429,
+        (Verdict::Never, Basis::Path(_)) => 400,
+        (
+            Verdict::Never,
+            Basis::DenyList(_) | Basis::MissingKey(_) | Basis::Blocked(_) | Basis::Unmatched,
+        ) => 403,
+        (Verdict::Never, _) => 422,
+    }
+}
+
+/// Appends the text of each field to `text` and tells `each` which part of it is which.
+///
+/// ```
+/// use tollgate::policy::fields::fields;
+/// use tollgate::policy::{Facts, LimitRule, Policy, PolicyGate, Quota};
+/// use tollgate::{Limit, ManualClock};
+///
+/// let quota = Quota::plain(Limit::token_bucket("5/s".parse()?, 10)?);
+/// let policy = Policy { limits: vec![LimitRule::new("app-open", quota)], ..Policy::default() };
+/// let gate = PolicyGate::new(policy, ManualClock::new())?;
+/// let answer = gate.admit(&Facts::default());
+///
+/// let (mut text, mut parts) = (String::new(), Vec::new());
+/// fields(&gate, &answer, &mut text, &mut |field, part| parts.push((field.name(), part)));
+/// let written: Vec<_> = parts.into_iter().map(|(name, part)| (name, &text[part])).collect();
+/// assert_eq!(written[3], ("ratelimit-policy", "\"app-open\";q=10;w=2"));
+/// assert_eq!(written[4], ("ratelimit", "\"app-open\";r=9;t=2"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn fields<C: Clock>(
+    gate: &PolicyGate<C>,
+    answer: &Answer,
+    text: &mut String,
+    each: &mut impl FnMut(Field, Range<usize>),
+) {
+    let style = &gate.policy().answers;
+    let mut field = |text: &mut String, field: Field, write: &mut dyn FnMut(&mut String)| {
+        let start = text.len();
+        write(text);
+        each(field, start..text.len());
+    };
+    let number = |of: u64| move |text: &mut String| push_number(text, of);
+    let binding = answer
+        .binding()
+        .filter(|charge| charge.role == Role::Enforced);
+    if let (Verdict::Refuse { retry_after }, true) = (answer.verdict, style.retry_after) {
+        let seconds = jittered(whole_seconds(retry_after), style.jitter_percent, binding);
+        field(text, Field::RetryAfter, &mut number(seconds));
+    }
+    let told = binding.and_then(|charge| {
+        let quota = gate.quota(charge.limit)?;
+        Some((gate.rule(charge.rule)?, quota))
+    });
+    if let Some((rule, quota)) = told {
+        let (most, window) = quota.advertised();
+        let remaining = answer.standing.remaining.min(MOST);
+        if style.x_ratelimit != XRateLimit::Off {
+            field(text, Field::Limit, &mut number(most.min(MOST)));
+            field(text, Field::Remaining, &mut number(remaining));
+            field(
+                text,
+                Field::Reset,
+                &mut number(reset(style.x_ratelimit, answer)),
+            );
+        }
+        if style.ratelimit {
+            field(text, Field::Policy, &mut |text| {
+                push_policies(gate, answer, text);
+            });
+            field(text, Field::RateLimit, &mut |text| {
+                push_name(text, &rule.name);
+                let (left, lasts) = match answer.verdict {
+                    Verdict::Refuse { retry_after } => (0, Some(whole_seconds(retry_after))),
+                    _ => (remaining, lasting(quota, most, window, answer)),
+                };
+                push_parameter(text, ";r=", left);
+                if let Some(lasts) = lasts {
+                    push_parameter(text, ";t=", lasts);
+                }
+            });
+        }
+    }
+    if !answer.is_admitted() {
+        field(text, Field::CacheControl, &mut |text| {
+            text.push_str("no-store");
+        });
+    }
+}
+
+/// `"name";q=10;w=2` of every enforced limit, in the order of the policy.
+fn push_policies<C: Clock>(gate: &PolicyGate<C>, answer: &Answer, text: &mut String) {
+    let mut between = "";
+    let enforced = answer.charges.iter().filter(|c| c.role == Role::Enforced);
+    for charge in enforced {
+        let (Some(rule), Some(quota)) = (gate.rule(charge.rule), gate.quota(charge.limit)) else {
+            continue;
+        };
+        text.push_str(between);
+        between = ", ";
+        let (most, window) = quota.advertised();
+        push_name(text, &rule.name);
+        push_parameter(text, ";q=", most);
+        match quota.limit.algorithm() {
+            Algorithm::Concurrency { .. } => text.push_str(";qu=\"concurrent-requests\""),
+            _ => push_parameter(text, ";w=", whole_seconds(window)),
+        }
+    }
+}
+
+/// How long what is left should last, in seconds.
+fn lasting(quota: &Quota, most: u64, window: Span, answer: &Answer) -> Option<u64> {
+    match quota.limit.algorithm() {
+        Algorithm::Concurrency { .. } => None,
+        Algorithm::FixedWindow { .. } => {
+            let to_its_end = answer.standing.full_after;
+            Some(whole_seconds(if to_its_end.is_zero() {
+                window
+            } else {
+                to_its_end
+            }))
+        }
+        _ => {
+            let left = u128::from(answer.standing.remaining.min(most));
+            let ns = left * u128::from(window.as_nanos()) / u128::from(most.max(1));
+            Some(whole_seconds(Span::from_nanos(
+                u64::try_from(ns).unwrap_or(u64::MAX),
+            )))
+        }
+    }
+}
+
+fn reset(told: XRateLimit, answer: &Answer) -> u64 {
+    let span = match answer.verdict {
+        Verdict::Refuse { retry_after } => retry_after,
+        _ => answer.standing.full_after,
+    };
+    match told {
+        XRateLimit::Epoch => answer.issued.plus(span).as_nanos().div_ceil(SECOND),
+        _ => span.as_secs_ceil(),
+    }
+}
+
+/// Seconds, rounded up, at least one.
+fn whole_seconds(span: Span) -> u64 {
+    span.as_secs_ceil().max(1)
+}
+
+/// Up to `percent` more, in whole seconds, always the same for the same key. Waits of a few seconds stay
+/// what they are: less than a second cannot be told.
+fn jittered(seconds: u64, percent: u32, of: Option<&RuleCharge>) -> u64 {
+    let most_more = u128::from(seconds) * u128::from(percent) / 100;
+    let spread = u128::from(of.map_or(0, RuleCharge::spread));
+    let more = ((most_more + 1) * spread) >> 32;
+    seconds.saturating_add(u64::try_from(more).unwrap_or(u64::MAX))
+}
+
+fn push_name(text: &mut String, name: &str) {
+    text.push('"');
+    text.push_str(name);
+    text.push('"');
+}
+
+fn push_parameter(text: &mut String, name: &str, value: u64) {
+    text.push_str(name);
+    push_number(text, value.min(MOST));
+}
+
+/// `00` to `99`.
+const PAIRS: &str = "\
+    00010203040506070809101112131415161718192021222324252627282930313233343536373839\
+    40414243444546474849505152535455565758596061626364656667686970717273747576777879\
+    8081828384858687888990919293949596979899";
+
+/// Appends a number in decimal digits, two at a time and without the machinery of `fmt`.
+pub fn push_number(text: &mut String, number: u64) {
+    if number >= 100 {
+        push_number(text, number / 100);
+    }
+    // Below 200 in any case.
+    let pair = (number % 100) as usize * 2;
+    let skipped = usize::from(number < 10);
+    text.push_str(PAIRS.get(pair + skipped..pair + 2).unwrap_or_default());
+}
+
+#[cfg(test)]
+mod tests;

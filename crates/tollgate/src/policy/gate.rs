@@ -1,0 +1,646 @@
+//! A policy with its state: facts in, answer out.
+//!
+//! # Theory
+//!
+//! A request walks straight through: its path is brought into its one form, the lists are asked, the
+//! router names the limits that may match, each that does yields a charge (limit, key, cost), and all
+//! enforced charges are taken together or not at all. Limits that are only counted are charged
+//! afterwards, one by one, and only if the request passes: a shadow must see the traffic that it would
+//! see if it were enforced, and must never change what happens to a request.
+//!
+//! # Invariant
+//!
+//! Every request gets an answer; there is no error here. What cannot be decided is refused, with a basis
+//! that says so.
+//!
+//! # What it does not know
+//!
+//! Where facts come from, how an answer is written, and how its predecessor handed on the state (that is
+//! `build`).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use super::answer::{Answer, Basis, Role, RuleCharge};
+use super::extract::{Request, RequestKey};
+use super::facts::Facts;
+use super::router::Router;
+use super::rule::{CostRule, FULLY_ENFORCED, Fallback, LimitRule, ListRule, Mode, Policy, Quota};
+use crate::clock::{Clock, MonotonicClock};
+use crate::decision::{Decision, Origin, Standing, Verdict};
+use crate::gate::{Charge, Gate, LimitId};
+use crate::key::{Key, KeySecret};
+use crate::limit::Algorithm;
+use crate::limiter::Limiter;
+use crate::store::memory::CHARGES_MAX;
+use crate::time::Moment;
+
+/// A policy in force.
+#[derive(Debug)]
+pub struct PolicyGate<C = MonotonicClock> {
+    pub(super) policy: Arc<Policy>,
+    /// The policy's limits, and behind them that of its default, if it has one.
+    pub(super) rules: Vec<Live>,
+    pub(super) fallback: Option<usize>,
+    pub(super) router: Router,
+    pub(super) allow: Router,
+    pub(super) deny: Router,
+    /// Every quota of every rule, with its state.
+    pub(super) gate: Gate<C>,
+    /// What each limit of the gate is for; by its number.
+    pub(super) variants: Vec<Variant<C>>,
+    pub(super) by_name: HashMap<Arc<str>, usize>,
+    pub(super) extra: Vec<LiveOverride>,
+    pub(super) switched_off: Arc<AtomicBool>,
+    pub(super) secret: KeySecret,
+    pub(super) clock: C,
+}
+
+/// An override that was made while running, beside those of the policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LiveOverride {
+    /// The rule, by its name. If the policy has no such rule, it waits for one.
+    pub limit: Arc<str>,
+    /// What is different.
+    pub change: super::rule::Override,
+}
+
+/// A rule and the limits that it may charge.
+#[derive(Debug)]
+pub(super) struct Live {
+    pub(super) rule: LimitRule,
+    pub(super) base: LimitId,
+    /// For each tier of the rule.
+    pub(super) tiers: Vec<LimitId>,
+    pub(super) candidate: Option<LimitId>,
+    /// By the framed texts of the key.
+    pub(super) special: HashMap<Box<[u8]>, Special>,
+}
+
+/// What an override comes to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Special {
+    pub(super) grant: SpecialGrant,
+    pub(super) expires: Option<Moment>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SpecialGrant {
+    Limit(LimitId),
+    Unlimited,
+    Blocked,
+}
+
+/// One quota of a rule.
+#[derive(Debug)]
+pub(super) struct Variant<C> {
+    /// What it is known by from one policy to the next.
+    pub(super) id: Arc<str>,
+    pub(super) quota: Quota,
+    /// Whose usage it takes over, key by key as they come.
+    pub(super) handovers: Vec<Handover<C>>,
+}
+
+/// A limiter that was replaced; what a key had used there counts here.
+#[derive(Clone, Debug)]
+pub(super) struct Handover<C> {
+    pub(super) from: Limiter<C>,
+    /// From then on nothing there counts any more.
+    pub(super) until: Moment,
+}
+
+/// Charge, or only ask?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ask {
+    Charge,
+    Peek,
+}
+
+/// What a request comes to while the rules are gone through.
+#[derive(Default)]
+struct Plan {
+    charges: Vec<RuleCharge>,
+    enforced: usize,
+    stop: Option<Basis>,
+}
+
+impl<C: Clock> PolicyGate<C> {
+    /// Decides a request and takes what it costs.
+    pub fn admit(&self, facts: &Facts<'_>) -> Answer {
+        self.decide(facts, Ask::Charge)
+    }
+
+    /// Tells what would become of a request, and takes nothing.
+    pub fn peek(&self, facts: &Facts<'_>) -> Answer {
+        self.decide(facts, Ask::Peek)
+    }
+
+    /// Decides a charge on one limit by its name, for a key given by its parts. None if there is no such
+    /// limit.
+    pub fn admit_named(&self, limit: &str, key: &[&str], cost: u64) -> Option<Answer> {
+        self.decide_named(limit, key, cost, Ask::Charge)
+    }
+
+    /// Tells what a charge on one limit would come to. None if there is no such limit.
+    pub fn peek_named(&self, limit: &str, key: &[&str], cost: u64) -> Option<Answer> {
+        self.decide_named(limit, key, cost, Ask::Peek)
+    }
+
+    /// The policy.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// A rule by its place: the policy's limits, then that of its default.
+    pub fn rule(&self, at: usize) -> Option<&LimitRule> {
+        self.rules.get(at).map(|live| &live.rule)
+    }
+
+    /// All rules, in order.
+    pub fn rules(&self) -> impl ExactSizeIterator<Item = &LimitRule> {
+        self.rules.iter().map(|live| &live.rule)
+    }
+
+    /// The place of a rule.
+    pub fn rule_named(&self, name: &str) -> Option<usize> {
+        self.by_name.get(name).copied()
+    }
+
+    /// The quota that a limit has: the rule's own, or that of a tier or an override.
+    pub fn quota(&self, limit: LimitId) -> Option<&Quota> {
+        self.variants.get(limit.index()).map(|v| &v.quota)
+    }
+
+    /// The limiter behind a rule's own quota.
+    pub fn limiter_of(&self, rule: usize) -> Option<&Limiter<C>> {
+        self.rules
+            .get(rule)
+            .map(|live| self.gate.limiter(live.base))
+    }
+
+    /// Every limiter that belongs to a rule (its own, its tiers, overrides and candidate), and what it
+    /// is known by.
+    pub fn limiters(&self) -> impl Iterator<Item = (&str, &Limiter<C>)> {
+        let numbered = self.variants.iter().enumerate();
+        numbered.map(|(at, v)| (&*v.id, self.gate.limiter(LimitId::at(at))))
+    }
+
+    /// The overrides that were made while running.
+    pub fn extra_overrides(&self) -> &[LiveOverride] {
+        &self.extra
+    }
+
+    /// The clock.
+    pub fn clock(&self) -> &C {
+        &self.clock
+    }
+
+    /// Switches limiting off or on again, for this policy and all that succeed it. Whoever is on the
+    /// deny list stays out.
+    pub fn switch_off(&self, off: bool) {
+        self.switched_off.store(off, Relaxed);
+    }
+
+    /// Is limiting switched off?
+    pub fn is_switched_off(&self) -> bool {
+        self.switched_off.load(Relaxed)
+    }
+
+    /// Remembers what an answer took, so that it can be corrected later: once.
+    pub fn reserve(&self, answer: &Answer) -> Reservation<C> {
+        let taken =
+            |charge: &&RuleCharge| charge.verdict.is_admitted() && charge.role != Role::Unlimited;
+        let held = answer.charges.iter().filter(taken).map(|charge| Held {
+            limiter: self.gate.limiter(charge.limit).clone(),
+            hash: charge.hash,
+            cost: charge.cost,
+            issued: charge.issued,
+            follows: self
+                .rule(charge.rule)
+                .is_none_or(|rule| matches!(rule.cost, CostRule::Asked | CostRule::From { .. })),
+        });
+        let held = held.collect();
+        Reservation {
+            held: if answer.is_admitted() {
+                held
+            } else {
+                Vec::new()
+            },
+        }
+    }
+
+    /// The parts of the key that a rule counts this request for, as people read them. None if a part is
+    /// missing and the rule refuses such requests, or if the path is not believed.
+    pub fn key_texts(&self, rule: usize, facts: &Facts<'_>) -> Option<Vec<String>> {
+        let path = self.policy.paths.normalise(facts.path).ok()?;
+        let rule = self.rule(rule)?;
+        let request = Request { facts, path: &path };
+        request.key(rule).map(|key| key.texts(rule))
+    }
+
+    fn decide(&self, facts: &Facts<'_>, ask: Ask) -> Answer {
+        let now = self.clock.now();
+        let path = match self.policy.paths.normalise(facts.path) {
+            Ok(path) => path,
+            Err(fault) => return unlimited(Verdict::Never, Basis::Path(fault), now),
+        };
+        let request = Request { facts, path: &path };
+        if let Some(at) = listed(&self.deny, &self.policy.deny, &request, now) {
+            return unlimited(Verdict::Never, Basis::DenyList(at), now);
+        }
+        if self.is_switched_off() {
+            return unlimited(Verdict::Pass, Basis::SwitchedOff, now);
+        }
+        if let Some(at) = listed(&self.allow, &self.policy.allow, &request, now) {
+            return unlimited(Verdict::Pass, Basis::AllowList(at), now);
+        }
+        let mut plan = Plan::default();
+        self.router.candidates(facts, &path, &mut |at| {
+            if let Some(live) = self.rules.get(at).filter(|l| l.applies(&request, now)) {
+                self.plan_rule(at, live, &request, now, &mut plan);
+            }
+        });
+        if plan.enforced == 0 && plan.stop.is_none() {
+            self.plan_default(&request, now, &mut plan);
+        }
+        self.carry_out(plan, now, ask)
+    }
+
+    fn decide_named(&self, limit: &str, key: &[&str], cost: u64, ask: Ask) -> Option<Answer> {
+        let now = self.clock.now();
+        let at = self.rule_named(limit)?;
+        let live = self.rules.get(at)?;
+        if self.is_switched_off() {
+            return Some(unlimited(Verdict::Pass, Basis::SwitchedOff, now));
+        }
+        let mut plan = Plan::default();
+        if live.is_on(now) {
+            let key = RequestKey::named(&live.rule, key);
+            self.plan_charge(at, live, &key, None, cost, now, &mut plan);
+        }
+        Some(self.carry_out(plan, now, ask))
+    }
+
+    fn plan_default(&self, request: &Request<'_>, now: Moment, plan: &mut Plan) {
+        let fallback = self.fallback.and_then(|at| Some((at, self.rules.get(at)?)));
+        if let Some((at, live)) = fallback.filter(|(_, live)| live.is_on(now)) {
+            self.plan_rule(at, live, request, now, plan);
+        } else if matches!(self.policy.default, Fallback::Refuse) {
+            plan.stop = Some(Basis::Unmatched);
+        }
+    }
+
+    fn plan_rule(
+        &self,
+        at: usize,
+        live: &Live,
+        request: &Request<'_>,
+        now: Moment,
+        plan: &mut Plan,
+    ) {
+        let Some(key) = request.key(&live.rule) else {
+            if live.rule.mode == Mode::Enforce {
+                plan.stop.get_or_insert(Basis::MissingKey(at));
+            }
+            return;
+        };
+        let tier = live.tier_of(request);
+        let cost = request.cost(&live.rule);
+        self.plan_charge(at, live, &key, tier, cost, now, plan);
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "all that is known of one charge")]
+    fn plan_charge(
+        &self,
+        at: usize,
+        live: &Live,
+        key: &RequestKey<'_>,
+        tier: Option<usize>,
+        cost: u64,
+        now: Moment,
+        plan: &mut Plan,
+    ) {
+        let hash = self.secret.hash(key);
+        let charge = |limit, role| RuleCharge {
+            rule: at,
+            role,
+            cost,
+            tier,
+            verdict: Verdict::Pass,
+            limit,
+            hash,
+            issued: now,
+        };
+        let base = || {
+            tier.and_then(|tier| live.tiers.get(tier))
+                .copied()
+                .unwrap_or(live.base)
+        };
+        let limit = match live.special_of(key, now) {
+            Some(SpecialGrant::Unlimited) => {
+                plan.charges.push(charge(live.base, Role::Unlimited));
+                plan.enforced += 1;
+                return;
+            }
+            Some(SpecialGrant::Blocked) if live.rule.mode == Mode::Enforce => {
+                plan.stop.get_or_insert(Basis::Blocked(at));
+                return;
+            }
+            Some(SpecialGrant::Limit(limit)) => limit,
+            Some(SpecialGrant::Blocked) | None => base(),
+        };
+        self.take_over(limit, hash, now);
+        let enforced = live.rule.mode == Mode::Enforce
+            && (live.rule.enforced >= FULLY_ENFORCED
+                || hash % u64::from(FULLY_ENFORCED) < u64::from(live.rule.enforced));
+        if enforced {
+            plan.charges.push(charge(limit, Role::Enforced));
+            plan.enforced += 1;
+        } else {
+            plan.charges.push(charge(limit, Role::Shadow));
+        }
+        if let Some(candidate) = live.candidate {
+            plan.charges.push(charge(candidate, Role::Candidate));
+        }
+    }
+
+    /// What the key has used of limits that this one took over counts here, once.
+    fn take_over(&self, limit: LimitId, hash: u64, now: Moment) {
+        let Some(variant) = self.variants.get(limit.index()) else {
+            return;
+        };
+        for handover in variant.handovers.iter().filter(|h| now < h.until) {
+            let used = handover.from.withdraw(hash);
+            if used > 0 {
+                self.gate.limiter(limit).take_over(hash, used);
+            }
+        }
+    }
+
+    /// Takes the enforced charges together, then counts the others.
+    fn carry_out(&self, mut plan: Plan, now: Moment, ask: Ask) -> Answer {
+        if let Some(basis) = plan.stop {
+            let charges = std::mem::take(&mut plan.charges);
+            return Answer {
+                charges,
+                ..unlimited(Verdict::Never, basis, now)
+            };
+        }
+        let mut answer = unlimited(Verdict::Pass, Basis::Unmatched, now);
+        if plan.enforced > 0 {
+            answer = self.enforce(&plan, now, ask);
+        }
+        for charge in &mut plan.charges {
+            let limiter = self.gate.limiter(charge.limit);
+            let counted = match charge.role {
+                Role::Unlimited => continue,
+                Role::Enforced => {
+                    charge.verdict = answer.verdict;
+                    charge.issued = answer.issued;
+                    continue;
+                }
+                Role::Shadow | Role::Candidate if answer.is_admitted() && ask == Ask::Charge => {
+                    limiter.charge_hash(charge.hash, charge.cost)
+                }
+                Role::Shadow | Role::Candidate => limiter.peek_hash(charge.hash, charge.cost),
+            };
+            charge.verdict = counted.verdict;
+            charge.issued = counted.issued;
+        }
+        answer.charges = plan.charges;
+        answer
+    }
+
+    fn enforce(&self, plan: &Plan, now: Moment, ask: Ask) -> Answer {
+        let enforced = || {
+            let numbered = plan.charges.iter().enumerate();
+            numbered.filter(|(_, charge)| charge.role == Role::Enforced)
+        };
+        let (decision, binding) = match ask {
+            Ask::Peek => {
+                let peeked = enforced().map(|(at, charge)| {
+                    let limiter = self.gate.limiter(charge.limit);
+                    (at, charge.cost, limiter.peek_hash(charge.hash, charge.cost))
+                });
+                tightest(peeked, now)
+            }
+            Ask::Charge => {
+                let none = Charge::none();
+                let mut charges = [none; CHARGES_MAX];
+                let mut count = 0;
+                for (_, charge) in enforced() {
+                    let Some(place) = charges.get_mut(count) else {
+                        return unlimited(Verdict::Never, Basis::TooManyLimits, now);
+                    };
+                    *place = self
+                        .gate
+                        .charge_hash(charge.limit, charge.hash, charge.cost);
+                    count += 1;
+                }
+                let admission = self.gate.admit(charges.get(..count).unwrap_or_default());
+                let is_binding =
+                    |(_, charge): &(usize, &RuleCharge)| Some(charge.limit) == admission.binding;
+                (
+                    admission.decision,
+                    enforced().find(is_binding).map(|(at, _)| at),
+                )
+            }
+        };
+        Answer {
+            verdict: decision.verdict,
+            // Without a binding charge all of them are unlimited: the first of these says why.
+            basis: Basis::Charge(binding.unwrap_or(0)),
+            standing: decision.standing,
+            issued: decision.issued,
+            origin: decision.origin,
+            charges: Vec::new(),
+        }
+    }
+}
+
+/// An answer that no limit had a part in.
+fn unlimited(verdict: Verdict, basis: Basis, now: Moment) -> Answer {
+    Answer {
+        verdict,
+        basis,
+        standing: Standing {
+            remaining: if verdict.is_admitted() { u64::MAX } else { 0 },
+            ..Standing::default()
+        },
+        issued: now,
+        origin: Origin::Fresh,
+        charges: Vec::new(),
+    }
+}
+
+/// The first rule of a list that is for this request.
+fn listed(
+    router: &Router,
+    rules: &[ListRule],
+    request: &Request<'_>,
+    now: Moment,
+) -> Option<usize> {
+    if rules.is_empty() {
+        return None;
+    }
+    let mut first = None;
+    router.candidates(request.facts, request.path, &mut |at| {
+        let is_for = |rule: &&ListRule| {
+            rule.expires.is_none_or(|end| now < end)
+                && rule.matches.holds(request.facts, request.path)
+        };
+        if first.is_none() && rules.get(at).filter(is_for).is_some() {
+            first = Some(at);
+        }
+    });
+    first
+}
+
+/// Of several decisions, what they come to together, and which of them decides: as if they were charged.
+fn tightest(
+    decisions: impl Iterator<Item = (usize, u64, Decision)>,
+    now: Moment,
+) -> (Decision, Option<usize>) {
+    let rank = |verdict: Verdict| match verdict {
+        Verdict::Never => 2,
+        Verdict::Refuse { .. } => 1,
+        _ => 0,
+    };
+    let mut worst: Option<(usize, u64, Decision)> = None;
+    let mut delay = Verdict::Pass;
+    for (at, cost, decision) in decisions {
+        if let (Verdict::Wait { .. }, true) =
+            (decision.verdict, decision.verdict.wait() > delay.wait())
+        {
+            delay = decision.verdict;
+        }
+        let more = decision.standing.remaining / cost.max(1);
+        let is_worse = worst.is_none_or(|(_, least, so_far)| {
+            let (this, that) = (rank(decision.verdict), rank(so_far.verdict));
+            match this.cmp(&that) {
+                std::cmp::Ordering::Equal if this == 1 => {
+                    decision.verdict.wait() > so_far.verdict.wait()
+                }
+                std::cmp::Ordering::Equal => {
+                    (more, so_far.standing.full_after) < (least, decision.standing.full_after)
+                }
+                order => order.is_gt(),
+            }
+        });
+        if is_worse {
+            worst = Some((at, more, decision));
+        }
+    }
+    match worst {
+        None => (nothing(now), None),
+        Some((at, _, decision)) if decision.is_admitted() => (
+            Decision {
+                verdict: delay,
+                ..decision
+            },
+            Some(at),
+        ),
+        Some((at, _, decision)) => (decision, Some(at)),
+    }
+}
+
+fn nothing(now: Moment) -> Decision {
+    crate::store::memory::nothing_charged(now)
+}
+
+impl Live {
+    fn is_on(&self, now: Moment) -> bool {
+        self.rule.mode != Mode::Off && self.rule.expires.is_none_or(|end| now < end)
+    }
+
+    fn applies(&self, request: &Request<'_>, now: Moment) -> bool {
+        let (facts, path) = (request.facts, request.path);
+        self.is_on(now)
+            && self.rule.matches.holds(facts, path)
+            && !self
+                .rule
+                .except
+                .iter()
+                .any(|except| except.holds(facts, path))
+    }
+
+    pub(super) fn tier_of(&self, request: &Request<'_>) -> Option<usize> {
+        let tiers = self.rule.tiers.as_ref()?;
+        let name = request.text(&tiers.source, &self.rule.matches)?;
+        let name = name.trim_ascii();
+        tiers
+            .tiers
+            .iter()
+            .position(|tier| tier.name.as_bytes() == name)
+    }
+
+    pub(super) fn special_of(&self, key: &RequestKey<'_>, now: Moment) -> Option<SpecialGrant> {
+        if self.special.is_empty() || key.kind() != super::extract::KeyKind::Own {
+            return None;
+        }
+        let texts = Key::of(key.texts(&self.rule));
+        let special = self.special.get(texts.as_bytes())?;
+        special
+            .expires
+            .is_none_or(|end| now < end)
+            .then_some(special.grant)
+    }
+}
+
+/// What a request took, to be corrected once its true cost is known. Dropping it changes nothing.
+#[derive(Debug)]
+pub struct Reservation<C = MonotonicClock> {
+    held: Vec<Held<C>>,
+}
+
+#[derive(Debug)]
+struct Held<C> {
+    limiter: Limiter<C>,
+    hash: u64,
+    cost: u64,
+    issued: Moment,
+    /// Does its cost follow what the caller says?
+    follows: bool,
+}
+
+/// How a reservation ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settlement {
+    /// The work is done and took this much.
+    Actual(u64),
+    /// The work is done and took what was said.
+    Done,
+    /// The work was not done: everything is given back.
+    Cancelled,
+}
+
+impl<C: Clock> Reservation<C> {
+    /// Was nothing taken?
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// Gives back what was not used and takes what was used beyond; places in concurrency limits become
+    /// free. Returns what could not be taken because nothing was left.
+    pub fn settle(self, how: Settlement) -> u64 {
+        let mut unpaid = 0;
+        for held in self.held {
+            let is_place = matches!(
+                held.limiter.limit().algorithm(),
+                Algorithm::Concurrency { .. }
+            );
+            let actual = match how {
+                _ if is_place => 0,
+                Settlement::Cancelled => 0,
+                Settlement::Actual(units) if held.follows => units,
+                Settlement::Actual(_) | Settlement::Done => continue,
+            };
+            let settled = held
+                .limiter
+                .settle_hash(held.hash, held.issued, held.cost, actual);
+            unpaid = unpaid.max(settled.unpaid);
+        }
+        unpaid
+    }
+}

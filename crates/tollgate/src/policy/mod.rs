@@ -1,0 +1,54 @@
+//! From the facts of a request to its answer: which limits, for which key, how much, and what then.
+//!
+//! # The road
+//!
+//! ```text
+//! Facts --> [path] --> [lists] --> [router] --> [extract] --> [gate] --> Answer --> [fields]
+//!           one form   allow/deny   candidates   key, cost     charge               what clients read
+//! ```
+//!
+//! A [`Policy`] is a value: read from a file by the crate `tollgate-policy`, or put together by a program.
+//! A [`PolicyGate`] is a policy in force, with its state; it is replaced whole by
+//! [`PolicyGate::succeed`], and what was counted goes on.
+//!
+//! ```
+//! use tollgate::policy::{Facts, KeyPart, LimitRule, Policy, PolicyGate, Quota, Source};
+//! use tollgate::{Limit, MonotonicClock};
+//!
+//! let quota = Quota::plain(Limit::token_bucket("5/s".parse()?, 10)?);
+//! let mut rule = LimitRule::new("per-rider", quota);
+//! rule.key = vec![KeyPart::of(Source::Header("x-rider-id".into()))];
+//! let policy = Policy { limits: vec![rule], ..Policy::default() };
+//!
+//! let gate = PolicyGate::new(policy, MonotonicClock::since_1970())?;
+//! let facts = Facts { method: "GET", path: "/rides", headers: &[("x-rider-id", "42")], ..Facts::default() };
+//! let answer = gate.admit(&facts);
+//! assert!(answer.is_admitted());
+//! assert_eq!(answer.standing.remaining, 9);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Nothing here knows HTTP, files or sockets.
+
+pub mod address;
+pub mod answer;
+mod build;
+pub mod calendar;
+pub mod explain;
+mod extract;
+pub mod facts;
+pub mod fields;
+mod gate;
+pub mod path;
+pub mod pattern;
+mod router;
+pub mod rule;
+mod saved;
+
+pub use answer::{Answer, Basis, Role, RuleCharge};
+pub use build::{Inherited, PolicyError};
+pub use explain::{ExplainedKey, ExplainedKeyKind, Explanation, RuleExplanation, WhyNot};
+pub use extract::KEY_PARTS_MAX;
+pub use facts::{Facts, Headers, NoHeaders};
+pub use gate::{LiveOverride, PolicyGate, Reservation, Settlement};
+pub use rule::*;

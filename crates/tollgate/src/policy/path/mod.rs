@@ -1,0 +1,363 @@
+//! Paths made comparable.
+//!
+//! # Theory
+//!
+//! Many spellings reach one handler: `/login`, `//login`, `/%6cogin`, `/x/../login`, `/login;a=b`. A limit
+//! that compares spellings is passed by whoever tries another one. So every path is brought to one form
+//! before anything looks at it, and what has no single meaning is not believed at all:
+//!
+//! | sent | becomes | why |
+//! |---|---|---|
+//! | `?` and what follows | dropped | it is the query |
+//! | `http://host/x` | `/x` | the absolute form names the same thing |
+//! | `x/y` | `/x/y` | no server serves it as anything else |
+//! | an escape of a character that may stand in a path | that character | `%6c` is `l`, `%40` is `@` |
+//! | any other character | its escape, in upper case | `é` is `%C3%A9`, `%c3%a9` too |
+//! | `//` | `/` | |
+//! | `.` and `..`, also as `%2e` | resolved; above the root is the root | |
+//! | `;` and what follows in a segment | dropped | see below |
+//! | a slash at the end | dropped, unless it counts | |
+//! | upper case | lower case, if it does not count | also what is not ASCII, escaped or not |
+//! | `\`, `%5C`, `%2F`, a raw `#` or space, `..;x`, `.;x` | a fault | servers disagree |
+//! | controls, escapes that are none, more than 8 KiB | a fault | |
+//!
+//! Servers differ on path parameters: some route `/a;b` as `/a`, some do not. Counting it as `/a` is right
+//! for the first and only strict for the second. With dots there is no such safe side (`/a/..;/b` is `/b`
+//! for the one and below `/a` for the other), so that is a fault.
+//!
+//! An empty path and the `*` of `OPTIONS *` stay what they are: they name no path.
+//!
+//! # Invariant
+//!
+//! The form is ASCII, is its own form, and is the same for all spellings in the table. A path that is in
+//! its form already is borrowed, not copied.
+//!
+//! # What it does not know
+//!
+//! Aliases: that `/v1/x` is served as `/x` only the server knows. Servers that decode twice (`%2565`), or
+//! that look for parameters after decoding (`%3B`), read paths in a way that no standard describes.
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// Longer paths are not believed.
+const LONGEST: usize = 8 * 1024;
+
+/// How paths are made comparable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathRules {
+    /// Do upper and lower case count as the same?
+    pub ignore_case: bool,
+    /// Does a slash at the end count?
+    pub keep_trailing_slash: bool,
+}
+
+/// Why a path is not believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PathFault {
+    /// An encoded slash or backslash, a backslash, a raw `#` or space, or dots with parameters: servers
+    /// disagree on what it means.
+    Ambiguous,
+    /// A control character, encoded or not.
+    Control,
+    /// A `%` that two hexadecimal digits do not follow.
+    Encoding,
+    /// Longer than 8 KiB.
+    TooLong,
+}
+
+impl PathRules {
+    /// The path in its one form.
+    ///
+    /// # Errors
+    /// A path that servers would read in different ways.
+    pub fn normalise<'a>(&self, path: &'a str) -> Result<Cow<'a, str>, PathFault> {
+        let path = path.split_once('?').map_or(path, |(path, _)| path);
+        if path.len() > LONGEST {
+            return Err(PathFault::TooLong);
+        }
+        let mut path = without_origin(path)?;
+        if !self.keep_trailing_slash && path.len() > 1 {
+            path = path.strip_suffix('/').unwrap_or(path);
+        }
+        if self.is_normal(path.as_bytes()) || path.is_empty() || path == "*" {
+            return Ok(Cow::Borrowed(path));
+        }
+        let normal = self.rebuild(path)?;
+        if normal.len() > LONGEST {
+            // Escapes made it longer: it would not be its own form.
+            return Err(PathFault::TooLong);
+        }
+        Ok(if normal == path {
+            Cow::Borrowed(path)
+        } else {
+            Cow::Owned(normal)
+        })
+    }
+
+    /// Is nothing to be done? In doubt it says no.
+    fn is_normal(&self, path: &[u8]) -> bool {
+        if path.first() != Some(&b'/') {
+            return false;
+        }
+        let mut at = 0;
+        while let Some(&byte) = path.get(at) {
+            match class(byte) {
+                Class::Plain => at += 1,
+                Class::Upper if !self.ignore_case => at += 1,
+                Class::Slash => {
+                    match path.get(at + 1..).unwrap_or_default() {
+                        [] if at > 0 && !self.keep_trailing_slash => return false,
+                        [b'/' | b'.'] | [b'/', ..] | [b'.', b'/', ..] => return false,
+                        [b'.', b'.'] | [b'.', b'.', b'/', ..] => return false,
+                        _ => {}
+                    }
+                    at += 1;
+                }
+                Class::Percent => {
+                    let Some([high, low]) = path.get(at + 1..at + 3) else {
+                        return false;
+                    };
+                    let value = match (hex(*high), hex(*low)) {
+                        (Some(high), Some(low)) => high << 4 | low,
+                        _ => return false,
+                    };
+                    let upper = !high.is_ascii_lowercase() && !low.is_ascii_lowercase();
+                    // What is not ASCII may have another case.
+                    let stays = stays_escaped(value) && !(self.ignore_case && value >= 0x80);
+                    if !upper || !stays {
+                        return false;
+                    }
+                    at += 3;
+                }
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    fn rebuild(&self, path: &str) -> Result<String, PathFault> {
+        let mut out = String::with_capacity(path.len() + 16);
+        let mut open = false;
+        for segment in path.strip_prefix('/').unwrap_or(path).split('/') {
+            let start = out.len();
+            out.push('/');
+            let parameters = self.push_segment(segment, &mut out)?;
+            let dots = match out.get(start + 1..) {
+                Some("..") => 2,
+                Some(".") => 1,
+                Some("") | None => 0,
+                Some(_) => {
+                    open = false;
+                    continue;
+                }
+            };
+            if dots > 0 && parameters {
+                return Err(PathFault::Ambiguous);
+            }
+            open = true;
+            out.truncate(start);
+            if dots == 2 {
+                out.truncate(out.rfind('/').unwrap_or(0));
+            }
+        }
+        if out.is_empty() || (open && self.keep_trailing_slash) {
+            out.push('/');
+        }
+        Ok(out)
+    }
+
+    /// Writes a segment in its form, without parameters. Had it any?
+    fn push_segment(&self, segment: &str, out: &mut String) -> Result<bool, PathFault> {
+        let mut parameters = false;
+        // Bytes in a row that are not ASCII; together they may be characters that have a case.
+        let mut wide = Vec::new();
+        let mut bytes = segment.bytes();
+        while let Some(byte) = bytes.next() {
+            let escaped = byte == b'%';
+            let value = if escaped {
+                let mut digit = || bytes.next().and_then(hex).ok_or(PathFault::Encoding);
+                digit()? << 4 | digit()?
+            } else {
+                byte
+            };
+            match class(value) {
+                Class::Control => return Err(PathFault::Control),
+                Class::Slash | Class::Backslash => return Err(PathFault::Ambiguous),
+                Class::Delimiter if !escaped => return Err(PathFault::Ambiguous),
+                Class::Semicolon if !escaped => parameters = true,
+                _ => {}
+            }
+            if parameters {
+                // Looked at for faults, but not written.
+                continue;
+            }
+            if value >= 0x80 {
+                wide.push(value);
+                continue;
+            }
+            self.push_wide(&mut wide, out);
+            self.push_byte(value, out);
+        }
+        self.push_wide(&mut wide, out);
+        Ok(parameters)
+    }
+
+    fn push_byte(&self, value: u8, out: &mut String) {
+        if stays_escaped(value) {
+            push_escape(value, out);
+        } else if self.ignore_case {
+            out.push(char::from(value.to_ascii_lowercase()));
+        } else {
+            out.push(char::from(value));
+        }
+    }
+
+    fn push_wide(&self, wide: &mut Vec<u8>, out: &mut String) {
+        if wide.is_empty() {
+            return;
+        }
+        if self.ignore_case {
+            for chunk in wide.utf8_chunks() {
+                // Character by character, so that the form does not depend on what stands beside.
+                for low in chunk.valid().chars().flat_map(char::to_lowercase) {
+                    let mut buffer = [0; 4];
+                    for byte in low.encode_utf8(&mut buffer).bytes() {
+                        // The Kelvin sign is a `k` in lower case.
+                        self.push_byte(byte, out);
+                    }
+                }
+                chunk.invalid().iter().for_each(|b| push_escape(*b, out));
+            }
+        } else {
+            wide.iter().for_each(|b| push_escape(*b, out));
+        }
+        wide.clear();
+    }
+}
+
+/// The path of a request in absolute form; any other path as it is.
+fn without_origin(path: &str) -> Result<&str, PathFault> {
+    if path.starts_with('/') {
+        return Ok(path);
+    }
+    let Some((scheme, rest)) = path.split_once("://") else {
+        return Ok(path);
+    };
+    let in_scheme = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.');
+    if !scheme.starts_with(|c: char| c.is_ascii_alphabetic()) || !scheme.bytes().all(in_scheme) {
+        return Ok(path);
+    }
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    for byte in authority.bytes() {
+        match class(byte) {
+            Class::Control => return Err(PathFault::Control),
+            // Where the host ends is then a matter of taste.
+            Class::Backslash | Class::Delimiter => return Err(PathFault::Ambiguous),
+            _ => {}
+        }
+    }
+    Ok(if path.is_empty() { "/" } else { path })
+}
+
+/// What a byte is to a path.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    /// May stand as it is.
+    Plain,
+    /// As [`Class::Plain`], in upper case.
+    Upper,
+    Slash,
+    Percent,
+    Semicolon,
+    /// Ends a path, if it is not escaped.
+    Delimiter,
+    Backslash,
+    Control,
+    /// Stands only escaped.
+    Other,
+}
+
+const CLASSES: [Class; 256] = {
+    let mut classes = [Class::Other; 256];
+    let mut at = 0;
+    while at < 256 {
+        classes[at] = match at as u8 {
+            b'A'..=b'Z' => Class::Upper,
+            b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => Class::Plain,
+            // Those of RFC 3986 that mean nothing of their own within a segment.
+            b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b'=' | b':' | b'@' => {
+                Class::Plain
+            }
+            b'/' => Class::Slash,
+            b'%' => Class::Percent,
+            b';' => Class::Semicolon,
+            b'?' | b'#' | b' ' => Class::Delimiter,
+            b'\\' => Class::Backslash,
+            0..0x20 | 0x7f => Class::Control,
+            _ => Class::Other,
+        };
+        at += 1;
+    }
+    classes
+};
+
+fn class(byte: u8) -> Class {
+    CLASSES[usize::from(byte)]
+}
+
+/// Is the byte written as an escape?
+fn stays_escaped(byte: u8) -> bool {
+    matches!(
+        class(byte),
+        Class::Percent | Class::Semicolon | Class::Delimiter | Class::Other
+    )
+}
+
+fn push_escape(byte: u8, out: &mut String) {
+    const DIGITS: [u8; 16] = *b"0123456789ABCDEF";
+    out.push('%');
+    out.push(char::from(DIGITS[usize::from(byte >> 4)]));
+    out.push(char::from(DIGITS[usize::from(byte & 15)]));
+}
+
+pub(super) fn hex(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        b'A'..=b'F' => Some(digit - b'A' + 10),
+        _ => None,
+    }
+}
+
+impl fmt::Display for PathFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ambiguous => "the path has a character that servers read in different ways",
+            Self::Control => "the path has a control character",
+            Self::Encoding => "the path has a `%` that two hexadecimal digits do not follow",
+            Self::TooLong => "the path is longer than 8 KiB",
+        })
+    }
+}
+
+impl PathFault {
+    /// What the sender can do now.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Ambiguous => {
+                "send no `\\`, `%5C`, `%2F` or `..;`, and a space or `#` only as `%20` or `%23`"
+            }
+            Self::Control => "send no characters below `%20`, and no `%7F`",
+            Self::Encoding => "send a percent sign that is meant as such as `%25`",
+            Self::TooLong => "send what is long in the body",
+        }
+        .into()
+    }
+}
+
+impl std::error::Error for PathFault {}
+
+#[cfg(test)]
+pub(super) mod tests;

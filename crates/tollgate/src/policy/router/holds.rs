@@ -1,0 +1,175 @@
+//! Does a condition hold, and where its values are found in a request.
+//!
+//! What may be said more than once (a header, a query parameter, an entry of a descriptor) is like a
+//! pattern if one of its values is, and absent only if there is none: a client cannot hide a value behind
+//! another one.
+
+use std::borrow::Cow;
+
+use super::super::facts::{Facts, Headers};
+use super::super::path::hex;
+use super::super::pattern::TextPattern;
+use super::super::rule::{Match, ValueTest};
+
+impl Match {
+    /// Do all conditions hold? `path` is normalised.
+    pub fn holds(&self, facts: &Facts<'_>, path: &str) -> bool {
+        let method = |m: &String| m.eq_ignore_ascii_case(facts.method);
+        (self.methods.is_empty() || self.methods.iter().any(method))
+            && (self.paths.is_empty() || self.paths.iter().any(|p| p.matches(path)))
+            && (self.hosts.is_empty() || with_host(facts.host, |host| any_like(&self.hosts, host)))
+            && self.headers.iter().all(|(name, test)| {
+                test.holds(|is_like| {
+                    facts.headers.visit(name, &mut |value| is_like(value));
+                })
+            })
+            && self.query.iter().all(|(name, test)| {
+                test.holds(|is_like| {
+                    raw_query_values(facts.query, name, &mut |raw| {
+                        is_like(raw.as_bytes());
+                        if let Cow::Owned(value) = decoded(raw) {
+                            is_like(value.as_bytes());
+                        }
+                    });
+                })
+            })
+            && (self.addresses.is_empty()
+                || facts
+                    .client
+                    .is_some_and(|client| self.addresses.contains(client)))
+            && self
+                .domain
+                .as_ref()
+                .is_none_or(|d| d.matches(facts.domain.as_bytes()))
+            && self.descriptor.iter().all(|(name, test)| {
+                test.holds(|is_like| {
+                    let own = facts.descriptor.iter().filter(|(key, _)| key == name);
+                    own.for_each(|(_, value)| is_like(value.as_bytes()));
+                })
+            })
+    }
+}
+
+impl ValueTest {
+    /// Does it hold for what `values` calls back with?
+    fn holds(&self, values: impl FnOnce(&mut dyn FnMut(&[u8]))) -> bool {
+        let (mut there, mut like) = (false, false);
+        values(&mut |value| {
+            there = true;
+            if let ValueTest::Like(patterns) = self {
+                like = like || any_like(patterns, value);
+            }
+        });
+        match self {
+            ValueTest::Present => there,
+            ValueTest::Absent => !there,
+            ValueTest::Like(_) => like,
+        }
+    }
+}
+
+fn any_like(patterns: &[TextPattern], value: &[u8]) -> bool {
+    patterns.iter().any(|pattern| pattern.matches(value))
+}
+
+/// A host without its port, brackets, and the dot that ends a full name. The case is as sent.
+pub(in crate::policy) fn host_name(host: &str) -> &str {
+    if let Some((address, _)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        return address;
+    }
+    let name = match host.split_once(':') {
+        // With more colons it is an address of IPv6.
+        Some((name, port)) if !port.contains(':') => name,
+        _ => host,
+    };
+    name.strip_suffix('.').unwrap_or(name)
+}
+
+/// Gives the name of a host in lower case.
+pub(super) fn with_host<T>(host: &str, then: impl FnOnce(&[u8]) -> T) -> T {
+    let name = host_name(host).as_bytes();
+    if !name.iter().any(u8::is_ascii_uppercase) {
+        return then(name);
+    }
+    // No name that is one is longer than 253.
+    let mut buffer = [0; 256];
+    match buffer.get_mut(..name.len()) {
+        Some(low) => {
+            low.copy_from_slice(name);
+            low.make_ascii_lowercase();
+            then(low)
+        }
+        None => then(&name.to_ascii_lowercase()),
+    }
+}
+
+/// Calls `each` with every value of the parameter `name`, decoded: `+` is a space. What is not UTF-8 then
+/// is replaced; a `%` that begins no escape is itself. Pairs are split at `&` only.
+pub(in crate::policy) fn query_values<'a>(
+    query: &'a str,
+    name: &str,
+    each: &mut dyn FnMut(Cow<'a, str>),
+) {
+    raw_query_values(query, name, &mut |value| each(decoded(value)));
+}
+
+/// As [`query_values`], as sent.
+pub(super) fn raw_query_values<'a>(query: &'a str, name: &str, each: &mut dyn FnMut(&'a str)) {
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (own, value) = pair.split_once('=').unwrap_or((pair, ""));
+        if own == name || decoded(own) == name {
+            each(value);
+        }
+    }
+}
+
+/// A name or value of a query, decoded.
+pub(super) fn decoded(text: &str) -> Cow<'_, str> {
+    if !text.bytes().any(|b| b == b'%' || b == b'+') {
+        return Cow::Borrowed(text);
+    }
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, behind @ ..] = rest {
+        rest = behind;
+        match (*first, behind) {
+            (b'+', _) => out.push(b' '),
+            (b'%', [high, low, after @ ..]) => match (hex(*high), hex(*low)) {
+                (Some(high), Some(low)) => {
+                    out.push(high << 4 | low);
+                    rest = after;
+                }
+                _ => out.push(b'%'),
+            },
+            (byte, _) => out.push(byte),
+        }
+    }
+    Cow::Owned(match String::from_utf8(out) {
+        Ok(text) => text,
+        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+    })
+}
+
+/// The value of the cookie `name`, without quotes around it. Of several the first, as most servers do.
+pub(in crate::policy) fn cookie_value<'a>(
+    headers: &'a dyn Headers,
+    name: &str,
+) -> Option<&'a [u8]> {
+    let mut found = None;
+    headers.visit("cookie", &mut |line| {
+        for pair in line.split(|b| *b == b';') {
+            let Some(equals) = pair.iter().position(|b| *b == b'=') else {
+                continue;
+            };
+            let (own, value) = pair.split_at(equals);
+            if found.is_none() && own.trim_ascii() == name.as_bytes() {
+                let value = value.get(1..).unwrap_or_default().trim_ascii();
+                let plain = value
+                    .strip_prefix(b"\"")
+                    .and_then(|v| v.strip_suffix(b"\""));
+                found = Some(plain.unwrap_or(value));
+            }
+        }
+    });
+    found
+}

@@ -1,0 +1,108 @@
+//! Path patterns, filed by their segments.
+
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+
+use super::super::pattern::{PathPattern, Rest, Segment, TextPattern};
+use super::{Ids, Map, Quick, put};
+
+/// Deeper segments are not looked at: whatever begins alike is found. Bounds the recursion.
+const DEEPEST: usize = 32;
+
+/// What may follow at one place of a path.
+#[derive(Debug, Default)]
+pub(super) struct Trie {
+    literal: HashMap<Box<str>, Trie, BuildHasherDefault<Quick>>,
+    like: Vec<(TextPattern, Trie)>,
+    /// Any one segment.
+    one: Option<Box<Trie>>,
+    /// Patterns that end here.
+    ends: Vec<usize>,
+    /// Patterns with `**` here.
+    below: Vec<usize>,
+    /// Of those, the ones that end with a word, by the word.
+    tails: Map<Box<str>>,
+}
+
+/// Does a pattern ask for anything that not every path has?
+pub(super) fn tells_apart(pattern: &PathPattern) -> bool {
+    let mut segments = pattern.segments().iter().take(DEEPEST);
+    let mut prefix = segments.by_ref().take_while(|s| **s != Segment::Many);
+    prefix.any(|s| matches!(s, Segment::Literal(_) | Segment::Like(_)))
+        || pattern.segments().is_empty()
+        || tail(pattern.segments()).is_some()
+}
+
+/// The word at the end of a pattern with `**`.
+fn tail(segments: &[Segment]) -> Option<&str> {
+    match segments.last() {
+        Some(Segment::Literal(text)) if segments.contains(&Segment::Many) => Some(text),
+        _ => None,
+    }
+}
+
+impl Trie {
+    pub(super) fn insert(&mut self, pattern: &PathPattern, id: usize) {
+        let mut node = self;
+        for (depth, segment) in pattern.segments().iter().enumerate() {
+            if depth == DEEPEST {
+                return put(&mut node.below, id);
+            }
+            node = match segment {
+                Segment::Literal(text) => node.literal.entry(text.as_str().into()).or_default(),
+                Segment::Like(text) => node.like_child(text),
+                Segment::One | Segment::Capture(_) => node.one.get_or_insert_default(),
+                Segment::Many => {
+                    let ids = match tail(pattern.segments()) {
+                        Some(word) => node.tails.entry(word.into()).or_default(),
+                        None => &mut node.below,
+                    };
+                    return put(ids, id);
+                }
+            };
+        }
+        put(&mut node.ends, id);
+    }
+
+    fn like_child(&mut self, text: &TextPattern) -> &mut Trie {
+        let at = self.like.iter().position(|(own, _)| own == text);
+        let at = at.unwrap_or(self.like.len());
+        if at == self.like.len() {
+            self.like.push((text.clone(), Trie::default()));
+        }
+        let (_, child) = &mut self.like[at];
+        child
+    }
+
+    /// Finds the patterns that may match a normalised path.
+    pub(super) fn find(&self, path: &str, ids: &mut Ids) {
+        // Whether a slash at the end counts, the patterns know.
+        let open = path.strip_suffix('/').filter(|path| !path.is_empty());
+        let path = open.unwrap_or(path);
+        if let Some(rest) = Rest::new(path) {
+            let last = path.rsplit_once('/').map_or("", |(_, last)| last);
+            self.walk(rest, last, ids);
+        }
+    }
+
+    fn walk(&self, mut rest: Rest<'_>, last: &str, ids: &mut Ids) {
+        ids.add(&self.below);
+        if !self.tails.is_empty() {
+            ids.add(self.tails.get(last).map_or(&[], Vec::as_slice));
+        }
+        let Some(segment) = rest.next() else {
+            return ids.add(&self.ends);
+        };
+        if let Some(child) = self.literal.get(segment) {
+            child.walk(rest, last, ids);
+        }
+        if let Some(child) = &self.one {
+            child.walk(rest, last, ids);
+        }
+        for (text, child) in &self.like {
+            if text.matches(segment.as_bytes()) {
+                child.walk(rest, last, ids);
+            }
+        }
+    }
+}

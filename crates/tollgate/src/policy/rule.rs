@@ -1,0 +1,398 @@
+//! A policy as a value: what was resolved from a file, or put together by a program.
+//!
+//! Everything here was checked by whoever made it: names are unique, numbers make limits, patterns are
+//! read. It does not know live state; [`super::PolicyGate`] gives it some.
+
+use std::sync::Arc;
+
+use super::address::{CidrSet, Proxies};
+use super::calendar::Periods;
+use super::path::PathRules;
+use super::pattern::{PathPattern, TextPattern};
+use crate::limit::Limit;
+use crate::time::{Moment, Span};
+
+/// Which limits there are, for whom, and what happens to everyone else.
+#[derive(Clone, Debug, Default)]
+pub struct Policy {
+    /// The limits. All that match a request are charged together, or none.
+    pub limits: Vec<LimitRule>,
+    /// Who is never limited. Asked before everything but `deny`.
+    pub allow: Vec<ListRule>,
+    /// Who is always refused. Asked first.
+    pub deny: Vec<ListRule>,
+    /// What happens to a request that no limit matches.
+    pub default: Fallback,
+    /// How paths are made comparable.
+    pub paths: PathRules,
+    /// Whose word about the client's address is taken.
+    pub proxies: Proxies,
+    /// What answers look like.
+    pub answers: AnswerStyle,
+    /// May keys be shown in logs and to operators as they are?
+    pub privacy: Privacy,
+}
+
+/// What happens to a request that no limit matches.
+#[derive(Clone, Debug, Default)]
+pub enum Fallback {
+    /// It passes; nobody said that it should, so it is counted apart.
+    #[default]
+    Unsaid,
+    /// It passes.
+    Pass,
+    /// It is refused.
+    Refuse,
+    /// It is charged to this limit.
+    Limit(Box<LimitRule>),
+}
+
+/// One limit and whom it is for.
+#[derive(Clone, Debug)]
+pub struct LimitRule {
+    /// Its name: unique, letters, digits, `-`, `_` and `.`.
+    pub name: Arc<str>,
+    /// Which requests it is for.
+    pub matches: Match,
+    /// Which of these it is not for.
+    pub except: Vec<Match>,
+    /// Who shares one allowance. Nothing: everybody shares one.
+    pub key: Vec<KeyPart>,
+    /// What happens if a part of the key is missing.
+    pub missing_key: MissingKey,
+    /// How much.
+    pub quota: Quota,
+    /// How much it would be: counted beside, never enforced.
+    pub candidate: Option<Quota>,
+    /// What a request takes.
+    pub cost: CostRule,
+    /// Other quotas for other classes of clients.
+    pub tiers: Option<Tiers>,
+    /// Other quotas for single keys.
+    pub overrides: Vec<Override>,
+    /// Is it enforced?
+    pub mode: Mode,
+    /// For which part of the keys it is enforced, in ten-thousandths; the rest is counted as in shadow.
+    pub enforced: u32,
+    /// From when on it does not apply any more.
+    pub expires: Option<Moment>,
+    /// Who answers for it.
+    pub owner: Option<String>,
+    /// Why it is there.
+    pub reason: Option<String>,
+}
+
+/// How much.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Quota {
+    /// The limit; its name is that of the rule.
+    pub limit: Limit,
+    /// If its windows are days, weeks or months of a calendar: which. The limit is then a fixed window
+    /// of [`Periods::window`].
+    pub periods: Option<Periods>,
+}
+
+/// Is a limit enforced?
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Requests beyond it are refused.
+    #[default]
+    Enforce,
+    /// Requests are counted; those that would be refused are counted apart, and pass.
+    Shadow,
+    /// It is as if it were not there.
+    Off,
+}
+
+/// What happens to a request that lacks a part of the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MissingKey {
+    /// It is counted for the client's address, cut to these many bits if it is IPv6.
+    Address {
+        /// Bits that count.
+        v6: u8,
+    },
+    /// All such requests share one allowance.
+    Shared,
+    /// It is refused.
+    Deny,
+}
+
+impl Default for MissingKey {
+    fn default() -> MissingKey {
+        MissingKey::Address { v6: 64 }
+    }
+}
+
+/// Classes of clients with quotas of their own.
+#[derive(Clone, Debug)]
+pub struct Tiers {
+    /// Where the name of the tier is found.
+    pub source: Source,
+    /// The tiers. A request that names none of them has the limit's own quota.
+    pub tiers: Vec<TierQuota>,
+}
+
+/// The quota of one tier.
+#[derive(Clone, Debug)]
+pub struct TierQuota {
+    /// The tier's name.
+    pub name: Arc<str>,
+    /// Its share where clients wait in line.
+    pub weight: u32,
+    /// The limit's quota, scaled.
+    pub quota: Quota,
+}
+
+/// A quota for one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Override {
+    /// The parts of the key, as they are counted (an address with its prefix, folded text).
+    pub key: Vec<String>,
+    /// What is different.
+    pub grant: Grant,
+    /// From when on it does not apply any more.
+    pub expires: Option<Moment>,
+}
+
+/// What an override grants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Grant {
+    /// Another quota.
+    Quota(Quota),
+    /// No limit at all.
+    Unlimited,
+    /// Nothing.
+    Blocked,
+}
+
+/// A condition with a name, for lists of who is let through or kept out.
+#[derive(Clone, Debug)]
+pub struct ListRule {
+    /// What it is called in answers and logs.
+    pub name: Arc<str>,
+    /// Whom it is for.
+    pub matches: Match,
+    /// Why.
+    pub reason: Option<String>,
+    /// From when on it does not apply any more.
+    pub expires: Option<Moment>,
+}
+
+/// Conditions on a request; all that are there must hold. Of several values for one thing, one must.
+#[derive(Clone, Debug, Default)]
+pub struct Match {
+    /// Methods, in upper case. None: any.
+    pub methods: Vec<String>,
+    /// Paths, after normalisation. None: any.
+    pub paths: Vec<PathPattern>,
+    /// Hosts, without port, in lower case. None: any.
+    pub hosts: Vec<TextPattern>,
+    /// Headers (names in lower case) and what must hold for their values.
+    pub headers: Vec<(String, ValueTest)>,
+    /// Query parameters and what must hold for their values.
+    pub query: Vec<(String, ValueTest)>,
+    /// Client addresses. None: any.
+    pub addresses: CidrSet,
+    /// The domain of an Envoy rate limit request.
+    pub domain: Option<TextPattern>,
+    /// Entries of an Envoy descriptor and what must hold for their values.
+    pub descriptor: Vec<(String, ValueTest)>,
+}
+
+/// What must hold for a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ValueTest {
+    /// It is there, whatever it is.
+    Present,
+    /// It is not there.
+    Absent,
+    /// It is like one of these.
+    Like(Vec<TextPattern>),
+}
+
+/// Where a text of a request is found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The client's address, cut to these many bits.
+    Address {
+        /// Bits of an IPv4 address that count.
+        v4: u8,
+        /// Bits of an IPv6 address that count.
+        v6: u8,
+    },
+    /// A header, by its name in lower case.
+    Header(String),
+    /// A query parameter.
+    Query(String),
+    /// A cookie.
+    Cookie(String),
+    /// The whole path.
+    Path,
+    /// What stands in the path at a `{name}` of the pattern that matched.
+    Capture(String),
+    /// The method.
+    Method,
+    /// The host.
+    Host,
+    /// An entry of an Envoy descriptor.
+    Descriptor(String),
+    /// A field of a request in our own protocol.
+    Field(String),
+}
+
+/// A part of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyPart {
+    /// Where it is found.
+    pub source: Source,
+    /// Is white space around it dropped?
+    pub trim: bool,
+    /// Do upper and lower case count as the same?
+    pub lowercase: bool,
+}
+
+/// What a request takes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum CostRule {
+    /// What the caller says, or one.
+    #[default]
+    Asked,
+    /// Always this much, whatever the caller says.
+    Constant(u64),
+    /// By the route; the first that matches counts.
+    Routes {
+        /// Methods (none: any), a path, and what it takes.
+        routes: Vec<(Vec<String>, PathPattern, u64)>,
+        /// What everything else takes.
+        default: u64,
+    },
+    /// What the request says. What it does not say in digits takes `most`.
+    From {
+        /// Where it says so.
+        source: Source,
+        /// If it says nothing.
+        default: u64,
+        /// It never takes less.
+        least: u64,
+        /// It never takes more.
+        most: u64,
+    },
+}
+
+/// What answers to clients look like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AnswerStyle {
+    /// `Retry-After` on refusals.
+    pub retry_after: bool,
+    /// Up to this many hundredths are added to `Retry-After`, by the key, so that clients do not come
+    /// back together.
+    pub jitter_percent: u32,
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
+    pub x_ratelimit: XRateLimit,
+    /// `RateLimit` and `RateLimit-Policy`.
+    pub ratelimit: bool,
+    /// A body that explains a refusal.
+    pub problem: bool,
+}
+
+impl Default for AnswerStyle {
+    fn default() -> AnswerStyle {
+        AnswerStyle {
+            retry_after: true,
+            jitter_percent: 0,
+            x_ratelimit: XRateLimit::Seconds,
+            ratelimit: true,
+            problem: true,
+        }
+    }
+}
+
+/// How `X-RateLimit-Reset` is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum XRateLimit {
+    /// None of the three headers.
+    Off,
+    /// In seconds from now.
+    #[default]
+    Seconds,
+    /// In seconds since 1970.
+    Epoch,
+}
+
+/// May keys be shown?
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Privacy {
+    /// As they are.
+    #[default]
+    Plain,
+    /// Only as a keyed hash.
+    Hashed,
+}
+
+impl Quota {
+    /// A quota without a calendar.
+    pub fn plain(limit: Limit) -> Quota {
+        Quota {
+            limit,
+            periods: None,
+        }
+    }
+
+    /// The `q` and `w` that clients are told: how many, and in how long (rounded up to seconds).
+    pub fn advertised(&self) -> (u64, Span) {
+        use crate::limit::Algorithm as A;
+        let fill = |rate: crate::rate::Rate, units: u64| rate.time_to_earn(units);
+        match *self.limit.algorithm() {
+            A::TokenBucket { rate, burst } => (burst, fill(rate, burst)),
+            A::Gcra { rate, tolerance } => {
+                let burst = rate.earned_in(tolerance).saturating_add(1);
+                (burst, fill(rate, burst))
+            }
+            A::LeakyBucket { rate, queue, .. } => (queue, fill(rate, queue)),
+            A::FixedWindow { limit, window, .. } => match &self.periods {
+                Some(periods) => (limit, periods.nominal()),
+                None => (limit, window),
+            },
+            A::SlidingLog { limit, window } | A::SlidingWindow { limit, window, .. } => {
+                (limit, window)
+            }
+            A::BurstCredits {
+                rate,
+                multiple,
+                duration,
+                ..
+            } => {
+                let units = rate.earned_in(duration).saturating_mul(u64::from(multiple));
+                (units, duration)
+            }
+            A::Concurrency { limit, ttl } => (limit, ttl),
+        }
+    }
+}
+
+impl LimitRule {
+    /// A rule for every request, with one allowance for everybody; change what is different.
+    pub fn new(name: &str, quota: Quota) -> LimitRule {
+        LimitRule {
+            name: Arc::from(name),
+            matches: Match::default(),
+            except: Vec::new(),
+            key: Vec::new(),
+            missing_key: MissingKey::default(),
+            quota,
+            candidate: None,
+            cost: CostRule::default(),
+            tiers: None,
+            overrides: Vec::new(),
+            mode: Mode::default(),
+            enforced: FULLY_ENFORCED,
+            expires: None,
+            owner: None,
+            reason: None,
+        }
+    }
+}
+
+/// [`LimitRule::enforced`] of a limit that is enforced for everybody.
+pub const FULLY_ENFORCED: u32 = 10_000;

@@ -1,0 +1,229 @@
+//! The state of a policy as bytes: every limiter, what it is known by, and the secret of the keys.
+//!
+//! Limits are written with their numbers, so that whoever reads them finds out whether they have changed
+//! since, as on a reload: what was used counts in either case.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::build::{Heir, Inherited};
+use super::gate::PolicyGate;
+use crate::clock::Clock;
+use crate::key::KeySecret;
+use crate::limit::{Algorithm, Estimate, Limit};
+use crate::limiter::Limiter;
+use crate::rate::Rate;
+use crate::saved::{Reader, RestoreError, Writer};
+use crate::store::memory::Purse;
+use crate::time::{Moment, Span};
+
+/// Limits in a saved state at the most.
+const LIMITERS_MAX: usize = 1 << 20;
+
+/// A limiter that was read and not yet given its clock.
+#[derive(Debug)]
+pub(super) struct SavedLimiter {
+    limit: Limit,
+    purse: Purse,
+    second: Option<Purse>,
+    periods: Option<Box<str>>,
+}
+
+impl<C: Clock> PolicyGate<C> {
+    /// All that was counted, as bytes for [`Inherited::from_saved`]. Decisions go on meanwhile. Keep them
+    /// as you would keep a password: they hold the secret that keys are hashed with.
+    pub fn save(&self) -> Vec<u8> {
+        let mut to = Writer::default();
+        self.secret.save(&mut to);
+        let now = self.clock.now();
+        to.size(self.variants.len());
+        for (variant, (id, limiter)) in self.variants.iter().zip(self.limiters()) {
+            to.bytes(id.as_bytes());
+            save_limiter(limiter, &mut to);
+            let still = || variant.handovers.iter().filter(|h| now < h.until);
+            to.size(still().count());
+            for handover in still() {
+                to.number(handover.until.as_nanos());
+                save_limiter(&handover.from, &mut to);
+            }
+        }
+        to.into_bytes()
+    }
+}
+
+impl<C: Clock> Inherited<C> {
+    /// What was saved by [`PolicyGate::save`].
+    ///
+    /// # Errors
+    /// Bytes that were not.
+    pub fn from_saved(bytes: &[u8]) -> Result<Inherited<C>, RestoreError> {
+        let mut from = Reader::new(bytes);
+        let secret = KeySecret::restored(&mut from)?;
+        let (mut limiters, mut handovers) = (HashMap::new(), HashMap::new());
+        for _ in 0..from.size_up_to(LIMITERS_MAX)? {
+            let id: Arc<str> = Arc::from(from.text()?);
+            let limiter = restored_limiter(&mut from)?;
+            limiters.insert(Arc::clone(&id), Heir::Saved(Box::new(limiter)));
+            let mut still = Vec::new();
+            for _ in 0..from.size_up_to(LIMITERS_MAX)? {
+                let until = Moment::from_nanos(from.number()?);
+                still.push((until, restored_limiter(&mut from)?));
+            }
+            handovers.insert(id, still);
+        }
+        from.end()?;
+        Ok(Inherited {
+            secret,
+            limiters,
+            handovers,
+        })
+    }
+}
+
+impl SavedLimiter {
+    /// The limiter, on this clock; `periods` are those that it should run on now.
+    pub(super) fn revive<C: Clock>(
+        self,
+        periods: Option<&super::calendar::Periods>,
+        clock: C,
+        secret: KeySecret,
+    ) -> Option<Limiter<C>> {
+        let same = self.periods.as_deref() == periods.map(|p| p.name());
+        let revive = || {
+            let periods = periods.cloned();
+            Limiter::of(self.limit, self.purse, self.second, periods, clock, secret)
+        };
+        same.then(revive)
+    }
+}
+
+fn save_limiter<C: Clock>(limiter: &Limiter<C>, to: &mut Writer) {
+    let limit = limiter.limit();
+    save_algorithm(limit.algorithm(), to);
+    to.size(limit.max_keys());
+    to.bytes(limit.name().as_bytes());
+    let periods = limiter.inner().periods().map_or("", |p| p.name());
+    to.bytes(periods.as_bytes());
+    limiter.inner().save(to);
+}
+
+fn restored_limiter(from: &mut Reader<'_>) -> Result<SavedLimiter, RestoreError> {
+    let algorithm = restored_algorithm(from)?;
+    let limit = Limit::new(algorithm).map_err(|_| RestoreError::Malformed)?;
+    let limit = limit.with_max_keys(from.size()?).named(from.text()?);
+    let periods = from.text()?;
+    let (purse, second) = Purse::restored(&limit, from)?;
+    Ok(SavedLimiter {
+        limit,
+        purse,
+        second,
+        periods: (!periods.is_empty()).then(|| periods.into()),
+    })
+}
+
+fn save_algorithm(algorithm: &Algorithm, to: &mut Writer) {
+    let rate = |rate: Rate| [rate.units(), rate.per().as_nanos()];
+    // A span or number that may be missing: whether it is there, then what it is.
+    let maybe = |number: Option<u64>| [u64::from(number.is_some()), number.unwrap_or(0)];
+    let numbers = |kind: u8, groups: &[&[u64]], to: &mut Writer| {
+        to.byte(kind);
+        groups.concat().iter().for_each(|number| to.number(*number));
+    };
+    match *algorithm {
+        Algorithm::TokenBucket { rate: r, burst } => numbers(0, &[&rate(r), &[burst]], to),
+        Algorithm::Gcra { rate: r, tolerance } => {
+            numbers(1, &[&rate(r), &[tolerance.as_nanos()]], to);
+        }
+        Algorithm::LeakyBucket {
+            rate: r,
+            queue,
+            max_wait,
+        } => {
+            let wait = maybe(max_wait.map(Span::as_nanos));
+            numbers(2, &[&rate(r), &[queue], &wait], to);
+        }
+        Algorithm::FixedWindow {
+            limit,
+            window,
+            anchor,
+        } => numbers(3, &[&[limit, window.as_nanos(), anchor.as_nanos()]], to),
+        Algorithm::SlidingLog { limit, window } => numbers(4, &[&[limit, window.as_nanos()]], to),
+        Algorithm::SlidingWindow {
+            limit,
+            window,
+            estimate,
+        } => {
+            let estimate = match estimate {
+                Estimate::Span => [0, 0],
+                Estimate::Classic { parts } => [1, u64::from(parts)],
+                Estimate::Strict { parts } => [2, u64::from(parts)],
+            };
+            numbers(5, &[&[limit, window.as_nanos()], &estimate], to);
+        }
+        Algorithm::BurstCredits {
+            rate: r,
+            multiple,
+            duration,
+            slack,
+        } => {
+            let burst = [u64::from(multiple), duration.as_nanos()];
+            numbers(6, &[&rate(r), &burst, &maybe(slack)], to);
+        }
+        Algorithm::Concurrency { limit, ttl } => numbers(7, &[&[limit, ttl.as_nanos()]], to),
+    }
+}
+
+fn restored_algorithm(from: &mut Reader<'_>) -> Result<Algorithm, RestoreError> {
+    let kind = from.byte()?;
+    let mut number = || from.number();
+    let small = |number: u64| u32::try_from(number).map_err(|_| RestoreError::Malformed);
+    let span = |number: u64| Span::from_nanos(number);
+    let rate =
+        |units: u64, per: u64| Rate::new(units, span(per)).map_err(|_| RestoreError::Malformed);
+    let maybe = |is_there: u64, number: u64| (is_there != 0).then_some(number);
+    Ok(match kind {
+        0 => Algorithm::TokenBucket {
+            rate: rate(number()?, number()?)?,
+            burst: number()?,
+        },
+        1 => Algorithm::Gcra {
+            rate: rate(number()?, number()?)?,
+            tolerance: span(number()?),
+        },
+        2 => Algorithm::LeakyBucket {
+            rate: rate(number()?, number()?)?,
+            queue: number()?,
+            max_wait: maybe(number()?, number()?).map(span),
+        },
+        3 => Algorithm::FixedWindow {
+            limit: number()?,
+            window: span(number()?),
+            anchor: span(number()?),
+        },
+        4 => Algorithm::SlidingLog {
+            limit: number()?,
+            window: span(number()?),
+        },
+        5 => Algorithm::SlidingWindow {
+            limit: number()?,
+            window: span(number()?),
+            estimate: match (number()?, small(number()?)?) {
+                (0, _) => Estimate::Span,
+                (1, parts) => Estimate::Classic { parts },
+                (2, parts) => Estimate::Strict { parts },
+                _ => return Err(RestoreError::Malformed),
+            },
+        },
+        6 => Algorithm::BurstCredits {
+            rate: rate(number()?, number()?)?,
+            multiple: small(number()?)?,
+            duration: span(number()?),
+            slack: maybe(number()?, number()?),
+        },
+        7 => Algorithm::Concurrency {
+            limit: number()?,
+            ttl: span(number()?),
+        },
+        _ => return Err(RestoreError::Malformed),
+    })
+}

@@ -1,0 +1,135 @@
+//! Tables to bytes and back: the slots as they lie, the limit in force, the crowd.
+//!
+//! A table is written segment by segment, each under its lock, while charges go on: every word is one
+//! that was there at some moment of the writing. It does not grow and its limit does not change
+//! meanwhile, so places and stamps mean one thing throughout.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use super::in_force::InForce;
+use super::slots::{Age, Reading, Shape, read_slot};
+use super::table::{Changes, Table};
+use super::{CLAIM, LINES};
+use crate::algorithm::{OneWord, Params};
+use crate::raw::SLOTS;
+use crate::saved::{Reader, RestoreError, Writer};
+use crate::sync::Mutex;
+use crate::time::Moment;
+
+const PLACES: usize = LINES * SLOTS;
+
+impl<A: OneWord> Table<A> {
+    pub(crate) fn save(&self, now: Moment, to: &mut Writer) {
+        let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        let changes = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (current, before) = (self.current.read(), self.before.read());
+        save_params(&current.limit.to_params(), to);
+        save_params(&before.limit.to_params(), to);
+        to.number(changes.generation);
+        to.number(changes.swept);
+        to.number(current.since());
+        let segments = self.shape().segments;
+        to.size(segments);
+        let reading = Reading {
+            age: Age::AsStamped,
+            limit: &current.limit,
+            stamp: current.stamp,
+            before: &before.limit,
+            now,
+        };
+        for segment in 0..segments {
+            self.save_segment(segment, &reading, to);
+        }
+        self.crowd.save(to);
+    }
+
+    fn save_segment(&self, segment: usize, reading: &Reading<'_, A>, to: &mut Writer) {
+        let _guard = self.segments[segment].lock();
+        let (lines, mut live) = (segment * LINES..(segment + 1) * LINES, 0);
+        let count = to.later();
+        for (at, line) in self.lines[lines.clone()].iter().enumerate() {
+            for slot in 0..SLOTS {
+                let (key, word) = (&line.keys[slot], &line.words[slot]);
+                // Under the lock a slot with a key is not claimed. Acquire as in `charge_slot`.
+                let (word, key) = (word.load(Acquire), key.load(Acquire));
+                if key != 0 && word != CLAIM && read_slot(key, word, reading).is_some() {
+                    to.size(at * SLOTS + slot);
+                    to.number(key);
+                    to.number(word);
+                    live += 1;
+                }
+            }
+        }
+        to.fill(&count, live);
+        if live > 0 {
+            for reach in &self.reach[lines] {
+                to.byte(reach.load(Relaxed));
+            }
+        }
+    }
+
+    /// A table with room for `max_keys` that goes on where the saved one was.
+    pub(crate) fn restored(
+        max_keys: usize,
+        from: &mut Reader<'_>,
+    ) -> Result<Table<A>, RestoreError> {
+        let limit = A::from_params(&restored_params(from)?);
+        let before = A::from_params(&restored_params(from)?);
+        let (generation, swept) = (from.number()?, from.number()?);
+        let since = from.number()?;
+        let mut table = Table::new(limit, max_keys).map_err(|_| RestoreError::NoMemory)?;
+        let in_force = InForce::new(limit, generation, limit.era(Moment::from_nanos(since)));
+        table.current.write(&in_force);
+        table.before.write(&InForce::new(
+            before,
+            generation.wrapping_sub(1),
+            before.era(Moment::from_nanos(since)),
+        ));
+        table.changing = Mutex::new(Changes { generation, swept });
+        let segments = from.size_up_to(table.extent.most)?;
+        if segments < table.extent.base {
+            return Err(RestoreError::Malformed);
+        }
+        for segment in 0..segments {
+            table.restore_segment(segment, from)?;
+        }
+        let shape = Shape::of(segments, table.extent);
+        table.shape = crate::sync::AtomicU64::new(shape.to_word());
+        table.crowd.restore(from)?;
+        Ok(table)
+    }
+
+    fn restore_segment(&self, segment: usize, from: &mut Reader<'_>) -> Result<(), RestoreError> {
+        let live = from.size_up_to(PLACES)?;
+        for _ in 0..live {
+            let place = from.size_up_to(PLACES - 1)?;
+            let (key, word) = (from.number()?, from.number()?);
+            if key == 0 || word == CLAIM {
+                return Err(RestoreError::Malformed);
+            }
+            let line = &self.lines[segment * LINES + place / SLOTS];
+            // Nobody else has seen the table yet.
+            line.keys[place % SLOTS].store(key, Relaxed);
+            line.words[place % SLOTS].store(word, Relaxed);
+        }
+        if live > 0 {
+            for reach in &self.reach[segment * LINES..(segment + 1) * LINES] {
+                reach.store(from.byte()?, Relaxed);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn save_params(params: &Params, to: &mut Writer) {
+    params.iter().for_each(|word| to.number(*word));
+}
+
+fn restored_params(from: &mut Reader<'_>) -> Result<Params, RestoreError> {
+    let mut params = Params::default();
+    for word in &mut params {
+        *word = from.number()?;
+    }
+    Ok(params)
+}
