@@ -1,0 +1,306 @@
+//! What is unwise about single limits.
+
+use tollgate::policy::{CostRule, FULLY_ENFORCED, Grant, LimitRule, Match, Mode, Quota, Source};
+use tollgate::{Algorithm, Moment, Span};
+
+use super::cover::covers as is_wider;
+use crate::read::{Spots, dearest, spelt, when};
+use crate::report::Report;
+
+/// Bytes that the logs of one limit may take before it is worth a warning.
+const LOG_BYTES: u128 = 1 << 30;
+/// Limits that are looked at as backstops for others: enough for any real file, and few enough that a
+/// hostile one cannot make loading slow.
+const COVERS_MAX: usize = 256;
+
+/// The limits that hold whoever changes its key: enforced for everybody, by address or for all.
+pub(super) fn covers(rules: &[LimitRule], now: Moment) -> Vec<&Match> {
+    let holds = |rule: &&LimitRule| {
+        let by_address = |part: &tollgate::policy::KeyPart| {
+            matches!(
+                part.source,
+                Source::Address { .. } | Source::Method | Source::Host
+            )
+        };
+        rule.mode == Mode::Enforce
+            && rule.enforced == FULLY_ENFORCED
+            && rule.except.is_empty()
+            && rule.expires.is_none_or(|expires| expires > now)
+            && rule.key.iter().all(by_address)
+    };
+    let all = rules.iter().filter(holds).map(|rule| &rule.matches);
+    let mut all: Vec<&Match> = all.collect();
+    all.sort_by_key(|matches| !super::is_everything(matches));
+    all.truncate(COVERS_MAX);
+    all
+}
+
+/// Says what is unwise about one limit; `covers` hold beside it.
+pub(super) fn lint(
+    rule: &LimitRule,
+    spots: &Spots,
+    covers: &[&Match],
+    now: Moment,
+    report: &Report<'_>,
+) {
+    if rule.mode == Mode::Off {
+        if rule.reason.is_none() {
+            report.note(
+                spots.at("mode"),
+                "off",
+                format!("limit `{}` is off: it neither limits nor counts", rule.name),
+                "write `mode: shadow` to count without limiting; a `reason` silences this note",
+            );
+        }
+        return;
+    }
+    if let Some(expires) = rule.expires.filter(|expires| *expires <= now) {
+        report.warn(
+            spots.at("expires"),
+            "expired",
+            format!(
+                "limit `{}` expired on {} and does nothing any more",
+                rule.name,
+                when::day(expires)
+            ),
+            "remove it, or write a later date",
+        );
+        return;
+    }
+    reach(rule, spots, report);
+    mode(rule, spots, report);
+    cost(rule, spots, report);
+    overrides(rule, spots, now, report);
+    memory(rule, spots, report);
+    rotation(rule, spots, covers, report);
+    if rule.reason.is_none() {
+        surprises(rule, spots, report);
+    }
+}
+
+fn reach(rule: &LimitRule, spots: &Spots, report: &Report<'_>) {
+    if rule
+        .except
+        .iter()
+        .any(|except| is_wider(except, &rule.matches))
+    {
+        report.warn(
+            spots.at("except"),
+            "unreachable",
+            format!(
+                "`except` takes away all that `match` lets in: limit `{}` is for nobody",
+                rule.name
+            ),
+            "narrow `except`",
+        );
+    }
+    if rule.candidate.as_ref() == Some(&rule.quota) {
+        report.warn(
+            spots.at("candidate"),
+            "same-candidate",
+            "the candidate is the same as the limit",
+            "change what is to be tried, such as `candidate: { allow: 3/s }`",
+        );
+    }
+}
+
+fn mode(rule: &LimitRule, spots: &Spots, report: &Report<'_>) {
+    if rule.mode == Mode::Shadow && rule.enforced != FULLY_ENFORCED {
+        report.warn(
+            spots.name_of("enforce"),
+            "unused-share",
+            "`enforce` does nothing in `mode: shadow`",
+            "leave `mode` out to enforce for that share of the keys",
+        );
+    } else if rule.enforced == 0 {
+        report.warn(
+            spots.at("enforce"),
+            "unused-share",
+            "a limit that is enforced for nobody is a shadow",
+            "write `mode: shadow` instead",
+        );
+    }
+}
+
+/// The most that one request can ever take from a quota.
+fn capacity(quota: &Quota) -> u64 {
+    match *quota.limit.algorithm() {
+        Algorithm::TokenBucket { burst, .. } => burst,
+        Algorithm::Gcra { rate, tolerance } => rate.earned_in(tolerance).saturating_add(1),
+        Algorithm::LeakyBucket { queue, .. } => queue,
+        Algorithm::FixedWindow { limit, .. }
+        | Algorithm::SlidingLog { limit, .. }
+        | Algorithm::SlidingWindow { limit, .. }
+        | Algorithm::Concurrency { limit, .. } => limit,
+        Algorithm::BurstCredits {
+            rate,
+            multiple,
+            slack,
+            ..
+        } => slack.unwrap_or_else(|| {
+            let usual = rate.earned_in(Span::from_millis(100));
+            usual.saturating_mul(u64::from(multiple)).max(1)
+        }),
+        _ => u64::MAX,
+    }
+}
+
+fn cost(rule: &LimitRule, spots: &Spots, report: &Report<'_>) {
+    let most = dearest(&rule.cost);
+    let tiers = rule.tiers.iter().flat_map(|tiers| &tiers.tiers);
+    let tiers = tiers.map(|tier| (format!("tier `{}`", tier.name), &tier.quota));
+    let overrides = rule
+        .overrides
+        .iter()
+        .filter_map(|change| match &change.grant {
+            Grant::Quota(quota) => Some((
+                format!("the override of `{}`", change.key.join(", ")),
+                quota,
+            )),
+            _ => None,
+        });
+    let own = std::iter::once((format!("limit `{}`", rule.name), &rule.quota));
+    let too_small = own
+        .chain(tiers)
+        .chain(overrides)
+        .find(|(_, quota)| capacity(quota) < most);
+    if let Some((whose, quota)) = too_small {
+        report.warn(
+            spots.at("cost"),
+            "cost-above-capacity",
+            format!(
+                "a request of cost {most} never passes: {whose} holds {} at the most",
+                capacity(quota)
+            ),
+            format!("lower the cost, or let it hold at least {most}"),
+        );
+    }
+}
+
+fn overrides(rule: &LimitRule, spots: &Spots, now: Moment, report: &Report<'_>) {
+    for change in &rule.overrides {
+        if let Some(expires) = change.expires.filter(|expires| *expires <= now) {
+            report.warn(
+                spots.name_of("overrides"),
+                "expired",
+                format!(
+                    "the override of `{}` expired on {}",
+                    change.key.join(", "),
+                    when::day(expires)
+                ),
+                "remove it, or write a later date",
+            );
+        }
+    }
+}
+
+fn memory(rule: &LimitRule, spots: &Spots, report: &Report<'_>) {
+    let quotas = rule
+        .tiers
+        .iter()
+        .flat_map(|tiers| &tiers.tiers)
+        .map(|tier| &tier.quota);
+    for quota in std::iter::once(&rule.quota).chain(quotas) {
+        let Algorithm::SlidingLog { limit, .. } = *quota.limit.algorithm() else {
+            continue;
+        };
+        let keys = if rule.key.is_empty() {
+            1
+        } else {
+            quota.limit.max_keys()
+        };
+        let bytes = u128::from(limit) * 8 * keys as u128;
+        if bytes > LOG_BYTES {
+            report.warn(
+                spots.at("allow"),
+                "large-log",
+                format!(
+                    "the log of limit `{}` may take {}: {limit} times 8 bytes for each of {keys} keys",
+                    rule.name,
+                    sized(bytes)
+                ),
+                "write `algorithm: sliding-window`, which takes 8 bytes for each key, or lower `max_keys`",
+            );
+            return;
+        }
+    }
+}
+
+fn sized(bytes: u128) -> String {
+    match bytes >> 30 {
+        0..=9 => format!("{} MiB", bytes >> 20),
+        gib => format!("{gib} GiB"),
+    }
+}
+
+/// Can a client choose this freely?
+fn is_chosen(source: &Source) -> bool {
+    matches!(
+        source,
+        Source::Header(_)
+            | Source::Query(_)
+            | Source::Cookie(_)
+            | Source::Field(_)
+            | Source::Path
+            | Source::Capture(_)
+    )
+}
+
+fn rotation(rule: &LimitRule, spots: &Spots, covers: &[&Match], report: &Report<'_>) {
+    let chosen = !rule.key.is_empty() && rule.key.iter().all(|part| is_chosen(&part.source));
+    if rule.mode != Mode::Enforce || !chosen {
+        return;
+    }
+    if covers.iter().any(|wide| is_wider(wide, &rule.matches)) {
+        return;
+    }
+    let names: Vec<String> = rule.key.iter().map(|part| spelt(&part.source)).collect();
+    report.warn(
+        spots.at("key"),
+        "rotating-key",
+        format!(
+            "a client that changes `{}` with every request has a new allowance each time",
+            names.join("`, `")
+        ),
+        "add a looser limit with `key: ip` for the same requests, so that changing the key does not help",
+    );
+}
+
+/// What works, but not as some expect.
+fn surprises(rule: &LimitRule, spots: &Spots, report: &Report<'_>) {
+    const SILENCE: &str = "a `reason` in the limit silences this note";
+    if let Algorithm::Concurrency { ttl, .. } = rule.quota.limit.algorithm() {
+        report.note(
+            spots.at("algorithm"),
+            "permits-expire",
+            format!("callers that cannot give a permit back, such as forward-auth, hold it for the whole `ttl` of {ttl}"),
+            format!("keep the `ttl` near the longest request; {SILENCE}"),
+        );
+    }
+    if let CostRule::From { source, .. } = &rule.cost
+        && is_chosen(source)
+    {
+        report.note(
+            spots.at("cost"),
+            "cost-from-client",
+            format!(
+                "the cost is what `{}` says, and a client may be able to write that",
+                spelt(source)
+            ),
+            format!("see that only your own services can; {SILENCE}"),
+        );
+    }
+    if let Some(tiers) = &rule.tiers
+        && is_chosen(&tiers.source)
+    {
+        report.note(
+            spots.at("tier"),
+            "tier-from-client",
+            format!(
+                "the tier is what `{}` says, and a client may be able to write that",
+                spelt(&tiers.source)
+            ),
+            format!("see that your proxy sets or removes it; {SILENCE}"),
+        );
+    }
+}

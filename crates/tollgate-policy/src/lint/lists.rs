@@ -1,0 +1,53 @@
+//! What is unwise about `allow` and `deny`.
+
+use tollgate::Moment;
+use tollgate::policy::ListRule;
+
+use super::cover::is_everything;
+use crate::read::{Draft, Spots, when};
+use crate::report::Report;
+
+/// Says what is unwise about both lists.
+pub(super) fn lint(draft: &Draft, now: Moment, report: &Report<'_>) {
+    let policy = &draft.policy;
+    for (rule, spots) in policy.allow.iter().zip(&draft.allow) {
+        if !expired(rule, spots, now, report) && is_everything(&rule.matches) {
+            report.warn(
+                spots.at("match"),
+                "allow-everybody",
+                format!(
+                    "`{}` lets everybody through, so no limit is ever asked",
+                    rule.name
+                ),
+                "narrow its `match`; to try limits without enforcing them write `mode: shadow`",
+            );
+        }
+    }
+    for (rule, spots) in policy.deny.iter().zip(&draft.deny) {
+        if !expired(rule, spots, now, report) && is_everything(&rule.matches) {
+            report.warn(
+                spots.at("match"),
+                "deny-everybody",
+                format!("`{}` refuses everybody", rule.name),
+                "narrow its `match`",
+            );
+        }
+    }
+}
+
+fn expired(rule: &ListRule, spots: &Spots, now: Moment, report: &Report<'_>) -> bool {
+    let Some(expires) = rule.expires.filter(|expires| *expires <= now) else {
+        return false;
+    };
+    report.warn(
+        spots.at("expires"),
+        "expired",
+        format!(
+            "`{}` expired on {} and does nothing any more",
+            rule.name,
+            when::day(expires)
+        ),
+        "remove it, or write a later date",
+    );
+    true
+}

@@ -1,0 +1,343 @@
+//! The whole file.
+
+use std::collections::HashMap;
+
+use tollgate::policy::address::{CidrSet, ForwardedHeader, Proxies};
+use tollgate::policy::path::PathRules;
+use tollgate::policy::{AnswerStyle, Fallback, Policy, Privacy, XRateLimit};
+
+use super::fields::{Fields, each, one_or_many};
+use super::key::V6_BITS;
+use super::limit::{Common, Spots, default_limit, limit};
+use super::lists::list;
+use super::matching::network;
+use super::names::{FILE, HEADERS, PATHS};
+use super::scalar::{choice, share, text, whole, yes};
+use super::tiers::{Tier, tiers};
+use crate::problem::Place;
+use crate::report::{Read, Report, Reported, quoted};
+use crate::yaml::{Node, Value};
+
+/// Limits in one file.
+const LIMITS_MAX: usize = 10_000;
+
+/// A policy and where its parts stand.
+pub(crate) struct Draft {
+    pub(crate) policy: Policy,
+    pub(crate) tiers: Vec<Tier>,
+    pub(crate) limits: Vec<Spots>,
+    pub(crate) allow: Vec<Spots>,
+    pub(crate) deny: Vec<Spots>,
+    pub(crate) default: Option<Spots>,
+    pub(crate) file: Spots,
+    /// Trusted networks that are wider than anybody's proxies.
+    pub(crate) wide: Vec<Place>,
+}
+
+/// Reads the file.
+pub(crate) fn file(root: &Node, report: &Report<'_>) -> Read<Draft> {
+    let fields = Fields::open_with(root, "a policy", FILE, report, |name| match name {
+        "limit" | "rules" | "descriptors" | "policies" => Some("did you mean `limits`?".into()),
+        "name" | "match" | "key" | "algorithm" | "burst" => Some(format!(
+            "`{name}` belongs to a limit: put it under `limits:`, in an item that begins with `- `"
+        )),
+        _ => None,
+    })?;
+    let version = fields.read("version", |n| version(n, report));
+    let store = fields.read("store", |n| store(n, report));
+    let v6 = fields.read("ipv6_prefix", |n| {
+        whole(n, *V6_BITS.start(), *V6_BITS.end(), "64", report)
+    });
+    let privacy = [("plain", Privacy::Plain), ("hashed", Privacy::Hashed)];
+    let privacy = fields.read("key_privacy", |n| {
+        choice(n, "a way to show keys", &privacy, report)
+    });
+    let (proxies, wide) = proxies(&fields, report);
+    let paths = fields.read("paths", |n| paths(n, report));
+    let answers = fields.read("headers", |n| headers(n, report));
+    let tiers = fields
+        .read("tiers", |n| tiers(n, report))
+        .map(Option::unwrap_or_default);
+    let rules = paths.as_ref().ok().copied().flatten().unwrap_or_default();
+    let allow = fields.read("allow", |n| list(n, "allow", rules, report));
+    let deny = fields.read("deny", |n| list(n, "deny", rules, report));
+    let prefix = v6.as_ref().ok().copied().flatten().unwrap_or(64);
+    let common = Common {
+        v6: u8::try_from(prefix).unwrap_or(64),
+        paths: rules,
+        tiers: tiers.as_deref().ok(),
+    };
+    let default = fields.read("default", |n| default(n, &common, report));
+    let limits = fields.read("limits", |n| limits(n, &common, report));
+    unique(root, report)?;
+    version?;
+    store?;
+    v6?;
+    let (limits, limit_spots) = limits?.unwrap_or_default().into_iter().unzip();
+    let (allow, allow_spots) = allow?.unwrap_or_default().into_iter().unzip();
+    let (deny, deny_spots) = deny?.unwrap_or_default().into_iter().unzip();
+    let (default, default_spots) = default?.unwrap_or_default();
+    let policy = Policy {
+        limits,
+        allow,
+        deny,
+        default,
+        paths: paths?.unwrap_or_default(),
+        proxies: proxies?,
+        answers: answers?.unwrap_or_default(),
+        privacy: privacy?.unwrap_or_default(),
+    };
+    Ok(Draft {
+        policy,
+        tiers: tiers?,
+        limits: limit_spots,
+        allow: allow_spots,
+        deny: deny_spots,
+        default: default_spots,
+        file: Spots::of(&fields),
+        wide,
+    })
+}
+
+fn version(node: &Node, report: &Report<'_>) -> Read<()> {
+    match text(node, report)? {
+        "1" => Ok(()),
+        other => Err(report.error(
+            node.place,
+            "bad-version",
+            format!(
+                "{} is not a version of the policy file that this build knows",
+                quoted(other)
+            ),
+            "write `version: 1`, or leave it out",
+        )),
+    }
+}
+
+fn store(node: &Node, report: &Report<'_>) -> Read<()> {
+    match text(node, report)? {
+        "memory" => Ok(()),
+        other => Err(report.error(
+            node.place,
+            "unknown-store",
+            format!(
+                "{} is not a store that this build knows",
+                quoted(&without_password(other))
+            ),
+            "this build knows only `memory`",
+        )),
+    }
+}
+
+/// An address without what stands between `//` and `@`.
+fn without_password(text: &str) -> String {
+    match (text.split_once("://"), text.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://…@{host}"),
+        _ => text.to_owned(),
+    }
+}
+
+/// Whose word about the client is taken. Nobody's, unless it is written; never everybody's.
+fn proxies(fields: &Fields<'_>, report: &Report<'_>) -> (Read<Proxies>, Vec<Place>) {
+    let nodes = fields
+        .get("trusted_proxies")
+        .map(one_or_many)
+        .unwrap_or_default();
+    let mut wide = Vec::new();
+    let trusted = each(nodes, |node| {
+        let found = network(node, report)?;
+        if found.bits() == 0 {
+            return Err(report.error(
+                node.place,
+                "trust-everybody",
+                format!("`{found}` trusts everybody, so every client could choose its own address"),
+                "write the networks of your own proxies, such as `10.0.0.0/8`",
+            ));
+        }
+        let usual = if found.address().is_ipv4() { 8 } else { 16 };
+        if found.bits() < usual {
+            wide.push(node.place);
+        }
+        Ok(found)
+    });
+    let words = [
+        ("x-forwarded-for", ForwardedHeader::XForwardedFor),
+        ("forwarded", ForwardedHeader::Forwarded),
+        ("x-real-ip", ForwardedHeader::XRealIp),
+    ];
+    let header = fields.read("client_address", |n| {
+        choice(
+            n,
+            "a header that proxies name the client in",
+            &words,
+            report,
+        )
+    });
+    let proxies = trusted.and_then(|trusted| {
+        Ok(Proxies {
+            trusted: CidrSet::new(trusted),
+            header: header?.unwrap_or_default(),
+        })
+    });
+    (proxies, wide)
+}
+
+fn paths(node: &Node, report: &Report<'_>) -> Read<PathRules> {
+    let fields = Fields::open(node, "`paths`", PATHS, report)?;
+    let ignore_case = fields.read("ignore_case", |n| yes(n, report));
+    let words = [("ignore", false), ("keep", true)];
+    let keep = fields.read("trailing_slash", |n| {
+        choice(n, "a way to treat a slash at the end", &words, report)
+    });
+    Ok(PathRules {
+        ignore_case: ignore_case?.unwrap_or(false),
+        keep_trailing_slash: keep?.unwrap_or(false),
+    })
+}
+
+fn headers(node: &Node, report: &Report<'_>) -> Read<AnswerStyle> {
+    let fields = Fields::open(node, "`headers`", HEADERS, report)?;
+    let usual = AnswerStyle::default();
+    let flag = |name: &str| fields.read(name, |n| yes(n, report));
+    let (retry_after, ratelimit, problem) =
+        (flag("retry_after"), flag("ratelimit"), flag("problem"));
+    let jitter = fields.read("jitter", |n| {
+        let share = share(n, report)?;
+        if share % 100 != 0 {
+            return Err(report.error(
+                n.place,
+                "bad-share",
+                "jitter is a whole number of hundredths",
+                "write one such as `20%`",
+            ));
+        }
+        Ok(share / 100)
+    });
+    let words = [
+        ("seconds", XRateLimit::Seconds),
+        ("epoch", XRateLimit::Epoch),
+        ("off", XRateLimit::Off),
+        ("true", XRateLimit::Seconds),
+        ("false", XRateLimit::Off),
+    ];
+    let x_ratelimit = fields.read("x_ratelimit", |n| {
+        choice(n, "a way to tell the reset", &words, report)
+    });
+    Ok(AnswerStyle {
+        retry_after: retry_after?.unwrap_or(usual.retry_after),
+        jitter_percent: jitter?.unwrap_or(usual.jitter_percent),
+        x_ratelimit: x_ratelimit?.unwrap_or(usual.x_ratelimit),
+        ratelimit: ratelimit?.unwrap_or(usual.ratelimit),
+        problem: problem?.unwrap_or(usual.problem),
+    })
+}
+
+fn default(
+    node: &Node,
+    common: &Common<'_>,
+    report: &Report<'_>,
+) -> Read<(Fallback, Option<Spots>)> {
+    if let Value::Map(_) = node.value {
+        let (rule, spots) = default_limit(node, common, report)?;
+        return Ok((Fallback::Limit(Box::new(rule)), Some(spots)));
+    }
+    match text(node, report)? {
+        "pass" => Ok((Fallback::Pass, None)),
+        "refuse" => Ok((Fallback::Refuse, None)),
+        other => Err(report.error(
+            node.place,
+            "unknown-word",
+            format!("{} is not what can happen by default", quoted(other)),
+            "write `pass`, `refuse` or a limit: `default: { key: ip, allow: 100/s }`",
+        )),
+    }
+}
+
+fn limits(
+    node: &Node,
+    common: &Common<'_>,
+    report: &Report<'_>,
+) -> Read<Vec<(tollgate::policy::LimitRule, Spots)>> {
+    let items = match &node.value {
+        Value::List(items) => items,
+        Value::Bad => return Err(Reported),
+        _ => {
+            return Err(report.error(
+                node.place,
+                "not-a-list",
+                format!("`limits` is a list, but this is {}", node.kind()),
+                "begin every limit with `- name: …`",
+            ));
+        }
+    };
+    if let Some(node) = items.get(LIMITS_MAX) {
+        return Err(report.error(
+            node.place,
+            "too-many",
+            format!("there are {} limits; {LIMITS_MAX} are read", items.len()),
+            "use a key or overrides where limits differ only in whom they are for",
+        ));
+    }
+    let mut number = 0;
+    each(items, |node| {
+        number += 1;
+        limit(node, number, common, report)
+    })
+}
+
+/// Has every limit and every entry of a list a name of its own? Asked of the tree, so that a limit that
+/// is wrong in another way counts as well.
+fn unique(root: &Node, report: &Report<'_>) -> Read<()> {
+    let mut names: Vec<(&str, Place)> = Vec::new();
+    for item in ["limits", "allow", "deny"]
+        .iter()
+        .flat_map(|list| items(root, list))
+    {
+        if let Some(Node {
+            value: Value::Scalar { text, .. },
+            place,
+        }) = field(item, "name")
+        {
+            names.push((text, *place));
+        }
+    }
+    names.sort_by_key(|(_, place)| *place);
+    let mut seen: HashMap<&str, usize> = HashMap::new();
+    let mut done = Ok(());
+    for (name, place) in names {
+        let first = seen.get(name).copied();
+        let (message, hint) = match first {
+            _ if name == "default" => (
+                "`default` is the name of what no limit matches".to_owned(),
+                "choose another name, or write it as `default:` at the top".to_owned(),
+            ),
+            Some(line) => (
+                format!("{} is the name of something else already", quoted(name)),
+                format!("choose another name; the first is in line {line}"),
+            ),
+            None => {
+                seen.insert(name, place.line);
+                continue;
+            }
+        };
+        done = Err(report.error(place, "duplicate-name", message, hint));
+    }
+    done
+}
+
+/// A field of a map, if it is one and has it.
+fn field<'n>(node: &'n Node, name: &str) -> Option<&'n Node> {
+    let Value::Map(entries) = &node.value else {
+        return None;
+    };
+    let found = entries.iter().find(|(key, _)| key.text == name);
+    found.map(|(_, value)| value)
+}
+
+/// The items of a list at the top of the file.
+fn items<'n>(root: &'n Node, name: &str) -> &'n [Node] {
+    match field(root, name).map(|node| &node.value) {
+        Some(Value::List(items)) => items,
+        _ => &[],
+    }
+}

@@ -1,0 +1,370 @@
+//! One limit.
+
+use std::sync::Arc;
+
+use tollgate::Moment;
+use tollgate::policy::path::PathRules;
+use tollgate::policy::{
+    CostRule, FULLY_ENFORCED, LimitRule, Match, MissingKey, Mode, Source, TierQuota, Tiers,
+};
+
+use super::fields::Fields;
+use super::key::{key, source};
+use super::matching::{except, matches};
+use super::names::{LIMIT, NOT_OF_DEFAULT, QUOTA};
+use super::overrides::overrides;
+use super::quota::Written;
+use super::scalar::{choice, prose, share, text};
+use super::scale::scaled;
+use super::tiers::Tier;
+use super::when::moment;
+use crate::problem::Place;
+use crate::report::{Read, Report, quoted};
+use crate::yaml::{Node, Value};
+
+/// Where the fields of a limit stand, for what is said about it later.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Spots {
+    whole: Place,
+    values: Vec<(String, Place, Place)>,
+}
+
+impl Spots {
+    /// Where these fields stand.
+    pub(crate) fn of(fields: &Fields<'_>) -> Spots {
+        let values = fields.places();
+        Spots {
+            whole: fields.place,
+            values: values
+                .map(|(n, name, value)| (n.into(), name, value))
+                .collect(),
+        }
+    }
+
+    /// Where the value of a field stands, or the whole if it is not there.
+    pub(crate) fn at(&self, field: &str) -> Place {
+        let found = self.values.iter().find(|(name, ..)| name == field);
+        found.map_or(self.whole, |(_, _, value)| *value)
+    }
+
+    /// Is the field there?
+    pub(crate) fn has(&self, field: &str) -> bool {
+        self.values.iter().any(|(name, ..)| name == field)
+    }
+
+    /// Where the name of a field stands, or the whole if it is not there.
+    pub(crate) fn name_of(&self, field: &str) -> Place {
+        let found = self.values.iter().find(|(name, ..)| name == field);
+        found.map_or(self.whole, |(_, name, _)| *name)
+    }
+}
+
+/// What the file says once for all limits.
+pub(crate) struct Common<'f> {
+    pub(crate) v6: u8,
+    pub(crate) paths: PathRules,
+    /// None if what is written about them is wrong.
+    pub(crate) tiers: Option<&'f [Tier]>,
+}
+
+/// A name: of a limit or of an entry of a list.
+pub(crate) fn name(node: &Node, report: &Report<'_>) -> Read<Arc<str>> {
+    let text = text(node, report)?;
+    check_name(text, node.place, "a limit", report)?;
+    Ok(Arc::from(text))
+}
+
+/// Can this be a name? It is shown in headers, logs and metrics, so it is plain.
+pub(crate) fn check_name(text: &str, place: Place, what: &str, report: &Report<'_>) -> Read<()> {
+    let first = text.starts_with(|c: char| c.is_ascii_alphanumeric());
+    let rest = text
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c));
+    if first && rest && text.len() <= 64 {
+        return Ok(());
+    }
+    Err(report.error(
+        place,
+        "bad-name",
+        format!("{} cannot be the name of {what}", quoted(text)),
+        "write at most 64 letters, digits, `-`, `_` and `.`, a letter or digit first: `app-open`",
+    ))
+}
+
+/// Reads a limit of the list, the `number`th.
+pub(crate) fn limit(
+    node: &Node,
+    number: usize,
+    common: &Common<'_>,
+    report: &Report<'_>,
+) -> Read<(LimitRule, Spots)> {
+    let known: Vec<&'static str> = LIMIT.iter().chain(QUOTA).copied().collect();
+    let fields = open(node, "a limit", &known, report)?;
+    let found = fields.read("name", |n| name(n, report));
+    let what = match &found {
+        Ok(Some(name)) => format!("limit `{name}`"),
+        _ => format!("limit {number}"),
+    };
+    let found = found.and_then(|found| {
+        found.ok_or_else(|| {
+            report.error(
+                fields.place,
+                "missing-field",
+                format!("{what} has no name"),
+                "add `name: app-open`: answers, metrics and logs refer to a limit by its name",
+            )
+        })
+    });
+    let matched = fields.read("match", |n| matches(n, common.paths, report));
+    let excepted = fields.read("except", |n| except(n, common.paths, report));
+    let named = found.as_deref().unwrap_or_default().to_owned();
+    let rule = body(&fields, &named, &what, matched, common, report);
+    let (name, except, rule) = (found?, excepted?.unwrap_or_default(), rule?);
+    let spots = Spots::of(&fields);
+    Ok((
+        LimitRule {
+            name,
+            except,
+            ..rule
+        },
+        spots,
+    ))
+}
+
+/// Reads the limit for requests that no other matches.
+pub(crate) fn default_limit(
+    node: &Node,
+    common: &Common<'_>,
+    report: &Report<'_>,
+) -> Read<(LimitRule, Spots)> {
+    let known = LIMIT.iter().chain(QUOTA).copied();
+    let known: Vec<&'static str> = known.filter(|f| !NOT_OF_DEFAULT.contains(f)).collect();
+    let fields = Fields::open_with(node, "the default limit", &known, report, |name| {
+        NOT_OF_DEFAULT.contains(&name).then(|| {
+            format!("leave `{name}` out: the default is for every request that no limit matches")
+        })
+    })?;
+    let rule = body(
+        &fields,
+        "default",
+        "the default limit",
+        Ok(None),
+        common,
+        report,
+    )?;
+    Ok((rule, Spots::of(&fields)))
+}
+
+fn open<'n>(
+    node: &'n Node,
+    what: &str,
+    known: &[&'static str],
+    report: &Report<'_>,
+) -> Read<Fields<'n>> {
+    Fields::open_with(node, what, known, report, |name| match name {
+        "limit" | "rate" => Some("write `allow: 5/s`".into()),
+        "window" | "period" | "interval" => {
+            Some("the period is part of `allow`: `allow: 10/min`".into())
+        }
+        "max-wait" | "max_delay" => Some("did you mean `max_wait`?".into()),
+        "tiers" => {
+            Some("`tiers` stand at the top of the file; write `tier: header.x-plan` here".into())
+        }
+        "path" | "method" | "host" | "header" | "query" | "ip" | "domain" | "descriptor" => Some(
+            format!("it belongs under `match`: `match: {{ {name}: … }}`"),
+        ),
+        _ => None,
+    })
+}
+
+/// What every limit has, with a name or not.
+fn body(
+    fields: &Fields<'_>,
+    name: &str,
+    what: &str,
+    matched: Read<Option<Match>>,
+    common: &Common<'_>,
+    report: &Report<'_>,
+) -> Read<LimitRule> {
+    let written = Written::read(fields, None, what, report);
+    let quota = written
+        .as_ref()
+        .map_err(|e| *e)
+        .and_then(|w| w.quota(name, report));
+    let key = fields.read("key", |n| key(n, common.v6, report));
+    let missing = [
+        ("ip", MissingKey::Address { v6: common.v6 }),
+        ("shared", MissingKey::Shared),
+        ("deny", MissingKey::Deny),
+    ];
+    let missing_key = fields.read("missing_key", |n| {
+        choice(n, "what happens without a key", &missing, report)
+    });
+    let cost = fields.read("cost", |n| {
+        super::cost::cost(n, common.v6, common.paths, report)
+    });
+    let tiers = tier(fields, what, quota.as_ref().ok(), common, report);
+    let key = key.map(Option::unwrap_or_default);
+    let overridden = match (&written, &key) {
+        (Ok(written), Ok(key)) => {
+            fields.read("overrides", |n| overrides(n, key, written, name, report))
+        }
+        _ => Ok(None),
+    };
+    let candidate = match &written {
+        Ok(written) => fields.read("candidate", |n| {
+            let inner = Fields::open(n, "`candidate`", QUOTA, report)?;
+            let of = format!("the candidate of {what}");
+            Written::read(&inner, Some(written), &of, report)?.quota(name, report)
+        }),
+        Err(_) => Ok(None),
+    };
+    let modes = [
+        ("enforce", Mode::Enforce),
+        ("shadow", Mode::Shadow),
+        ("off", Mode::Off),
+    ];
+    let mode = fields.read("mode", |n| choice(n, "a mode", &modes, report));
+    let enforced = fields.read("enforce", |n| share(n, report));
+    let expires: Read<Option<Moment>> = fields.read("expires", |n| moment(n, report));
+    let owner = fields.read("owner", |n| prose(n, report));
+    let reason = fields.read("reason", |n| prose(n, report));
+    let captured = match (&matched, &key) {
+        (Ok(matched), Ok(key)) => captures(fields, what, matched.as_ref(), key, report),
+        _ => Ok(()),
+    };
+    captured?;
+    Ok(LimitRule {
+        matches: matched?.unwrap_or_default(),
+        key: key?,
+        missing_key: missing_key?.unwrap_or(MissingKey::Address { v6: common.v6 }),
+        candidate: candidate?,
+        cost: cost?.unwrap_or_default(),
+        tiers: tiers?,
+        overrides: overridden?.unwrap_or_default(),
+        mode: mode?.unwrap_or_default(),
+        enforced: enforced?.unwrap_or(FULLY_ENFORCED),
+        expires: expires?,
+        owner: owner?,
+        reason: reason?,
+        ..LimitRule::new(name, quota?)
+    })
+}
+
+/// Do the captures that a key names stand in its paths?
+fn captures(
+    fields: &Fields<'_>,
+    what: &str,
+    matched: Option<&Match>,
+    key: &[tollgate::policy::KeyPart],
+    report: &Report<'_>,
+) -> Read<()> {
+    let paths = matched.map(|m| m.paths.as_slice()).unwrap_or_default();
+    let mut done = Ok(());
+    for (index, part) in key.iter().enumerate() {
+        let Source::Capture(name) = &part.source else {
+            continue;
+        };
+        let place = fields
+            .get("key")
+            .map_or(fields.place, |node| match &node.value {
+                Value::List(items) => items.get(index).map_or(node.place, |item| item.place),
+                _ => node.place,
+            });
+        let has = |path: &tollgate::policy::pattern::PathPattern| {
+            path.captures().any(|capture| capture == name)
+        };
+        match paths.iter().find(|path| !has(path)) {
+            _ if !paths.iter().any(has) => {
+                let known: Vec<&str> = paths.iter().flat_map(|p| p.captures()).collect();
+                let hint = match crate::near::nearest(name, known.iter().copied()) {
+                    Some(near) => format!("did you mean `path.{near}`?"),
+                    None => format!("write `{{{name}}}` in a path of `match`, such as `/api/rides/{{{name}}}`"),
+                };
+                let message = format!("no path of {what} has a `{{{name}}}`");
+                done = Err(report.error(place, "unknown-capture", message, hint));
+            }
+            Some(path) => report.warn(
+                place,
+                "partial-capture",
+                format!("`{}` has no `{{{name}}}`", path.as_str()),
+                "requests to that path are counted as `missing_key` says; give it a limit of its own",
+            ),
+            None => {}
+        }
+    }
+    done
+}
+
+/// The quotas of the tiers, for a limit that names where the tier is found.
+fn tier(
+    fields: &Fields<'_>,
+    what: &str,
+    quota: Option<&tollgate::policy::Quota>,
+    common: &Common<'_>,
+    report: &Report<'_>,
+) -> Read<Option<Tiers>> {
+    let Some(node) = fields.get("tier") else {
+        return Ok(None);
+    };
+    let found = source(node, common.v6, report)?;
+    if let Source::Address { .. } = found {
+        return Err(report.error(
+            node.place,
+            "bad-source",
+            "an address is not the name of a tier",
+            "write where the name of the tier stands, such as `header.x-plan`",
+        ));
+    }
+    let (Some(all), Some(quota)) = (common.tiers, quota) else {
+        return Ok(None);
+    };
+    if all.is_empty() {
+        return Err(report.error(
+            node.place,
+            "no-tiers",
+            format!("{what} names a tier, but the file has none"),
+            "add `tiers: { free: {}, pro: { times: 10 } }` at the top, or leave `tier` out",
+        ));
+    }
+    let mut tiers = Vec::new();
+    let mut done = Ok(());
+    for tier in all {
+        match scaled(&quota.limit, tier.times) {
+            Ok(limit) => tiers.push(TierQuota {
+                name: Arc::from(tier.name.as_str()),
+                weight: tier.weight,
+                quota: tollgate::policy::Quota {
+                    limit,
+                    periods: quota.periods.clone(),
+                },
+            }),
+            Err(cause) => {
+                let message = format!(
+                    "{what}, {} times for tier `{}`: {cause}",
+                    tier.times, tier.name
+                );
+                done = Err(report.error(tier.place, "bad-tier", message, cause.hint()));
+            }
+        }
+    }
+    done.map(|()| {
+        Some(Tiers {
+            source: found,
+            tiers,
+        })
+    })
+}
+
+/// What a request takes at the most, as far as the policy knows.
+pub(crate) fn dearest(cost: &CostRule) -> u64 {
+    match cost {
+        CostRule::Asked => 1,
+        CostRule::Constant(cost) => *cost,
+        CostRule::Routes { routes, default } => {
+            let dearest = routes.iter().map(|(.., cost)| *cost).max();
+            dearest.unwrap_or(0).max(*default)
+        }
+        CostRule::From { most, .. } => *most,
+    }
+}

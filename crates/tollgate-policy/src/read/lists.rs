@@ -1,0 +1,71 @@
+//! Who is let through and who is kept out: `allow` and `deny`.
+
+use std::sync::Arc;
+
+use tollgate::policy::ListRule;
+use tollgate::policy::path::PathRules;
+
+use super::fields::{Fields, each};
+use super::limit::{Spots, name};
+use super::matching::matches;
+use super::names::LIST;
+use super::scalar::prose;
+use super::when::moment;
+use crate::report::{Read, Report, Reported};
+use crate::yaml::{Node, Value};
+
+/// Reads a list; `which` is its name.
+pub(crate) fn list(
+    node: &Node,
+    which: &str,
+    paths: PathRules,
+    report: &Report<'_>,
+) -> Read<Vec<(ListRule, Spots)>> {
+    let items = match &node.value {
+        Value::List(items) => items,
+        Value::Bad => return Err(Reported),
+        _ => {
+            return Err(report.error(
+                node.place,
+                "not-a-list",
+                format!("`{which}` is a list, but this is {}", node.kind()),
+                format!("write `{which}: [{{ match: {{ ip: 10.0.0.0/8 }} }}]`"),
+            ));
+        }
+    };
+    let mut number = 0;
+    each(items, |node| {
+        number += 1;
+        entry(node, which, number, paths, report)
+    })
+}
+
+fn entry(
+    node: &Node,
+    which: &str,
+    number: usize,
+    paths: PathRules,
+    report: &Report<'_>,
+) -> Read<(ListRule, Spots)> {
+    let fields = Fields::open(node, &format!("an entry of `{which}`"), LIST, report)?;
+    let name = fields.read("name", |n| name(n, report));
+    let found = fields.read("match", |n| matches(n, paths, report));
+    let reason = fields.read("reason", |n| prose(n, report));
+    let expires = fields.read("expires", |n| moment(n, report));
+    let Some(found) = found? else {
+        return Err(report.error(
+            fields.place,
+            "missing-field",
+            format!("this entry of `{which}` does not say whom it is for"),
+            "add `match: { ip: 10.0.0.0/8 }`",
+        ));
+    };
+    let name = name?.unwrap_or_else(|| Arc::from(format!("{which}-{number}")));
+    let rule = ListRule {
+        name,
+        matches: found,
+        reason: reason?,
+        expires: expires?,
+    };
+    Ok((rule, Spots::of(&fields)))
+}

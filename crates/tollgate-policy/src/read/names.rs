@@ -1,0 +1,123 @@
+//! The names of all fields, by where they stand: what the readers accept and what the schema lists.
+
+/// The file.
+pub(crate) const FILE: &[&str] = &[
+    "version",
+    "store",
+    "default",
+    "ipv6_prefix",
+    "key_privacy",
+    "trusted_proxies",
+    "client_address",
+    "paths",
+    "headers",
+    "tiers",
+    "allow",
+    "deny",
+    "limits",
+];
+/// `paths`.
+pub(crate) const PATHS: &[&str] = &["ignore_case", "trailing_slash"];
+/// `headers`.
+pub(crate) const HEADERS: &[&str] = &[
+    "retry_after",
+    "jitter",
+    "x_ratelimit",
+    "ratelimit",
+    "problem",
+];
+/// A tier.
+pub(crate) const TIER: &[&str] = &["times", "weight"];
+/// An entry of `allow` or `deny`.
+pub(crate) const LIST: &[&str] = &["name", "match", "reason", "expires"];
+/// `match` and `except`.
+pub(crate) const MATCH: &[&str] = &[
+    "method",
+    "path",
+    "host",
+    "header",
+    "query",
+    "ip",
+    "domain",
+    "descriptor",
+];
+/// How much: in a limit and in its candidate.
+pub(crate) const QUOTA: &[&str] = &[
+    "algorithm",
+    "allow",
+    "burst",
+    "tolerance",
+    "queue",
+    "max_wait",
+    "estimate",
+    "parts",
+    "times",
+    "for",
+    "slack",
+    "ttl",
+    "calendar",
+    "max_keys",
+];
+/// `calendar`.
+pub(crate) const CALENDAR: &[&str] = &["every", "zone", "starts"];
+/// A limit, beside [`QUOTA`].
+pub(crate) const LIMIT: &[&str] = &[
+    "name",
+    "match",
+    "except",
+    "key",
+    "missing_key",
+    "cost",
+    "tier",
+    "overrides",
+    "candidate",
+    "mode",
+    "enforce",
+    "expires",
+    "owner",
+    "reason",
+];
+/// The fields of a limit that its quota as `default` does not have.
+pub(crate) const NOT_OF_DEFAULT: &[&str] = &["name", "match", "except"];
+/// An override: it keeps the algorithm, and so the shape, of its limit.
+pub(crate) const OVERRIDE: &[&str] = &[
+    "key",
+    "allow",
+    "burst",
+    "tolerance",
+    "queue",
+    "max_wait",
+    "times",
+    "for",
+    "slack",
+    "ttl",
+    "unlimited",
+    "blocked",
+    "expires",
+    "reason",
+];
+/// `cost` that is read from the request.
+pub(crate) const COST: &[&str] = &["from", "default", "min", "max"];
+
+/// Every place in the file, by the name of its type in the schema, and its fields.
+#[cfg(test)]
+pub(crate) fn field_sets() -> Vec<(&'static str, Vec<&'static str>)> {
+    let limit = || LIMIT.iter().chain(QUOTA).copied();
+    vec![
+        ("Policy", FILE.to_vec()),
+        ("Paths", PATHS.to_vec()),
+        ("Headers", HEADERS.to_vec()),
+        ("Tier", TIER.to_vec()),
+        ("ListEntry", LIST.to_vec()),
+        ("Match", MATCH.to_vec()),
+        ("Calendar", CALENDAR.to_vec()),
+        ("Limit", limit().collect()),
+        (
+            "DefaultLimit",
+            limit().filter(|f| !NOT_OF_DEFAULT.contains(f)).collect(),
+        ),
+        ("Candidate", QUOTA.to_vec()),
+        ("Override", OVERRIDE.to_vec()),
+        ("CostFrom", COST.to_vec()),
+    ]
+}

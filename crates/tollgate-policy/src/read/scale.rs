@@ -1,0 +1,124 @@
+//! A quota, so many times as large.
+//!
+//! Exact: a rate is multiplied as the ratio that it is. What must be whole (a burst, a queue, the limit
+//! of a window) is rounded down, against the client; if nothing is left of it, there is no such quota.
+
+use tollgate::{Algorithm, Limit, LimitError, Rate, Span};
+
+/// How many times as large: a ratio in lowest terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Times {
+    over: u64,
+    under: u64,
+}
+
+impl Times {
+    /// As large as it is.
+    pub(crate) const ONE: Times = Times { over: 1, under: 1 };
+
+    /// `units` with a decimal point before the last `decimals` digits. None for zero.
+    pub(crate) fn decimal(units: u64, decimals: u32) -> Option<Times> {
+        let under = 10_u64.checked_pow(decimals)?;
+        let common = gcd(units, under);
+        (units > 0).then(|| Times {
+            over: units / common,
+            under: under / common,
+        })
+    }
+
+    fn units(self, units: u64) -> Option<u64> {
+        let scaled = u128::from(units) * u128::from(self.over) / u128::from(self.under);
+        u64::try_from(scaled).ok()
+    }
+
+    fn rate(self, rate: Rate) -> Option<Rate> {
+        let common = gcd(rate.units(), self.under);
+        let units = (rate.units() / common).checked_mul(self.over)?;
+        let per = rate.per().as_nanos().checked_mul(self.under / common)?;
+        Rate::new(units, Span::from_nanos(per)).ok()
+    }
+}
+
+impl std::fmt::Display for Times {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.under {
+            1 => write!(f, "{}", self.over),
+            under => write!(f, "{}/{under}", self.over),
+        }
+    }
+}
+
+fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a.max(1)
+}
+
+/// The limit, so many times as large, with its name and room.
+pub(crate) fn scaled(limit: &Limit, times: Times) -> Result<Limit, LimitError> {
+    const TOO_LARGE: LimitError = LimitError::TooSlow;
+    let units = |units: u64| times.units(units).ok_or(TOO_LARGE);
+    let faster = |rate: Rate| times.rate(rate).ok_or(TOO_LARGE);
+    let mut algorithm = *limit.algorithm();
+    match &mut algorithm {
+        Algorithm::TokenBucket { rate, burst } => {
+            *rate = faster(*rate)?;
+            *burst = units(*burst)?;
+        }
+        Algorithm::Gcra { rate, .. } => *rate = faster(*rate)?,
+        Algorithm::LeakyBucket { rate, queue, .. } => {
+            *rate = faster(*rate)?;
+            *queue = units(*queue)?;
+        }
+        Algorithm::FixedWindow { limit, .. }
+        | Algorithm::SlidingLog { limit, .. }
+        | Algorithm::SlidingWindow { limit, .. }
+        | Algorithm::Concurrency { limit, .. } => *limit = units(*limit)?,
+        Algorithm::BurstCredits { rate, slack, .. } => {
+            *rate = faster(*rate)?;
+            *slack = slack.map(units).transpose()?;
+        }
+        _ => {}
+    }
+    let scaled = Limit::new(algorithm)?;
+    Ok(scaled.named(limit.name()).with_max_keys(limit.max_keys()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bucket(rate: &str, burst: u64) -> Limit {
+        Limit::token_bucket(rate.parse().unwrap(), burst).unwrap()
+    }
+
+    #[test]
+    fn a_rate_is_scaled_exactly_and_a_burst_rounded_down() {
+        let times = Times::decimal(15, 1).unwrap();
+        let limit = scaled(&bucket("5/s", 5), times).unwrap();
+        assert_eq!(*limit.algorithm(), *bucket("15/2s", 7).algorithm());
+        let tenfold = scaled(&bucket("5/s", 10), Times::decimal(10, 0).unwrap()).unwrap();
+        assert_eq!(*tenfold.algorithm(), *bucket("50/s", 100).algorithm());
+    }
+
+    #[test]
+    fn nothing_left_is_no_quota() {
+        let times = Times::decimal(1, 1).unwrap();
+        assert!(scaled(&bucket("5/s", 5), times).is_err());
+        assert_eq!(Times::decimal(0, 0), None);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_and_does_not_wrap() {
+        let times = Times::decimal(1_000_000, 0).unwrap();
+        assert!(scaled(&bucket("10000000000000000000/s", 5), times).is_err());
+    }
+
+    #[test]
+    fn name_and_room_are_kept() {
+        let limit = bucket("5/s", 5).named("a").with_max_keys(7);
+        let limit = scaled(&limit, Times::ONE).unwrap();
+        assert_eq!((limit.name(), limit.max_keys()), ("a", 7));
+    }
+}

@@ -1,0 +1,117 @@
+//! What a candidate or an override takes from its limit.
+
+use tollgate::policy::Quota;
+use tollgate::{Algorithm, Burst, Estimate, Rate};
+
+use super::kind::Kind;
+use super::quota::{Allow, At, Form, Written};
+use crate::problem::Place;
+
+impl Written {
+    /// These fields, and where none is written those of `base`, as far as the algorithm has them.
+    pub(super) fn over(self, base: &Written) -> Written {
+        let algorithm = self.algorithm.or(base.algorithm);
+        let calendar = self.calendar.clone().or_else(|| match self.algorithm {
+            Some((kind, _)) if kind != Kind::FixedWindow => None,
+            _ => base.calendar.clone(),
+        });
+        let kind = Written {
+            algorithm,
+            calendar: calendar.clone(),
+            ..Written::default()
+        }
+        .kind();
+        let same = kind == base.kind();
+        fn pick<T: Copy>(mine: Option<T>, theirs: Option<T>, same: bool) -> Option<T> {
+            mine.or(theirs.filter(|_| same))
+        }
+        let plain = kind == Kind::Concurrency || calendar.is_some();
+        let fits = |allow: &At<Allow>| matches!(allow.0, Allow::Number(_)) == plain;
+        Written {
+            algorithm,
+            calendar,
+            allow: self.allow.or(base.allow.filter(fits)),
+            burst: pick(self.burst, base.burst, same),
+            tolerance: pick(self.tolerance, base.tolerance, same),
+            queue: pick(self.queue, base.queue, same),
+            max_wait: pick(self.max_wait, base.max_wait, same),
+            // Parts belong to their estimate.
+            estimate: pick(self.estimate, base.estimate, same),
+            parts: pick(self.parts, base.parts, same && self.estimate.is_none()),
+            times: pick(self.times, base.times, same),
+            duration: pick(self.duration, base.duration, same),
+            slack: pick(self.slack, base.slack, same),
+            ttl: pick(self.ttl, base.ttl, same),
+            max_keys: self.max_keys.or(base.max_keys),
+        }
+    }
+
+    /// What a resolved quota would be written as. A burst of as many as the rate has units goes with the
+    /// rate, as one does that was not written.
+    pub(crate) fn of(quota: &Quota) -> Option<Written> {
+        fn some<T>(value: T) -> Option<At<T>> {
+            Some((value, Place::FILE))
+        }
+        let mut written = Written {
+            algorithm: some(Kind::of(quota.limit.algorithm())?),
+            calendar: quota.periods.clone().map(|p| (p, Place::FILE)),
+            max_keys: some(quota.limit.max_keys()),
+            ..Written::default()
+        };
+        let windowed = |limit, window| Rate::new(limit, window).ok().map(Allow::Rate);
+        let allow = match *quota.limit.algorithm() {
+            Algorithm::TokenBucket { rate, burst } => {
+                written.burst = some(Burst::Units(burst)).filter(|_| burst != rate.units());
+                Some(Allow::Rate(rate))
+            }
+            Algorithm::Gcra { rate, tolerance } => {
+                written.tolerance = some(tolerance);
+                Some(Allow::Rate(rate))
+            }
+            Algorithm::LeakyBucket {
+                rate,
+                queue,
+                max_wait,
+            } => {
+                written.queue = some(queue);
+                written.max_wait = max_wait.and_then(some);
+                Some(Allow::Rate(rate))
+            }
+            Algorithm::FixedWindow { limit, window, .. } => match quota.periods {
+                Some(_) => Some(Allow::Number(limit)),
+                None => windowed(limit, window),
+            },
+            Algorithm::SlidingLog { limit, window } => windowed(limit, window),
+            Algorithm::SlidingWindow {
+                limit,
+                window,
+                estimate,
+            } => {
+                (written.estimate, written.parts) = match estimate {
+                    Estimate::Classic { parts } => (some(Form::Classic), some(parts)),
+                    Estimate::Strict { parts } => (some(Form::Strict), some(parts)),
+                    _ => (some(Form::Span), None),
+                };
+                windowed(limit, window)
+            }
+            Algorithm::BurstCredits {
+                rate,
+                multiple,
+                duration,
+                slack,
+            } => {
+                written.times = some(multiple);
+                written.duration = some(duration);
+                written.slack = slack.and_then(some);
+                Some(Allow::Rate(rate))
+            }
+            Algorithm::Concurrency { limit, ttl } => {
+                written.ttl = some(ttl);
+                Some(Allow::Number(limit))
+            }
+            _ => None,
+        };
+        written.allow = Some((allow?, Place::FILE));
+        Some(written)
+    }
+}

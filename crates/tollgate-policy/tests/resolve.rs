@@ -1,0 +1,459 @@
+//! What is written and what it comes to: each feature of the file, resolved.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
+
+use tollgate::policy::address::ForwardedHeader;
+use tollgate::policy::{
+    CostRule, Fallback, Grant, LimitRule, MissingKey, Mode, Policy, Privacy, Source, ValueTest,
+    XRateLimit,
+};
+use tollgate::{Algorithm, Estimate, Moment, Rate, Span};
+use tollgate_policy::{Severity, override_from, parse};
+
+fn policy(text: &str) -> Policy {
+    match parse("test.yaml", text.as_bytes()) {
+        Ok(loaded) => loaded.policy,
+        Err(problems) => panic!("{problems}"),
+    }
+}
+
+/// The only limit of a policy with this as its fields.
+fn limit(fields: &str) -> LimitRule {
+    let text = format!("default: pass\nlimits: [{{ name: a, {fields} }}]");
+    policy(&text).limits.remove(0)
+}
+
+fn rate(text: &str) -> Rate {
+    text.parse().unwrap()
+}
+
+#[test]
+fn every_algorithm_is_resolved() {
+    let minute = Span::from_secs(60);
+    let cases = [
+        (
+            "allow: 5/s",
+            Algorithm::TokenBucket {
+                rate: rate("5/s"),
+                burst: 5,
+            },
+        ),
+        (
+            "allow: 5/s, burst: 1_000",
+            Algorithm::TokenBucket {
+                rate: rate("5/s"),
+                burst: 1000,
+            },
+        ),
+        (
+            "allow: 5/s, burst: 30s",
+            Algorithm::TokenBucket {
+                rate: rate("5/s"),
+                burst: 150,
+            },
+        ),
+        (
+            "algorithm: gcra, allow: 10/s, tolerance: 250ms",
+            Algorithm::Gcra {
+                rate: rate("10/s"),
+                tolerance: Span::from_millis(250),
+            },
+        ),
+        (
+            "algorithm: leaky-bucket, allow: 3000/s, queue: 5000, max_wait: 2s",
+            Algorithm::LeakyBucket {
+                rate: rate("3000/s"),
+                queue: 5000,
+                max_wait: Some(Span::from_secs(2)),
+            },
+        ),
+        (
+            "algorithm: fixed-window, allow: 10/min",
+            Algorithm::FixedWindow {
+                limit: 10,
+                window: minute,
+                anchor: Span::ZERO,
+            },
+        ),
+        (
+            "algorithm: sliding-log, allow: 100/min",
+            Algorithm::SlidingLog {
+                limit: 100,
+                window: minute,
+            },
+        ),
+        (
+            "algorithm: sliding-window, allow: 50/min",
+            Algorithm::SlidingWindow {
+                limit: 50,
+                window: minute,
+                estimate: Estimate::Span,
+            },
+        ),
+        (
+            "algorithm: sliding-window, allow: 50/min, estimate: classic",
+            Algorithm::SlidingWindow {
+                limit: 50,
+                window: minute,
+                estimate: Estimate::Classic { parts: 1 },
+            },
+        ),
+        (
+            "algorithm: sliding-window, allow: 50/min, estimate: strict, parts: 3",
+            Algorithm::SlidingWindow {
+                limit: 50,
+                window: minute,
+                estimate: Estimate::Strict { parts: 3 },
+            },
+        ),
+        (
+            "algorithm: burst-credits, allow: 10/s, times: 10, for: 30s, slack: 4",
+            Algorithm::BurstCredits {
+                rate: rate("10/s"),
+                multiple: 10,
+                duration: Span::from_secs(30),
+                slack: Some(4),
+            },
+        ),
+        (
+            "algorithm: concurrency, allow: 20, ttl: 30s",
+            Algorithm::Concurrency {
+                limit: 20,
+                ttl: Span::from_secs(30),
+            },
+        ),
+    ];
+    for (fields, algorithm) in cases {
+        let rule = limit(fields);
+        assert_eq!(*rule.quota.limit.algorithm(), algorithm, "{fields}");
+        assert_eq!(rule.quota.limit.name(), "a");
+    }
+}
+
+#[test]
+fn a_limit_of_the_calendar_is_a_fixed_window_of_its_periods() {
+    let rule = limit(
+        "key: ip, allow: 100_000, calendar: { every: month, zone: Europe/Berlin, starts: 15 }",
+    );
+    let periods = rule.quota.periods.clone().unwrap();
+    assert_eq!(periods.name(), "month in Europe/Berlin");
+    let Algorithm::FixedWindow {
+        limit: 100_000,
+        window,
+        anchor: Span::ZERO,
+    } = *rule.quota.limit.algorithm()
+    else {
+        panic!("{:?}", rule.quota);
+    };
+    assert_eq!(window, periods.window());
+    // A month of 31 days in which the clocks are put back.
+    assert_eq!(window, Span::from_secs((31 * 24 + 1) * 3600));
+    let again = limit(
+        "key: ip, allow: 5, algorithm: fixed-window, calendar: { every: week, starts: sunday }",
+    );
+    assert_eq!(again.quota.periods.unwrap().name(), "week in UTC");
+}
+
+#[test]
+fn a_match_is_resolved() {
+    let rule = limit(
+        "allow: 5/s, key: ip, except: [{ path: /health }, { method: options }], match: { method: [get, POST], \
+         path: [\"/api/rides/{ride}/cancel\", /admin/**], host: \"*.Example.com\", \
+         header: { X-Beta: \"yes\", x-a: true, x-b: false, x-c: [a, b*] }, query: { format: pdf }, \
+         ip: [10.0.0.0/8, 192.0.2.1], domain: edge, descriptor: { remote_address: \"*\" } }",
+    );
+    let matches = &rule.matches;
+    assert_eq!(matches.methods, ["GET", "POST"]);
+    assert_eq!(matches.paths[0].as_str(), "/api/rides/{ride}/cancel");
+    assert_eq!(matches.hosts[0].as_str(), "*.example.com");
+    let names: Vec<&str> = matches
+        .headers
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .collect();
+    assert_eq!(names, ["x-beta", "x-a", "x-b", "x-c"]);
+    assert!(matches!(&matches.headers[0].1, ValueTest::Like(all) if all[0].as_str() == "yes"));
+    assert_eq!(matches.headers[1].1, ValueTest::Present);
+    assert_eq!(matches.headers[2].1, ValueTest::Absent);
+    assert!(matches!(&matches.headers[3].1, ValueTest::Like(all) if all.len() == 2));
+    assert!(matches.addresses.contains("10.1.2.3".parse().unwrap()));
+    assert!(!matches.addresses.contains("192.0.2.2".parse().unwrap()));
+    assert_eq!(matches.domain.as_ref().unwrap().as_str(), "edge");
+    assert_eq!(rule.except.len(), 2);
+    assert_eq!(rule.except[1].methods, ["OPTIONS"]);
+}
+
+#[test]
+fn keys_are_resolved() {
+    let sources = |key: &str| -> Vec<Source> {
+        let fields = format!("allow: 5/s, match: {{ path: \"/r/{{ride}}\" }}, key: {key}");
+        limit(&fields)
+            .key
+            .into_iter()
+            .map(|part| part.source)
+            .collect()
+    };
+    assert_eq!(sources("none"), []);
+    assert_eq!(sources("ip"), [Source::Address { v4: 32, v6: 64 }]);
+    assert_eq!(sources("ip/56"), [Source::Address { v4: 32, v6: 56 }]);
+    assert_eq!(
+        sources("[header.X-Id, query.q, cookie.s, path, path.ride, method, host, field.f]"),
+        [
+            Source::Header("x-id".into()),
+            Source::Query("q".into()),
+            Source::Cookie("s".into()),
+            Source::Path,
+            Source::Capture("ride".into()),
+            Source::Method,
+            Source::Host,
+            Source::Field("f".into()),
+        ]
+    );
+    let rule = limit("allow: 5/s, key: \"header.x-email | trim | lowercase\", missing_key: deny");
+    assert!(rule.key[0].trim && rule.key[0].lowercase);
+    assert_eq!(rule.missing_key, MissingKey::Deny);
+    assert_eq!(
+        limit("allow: 5/s").missing_key,
+        MissingKey::Address { v6: 64 }
+    );
+    let text = "default: pass\nipv6_prefix: 56\nlimits: [{ name: a, key: ip, allow: 5/s }]";
+    let source = policy(text).limits[0].key[0].source.clone();
+    assert_eq!(source, Source::Address { v4: 32, v6: 56 });
+}
+
+#[test]
+fn costs_are_resolved() {
+    assert_eq!(limit("allow: 5/s").cost, CostRule::Asked);
+    assert_eq!(limit("allow: 5/s, cost: 2").cost, CostRule::Constant(2));
+    let CostRule::Routes { routes, default: 2 } =
+        limit("allow: 50/s, cost: { \"post,put /export/pdf\": 10, \"/x/**\": 3, default: 2 }").cost
+    else {
+        panic!("routes");
+    };
+    assert_eq!(
+        (routes[0].0.as_slice(), routes[0].2),
+        (["POST".to_owned(), "PUT".into()].as_slice(), 10)
+    );
+    assert_eq!(
+        (routes[1].0.len(), routes[1].1.as_str(), routes[1].2),
+        (0, "/x/**", 3)
+    );
+    assert_eq!(
+        limit("allow: 500/s, cost: { from: header.x-cost, default: 2, min: 1, max: 100 }").cost,
+        CostRule::From {
+            source: Source::Header("x-cost".into()),
+            default: 2,
+            least: 1,
+            most: 100
+        }
+    );
+}
+
+#[test]
+fn tiers_scale_exactly() {
+    let text = "default: pass\ntiers: { free: {}, half: { times: 0.5 }, pro: { times: 2.5, weight: 4 } }\n\
+                limits: [{ name: a, key: ip, allow: 5/s, burst: 10, tier: descriptor.plan }]";
+    let tiers = policy(text).limits.remove(0).tiers.unwrap();
+    assert_eq!(tiers.source, Source::Descriptor("plan".into()));
+    let all: Vec<_> = tiers
+        .tiers
+        .iter()
+        .map(|t| (&*t.name, t.weight, *t.quota.limit.algorithm()))
+        .collect();
+    let bucket = |text: &str, burst| Algorithm::TokenBucket {
+        rate: rate(text),
+        burst,
+    };
+    assert_eq!(
+        all,
+        [
+            ("free", 1, bucket("5/s", 10)),
+            ("half", 1, bucket("5/2s", 5)),
+            ("pro", 4, bucket("25/2s", 25)),
+        ]
+    );
+}
+
+#[test]
+fn overrides_take_from_the_limit_what_they_do_not_say() {
+    let rule = limit(
+        "key: [ip, \"header.x-org|lowercase\"], allow: 5/s, burst: 30s, overrides: [{ key: [10.1.2.3, Acme], allow: 100/s, \
+         expires: 2100-01-01 }, { key: [\"2001:db8::1\", b], unlimited: true }, { key: [\"::ffff:10.0.0.1\", c], blocked: true }, \
+         { key: [10.1.2.3, d], burst: 7 }]",
+    );
+    let keys: Vec<String> = rule.overrides.iter().map(|o| o.key.join(" ")).collect();
+    assert_eq!(
+        keys,
+        [
+            "10.1.2.3 acme",
+            "2001:db8::/64 b",
+            "10.0.0.1 c",
+            "10.1.2.3 d"
+        ]
+    );
+    let Grant::Quota(quota) = &rule.overrides[0].grant else {
+        panic!("a quota");
+    };
+    assert_eq!(
+        *quota.limit.algorithm(),
+        Algorithm::TokenBucket {
+            rate: rate("100/s"),
+            burst: 3000
+        }
+    );
+    assert_eq!(rule.overrides[1].grant, Grant::Unlimited);
+    assert_eq!(rule.overrides[2].grant, Grant::Blocked);
+    let Grant::Quota(quota) = &rule.overrides[3].grant else {
+        panic!("a quota");
+    };
+    assert_eq!(
+        *quota.limit.algorithm(),
+        Algorithm::TokenBucket {
+            rate: rate("5/s"),
+            burst: 7
+        }
+    );
+    assert_eq!(
+        rule.overrides[0].expires,
+        Some(Moment::from_nanos(4_102_444_800_000_000_000))
+    );
+}
+
+#[test]
+fn an_override_at_run_time_is_read_as_one_in_the_file() {
+    let rule = limit("key: ip, allow: 5/s, burst: 10");
+    let read = override_from(&rule, br#"{"key": "10.1.2.3", "allow": "100/s"}"#).unwrap();
+    let Grant::Quota(quota) = &read.grant else {
+        panic!("a quota");
+    };
+    assert_eq!(
+        *quota.limit.algorithm(),
+        Algorithm::TokenBucket {
+            rate: rate("100/s"),
+            burst: 10
+        }
+    );
+    assert_eq!(quota.limit.name(), "a");
+    // Nobody wrote a burst, so it goes with the rate.
+    let rule = limit("key: ip, allow: 5/s");
+    let read = override_from(&rule, b"{key: 10.1.2.3, allow: 100/s}").unwrap();
+    assert!(
+        matches!(read.grant, Grant::Quota(q) if *q.limit.algorithm() == Algorithm::TokenBucket { rate: rate("100/s"), burst: 100 })
+    );
+    let rule = limit("key: ip, allow: 1000, calendar: { every: month }");
+    let read = override_from(&rule, b"{key: 10.1.2.3, allow: 2000}").unwrap();
+    assert!(matches!(read.grant, Grant::Quota(q) if q.periods == rule.quota.periods));
+    let problems = override_from(&rule, b"{key: acme, alow: 5}").unwrap_err();
+    assert_eq!(problems.count(Severity::Error), 2);
+}
+
+#[test]
+fn a_candidate_takes_from_the_limit_what_it_does_not_say() {
+    let quota = limit("key: ip, allow: 5/s, burst: 10, candidate: { allow: 3/s }")
+        .candidate
+        .unwrap();
+    assert_eq!(
+        *quota.limit.algorithm(),
+        Algorithm::TokenBucket {
+            rate: rate("3/s"),
+            burst: 10
+        }
+    );
+    let quota = limit("key: ip, allow: 5/s, burst: 10, candidate: { algorithm: sliding-log }")
+        .candidate
+        .unwrap();
+    assert_eq!(
+        *quota.limit.algorithm(),
+        Algorithm::SlidingLog {
+            limit: 5,
+            window: Span::from_secs(1)
+        }
+    );
+}
+
+#[test]
+fn the_rest_of_a_limit_is_resolved() {
+    let rule = limit(
+        "key: ip, allow: 5/s, max_keys: 100_000, mode: shadow, expires: 2100-01-01T12:00:00Z, owner: me, reason: why",
+    );
+    assert_eq!(rule.quota.limit.max_keys(), 100_000);
+    assert_eq!(rule.mode, Mode::Shadow);
+    assert_eq!(
+        rule.expires,
+        Some(Moment::from_nanos(4_102_488_000_000_000_000))
+    );
+    assert_eq!(
+        (rule.owner.as_deref(), rule.reason.as_deref()),
+        (Some("me"), Some("why"))
+    );
+    assert_eq!(limit("key: ip, allow: 5/s, enforce: 25%").enforced, 2500);
+    assert_eq!(limit("key: ip, allow: 5/s, enforce: 0.5%").enforced, 50);
+    assert_eq!(limit("key: ip, allow: 5/s").enforced, 10_000);
+}
+
+#[test]
+fn the_top_of_the_file_is_resolved() {
+    let policy = policy(
+        "version: 1\nstore: memory\ndefault: { key: ip, allow: 100/s }\nkey_privacy: hashed\n\
+         trusted_proxies: [10.0.0.0/8]\nclient_address: forwarded\npaths: { ignore_case: true, trailing_slash: keep }\n\
+         headers: { retry_after: false, jitter: 20%, x_ratelimit: epoch, ratelimit: false, problem: false }\n\
+         allow: [{ match: { ip: 10.0.0.0/8 } }, { name: b, match: { path: /B/ } }]\n\
+         deny: [{ match: { header: { user-agent: \"*bot*\" } }, reason: scraper, expires: 2100-01-01 }]\n",
+    );
+    assert!(
+        matches!(&policy.default, Fallback::Limit(rule) if &*rule.name == "default" && rule.key.len() == 1)
+    );
+    assert_eq!(policy.privacy, Privacy::Hashed);
+    assert_eq!(policy.proxies.header, ForwardedHeader::Forwarded);
+    assert!(policy.proxies.trusts("10.1.1.1".parse().unwrap()));
+    assert!(policy.paths.ignore_case && policy.paths.keep_trailing_slash);
+    let answers = &policy.answers;
+    assert!(!answers.retry_after && !answers.ratelimit && !answers.problem);
+    assert_eq!(
+        (answers.jitter_percent, answers.x_ratelimit),
+        (20, XRateLimit::Epoch)
+    );
+    let names: Vec<&str> = policy
+        .allow
+        .iter()
+        .chain(&policy.deny)
+        .map(|rule| &*rule.name)
+        .collect();
+    assert_eq!(names, ["allow-1", "b", "deny-1"]);
+    // Patterns are compared as paths are.
+    assert!(policy.allow[1].matches.paths[0].matches("/b/"));
+    assert_eq!(policy.deny[0].reason.as_deref(), Some("scraper"));
+}
+
+#[test]
+fn json_is_read_as_well() {
+    let policy = policy(
+        r#"{"default": "refuse", "limits": [{"name": "a", "match": {"path": "/a"}, "key": "ip", "allow": "5/s"}]}"#,
+    );
+    assert!(matches!(policy.default, Fallback::Refuse));
+    assert_eq!(policy.limits.len(), 1);
+}
+
+#[test]
+fn the_example_has_every_algorithm_and_nothing_to_complain_about() {
+    let loaded = parse("example", tollgate_policy::EXAMPLE.as_bytes()).unwrap();
+    assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
+    let kinds: std::collections::HashSet<_> = loaded
+        .policy
+        .limits
+        .iter()
+        .map(|rule| std::mem::discriminant(rule.quota.limit.algorithm()))
+        .collect();
+    assert_eq!(kinds.len(), 8);
+    assert!(
+        loaded
+            .policy
+            .limits
+            .iter()
+            .any(|rule| rule.quota.periods.is_some())
+    );
+    assert!(
+        loaded.policy.allow.is_empty(),
+        "who tries it from this machine is to be refused as well"
+    );
+}
