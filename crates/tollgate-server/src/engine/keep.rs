@@ -1,0 +1,178 @@
+//! The state file: written whole, beside the old one, then put in its place.
+//!
+//! # Invariant
+//!
+//! At every moment there is the old file or the new one under its name, complete and on the disk: the
+//! bytes are flushed before the rename, the directory after it. A write that fails (a full disk) leaves
+//! the old file as it was.
+//!
+//! Writes are one after the other, and each takes what is in force only once it is its turn, so that no
+//! file is older than the one before it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::health::{Fault, StateHealth};
+use super::state::{Changed, FILE_MAX, Flaw, State, StateError};
+use super::{Engine, locked, seconds};
+
+/// Who keeps the state file.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    path: PathBuf,
+    every: Duration,
+    /// Held by whoever writes.
+    writing: Mutex<()>,
+    health: Mutex<StateHealth>,
+}
+
+impl Keeper {
+    pub(super) fn new(path: PathBuf, every: Duration) -> Keeper {
+        Keeper {
+            path,
+            every: every.max(Duration::from_millis(10)),
+            writing: Mutex::new(()),
+            health: Mutex::default(),
+        }
+    }
+
+    pub(super) fn health(&self) -> StateHealth {
+        locked(&self.health).clone()
+    }
+}
+
+/// Reads a state file. None if there is none.
+pub(super) fn load(path: &Path) -> Result<Option<State>, StateError> {
+    let unreadable = |cause| StateError::unreadable(path, &cause);
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(cause) => return Err(unreadable(cause)),
+    };
+    let size = file.metadata().map_err(unreadable)?.len();
+    let flawed = |flaw| StateError::flawed(path, &flaw);
+    if size > FILE_MAX {
+        return Err(flawed(Flaw::TooLarge(size)));
+    }
+    let mut bytes = Vec::new();
+    file.take(FILE_MAX)
+        .read_to_end(&mut bytes)
+        .map_err(unreadable)?;
+    State::from_bytes(&bytes).map(Some).map_err(flawed)
+}
+
+impl Engine {
+    /// Writes the state file, if there is one to be written. A failure is told in the log and in
+    /// [`Engine::health`]. Blocks until it is on the disk.
+    pub fn persist(&self) -> bool {
+        let Some(keeper) = &self.keeper else {
+            return false;
+        };
+        let _writing = locked(&keeper.writing);
+        let state = {
+            let in_force = self.in_force();
+            let gate = &self.epoch().gate;
+            State {
+                written: self.now(),
+                changed: Changed {
+                    switched_off: gate.is_switched_off(),
+                    secret: self.secret,
+                    overrides: in_force.overrides.iter().map(|o| o.saved()).collect(),
+                },
+                counted: Vec::new(),
+            }
+        };
+        // Outside the lock: it is the long part, and nobody who changes something should wait for it.
+        let counted = self.epoch().gate.save();
+        let written = state.written;
+        let bytes = State { counted, ..state }.to_bytes();
+        let outcome = match bytes {
+            Ok(bytes) => replace(&keeper.path, &bytes).map(|()| bytes.len()),
+            Err(cause) => Err(cause.into()),
+        };
+        let path = keeper.path.display();
+        let mut health = locked(&keeper.health);
+        match outcome {
+            Ok(bytes) => {
+                if health.last_error.take().is_some() {
+                    tracing::info!(target: "tollgate::state", %path, "the state file is written again");
+                }
+                health.written_at = Some(seconds(written));
+                health.bytes = bytes as u64;
+                true
+            }
+            Err(cause) => {
+                if health.last_error.is_none() {
+                    tracing::error!(
+                        target: "tollgate::state", %path, error = %cause,
+                        "the state file cannot be written; decisions go on, and a restart would go back \
+                         to what was last written"
+                    );
+                    let message = format!("it cannot be written: {cause}");
+                    health.last_error = Some(Fault::new("state-write", message, written));
+                }
+                false
+            }
+        }
+    }
+}
+
+/// Writes the state file every so often, until the engine should stop. Returns at once if there is none.
+pub(crate) async fn write_every(engine: Arc<Engine>, stop: impl Future<Output = ()>) {
+    let Some(every) = engine.keeper.as_ref().map(|keeper| keeper.every) else {
+        return;
+    };
+    let mut ticks = tokio::time::interval(every);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    tokio::pin!(stop);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = &mut stop => return,
+        }
+        let engine = Arc::clone(&engine);
+        let write = tokio::task::spawn_blocking(move || engine.persist());
+        let _ = write.await;
+    }
+}
+
+/// Puts `bytes` in the place of a file.
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let mut new_name = std::ffi::OsString::from(".");
+    new_name.push(name);
+    new_name.push(".new");
+    let new = directory.join(new_name);
+    // What a killed process left behind; never written through, it could be a link to somewhere else.
+    let _ = fs::remove_file(&new);
+    let outcome = write_new(&new, bytes).and_then(|()| fs::rename(&new, path));
+    if outcome.is_err() {
+        let _ = fs::remove_file(&new);
+    }
+    outcome?;
+    // The rename is on the disk once the directory is.
+    #[cfg(unix)]
+    File::open(directory)?.sync_all()?;
+    Ok(())
+}
+
+fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        // It holds the secret of the keys.
+        options.mode(0o600);
+    }
+    let mut file = options.open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}

@@ -1,0 +1,153 @@
+//! The policy in force, and everything that outlives a request.
+//!
+//! # Theory
+//!
+//! Requests read, operators write, and the two must not meet. What decides is one value, an [`Epoch`],
+//! replaced whole: a request takes the one it finds and ends with it. Whoever changes something
+//! (a reload, an override) holds a lock that no request ever takes, builds the next epoch beside the one
+//! in force, and swaps it in only when nothing can fail any more.
+//!
+//! # Invariant
+//!
+//! There is a good policy in force from [`Engine::start`] on. What is wrong with a later one is told (in
+//! [`Engine::health`], in the log, in metrics) and changes nothing.
+//!
+//! # Rooms
+//!
+//! | file | what |
+//! |---|---|
+//! | `start` | from settings to an engine |
+//! | `reload`, `watch` | another policy, and when to look for one |
+//! | `overrides` | what operators change while running |
+//! | `state`, `keep` | what survives a restart: as bytes, and as a file |
+//! | `observe`, `top` | what is counted, and who is refused most |
+//! | `health`, `scrape` | what is told about all this |
+//!
+//! It does not know HTTP.
+
+mod health;
+mod keep;
+mod observe;
+mod overrides;
+mod reload;
+mod scrape;
+mod start;
+mod state;
+mod top;
+pub mod watch;
+
+pub use health::{Fault, Health, PolicyHealth, StateHealth};
+pub(crate) use keep::write_every;
+pub use overrides::{OVERRIDES_MAX, OverrideChanged, OverrideError, OverrideListed};
+pub use reload::{ReloadError, Reloaded, Why};
+pub use start::{EngineSettings, PolicySource, StartError, StateSettings, for_tests};
+pub use state::StateError;
+pub use top::TopKey;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::{ArcSwap, Guard};
+use tollgate::policy::PolicyGate;
+use tollgate::{Clock, Moment, MonotonicClock};
+
+use crate::metrics::{Handles, Metrics};
+
+/// The gate as this server runs it.
+pub type Gate = PolicyGate<MonotonicClock>;
+
+/// One policy in force. Replaced whole; whoever has begun with one ends with it.
+#[derive(Debug)]
+pub struct Epoch {
+    /// Counts the policies since the start, from 1.
+    pub version: u64,
+    /// The policy and its state.
+    pub gate: Gate,
+    /// The counters of its rules.
+    handles: Handles,
+}
+
+/// The door that a request came through; a label in metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Door {
+    /// `/v1/check` and its kin.
+    Http,
+    /// Forward-auth.
+    Auth,
+}
+
+impl Door {
+    /// All of them, in order.
+    pub const ALL: [Door; 2] = [Door::Http, Door::Auth];
+
+    /// What it is called in metrics and logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Door::Http => "http",
+            Door::Auth => "auth",
+        }
+    }
+}
+
+/// Everything that outlives a request.
+#[derive(Debug)]
+pub struct Engine {
+    epoch: ArcSwap<Epoch>,
+    clock: MonotonicClock,
+    source: PolicySource,
+    /// Held by whoever changes what is in force. No decision takes it.
+    change: Mutex<reload::InForce>,
+    /// What is told about the policy; locked for moments only, so that health never waits for a reload.
+    told: Mutex<PolicyHealth>,
+    metrics: Metrics,
+    scraped: Mutex<scrape::Looked>,
+    refusals: observe::Refusals,
+    keeper: Option<keep::Keeper>,
+    /// What keys that must not be shown are hashed with.
+    secret: [u8; 32],
+}
+
+impl Engine {
+    /// The policy in force.
+    pub fn epoch(&self) -> Guard<Arc<Epoch>> {
+        self.epoch.load()
+    }
+
+    /// Switches limiting off or on again, now and over restarts if there is a state file. Whoever is on
+    /// the deny list stays out. Returns whether it was off before.
+    pub fn switch(&self, off: bool) -> bool {
+        let was = {
+            let _in_order = self.in_force();
+            let epoch = self.epoch();
+            let was = epoch.gate.is_switched_off();
+            epoch.gate.switch_off(off);
+            was
+        };
+        if was != off {
+            self.persist();
+        }
+        was
+    }
+
+    /// Is limiting switched off?
+    pub fn is_switched_off(&self) -> bool {
+        self.epoch().gate.is_switched_off()
+    }
+
+    fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    fn in_force(&self) -> MutexGuard<'_, reload::InForce> {
+        locked(&self.change)
+    }
+}
+
+/// A lock that is never poisoned for good: what it guards is replaced whole, never left half-changed.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Seconds since 1970.
+fn seconds(moment: Moment) -> u64 {
+    moment.as_nanos() / 1_000_000_000
+}

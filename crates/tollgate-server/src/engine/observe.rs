@@ -1,0 +1,222 @@
+//! What is counted of a decision, and who is told about a refusal.
+//!
+//! # Theory
+//!
+//! A pass costs two or three additions to memory that is this thread's own. Only a refusal looks at the
+//! key, and only if nobody else is just noting one: a flood of refusals is sampled, not queued.
+//!
+//! What a limit is counted for: of an admitted request, every enforced limit that was charged; of a
+//! refused one, the limit that refused it. So the refusals of a limit are its own, and all its numbers
+//! together are the requests it decided.
+
+use std::num::NonZeroU64;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use tollgate::policy::{Answer, Basis, Facts, Privacy, Role};
+use tollgate::{Limit, Rate, Single, Verdict};
+
+use super::top::{KEY_BYTES, Top, TopKey, shown};
+use super::{Door, Engine, Epoch, locked};
+use crate::metrics::{Counted, Undecided};
+
+/// Lines about refusals, a second.
+const LINES: NonZeroU64 = NonZeroU64::new(10).unwrap();
+
+/// Who is refused, and what is said about it.
+#[derive(Debug)]
+pub(super) struct Refusals {
+    top: Mutex<Top>,
+    /// Refusals that were not noted because another was just being noted.
+    missed: AtomicU64,
+    lines: Option<Single>,
+    /// Lines that were not written since the last that was.
+    suppressed: AtomicU64,
+}
+
+impl Refusals {
+    pub(super) fn new() -> Refusals {
+        let limit = Limit::token_bucket(Rate::per_second(LINES), LINES.get()).ok();
+        Refusals {
+            top: Mutex::default(),
+            missed: AtomicU64::new(0),
+            lines: limit.and_then(|limit| Single::new(limit).ok()),
+            suppressed: AtomicU64::new(0),
+        }
+    }
+
+    /// Forgets everybody: what was kept may not be shown any more.
+    pub(super) fn forget(&self) {
+        locked(&self.top).clear();
+    }
+
+    /// May a line be written, and how many were not before it?
+    fn line(&self) -> Option<u64> {
+        if self.lines.as_ref()?.check().is_admitted() {
+            return Some(self.suppressed.swap(0, Relaxed));
+        }
+        self.suppressed.fetch_add(1, Relaxed);
+        None
+    }
+}
+
+impl Engine {
+    /// Counts a decision and, if it is a refusal, notes whom it hit.
+    pub fn observe(
+        &self,
+        epoch: &Epoch,
+        door: Door,
+        facts: &Facts<'_>,
+        answer: &Answer,
+        took: Duration,
+    ) {
+        self.count(epoch, door, answer, took);
+        if !answer.is_admitted() {
+            self.note(epoch, door, answer, |rule| {
+                epoch.gate.key_texts(rule, facts)
+            });
+        }
+    }
+
+    /// The same for a decision about one limit by its name and a key by its parts.
+    pub fn observe_named(
+        &self,
+        epoch: &Epoch,
+        door: Door,
+        key: &[&str],
+        answer: &Answer,
+        took: Duration,
+    ) {
+        self.count(epoch, door, answer, took);
+        if !answer.is_admitted() {
+            let key = || key.iter().map(|part| (*part).to_owned()).collect();
+            self.note(epoch, door, answer, |_| Some(key()));
+        }
+    }
+
+    /// Who is refused most, and how many refusals were not looked at.
+    pub fn top_refused(&self) -> (Vec<TopKey>, u64) {
+        let list = locked(&self.refusals.top).list();
+        (list, self.refusals.missed.load(Relaxed))
+    }
+
+    fn count(&self, epoch: &Epoch, door: Door, answer: &Answer, took: Duration) {
+        self.metrics.duration.record(took);
+        let add = |rule: usize, what| {
+            if let Some(counters) = epoch.handles.rules.get(rule) {
+                counters.add(door, what);
+            }
+        };
+        let verdict = match answer.verdict {
+            Verdict::Pass => Counted::Admitted,
+            Verdict::Wait { .. } => Counted::Delayed,
+            Verdict::Refuse { .. } => Counted::Refused,
+            Verdict::Never => Counted::Never,
+        };
+        let admitted = answer.is_admitted();
+        for (at, charge) in answer.charges.iter().enumerate() {
+            let would_refuse = !charge.verdict.is_admitted();
+            match charge.role {
+                Role::Enforced if admitted || answer.basis == Basis::Charge(at) => {
+                    add(charge.rule, verdict);
+                }
+                Role::Unlimited if admitted => add(charge.rule, Counted::Unlimited),
+                Role::Shadow if would_refuse => add(charge.rule, Counted::Shadow),
+                Role::Candidate if would_refuse => add(charge.rule, Counted::Candidate),
+                _ => {}
+            }
+        }
+        let without = |basis: Undecided| self.metrics.undecided.add(basis as usize, 1);
+        match answer.basis {
+            Basis::MissingKey(rule) => add(rule, Counted::MissingKey),
+            Basis::Blocked(rule) => add(rule, Counted::Blocked),
+            Basis::DenyList(at) => {
+                if let Some((_, counter)) = epoch.handles.denied.get(at) {
+                    counter.add(0, 1);
+                }
+            }
+            Basis::Unmatched => without(Undecided::Unmatched),
+            Basis::AllowList(_) => without(Undecided::AllowList),
+            Basis::SwitchedOff => without(Undecided::SwitchedOff),
+            Basis::Path(_) => without(Undecided::BadPath),
+            Basis::TooManyLimits => without(Undecided::TooManyLimits),
+            // `Charge` was counted above; a basis that is not known yet has no name to be counted by.
+            _ => {}
+        }
+    }
+
+    fn note(
+        &self,
+        epoch: &Epoch,
+        door: Door,
+        answer: &Answer,
+        key: impl Fn(usize) -> Option<Vec<String>>,
+    ) {
+        let rule = match answer.basis {
+            Basis::Charge(at) => answer.charges.get(at).map(|charge| charge.rule),
+            Basis::Blocked(rule) => Some(rule),
+            _ => None,
+        };
+        let Some((rule, counters)) = rule.and_then(|at| Some((at, epoch.handles.rules.get(at)?)))
+        else {
+            return;
+        };
+        let line = match tracing::enabled!(target: "tollgate::refused", tracing::Level::INFO) {
+            true => self.refusals.line(),
+            false => None,
+        };
+        let top = self.refusals.top.try_lock();
+        if top.is_err() {
+            self.refusals.missed.fetch_add(1, Relaxed);
+            if line.is_none() {
+                return;
+            }
+        }
+        // Asked of the policy in force now, under the lock: whoever forbids keys to be shown forgets those
+        // that were kept, and none may come after.
+        let privacy = self.epoch().gate.policy().privacy;
+        let Some(key) = key(rule).map(|key| self.showable(key, privacy)) else {
+            return;
+        };
+        if let Ok(mut top) = top {
+            top.note(&counters.name, &key, answer.issued);
+        }
+        if let Some(suppressed) = line {
+            tracing::info!(
+                target: "tollgate::refused",
+                limit = &*counters.name,
+                door = door.name(),
+                key = ?key,
+                suppressed,
+                "refused"
+            );
+        }
+    }
+
+    /// A key as it may be shown: cut to a bounded length and free of control characters, or hashed.
+    pub(crate) fn showable(&self, key: Vec<String>, privacy: Privacy) -> Vec<String> {
+        match privacy {
+            Privacy::Plain => {
+                let mut room = KEY_BYTES;
+                let shorten = |part: String| {
+                    let part = shown(&part, room);
+                    room -= part.len();
+                    part
+                };
+                key.into_iter().map(shorten).collect()
+            }
+            Privacy::Hashed => {
+                let mut hasher = blake3::Hasher::new_keyed(&self.secret);
+                for part in &key {
+                    // With its length in front, so that no two keys are the same bytes.
+                    hasher.update(&(part.len() as u64).to_le_bytes());
+                    hasher.update(part.as_bytes());
+                }
+                let mut hash = hasher.finalize().to_hex().to_string();
+                hash.truncate(32);
+                vec![hash]
+            }
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! What operators grant single keys while running.
+//!
+//! # Theory
+//!
+//! An override is kept as it was asked for, and read anew for every policy that is put in force: half of
+//! it ("100/s") means something only beside its limit. One that does not fit (its limit is gone, or has
+//! another key) is not in force, but kept: it waits for a policy that it fits.
+//!
+//! # Invariant
+//!
+//! There are at most [`OVERRIDES_MAX`], and for each limit and key at most one.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+use tollgate::Moment;
+use tollgate::policy::{LimitRule, LiveOverride, Override, Policy, PolicyError};
+use tollgate_policy::{Problems, override_from};
+
+use super::reload::{InForce, rules};
+use super::state::SavedOverride;
+use super::{Engine, locked, seconds};
+
+/// Overrides beside those of the policy.
+pub const OVERRIDES_MAX: usize = 10_000;
+/// Bytes of one of them, as JSON.
+const BODY_MAX: usize = 4096;
+
+/// An override as it is kept.
+#[derive(Clone, Debug)]
+pub(super) struct Stored {
+    limit: Arc<str>,
+    /// As it is counted.
+    key: Vec<String>,
+    /// As it was asked for: a JSON object.
+    body: String,
+    expires: Option<Moment>,
+    made: Moment,
+    /// Why it is not in force.
+    problem: Option<String>,
+}
+
+/// An override, for whoever asks.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OverrideListed {
+    /// The limit.
+    pub limit: Arc<str>,
+    /// The key, part by part.
+    pub key: Vec<String>,
+    /// What was asked for, without the key.
+    pub change: Map<String, Value>,
+    /// When it was made, in seconds since 1970.
+    pub made_at: u64,
+    /// Is it in force?
+    pub in_force: bool,
+    /// If not: why.
+    pub problem: Option<String>,
+}
+
+/// What setting or removing an override came to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OverrideChanged {
+    /// The key, as it is counted.
+    pub key: Vec<String>,
+    /// What was there before, if there was one.
+    pub old: Option<Map<String, Value>>,
+    /// Would it survive a restart?
+    pub persisted: bool,
+}
+
+/// Why an override is not set or removed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum OverrideError {
+    /// There is no such limit.
+    NoSuchLimit {
+        /// What was asked for.
+        name: String,
+        /// What it may have meant.
+        near: Option<String>,
+    },
+    /// It is wrong.
+    Invalid(Problems),
+    /// It is longer than one can be.
+    TooLong,
+    /// There are as many as can be.
+    Full,
+    /// There is none for this key.
+    NotThere,
+    /// It cannot be put in force.
+    Refused(PolicyError),
+}
+
+impl fmt::Display for OverrideError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSuchLimit { name, near } => {
+                write!(f, "there is no limit `{}`", name.escape_debug())?;
+                match near {
+                    Some(near) => write!(f, "; did you mean `{near}`?"),
+                    None => write!(f, "; see `GET /policy` for those that there are"),
+                }
+            }
+            Self::Invalid(problems) => problems.fmt(f),
+            Self::TooLong => write!(f, "an override has at most {BODY_MAX} bytes as JSON"),
+            Self::Full => write!(
+                f,
+                "there are {OVERRIDES_MAX} overrides already; remove some, or write them into the policy as tiers"
+            ),
+            Self::NotThere => f.write_str("there is no override for this key, made while running"),
+            Self::Refused(cause) => cause.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for OverrideError {}
+
+impl Stored {
+    pub(super) fn saved(&self) -> SavedOverride {
+        SavedOverride {
+            limit: self.limit.to_string(),
+            key: self.key.clone(),
+            body: self.body.clone(),
+            expires: self.expires.map(Moment::as_nanos),
+            made: self.made.as_nanos(),
+        }
+    }
+
+    pub(super) fn restored(saved: SavedOverride) -> Stored {
+        Stored {
+            limit: Arc::from(saved.limit),
+            key: saved.key,
+            body: saved.body,
+            expires: saved.expires.map(Moment::from_nanos),
+            made: Moment::from_nanos(saved.made),
+            problem: None,
+        }
+    }
+
+    fn change(&self) -> Map<String, Value> {
+        let mut change: Map<String, Value> = serde_json::from_str(&self.body).unwrap_or_default();
+        change.remove("key");
+        change
+    }
+}
+
+/// Reads every override anew for the rules of this policy; those that fit are returned, those that have
+/// expired are dropped.
+pub(super) fn resolve(policy: &Policy, stored: &mut Vec<Stored>, now: Moment) -> Vec<LiveOverride> {
+    let by_name: HashMap<&str, &LimitRule> = rules(policy).map(|r| (&*r.name, r)).collect();
+    stored.retain(|over| over.expires.is_none_or(|end| now < end));
+    let mut live = Vec::new();
+    for over in stored {
+        let Some(rule) = by_name.get(&*over.limit) else {
+            over.problem = Some("the policy has no such limit".into());
+            continue;
+        };
+        match override_from(rule, over.body.as_bytes()) {
+            Ok(change) => {
+                over.problem = None;
+                over.key = change.key.clone();
+                over.expires = change.expires;
+                let limit = Arc::clone(&over.limit);
+                live.push(LiveOverride { limit, change });
+            }
+            Err(problems) => over.problem = Some(problems.to_string()),
+        }
+    }
+    live
+}
+
+/// How many are not in force.
+pub(super) fn unfit(stored: &[Stored]) -> usize {
+    stored.iter().filter(|over| over.problem.is_some()).count()
+}
+
+/// What an override asks for, as the reader of policies takes it.
+fn body_of(key: &[String], change: &Map<String, Value>) -> String {
+    let mut body = change.clone();
+    let key = match key {
+        [one] => Value::from(one.as_str()),
+        parts => Value::from(parts),
+    };
+    body.insert("key".into(), key);
+    Value::Object(body).to_string()
+}
+
+impl Engine {
+    /// Gives a key something else than its limit does, in place of an override it may have. `change` is
+    /// as in the policy: `{"allow": "100/s"}`, `{"unlimited": true}`, `{"blocked": true}`, with `expires`
+    /// if it should end. In force when this returns.
+    ///
+    /// # Errors
+    /// No such limit, or what is wrong with the override; nothing has changed then.
+    pub fn set_override(
+        &self,
+        limit: &str,
+        key: &[String],
+        change: &Map<String, Value>,
+    ) -> Result<OverrideChanged, OverrideError> {
+        let body = body_of(key, change);
+        if body.len() > BODY_MAX {
+            return Err(OverrideError::TooLong);
+        }
+        let (key, old) = {
+            let mut in_force = self.in_force();
+            let epoch = self.epoch();
+            let policy = epoch.gate.policy();
+            let rule = rule_of(policy, limit)?;
+            let read = override_from(rule, body.as_bytes()).map_err(OverrideError::Invalid)?;
+            let mut overrides = in_force.overrides.clone();
+            let at = place_of(&overrides, limit, &read.key);
+            let old = at.map(|at| overrides.remove(at).change());
+            overrides.push(Stored {
+                limit: Arc::clone(&rule.name),
+                key: read.key.clone(),
+                body,
+                expires: read.expires,
+                made: self.now(),
+                problem: None,
+            });
+            self.put_overrides(&mut in_force, policy, overrides)?;
+            (read.key, old)
+        };
+        let persisted = self.persist();
+        Ok(OverrideChanged {
+            key,
+            old,
+            persisted,
+        })
+    }
+
+    /// Takes an override back. What the key has used meanwhile counts.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn remove_override(
+        &self,
+        limit: &str,
+        key: &[String],
+    ) -> Result<OverrideChanged, OverrideError> {
+        let (key, old) = {
+            let mut in_force = self.in_force();
+            let epoch = self.epoch();
+            let policy = epoch.gate.policy();
+            let mut overrides = in_force.overrides.clone();
+            // As it is counted, if the limit is there to say how.
+            let counted = rule_of(policy, limit)
+                .ok()
+                .and_then(|rule| as_counted(rule, key));
+            let at = counted
+                .and_then(|read| place_of(&overrides, limit, &read.key))
+                .or_else(|| place_of(&overrides, limit, key));
+            let removed = overrides.remove(at.ok_or(OverrideError::NotThere)?);
+            self.put_overrides(&mut in_force, policy, overrides)?;
+            let old = removed.change();
+            (removed.key, Some(old))
+        };
+        let persisted = self.persist();
+        Ok(OverrideChanged {
+            key,
+            old,
+            persisted,
+        })
+    }
+
+    /// The overrides that were made while running and have not expired.
+    pub fn overrides(&self) -> Vec<OverrideListed> {
+        let now = self.now();
+        let in_force = self.in_force();
+        let live = |over: &&Stored| over.expires.is_none_or(|end| now < end);
+        let listed = in_force
+            .overrides
+            .iter()
+            .filter(live)
+            .map(|over| OverrideListed {
+                limit: Arc::clone(&over.limit),
+                key: over.key.clone(),
+                change: over.change(),
+                made_at: seconds(over.made),
+                in_force: over.problem.is_none(),
+                problem: over.problem.clone(),
+            });
+        listed.collect()
+    }
+
+    /// A key as a log may show it.
+    pub fn shown_key(&self, key: &[String]) -> Vec<String> {
+        let privacy = self.epoch().gate.policy().privacy;
+        self.showable(key.to_vec(), privacy)
+    }
+
+    fn put_overrides(
+        &self,
+        in_force: &mut InForce,
+        policy: &Policy,
+        mut overrides: Vec<Stored>,
+    ) -> Result<(), OverrideError> {
+        let live = resolve(policy, &mut overrides, self.now());
+        if overrides.len() > OVERRIDES_MAX {
+            return Err(OverrideError::Full);
+        }
+        let epoch = self.epoch();
+        let gate = epoch.gate.with_overrides(live);
+        let gate = gate.map_err(OverrideError::Refused)?;
+        self.swap(epoch.version, gate);
+        locked(&self.told).overrides_unfit = unfit(&overrides);
+        in_force.overrides = overrides;
+        Ok(())
+    }
+}
+
+fn rule_of<'p>(policy: &'p Policy, name: &str) -> Result<&'p LimitRule, OverrideError> {
+    rules(policy)
+        .find(|rule| *rule.name == *name)
+        .ok_or_else(|| {
+            let names = rules(policy).map(|rule| &*rule.name);
+            OverrideError::NoSuchLimit {
+                name: name.chars().take(64).collect(),
+                near: tollgate_policy::near::nearest(name, names).map(str::to_owned),
+            }
+        })
+}
+
+fn place_of(overrides: &[Stored], limit: &str, key: &[String]) -> Option<usize> {
+    let this = |over: &Stored| *over.limit == *limit && over.key == key;
+    overrides.iter().position(this)
+}
+
+/// The key as the limit counts it: read as if it were blocked.
+fn as_counted(rule: &LimitRule, key: &[String]) -> Option<Override> {
+    let mut change = Map::new();
+    change.insert("blocked".into(), true.into());
+    override_from(rule, body_of(key, &change).as_bytes()).ok()
+}

@@ -1,0 +1,330 @@
+//! Another policy in the place of the one in force.
+//!
+//! # Theory
+//!
+//! Read the whole file, hash it, and stop if it is what is in force already. Else parse and check it
+//! wholly, build its gate beside the old one (limits that stay keep what they counted), and swap. Each
+//! step can fail, and none before the last changes anything.
+//!
+//! A file that is looked at every few seconds would fail every few seconds; what is wrong with it is
+//! logged once, and again when its content is another.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tollgate::policy::{Policy, PolicyError, Privacy};
+use tollgate_policy::{Loaded, Problems, Severity};
+
+use super::health::Fault;
+use super::overrides::{Stored, resolve, unfit};
+use super::start::PolicySource;
+use super::{Engine, Epoch, Gate, locked, seconds};
+
+/// Who asked for a reload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The file changed, or might have.
+    Watch,
+    /// A signal.
+    Signal,
+    /// An operator at this address.
+    Admin(IpAddr),
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Why::Watch => f.write_str("watch"),
+            Why::Signal => f.write_str("signal"),
+            Why::Admin(peer) => write!(f, "{peer}"),
+        }
+    }
+}
+
+/// What a reload came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reloaded {
+    /// What is there is what is in force.
+    Unchanged {
+        /// The version in force.
+        version: u64,
+    },
+    /// Another policy is in force.
+    Changed {
+        /// Its version.
+        version: u64,
+        /// What is probably not meant in it, as text; empty if there is nothing.
+        warnings: String,
+    },
+}
+
+/// Why the policy in force stays.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ReloadError {
+    /// There is no file.
+    Missing {
+        /// Where it should be.
+        path: PathBuf,
+    },
+    /// The file cannot be read.
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        cause: io::Error,
+    },
+    /// It is no policy.
+    Invalid(Problems),
+    /// It is a policy that cannot be put in force.
+    Refused(PolicyError),
+}
+
+impl ReloadError {
+    /// A stable name for it.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Missing { .. } => "policy-missing",
+            Self::Unreadable { .. } => "policy-unreadable",
+            Self::Invalid(_) | Self::Refused(_) => "policy-invalid",
+        }
+    }
+
+    /// In one line that quotes nothing of the policy, for those who may not read it.
+    pub(super) fn summary(&self) -> String {
+        match self {
+            Self::Missing { .. } => "the policy file is not there".into(),
+            Self::Unreadable { cause, .. } => {
+                format!("the policy file cannot be read: {}", cause.kind())
+            }
+            Self::Invalid(problems) => {
+                let errors = problems.iter().filter(|p| p.severity == Severity::Error);
+                let first = errors
+                    .map(|p| format!("{} in line {}", p.code, p.line))
+                    .next();
+                let first = first.unwrap_or_default();
+                format!("the policy file has {} ({first})", problems.summary())
+            }
+            Self::Refused(_) => "the policy cannot be put in force".into(),
+        }
+    }
+}
+
+impl fmt::Display for ReloadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing { path } => write!(
+                f,
+                "the policy file `{}` is not there\nhint: put it back; the last good policy stays in force",
+                path.display()
+            ),
+            Self::Unreadable { path, cause } => write!(
+                f,
+                "the policy file `{}` cannot be read: {cause}\nhint: see that this program may read it",
+                path.display()
+            ),
+            Self::Invalid(problems) => problems.fmt(f),
+            Self::Refused(cause) => write!(
+                f,
+                "the policy cannot be put in force: {cause}\nhint: make `max_keys` smaller or the numbers of the limit"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ReloadError {}
+
+/// What is in force beside the epoch; changed together with it.
+#[derive(Debug)]
+pub(super) struct InForce {
+    /// Of the text of the policy.
+    pub(super) content: blake3::Hash,
+    /// Of what was last wrong and logged.
+    pub(super) logged: Option<blake3::Hash>,
+    pub(super) overrides: Vec<Stored>,
+}
+
+/// Reads a file as far as a policy may go, and a byte more so that what is larger is refused.
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, ReloadError> {
+    let failed = |cause: io::Error| match cause.kind() {
+        io::ErrorKind::NotFound => ReloadError::Missing { path: path.into() },
+        _ => ReloadError::Unreadable {
+            path: path.into(),
+            cause,
+        },
+    };
+    // Asked before it is opened: opening a pipe waits for somebody to write to it.
+    if !std::fs::metadata(path).map_err(failed)?.is_file() {
+        return Err(failed(io::Error::other("it is not a regular file")));
+    }
+    let file = File::open(path).map_err(failed)?;
+    let mut bytes = Vec::new();
+    file.take(tollgate_policy::FILE_MAX as u64 + 1)
+        .read_to_end(&mut bytes)
+        .map_err(failed)?;
+    Ok(bytes)
+}
+
+impl Engine {
+    /// Looks whether there is another policy, and puts it in force. If that fails the one in force stays.
+    /// Decisions go on meanwhile. Reads files: not for a thread that serves requests.
+    ///
+    /// # Errors
+    /// What is wrong with what is there.
+    pub fn reload(&self, why: Why) -> Result<Reloaded, ReloadError> {
+        let PolicySource::File(path) = &self.source else {
+            let version = self.epoch().version;
+            return Ok(Reloaded::Unchanged { version });
+        };
+        let mut in_force = self.in_force();
+        let text = match read(path) {
+            Ok(text) => text,
+            Err(error) => {
+                let seen = blake3::hash(error.code().as_bytes());
+                return Err(self.failed(&mut in_force, seen, why, error));
+            }
+        };
+        let content = blake3::hash(&text);
+        if content == in_force.content {
+            self.came_back(&mut in_force);
+            let version = self.epoch().version;
+            return Ok(Reloaded::Unchanged { version });
+        }
+        let name = path.display().to_string();
+        let next = tollgate_policy::parse(&name, &text)
+            .map_err(ReloadError::Invalid)
+            .and_then(|loaded| self.prepare(loaded, &mut in_force));
+        match next {
+            Ok((gate, warnings)) => {
+                Ok(self.put_in_force(&mut in_force, gate, &warnings, content, why))
+            }
+            Err(error) => Err(self.failed(&mut in_force, content, why, error)),
+        }
+    }
+
+    /// Builds the gate; the overrides in `in_force` are read anew for the new rules.
+    fn prepare(
+        &self,
+        loaded: Loaded,
+        in_force: &mut InForce,
+    ) -> Result<(Gate, Problems), ReloadError> {
+        let Loaded {
+            policy, warnings, ..
+        } = loaded;
+        let mut overrides = in_force.overrides.clone();
+        let live = resolve(&policy, &mut overrides, self.now());
+        let gate = self.epoch().gate.succeed(policy, live);
+        let gate = gate.map_err(ReloadError::Refused)?;
+        in_force.overrides = overrides;
+        Ok((gate, warnings))
+    }
+
+    fn put_in_force(
+        &self,
+        in_force: &mut InForce,
+        gate: Gate,
+        warnings: &Problems,
+        content: blake3::Hash,
+        why: Why,
+    ) -> Reloaded {
+        let old = std::mem::replace(&mut in_force.content, content);
+        in_force.logged = None;
+        let version = self.epoch().version + 1;
+        let hide = gate.policy().privacy == Privacy::Hashed;
+        self.swap(version, gate);
+        if hide {
+            self.refusals.forget();
+        }
+        let unfit = unfit(&in_force.overrides);
+        {
+            let mut told = locked(&self.told);
+            told.version = version;
+            told.content = content.to_hex().to_string();
+            told.loaded_at = seconds(self.now());
+            told.warnings = warnings.count(Severity::Warning);
+            told.last_error = None;
+            told.overrides_unfit = unfit;
+        }
+        tracing::info!(
+            target: "tollgate::audit", who = %why, what = "policy",
+            old = %old.to_hex(), new = %content.to_hex(), version, "another policy is in force"
+        );
+        let warnings = match warnings.is_empty() {
+            true => String::new(),
+            false => warnings.to_string(),
+        };
+        if !warnings.is_empty() {
+            tracing::warn!(target: "tollgate::policy", version, "{warnings}");
+        }
+        if unfit > 0 {
+            tracing::warn!(
+                target: "tollgate::policy", unfit,
+                "overrides do not fit the policy and wait for one that they fit"
+            );
+        }
+        Reloaded::Changed { version, warnings }
+    }
+
+    /// Puts a gate in force.
+    pub(super) fn swap(&self, version: u64, gate: Gate) {
+        let names: Vec<Arc<str>> = gate.rules().map(|rule| Arc::clone(&rule.name)).collect();
+        let handles = self.metrics.handles(names.iter(), gate.policy());
+        self.epoch.store(Arc::new(Epoch {
+            version,
+            gate,
+            handles,
+        }));
+    }
+
+    fn failed(
+        &self,
+        in_force: &mut InForce,
+        seen: blake3::Hash,
+        why: Why,
+        error: ReloadError,
+    ) -> ReloadError {
+        {
+            let mut told = locked(&self.told);
+            let since = match &told.last_error {
+                Some(before) if before.code == error.code() => before.since,
+                _ => seconds(self.now()),
+            };
+            told.last_error = Some(Fault {
+                code: error.code(),
+                message: error.summary(),
+                since,
+            });
+        }
+        if in_force.logged.replace(seen) != Some(seen) {
+            tracing::error!(
+                target: "tollgate::policy", %why, code = error.code(), content = %seen.to_hex(),
+                "the last good policy stays in force: {error}"
+            );
+        }
+        error
+    }
+
+    /// What is there is what is in force; it may not have been a moment ago.
+    fn came_back(&self, in_force: &mut InForce) {
+        in_force.logged = None;
+        if locked(&self.told).last_error.take().is_some() {
+            tracing::info!(
+                target: "tollgate::policy",
+                "the policy file is again the one that is in force"
+            );
+        }
+    }
+}
+
+/// The rules of a policy, that of its default among them.
+pub(super) fn rules(policy: &Policy) -> impl Iterator<Item = &tollgate::policy::LimitRule> {
+    let default = match &policy.default {
+        tollgate::policy::Fallback::Limit(rule) => Some(&**rule),
+        _ => None,
+    };
+    policy.limits.iter().chain(default)
+}

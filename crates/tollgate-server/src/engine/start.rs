@@ -1,0 +1,250 @@
+//! From settings to an engine.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tollgate::MonotonicClock;
+use tollgate::policy::Inherited;
+use tollgate_policy::{Loaded, Problems, Severity};
+
+use super::health::PolicyHealth;
+use super::keep::{self, Keeper};
+use super::observe::Refusals;
+use super::overrides::{Stored, resolve, unfit};
+use super::reload::{self, InForce, ReloadError};
+use super::state::{Flaw, State, StateError};
+use super::{Engine, Epoch, Gate, seconds};
+use crate::metrics::Metrics;
+
+/// Where the policy comes from.
+#[derive(Clone, Debug)]
+pub enum PolicySource {
+    /// A text that does not change.
+    Text {
+        /// What it is called.
+        name: String,
+        /// The policy.
+        text: String,
+    },
+    /// A file, which is read again when it changes.
+    File(PathBuf),
+}
+
+impl PolicySource {
+    /// The policy that comes with Tollgate.
+    pub fn built_in() -> PolicySource {
+        PolicySource::Text {
+            name: "built-in example".into(),
+            text: tollgate_policy::EXAMPLE.into(),
+        }
+    }
+
+    fn name(&self) -> String {
+        match self {
+            PolicySource::Text { name, .. } => name.clone(),
+            PolicySource::File(path) => path.display().to_string(),
+        }
+    }
+}
+
+/// Where state is kept.
+#[derive(Clone, Debug)]
+pub struct StateSettings {
+    /// The file.
+    pub path: PathBuf,
+    /// How often it is written: a crash loses at most this much.
+    pub every: Duration,
+}
+
+impl StateSettings {
+    /// State in this file, written every five seconds.
+    pub fn at(path: impl Into<PathBuf>) -> StateSettings {
+        StateSettings {
+            path: path.into(),
+            every: Duration::from_secs(5),
+        }
+    }
+}
+
+/// What an engine needs to start.
+#[derive(Clone, Debug)]
+pub struct EngineSettings {
+    /// Where the policy comes from.
+    pub source: PolicySource,
+    /// Where state is kept; nowhere, and a restart begins with nothing counted.
+    pub state: Option<StateSettings>,
+}
+
+/// Why an engine does not start.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The policy cannot be read, or is wrong.
+    Policy(ReloadError),
+    /// The state file cannot be used.
+    State(StateError),
+    /// The operating system gives no random numbers.
+    NoRandom(getrandom::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Policy(ReloadError::Missing { path }) => write!(
+                f,
+                "the policy file `{}` is not there\nhint: name a file that is, or none to try the built-in example",
+                path.display()
+            ),
+            Self::Policy(error) => error.fmt(f),
+            Self::State(error) => error.fmt(f),
+            Self::NoRandom(error) => write!(
+                f,
+                "the operating system gives no random numbers: {error}\nhint: see that the sandbox allows `getrandom`"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl From<ReloadError> for StartError {
+    fn from(error: ReloadError) -> StartError {
+        StartError::Policy(error)
+    }
+}
+
+impl From<StateError> for StartError {
+    fn from(error: StateError) -> StartError {
+        StartError::State(error)
+    }
+}
+
+impl Engine {
+    /// Reads the policy and the state, and puts both in force. Reads files: not for a thread that serves
+    /// requests.
+    ///
+    /// # Errors
+    /// Anything that is wrong with either; nothing is guessed or forgiven.
+    pub fn start(settings: EngineSettings) -> Result<Arc<Engine>, StartError> {
+        let EngineSettings { source, state } = settings;
+        let clock = MonotonicClock::since_1970();
+        let now = tollgate::Clock::now(&clock);
+        let text = match &source {
+            PolicySource::Text { text, .. } => text.clone().into_bytes(),
+            PolicySource::File(path) => reload::read(path)?,
+        };
+        let content = blake3::hash(&text);
+        let loaded = tollgate_policy::parse(&source.name(), &text).map_err(ReloadError::Invalid)?;
+        let Loaded {
+            policy, warnings, ..
+        } = loaded;
+        let restored = match &state {
+            Some(state) => keep::load(&state.path)?.map(|found| (found, state.path.as_path())),
+            None => None,
+        };
+        let mut overrides = Vec::new();
+        let (gate, secret) = match restored {
+            None => {
+                let gate = Gate::new(policy, clock.clone()).map_err(ReloadError::Refused)?;
+                (gate, random()?)
+            }
+            Some((found, path)) => {
+                let State {
+                    written,
+                    changed,
+                    counted,
+                } = found;
+                if written > now {
+                    tracing::warn!(
+                        target: "tollgate::state", path = %path.display(),
+                        "the state file was written in the future: the system's clock was set back"
+                    );
+                }
+                overrides.extend(changed.overrides.into_iter().map(Stored::restored));
+                let live = resolve(&policy, &mut overrides, now);
+                let inherited = Inherited::from_saved(&counted).map_err(|cause| {
+                    StateError::flawed(path, &Flaw::Contents(cause.to_string()))
+                })?;
+                let gate = Gate::inheriting(policy, live, clock.clone(), inherited)
+                    .map_err(|cause| StateError::unfit(path, &cause))?;
+                gate.switch_off(changed.switched_off);
+                (gate, changed.secret)
+            }
+        };
+        if !warnings.is_empty() {
+            tracing::warn!(target: "tollgate::policy", version = 1, "{warnings}");
+        }
+        let told = told_at_start(&source, content, seconds(now), &warnings, unfit(&overrides));
+        let metrics = Metrics::default();
+        let names: Vec<Arc<str>> = gate.rules().map(|rule| Arc::clone(&rule.name)).collect();
+        let handles = metrics.handles(names.iter(), gate.policy());
+        let epoch = Epoch {
+            version: 1,
+            gate,
+            handles,
+        };
+        Ok(Arc::new(Engine {
+            epoch: ArcSwap::from_pointee(epoch),
+            clock,
+            source,
+            change: Mutex::new(InForce {
+                content,
+                logged: None,
+                overrides,
+            }),
+            told: Mutex::new(told),
+            metrics,
+            scraped: Mutex::default(),
+            refusals: Refusals::new(),
+            keeper: state.map(|state| Keeper::new(state.path, state.every)),
+            secret,
+        }))
+    }
+}
+
+fn told_at_start(
+    source: &PolicySource,
+    content: blake3::Hash,
+    loaded_at: u64,
+    warnings: &Problems,
+    overrides_unfit: usize,
+) -> PolicyHealth {
+    PolicyHealth {
+        version: 1,
+        source: source.name(),
+        content: content.to_hex().to_string(),
+        loaded_at,
+        warnings: warnings.count(Severity::Warning),
+        last_error: None,
+        overrides_unfit,
+    }
+}
+
+fn random() -> Result<[u8; 32], StartError> {
+    let mut secret = [0; 32];
+    getrandom::fill(&mut secret).map_err(StartError::NoRandom)?;
+    Ok(secret)
+}
+
+/// An engine for tests, with this policy and nothing kept.
+///
+/// # Panics
+/// If the policy is wrong.
+#[doc(hidden)]
+#[expect(clippy::panic, reason = "for tests: a wrong policy is a wrong test")]
+pub fn for_tests(policy: &str) -> Arc<Engine> {
+    let settings = EngineSettings {
+        source: PolicySource::Text {
+            name: "test".into(),
+            text: policy.into(),
+        },
+        state: None,
+    };
+    match Engine::start(settings) {
+        Ok(engine) => engine,
+        Err(error) => panic!("{error}"),
+    }
+}

@@ -1,0 +1,148 @@
+//! An explanation as JSON: which limits matched and why the others did not, keys, costs, what each limit
+//! says by itself, and the verdict. Read by people through `tollgate explain`, so it names things as the
+//! policy file does.
+
+use serde_json::{Value, json};
+use tollgate::policy::{
+    Answer, Basis, ExplainedKeyKind, Explanation, Facts, Role, RuleExplanation, WhyNot,
+};
+use tollgate::{Decision, Span, Verdict};
+
+use crate::engine::Gate;
+
+/// Tells what a request would meet, and takes nothing.
+pub fn explain(gate: &Gate, facts: &Facts<'_>) -> Value {
+    let Explanation {
+        path,
+        answer,
+        rules,
+    } = gate.explain(facts);
+    let mut told = json!({
+        "path": path,
+        "verdict": verdict(answer.verdict),
+        "reason": reason(&answer),
+        "limit": answer.binding().and_then(|c| gate.rule(c.rule)).map(|rule| &*rule.name),
+        "rule": list_rule(gate, &answer),
+        "wait_ms": answer.verdict.wait().map(millis),
+        "limits": rules.iter().map(|rule| rule_told(gate, rule)).collect::<Vec<_>>(),
+    });
+    if let (Basis::Path(fault), Some(object)) = (answer.basis, told.as_object_mut()) {
+        object.insert("path_fault".into(), fault.to_string().into());
+        object.insert("hint".into(), fault.hint().into());
+    }
+    if let (true, Some(object)) = (answer.binding().is_some(), told.as_object_mut()) {
+        object.insert("remaining".into(), answer.standing.remaining.into());
+        object.insert(
+            "full_after_ms".into(),
+            millis(answer.standing.full_after).into(),
+        );
+    }
+    told
+}
+
+fn rule_told(gate: &Gate, told: &RuleExplanation) -> Value {
+    let Some(rule) = gate.rule(told.rule) else {
+        return Value::Null;
+    };
+    let tiers = rule.tiers.iter().flat_map(|tiers| &tiers.tiers);
+    let tier = told.tier.and_then(|tier| tiers.map(|t| &*t.name).nth(tier));
+    let quota = told.limit.and_then(|limit| gate.quota(limit));
+    json!({
+        "name": &*rule.name,
+        "matched": told.why_not.is_none(),
+        "why_not": told.why_not.as_ref().map(why_not),
+        "key": told.key.as_ref().map(|key| &key.parts),
+        "key_is": told.key.as_ref().map(|key| match key.kind {
+            ExplainedKeyKind::Own => "own",
+            ExplainedKeyKind::Address => "the client's address, because a part is missing",
+            ExplainedKeyKind::Shared => "shared by all requests that lack a part",
+        }),
+        "tier": tier,
+        "overridden": told.is_overridden,
+        "cost": told.cost,
+        "role": told.role.map(role),
+        "quota": quota.map(quota_text),
+        "verdict": told.decision.map(|d| verdict(d.verdict)),
+        "remaining": told.decision.map(|d| d.standing.remaining),
+        "wait_ms": told.decision.and_then(|d: Decision| d.verdict.wait()).map(millis),
+        "full_after_ms": told.decision.map(|d| millis(d.standing.full_after)),
+    })
+}
+
+/// A quota as people read it.
+pub fn quota_text(quota: &tollgate::policy::Quota) -> String {
+    let limit = quota.limit.clone().named("");
+    match (&quota.periods, quota.advertised().0) {
+        (Some(periods), units) => format!("{units} in each {}", periods.name()),
+        (None, _) => limit.to_string(),
+    }
+}
+
+/// Whole milliseconds, rounded up: a client that waits so long is not early.
+pub(crate) fn millis(span: Span) -> u64 {
+    span.as_nanos().div_ceil(1_000_000)
+}
+
+/// A verdict as one word.
+pub(crate) const fn verdict(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Pass => "pass",
+        Verdict::Wait { .. } => "wait",
+        Verdict::Refuse { .. } => "refuse",
+        Verdict::Never => "never",
+    }
+}
+
+/// A role as one word.
+pub(crate) const fn role(role: Role) -> &'static str {
+    match role {
+        Role::Enforced => "enforced",
+        Role::Shadow => "shadow",
+        Role::Candidate => "candidate",
+        Role::Unlimited => "unlimited",
+    }
+}
+
+fn reason(answer: &Answer) -> &'static str {
+    match answer.basis {
+        Basis::Charge(_) => "limit",
+        Basis::AllowList(_) => "allow-list",
+        Basis::DenyList(_) => "deny-list",
+        Basis::Unmatched => "unmatched",
+        Basis::SwitchedOff => "switched-off",
+        Basis::Path(_) => "path",
+        Basis::MissingKey(_) => "missing-key",
+        Basis::Blocked(_) => "blocked",
+        Basis::TooManyLimits => "too-many-limits",
+        _ => "other",
+    }
+}
+
+fn list_rule<'g>(gate: &'g Gate, answer: &Answer) -> Option<&'g str> {
+    let policy = gate.policy();
+    let name = match answer.basis {
+        Basis::AllowList(at) => policy.allow.get(at).map(|rule| &rule.name),
+        Basis::DenyList(at) => policy.deny.get(at).map(|rule| &rule.name),
+        Basis::MissingKey(at) | Basis::Blocked(at) => gate.rule(at).map(|rule| &rule.name),
+        _ => None,
+    };
+    name.map(|name| &**name)
+}
+
+fn why_not(why: &WhyNot) -> String {
+    match why {
+        WhyNot::Off => "its mode is off".into(),
+        WhyNot::Expired => "it has expired".into(),
+        WhyNot::Method => "another method".into(),
+        WhyNot::Path => "another path".into(),
+        WhyNot::Host => "another host".into(),
+        WhyNot::Header(name) => format!("header {name}"),
+        WhyNot::Query(name) => format!("query parameter {name}"),
+        WhyNot::Address => "another client address".into(),
+        WhyNot::Domain => "another domain".into(),
+        WhyNot::Descriptor(name) => format!("descriptor entry {name}"),
+        WhyNot::Except => "an exception".into(),
+        WhyNot::NotTheDefault => "another limit matched".into(),
+        _ => "a condition".into(),
+    }
+}

@@ -1,0 +1,270 @@
+//! Forward-auth: a proxy asks about the request that it holds.
+//!
+//! # Theory
+//!
+//! The proxy tells the request in headers, and which ones depends on the proxy. Each of the two modes
+//! reads one family and no other, because a proxy overwrites only its own and lets those of the other
+//! pass as the client sent them:
+//!
+//! | | Traefik, Caddy: `/v1/auth` | nginx: `/v1/auth/nginx`, or `?deny=403` |
+//! |---|---|---|
+//! | method | `X-Forwarded-Method` | `X-Original-Method` |
+//! | path and query | `X-Forwarded-Uri` | `X-Original-URI`, which must be there |
+//! | host | `X-Forwarded-Host` | `Host` |
+//! | client | the policy's forwarding header | `X-Real-IP`; without it, the policy's header |
+//! | refused | 429 and its like | 403, with the true status in `X-Tollgate-Status` |
+//!
+//! What is absent is taken from the request itself. nginx knows no refusals but 401 and 403, and tells
+//! nothing by itself: without `X-Original-URI` every request would look the same, so that is an error.
+//!
+//! # Invariant
+//!
+//! These headers are believed only of a peer that the policy trusts, or of one on this machine, which is
+//! where a proxy usually is. From anybody else they are an error, not a fact.
+//!
+//! A delay is served here: the answer comes when the request may go on. Who would have to wait for longer
+//! than [`LONGEST_WAIT`] gives its place back and is refused.
+//!
+//! # What it does not know
+//!
+//! When the request ends. A place of a concurrency limit is freed only by its time.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use hyper::header::{HOST, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use hyper::http::request::Parts;
+use hyper::{Response, StatusCode};
+use tollgate::policy::address::{Cidr, CidrSet, ForwardedHeader, Proxies};
+use tollgate::policy::fields::{PROBLEM_TYPE, problem as explain, status};
+use tollgate::policy::{Answer, Facts, Headers, Policy, Settlement};
+use tollgate::{Clock, Span, Verdict};
+
+use super::Decisions;
+use super::answer::Sheet;
+use super::problems::{Answered, problem};
+use crate::engine::{Door, Epoch};
+use crate::listen::stopped;
+
+/// Nobody is held for longer.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+const FORWARDED_METHOD: HeaderName = HeaderName::from_static("x-forwarded-method");
+const FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const ORIGINAL_METHOD: HeaderName = HeaderName::from_static("x-original-method");
+const ORIGINAL_URI: HeaderName = HeaderName::from_static("x-original-uri");
+const TRUE_STATUS: HeaderName = HeaderName::from_static("x-tollgate-status");
+/// What only a proxy may say.
+const TOLD: [&str; 8] = [
+    "x-forwarded-method",
+    "x-forwarded-uri",
+    "x-forwarded-host",
+    "x-forwarded-for",
+    "forwarded",
+    "x-original-method",
+    "x-original-uri",
+    "x-real-ip",
+];
+
+/// Headers as they came.
+struct Received<'a>(&'a HeaderMap);
+
+impl Headers for Received<'_> {
+    fn visit<'a>(&'a self, name: &str, each: &mut dyn FnMut(&'a [u8])) {
+        for value in self.0.get_all(name) {
+            each(value.as_bytes());
+        }
+    }
+}
+
+/// Whose word is taken at this door under one policy: its proxies, and whoever is on this machine.
+#[derive(Debug)]
+pub(super) struct Trust {
+    version: u64,
+    chain: Proxies,
+    real_ip: Proxies,
+}
+
+impl Trust {
+    pub(super) fn nobody() -> Trust {
+        Trust {
+            version: 0,
+            chain: Proxies::default(),
+            real_ip: Proxies::default(),
+        }
+    }
+
+    fn of(version: u64, policy: &Policy) -> Trust {
+        let here = [
+            Cidr::new(Ipv4Addr::new(127, 0, 0, 0).into(), 8),
+            Cidr::new(Ipv6Addr::LOCALHOST.into(), 128),
+        ];
+        let listed = policy.proxies.trusted.networks().iter().copied();
+        let trusted: CidrSet = listed.chain(here.into_iter().flatten()).collect();
+        let by = |header| Proxies {
+            trusted: trusted.clone(),
+            header,
+        };
+        Trust {
+            version,
+            chain: by(policy.proxies.header),
+            real_ip: by(ForwardedHeader::XRealIp),
+        }
+    }
+
+    fn under(kept: &ArcSwap<Trust>, epoch: &Epoch) -> Arc<Trust> {
+        let trust = kept.load();
+        if trust.version == epoch.version {
+            return Arc::clone(&trust);
+        }
+        let trust = Arc::new(Trust::of(epoch.version, epoch.gate.policy()));
+        kept.store(Arc::clone(&trust));
+        trust
+    }
+}
+
+/// An answer, or one that is due later.
+enum Due {
+    Now(Answered),
+    After(Duration, Answered),
+}
+
+impl Decisions {
+    /// `/v1/auth` and `/v1/auth/nginx`.
+    pub(super) async fn auth(&self, parts: &Parts, peer: IpAddr, nginx: bool) -> Answered {
+        let due = match self.ask_for(parts, peer, nginx) {
+            Ok(due) => due,
+            Err(detail) => return problem(StatusCode::BAD_REQUEST, &detail),
+        };
+        let (delay, answer) = match due {
+            Due::Now(answer) => return answer,
+            Due::After(delay, answer) => (delay, answer),
+        };
+        let begun = tokio::time::Instant::now();
+        let mut stop = self.stop.clone();
+        tokio::select! {
+            () = tokio::time::sleep(delay) => answer,
+            // Letting everybody in at once would be the very flood that the queue is there for.
+            () = stopped(&mut stop) => unserved(delay.saturating_sub(begun.elapsed()), nginx),
+        }
+    }
+
+    fn ask_for(&self, parts: &Parts, peer: IpAddr, nginx: bool) -> Result<Due, String> {
+        let epoch = self.engine.epoch();
+        let gate = &epoch.gate;
+        let before = gate.clock().now();
+        let trust = Trust::under(&self.trust, &epoch);
+        let headers = &parts.headers;
+        let is_trusted = trust.chain.trusts(peer);
+        if !is_trusted && let Some(told) = TOLD.iter().find(|name| headers.contains_key(**name)) {
+            return Err(format!(
+                "{peer} is not a trusted proxy, so its `{told}` is not believed; add it to `trusted_proxies` of the policy, or call without such headers"
+            ));
+        }
+        let received = Received(headers);
+        let client = if nginx && headers.contains_key("x-real-ip") {
+            trust.real_ip.client(peer, &received)
+        } else {
+            trust.chain.client(peer, &received)
+        };
+        let (method, uri, host) = if nginx {
+            let uri = one(headers, &ORIGINAL_URI)?;
+            let uri = uri.ok_or("the request does not say what it is about; set it in nginx: `proxy_set_header X-Original-URI $request_uri;`")?;
+            (one(headers, &ORIGINAL_METHOD)?, Some(uri), None)
+        } else {
+            (
+                one(headers, &FORWARDED_METHOD)?,
+                one(headers, &FORWARDED_URI)?,
+                one(headers, &FORWARDED_HOST)?,
+            )
+        };
+        let uri = match uri {
+            Some(uri) => uri,
+            None => parts.uri.path_and_query().map_or("/", |uri| uri.as_str()),
+        };
+        let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
+        let host = match host {
+            Some(host) => host,
+            None => one(headers, &HOST)?.unwrap_or_default(),
+        };
+        let facts = Facts {
+            method: method.unwrap_or(parts.method.as_str()),
+            path,
+            query,
+            host,
+            client: Some(client),
+            headers: &received,
+            ..Facts::default()
+        };
+        let mut answer = gate.admit(&facts);
+        if let Verdict::Wait { delay } = answer.verdict
+            && Duration::from(delay) > LONGEST_WAIT
+        {
+            gate.reserve(&answer).settle(Settlement::Cancelled);
+            answer.verdict = Verdict::Refuse { retry_after: delay };
+        }
+        let took = gate.clock().now().since(before).into();
+        self.engine
+            .observe(&epoch, Door::Auth, &facts, &answer, took);
+        let written = written(&epoch, &answer, nginx);
+        Ok(match answer.verdict {
+            Verdict::Wait { delay } => Due::After(delay.into(), written),
+            _ => Due::Now(written),
+        })
+    }
+}
+
+/// The only value of a header; who says two things says nothing that can be believed.
+fn one<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h str>, String> {
+    let mut values = headers.get_all(name).iter();
+    let Some(value) = values.next() else {
+        return Ok(None);
+    };
+    if values.next().is_some() {
+        return Err(format!(
+            "`{name}` is there more than once; let the proxy set it once"
+        ));
+    }
+    let text = std::str::from_utf8(value.as_bytes());
+    text.map(Some)
+        .map_err(|_| format!("`{name}` is not UTF-8; send it percent-encoded"))
+}
+
+fn written(epoch: &Epoch, answer: &Answer, nginx: bool) -> Answered {
+    let mut sheet = Sheet::with_fields(epoch, answer);
+    let body = sheet.text.len();
+    let truth = status(answer);
+    let mut media = None;
+    if !answer.is_admitted() && epoch.gate.policy().answers.problem {
+        explain(&epoch.gate, answer, &mut sheet.text);
+        media = Some(PROBLEM_TYPE);
+    }
+    let status = StatusCode::from_u16(truth).unwrap_or(StatusCode::OK);
+    told_to(sheet.finish(status, body, media), nginx)
+}
+
+/// nginx is told 403 for every refusal.
+fn told_to(mut answer: Answered, nginx: bool) -> Answered {
+    let truth = answer.status();
+    if nginx && !truth.is_success() {
+        let headers = answer.headers_mut();
+        headers.insert(TRUE_STATUS, HeaderValue::from(truth.as_u16()));
+        *answer.status_mut() = StatusCode::FORBIDDEN;
+    }
+    answer
+}
+
+/// The server stops before the delay is over.
+fn unserved(rest: Duration, nginx: bool) -> Answered {
+    let mut answer: Response<_> = problem(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "the server is stopping before this request's turn came; try again",
+    );
+    let seconds = Span::from(rest).as_secs_ceil().max(1);
+    let headers = answer.headers_mut();
+    headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+    told_to(answer, nginx)
+}

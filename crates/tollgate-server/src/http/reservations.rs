@@ -1,0 +1,205 @@
+//! What was taken and may still be corrected, by a name that cannot be guessed.
+//!
+//! # Theory
+//!
+//! A reservation lives until it is settled, ten minutes at the most; then it is dropped, which leaves what
+//! was taken as it is. All live equally long, so the order of coming is the order of going: each shard has
+//! a queue of names, and whoever adds one first drops those at its front that are over. Names of settled
+//! ones stay in the queue; when they are more than half of it, it is swept. Both are O(1) on average.
+//!
+//! Whoever knows a name can give units back. Names are therefore 128 bits from the operating system, and
+//! none is ever shown but to the one who asked for it.
+//!
+//! # Invariant
+//!
+//! A reservation is settled once. There are never more than [`MOST`]; what does not fit is not kept, and
+//! the decision stands.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tollgate::policy::Reservation;
+use tollgate::{Moment, MonotonicClock, Span};
+
+/// Reservations at the most.
+pub(super) const MOST: usize = 100_000;
+/// How long they live.
+const LIFE: Span = Span::from_secs(600);
+const SHARDS: usize = 16;
+
+type Kept = Reservation<MonotonicClock>;
+
+/// The reservations that are open.
+#[derive(Debug)]
+pub(super) struct Reservations {
+    shards: [Mutex<Shard>; SHARDS],
+    most_each: usize,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    open: HashMap<u128, (Moment, Kept)>,
+    /// Names in the order of coming, with when they are over.
+    order: VecDeque<(Moment, u128)>,
+}
+
+impl Reservations {
+    /// Room for so many.
+    pub(super) fn new(most: usize) -> Reservations {
+        Reservations {
+            shards: Default::default(),
+            most_each: most / SHARDS,
+        }
+    }
+
+    /// Keeps it and tells its name. None if there is no room, or nothing to make a name of.
+    pub(super) fn keep(&self, reservation: Kept, now: Moment) -> Option<u128> {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).ok()?;
+        let name = u128::from_ne_bytes(bytes);
+        let mut shard = self.shard(name)?;
+        shard.drop_over(now);
+        if shard.open.len() >= self.most_each {
+            return None;
+        }
+        let over = now.plus(LIFE);
+        shard.open.insert(name, (over, reservation));
+        shard.order.push_back((over, name));
+        Some(name)
+    }
+
+    /// Takes it out, if it is there and not over.
+    pub(super) fn take(&self, name: u128, now: Moment) -> Option<Kept> {
+        let mut shard = self.shard(name)?;
+        let (over, reservation) = shard.open.remove(&name)?;
+        shard.sweep();
+        (now < over).then_some(reservation)
+    }
+
+    fn shard(&self, name: u128) -> Option<MutexGuard<'_, Shard>> {
+        // A half-done change is a name in the queue without a reservation: harmless.
+        let shard = self.shards.get(name as usize % SHARDS)?;
+        Some(shard.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Shard {
+    fn drop_over(&mut self, now: Moment) {
+        while let Some((over, name)) = self.order.front().copied() {
+            if now < over && self.open.contains_key(&name) {
+                break;
+            }
+            self.order.pop_front();
+            self.open.remove(&name);
+        }
+    }
+
+    fn sweep(&mut self) {
+        if self.order.len() > 64 + 2 * self.open.len() {
+            let open = &self.open;
+            self.order.retain(|(_, name)| open.contains_key(name));
+        }
+    }
+}
+
+/// A name as it is written: 32 hexadecimal digits.
+pub(super) fn push_name(text: &mut String, name: u128) {
+    for shift in (0..32).rev() {
+        let digit = (name >> (shift * 4)) as u32 & 15;
+        text.push(char::from_digit(digit, 16).unwrap_or('0'));
+    }
+}
+
+/// A name as it was written.
+pub(super) fn read_name(text: &str) -> Option<u128> {
+    let is_one = text.len() == 32
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    is_one
+        .then(|| u128::from_str_radix(text, 16).ok())
+        .flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollgate::policy::{Facts, LimitRule, Policy, PolicyGate, Quota};
+    use tollgate::{Clock, Limit};
+
+    fn gate() -> PolicyGate<MonotonicClock> {
+        let quota = Quota::plain(Limit::token_bucket("1/s".parse().unwrap(), 1_000_000).unwrap());
+        let policy = Policy {
+            limits: vec![LimitRule::new("x", quota)],
+            ..Policy::default()
+        };
+        PolicyGate::new(policy, MonotonicClock::since_1970()).unwrap()
+    }
+
+    fn taken(gate: &PolicyGate<MonotonicClock>) -> Kept {
+        gate.reserve(&gate.admit(&Facts::default()))
+    }
+
+    #[test]
+    fn a_reservation_is_settled_once() {
+        let (gate, kept) = (gate(), Reservations::new(MOST));
+        let now = gate.clock().now();
+        let name = kept.keep(taken(&gate), now).unwrap();
+        assert!(kept.take(name ^ 1, now).is_none());
+        assert!(kept.take(name, now).is_some());
+        assert!(kept.take(name, now).is_none());
+    }
+
+    #[test]
+    fn what_is_over_is_gone_and_makes_room() {
+        let (gate, kept) = (gate(), Reservations::new(SHARDS));
+        let now = gate.clock().now();
+        let mut names = Vec::new();
+        // One for each shard, by trying.
+        for _ in 0..1_000 {
+            names.extend(kept.keep(taken(&gate), now));
+        }
+        assert_eq!(names.len(), SHARDS);
+        let later = now.plus(LIFE);
+        assert!(kept.take(names[0], later).is_none());
+        let fresh = (0..1_000).filter_map(|_| kept.keep(taken(&gate), later));
+        assert_eq!(fresh.count(), SHARDS);
+    }
+
+    #[test]
+    fn names_of_settled_ones_do_not_pile_up() {
+        let (gate, kept) = (gate(), Reservations::new(MOST));
+        let now = gate.clock().now();
+        let oldest = kept.keep(taken(&gate), now).unwrap();
+        for _ in 0..20_000 {
+            let name = kept.keep(taken(&gate), now).unwrap();
+            assert!(kept.take(name, now).is_some());
+        }
+        let queued: usize = kept
+            .shards
+            .iter()
+            .map(|s| s.lock().unwrap().order.len())
+            .sum();
+        assert!(queued < SHARDS * 80, "{queued}");
+        assert!(kept.take(oldest, now).is_some());
+    }
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for name in [0, 1, u128::MAX, 0x0123_4567_89ab_cdef_0123_4567_89ab_cdef] {
+            let mut text = String::new();
+            push_name(&mut text, name);
+            assert_eq!(text.len(), 32);
+            assert_eq!(read_name(&text), Some(name));
+        }
+        for text in [
+            "",
+            "0",
+            "+0000000000000000000000000000001",
+            "ABCDEF00ABCDEF00ABCDEF00ABCDEF00",
+            "0123456789abcdef0123456789abcdeg",
+        ] {
+            assert_eq!(read_name(text), None, "{text}");
+        }
+    }
+}

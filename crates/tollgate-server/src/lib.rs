@@ -1,0 +1,18 @@
+//! The front ends that you run. Each does the same three things: read a request into
+//! [`tollgate::policy::Facts`], ask the policy in force, write the answer down.
+//!
+//! # Layout
+//!
+//! `engine` holds the policy in force and everything that outlives a request: reloads, overrides, the
+//! state file, what is counted. `listen` accepts connections and bounds them. `http` is the door for
+//! decisions, `admin` the one for operators.
+
+pub mod admin;
+pub mod engine;
+pub mod explain;
+pub mod http;
+mod listen;
+mod metrics;
+mod run;
+
+pub use run::{ADMIN_PORT, AdminBind, HTTP_PORT, RunError, Settings, Started, run};

@@ -1,0 +1,250 @@
+//! Connections: accepted, bounded, drained.
+//!
+//! # Theory
+//!
+//! One loop accepts, one task serves each connection with hyper's HTTP/1. Everything that a stranger can
+//! stretch has a bound in [`ListenLimits`]: how many connections, how long a head may take, how long a
+//! connection may be idle, how large and how slow a body may be.
+//!
+//! Time is bounded without a timer per request. Each connection has a [`pulse::Pulse`]: a word that says
+//! what it is doing and changes when that changes. Once a second the connection looks at its own word; one
+//! that stood still for too long ends the connection. So a bound holds to within a second, and a request
+//! pays two stores for it. (hyper's own timer is one allocation per request, and it also ends connections
+//! that are merely idle.)
+//!
+//! # Invariant
+//!
+//! The loop ends only when it is told to stop. No error of `accept`, no panic of a handler and no client
+//! ends it: out of descriptors it waits, a panic is answered with 500.
+//!
+//! # What it does not know
+//!
+//! What is asked: a [`Handler`] gets a request and the peer's address. A partial head that arrives in one
+//! packet behind a whole request counts as idle until its next byte.
+
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::IpAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
+
+pub(crate) mod body;
+mod pulse;
+
+use pulse::{Phase, Pulse, Watched};
+
+/// What answers requests.
+pub(crate) trait Handler: Clone + Send + Sync + 'static {
+    /// Answers one request from `peer`.
+    fn handle(
+        &self,
+        request: Request<Incoming>,
+        peer: IpAddr,
+    ) -> impl Future<Output = Response<Full<Bytes>>> + Send;
+}
+
+/// What a stranger may stretch, and how far.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ListenLimits {
+    /// Connections at once; further ones wait in the system's queue.
+    pub(crate) connections: usize,
+    /// From the first byte of a head to its last.
+    pub(crate) head: Duration,
+    /// Between requests.
+    pub(crate) idle: Duration,
+    /// From the answer to its last byte.
+    pub(crate) write: Duration,
+    /// From the end of the answers to the client's own end, so that it reads the last one.
+    pub(crate) linger: Duration,
+    /// From the word to stop to the end of all requests in flight.
+    pub(crate) drain: Duration,
+    /// Bytes of a head.
+    pub(crate) head_bytes: usize,
+    /// Fields of a head.
+    pub(crate) fields: usize,
+    /// What a body may be.
+    pub(crate) body: body::BodyLimits,
+}
+
+impl Default for ListenLimits {
+    fn default() -> ListenLimits {
+        ListenLimits {
+            connections: 10_000,
+            head: Duration::from_secs(5),
+            idle: Duration::from_secs(60),
+            write: Duration::from_secs(10),
+            linger: Duration::from_secs(1),
+            drain: Duration::from_secs(10),
+            head_bytes: 16 * 1024,
+            fields: 100,
+            body: body::BodyLimits::default(),
+        }
+    }
+}
+
+/// How often a connection looks at its pulse.
+const TICK: Duration = Duration::from_secs(1);
+/// How long to wait when the system has no room for another connection.
+const OUT_OF_ROOM: Duration = Duration::from_millis(100);
+
+/// Serves until `stop` says so, then ends what is in flight.
+pub(crate) async fn serve<H: Handler>(
+    listener: TcpListener,
+    handler: H,
+    limits: ListenLimits,
+    mut stop: watch::Receiver<bool>,
+) {
+    let room = Arc::new(Semaphore::new(limits.connections));
+    let mut protocol = http1::Builder::new();
+    // Not `pipeline_flush`: with it, an answer is lost if the connection ends while bytes behind the
+    // request are unread, as they are behind every head that is not understood.
+    protocol
+        .header_read_timeout(None)
+        .max_headers(limits.fields)
+        .max_buf_size(limits.head_bytes)
+        // Answers are small: copying one behind its head is cheaper than handing over two parts.
+        .writev(false)
+        .keep_alive(true);
+    let mut failing = false;
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = stopped(&mut stop) => break,
+            accepted = accept(&listener, &room) => accepted,
+        };
+        match accepted {
+            Ok((stream, peer, permit)) => {
+                failing = false;
+                let served = connection(
+                    stream,
+                    peer,
+                    handler.clone(),
+                    protocol.clone(),
+                    limits,
+                    stop.clone(),
+                );
+                tokio::spawn(async move {
+                    served.await;
+                    drop(permit);
+                });
+            }
+            // The client was gone before we came: its own affair.
+            Err(error) if is_of_one_client(&error) => {}
+            Err(error) => {
+                if !failing {
+                    tracing::error!(%error, "cannot accept connections; trying again");
+                }
+                failing = true;
+                sleep(OUT_OF_ROOM).await;
+            }
+        }
+    }
+    drop(listener);
+    let everything = u32::try_from(limits.connections).unwrap_or(u32::MAX);
+    // Every connection ends itself by then; one that does not is left to the runtime.
+    let _ = timeout(limits.drain + TICK, room.acquire_many(everything)).await;
+}
+
+/// Waits for the word to stop; that nobody can say it any more is the word, too.
+pub(crate) async fn stopped(stop: &mut watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+async fn accept(
+    listener: &TcpListener,
+    room: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, IpAddr, OwnedSemaphorePermit)> {
+    let permit = Arc::clone(room).acquire_owned().await;
+    let permit = permit.map_err(io::Error::other)?;
+    let (stream, peer) = listener.accept().await?;
+    Ok((stream, peer.ip().to_canonical(), permit))
+}
+
+fn is_of_one_client(error: &io::Error) -> bool {
+    use io::ErrorKind as Kind;
+    matches!(
+        error.kind(),
+        Kind::ConnectionAborted
+            | Kind::ConnectionReset
+            | Kind::ConnectionRefused
+            | Kind::Interrupted
+    )
+}
+
+async fn connection<H: Handler>(
+    stream: TcpStream,
+    peer: IpAddr,
+    handler: H,
+    protocol: http1::Builder,
+    limits: ListenLimits,
+    mut stop: watch::Receiver<bool>,
+) {
+    // Without it answers to pipelined requests wait for acknowledgements. If it fails, so will writing.
+    let _ = stream.set_nodelay(true);
+    let pulse = Arc::new(Pulse::default());
+    let service = service_fn(|request| {
+        let (handler, pulse) = (&handler, &pulse);
+        async move {
+            pulse.enter(Phase::Handling);
+            let answer = contained(handler.handle(request, peer)).await;
+            pulse.enter(Phase::Writing);
+            Ok::<_, Infallible>(answer)
+        }
+    });
+    let io = Watched::new(stream, Arc::clone(&pulse));
+    let mut served = pin!(protocol.serve_connection(io, service));
+    let mut tick = interval_at(Instant::now() + TICK, TICK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut beat = pulse::Beat::default();
+    let mut ends = None;
+    loop {
+        tokio::select! {
+            biased;
+            // Its errors are those of the client: gone, too slow, not HTTP.
+            _ = served.as_mut() => return,
+            () = stopped(&mut stop), if ends.is_none() => {
+                pulse.hurry();
+                served.as_mut().graceful_shutdown();
+                ends = Some(Instant::now() + limits.drain);
+            }
+            now = tick.tick() => {
+                if beat.is_overdue(&pulse, TICK, &limits) || ends.is_some_and(|end| now >= end) {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// The answer, or 500 if the handler panics.
+async fn contained(handling: impl Future<Output = Response<Full<Bytes>>>) -> Response<Full<Bytes>> {
+    let mut handling = pin!(handling);
+    poll_fn(|cx| {
+        // What a handler shares with others is atomic or behind a lock that survives a panic.
+        let polled = catch_unwind(AssertUnwindSafe(|| handling.as_mut().poll(cx)));
+        polled.unwrap_or_else(|_| {
+            tracing::error!("a request made its handler panic; it was answered with 500");
+            let mut answer = Response::new(Full::default());
+            *answer.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+            Poll::Ready(answer)
+        })
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests;

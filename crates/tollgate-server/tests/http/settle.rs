@@ -1,0 +1,105 @@
+//! Reservations and `/v1/settle`.
+
+use super::client::Server;
+
+const POLICY: &str = "
+default: pass
+limits:
+  - { name: tokens, match: { path: /llm }, key: header.who, algorithm: fixed-window, allow: 100/h }
+  - { name: jobs, match: { path: /jobs }, algorithm: concurrency, allow: 1, ttl: 1h }
+";
+
+const LLM: &str = r#"{"path":"/llm","headers":{"who":"a"},"cost":60,"reserve":true}"#;
+
+#[test]
+fn what_was_reserved_is_corrected_once() {
+    let server = Server::start(POLICY);
+    let reply = server.check(LLM);
+    assert_eq!(reply.json()["remaining"], 40);
+    let name = reply.json()["reservation"].as_str().unwrap().to_owned();
+    assert_eq!(name.len(), 32);
+    let settled = server.post(
+        "/v1/settle",
+        &format!(r#"{{"reservation":"{name}","actual":10}}"#),
+    );
+    assert_eq!(
+        (settled.status, settled.body.as_str()),
+        (200, r#"{"unpaid":0}"#)
+    );
+    assert_eq!(
+        server
+            .post("/v1/peek", &LLM.replace(",\"reserve\":true", ""))
+            .json()["remaining"],
+        30
+    );
+    let again = server.post(
+        "/v1/settle",
+        &format!(r#"{{"reservation":"{name}","actual":10}}"#),
+    );
+    assert_eq!(again.status, 404);
+    assert_eq!(
+        server
+            .post("/v1/settle", r#"{"reservation":"what?"}"#)
+            .status,
+        404
+    );
+}
+
+#[test]
+fn a_reservation_is_cancelled_and_paid_beyond_what_is_left() {
+    let server = Server::start(POLICY);
+    let name =
+        |reply: super::client::Reply| reply.json()["reservation"].as_str().unwrap().to_owned();
+    let first = name(server.check(LLM));
+    assert_eq!(
+        server
+            .post(
+                "/v1/settle",
+                &format!(r#"{{"reservation":"{first}","cancel":true}}"#)
+            )
+            .status,
+        200
+    );
+    let second = server.check(LLM);
+    assert_eq!(second.json()["remaining"], 40);
+    let settled = server.post(
+        "/v1/settle",
+        &format!(r#"{{"reservation":"{}","actual":150}}"#, name(second)),
+    );
+    assert_eq!(settled.status, 200);
+    assert_eq!(server.check(LLM).status, 429);
+}
+
+#[test]
+fn a_place_is_always_reserved_and_free_when_done() {
+    let server = Server::start(POLICY);
+    let ask = r#"{"path":"/jobs"}"#;
+    let first = server.check(ask);
+    let name = first.json()["reservation"].as_str().unwrap().to_owned();
+    assert_eq!(server.check(ask).status, 429);
+    assert_eq!(
+        server
+            .post("/v1/settle", &format!(r#"{{"reservation":"{name}"}}"#))
+            .status,
+        200
+    );
+    assert_eq!(server.check(ask).status, 200);
+}
+
+#[test]
+fn nothing_taken_is_nothing_reserved() {
+    let server = Server::start(POLICY);
+    assert!(server.check(r#"{"path":"/free","reserve":true}"#).json()["reservation"].is_null());
+    assert!(
+        server
+            .check(r#"{"path":"/free"}"#)
+            .json()
+            .get("reservation")
+            .is_none()
+    );
+    server.check(LLM);
+    let refused = server.check(LLM);
+    assert_eq!(refused.status, 429);
+    assert!(refused.json()["reservation"].is_null());
+    assert_eq!(server.post("/v1/peek", LLM).status, 400);
+}

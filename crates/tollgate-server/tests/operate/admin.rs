@@ -1,0 +1,344 @@
+//! The door for operators, over real sockets.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tollgate_server::admin::{AdminSettings, Tokens, serve};
+use tollgate_server::engine::Engine;
+
+use crate::world::{Dir, TOKEN, admitted, logged_by_all, operate, policy, send, start};
+
+const ROUTES: [(&str, &str, bool); 11] = [
+    ("GET", "/health", false),
+    ("GET", "/ready", false),
+    ("GET", "/metrics", false),
+    ("POST", "/reload", true),
+    ("GET", "/overrides", true),
+    ("PUT", "/overrides", true),
+    ("DELETE", "/overrides", true),
+    ("GET", "/top", true),
+    ("POST", "/switch", true),
+    ("GET", "/policy", true),
+    ("POST", "/peek", true),
+];
+
+/// A server for operators, and how to end it.
+struct Desk {
+    at: SocketAddr,
+    engine: Arc<Engine>,
+    _stop: watch::Sender<bool>,
+    _runtime: tokio::runtime::Runtime,
+}
+
+fn desk(policy: &Path) -> Desk {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let engine = start(policy, None);
+    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+    let at = listener.local_addr().unwrap();
+    let (stop, stopped) = watch::channel(false);
+    let settings = AdminSettings {
+        tokens: Tokens::new(&[TOKEN, "the-other-token-of-two-for-rotation"]).unwrap(),
+        hosts: vec!["tolls.example".into()],
+    };
+    runtime.spawn(serve(listener, Arc::clone(&engine), settings, stopped));
+    Desk {
+        at,
+        engine,
+        _stop: stop,
+        _runtime: runtime,
+    }
+}
+
+#[test]
+fn every_route_asks_for_a_token_where_it_should() {
+    let dir = Dir::new();
+    let path = dir.write("p.yaml", &policy(5));
+    for (method, route, needs_token) in ROUTES {
+        // One for each: failures are limited.
+        let desk = desk(&path);
+        let status = |headers: &[(&str, &str)]| send(desk.at, method, route, headers, "{}").status;
+        let without = status(&[]);
+        let wrong = status(&[("Authorization", "Bearer 00000000000000000000000000000000")]);
+        let basic = status(&[("Authorization", &format!("Basic {TOKEN}"))]);
+        let right = status(&[("Authorization", &format!("Bearer {TOKEN}"))]);
+        let other = status(&[(
+            "Authorization",
+            "bearer the-other-token-of-two-for-rotation",
+        )]);
+        if needs_token {
+            assert_eq!((without, wrong, basic), (401, 401, 401), "{method} {route}");
+        } else {
+            assert_eq!((without, wrong, basic), (200, 200, 200), "{method} {route}");
+        }
+        // The bodies are empty, which some routes do not like; what counts is that they were asked.
+        assert!(
+            [200, 400].contains(&right) && other == right,
+            "{method} {route}: {right} {other}"
+        );
+        let bearer = format!("Bearer {TOKEN}");
+        let foreign = [
+            ("Authorization", &*bearer),
+            ("Origin", "http://evil.example"),
+        ];
+        assert_eq!(status(&foreign), 403, "{method} {route}");
+        assert_eq!(
+            status(&[("Authorization", &bearer), ("Host", "evil.example")]),
+            421
+        );
+        assert_eq!(
+            status(&[("Authorization", &bearer), ("Host", "tolls.example:9090")]),
+            right
+        );
+        let plain = status(&[("Authorization", &bearer), ("Content-Type", "text/plain")]);
+        assert_eq!(
+            plain,
+            if method == "GET" { right } else { 415 },
+            "{method} {route}"
+        );
+        assert_eq!(send(desk.at, "PATCH", route, &[], "").status, 405);
+    }
+}
+
+#[test]
+fn failures_are_limited_and_a_right_token_is_not() {
+    let dir = Dir::new();
+    let desk = desk(&dir.write("p.yaml", &policy(5)));
+    let wrong = [("Authorization", "Bearer nonsense")];
+    let statuses: Vec<u16> = (0..12)
+        .map(|_| send(desk.at, "GET", "/top", &wrong, "").status)
+        .collect();
+    assert_eq!(statuses[..10], [401; 10]);
+    assert_eq!(statuses[10..], [429; 2]);
+    let got = send(desk.at, "GET", "/top", &wrong, "");
+    assert!(got.head.contains("\r\nretry-after: "), "{}", got.head);
+    assert_eq!(operate(desk.at, "GET", "/top", "").status, 200);
+    assert_eq!(send(desk.at, "GET", "/health", &wrong, "").status, 200);
+}
+
+#[test]
+fn what_is_wrong_is_told_with_a_hint() {
+    let dir = Dir::new();
+    let desk = desk(&dir.write("p.yaml", &policy(5)));
+    let large = " ".repeat(70_000);
+    let faults = [
+        ("GET", "/nothing", "", 404),
+        ("GET", "/switch", "", 405),
+        ("POST", "/switch", "{", 400),
+        ("POST", "/switch", "{\"limiting\": \"maybe\"}", 400),
+        (
+            "POST",
+            "/switch",
+            "{\"limiting\": \"off\", \"more\": 1}",
+            400,
+        ),
+        (
+            "PUT",
+            "/overrides",
+            "{\"limit\": \"users\", \"key\": 7}",
+            400,
+        ),
+        (
+            "PUT",
+            "/overrides",
+            "{\"limit\": \"users\", \"key\": \"a\", \"allow\": \"5\"}",
+            400,
+        ),
+        (
+            "PUT",
+            "/overrides",
+            "{\"limit\": \"nobody\", \"key\": \"a\", \"blocked\": true}",
+            404,
+        ),
+        ("PUT", "/overrides", &large, 413),
+        (
+            "DELETE",
+            "/overrides",
+            "{\"limit\": \"users\", \"key\": \"a\"}",
+            404,
+        ),
+        (
+            "POST",
+            "/peek",
+            "{\"limit\": \"nobody\", \"key\": \"a\"}",
+            404,
+        ),
+        (
+            "POST",
+            "/peek",
+            "{\"limit\": \"users\", \"key\": [\"a\", \"b\"]}",
+            400,
+        ),
+    ];
+    for (method, path, body, status) in faults {
+        let got = operate(desk.at, method, path, body);
+        assert_eq!(got.status, status, "{method} {path} {body:.80}: {got:?}");
+        assert!(
+            got.head.contains("content-type: application/problem+json"),
+            "{}",
+            got.head
+        );
+        let problem = got.json();
+        assert_eq!(problem["status"], status);
+        for part in ["title", "code", "detail", "hint"] {
+            assert!(
+                !problem[part].as_str().unwrap().is_empty(),
+                "{part}: {problem}"
+            );
+        }
+    }
+    assert!(desk.engine.overrides().is_empty() && !desk.engine.is_switched_off());
+}
+
+#[test]
+fn overrides_are_set_listed_and_removed() {
+    let dir = Dir::new();
+    let desk = desk(&dir.write("p.yaml", &policy(5)));
+    let body = json!({"limit": "users", "key": "ann", "blocked": true}).to_string();
+    let got = operate(desk.at, "PUT", "/overrides", &body).json();
+    assert_eq!(
+        (&got["key"], &got["persisted"]),
+        (&json!(["ann"]), &json!(false))
+    );
+    assert_eq!(admitted(&desk.engine, "ann", 5), 0);
+    let listed = operate(desk.at, "GET", "/overrides", "").json();
+    assert_eq!(listed["overrides"][0]["change"], json!({"blocked": true}));
+    let metrics = send(desk.at, "GET", "/metrics", &[], "").body;
+    assert!(metrics.contains("\ntollgate_overrides 1\n"));
+    let body = json!({"limit": "users", "key": ["ann"]}).to_string();
+    assert_eq!(operate(desk.at, "DELETE", "/overrides", &body).status, 200);
+    assert_eq!(admitted(&desk.engine, "ann", 9), 5);
+}
+
+#[test]
+fn the_switch_works_at_once_and_is_seen() {
+    let dir = Dir::new();
+    let desk = desk(&dir.write("p.yaml", &policy(1)));
+    assert_eq!(admitted(&desk.engine, "ann", 5), 1);
+    let got = operate(desk.at, "POST", "/switch", "{\"limiting\": \"off\"}");
+    assert_eq!(got.json(), json!({"limiting": "off", "was": "on"}));
+    assert_eq!(admitted(&desk.engine, "ann", 5), 5);
+    assert_eq!(
+        send(desk.at, "GET", "/ready", &[], "").json()["limiting"],
+        "off"
+    );
+    let metrics = send(desk.at, "GET", "/metrics", &[], "").body;
+    assert!(metrics.contains("\ntollgate_switched_off 1\n"));
+    operate(desk.at, "POST", "/switch", "{\"limiting\": \"on\"}");
+    assert_eq!(admitted(&desk.engine, "ann", 5), 0);
+}
+
+#[test]
+fn a_reload_says_what_it_came_to() {
+    let dir = Dir::new();
+    let desk = desk(&dir.write("p.yaml", &policy(1)));
+    let reload = || operate(desk.at, "POST", "/reload", "");
+    assert_eq!(reload().json()["outcome"], "unchanged");
+    dir.write("p.yaml", &policy(2));
+    let got = reload().json();
+    assert_eq!(
+        (&got["outcome"], &got["version"]),
+        (&json!("changed"), &json!(2))
+    );
+    dir.write("p.yaml", "limits: 5");
+    let got = reload();
+    assert_eq!(got.status, 409);
+    assert_eq!(got.json()["code"], "policy-invalid");
+    assert!(!got.json()["problems"].as_array().unwrap().is_empty());
+    let ready = send(desk.at, "GET", "/ready", &[], "");
+    assert_eq!(ready.status, 200);
+    let ready = ready.json();
+    assert_eq!(ready["status"], "degraded");
+    assert_eq!(ready["policy"]["last_error"]["code"], "policy-invalid");
+    assert_eq!(ready["policy"]["version"], 2);
+}
+
+#[test]
+fn the_policy_and_the_standing_of_a_key_can_be_read() {
+    let dir = Dir::new();
+    let desk = desk(&dir.write("p.yaml", &policy(5)));
+    admitted(&desk.engine, "ann", 7);
+    let got = operate(desk.at, "GET", "/policy", "").json();
+    assert_eq!(got["limits"][0]["name"], "users");
+    assert_eq!(got["limits"][0]["key"], json!(["header.x-user"]));
+    assert_eq!(got["limits"][0]["quota"]["units"], 5);
+    let peek = |key: &str| {
+        let body = json!({"limit": "users", "key": key}).to_string();
+        operate(desk.at, "POST", "/peek", &body).json()
+    };
+    assert_eq!(
+        (&peek("ann")["verdict"], &peek("ann")["remaining"]),
+        (&json!("refuse"), &json!(0))
+    );
+    assert_eq!(peek("bob")["verdict"], "pass");
+    let top = operate(desk.at, "GET", "/top", "").json();
+    assert_eq!(top["refused"][0]["key"], json!(["ann"]));
+    assert_eq!(top["refused"][0]["refused"], 2);
+}
+
+#[test]
+fn answers_are_not_kept_or_guessed_at() {
+    let dir = Dir::new();
+    let desk = desk(&dir.write("p.yaml", &policy(5)));
+    for (method, path, _) in ROUTES {
+        let got = operate(desk.at, method, path, "{}");
+        assert!(
+            got.head.contains("\r\ncache-control: no-store"),
+            "{}",
+            got.head
+        );
+        assert!(
+            got.head.contains("\r\nx-content-type-options: nosniff"),
+            "{}",
+            got.head
+        );
+    }
+}
+
+#[test]
+fn every_change_leaves_a_line_that_says_who_and_what_it_was_before() {
+    let dir = Dir::new();
+    let desk = desk(&dir.write("p.yaml", &policy(5)));
+    logged_by_all();
+    for change in [json!({"allow": "7/h"}), json!({"blocked": true})] {
+        let mut body = change;
+        body["limit"] = "users".into();
+        body["key"] = "audited-key".into();
+        operate(desk.at, "PUT", "/overrides", &body.to_string());
+    }
+    let body = json!({"limit": "users", "key": "audited-key"}).to_string();
+    operate(desk.at, "DELETE", "/overrides", &body);
+    operate(desk.at, "POST", "/switch", "{\"limiting\": \"off\"}");
+    let lines = logged_by_all();
+    let audit = lines
+        .iter()
+        .filter(|line| line.starts_with("tollgate::audit"));
+    let audit: Vec<_> = audit
+        .filter(|line| line.contains("who=127.0.0.1"))
+        .collect();
+    for (old, new) in [
+        ("none", "{\"allow\":\"7/h\"}"),
+        ("{\"allow\":\"7/h\"}", "{\"blocked\":true}"),
+        ("{\"blocked\":true}", "\"none\""),
+    ] {
+        let says = |line: &&&String| {
+            line.contains("audited-key")
+                && line.contains(&format!("old={old}"))
+                && line.contains(&format!("new={new}"))
+        };
+        assert!(audit.iter().find(says).is_some(), "{old} {new}: {audit:#?}");
+    }
+    let switched = "what=\"limiting\" old=\"on\" new=\"off\"";
+    assert!(
+        audit.iter().any(|line| line.contains(switched)),
+        "{audit:#?}"
+    );
+    assert!(lines.iter().all(|line| !line.contains(TOKEN)));
+}

@@ -1,0 +1,17 @@
+//! A server as operators meet it: real files, real sockets.
+
+#![cfg(unix)]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::needless_pass_by_value,
+    reason = "what a helper of a test cannot do ends the test, and its arguments are written where it is called"
+)]
+
+mod admin;
+mod overrides;
+mod reload;
+mod run;
+mod scrape;
+mod state;
+mod world;

@@ -1,0 +1,143 @@
+//! A whole server, from start to end.
+
+use std::net::SocketAddr;
+use std::sync::mpsc;
+
+use tokio::sync::oneshot;
+use tollgate_server::{AdminBind, RunError, Settings, Started, run};
+
+use crate::world::{Dir, TOKEN, admitted, policy, send, settings, soon};
+
+fn local() -> SocketAddr {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+fn all(dir: &Dir, tokens: &[&str], admin: SocketAddr) -> Settings {
+    Settings {
+        engine: settings(&dir.at("p.yaml"), Some(&dir.at("s"))),
+        http: local(),
+        admin: Some(AdminBind {
+            address: admin,
+            tokens: tokens.iter().map(|token| (*token).into()).collect(),
+            hosts: Vec::new(),
+        }),
+    }
+}
+
+/// Runs a server while `during` looks at it.
+async fn running(settings: Settings, during: impl AsyncFnOnce(&Started)) {
+    let (stop, stopped) = oneshot::channel::<()>();
+    let (tell, told) = mpsc::channel();
+    let server = tokio::spawn(run(
+        settings,
+        move |started| tell.send(started.clone()).unwrap(),
+        async { drop(stopped.await) },
+    ));
+    let started = tokio::task::spawn_blocking(move || told.recv().unwrap())
+        .await
+        .unwrap();
+    during(&started).await;
+    drop(started);
+    stop.send(()).unwrap();
+    server.await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_makes_up_a_token_on_loopback_and_keeps_its_state() {
+    let dir = Dir::new();
+    dir.write("p.yaml", &policy(5));
+    running(all(&dir, &[], local()), async |started| {
+        let token = started.generated_token.clone().unwrap();
+        let admin = started.admin.unwrap();
+        assert!(admin.ip().is_loopback() && started.http.ip().is_loopback());
+        let bearer = format!("Bearer {token}");
+        let got = tokio::task::spawn_blocking(move || {
+            send(admin, "GET", "/top", &[("Authorization", &bearer)], "").status
+        });
+        assert_eq!(got.await.unwrap(), 200);
+        assert_eq!(admitted(&started.engine, "ann", 4), 4);
+        assert!(!format!("{started:?}").contains(&token));
+        dir.write("p.yaml", &policy(6));
+        soon("the other policy", || started.engine.epoch().version == 2).await;
+    })
+    .await;
+    running(all(&dir, &[TOKEN], local()), async |started| {
+        assert!(started.generated_token.is_none());
+        assert_eq!(admitted(&started.engine, "ann", 9), 2);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn state_is_written_while_the_server_runs() {
+    let dir = Dir::new();
+    dir.write("p.yaml", &policy(5));
+    running(all(&dir, &[TOKEN], local()), async |started| {
+        assert_eq!(admitted(&started.engine, "ann", 4), 4);
+        let written = || started.engine.health().state.unwrap().written_at.is_some();
+        soon("the state file", written).await;
+        // What a killed server would find: at most one interval is lost.
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        let copy = dir.at("copy");
+        std::fs::copy(dir.at("s"), &copy).unwrap();
+        let other = crate::world::start(&dir.at("p.yaml"), Some(&copy));
+        assert_eq!(admitted(&other, "ann", 9), 1);
+    })
+    .await;
+}
+
+async fn refused(settings: Settings) -> RunError {
+    let never = std::future::pending();
+    run(settings, |_| panic!("it started"), never)
+        .await
+        .unwrap_err()
+}
+
+#[tokio::test]
+async fn an_admin_port_that_is_open_to_a_network_needs_a_token() {
+    let dir = Dir::new();
+    dir.write("p.yaml", &policy(5));
+    let open: SocketAddr = "0.0.0.0:0".parse().unwrap();
+    let error = refused(all(&dir, &[], open)).await;
+    assert!(matches!(error, RunError::AdminOpen { .. }));
+    assert!(error.to_string().contains("openssl rand -hex 16"));
+    let error = refused(all(&dir, &["short"], local())).await;
+    assert!(matches!(error, RunError::Token(_)));
+    running(all(&dir, &[TOKEN], open), async |_| {}).await;
+}
+
+#[tokio::test]
+async fn what_keeps_a_server_from_starting_is_told_with_how_to_mend_it() {
+    let dir = Dir::new();
+    let error = refused(all(&dir, &[TOKEN], local())).await.to_string();
+    assert!(error.contains("is not there\nhint: "), "{error}");
+    dir.write("p.yaml", &policy(5));
+    dir.write("s", "something else");
+    let error = refused(all(&dir, &[TOKEN], local())).await.to_string();
+    assert!(error.contains("not a state file"), "{error}");
+    std::fs::remove_file(dir.at("s")).unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let error = refused(all(&dir, &[TOKEN], taken.local_addr().unwrap()))
+        .await
+        .to_string();
+    assert!(
+        error.contains("for operators") && error.contains("another port"),
+        "{error}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hangup_is_a_reason_to_look_and_not_to_end() {
+    let dir = Dir::new();
+    dir.write("p.yaml", &policy(5));
+    running(all(&dir, &[TOKEN], local()), async |started| {
+        dir.write("p.yaml", &policy(6));
+        let this = std::process::id().to_string();
+        let sent = std::process::Command::new("kill")
+            .args(["-HUP", &this])
+            .status();
+        assert!(sent.unwrap().success());
+        soon("the other policy", || started.engine.epoch().version == 2).await;
+    })
+    .await;
+}
