@@ -7,10 +7,10 @@ use std::io::{self, BufRead, Read};
 use std::rc::Rc;
 
 use tollgate::{Moment, Span};
+use tollgate_policy::near::nearest;
 
 use crate::fault::{Fault, Place, Stop, Wrong};
 use crate::limit_text::{is_limit_word, whole};
-use crate::near::nearest;
 
 /// Arrivals that are run at the most: a second's work, and some hundred megabytes.
 pub(crate) const ARRIVALS_MAX: usize = 1_000_000;

@@ -1,6 +1,9 @@
 //! What can be typed: commands, flags and their help.
 
-use clap::{Args, Parser, Subcommand};
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -8,6 +11,9 @@ Examples:
   tollgate try \"5/s burst 10\" '0s*11' 200ms          eleven at once, one more 200 ms later
   tollgate try \"fixed-window 10/min\" 1s-20s/1s       one every second
   tollgate limits                                    every algorithm, its bound and its use
+  tollgate serve                                     the decision service, on a built-in example
+  tollgate explain --path /api/rides/request         which limits a request would meet
+  tollgate check tollgate.yaml                       everything that is wrong with a policy
 
 `tollgate try --help` says how limits and arrivals are written.";
 
@@ -41,7 +47,25 @@ Examples:
 In the table, `… 8 more pass` stands for 8 further arrivals of the same word with the same verdict;
 the numbers beside it are those after the last of them.";
 
-/// Rate limits: try them before they meet a real request.
+const CHECK_EXAMPLES: &str = "\
+A small policy:
+  default: pass
+  limits:
+    - name: app-open
+      match: { path: /api/rides/** }
+      key: ip
+      allow: 5/s
+      burst: 10
+
+Examples:
+  tollgate check tollgate.yaml
+  tollgate check tollgate.yaml --deny-warnings       for a build: warnings fail as well
+  tollgate check - --json < tollgate.yaml            one JSON object for each problem, and a summary
+  tollgate schema > tollgate.schema.json             for editors that complete and check YAML
+
+The exit code is 0 if the policy can be used, 1 if it cannot, 2 if there was nothing to check.";
+
+/// Rate limits: try them, check them, serve them, explain them.
 #[derive(Debug, Parser)]
 #[command(name = "tollgate", version, after_help = EXAMPLES)]
 pub(crate) struct Cli {
@@ -61,6 +85,14 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Look at a policy file: all that is wrong with it, where, and how to mend it
+    Check(Check),
+    /// Print the JSON Schema of the policy file
+    Schema,
+    /// Run the decision service
+    Serve(Serve),
+    /// Show what one request would meet: which limits, why, for which key, and the verdict
+    Explain(Explain),
 }
 
 /// What `tollgate try` was asked.
@@ -72,6 +104,146 @@ pub(crate) struct Try {
     /// When requests come, such as 0s*11 200ms 1s-20s/1s; a demonstration if left out
     pub(crate) arrivals: Vec<String>,
     /// Print one JSON object for each arrival
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What `tollgate check` was asked.
+#[derive(Debug, Args)]
+#[command(after_help = CHECK_EXAMPLES)]
+pub(crate) struct Check {
+    /// The policy file; `-` is standard input
+    pub(crate) file: String,
+    /// Print one JSON object for each problem, and a summary
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Fail on warnings as on errors
+    #[arg(long)]
+    pub(crate) deny_warnings: bool,
+}
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  tollgate serve                                     the built-in example, in memory
+  tollgate serve --policy tollgate.yaml              a policy of your own, read again when it changes
+  tollgate serve --policy tollgate.yaml --state tollgate.state
+                                                     counts and overrides survive a restart
+  tollgate serve --listen 0.0.0.0:8080 --admin 127.0.0.1:9090
+
+Signals: SIGHUP reads the policy again, SIGTERM and SIGINT stop after the requests in flight; a second
+one stops at once.";
+
+/// What `tollgate serve` was asked.
+#[derive(Debug, Args)]
+#[command(after_help = SERVE_EXAMPLES)]
+pub(crate) struct Serve {
+    /// The policy file; the built-in ride-hailing example if left out
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_POLICY")]
+    pub(crate) policy: Option<PathBuf>,
+    /// Where decisions are answered
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        env = "TOLLGATE_LISTEN",
+        default_value = "127.0.0.1:8080"
+    )]
+    pub(crate) listen: SocketAddr,
+    /// Where operators are answered (health, metrics, overrides), or `off`
+    #[arg(
+        long,
+        value_name = "ADDRESS|off",
+        env = "TOLLGATE_ADMIN",
+        default_value = "127.0.0.1:9090"
+    )]
+    pub(crate) admin: String,
+    /// A file with the admin token; give it twice while one token replaces another
+    #[arg(long, value_name = "FILE")]
+    pub(crate) admin_token_file: Vec<PathBuf>,
+    /// Another name by which the admin port may be called
+    #[arg(long, value_name = "HOST")]
+    pub(crate) admin_host: Vec<String>,
+    /// Keep counts and overrides in this file, so that they survive a restart
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_STATE")]
+    pub(crate) state: Option<PathBuf>,
+    /// How often the state is written: what a crash loses at the most
+    #[arg(long, value_name = "SPAN", default_value = "5s")]
+    pub(crate) state_every: String,
+    /// How the log is written
+    #[arg(long, value_enum, default_value_t = LogForm::Text)]
+    pub(crate) log: LogForm,
+    /// What is logged: error, warn, info, debug or trace
+    #[arg(
+        long,
+        value_name = "LEVEL",
+        env = "TOLLGATE_LOG_LEVEL",
+        default_value = "info"
+    )]
+    pub(crate) log_level: String,
+    /// Threads that answer; as many as there are processors if left out
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) threads: Option<usize>,
+}
+
+/// How the log is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogForm {
+    /// Lines for people.
+    Text,
+    /// An object on each line.
+    Json,
+}
+
+const EXPLAIN_EXAMPLES: &str = "\
+Examples:
+  tollgate explain tollgate.yaml --path /api/rides/request --header 'x-rider-id: 42'
+  tollgate explain --method POST --path /api/drivers/location    by the built-in example
+  tollgate explain --server http://127.0.0.1:9090 --path /admin/users --ip 203.0.113.7
+                                                     by a server that runs, with its state
+
+Nothing is taken from any limit. The exit code is 0 if the request would pass, now or after a wait, 1 if
+it would be refused.";
+
+/// What `tollgate explain` was asked.
+#[derive(Debug, Args)]
+#[command(after_help = EXPLAIN_EXAMPLES)]
+pub(crate) struct Explain {
+    /// The policy file; the built-in example if left out
+    #[arg(conflicts_with = "server")]
+    pub(crate) file: Option<String>,
+    /// Ask the admin port of a server that runs, instead of a file
+    #[arg(long, value_name = "URL")]
+    pub(crate) server: Option<String>,
+    /// A file with the admin token; else TOLLGATE_ADMIN_TOKEN is used
+    #[arg(long, value_name = "FILE", requires = "server")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// The method
+    #[arg(long, default_value = "GET")]
+    pub(crate) method: String,
+    /// The path, with its query if it has one
+    #[arg(long, default_value = "/")]
+    pub(crate) path: String,
+    /// The host
+    #[arg(long)]
+    pub(crate) host: Option<String>,
+    /// The client's address
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) ip: Option<IpAddr>,
+    /// A header, such as 'x-rider-id: 42'
+    #[arg(long, value_name = "NAME: VALUE")]
+    pub(crate) header: Vec<String>,
+    /// A field of a request to /v1/check, such as tokens=1200
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) field: Vec<String>,
+    /// The domain of an Envoy rate limit request
+    #[arg(long)]
+    pub(crate) domain: Option<String>,
+    /// An entry of an Envoy descriptor, such as remote_address=203.0.113.7
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) descriptor: Vec<String>,
+    /// What the caller says that the request costs
+    #[arg(long, value_name = "UNITS")]
+    pub(crate) cost: Option<u64>,
+    /// Print the explanation as one JSON object
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -18,16 +18,38 @@ pub(crate) enum Stop {
     Fault(Fault),
     /// Standard input cannot be read.
     Read(io::Error),
+    /// A file cannot be read.
+    File {
+        /// Its name, as typed.
+        name: String,
+        /// Why.
+        cause: io::Error,
+    },
     /// Standard output cannot be written.
     Write(io::Error),
+    /// The policy is wrong; says everything that is.
+    Policy(Box<tollgate_policy::Problems>),
+    /// Something that says itself what is wrong and how to mend it.
+    Plain(String),
+    /// Something else: what, and how to mend it.
+    Other {
+        /// What is wrong.
+        what: String,
+        /// What the user can do now.
+        hint: String,
+    },
 }
 
 impl Stop {
     /// 2 for what the user can mend by typing something else, 1 for the rest.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
-            Stop::Fault(_) => ExitCode::from(2),
-            Stop::Read(_) | Stop::Write(_) => ExitCode::FAILURE,
+            Stop::Fault(_) | Stop::File { .. } => ExitCode::from(2),
+            Stop::Read(_)
+            | Stop::Write(_)
+            | Stop::Policy(_)
+            | Stop::Plain(_)
+            | Stop::Other { .. } => ExitCode::FAILURE,
         }
     }
 }
@@ -52,6 +74,18 @@ impl fmt::Display for Stop {
             Stop::Read(e) => {
                 writeln!(f, "error: standard input cannot be read: {e}")?;
                 writeln!(f, "hint: write the arrivals as arguments instead of `-`")
+            }
+            Stop::File { name, cause } => {
+                writeln!(f, "error: `{}` cannot be read: {cause}", shown(name))?;
+                writeln!(f, "hint: name a policy file, or `-` for standard input")
+            }
+            Stop::Policy(problems) => write!(f, "{problems}"),
+            // A policy that is wrong begins with its first error.
+            Stop::Plain(text) if text.starts_with("error: ") => writeln!(f, "{}", text.trim_end()),
+            Stop::Plain(text) => writeln!(f, "error: {}", text.trim_end()),
+            Stop::Other { what, hint } => {
+                writeln!(f, "error: {what}")?;
+                writeln!(f, "hint: {hint}")
             }
             Stop::Write(e) => {
                 writeln!(f, "error: standard output cannot be written: {e}")?;
@@ -214,6 +248,19 @@ pub(crate) enum Wrong {
     LongLine,
     /// A line of standard input that is not UTF-8.
     NotUtf8,
+
+    /// An address to listen on that is none.
+    NoAddress { flag: &'static str, text: String },
+    /// A level of the log that there is not.
+    LogLevel { text: String },
+    /// A state file that is written all the time, or never.
+    StateEvery { text: String },
+    /// A name and a value that are not two.
+    NoPair {
+        flag: &'static str,
+        text: String,
+        sample: &'static str,
+    },
 }
 
 impl fmt::Display for Wrong {
@@ -273,6 +320,16 @@ impl fmt::Display for Wrong {
             Self::DashNotAlone => f.write_str("`-` stands beside other arrivals"),
             Self::LongLine => write!(f, "a line longer than {LINE_MAX} bytes"),
             Self::NotUtf8 => f.write_str("a line that is not UTF-8"),
+            Self::NoAddress { flag, text } => {
+                write!(f, "`{flag} {}` is not an address", shown(text))
+            }
+            Self::LogLevel { text } => write!(f, "`{}` is not a log level", shown(text)),
+            Self::StateEvery { text } => {
+                write!(f, "`--state-every {}` is out of range", shown(text))
+            }
+            Self::NoPair { flag, text, .. } => {
+                write!(f, "`{flag} {}` is not a name and a value", shown(text))
+            }
         }
     }
 }
@@ -354,6 +411,12 @@ impl Wrong {
             }
             Self::LongLine => "write one arrival on each line, such as `0s*11,key=alice`".into(),
             Self::NotUtf8 => "write the arrivals as plain text".into(),
+            Self::NoAddress { flag, .. } => {
+                format!("write an address and a port, such as `{flag} 127.0.0.1:9090`, or `off`")
+            }
+            Self::LogLevel { .. } => "write error, warn, info, debug or trace".into(),
+            Self::StateEvery { .. } => "write a span from 100ms to 1h, such as `5s`".into(),
+            Self::NoPair { flag, sample, .. } => format!("write `{flag} '{sample}'`"),
         }
     }
 }

@@ -3,16 +3,19 @@
 //! # Layout
 //!
 //! `cli` says what can be typed; `limit_text` and `arrivals` read it; `trial` runs it; `table`,
-//! `json` and `span_text` print it; `catalogue` lists the algorithms. `fault` is everything that can
-//! be wrong with what was typed, and `near` guesses what was meant.
+//! `json` and `span_text` print it; `catalogue` lists the algorithms; `check` looks at a policy file,
+//! `explain` at one request; `serve` runs the service.
+//! `fault` is everything that can be wrong with what was typed.
 
 mod arrivals;
 mod catalogue;
+mod check;
 mod cli;
+mod explain;
 mod fault;
 mod json;
 mod limit_text;
-mod near;
+mod serve;
 mod span_text;
 mod table;
 mod trial;
@@ -28,8 +31,8 @@ use crate::fault::Stop;
 fn main() -> ExitCode {
     let mut out = BufWriter::new(io::stdout().lock());
     let done = run(&Cli::parse(), &mut out);
-    match done.and_then(|()| out.flush().map_err(Stop::Write)) {
-        Ok(()) => ExitCode::SUCCESS,
+    match done.and_then(|code| out.flush().map_err(Stop::Write).map(|()| code)) {
+        Ok(code) => code,
         // Whoever read the output has seen enough, as `head` does.
         Err(Stop::Write(e)) if e.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(stop) => {
@@ -40,9 +43,14 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(cli: &Cli, out: &mut impl Write) -> Result<(), Stop> {
+fn run(cli: &Cli, out: &mut impl Write) -> Result<ExitCode, Stop> {
     match &cli.command {
-        Command::Try(asked) => trial::run(asked, &mut io::stdin().lock(), out),
-        Command::Limits { json } => catalogue::print(*json, out).map_err(Stop::Write),
+        Command::Try(asked) => trial::run(asked, &mut io::stdin().lock(), out)?,
+        Command::Limits { json } => catalogue::print(*json, out).map_err(Stop::Write)?,
+        Command::Check(asked) => return check::run(asked, &mut io::stdin().lock(), out),
+        Command::Serve(asked) => return serve::run(asked, out),
+        Command::Explain(asked) => return explain::run(asked, out),
+        Command::Schema => write!(out, "{}", tollgate_policy::schema()).map_err(Stop::Write)?,
     }
+    Ok(ExitCode::SUCCESS)
 }

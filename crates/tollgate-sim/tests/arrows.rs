@@ -8,8 +8,13 @@ use std::process::Command;
 /// Each crate and the crates of ours that it may use.
 const ARROWS: &[(&str, &[&str])] = &[
     ("tollgate", &[]),
+    ("tollgate-policy", &["tollgate"]),
+    ("tollgate-server", &["tollgate", "tollgate-policy"]),
     ("tollgate-sim", &["tollgate"]),
-    ("tollgate-cli", &["tollgate"]),
+    (
+        "tollgate-cli",
+        &["tollgate", "tollgate-policy", "tollgate-server"],
+    ),
     ("tollgate-bench", &["tollgate"]),
 ];
 

@@ -4,11 +4,11 @@ use std::num::IntErrorKind;
 
 use tollgate::rate::RateError;
 use tollgate::{Burst, Estimate, LimitError, Rate, Span};
+use tollgate_policy::near::nearest;
 
 use super::is_limit_word;
 use super::kind::{Kind, Word, spelt};
 use crate::fault::{Fault, Place, Wrong};
-use crate::near::nearest;
 
 /// The words of a limit, with their places.
 pub(super) struct Words<'a> {

@@ -1,0 +1,113 @@
+//! `tollgate check`: a policy file in, everything that is wrong with it out.
+//!
+//! What is wrong is known by `tollgate_policy`; this is where the file comes from and how it is told.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::process::ExitCode;
+
+use tollgate::policy::{Fallback, Policy};
+use tollgate_policy::{FILE_MAX, Loaded, Problems, Severity};
+
+use crate::cli::Check;
+use crate::fault::Stop;
+use crate::json::Object;
+
+/// Reads the file and prints what is wrong with it.
+pub(crate) fn run(
+    asked: &Check,
+    input: &mut impl Read,
+    out: &mut impl Write,
+) -> Result<ExitCode, Stop> {
+    let (name, text) = match asked.file.as_str() {
+        "-" => ("standard input", bytes(input)),
+        name => (name, File::open(name).and_then(|mut file| bytes(&mut file))),
+    };
+    let text = text.map_err(|cause| Stop::File {
+        name: asked.file.clone(),
+        cause,
+    })?;
+    let read = tollgate_policy::parse(name, &text);
+    let problems = match &read {
+        Ok(loaded) => &loaded.warnings,
+        Err(problems) => problems,
+    };
+    let loaded = read.as_ref().ok();
+    let denied = asked.deny_warnings && problems.count(Severity::Warning) > 0;
+    let good = loaded.filter(|_| !denied);
+    match asked.json {
+        true => print_json(problems, good, out),
+        false => print_text(problems, good, out),
+    }
+    .map_err(Stop::Write)?;
+    Ok(match good {
+        Some(_) => ExitCode::SUCCESS,
+        None => ExitCode::FAILURE,
+    })
+}
+
+/// All bytes, or one more than a policy may have: that is enough to refuse it.
+fn bytes(from: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let most = u64::try_from(FILE_MAX + 1).unwrap_or(u64::MAX);
+    from.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn print_text(problems: &Problems, good: Option<&Loaded>, out: &mut impl Write) -> io::Result<()> {
+    if !problems.is_empty() {
+        write!(out, "{problems}")?;
+    }
+    match good {
+        Some(loaded) => writeln!(out, "ok: {}", summary(loaded)),
+        None => Ok(()),
+    }
+}
+
+fn print_json(problems: &Problems, good: Option<&Loaded>, out: &mut impl Write) -> io::Result<()> {
+    for problem in problems {
+        writeln!(out, "{}", problem.to_json(problems.name()))?;
+    }
+    let count = |severity| problems.count(severity) as u64;
+    let object = Object::default()
+        .text("file", problems.name())
+        .text("result", if good.is_some() { "ok" } else { "failed" })
+        .number("errors", count(Severity::Error))
+        .number("warnings", count(Severity::Warning))
+        .number("notes", count(Severity::Note))
+        .maybe_number("limits", good.map(|l| l.policy.limits.len() as u64));
+    writeln!(out, "{}", object.finish())
+}
+
+/// `9 limits, 2 tiers, 1 entry in allow; everything else passes`.
+fn summary(loaded: &Loaded) -> String {
+    let Policy {
+        limits,
+        allow,
+        deny,
+        default,
+        ..
+    } = &loaded.policy;
+    let counted = |count: usize, one: &str, many: &str| match count {
+        1 => format!("1 {one}"),
+        count => format!("{count} {many}"),
+    };
+    let mut parts = vec![counted(limits.len(), "limit", "limits")];
+    if !loaded.tiers.is_empty() {
+        parts.push(counted(loaded.tiers.len(), "tier", "tiers"));
+    }
+    for (list, name) in [(allow, "allow"), (deny, "deny")] {
+        if !list.is_empty() {
+            parts.push(format!(
+                "{} in `{name}`",
+                counted(list.len(), "entry", "entries")
+            ));
+        }
+    }
+    let rest = match default {
+        Fallback::Refuse => "everything else is refused",
+        Fallback::Limit(_) => "everything else has the default limit",
+        _ => "everything else passes",
+    };
+    format!("{}; {rest}", parts.join(", "))
+}

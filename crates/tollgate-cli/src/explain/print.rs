@@ -1,0 +1,152 @@
+//! An explanation as a person reads it.
+
+use std::io::{self, Write};
+
+use serde_json::Value;
+use tollgate::Span;
+
+use crate::cli::Explain;
+use crate::fault::shown;
+use crate::span_text::short;
+
+const HEAD: [&str; 6] = ["limit", "applies", "key", "cost", "left", "says"];
+
+/// Prints the request, a row for each limit, and the verdict.
+pub(crate) fn table(
+    source: &str,
+    asked: &Explain,
+    told: &Value,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    writeln!(
+        out,
+        "{} {}  (by {})",
+        shown(&asked.method),
+        shown(&asked.path),
+        shown(source)
+    )?;
+    match told.get("path").and_then(Value::as_str) {
+        Some(path) if path != asked.path.split('?').next().unwrap_or_default() => {
+            writeln!(out, "the path counts as {}", shown(path))?;
+        }
+        _ => {}
+    }
+    let none = Vec::new();
+    let limits = told
+        .get("limits")
+        .and_then(Value::as_array)
+        .unwrap_or(&none);
+    let rows: Vec<[String; 6]> = limits.iter().map(row).collect();
+    if !rows.is_empty() {
+        writeln!(out)?;
+        let mut widths = HEAD.map(str::len);
+        for cells in &rows {
+            for (width, cell) in widths.iter_mut().zip(cells) {
+                *width = (*width).max(cell.chars().count());
+            }
+        }
+        line(&HEAD.map(String::from), &widths, out)?;
+        for cells in &rows {
+            line(cells, &widths, out)?;
+        }
+    }
+    writeln!(out, "\n{}", verdict(told))
+}
+
+fn row(limit: &Value) -> [String; 6] {
+    let text = |name: &str| limit.get(name).and_then(Value::as_str).map(shown);
+    let number = |name: &str| limit.get(name).and_then(Value::as_u64);
+    let name = text("name").unwrap_or_default();
+    if let Some(why) = text("why_not") {
+        let no = format!("no: {why}");
+        return [
+            name,
+            no,
+            String::new(),
+            String::new(),
+            String::new(),
+            String::new(),
+        ];
+    }
+    let mut applies = match text("role").as_deref() {
+        None | Some("enforced") => String::from("yes"),
+        Some(role) => role.to_owned(),
+    };
+    if let Some(tier) = text("tier") {
+        applies = format!("{applies}, tier {tier}");
+    }
+    if limit.get("overridden").and_then(Value::as_bool) == Some(true) {
+        applies.push_str(", override");
+    }
+    let left = match (number("remaining"), text("quota")) {
+        (Some(left), Some(quota)) => format!("{left} of {quota}"),
+        (_, quota) => quota.unwrap_or_default(),
+    };
+    let says = match text("verdict") {
+        Some(verdict) => with_wait(&verdict, number("wait_ms")),
+        None => String::new(),
+    };
+    let cost = number("cost")
+        .map(|cost| cost.to_string())
+        .unwrap_or_default();
+    [name, applies, key(limit), cost, left, says]
+}
+
+fn key(limit: &Value) -> String {
+    let parts = limit.get("key").and_then(Value::as_array);
+    let texts = parts.map(|parts| {
+        let texts = parts.iter().filter_map(Value::as_str).map(shown);
+        texts.collect::<Vec<_>>().join(" + ")
+    });
+    match (texts, limit.get("key_is").and_then(Value::as_str)) {
+        (Some(texts), Some("own")) if texts.is_empty() => String::from("everybody"),
+        (Some(texts), Some("own")) => texts,
+        (Some(texts), Some(instead)) => format!("{texts} ({instead})").trim_start().to_owned(),
+        _ => String::from("missing"),
+    }
+}
+
+fn with_wait(verdict: &str, wait_ms: Option<u64>) -> String {
+    let span = |ms: u64| short(Span::from_millis(ms));
+    match (verdict, wait_ms) {
+        ("refuse", Some(ms)) => format!("refuse, retry after {}", span(ms)),
+        ("wait", Some(ms)) => format!("wait {}", span(ms)),
+        (verdict, _) => verdict.to_owned(),
+    }
+}
+
+fn verdict(told: &Value) -> String {
+    let text = |name: &str| told.get(name).and_then(Value::as_str).map(shown);
+    let wait = told.get("wait_ms").and_then(Value::as_u64);
+    let verdict = with_wait(&text("verdict").unwrap_or_default(), wait);
+    let rule = text("rule").unwrap_or_default();
+    let why = match text("reason").as_deref() {
+        Some("limit") => match text("limit") {
+            Some(limit) => format!("`{limit}` decides"),
+            None => String::from("an override lets it pass"),
+        },
+        Some("allow-list") => format!("`{rule}` is on the allow list"),
+        Some("deny-list") => format!("`{rule}` is on the deny list"),
+        Some("unmatched") => String::from("no limit is for it; that is the policy's default"),
+        Some("switched-off") => String::from("limiting is switched off"),
+        Some("path") => {
+            let fault = text("path_fault").unwrap_or_default();
+            format!("{fault}; {}", text("hint").unwrap_or_default())
+        }
+        Some("missing-key") => format!("`{rule}` refuses requests without its key"),
+        Some("blocked") => format!("an override of `{rule}` blocks this key"),
+        Some("too-many-limits") => String::from("more than 16 limits match it"),
+        other => other.unwrap_or_default().to_owned(),
+    };
+    format!("verdict: {verdict} ({why})")
+}
+
+fn line(cells: &[String; 6], widths: &[usize; 6], out: &mut impl Write) -> io::Result<()> {
+    let mut text = String::new();
+    for (cell, width) in cells.iter().zip(widths) {
+        let pad = width.saturating_sub(cell.chars().count());
+        text.push_str(cell);
+        text.push_str(&" ".repeat(pad + 2));
+    }
+    writeln!(out, "{}", text.trim_end())
+}

@@ -1,0 +1,188 @@
+//! `tollgate serve`: the decision service. Flags become settings here, and what was started is told; the
+//! rest is `tollgate_server`.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use tollgate::Span;
+use tollgate_server::engine::{EngineSettings, PolicySource, StateSettings};
+use tollgate_server::{AdminBind, Settings, Started};
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::cli::{LogForm, Serve};
+use crate::fault::{Fault, Stop, Wrong};
+
+/// Where a token may stand that no file holds.
+const TOKEN_VARIABLE: &str = "TOLLGATE_ADMIN_TOKEN";
+
+/// Serves until a signal says to stop.
+pub(crate) fn run(asked: &Serve, out: &mut impl Write) -> Result<ExitCode, Stop> {
+    let settings = settings(asked)?;
+    log(asked)?;
+    let mut threads = tokio::runtime::Builder::new_multi_thread();
+    threads.enable_all();
+    if let Some(count) = asked.threads {
+        threads.worker_threads(count.max(1));
+    }
+    let threads = threads.build().map_err(|cause| Stop::Other {
+        what: format!("no threads can be started: {cause}"),
+        hint: "give fewer with `--threads`, or raise the limits of the process".into(),
+    })?;
+    let name = asked.policy.as_deref();
+    let mut told = Ok(());
+    let started = |started: &Started| told = tell(name, started, out);
+    let served = threads.block_on(tollgate_server::run(settings, started, stop()));
+    told.map_err(Stop::Write)?;
+    served.map_err(|error| Stop::Plain(error.to_string()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn settings(asked: &Serve) -> Result<Settings, Stop> {
+    let source = match &asked.policy {
+        Some(path) => PolicySource::File(path.clone()),
+        None => PolicySource::built_in(),
+    };
+    let state = match &asked.state {
+        Some(path) => Some(StateSettings {
+            path: path.clone(),
+            every: every(&asked.state_every)?,
+        }),
+        None => None,
+    };
+    Ok(Settings {
+        engine: EngineSettings { source, state },
+        http: asked.listen,
+        admin: admin(asked)?,
+    })
+}
+
+/// From a tenth of a second to an hour: less would do nothing but write, more would be worth nothing.
+fn every(text: &str) -> Result<Duration, Fault> {
+    let span: Span = text.parse().map_err(|cause| Wrong::Span { cause })?;
+    let every = Duration::from_nanos(span.as_nanos());
+    if every < Duration::from_millis(100) || every > Duration::from_secs(3600) {
+        return Err(Wrong::StateEvery { text: text.into() }.into());
+    }
+    Ok(every)
+}
+
+fn admin(asked: &Serve) -> Result<Option<AdminBind>, Stop> {
+    if asked.admin == "off" {
+        return Ok(None);
+    }
+    let address: SocketAddr = asked.admin.parse().map_err(|_| {
+        Fault::from(Wrong::NoAddress {
+            flag: "--admin",
+            text: asked.admin.clone(),
+        })
+    })?;
+    let from_file = |path: &Path| {
+        std::fs::read_to_string(path)
+            .map(|text| text.trim().to_owned())
+            .map_err(|cause| Stop::File {
+                name: path.display().to_string(),
+                cause,
+            })
+    };
+    let mut tokens = Vec::new();
+    for path in &asked.admin_token_file {
+        tokens.push(from_file(path)?);
+    }
+    tokens.extend(std::env::var(TOKEN_VARIABLE).ok().filter(|t| !t.is_empty()));
+    Ok(Some(AdminBind {
+        address,
+        tokens,
+        hosts: asked.admin_host.clone(),
+    }))
+}
+
+/// Logs go to standard error, so that standard output holds only what was started.
+fn log(asked: &Serve) -> Result<(), Stop> {
+    let level: LevelFilter = asked.log_level.parse().map_err(|_| {
+        Fault::from(Wrong::LogLevel {
+            text: asked.log_level.clone(),
+        })
+    })?;
+    let ours = Targets::new()
+        .with_target("tollgate", level)
+        .with_default(LevelFilter::WARN);
+    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
+    let subscriber = tracing_subscriber::registry().with(ours);
+    let set = match asked.log {
+        LogForm::Text => subscriber.with(lines.with_ansi(false)).try_init(),
+        LogForm::Json => subscriber.with(lines.json()).try_init(),
+    };
+    set.map_err(|cause| Stop::Other {
+        what: format!("the log cannot be written: {cause}"),
+        hint: "start the program anew".into(),
+    })
+}
+
+/// Resolves at the first SIGTERM or SIGINT; the second ends the process at once.
+async fn stop() {
+    heard().await;
+    tracing::info!(target: "tollgate::stop", "stopping; requests in flight are answered first");
+    tokio::spawn(async {
+        heard().await;
+        std::process::exit(130);
+    });
+}
+
+#[cfg(unix)]
+async fn heard() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut terminate), Ok(mut interrupt)) = (
+        signal(SignalKind::terminate()),
+        signal(SignalKind::interrupt()),
+    ) else {
+        // Without signals there is nobody to stop for.
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}
+
+#[cfg(not(unix))]
+async fn heard() {
+    if tokio::signal::ctrl_c().await.is_err() {
+        std::future::pending().await
+    }
+}
+
+fn tell(policy: Option<&Path>, started: &Started, out: &mut impl Write) -> io::Result<()> {
+    let limits = started.engine.epoch().gate.rules().len();
+    let source = policy.map_or("the built-in example".into(), |p| p.display().to_string());
+    let plural = if limits == 1 { "" } else { "s" };
+    writeln!(
+        out,
+        "tollgate {}: {limits} limit{plural} from {source}",
+        env!("CARGO_PKG_VERSION")
+    )?;
+    writeln!(out, "decisions  http://{}", started.http)?;
+    if let Some(admin) = started.admin {
+        writeln!(out, "admin      http://{admin}")?;
+    }
+    if let Some(token) = &started.generated_token {
+        writeln!(
+            out,
+            "token      {token}  (made up for this run; give your own with --admin-token-file)"
+        )?;
+    }
+    let ask = match policy {
+        None => r#"{"path":"/api/rides/request","headers":{"x-rider-id":"42"}}"#,
+        Some(_) => r#"{"method":"GET","path":"/","ip":"203.0.113.7"}"#,
+    };
+    writeln!(
+        out,
+        "\ntry        curl -i --json '{ask}' http://{}/v1/check",
+        started.http
+    )?;
+    out.flush()
+}
