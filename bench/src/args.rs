@@ -1,4 +1,6 @@
-//! The command line, by hand: five commands and a few lists.
+//! The command line, by hand: six commands and a few lists.
+
+mod doors;
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -6,6 +8,8 @@ use std::time::Duration;
 use crate::contestants::{self, Entry};
 use crate::measure::Until;
 use crate::workload::{KEYS_MAX, Kind, Mode, Spread};
+
+pub(crate) use self::doors::{BARE_CHILD, Doors};
 
 pub(crate) const USAGE: &str = "\
 Keyed rate limiters side by side.
@@ -16,6 +20,8 @@ usage: tollgate-bench compare [--keys 1,10k,1m,10m] [--dist uniform,zipf] [--kin
        tollgate-bench memory  [--keys 10m] [--kind str] [--only name,name] [--json]
        tollgate-bench gate    [--keys 10k,1m] [--rounds N] [--ops N] [--json]
        tollgate-bench flood   [--keys 100m] [--max-keys 1m] [--json]
+       tollgate-bench doors   [--seconds 4] [--passes 5] [--tollgate PATH] [--throttlecrab PATH]
+                              [--json]
        tollgate-bench quick   [--json]
        tollgate-bench help
 
@@ -23,7 +29,9 @@ compare  the time of one check: every combination of the lists, all of them by d
 memory   resident bytes per live key, each contestant in a process of its own
 gate     the time of all or none over 2, 3 and 4 limits, against one charge after the other
 flood    memory under distinct keys that never come back, and whether a throttled one gains by it
-quick    a little of everything, within about ten seconds, to see that everything still works
+doors    the HTTP doors of `tollgate serve` against a bare server, throttlecrab and nginx, each a
+         process on a core of its own; what is not installed is named and left out
+quick    a little of everything, within about twenty seconds, to see that everything still works
 
 --keys     how many distinct keys; `k` and `m` are thousands and millions
 --dist     how often each key comes; one key has no distribution
@@ -34,6 +42,10 @@ quick    a little of everything, within about ten seconds, to see that everythin
 --only     these contestants and no others
 --rounds   turns that each contestant takes (5); the median is reported
 --ops      checks per turn and thread, instead of 0.3 seconds
+--seconds  that count in each pass of a server, after half a second to warm up
+--passes   over all servers; the median is reported
+--tollgate the program to start instead of the one beside this one, and likewise --throttlecrab,
+           which is otherwise looked for on PATH as `throttlecrab-server`
 --json     one object per line
 
 The exit code is 0 if all is well, 1 if a contestant admitted what it should have refused (or the
@@ -54,6 +66,7 @@ pub(crate) enum Command {
     Memory(Weighing),
     Gate(Gating),
     Flood(Flooding),
+    Doors(Doors),
     Quick {
         json: bool,
     },
@@ -62,6 +75,8 @@ pub(crate) enum Command {
     MemoryChild(Probe),
     /// What `flood` starts for each limiter.
     FloodChild(Flooded, Flooding),
+    /// What `doors` holds the others against: a server on this port.
+    BareChild(u16),
 }
 
 /// What `compare` is to do.
@@ -203,10 +218,12 @@ pub(crate) fn parse(words: impl Iterator<Item = OsString>) -> Result<Command, St
         "memory" => parse_weighing(flags).map(Command::Memory),
         "gate" => parse_gating(flags).map(Command::Gate),
         "flood" => parse_flooding(flags).map(Command::Flood),
+        "doors" => doors::parse(flags).map(Command::Doors),
         "quick" => parse_quick(flags),
         "help" | "--help" | "-h" => Ok(Command::Help),
         MEMORY_CHILD => parse_probe(rest).map(Command::MemoryChild),
         FLOOD_CHILD => parse_flood_child(rest),
+        BARE_CHILD => doors::parse_bare_child(rest).map(Command::BareChild),
         other => Err(format!("there is no command `{other}`")),
     }
 }

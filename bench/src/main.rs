@@ -1,5 +1,5 @@
-//! Keyed rate limiters side by side, in one process: how long a check takes, and how much memory a
-//! key holds, whatever comes.
+//! Rate limiters side by side. In one process: how long a check takes, and how much memory a key
+//! holds, whatever comes. Over sockets: what the doors of a server take.
 //!
 //! # Layout
 //!
@@ -8,7 +8,7 @@
 //! - [`stream`]: the order in which keys come, drawn before any clock runs.
 //! - [`contestants`]: one small file per limiter, and the list of all of them.
 //! - [`measure`]: the timed loop, shared by all and compiled once for each.
-//! - [`compare`], [`memory`], [`gate`], [`flood`], [`quick`]: the commands.
+//! - [`compare`], [`memory`], [`gate`], [`flood`], [`doors`], [`quick`]: the commands.
 //! - [`process`]: this process, its memory and its children.
 //! - [`table`]: columns for people.
 //!
@@ -21,6 +21,7 @@
 mod args;
 mod compare;
 mod contestants;
+mod doors;
 mod flood;
 mod gate;
 mod measure;
@@ -62,6 +63,8 @@ fn main() -> ExitCode {
         Command::FloodChild(whom, wanted) => {
             flood::run_child(whom, &wanted, &mut out).map(|()| true)
         }
+        Command::Doors(wanted) => doors::run(&wanted, &mut out),
+        Command::BareChild(port) => doors::bare::run(port).map(|()| true),
         Command::Quick { json } => quick::run(json, &mut out),
     };
     match done {

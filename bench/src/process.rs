@@ -1,4 +1,5 @@
-//! This process and its children: how much memory is resident, and numbers from a child.
+//! This process and its children: how much memory is resident, numbers from a child, and what the
+//! kernel says of itself.
 
 use std::io;
 use std::process::{Command, Stdio};
@@ -60,14 +61,25 @@ fn resident_pages(statm: &str) -> Option<u64> {
     statm.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// The size of a page, which the kernel tells every program as it starts it: pairs of words, of which
-/// the first says what the second is.
+/// Ticks of the clock in which `/proc` counts the time of processes.
+pub(crate) fn ticks_per_second() -> Option<u64> {
+    const CLOCK_TICKS: usize = 17;
+    told_at_start(&std::fs::read("/proc/self/auxv").ok()?, CLOCK_TICKS)
+}
+
+/// The size of a page.
 fn page_bytes(auxv: &[u8]) -> Option<u64> {
     const PAGE_SIZE: usize = 6;
+    told_at_start(auxv, PAGE_SIZE)
+}
+
+/// What the kernel tells every program as it starts it: pairs of words, of which the first says what
+/// the second is.
+fn told_at_start(auxv: &[u8], what: usize) -> Option<u64> {
     const WORD: usize = size_of::<usize>();
     auxv.chunks_exact(2 * WORD).find_map(|pair| {
         let (kind, value) = pair.split_first_chunk::<WORD>()?;
-        let is_wanted = usize::from_ne_bytes(*kind) == PAGE_SIZE;
+        let is_wanted = usize::from_ne_bytes(*kind) == what;
         is_wanted.then_some(usize::from_ne_bytes(*value.first_chunk()?) as u64)
     })
 }

@@ -176,7 +176,7 @@ impl Zipf {
 
 /// Steele, Lea and Flood's generator: small, and the same stream on every machine.
 #[derive(Debug)]
-struct SplitMix(u64);
+pub(crate) struct SplitMix(pub(crate) u64);
 
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
@@ -187,7 +187,7 @@ impl SplitMix {
     }
 
     /// Below `bound`. The bias is at most `bound / 2^64`.
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 

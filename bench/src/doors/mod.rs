@@ -1,0 +1,326 @@
+//! The HTTP doors side by side with peers: real servers, real sockets, one core each.
+//!
+//! # Method
+//!
+//! Every contestant is a process of its own, pinned to one core; the load is a thread of this
+//! process, pinned to another. Over 50 connections it asks about 100,000 random keys, each
+//! connection as soon as it has its answer. All servers of a [group](lineup::GROUPS) stay up and
+//! take turns, in an order that moves on by one with every pass, so that a busy minute of the machine
+//! falls on all of them. A turn is a warm-up and then the time that counts; reported is the
+//! median over the passes.
+//!
+//! # What the numbers are, and are not
+//!
+//! *CPU µs/req* is what the processes of the server used, in user space and in the kernel, loopback
+//! included. Where the server used less than about 95 % of its core the load was the slower of the
+//! two, and then the CPU is the fair figure, not the rate. Latency is that of a server kept busy, not
+//! of one that is asked now and then. *Others* is what the rest of the machine took meanwhile, in
+//! cores: much above 0.1, the rate and the latency are those of a machine that was busy with
+//! something else. Compare within one run, as ratios.
+//!
+//! Nothing is to be refused: every limit is far away. An answer that refuses is counted and makes
+//! the command fail, because its time is that of other work. A contestant that is not installed is
+//! named with the way to get it; its ratios are left out.
+
+mod answer;
+pub(crate) mod bare;
+mod cores;
+mod histogram;
+mod lineup;
+mod load;
+mod report;
+mod request;
+mod server;
+mod texts;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use self::cores::{Cores, Tree, busy_time, pin_this_thread};
+use self::lineup::{Contestant, GROUPS, Group};
+use self::load::{Load, Question};
+use self::server::{Folder, Server};
+use crate::args::Doors;
+
+/// Distinct keys that are asked about.
+const KEYS: usize = 100_000;
+
+/// What one turn of one contestant gave.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    answers: u64,
+    others: u64,
+    elapsed: Duration,
+    p50: Duration,
+    p99: Duration,
+    /// Of the server; `None` where the system does not tell.
+    cpu: Option<Duration>,
+    /// Of everything but the server and this process.
+    cpu_elsewhere: Option<Duration>,
+}
+
+/// All turns of a contestant, or why it had none.
+#[derive(Debug)]
+struct Line {
+    contestant: Contestant,
+    turns: Result<Vec<Turn>, String>,
+}
+
+/// Measures all groups; returns whether every answer let its request pass.
+pub(crate) fn run(wanted: &Doors, out: &mut dyn Write) -> io::Result<bool> {
+    let cores = Cores::find();
+    if !wanted.json {
+        report::print_head(wanted, cores, out)?;
+    }
+    let mut all_well = true;
+    for group in &GROUPS {
+        let lines = measure(group, wanted, cores)?;
+        all_well &= lines.iter().all(Line::is_well);
+        if wanted.json {
+            report::print_json(group, &lines, cores, out)?;
+        } else {
+            report::print_table(group, &lines, out)?;
+        }
+        out.flush()?;
+    }
+    Ok(all_well)
+}
+
+/// A contestant that is there, or what to say instead.
+type Found = (Contestant, Result<PathBuf, String>);
+
+fn measure(group: &Group, wanted: &Doors, cores: Option<Cores>) -> io::Result<Vec<Line>> {
+    let taking_part = |contestant: &Contestant| !wanted.only_ours || contestant.is_ours();
+    let found: Vec<Found> = group
+        .contestants
+        .iter()
+        .copied()
+        .filter(taking_part)
+        .map(|contestant| (contestant, contestant.find(wanted)))
+        .collect();
+    if wanted.only_ours {
+        // Where nothing has to be installed, nothing may be missing.
+        for (contestant, program) in &found {
+            if let Err(message) = program {
+                let name = contestant.name();
+                return Err(io::Error::other(format!("`{name}` is {message}")));
+            }
+        }
+    }
+    // A thread of its own, so that only the load is pinned and not what this process does next.
+    thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            if let Some(cores) = cores {
+                pin_this_thread(cores.load)?;
+            }
+            take_turns(found, wanted, cores)
+        });
+        match load.join() {
+            Ok(lines) => lines,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+/// A contestant that is up.
+struct Up {
+    contestant: Contestant,
+    server: Server,
+    question: Question,
+    turns: Vec<Turn>,
+}
+
+fn take_turns(found: Vec<Found>, wanted: &Doors, cores: Option<Cores>) -> io::Result<Vec<Line>> {
+    let folder = Folder::new()?;
+    let core = cores.map(|cores| cores.server);
+    let mut lines = Vec::new();
+    let mut all_up = Vec::new();
+    for (contestant, program) in found {
+        match program {
+            Ok(program) => all_up.push(Up {
+                contestant,
+                server: contestant.start(&program, core, &folder)?,
+                question: contestant.question(),
+                turns: Vec::new(),
+            }),
+            Err(message) => lines.push(Line {
+                contestant,
+                turns: Err(message),
+            }),
+        }
+    }
+    for _ in 0..wanted.passes {
+        for up in &mut all_up {
+            let turn = turn(up, wanted).map_err(|error| {
+                let name = up.contestant.name();
+                io::Error::other(format!("`{name}`: {error}"))
+            })?;
+            up.turns.push(turn);
+        }
+        // Who comes after whom must not matter.
+        if !all_up.is_empty() {
+            all_up.rotate_left(1);
+        }
+    }
+    lines.extend(all_up.into_iter().map(|up| Line {
+        contestant: up.contestant,
+        turns: Ok(up.turns),
+    }));
+    lines.sort_by_key(|line| line.contestant as usize);
+    Ok(lines)
+}
+
+fn turn(up: &Up, wanted: &Doors) -> io::Result<Turn> {
+    let tree = up.server.tree();
+    let own = Tree::only(std::process::id());
+    let times = || -> Option<[Duration; 3]> {
+        Some([tree.as_ref()?.time()?, own.as_ref()?.time()?, busy_time()?])
+    };
+    let mut load = Load::start(up.server.address, &up.question)?;
+    load.run(wanted.warm_up)?;
+    let before = times();
+    let tally = load.run(wanted.time)?;
+    let used = times().zip(before).map(|(after, before)| {
+        let used = |at: usize| after[at].saturating_sub(before[at]);
+        [used(0), used(1), used(2)]
+    });
+    Ok(Turn {
+        answers: tally.times.total(),
+        others: tally.others,
+        elapsed: tally.elapsed,
+        p50: tally.times.percentile(50),
+        p99: tally.times.percentile(99),
+        cpu: used.map(|[server, ..]| server),
+        cpu_elsewhere: used.map(|[server, load, all]| all.saturating_sub(server + load)),
+    })
+}
+
+impl Line {
+    fn turns(&self) -> &[Turn] {
+        self.turns.as_deref().unwrap_or_default()
+    }
+
+    fn others(&self) -> u64 {
+        self.turns().iter().map(|turn| turn.others).sum()
+    }
+
+    fn is_well(&self) -> bool {
+        self.others() == 0
+    }
+
+    /// One figure of every turn; none if a turn does not have it.
+    fn figures(&self, figure: impl Fn(&Turn) -> Option<f64>) -> Figures {
+        Figures(
+            self.turns()
+                .iter()
+                .map(figure)
+                .collect::<Option<_>>()
+                .unwrap_or_default(),
+        )
+    }
+}
+
+impl Turn {
+    fn rate(&self) -> Option<f64> {
+        Some(self.answers as f64 / self.elapsed.as_secs_f64())
+    }
+
+    fn p50_us(&self) -> Option<f64> {
+        Some(self.p50.as_secs_f64() * 1e6)
+    }
+
+    fn p99_us(&self) -> Option<f64> {
+        Some(self.p99.as_secs_f64() * 1e6)
+    }
+
+    fn cpu_us(&self) -> Option<f64> {
+        Some(self.cpu?.as_secs_f64() * 1e6 / self.answers as f64)
+    }
+
+    /// The part of one core that the server used.
+    fn cpu_share(&self) -> Option<f64> {
+        Some(self.cpu?.as_secs_f64() / self.elapsed.as_secs_f64())
+    }
+
+    /// The cores that the rest of the machine used.
+    fn cores_elsewhere(&self) -> Option<f64> {
+        Some(self.cpu_elsewhere?.as_secs_f64() / self.elapsed.as_secs_f64())
+    }
+}
+
+/// One figure, turn by turn.
+#[derive(Clone, Debug)]
+struct Figures(Vec<f64>);
+
+impl Figures {
+    fn median(&self) -> Option<f64> {
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable_by(f64::total_cmp);
+        let middle = sorted.len() / 2;
+        match sorted.as_slice() {
+            [] => None,
+            even if even.len().is_multiple_of(2) => {
+                Some(f64::midpoint(even[middle - 1], even[middle]))
+            }
+            odd => Some(odd[middle]),
+        }
+    }
+
+    fn least_and_most(&self) -> Option<(f64, f64)> {
+        let least = self.0.iter().copied().reduce(f64::min)?;
+        Some((least, self.0.iter().copied().reduce(f64::max)?))
+    }
+
+    /// Half of the range, as a part of the median.
+    fn spread(&self) -> Option<f64> {
+        let (least, most) = self.least_and_most()?;
+        Some((most - least) / 2.0 / self.median()?)
+    }
+
+    /// This over that, turn by turn.
+    fn over(&self, other: &Self) -> Self {
+        Self(self.0.iter().zip(&other.0).map(|(a, b)| a / b).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_lies_in_the_middle_and_the_spread_is_half_the_range() {
+        assert_eq!(Figures(vec![3.0, 1.0, 2.0]).median(), Some(2.0));
+        assert_eq!(Figures(vec![4.0, 1.0, 2.0, 3.0]).median(), Some(2.5));
+        assert_eq!(Figures(vec![9.0, 10.0, 11.0]).spread(), Some(0.1));
+        assert_eq!(Figures(vec![]).median(), None);
+        assert_eq!(Figures(vec![]).spread(), None);
+    }
+
+    #[test]
+    fn a_ratio_is_taken_turn_by_turn() {
+        let (slow, fast) = (Figures(vec![1.0, 2.0]), Figures(vec![2.0, 8.0]));
+        assert_eq!(fast.over(&slow).0, [2.0, 4.0]);
+    }
+
+    #[test]
+    fn an_answer_that_refuses_is_not_well() {
+        let turn = Turn {
+            answers: 10,
+            others: 1,
+            elapsed: Duration::from_secs(2),
+            p50: Duration::from_micros(3),
+            p99: Duration::from_micros(4),
+            cpu: None,
+            cpu_elsewhere: None,
+        };
+        let line = Line {
+            contestant: Contestant::Check,
+            turns: Ok(vec![turn]),
+        };
+        assert!(!line.is_well());
+        assert_eq!(line.figures(Turn::rate).median(), Some(5.0));
+        assert_eq!(line.figures(Turn::cpu_us).median(), None);
+    }
+}
