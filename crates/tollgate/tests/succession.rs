@@ -159,6 +159,37 @@ fn an_override_keeps_what_its_key_has_used_and_so_does_its_end() {
 }
 
 #[test]
+fn what_was_used_under_an_override_counts_after_detours() {
+    let gate = PolicyGate::new(policy(&[("one", bucket(2))]), clock()).unwrap();
+    assert_eq!(passes(&gate, "a", 9), 2);
+    let five = || over("a", Grant::Quota(Quota::plain(bucket(5))));
+    let gate = gate.with_overrides(vec![five()]).unwrap();
+    assert_eq!(passes(&gate, "a", 9), 3);
+    for detour in [Grant::Unlimited, Grant::Blocked] {
+        let gate = gate.with_overrides(vec![over("a", detour)]).unwrap();
+        let gate = gate.with_overrides(vec![]).unwrap();
+        assert_eq!(passes(&gate, "a", 9), 0);
+    }
+    // From one quota to another and back without a request in between.
+    let gate = gate
+        .with_overrides(vec![over("a", Grant::Quota(Quota::plain(bucket(9))))])
+        .unwrap();
+    let gate = gate.with_overrides(vec![]).unwrap();
+    assert_eq!(passes(&gate, "a", 9), 0);
+}
+
+#[test]
+fn a_limit_that_shrinks_keeps_usage_up_to_its_new_burst() {
+    let gate = PolicyGate::new(policy(&[("one", bucket(6))]), clock()).unwrap();
+    assert_eq!(passes(&gate, "a", 9), 6);
+    let gate = gate.succeed(policy(&[("one", bucket(3))]), vec![]).unwrap();
+    assert_eq!(passes(&gate, "a", 9), 0);
+    // A limit cannot owe more than it holds: three of the six are forgotten.
+    let gate = gate.succeed(policy(&[("one", bucket(6))]), vec![]).unwrap();
+    assert_eq!(passes(&gate, "a", 9), 3);
+}
+
+#[test]
 fn overrides_wait_for_a_limit_of_their_name() {
     let gate = PolicyGate::new(policy(&[("two", bucket(1))]), clock()).unwrap();
     let gate = gate

@@ -266,9 +266,14 @@ impl<'a, C: Clock> Builder<'a, C> {
                 },
             );
         }
-        // Keys that had an override and have none any more are counted by the rule again.
+        // Keys that had a quota of their own and have none any more are counted by the rule again: now, or
+        // when what lets them pass or blocks them ends.
+        let has_quota = |key: &[u8]| {
+            let grant = special.get(key).map(|s: &Special| s.grant);
+            matches!(grant, Some(SpecialGrant::Limit(_)))
+        };
         let lost = before.into_iter().flat_map(|live| &live.special);
-        for (_, old) in lost.filter(|(key, _)| !special.contains_key(*key)) {
+        for (_, old) in lost.filter(|(key, _)| !has_quota(key)) {
             if let SpecialGrant::Limit(limit) = old.grant {
                 self.hand_over(Some(limit), base);
             }
@@ -400,9 +405,15 @@ impl<'a, C: Clock> Builder<'a, C> {
         if id.is_some_and(|id| self.ids.get(id) == Some(&to)) {
             return; // the same limit
         }
+        // And what that one was still taking over itself.
+        let now = self.clock.now();
+        let chain = before.variants.get(from.index());
+        let chain = chain.into_iter().flat_map(|variant| &variant.handovers);
+        let chain: Vec<_> = chain.filter(|h| now < h.until).cloned().collect();
         let handover = self.handover(before.gate.limiter(from).clone());
         if let Some(variant) = self.variants.get_mut(to.index()) {
             variant.handovers.push(handover);
+            variant.handovers.extend(chain);
         }
     }
 }
