@@ -179,7 +179,7 @@ pub(crate) struct Serve {
         default_value = "info"
     )]
     pub(crate) log_level: String,
-    /// Threads that answer; as many as there are processors if left out
+    /// Threads that answer decisions; as many as there are processors if left out
     #[arg(long, value_name = "NUMBER")]
     pub(crate) threads: Option<usize>,
 }

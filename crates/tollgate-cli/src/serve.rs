@@ -24,19 +24,18 @@ const TOKEN_VARIABLE: &str = "TOLLGATE_ADMIN_TOKEN";
 pub(crate) fn run(asked: &Serve, out: &mut impl Write) -> Result<ExitCode, Stop> {
     let settings = settings(asked)?;
     log(asked)?;
-    let mut threads = tokio::runtime::Builder::new_multi_thread();
-    threads.enable_all();
-    if let Some(count) = asked.threads {
-        threads.worker_threads(count.max(1));
-    }
-    let threads = threads.build().map_err(|cause| Stop::Other {
-        what: format!("no threads can be started: {cause}"),
-        hint: "give fewer with `--threads`, or raise the limits of the process".into(),
+    // For operators, files and signals; decisions have threads of their own.
+    let events = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let events = events.map_err(|cause| Stop::Other {
+        what: format!("no events can be waited for: {cause}"),
+        hint: "raise the limits of the process".into(),
     })?;
     let name = asked.policy.as_deref();
     let mut told = Ok(());
     let started = |started: &Started| told = tell(name, started, out);
-    let served = threads.block_on(tollgate_server::run(settings, started, stop()));
+    let served = events.block_on(tollgate_server::run(settings, started, stop()));
     told.map_err(Stop::Write)?;
     served.map_err(|error| Stop::Plain(error.to_string()))?;
     Ok(ExitCode::SUCCESS)
@@ -58,6 +57,7 @@ fn settings(asked: &Serve) -> Result<Settings, Stop> {
         engine: EngineSettings { source, state },
         http: asked.listen,
         admin: admin(asked)?,
+        threads: asked.threads,
     })
 }
 

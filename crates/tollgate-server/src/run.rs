@@ -10,6 +10,7 @@ use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -17,6 +18,7 @@ use tokio::sync::watch;
 use crate::admin::{self, AdminSettings, TokenError, Tokens};
 use crate::engine::watch::watch as watch_policy;
 use crate::engine::{Engine, EngineSettings, PolicySource, StartError, Why, write_every};
+use crate::http::Service;
 use crate::listen::stopped;
 
 /// What a server needs to run.
@@ -28,6 +30,8 @@ pub struct Settings {
     pub http: SocketAddr,
     /// Where operators ask, if they can.
     pub admin: Option<AdminBind>,
+    /// Threads that answer decisions. None: as many as there are processors.
+    pub threads: Option<usize>,
 }
 
 /// Where operators ask, and who may.
@@ -71,6 +75,7 @@ impl Default for Settings {
                 tokens: Vec::new(),
                 hosts: Vec::new(),
             }),
+            threads: None,
         }
     }
 }
@@ -167,6 +172,7 @@ pub async fn run(
         engine,
         http,
         admin,
+        threads,
     } = settings;
     let (admin, generated_token) = match admin {
         Some(bind) => {
@@ -201,9 +207,16 @@ pub async fn run(
         engine: Arc::clone(&engine),
     };
     let mut serving = tokio::task::JoinSet::new();
-    serving.spawn(crate::http::serve(http, Arc::clone(&engine), ended.clone()));
+    let service = Service::new(Arc::clone(&engine), ended.clone());
+    for thread in decision_threads(http, &service, threads)? {
+        serving.spawn_blocking(move || thread.join().is_ok());
+    }
     if let Some((listener, settings)) = admin {
-        serving.spawn(admin::serve(listener, Arc::clone(&engine), settings, ended));
+        let served = admin::serve(listener, Arc::clone(&engine), settings, ended);
+        serving.spawn(async move {
+            served.await;
+            true
+        });
     }
     started(&told);
     stop.await;
@@ -214,6 +227,46 @@ pub async fn run(
     while background.join_next().await.is_some() {}
     let _ = tokio::task::spawn_blocking(move || engine.persist()).await;
     Ok(())
+}
+
+/// Threads that answer decisions, each with a loop of its own: a connection stays on one processor, and
+/// nothing is handed between them. All accept from one listener.
+fn decision_threads(
+    listener: TcpListener,
+    service: &Service,
+    threads: Option<usize>,
+) -> Result<Vec<JoinHandle<()>>, RunError> {
+    let address = local_address(&listener, "decisions")?;
+    let failed = |cause| RunError::Bind {
+        what: "decisions",
+        address,
+        cause,
+    };
+    let listener = listener.into_std().map_err(failed)?;
+    let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
+    let count = threads.unwrap_or(processors).max(1);
+    let thread = |number: usize| {
+        let listener = listener.try_clone()?;
+        let service = service.clone();
+        let events = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let serve = move || {
+            events.block_on(async {
+                match TcpListener::from_std(listener) {
+                    Ok(listener) => service.serve(listener, count).await,
+                    Err(error) => tracing::error!(%error, "a thread cannot listen"),
+                }
+            });
+        };
+        std::thread::Builder::new()
+            .name(format!("decisions-{number}"))
+            .spawn(serve)
+    };
+    (0..count)
+        .map(thread)
+        .collect::<io::Result<_>>()
+        .map_err(failed)
 }
 
 fn admin_of(bind: AdminBind) -> Result<(SocketAddr, AdminSettings, Option<String>), RunError> {

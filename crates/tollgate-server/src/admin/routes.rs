@@ -27,10 +27,11 @@ pub(super) enum Asked {
     Switch,
     Policy,
     Peek,
+    Explain,
 }
 
 /// Everything, with its method and its path.
-const ALL: [(&str, &str, Asked); 11] = [
+const ALL: [(&str, &str, Asked); 12] = [
     ("GET", "/health", Asked::Health),
     ("GET", "/ready", Asked::Ready),
     ("GET", "/metrics", Asked::Metrics),
@@ -42,6 +43,7 @@ const ALL: [(&str, &str, Asked); 11] = [
     ("POST", "/switch", Asked::Switch),
     ("GET", "/policy", Asked::Policy),
     ("POST", "/peek", Asked::Peek),
+    ("POST", "/explain", Asked::Explain),
 ];
 
 /// The key of one client: a text, or one for each part.
@@ -145,10 +147,15 @@ impl Asked {
             Asked::Switch => switch(engine, read(body, SWITCH_HINT)?, peer),
             Asked::Policy => Ok(value(&shown::policy(engine))),
             Asked::Peek => peek(engine, read(body, PEEK_HINT)?),
+            Asked::Explain => match crate::http::explain(&engine.epoch(), body) {
+                Ok(told) => Ok(value(&told)),
+                Err(detail) => Err(Problem::bad_request("bad-request", detail, EXPLAIN_HINT)),
+            },
         }
     }
 }
 
+const EXPLAIN_HINT: &str = r#"send a request as /v1/check reads it: {"path": "/api/rides", "headers": {"x-rider-id": "42"}}"#;
 const SET_HINT: &str = r#"send {"limit": "app-open", "key": "acme", "allow": "100/s"}, or "unlimited": true, or "blocked": true"#;
 const KEY_HINT: &str = r#"send {"limit": "app-open", "key": "acme"}"#;
 const PEEK_HINT: &str =

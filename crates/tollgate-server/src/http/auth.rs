@@ -34,7 +34,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use hyper::header::{HOST, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use hyper::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
 use tollgate::policy::address::{Cidr, CidrSet, ForwardedHeader, Proxies};
@@ -51,11 +51,6 @@ use crate::listen::stopped;
 /// Nobody is held for longer.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-const FORWARDED_METHOD: HeaderName = HeaderName::from_static("x-forwarded-method");
-const FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
-const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-const ORIGINAL_METHOD: HeaderName = HeaderName::from_static("x-original-method");
-const ORIGINAL_URI: HeaderName = HeaderName::from_static("x-original-uri");
 const TRUE_STATUS: HeaderName = HeaderName::from_static("x-tollgate-status");
 /// What only a proxy may say.
 const TOLD: [&str; 8] = [
@@ -126,22 +121,35 @@ impl Trust {
     }
 }
 
-/// An answer, or one that is due later.
-enum Due {
-    Now(Answered),
-    After(Duration, Answered),
+/// A request of a proxy: what it is about stands in its headers.
+pub(super) struct Told<'a> {
+    pub(super) method: &'a str,
+    /// Path and query of the request itself.
+    pub(super) target: &'a str,
+    pub(super) headers: &'a dyn Headers,
+    pub(super) peer: IpAddr,
+    pub(super) nginx: bool,
 }
 
 impl Decisions {
     /// `/v1/auth` and `/v1/auth/nginx`.
     pub(super) async fn auth(&self, parts: &Parts, peer: IpAddr, nginx: bool) -> Answered {
-        let due = match self.ask_for(parts, peer, nginx) {
-            Ok(due) => due,
-            Err(detail) => return problem(StatusCode::BAD_REQUEST, &detail),
+        let (delay, answer) = {
+            let told = Told {
+                method: parts.method.as_str(),
+                target: parts.uri.path_and_query().map_or("/", |uri| uri.as_str()),
+                headers: &Received(&parts.headers),
+                peer,
+                nginx,
+            };
+            let epoch = self.engine.epoch();
+            match self.ask_for(&epoch, &told) {
+                Err(detail) => return problem(StatusCode::BAD_REQUEST, &detail),
+                Ok(answer) => (delay(&answer), written(&epoch, &answer, nginx)),
+            }
         };
-        let (delay, answer) = match due {
-            Due::Now(answer) => return answer,
-            Due::After(delay, answer) => (delay, answer),
+        let Some(delay) = delay else {
+            return answer;
         };
         let begun = tokio::time::Instant::now();
         let mut stop = self.stop.clone();
@@ -152,85 +160,99 @@ impl Decisions {
         }
     }
 
-    fn ask_for(&self, parts: &Parts, peer: IpAddr, nginx: bool) -> Result<Due, String> {
-        let epoch = self.engine.epoch();
+    /// Decides the request that a proxy tells of.
+    ///
+    /// # Errors
+    /// What is wrong with how it tells it; nothing was taken then.
+    pub(super) fn ask_for(&self, epoch: &Epoch, told: &Told<'_>) -> Result<Answer, String> {
         let gate = &epoch.gate;
         let before = gate.clock().now();
-        let trust = Trust::under(&self.trust, &epoch);
-        let headers = &parts.headers;
-        let is_trusted = trust.chain.trusts(peer);
-        if !is_trusted && let Some(told) = TOLD.iter().find(|name| headers.contains_key(**name)) {
+        let trust = Trust::under(&self.trust, epoch);
+        let Told {
+            headers,
+            peer,
+            nginx,
+            ..
+        } = *told;
+        if !trust.chain.trusts(peer)
+            && let Some(told) = TOLD.iter().find(|name| is_there(headers, name))
+        {
             return Err(format!(
                 "{peer} is not a trusted proxy, so its `{told}` is not believed; add it to `trusted_proxies` of the policy, or call without such headers"
             ));
         }
-        let received = Received(headers);
-        let client = if nginx && headers.contains_key("x-real-ip") {
-            trust.real_ip.client(peer, &received)
+        let client = if nginx && is_there(headers, "x-real-ip") {
+            trust.real_ip.client(peer, headers)
         } else {
-            trust.chain.client(peer, &received)
+            trust.chain.client(peer, headers)
         };
         let (method, uri, host) = if nginx {
-            let uri = one(headers, &ORIGINAL_URI)?;
+            let uri = one(headers, "x-original-uri")?;
             let uri = uri.ok_or("the request does not say what it is about; set it in nginx: `proxy_set_header X-Original-URI $request_uri;`")?;
-            (one(headers, &ORIGINAL_METHOD)?, Some(uri), None)
+            (one(headers, "x-original-method")?, Some(uri), None)
         } else {
             (
-                one(headers, &FORWARDED_METHOD)?,
-                one(headers, &FORWARDED_URI)?,
-                one(headers, &FORWARDED_HOST)?,
+                one(headers, "x-forwarded-method")?,
+                one(headers, "x-forwarded-uri")?,
+                one(headers, "x-forwarded-host")?,
             )
         };
-        let uri = match uri {
-            Some(uri) => uri,
-            None => parts.uri.path_and_query().map_or("/", |uri| uri.as_str()),
-        };
+        let uri = uri.unwrap_or(told.target);
         let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
         let host = match host {
             Some(host) => host,
-            None => one(headers, &HOST)?.unwrap_or_default(),
+            None => one(headers, "host")?.unwrap_or_default(),
         };
         let facts = Facts {
-            method: method.unwrap_or(parts.method.as_str()),
+            method: method.unwrap_or(told.method),
             path,
             query,
             host,
             client: Some(client),
-            headers: &received,
+            headers,
             ..Facts::default()
         };
         let mut answer = gate.admit(&facts);
-        if let Verdict::Wait { delay } = answer.verdict
-            && Duration::from(delay) > LONGEST_WAIT
-        {
+        if delay(&answer).is_some_and(|delay| delay > LONGEST_WAIT) {
             gate.reserve(&answer).settle(Settlement::Cancelled);
-            answer.verdict = Verdict::Refuse { retry_after: delay };
+            let retry_after = answer.verdict.wait().unwrap_or_default();
+            answer.verdict = Verdict::Refuse { retry_after };
         }
         let took = gate.clock().now().since(before).into();
         self.engine
-            .observe(&epoch, Door::Auth, &facts, &answer, took);
-        let written = written(&epoch, &answer, nginx);
-        Ok(match answer.verdict {
-            Verdict::Wait { delay } => Due::After(delay.into(), written),
-            _ => Due::Now(written),
-        })
+            .observe(epoch, Door::Auth, &facts, &answer, took);
+        Ok(answer)
     }
 }
 
+/// How long the request has to be held.
+pub(super) fn delay(answer: &Answer) -> Option<Duration> {
+    match answer.verdict {
+        Verdict::Wait { delay } => Some(delay.into()),
+        _ => None,
+    }
+}
+
+fn is_there(headers: &dyn Headers, name: &str) -> bool {
+    let mut found = false;
+    headers.visit(name, &mut |_| found = true);
+    found
+}
+
 /// The only value of a header; who says two things says nothing that can be believed.
-fn one<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h str>, String> {
-    let mut values = headers.get_all(name).iter();
-    let Some(value) = values.next() else {
-        return Ok(None);
-    };
-    if values.next().is_some() {
+fn one<'h>(headers: &'h dyn Headers, name: &str) -> Result<Option<&'h str>, String> {
+    let (mut first, mut count) = (None, 0);
+    headers.visit(name, &mut |value| {
+        first.get_or_insert(value);
+        count += 1;
+    });
+    if count > 1 {
         return Err(format!(
             "`{name}` is there more than once; let the proxy set it once"
         ));
     }
-    let text = std::str::from_utf8(value.as_bytes());
-    text.map(Some)
-        .map_err(|_| format!("`{name}` is not UTF-8; send it percent-encoded"))
+    let text = first.map(std::str::from_utf8).transpose();
+    text.map_err(|_| format!("`{name}` is not UTF-8; send it percent-encoded"))
 }
 
 fn written(epoch: &Epoch, answer: &Answer, nginx: bool) -> Answered {
@@ -258,7 +280,7 @@ fn told_to(mut answer: Answered, nginx: bool) -> Answered {
 }
 
 /// The server stops before the delay is over.
-fn unserved(rest: Duration, nginx: bool) -> Answered {
+pub(super) fn unserved(rest: Duration, nginx: bool) -> Answered {
     let mut answer: Response<_> = problem(
         StatusCode::SERVICE_UNAVAILABLE,
         "the server is stopping before this request's turn came; try again",

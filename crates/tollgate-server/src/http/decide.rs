@@ -85,7 +85,7 @@ impl Decisions {
         json(text)
     }
 
-    fn decide(
+    pub(super) fn decide(
         &self,
         epoch: &Epoch,
         ask: &Ask<'_>,
@@ -95,32 +95,24 @@ impl Decisions {
         let takes = takes && ask.cost != Some(0);
         let gate = &epoch.gate;
         let before = gate.clock().now();
-        let fields: Vec<_> = ask.fields.iter().map(|(n, v)| (&**n, &**v)).collect();
-        let descriptor: Vec<_> = ask.descriptor.iter().map(|(n, v)| (&**n, &**v)).collect();
-        let headers = HeaderList(&ask.headers);
-        let (path, query) = ask.path.split_once('?').unwrap_or((&ask.path, ""));
-        let facts = Facts {
-            method: &ask.method,
-            path,
-            query,
-            host: &ask.host,
-            client: ask.client,
-            headers: &headers,
-            domain: &ask.domain,
-            descriptor: &descriptor,
-            fields: &fields,
-            cost: ask.cost,
-        };
+        let took = || gate.clock().now().since(before).into();
+        let engine = &self.engine;
         let answer = match &ask.limit {
-            Some(limit) => named(epoch, limit, ask, takes)?,
-            None if takes => gate.admit(&facts),
-            None => gate.peek(&facts),
+            Some(limit) => {
+                let answer = named(epoch, limit, ask, takes)?;
+                if takes {
+                    let key: Vec<_> = ask.key.iter().map(|part| &**part).collect();
+                    engine.observe_named(epoch, Door::Http, &key, &answer, took());
+                }
+                answer
+            }
+            None if takes => with_facts(ask, |facts| {
+                let answer = gate.admit(facts);
+                engine.observe(epoch, Door::Http, facts, &answer, took());
+                answer
+            }),
+            None => with_facts(ask, |facts| gate.peek(facts)),
         };
-        if takes {
-            let took = gate.clock().now().since(before).into();
-            self.engine
-                .observe(epoch, Door::Http, &facts, &answer, took);
-        }
         let reserved = self.reserve(epoch, ask, &answer, takes);
         Ok((answer, reserved))
     }
@@ -150,6 +142,26 @@ impl Decisions {
         let kept = self.reservations.keep(reservation, answer.issued);
         kept.map_or(Reserved::Full, Reserved::Kept)
     }
+}
+
+/// The facts of the request that is asked about.
+pub(super) fn with_facts<R>(ask: &Ask<'_>, f: impl FnOnce(&Facts<'_>) -> R) -> R {
+    let fields: Vec<_> = ask.fields.iter().map(|(n, v)| (&**n, &**v)).collect();
+    let descriptor: Vec<_> = ask.descriptor.iter().map(|(n, v)| (&**n, &**v)).collect();
+    let headers = HeaderList(&ask.headers);
+    let (path, query) = ask.path.split_once('?').unwrap_or((&ask.path, ""));
+    f(&Facts {
+        method: &ask.method,
+        path,
+        query,
+        host: &ask.host,
+        client: ask.client,
+        headers: &headers,
+        domain: &ask.domain,
+        descriptor: &descriptor,
+        fields: &fields,
+        cost: ask.cost,
+    })
 }
 
 /// Asks one limit by its name.

@@ -3,7 +3,8 @@
 //! # Theory
 //!
 //! The way of a decision is: match the path, read the body, read JSON borrowed from it, ask the gate,
-//! write the answer into one buffer. There is no framework, no span and no lock on it.
+//! write the answer into one buffer. There is no framework, no span and no lock on it. Common requests go
+//! this way in `brisk`; what is unusual, and whatever is wrong, is answered through hyper by the rest.
 //!
 //! Callers of `/v1/check` are trusted: what they say of a request is believed, the client's address
 //! included, and if they do not say it, it is unknown (never their own). Proxies that call `/v1/auth` are
@@ -34,14 +35,16 @@ use tokio::sync::watch;
 mod answer;
 mod ask;
 mod auth;
+mod brisk;
 mod decide;
 mod limits;
 mod pairs;
 mod problems;
 mod reservations;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Epoch};
 use crate::listen::body::{read_body, throw_away};
+use crate::listen::brisk::{Brisk, Plain, Sheets};
 use crate::listen::{self, Handler, ListenLimits};
 use problems::{Answered, bad_body, closing, no_such_path, problem, wrong_method};
 use reservations::Reservations;
@@ -69,23 +72,45 @@ const URI_BYTES: usize = 8 * 1024;
 
 /// Serves decisions on `listener` until `stop` says so, and then ends what is in flight.
 pub async fn serve(listener: TcpListener, engine: Arc<Engine>, stop: watch::Receiver<bool>) {
-    serve_within(listener, engine, stop, ListenLimits::default()).await;
+    Service::new(engine, stop).serve(listener, 1).await;
 }
 
-async fn serve_within(
-    listener: TcpListener,
-    engine: Arc<Engine>,
-    stop: watch::Receiver<bool>,
-    limits: ListenLimits,
-) {
-    let decisions = Decisions {
-        engine,
-        reservations: Reservations::new(reservations::MOST),
-        trust: ArcSwap::from_pointee(auth::Trust::nobody()),
-        limits,
-        stop: stop.clone(),
-    };
-    listen::serve(listener, Shared(Arc::new(decisions)), limits, stop).await;
+/// What answers decisions, to be served by as many threads as there are. Clones are the same service.
+#[derive(Clone)]
+pub struct Service(Arc<Decisions>);
+
+impl std::fmt::Debug for Service {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Service")
+    }
+}
+
+impl Service {
+    /// A service that ends when `stop` says so.
+    pub fn new(engine: Arc<Engine>, stop: watch::Receiver<bool>) -> Service {
+        Service::within(engine, stop, ListenLimits::default())
+    }
+
+    fn within(engine: Arc<Engine>, stop: watch::Receiver<bool>, limits: ListenLimits) -> Service {
+        Service(Arc::new(Decisions {
+            engine,
+            reservations: Reservations::new(reservations::MOST),
+            trust: ArcSwap::from_pointee(auth::Trust::nobody()),
+            limits,
+            stop,
+        }))
+    }
+
+    /// Serves on `listener`, as one of so many threads that share the bounds.
+    pub async fn serve(self, listener: TcpListener, threads: usize) {
+        let Decisions { limits, stop, .. } = &*self.0;
+        let limits = ListenLimits {
+            connections: limits.connections.div_ceil(threads.max(1)),
+            ..*limits
+        };
+        let stop = stop.clone();
+        listen::serve(listener, self, limits, stop).await;
+    }
 }
 
 /// Everything that this door needs to answer.
@@ -97,21 +122,28 @@ struct Decisions {
     stop: watch::Receiver<bool>,
 }
 
-#[derive(Clone)]
-struct Shared(Arc<Decisions>);
-
 /// What a path is for.
 enum Route {
     Check,
     Peek,
     Batch,
     Settle,
-    Auth { nginx: bool },
+    Auth {
+        nginx: bool,
+    },
+    /// A mode of forward-auth that there is not.
+    NoSuchMode,
     Read(fn(&Decisions) -> Answered),
     Unknown,
 }
 
-impl Handler for Shared {
+impl Handler for Service {
+    const IS_BRISK: bool = true;
+
+    fn brisk(&self, request: &Plain<'_>, peer: IpAddr, sheets: &mut Sheets) -> Brisk {
+        self.0.brisk(request, peer, sheets)
+    }
+
     async fn handle(&self, request: Request<Incoming>, peer: IpAddr) -> Answered {
         let door = &*self.0;
         let uri = request.uri();
@@ -129,6 +161,17 @@ impl Handler for Shared {
             Route::Peek => door.post(request, |body| door.check(body, false)).await,
             Route::Batch => door.post(request, |body| door.check_batch(body)).await,
             Route::Settle => door.post(request, |body| door.settle(body)).await,
+            Route::Auth { .. } if !is_auth_method(request.method().as_str()) => {
+                let answer = wrong_method(AUTH_METHODS);
+                door.instead(request.into_body(), answer).await
+            }
+            Route::NoSuchMode => {
+                let answer = problem(
+                    StatusCode::BAD_REQUEST,
+                    "`deny` has one value, 403, for proxies that know no 429; write `deny=403` or leave it out",
+                );
+                door.instead(request.into_body(), answer).await
+            }
             Route::Auth { nginx } => {
                 let (parts, body) = request.into_parts();
                 let is_kept = throw_away(body, door.limits.body).await;
@@ -155,9 +198,7 @@ impl Handler for Shared {
 fn route(path: &str, query: Option<&str>) -> Route {
     match path {
         "/v1/check" => Route::Check,
-        "/v1/auth" => Route::Auth {
-            nginx: query.is_some_and(|query| query.split('&').any(|pair| pair == "deny=403")),
-        },
+        "/v1/auth" => auth_mode(query),
         "/v1/auth/nginx" => Route::Auth { nginx: true },
         "/v1/peek" => Route::Peek,
         "/v1/check/batch" => Route::Batch,
@@ -167,6 +208,17 @@ fn route(path: &str, query: Option<&str>) -> Route {
         "/openapi.json" => Route::Read(|_| of_type("application/json", OPENAPI)),
         "/" => Route::Read(|_| of_type("text/plain; charset=utf-8", WELCOME)),
         _ => Route::Unknown,
+    }
+}
+
+/// With `deny=403` in the nginx mode. Another value is an error: a misspelt one would silently mean the
+/// other mode.
+fn auth_mode(query: Option<&str>) -> Route {
+    let mut pairs = query.into_iter().flat_map(|query| query.split('&'));
+    match pairs.find_map(|pair| pair.strip_prefix("deny=")) {
+        None => Route::Auth { nginx: false },
+        Some("403") => Route::Auth { nginx: true },
+        Some(_) => Route::NoSuchMode,
     }
 }
 
@@ -205,10 +257,36 @@ impl Decisions {
     }
 }
 
+/// Is this a method that a proxy may ask with? Which method it asks about stands in its headers.
+fn is_auth_method(method: &str) -> bool {
+    AUTH_METHODS.split(", ").any(|known| known == method)
+}
+
+const AUTH_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
+
 fn is_json(value: &HeaderValue) -> bool {
-    let value = value.as_bytes();
+    says_json(value.as_bytes())
+}
+
+fn says_json(value: &[u8]) -> bool {
     let kind = value.split(|b| *b == b';').next().unwrap_or_default();
     kind.trim_ascii().eq_ignore_ascii_case(b"application/json")
+}
+
+/// Explains the request that this body tells of, in the words of `/v1/check`.
+///
+/// # Errors
+/// What is wrong with the body.
+pub(crate) fn explain(epoch: &Epoch, body: &[u8]) -> Result<serde_json::Value, String> {
+    let ask: ask::Ask<'_> = ask::read(body)?;
+    if ask.limit.is_some() {
+        return Err(
+            "a limit by its name explains itself; leave out `limit` and tell the request".into(),
+        );
+    }
+    Ok(decide::with_facts(&ask, |facts| {
+        crate::explain::explain(&epoch.gate, facts)
+    }))
 }
 
 fn json(text: String) -> Answered {

@@ -11,7 +11,7 @@ async fn a_body_that_is_too_slow_is_told_so() {
     let mut limits = ListenLimits::default();
     limits.body.time = Duration::from_millis(50);
     let (_stop, stopped) = watch::channel(false);
-    tokio::spawn(serve_within(listener, engine, stopped, limits));
+    tokio::spawn(Service::within(engine, stopped, limits).serve(listener, 1));
     let talk = move || {
         let mut stream = std::net::TcpStream::connect(address).unwrap();
         stream
@@ -44,6 +44,10 @@ fn every_path_has_a_route_and_others_have_none() {
     ));
     assert!(matches!(
         route("/v1/auth", Some("deny=4031")),
+        Route::NoSuchMode
+    ));
+    assert!(matches!(
+        route("/v1/auth", Some("denial=403")),
         Route::Auth { nginx: false }
     ));
 }

@@ -2,7 +2,8 @@
 //!
 //! # Theory
 //!
-//! One loop accepts, one task serves each connection with hyper's HTTP/1. Everything that a stranger can
+//! One loop accepts, one task serves each connection: first in the [`brisk`] lane if the handler has one,
+//! then with hyper's HTTP/1. Everything that a stranger can
 //! stretch has a bound in [`ListenLimits`]: how many connections, how long a head may take, how long a
 //! connection may be idle, how large and how slow a body may be.
 //!
@@ -27,12 +28,12 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -40,12 +41,17 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep, timeout};
 
 pub(crate) mod body;
+pub(crate) mod brisk;
 mod pulse;
+mod warden;
+
+use brisk::{Brisk, Left, Plain, Sheets};
 
 use pulse::{Phase, Pulse, Watched};
+use warden::Warden;
 
 /// What answers requests.
 pub(crate) trait Handler: Clone + Send + Sync + 'static {
@@ -55,6 +61,16 @@ pub(crate) trait Handler: Clone + Send + Sync + 'static {
         request: Request<Incoming>,
         peer: IpAddr,
     ) -> impl Future<Output = Response<Full<Bytes>>> + Send;
+
+    /// Are there requests that [`Handler::brisk`] answers?
+    const IS_BRISK: bool = false;
+
+    /// Answers one request whose bytes are all there, or declines it. What it declines comes to
+    /// [`Handler::handle`].
+    fn brisk(&self, request: &Plain<'_>, peer: IpAddr, sheets: &mut Sheets) -> Brisk {
+        let _ = (request, peer, sheets);
+        Brisk::Declined
+    }
 }
 
 /// What a stranger may stretch, and how far.
@@ -98,6 +114,8 @@ impl Default for ListenLimits {
 
 /// How often a connection looks at its pulse.
 const TICK: Duration = Duration::from_secs(1);
+/// How long after the word to stop a connection that was just made may bring its request.
+const GRACE: Duration = Duration::from_millis(50);
 /// How long to wait when the system has no room for another connection.
 const OUT_OF_ROOM: Duration = Duration::from_millis(100);
 
@@ -120,27 +138,34 @@ pub(crate) async fn serve<H: Handler>(
         .writev(false)
         .keep_alive(true);
     let mut failing = false;
+    let mut warden = Warden::default();
+    let begin = |(stream, peer, permit): Accepted, stop: &watch::Receiver<bool>| {
+        let pulse = Arc::new(Pulse::default());
+        let (handler, protocol) = (handler.clone(), protocol.clone());
+        let (watched, stop) = (Arc::clone(&pulse), stop.clone());
+        let served = connection(stream, peer, watched, handler, protocol, limits, stop);
+        let task = tokio::spawn(async move {
+            served.await;
+            drop(permit);
+        });
+        (pulse, task.abort_handle())
+    };
+    let mut tick = ticks();
     loop {
         let accepted = tokio::select! {
             biased;
             () = stopped(&mut stop) => break,
             accepted = accept(&listener, &room) => accepted,
+            _ = tick.tick() => {
+                warden.look(&limits);
+                continue;
+            }
         };
         match accepted {
-            Ok((stream, peer, permit)) => {
+            Ok(accepted) => {
                 failing = false;
-                let served = connection(
-                    stream,
-                    peer,
-                    handler.clone(),
-                    protocol.clone(),
-                    limits,
-                    stop.clone(),
-                );
-                tokio::spawn(async move {
-                    served.await;
-                    drop(permit);
-                });
+                let (pulse, task) = begin(accepted, &stop);
+                warden.add(pulse, task);
             }
             // The client was gone before we came: its own affair.
             Err(error) if is_of_one_client(&error) => {}
@@ -153,10 +178,37 @@ pub(crate) async fn serve<H: Handler>(
             }
         }
     }
+    warden.tell_to_end();
+    // Connections that were made before the word to stop, and what was sent on them, are still answered.
+    // They are told a moment later, because what they were made for may be on its way.
+    let mut late = Warden::default();
+    while let Ok(accepted) = timeout(Duration::ZERO, accept(&listener, &room)).await {
+        let Ok(accepted) = accepted else { continue };
+        let (pulse, task) = begin(accepted, &stop);
+        late.add(pulse, task);
+    }
     drop(listener);
     let everything = u32::try_from(limits.connections).unwrap_or(u32::MAX);
-    // Every connection ends itself by then; one that does not is left to the runtime.
-    let _ = timeout(limits.drain + TICK, room.acquire_many(everything)).await;
+    let ended = timeout(limits.drain, async {
+        sleep(GRACE).await;
+        late.tell_to_end();
+        let ended = room.acquire_many(everything).await;
+        drop(ended);
+    });
+    if ended.await.is_err() {
+        // Those that are not in the lane end themselves within a tick.
+        warden.end_all();
+        late.end_all();
+        let _ = timeout(TICK, room.acquire_many(everything)).await;
+    }
+}
+
+type Accepted = (TcpStream, IpAddr, OwnedSemaphorePermit);
+
+fn ticks() -> Interval {
+    let mut tick = interval_at(Instant::now() + TICK, TICK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    tick
 }
 
 /// Waits for the word to stop; that nobody can say it any more is the word, too.
@@ -164,10 +216,7 @@ pub(crate) async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-async fn accept(
-    listener: &TcpListener,
-    room: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, IpAddr, OwnedSemaphorePermit)> {
+async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> io::Result<Accepted> {
     let permit = Arc::clone(room).acquire_owned().await;
     let permit = permit.map_err(io::Error::other)?;
     let (stream, peer) = listener.accept().await?;
@@ -186,8 +235,9 @@ fn is_of_one_client(error: &io::Error) -> bool {
 }
 
 async fn connection<H: Handler>(
-    stream: TcpStream,
+    mut stream: TcpStream,
     peer: IpAddr,
+    pulse: Arc<Pulse>,
     handler: H,
     protocol: http1::Builder,
     limits: ListenLimits,
@@ -195,7 +245,24 @@ async fn connection<H: Handler>(
 ) {
     // Without it answers to pipelined requests wait for acknowledgements. If it fails, so will writing.
     let _ = stream.set_nodelay(true);
-    let pulse = Arc::new(Pulse::default());
+    let mut read = BytesMut::new();
+    if H::IS_BRISK {
+        let answer =
+            |request: &Plain<'_>, sheets: &mut Sheets| handler.brisk(request, peer, sheets);
+        let lane = brisk::lane(
+            &mut stream,
+            &mut read,
+            &pulse,
+            &limits,
+            stop.clone(),
+            answer,
+        );
+        let left = lane.await;
+        pulse.leave_lane();
+        if left == Left::Done {
+            return;
+        }
+    }
     let service = service_fn(|request| {
         let (handler, pulse) = (&handler, &pulse);
         async move {
@@ -205,25 +272,40 @@ async fn connection<H: Handler>(
             Ok::<_, Infallible>(answer)
         }
     });
-    let io = Watched::new(stream, Arc::clone(&pulse));
-    let mut served = pin!(protocol.serve_connection(io, service));
-    let mut tick = interval_at(Instant::now() + TICK, TICK);
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let io = Watched::new(stream, read.freeze(), Arc::clone(&pulse));
+    let served = pin!(protocol.serve_connection(io, service));
+    let ends = |served: Pin<&mut http1::Connection<_, _>>| served.graceful_shutdown();
+    // Its errors are those of the client: gone, too slow, not HTTP.
+    let _ = attended(served, &pulse, &limits, &mut stop, ends).await;
+}
+
+/// Waits for what a connection does, and gives it up if its pulse stands still for too long, or if it is
+/// not done by the end of the drain. `ends` is told when the server stops.
+async fn attended<F: Future>(
+    mut work: Pin<&mut F>,
+    pulse: &Pulse,
+    limits: &ListenLimits,
+    stop: &mut watch::Receiver<bool>,
+    ends: impl FnOnce(Pin<&mut F>),
+) -> Option<F::Output> {
+    let mut tick = ticks();
     let mut beat = pulse::Beat::default();
-    let mut ends = None;
+    let mut ends = Some(ends);
+    let mut last = None;
     loop {
         tokio::select! {
             biased;
-            // Its errors are those of the client: gone, too slow, not HTTP.
-            _ = served.as_mut() => return,
-            () = stopped(&mut stop), if ends.is_none() => {
+            done = work.as_mut() => return Some(done),
+            () = stopped(stop), if last.is_none() => {
                 pulse.hurry();
-                served.as_mut().graceful_shutdown();
-                ends = Some(Instant::now() + limits.drain);
+                last = Some(Instant::now() + limits.drain);
+                if let Some(ends) = ends.take() {
+                    ends(work.as_mut());
+                }
             }
             now = tick.tick() => {
-                if beat.is_overdue(&pulse, TICK, &limits) || ends.is_some_and(|end| now >= end) {
-                    return;
+                if beat.is_overdue(pulse, TICK, limits) || last.is_some_and(|last| now >= last) {
+                    return None;
                 }
             }
         }

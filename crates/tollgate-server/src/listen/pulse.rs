@@ -13,11 +13,12 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
-use std::task::{Context, Poll, ready};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -42,12 +43,15 @@ pub(super) enum Phase {
 
 const PHASE_BITS: u32 = 3;
 
-/// What a connection is doing, as a word that changes whenever that changes. All of it is touched by one
-/// task at a time, so nothing needs an order.
+/// What a connection is doing, as a word that changes whenever that changes. Whoever looks at it sees it a
+/// little late at worst, so nothing needs an order.
 #[derive(Debug, Default)]
 pub(super) struct Pulse {
     word: AtomicU32,
     hurried: AtomicBool,
+    in_lane: AtomicBool,
+    /// Whom to wake for the word to stop, while in the lane.
+    waker: Mutex<Option<Waker>>,
 }
 
 impl Pulse {
@@ -70,6 +74,32 @@ impl Pulse {
     /// From now on nobody waits for clients to close.
     pub(super) fn hurry(&self) {
         self.hurried.store(true, Relaxed);
+        // The lock puts the word before the waking, for whoever runs on another thread.
+        let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(waker) = &*waker {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// The connection is in the brisk lane, and wakes by this.
+    pub(super) fn enter_lane(&self, waker: &Waker) {
+        let mut known = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
+        *known = Some(waker.clone());
+        self.in_lane.store(true, Relaxed);
+    }
+
+    pub(super) fn leave_lane(&self) {
+        self.in_lane.store(false, Relaxed);
+        let mut known = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
+        *known = None;
+    }
+
+    pub(super) fn is_in_lane(&self) -> bool {
+        self.in_lane.load(Relaxed)
+    }
+
+    pub(super) fn is_hurried(&self) -> bool {
+        self.hurried.load(Relaxed)
     }
 }
 
@@ -112,6 +142,8 @@ impl Beat {
 #[derive(Debug)]
 pub(super) struct Watched {
     io: TokioIo<TcpStream>,
+    /// What was read of the connection before, and is still to be read from it.
+    before: Bytes,
     pulse: Arc<Pulse>,
     thrown_away: usize,
 }
@@ -120,9 +152,10 @@ pub(super) struct Watched {
 const LINGER_BYTES: usize = 1 << 20;
 
 impl Watched {
-    pub(super) fn new(stream: TcpStream, pulse: Arc<Pulse>) -> Watched {
+    pub(super) fn new(stream: TcpStream, before: Bytes, pulse: Arc<Pulse>) -> Watched {
         Watched {
             io: TokioIo::new(stream),
+            before,
             pulse,
             thrown_away: 0,
         }
@@ -133,8 +166,14 @@ impl Read for Watched {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        buffer: ReadBufCursor<'_>,
+        mut buffer: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
+        if !self.before.is_empty() {
+            let fits = self.before.len().min(buffer.remaining());
+            buffer.put_slice(&self.before.split_to(fits));
+            self.pulse.enter(Phase::Head);
+            return Poll::Ready(Ok(()));
+        }
         let read = Pin::new(&mut self.io).poll_read(cx, buffer);
         if read.is_ready() && self.pulse.phase() == Phase::Idle {
             self.pulse.enter(Phase::Head);
@@ -178,7 +217,7 @@ impl Write for Watched {
             self.pulse.enter(Phase::Closing);
         }
         let mut scratch = [std::mem::MaybeUninit::uninit(); 4096];
-        while !self.pulse.hurried.load(Relaxed) && self.thrown_away < LINGER_BYTES {
+        while !self.pulse.is_hurried() && self.thrown_away < LINGER_BYTES {
             let mut buffer = ReadBuf::uninit(&mut scratch);
             ready!(Pin::new(self.io.inner_mut()).poll_read(cx, &mut buffer))?;
             match buffer.filled().len() {

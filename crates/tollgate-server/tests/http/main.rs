@@ -13,4 +13,5 @@ mod check;
 mod client;
 mod documented;
 mod fields;
+mod lanes;
 mod settle;

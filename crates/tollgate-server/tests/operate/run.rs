@@ -21,6 +21,7 @@ fn all(dir: &Dir, tokens: &[&str], admin: SocketAddr) -> Settings {
             tokens: tokens.iter().map(|token| (*token).into()).collect(),
             hosts: Vec::new(),
         }),
+        threads: Some(2),
     }
 }
 

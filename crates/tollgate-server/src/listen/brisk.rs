@@ -1,0 +1,418 @@
+//! The common request without hyper: a short head, a body of a stated length, an answer in one write.
+//!
+//! # Theory
+//!
+//! What hyper does for every request it must be able to do for any: chunks, upgrades, streams, a map of
+//! headers in each direction. A decision needs none of it. So a connection begins in this lane: requests
+//! are read where they lie, offered to the handler, and their answers written behind each other. The
+//! first request that is not of this kind, or that the handler declines, leaves the lane together with
+//! its connection: hyper goes on with exactly the bytes that were not answered, and decides what is wrong
+//! with them. The parser is the same one that hyper uses.
+//!
+//! # Invariant
+//!
+//! Of framing only one thing is understood: no body, or one whose length is stated once, in digits.
+//! Whatever could be read in another way by anybody (`Transfer-Encoding`, two lengths, an upgrade, an
+//! expectation, HTTP/1.0, a `Connection` that is not `keep-alive`) is not understood here. So nothing is
+//! answered twice and nothing is taken for a request that is a body.
+//!
+//! What is not answered yet is bounded: by one head and one body of requests, and by [`ANSWERS`] of
+//! answers before they are written.
+
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::pulse::{Phase, Pulse};
+use super::{ListenLimits, stopped};
+
+/// Header fields of a request in this lane; more than proxies send, fewer than fit the stack.
+const FIELDS: usize = 48;
+/// Answers are written when they are so long: who sends and does not read must wait.
+const ANSWERS: usize = 64 * 1024;
+/// Room for reading, which most requests fit in.
+const ROOM: usize = 4 * 1024;
+
+/// A request whose bytes are all there.
+pub(crate) struct Plain<'a> {
+    pub(crate) method: &'a str,
+    /// Path and query, as sent.
+    pub(crate) target: &'a str,
+    pub(crate) headers: &'a [httparse::Header<'a>],
+    pub(crate) body: &'a [u8],
+}
+
+/// Where answers are written.
+#[derive(Debug, Default)]
+pub(crate) struct Sheets {
+    /// What goes to the client.
+    pub(crate) out: Vec<u8>,
+    /// To write parts of an answer before their length is known; empty between requests.
+    pub(crate) scratch: String,
+}
+
+/// What a handler made of a request.
+#[derive(Debug)]
+pub(crate) enum Brisk {
+    /// It is answered.
+    Answered,
+    /// It is for others to answer; nothing has happened.
+    Declined,
+    /// It is decided, and the answer is due after a delay.
+    Later {
+        delay: Duration,
+        answer: Vec<u8>,
+        /// The answer instead, if the server stops before.
+        stopping: Vec<u8>,
+    },
+}
+
+/// How a connection leaves the lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    /// What was read and not answered is for hyper.
+    Open,
+    /// There is nothing more to do.
+    Done,
+}
+
+/// Answers requests until one is not of this kind, the client is gone or the server stops.
+pub(super) async fn lane(
+    stream: &mut TcpStream,
+    read: &mut BytesMut,
+    pulse: &Pulse,
+    limits: &ListenLimits,
+    mut stop: watch::Receiver<bool>,
+    answer: impl Fn(&Plain<'_>, &mut Sheets) -> Brisk,
+) -> Left {
+    let mut sheets = Sheets::default();
+    poll_fn(|cx| {
+        pulse.enter_lane(cx.waker());
+        Poll::Ready(())
+    })
+    .await;
+    loop {
+        let step = answer_all(read, limits, &answer, &mut sheets);
+        if let Step::Later {
+            delay, stopping, ..
+        } = &step
+        {
+            pulse.enter(Phase::Handling);
+            // What was asked before need not wait for it.
+            if write(stream, pulse, &mut sheets.out).await.is_err() {
+                return Left::Done;
+            }
+            pulse.enter(Phase::Handling);
+            tokio::select! {
+                () = tokio::time::sleep(*delay) => {}
+                () = stopped(&mut stop) => sheets.out.extend_from_slice(stopping),
+            }
+        }
+        if let Step::Later { answer, .. } = &step
+            && sheets.out.is_empty()
+        {
+            sheets.out.extend_from_slice(answer);
+        }
+        if write(stream, pulse, &mut sheets.out).await.is_err() {
+            return Left::Done;
+        }
+        match step {
+            Step::Other => return Left::Open,
+            Step::Full | Step::Later { .. } => continue,
+            Step::NeedsHead => {
+                pulse.enter(match read.is_empty() {
+                    true => Phase::Idle,
+                    false => Phase::Head,
+                });
+                read.reserve(ROOM);
+                let is_idle = read.is_empty();
+                let mut reading = pin!(stream.read_buf(read));
+                let read = poll_fn(|cx| match reading.as_mut().poll(cx) {
+                    // What came before the word to stop is answered; then there is nothing to wait for.
+                    Poll::Pending if is_idle && pulse.is_hurried() => Poll::Ready(Ok(0)),
+                    read => read,
+                });
+                match read.await {
+                    Ok(0) | Err(_) => return Left::Done,
+                    Ok(_) => {}
+                }
+            }
+            // Many clients send head and body apart, right behind each other. One that takes longer is
+            // waited for, and told so, by others.
+            Step::NeedsBody(missing) => {
+                pulse.enter(Phase::Handling);
+                read.reserve(missing);
+                match timeout(limits.body.time / 100, stream.read_buf(read)).await {
+                    Err(_) => return Left::Open,
+                    Ok(Ok(0) | Err(_)) => return Left::Done,
+                    Ok(Ok(_)) => {}
+                }
+            }
+        }
+    }
+}
+
+async fn write(stream: &mut TcpStream, pulse: &Pulse, out: &mut Vec<u8>) -> std::io::Result<()> {
+    if out.is_empty() {
+        return Ok(());
+    }
+    pulse.enter(Phase::Writing);
+    stream.write_all(out).await?;
+    out.clear();
+    Ok(())
+}
+
+/// Why no more requests were answered.
+enum Step {
+    /// All that came are; of the next one there is nothing, or a part of its head.
+    NeedsHead,
+    /// So much of a body is missing.
+    NeedsBody(usize),
+    /// There are enough answers to write.
+    Full,
+    /// The next one is not of this kind.
+    Other,
+    /// The answer to the last one is due later.
+    Later {
+        delay: Duration,
+        answer: Vec<u8>,
+        stopping: Vec<u8>,
+    },
+}
+
+fn answer_all(
+    read: &mut BytesMut,
+    limits: &ListenLimits,
+    answer: &impl Fn(&Plain<'_>, &mut Sheets) -> Brisk,
+    sheets: &mut Sheets,
+) -> Step {
+    while !read.is_empty() {
+        if sheets.out.len() >= ANSWERS {
+            return Step::Full;
+        }
+        let mut fields = [httparse::EMPTY_HEADER; FIELDS];
+        let (request, size) = match whole(read, &mut fields, limits) {
+            Whole::Request(request, size) => (request, size),
+            Whole::Part => return Step::NeedsHead,
+            Whole::Head(missing) => return Step::NeedsBody(missing),
+            Whole::Other => return Step::Other,
+        };
+        // What a handler shares with others is atomic or behind a lock that survives a panic. What it
+        // has written of an answer is taken back, and hyper's way says what there is to say.
+        let begun = sheets.out.len();
+        let answered = catch_unwind(AssertUnwindSafe(|| answer(&request, sheets)));
+        sheets.scratch.clear();
+        let later = match answered {
+            Ok(Brisk::Answered) => None,
+            Ok(Brisk::Later {
+                delay,
+                answer,
+                stopping,
+            }) => Some(Step::Later {
+                delay,
+                answer,
+                stopping,
+            }),
+            Ok(Brisk::Declined) | Err(_) => {
+                sheets.out.truncate(begun);
+                return Step::Other;
+            }
+        };
+        read.advance(size);
+        if let Some(later) = later {
+            return later;
+        }
+    }
+    Step::NeedsHead
+}
+
+enum Whole<'a> {
+    /// A request, and how long it is.
+    Request(Plain<'a>, usize),
+    /// A part of a head.
+    Part,
+    /// A whole head, and so much of its body is missing.
+    Head(usize),
+    /// Not for this lane.
+    Other,
+}
+
+fn whole<'a>(
+    bytes: &'a [u8],
+    fields: &'a mut [httparse::Header<'a>; FIELDS],
+    limits: &ListenLimits,
+) -> Whole<'a> {
+    let mut parsed = httparse::Request::new(fields);
+    let head = match parsed.parse(bytes) {
+        Ok(httparse::Status::Complete(head)) if head <= limits.head_bytes => head,
+        Ok(httparse::Status::Partial) if bytes.len() < limits.head_bytes => return Whole::Part,
+        _ => return Whole::Other,
+    };
+    let (Some(method), Some(target), Some(1)) = (parsed.method, parsed.path, parsed.version) else {
+        return Whole::Other;
+    };
+    let headers: &'a [httparse::Header<'a>] = parsed.headers;
+    let Some(length) = body_length(headers).filter(|length| *length <= limits.body.bytes) else {
+        return Whole::Other;
+    };
+    match bytes.get(head..head.saturating_add(length)) {
+        None => Whole::Head(head.saturating_add(length) - bytes.len()),
+        Some(body) => {
+            let plain = Plain {
+                method,
+                target,
+                headers,
+                body,
+            };
+            Whole::Request(plain, head + length)
+        }
+    }
+}
+
+/// How long the body is; none if that is not said in the one way that is understood here.
+fn body_length(headers: &[httparse::Header<'_>]) -> Option<usize> {
+    let mut length = None;
+    for header in headers {
+        let is = |name: &str| header.name.eq_ignore_ascii_case(name);
+        // By the length of the name first: most are none of these.
+        match header.name.len() {
+            14 if is("content-length") => {
+                if length.is_some() {
+                    return None;
+                }
+                length = Some(digits(header.value)?);
+            }
+            10 if is("connection") && !header.value.eq_ignore_ascii_case(b"keep-alive") => {
+                return None;
+            }
+            17 if is("transfer-encoding") => return None,
+            6 if is("expect") => return None,
+            7 if is("upgrade") || is("trailer") => return None,
+            _ => {}
+        }
+    }
+    Some(length.unwrap_or(0))
+}
+
+/// A number in digits and nothing else, below a thousand million.
+fn digits(text: &[u8]) -> Option<usize> {
+    let is_number = (1..=9).contains(&text.len()) && text.iter().all(u8::is_ascii_digit);
+    let add = |sum: usize, digit: &u8| sum * 10 + usize::from(digit - b'0');
+    is_number.then(|| text.iter().fold(0, add))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Option<(String, usize)> {
+        let mut fields = [httparse::EMPTY_HEADER; FIELDS];
+        match whole(text.as_bytes(), &mut fields, &ListenLimits::default()) {
+            Whole::Request(plain, size) => {
+                let body = String::from_utf8_lossy(plain.body);
+                Some((format!("{} {} {body}", plain.method, plain.target), size))
+            }
+            Whole::Part => Some((String::from("part"), 0)),
+            Whole::Head(missing) => Some((String::from("head"), missing)),
+            Whole::Other => None,
+        }
+    }
+
+    #[test]
+    fn a_request_with_a_stated_length_is_read_whole_or_not_at_all() {
+        let text = "POST /x?y HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabcGET";
+        let size = text.len() - 3;
+        assert_eq!(read(text), Some(("POST /x?y abc".into(), size)));
+        for cut in 1..size - 3 {
+            assert_eq!(read(&text[..cut]), Some(("part".into(), 0)), "{cut}");
+        }
+        for missing in 1..=3 {
+            let cut = &text[..size - missing];
+            assert_eq!(read(cut), Some(("head".into(), missing)));
+        }
+        let get = "GET / HTTP/1.1\r\nConnection: Keep-Alive\r\n\r\n";
+        assert_eq!(read(get), Some(("GET / ".into(), get.len())));
+    }
+
+    #[test]
+    fn whatever_could_be_read_in_another_way_is_left_to_others() {
+        for head in [
+            "Content-Length: 3\r\nContent-Length: 3",
+            "Content-Length: 3\r\ncontent-length: 4",
+            "Content-Length: 3, 3",
+            "Content-Length: +3",
+            "Content-Length: -3",
+            "Content-Length: 0x3",
+            "Content-Length: ",
+            "Content-Length: 3 3",
+            "Content-Length: 99999999999999999999",
+            "Content-Length: 70000",
+            "Transfer-Encoding: chunked",
+            "Transfer-Encoding: identity",
+            "Content-Length: 3\r\nTransfer-Encoding: chunked",
+            "transfer-encoding : chunked",
+            "Connection: close",
+            "Connection: upgrade",
+            "Connection: keep-alive, x",
+            "Upgrade: h2c",
+            "Expect: 100-continue",
+            "Trailer: x",
+            " folded: x",
+            "no colon",
+        ] {
+            let text = format!("POST / HTTP/1.1\r\nHost: a\r\n{head}\r\n\r\nabc");
+            assert_eq!(read(&text), None, "{head}");
+        }
+        assert_eq!(read("GET / HTTP/1.0\r\n\r\n"), None);
+        assert_eq!(read("GET / HTTP/2.0\r\n\r\n"), None);
+        assert_eq!(read("garbage\r\n\r\n"), None);
+        let many = "a: b\r\n".repeat(FIELDS + 1);
+        assert_eq!(read(&format!("GET / HTTP/1.1\r\n{many}\r\n")), None);
+        let long = "x".repeat(20_000);
+        assert_eq!(read(&format!("GET /{long} HTTP/1.1\r\n\r\n")), None);
+        assert_eq!(read(&format!("GET /{long}")), None, "nor is it waited for");
+    }
+
+    #[test]
+    fn requests_behind_each_other_are_answered_in_order_up_to_the_first_that_is_not() {
+        let mut bytes = BytesMut::from(
+            "GET /1 HTTP/1.1\r\n\r\nGET /2 HTTP/1.1\r\n\r\nGET /no HTTP/1.1\r\n\r\nGET /4 HTTP/1.1\r\n\r\n",
+        );
+        let mut sheets = Sheets::default();
+        let answer = |request: &Plain<'_>, sheets: &mut Sheets| {
+            sheets.out.extend_from_slice(request.target.as_bytes());
+            match request.target {
+                "/no" => Brisk::Declined,
+                _ => Brisk::Answered,
+            }
+        };
+        let step = answer_all(&mut bytes, &ListenLimits::default(), &answer, &mut sheets);
+        assert!(matches!(step, Step::Other));
+        assert_eq!(
+            sheets.out, b"/1/2",
+            "what was begun of the declined one is gone"
+        );
+        assert!(bytes.starts_with(b"GET /no"));
+    }
+
+    #[test]
+    fn a_panic_answers_nothing_and_leaves_the_request_to_others() {
+        let mut bytes = BytesMut::from("GET /1 HTTP/1.1\r\n\r\n");
+        let mut sheets = Sheets::default();
+        let answer = |_: &Plain<'_>, sheets: &mut Sheets| {
+            sheets.out.push(b'x');
+            panic!("on purpose")
+        };
+        let step = answer_all(&mut bytes, &ListenLimits::default(), &answer, &mut sheets);
+        assert!(matches!(step, Step::Other));
+        assert!(sheets.out.is_empty() && !bytes.is_empty());
+    }
+}

@@ -1,0 +1,64 @@
+//! Who looks after the connections in the brisk lane, so that they need not look after themselves.
+//!
+//! # Theory
+//!
+//! A connection that waits for three things at once (bytes, a clock, the word to stop) asks for all three
+//! whenever one of them happens, which is once for every request. In the lane it waits for bytes alone.
+//! The loop that accepts connections has a list of them and looks at every pulse once a second: one that
+//! stood still for too long is ended. When the server stops, it tells them, and each ends itself between
+//! two requests.
+
+use std::sync::Arc;
+
+use tokio::task::AbortHandle;
+
+use super::pulse::{Beat, Pulse};
+use super::{ListenLimits, TICK};
+
+/// The connections of one loop.
+#[derive(Debug, Default)]
+pub(super) struct Warden {
+    wards: Vec<Ward>,
+}
+
+#[derive(Debug)]
+struct Ward {
+    pulse: Arc<Pulse>,
+    beat: Beat,
+    task: AbortHandle,
+}
+
+impl Warden {
+    pub(super) fn add(&mut self, pulse: Arc<Pulse>, task: AbortHandle) {
+        self.wards.push(Ward {
+            pulse,
+            beat: Beat::default(),
+            task,
+        });
+    }
+
+    /// To be called once every [`TICK`]: ends what stood still, forgets what has ended.
+    pub(super) fn look(&mut self, limits: &ListenLimits) {
+        self.wards.retain_mut(|ward| {
+            if !ward.pulse.is_in_lane() || ward.task.is_finished() {
+                return false;
+            }
+            let is_overdue = ward.beat.is_overdue(&ward.pulse, TICK, limits);
+            if is_overdue {
+                ward.task.abort();
+            }
+            !is_overdue
+        });
+    }
+
+    /// The server stops: whoever has nothing to answer ends now, the others afterwards.
+    pub(super) fn tell_to_end(&self) {
+        self.wards.iter().for_each(|ward| ward.pulse.hurry());
+    }
+
+    /// The drain is over.
+    pub(super) fn end_all(&self) {
+        let in_lane = self.wards.iter().filter(|ward| ward.pulse.is_in_lane());
+        in_lane.for_each(|ward| ward.task.abort());
+    }
+}
