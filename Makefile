@@ -12,7 +12,7 @@ STEPS ?= 10000000
 # Charges on one key in `make threads`.
 CHARGES ?= 200000000
 
-.PHONY: test setup lint unit docs loom vectors property property-long threads bench-quick miri bench flood
+.PHONY: test setup lint unit docs loom vectors property property-long threads bench-quick miri bench doors flood
 
 # The whole suite: sets up what it needs, prints what ran, fails when anything fails.
 test: setup lint unit docs loom vectors property threads bench-quick
@@ -25,6 +25,7 @@ setup:
 	for tool in fmt clippy; do
 	  $(CARGO) $$tool --version >/dev/null 2>&1 || rustup component add $${tool/fmt/rustfmt}
 	done
+	tools/install.sh
 	$(CARGO) --version
 	rustc --version
 
@@ -59,6 +60,7 @@ threads:
 
 # A short version of every benchmark, so that they keep working. Its figures mean nothing.
 bench-quick:
+	$(CARGO) build --quiet --release -p tollgate-cli
 	$(BENCH) quick
 
 # Undefined behaviour in the one module with `unsafe` and in what is built on it. Needs nightly:
@@ -66,6 +68,11 @@ bench-quick:
 miri:
 	MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +nightly miri test -p tollgate --lib --target-dir target/miri -- \
 	  raw:: clock:: two_threads_share_a_small_table
+
+# The HTTP doors beside a bare server, throttlecrab (cargo install throttlecrab-server@0.4.40) and nginx.
+doors:
+	$(CARGO) build --quiet --release -p tollgate-cli
+	$(BENCH) doors
 
 # The comparisons behind the figures in the README. About 20 minutes and 4 GB.
 bench:

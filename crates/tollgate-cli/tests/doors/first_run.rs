@@ -1,0 +1,116 @@
+//! What somebody meets who runs it for the first time.
+
+use std::process::Command;
+
+use crate::harness::{Client, Door, Reply, Tollgate, run_to_end};
+
+/// Any port, because others may have the usual ones; nothing else is told.
+const BARE: &[&str] = &["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+
+/// Runs a line that begins with `curl`, with curl if it is there, else by sending what it says.
+fn run_line(line: &str) -> Reply {
+    let has_curl = Command::new("curl").arg("--version").output().is_ok();
+    if has_curl {
+        let ran = run_to_end(Command::new("sh").args(["-c", &format!("{line} -sS")]));
+        let out = String::from_utf8_lossy(&ran.stdout).into_owned();
+        assert!(ran.status.success(), "{line}: {ran:?}");
+        let (head, body) = out
+            .split_once("\r\n\r\n")
+            .expect("headers: the line has -i");
+        let mut lines = head.lines();
+        let status = lines.next().and_then(|l| l.split(' ').nth(1)?.parse().ok());
+        let headers = lines.filter_map(|line| line.split_once(':'));
+        return Reply {
+            status: status.expect("a status"),
+            headers: headers
+                .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
+                .collect(),
+            body: body.to_owned(),
+        };
+    }
+    let body = line.split('\'').nth(1).expect("a body in quotes");
+    let address = line.split("http://").nth(1).expect("an address");
+    let (host, path) = address.split_once('/').expect("a path");
+    let port = host.rsplit(':').next().and_then(|port| port.parse().ok());
+    Client::to(port.expect("a port")).post(&format!("/{path}"), body)
+}
+
+#[test]
+fn without_a_file_it_prints_a_line_to_try_and_the_line_works_until_it_is_refused() {
+    let server = Tollgate::bare(BARE);
+    let out = server.out();
+    let line = out
+        .lines()
+        .find_map(|line| Some(&line[line.find("curl ")?..]));
+    let line = line.unwrap_or_else(|| panic!("no curl line in {out}"));
+    let first = run_line(line);
+    assert_eq!(first.status, 200, "{first:?}");
+    assert_eq!(first.json()["verdict"], "pass");
+    let left = first.must("x-ratelimit-remaining");
+    assert_eq!(left, first.json()["remaining"].to_string());
+    let refused = (0..200).map(|_| run_line(line)).find(|r| r.status != 200);
+    let refused = refused.expect("two hundred times is enough to be refused");
+    assert_eq!(refused.status, 429, "{refused:?}");
+    assert_eq!(refused.must("retry-after"), "1");
+    let name = refused.json()["limit"]
+        .as_str()
+        .expect("a limit")
+        .to_owned();
+    assert!(
+        refused
+            .must("ratelimit")
+            .starts_with(&format!("\"{name}\";r=0;")),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn the_lines_that_a_browser_is_shown_are_understood() {
+    let server = Tollgate::bare(BARE);
+    let welcome = server.client(Door::Decisions).get("/").expect(200).body;
+    let here = format!("127.0.0.1:{}", server.port());
+    let lines: Vec<&str> = welcome
+        .lines()
+        .filter_map(|line| Some(&line[line.find("curl ")?..]))
+        .collect();
+    assert!(!lines.is_empty(), "{welcome}");
+    for line in lines {
+        let with_headers = line.replacen("curl ", "curl -i ", 1);
+        let reply = run_line(&with_headers.replace("127.0.0.1:8080", &here));
+        assert!(matches!(reply.status, 200 | 429), "{line}: {reply:?}");
+    }
+}
+
+#[test]
+fn the_token_that_it_makes_up_is_the_one_that_operators_need() {
+    let server = Tollgate::bare(BARE);
+    let out = server.out();
+    let token = out.lines().find_map(|line| {
+        let rest = line.strip_prefix("token")?;
+        rest.split_whitespace().next()
+    });
+    let bearer = format!("Bearer {}", token.expect("a token"));
+    let mut admin = server.client(Door::Admin);
+    admin
+        .get_with("/top", &[("Authorization", bearer.as_str())])
+        .expect(200);
+    admin.get("/top").expect(401);
+}
+
+#[test]
+fn the_example_has_every_limit_that_it_says_and_no_fault() {
+    let server = Tollgate::bare(BARE);
+    let limits = server.client(Door::Decisions).get("/v1/limits").json();
+    let count = limits["limits"].as_array().map_or(0, Vec::len);
+    let said = format!("{count} limits from the built-in example");
+    assert!(server.out().contains(&said), "{}", server.out());
+    assert_eq!(server.ready()["status"], "ok");
+}
+
+#[test]
+fn it_listens_on_this_machine_only() {
+    let out = Tollgate::bare(BARE).out();
+    for line in out.lines().filter(|line| line.contains("http://")) {
+        assert!(line.contains("http://127.0.0.1:"), "{line}");
+    }
+}

@@ -1,0 +1,20 @@
+//! The service from outside: the real binary behind real proxies, reloaded, killed and asked for every
+//! feature of the policy file.
+//!
+//! Programs that the tests need come with `make setup`; without one its tests fail and say so.
+
+#![allow(clippy::expect_used, reason = "a test that cannot run has failed")]
+#![allow(clippy::panic, reason = "a test that cannot run has failed")]
+
+mod caddy;
+mod first_run;
+mod harness;
+mod headers;
+mod nginx;
+mod openapi;
+mod policy;
+mod proxied;
+mod reload;
+mod state;
+mod stop;
+mod traefik;

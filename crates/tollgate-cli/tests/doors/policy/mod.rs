@@ -1,0 +1,54 @@
+//! Every feature of the policy file through the real binary: a file in, questions over a socket, answers
+//! out. Rates are so slow that nothing comes back while a test runs.
+
+mod algorithms;
+mod answers;
+mod costs;
+mod keys;
+mod lists;
+mod matching;
+mod modes;
+mod people;
+mod privacy;
+
+use serde_json::Value;
+
+use crate::harness::{Door, Tollgate, policy_with};
+
+/// So many times this question, and the status that each of them gets.
+type Step<'a> = (usize, &'a str, u16);
+
+/// Starts a server with this policy and asks these questions.
+#[track_caller]
+fn play(policy: &str, steps: &[Step<'_>]) -> Tollgate {
+    let server = Tollgate::start(policy);
+    asked(&server, steps);
+    server
+}
+
+/// Asks these questions, in order.
+#[track_caller]
+fn asked(server: &Tollgate, steps: &[Step<'_>]) {
+    let mut client = server.client(Door::Decisions);
+    for (at, (times, ask, status)) in steps.iter().enumerate() {
+        for time in 0..*times {
+            let reply = client.post("/v1/check", ask);
+            assert_eq!(
+                reply.status, *status,
+                "step {at}, time {time}: {ask} got {reply:?}"
+            );
+        }
+    }
+}
+
+/// The same with a policy of only these limits.
+#[track_caller]
+fn play_limits(limits: &str, steps: &[Step<'_>]) -> Tollgate {
+    play(&policy_with(limits), steps)
+}
+
+/// The names of the limits that an answer lists.
+fn names(answer: &Value) -> Vec<&str> {
+    let limits = answer["limits"].as_array().expect("a list of limits");
+    limits.iter().filter_map(|l| l["name"].as_str()).collect()
+}
