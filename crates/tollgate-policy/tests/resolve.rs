@@ -457,3 +457,22 @@ fn the_example_has_every_algorithm_and_nothing_to_complain_about() {
         "who tries it from this machine is to be refused as well"
     );
 }
+
+#[test]
+fn limits_share_the_room_for_keys_unless_they_say() {
+    let of = |count: usize, more: &str| {
+        let mut text = String::from("default: pass\nlimits:\n");
+        for at in 0..count {
+            text.push_str(&format!(
+                "  - {{ name: l{at}, key: ip, match: {{ path: /l{at} }}, allow: 5/s{more} }}\n"
+            ));
+        }
+        let loaded = tollgate_policy::parse("p.yaml", text.as_bytes()).unwrap();
+        loaded.policy.limits[0].quota.limit.max_keys()
+    };
+    assert_eq!(of(1, ""), 1_000_000);
+    assert_eq!(of(15, ""), 1_000_000);
+    assert_eq!(of(999, ""), 16_000);
+    assert_eq!(of(9999, ""), 10_000);
+    assert_eq!(of(999, ", max_keys: 2_000_000"), 2_000_000);
+}

@@ -8,7 +8,7 @@ use tollgate::policy::{AnswerStyle, Fallback, Policy, Privacy, XRateLimit};
 
 use super::fields::{Fields, each, one_or_many};
 use super::key::V6_BITS;
-use super::limit::{Common, Spots, default_limit, limit};
+use super::limit::{Common, Spots, default_limit, limit, room_of};
 use super::lists::list;
 use super::matching::network;
 use super::names::{FILE, HEADERS, PATHS};
@@ -66,6 +66,10 @@ pub(crate) fn file(root: &Node, report: &Report<'_>) -> Read<Draft> {
         v6: u8::try_from(prefix).unwrap_or(64),
         paths: rules,
         tiers: tiers.as_deref().ok(),
+        room: room_of(match fields.get("limits").map(|node| &node.value) {
+            Some(Value::List(limits)) => limits.len() + 1,
+            _ => 1,
+        }),
     };
     let default = fields.read("default", |n| default(n, &common, report));
     let limits = fields.read("limits", |n| limits(n, &common, report));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tollgate::Moment;
 use tollgate::policy::path::PathRules;
 use tollgate::policy::{
-    CostRule, FULLY_ENFORCED, LimitRule, Match, MissingKey, Mode, Source, TierQuota, Tiers,
+    CostRule, FULLY_ENFORCED, LimitRule, Match, MissingKey, Mode, Quota, Source, TierQuota, Tiers,
 };
 
 use super::fields::Fields;
@@ -65,6 +65,32 @@ pub(crate) struct Common<'f> {
     pub(crate) paths: PathRules,
     /// None if what is written about them is wrong.
     pub(crate) tiers: Option<&'f [Tier]>,
+    /// Keys that a limit has room for at the most if it does not say.
+    pub(crate) room: usize,
+}
+
+/// Keys that all limits of a file have room for together, as far as they do not say: 350 MB of them. One
+/// limit has room for a million at the most.
+const ROOM: usize = 16_000_000;
+/// What a limit has room for in any case.
+const ROOM_LEAST: usize = 10_000;
+
+/// The room of each of so many limits.
+pub(crate) fn room_of(limits: usize) -> usize {
+    (ROOM / limits.max(1)).max(ROOM_LEAST)
+}
+
+/// The same rule, with room for at most so many keys under each of its quotas.
+fn within(room: usize, mut rule: LimitRule) -> LimitRule {
+    let shrink = |quota: &mut Quota| {
+        let keys = quota.limit.max_keys().min(room);
+        quota.limit = quota.limit.clone().with_max_keys(keys);
+    };
+    shrink(&mut rule.quota);
+    rule.candidate.iter_mut().for_each(shrink);
+    let tiers = rule.tiers.iter_mut().flat_map(|tiers| &mut tiers.tiers);
+    tiers.for_each(|tier| shrink(&mut tier.quota));
+    rule
 }
 
 /// A name: of a limit or of an entry of a list.
@@ -234,21 +260,26 @@ fn body(
         _ => Ok(()),
     };
     captured?;
-    Ok(LimitRule {
-        matches: matched?.unwrap_or_default(),
-        key: key?,
-        missing_key: missing_key?.unwrap_or(MissingKey::Address { v6: common.v6 }),
-        candidate: candidate?,
-        cost: cost?.unwrap_or_default(),
-        tiers: tiers?,
-        overrides: overridden?.unwrap_or_default(),
-        mode: mode?.unwrap_or_default(),
-        enforced: enforced?.unwrap_or(FULLY_ENFORCED),
-        expires: expires?,
-        owner: owner?,
-        reason: reason?,
-        ..LimitRule::new(name, quota?)
-    })
+    let says = matches!(&written, Ok(written) if written.max_keys.is_some());
+    let room = if says { usize::MAX } else { common.room };
+    Ok(within(
+        room,
+        LimitRule {
+            matches: matched?.unwrap_or_default(),
+            key: key?,
+            missing_key: missing_key?.unwrap_or(MissingKey::Address { v6: common.v6 }),
+            candidate: candidate?,
+            cost: cost?.unwrap_or_default(),
+            tiers: tiers?,
+            overrides: overridden?.unwrap_or_default(),
+            mode: mode?.unwrap_or_default(),
+            enforced: enforced?.unwrap_or(FULLY_ENFORCED),
+            expires: expires?,
+            owner: owner?,
+            reason: reason?,
+            ..LimitRule::new(name, quota?)
+        },
+    ))
 }
 
 /// Do the captures that a key names stand in its paths?

@@ -81,7 +81,8 @@ macro_rules! limit_like {
             ttl: Option<String>,
             /// fixed-window: days, weeks or months of a calendar instead of a span.
             calendar: Option<Calendar>,
-            /// How many keys there is room for.
+            /// How many keys there is room for. A million if left out; with more than sixteen limits they
+            /// share room for sixteen million.
             max_keys: Option<Number>,
         }
     };
