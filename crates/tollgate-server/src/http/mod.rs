@@ -8,7 +8,7 @@
 //!
 //! Callers of `/v1/check` are trusted: what they say of a request is believed, the client's address
 //! included, and if they do not say it, it is unknown (never their own). Proxies that call `/v1/auth` are
-//! believed by the rules of [`auth`].
+//! believed by the rules of `auth`.
 //!
 //! # Invariant
 //!
