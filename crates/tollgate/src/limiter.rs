@@ -299,6 +299,11 @@ impl<C: Clock> Limiter<C> {
         Settled { unpaid }
     }
 
+    /// Is the other one a clone of this?
+    pub(crate) fn is(&self, other: &Limiter<C>) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// Forgets a key, and tells how much of its allowance it had used. Whoever takes this over into
     /// another limit can do so once.
     pub(crate) fn withdraw(&self, hash: u64) -> u64 {

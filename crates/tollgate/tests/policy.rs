@@ -129,21 +129,74 @@ fn keys_are_kept_apart_and_parts_are_framed() {
 }
 
 #[test]
-fn a_repeated_header_is_a_key_of_its_own_and_not_either_value() {
-    let mut one = rule("one", 1);
+fn a_repeated_header_is_no_key_whatever_stands_in_it() {
+    let mut one = rule("one", 2);
     one.key = by(header("user"));
     let gate = gate_of(vec![one]);
-    let with = |headers| Facts {
-        headers,
+    let passed = (0..50).filter(|i| {
+        let other = i.to_string();
+        let twice = [("User", "alice"), ("user", other.as_str())];
+        let facts = Facts {
+            headers: &twice,
+            client: Some("203.0.113.7".parse().unwrap()),
+            ..get("/")
+        };
+        gate.admit(&facts).is_admitted()
+    });
+    assert_eq!(passed.count(), 2, "they are counted for the address");
+    let alice = Facts {
+        headers: &[("user", "alice")],
         ..get("/")
     };
-    assert_eq!(passes(&gate, &with(&[("user", "alice")]), 2), 1);
-    let twice = [("User", "alice"), ("user", "bob")];
+    assert_eq!(passes(&gate, &alice, 5), 2, "and nobody else pays for it");
+}
+
+#[test]
+fn a_cost_that_is_said_twice_is_the_most() {
+    let mut one = rule("one", 10);
+    one.cost = CostRule::From {
+        source: header("x-cost"),
+        default: 1,
+        least: 1,
+        most: 6,
+    };
+    let twice = Facts {
+        headers: &[("x-cost", "1"), ("x-cost", "2")],
+        ..get("/")
+    };
+    assert_eq!(gate_of(vec![one]).admit(&twice).standing.remaining, 4);
+}
+
+#[test]
+fn a_shadow_with_an_unlimited_key_does_not_keep_the_default_away() {
+    let mut shadow = rule("shadow", 1);
+    shadow.mode = Mode::Shadow;
+    shadow.key = by(header("user"));
+    shadow.overrides = vec![over("a", Grant::Unlimited)];
+    let gate = gate(Policy {
+        limits: vec![shadow],
+        default: Fallback::Refuse,
+        ..Policy::default()
+    });
     let facts = Facts {
-        headers: &twice,
+        headers: &[("user", "a")],
         ..get("/")
     };
-    assert_eq!(passes(&gate, &facts, 2), 1);
+    assert_eq!(passes(&gate, &facts, 3), 0);
+}
+
+#[test]
+fn routes_of_a_cost_do_not_mind_the_case_of_a_method() {
+    let mut one = rule("one", 10);
+    one.cost = CostRule::Routes {
+        routes: vec![(vec!["POST".into()], PathPattern::new("/x").unwrap(), 5)],
+        default: 1,
+    };
+    let post = Facts {
+        method: "post",
+        ..get("/x")
+    };
+    assert_eq!(gate_of(vec![one]).admit(&post).standing.remaining, 5);
 }
 
 #[test]
@@ -764,11 +817,13 @@ fn explain_says_why_a_rule_is_not_for_a_request() {
 #[test]
 fn more_limits_than_can_be_charged_together_are_refused_with_a_reason() {
     let rules = (0..17).map(|i| rule(&format!("r{i}"), 5)).collect();
-    let answer = gate_of(rules).admit(&get("/"));
-    assert_eq!(
-        (answer.verdict, answer.basis),
-        (Verdict::Never, Basis::TooManyLimits)
-    );
+    let gate = gate_of(rules);
+    for answer in [gate.admit(&get("/")), gate.peek(&get("/"))] {
+        assert_eq!(
+            (answer.verdict, answer.basis),
+            (Verdict::Never, Basis::TooManyLimits)
+        );
+    }
 }
 
 #[test]

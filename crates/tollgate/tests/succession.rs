@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tollgate::policy::calendar::Periods;
 use tollgate::policy::{
     Facts, Grant, Inherited, KeyPart, LimitRule, LiveOverride, Override, Policy, PolicyGate, Quota,
-    Source,
+    Source, TierQuota, Tiers,
 };
 use tollgate::{Limit, ManualClock, Moment, Span};
 
@@ -176,6 +176,154 @@ fn what_was_used_under_an_override_counts_after_detours() {
         .unwrap();
     let gate = gate.with_overrides(vec![]).unwrap();
     assert_eq!(passes(&gate, "a", 9), 0);
+}
+
+#[test]
+fn overrides_that_come_and_go_change_nothing_for_others() {
+    let clock = clock();
+    let limit = Limit::token_bucket("3/min".parse().unwrap(), 3).unwrap();
+    let of = || policy(&[("one", limit.clone())]);
+    let mut gate = PolicyGate::new(of(), clock.clone()).unwrap();
+    let twin = PolicyGate::new(of(), clock.clone()).unwrap();
+    for round in 0..40 {
+        let extra = match round % 2 {
+            0 => vec![over("a", Grant::Quota(Quota::plain(bucket(5))))],
+            _ => vec![],
+        };
+        gate = gate.with_overrides(extra).unwrap();
+        clock.advance(Span::from_secs(5));
+        assert_eq!(
+            passes(&gate, "b", 1),
+            passes(&twin, "b", 1),
+            "round {round}"
+        );
+    }
+    assert!(gate.save().len() < 20_000, "{} bytes", gate.save().len());
+}
+
+#[test]
+fn after_an_override_came_and_went_threads_get_what_one_would() {
+    let clock = clock();
+    let gate = PolicyGate::new(policy(&[("one", bucket(100))]), clock).unwrap();
+    let gate = gate
+        .with_overrides(vec![over("a", Grant::Quota(Quota::plain(bucket(5))))])
+        .unwrap();
+    let gate = gate.with_overrides(vec![]).unwrap();
+    let admitted: usize = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| passes(&gate, "b", 20_000)))
+            .collect();
+        threads.into_iter().map(|t| t.join().unwrap()).sum()
+    });
+    assert_eq!(admitted, 100);
+}
+
+#[test]
+fn threads_that_meet_a_changed_algorithm_get_what_was_left() {
+    for _ in 0..50 {
+        let gate = PolicyGate::new(policy(&[("one", bucket(100))]), clock()).unwrap();
+        assert_eq!(passes(&gate, "a", 60), 60);
+        let window = Limit::fixed_window("100/h".parse().unwrap()).unwrap();
+        let gate = gate.succeed(policy(&[("one", window)]), vec![]).unwrap();
+        let admitted: usize = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|_| scope.spawn(|| passes(&gate, "a", 100)))
+                .collect();
+            threads.into_iter().map(|t| t.join().unwrap()).sum()
+        });
+        assert_eq!(admitted, 40);
+    }
+}
+
+#[test]
+fn an_override_takes_over_what_was_used_in_a_tier_and_gives_it_back() {
+    let tiered = || {
+        let mut policy = policy(&[("one", bucket(2))]);
+        policy.limits[0].tiers = Some(Tiers {
+            source: Source::Header("plan".into()),
+            tiers: vec![TierQuota {
+                name: Arc::from("gold"),
+                weight: 1,
+                quota: Quota::plain(bucket(10)),
+            }],
+        });
+        policy
+    };
+    let gold = |gate: &Gate, tries: usize| {
+        let headers = [("user", "a"), ("plan", "gold")];
+        let facts = Facts {
+            headers: &headers,
+            path: "/",
+            ..Facts::default()
+        };
+        (0..tries)
+            .filter(|_| gate.admit(&facts).is_admitted())
+            .count()
+    };
+    let gate = PolicyGate::new(tiered(), clock()).unwrap();
+    assert_eq!(gold(&gate, 20), 10);
+    let gate = gate
+        .with_overrides(vec![over("a", Grant::Quota(Quota::plain(bucket(12))))])
+        .unwrap();
+    assert_eq!(gold(&gate, 20), 2, "twelve less ten");
+    let gate = gate.with_overrides(vec![]).unwrap();
+    assert_eq!(gold(&gate, 20), 0);
+}
+
+#[test]
+fn an_override_that_expires_leaves_its_usage_behind() {
+    let clock = clock();
+    let gate = PolicyGate::new(policy(&[("one", bucket(3))]), clock.clone()).unwrap();
+    let mut soon = over("a", Grant::Quota(Quota::plain(bucket(10))));
+    soon.change.expires = Some(Moment::from_nanos(START + 1_000_000_000));
+    let gate = gate.with_overrides(vec![soon.clone()]).unwrap();
+    assert_eq!(passes(&gate, "a", 20), 10);
+    clock.advance(Span::from_secs(1));
+    assert_eq!(passes(&gate, "a", 20), 0);
+    let gate = gate.with_overrides(vec![soon]).unwrap();
+    assert_eq!(passes(&gate, "a", 20), 0);
+    clock.advance(Span::from_secs(2 * 3600));
+    assert_eq!(
+        passes(&gate, "a", 20),
+        2,
+        "and what was earned since is there"
+    );
+}
+
+#[test]
+fn a_restart_between_an_override_and_its_end_counts_once() {
+    let clock = clock();
+    let gate = PolicyGate::new(policy(&[("one", bucket(10))]), clock.clone()).unwrap();
+    assert_eq!(passes(&gate, "a", 4), 4);
+    let extra = vec![over("a", Grant::Quota(Quota::plain(bucket(20))))];
+    let gate = gate.with_overrides(extra.clone()).unwrap();
+    let inherited = Inherited::from_saved(&gate.save()).unwrap();
+    let one = policy(&[("one", bucket(10))]);
+    let gate = PolicyGate::inheriting(one, extra, clock, inherited).unwrap();
+    assert_eq!(passes(&gate, "a", 1), 1);
+    let gate = gate.with_overrides(vec![]).unwrap();
+    assert_eq!(passes(&gate, "a", 20), 5);
+    assert_eq!(passes(&gate, "b", 20), 10);
+}
+
+#[test]
+fn overrides_that_differ_in_any_number_are_two() {
+    let credits = |slack| {
+        Limit::new(tollgate::Algorithm::BurstCredits {
+            rate: "6/h".parse().unwrap(),
+            multiple: 3,
+            duration: Span::from_secs(3600),
+            slack: Some(slack),
+        })
+        .unwrap()
+    };
+    let gate = PolicyGate::new(policy(&[("one", credits(4))]), clock()).unwrap();
+    let with = |user, slack| over(user, Grant::Quota(Quota::plain(credits(slack))));
+    let gate = gate
+        .with_overrides(vec![with("a", 2), with("b", 9)])
+        .unwrap();
+    assert_eq!(passes(&gate, "a", 20), 2);
+    assert_eq!(passes(&gate, "b", 20), 9);
 }
 
 #[test]

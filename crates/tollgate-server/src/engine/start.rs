@@ -169,7 +169,7 @@ impl Engine {
                     StateError::flawed(path, &Flaw::Contents(cause.to_string()))
                 })?;
                 let gate = Gate::inheriting(policy, live, clock.clone(), inherited)
-                    .map_err(|cause| StateError::unfit(path, &cause))?;
+                    .map_err(ReloadError::Refused)?;
                 gate.switch_off(changed.switched_off);
                 (gate, changed.secret)
             }

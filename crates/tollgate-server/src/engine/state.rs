@@ -21,7 +21,6 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tollgate::Moment;
-use tollgate::policy::PolicyError;
 
 const MAGIC: &[u8; 8] = b"TOLLGATE";
 const VERSION: u32 = 1;
@@ -122,11 +121,6 @@ impl StateError {
             what: format!("it cannot be read: {cause}"),
             mend: "see that this program may read it, or name another file",
         }
-    }
-
-    pub(super) fn unfit(path: &Path, cause: &PolicyError) -> StateError {
-        let flaw = Flaw::Contents(format!("what it holds cannot be put in force: {cause}"));
-        StateError::flawed(path, &flaw)
     }
 }
 

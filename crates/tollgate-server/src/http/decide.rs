@@ -171,7 +171,7 @@ fn named(epoch: &Epoch, limit: &str, ask: &Ask<'_>, takes: bool) -> Result<Answe
     let Some(rule) = rule else {
         return Err(no_such_limit(epoch, limit));
     };
-    if !rule.key.is_empty() && rule.key.len() != ask.key.len() {
+    if rule.key.len() != ask.key.len() {
         let detail = format!(
             "the limit `{}` counts by {} parts, and `key` has {}; see /v1/limits for which they are",
             rule.name,

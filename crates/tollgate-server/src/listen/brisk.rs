@@ -41,6 +41,10 @@ const ANSWERS: usize = 64 * 1024;
 /// Room for reading, which most requests fit in.
 const ROOM: usize = 4 * 1024;
 
+/// The answer if the handler panics.
+const FAILED: &[u8] =
+    b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+
 /// A request whose bytes are all there.
 pub(crate) struct Plain<'a> {
     pub(crate) method: &'a str,
@@ -95,7 +99,7 @@ pub(super) async fn lane(
 ) -> Left {
     let mut sheets = Sheets::default();
     poll_fn(|cx| {
-        pulse.enter_lane(cx.waker());
+        pulse.wakes_by(cx.waker());
         Poll::Ready(())
     })
     .await;
@@ -126,12 +130,15 @@ pub(super) async fn lane(
         }
         match step {
             Step::Other => return Left::Open,
+            Step::Broken => return Left::Done,
             Step::Full | Step::Later { .. } => continue,
             Step::NeedsHead => {
-                pulse.enter(match read.is_empty() {
-                    true => Phase::Idle,
-                    false => Phase::Head,
-                });
+                // A head that dribbles must not look alive: it is entered once.
+                match read.is_empty() {
+                    true => pulse.enter(Phase::Idle),
+                    false if !pulse.is_in(Phase::Head) => pulse.enter(Phase::Head),
+                    false => {}
+                }
                 read.reserve(ROOM);
                 let is_idle = read.is_empty();
                 let mut reading = pin!(stream.read_buf(read));
@@ -150,10 +157,19 @@ pub(super) async fn lane(
             Step::NeedsBody(missing) => {
                 pulse.enter(Phase::Handling);
                 read.reserve(missing);
-                match timeout(limits.body.time / 100, stream.read_buf(read)).await {
+                let wanted = read.len().saturating_add(missing);
+                let rest = async {
+                    while read.len() < wanted {
+                        if stream.read_buf(read).await? == 0 {
+                            return Err(std::io::ErrorKind::UnexpectedEof.into());
+                        }
+                    }
+                    Ok::<_, std::io::Error>(())
+                };
+                match timeout(limits.body.time / 100, rest).await {
                     Err(_) => return Left::Open,
-                    Ok(Ok(0) | Err(_)) => return Left::Done,
-                    Ok(Ok(_)) => {}
+                    Ok(Err(_)) => return Left::Done,
+                    Ok(Ok(())) => {}
                 }
             }
         }
@@ -180,6 +196,8 @@ enum Step {
     Full,
     /// The next one is not of this kind.
     Other,
+    /// The handler failed; what it had done cannot be known, so it is not asked again.
+    Broken,
     /// The answer to the last one is due later.
     Later {
         delay: Duration,
@@ -205,8 +223,7 @@ fn answer_all(
             Whole::Head(missing) => return Step::NeedsBody(missing),
             Whole::Other => return Step::Other,
         };
-        // What a handler shares with others is atomic or behind a lock that survives a panic. What it
-        // has written of an answer is taken back, and hyper's way says what there is to say.
+        // What a handler shares with others is atomic or behind a lock that survives a panic.
         let begun = sheets.out.len();
         let answered = catch_unwind(AssertUnwindSafe(|| answer(&request, sheets)));
         sheets.scratch.clear();
@@ -221,9 +238,15 @@ fn answer_all(
                 answer,
                 stopping,
             }),
-            Ok(Brisk::Declined) | Err(_) => {
+            Ok(Brisk::Declined) => {
                 sheets.out.truncate(begun);
                 return Step::Other;
+            }
+            Err(_) => {
+                tracing::error!("a request made its handler panic; it was answered with 500");
+                sheets.out.truncate(begun);
+                sheets.out.extend_from_slice(FAILED);
+                return Step::Broken;
             }
         };
         read.advance(size);
@@ -404,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_answers_nothing_and_leaves_the_request_to_others() {
+    fn a_panic_is_answered_and_the_request_is_not_asked_again() {
         let mut bytes = BytesMut::from("GET /1 HTTP/1.1\r\n\r\n");
         let mut sheets = Sheets::default();
         let answer = |_: &Plain<'_>, sheets: &mut Sheets| {
@@ -412,7 +435,7 @@ mod tests {
             panic!("on purpose")
         };
         let step = answer_all(&mut bytes, &ListenLimits::default(), &answer, &mut sheets);
-        assert!(matches!(step, Step::Other));
-        assert!(sheets.out.is_empty() && !bytes.is_empty());
+        assert!(matches!(step, Step::Broken));
+        assert_eq!(sheets.out, FAILED);
     }
 }

@@ -140,7 +140,8 @@ pub(crate) async fn serve<H: Handler>(
     let mut failing = false;
     let mut warden = Warden::default();
     let begin = |(stream, peer, permit): Accepted, stop: &watch::Receiver<bool>| {
-        let pulse = Arc::new(Pulse::default());
+        // In the lane from the start: its task may run later than the warden looks.
+        let pulse = Arc::new(Pulse::beginning(H::IS_BRISK));
         let (handler, protocol) = (handler.clone(), protocol.clone());
         let (watched, stop) = (Arc::clone(&pulse), stop.clone());
         let served = connection(stream, peer, watched, handler, protocol, limits, stop);

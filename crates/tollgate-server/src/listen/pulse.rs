@@ -71,6 +71,10 @@ impl Pulse {
         }
     }
 
+    pub(super) fn is_in(&self, phase: Phase) -> bool {
+        self.phase() == phase
+    }
+
     /// From now on nobody waits for clients to close.
     pub(super) fn hurry(&self) {
         self.hurried.store(true, Relaxed);
@@ -81,11 +85,18 @@ impl Pulse {
         }
     }
 
-    /// The connection is in the brisk lane, and wakes by this.
-    pub(super) fn enter_lane(&self, waker: &Waker) {
+    /// A pulse of a connection that begins in the brisk lane, or not.
+    pub(super) fn beginning(in_lane: bool) -> Pulse {
+        Pulse {
+            in_lane: AtomicBool::new(in_lane),
+            ..Pulse::default()
+        }
+    }
+
+    /// The connection in the brisk lane wakes by this.
+    pub(super) fn wakes_by(&self, waker: &Waker) {
         let mut known = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
         *known = Some(waker.clone());
-        self.in_lane.store(true, Relaxed);
     }
 
     pub(super) fn leave_lane(&self) {
@@ -171,7 +182,9 @@ impl Read for Watched {
         if !self.before.is_empty() {
             let fits = self.before.len().min(buffer.remaining());
             buffer.put_slice(&self.before.split_to(fits));
-            self.pulse.enter(Phase::Head);
+            if self.pulse.is_in(Phase::Idle) {
+                self.pulse.enter(Phase::Head);
+            }
             return Poll::Ready(Ok(()));
         }
         let read = Pin::new(&mut self.io).poll_read(cx, buffer);

@@ -5,11 +5,24 @@ use super::*;
 
 /// Answers with what the path asks for.
 #[derive(Clone)]
-struct Echo {
+struct Echo<const BRISK: bool> {
     limits: ListenLimits,
 }
 
-impl Handler for Echo {
+impl<const BRISK: bool> Handler for Echo<BRISK> {
+    const IS_BRISK: bool = BRISK;
+
+    fn brisk(&self, request: &Plain<'_>, _peer: IpAddr, sheets: &mut Sheets) -> Brisk {
+        match request.target {
+            "/brisk" => {
+                let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nbrisk";
+                sheets.out.extend_from_slice(answer);
+                Brisk::Answered
+            }
+            _ => Brisk::Declined,
+        }
+    }
+
     async fn handle(&self, request: Request<Incoming>, peer: IpAddr) -> Response<Full<Bytes>> {
         assert!(peer.is_loopback());
         match request.uri().path() {
@@ -35,10 +48,18 @@ struct Server {
 }
 
 async fn start(limits: ListenLimits) -> Server {
+    start_with(Echo::<false> { limits }, limits).await
+}
+
+async fn start_brisk(limits: ListenLimits) -> Server {
+    start_with(Echo::<true> { limits }, limits).await
+}
+
+async fn start_with(echo: impl Handler, limits: ListenLimits) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = watch::channel(false);
-    let served = tokio::spawn(serve(listener, Echo { limits }, limits, stopped));
+    let served = tokio::spawn(serve(listener, echo, limits, stopped));
     Server {
         address,
         stop,
@@ -196,4 +217,108 @@ async fn connections_beyond_the_bound_wait_for_their_turn() {
     assert!(!second.is_finished());
     drop(first);
     assert!(second.await.unwrap().ends_with("hi"));
+}
+
+/// Sends a beginning, then byte after byte, until the other end closes; how long that took.
+async fn dribble(address: std::net::SocketAddr, begin: &'static str) -> Duration {
+    let begun = Instant::now();
+    let dribble = move || {
+        let mut client = Client::connect(address).unwrap();
+        let pause = Duration::from_millis(100);
+        client.set_read_timeout(Some(pause)).unwrap();
+        client.write_all(begin.as_bytes()).unwrap();
+        let mut byte = [0];
+        for _ in 0..100 {
+            // The pause is the waiting for an answer that does not come.
+            match client.read(&mut byte) {
+                Ok(_) => return,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return,
+            }
+            if client.write_all(b"x").is_err() {
+                return;
+            }
+        }
+    };
+    tokio::task::spawn_blocking(dribble).await.unwrap();
+    begun.elapsed()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_head_that_dribbles_gains_no_time_in_either_lane() {
+    let limits = ListenLimits {
+        head: Duration::from_secs(1),
+        ..ListenLimits::default()
+    };
+    for server in [start(limits).await, start_brisk(limits).await] {
+        let lasted = dribble(server.address, "GET / HTTP/1.1\r\nx: ").await;
+        assert!(lasted < Duration::from_secs(5), "{lasted:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_that_dribbles_gains_no_time_in_either_lane() {
+    let mut limits = ListenLimits::default();
+    limits.body.time = Duration::from_secs(1);
+    for server in [start(limits).await, start_brisk(limits).await] {
+        let begin = "POST /brisk HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n";
+        let lasted = dribble(server.address, begin).await;
+        assert!(lasted < Duration::from_secs(5), "{lasted:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_connection_in_the_lane_ends_at_its_bound() {
+    let limits = ListenLimits {
+        idle: Duration::from_secs(1),
+        ..ListenLimits::default()
+    };
+    let server = start_brisk(limits).await;
+    let begun = Instant::now();
+    let asked = b"GET /brisk HTTP/1.1\r\nhost: x\r\n\r\n";
+    assert!(talk(server.address, asked).await.ends_with("brisk"));
+    assert!(begun.elapsed() < Duration::from_secs(5));
+}
+
+/// A loop of one thread that stood still, as on a busy machine: when it goes on, connections and the tick
+/// wait for it together.
+#[tokio::test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the thread is meant to stand still"
+)]
+async fn a_connection_that_comes_with_the_tick_is_looked_after() {
+    let limits = ListenLimits {
+        idle: Duration::from_secs(1),
+        ..ListenLimits::default()
+    };
+    let server = start_brisk(limits).await;
+    tokio::task::yield_now().await;
+    let address = server.address;
+    let clients: Vec<_> = (0..20).map(|_| Client::connect(address).unwrap()).collect();
+    std::thread::sleep(Duration::from_millis(1_100));
+    sleep(Duration::from_secs(4)).await;
+    for mut client in clients {
+        let timeout = Some(Duration::from_millis(10));
+        client.set_read_timeout(timeout).unwrap();
+        assert_eq!(client.read(&mut [0]).unwrap(), 0, "it was ended");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_that_stalls_behind_the_lane_is_told_so() {
+    let mut limits = ListenLimits::default();
+    limits.body.time = Duration::from_secs(2);
+    let limits = ListenLimits {
+        head: Duration::from_secs(1),
+        ..limits
+    };
+    let server = start_brisk(limits).await;
+    let mut asked = String::from("POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 60000\r\n\r\n");
+    asked.push_str(&"x".repeat(20_000));
+    assert!(
+        talk(server.address, asked.as_bytes())
+            .await
+            .contains("TooSlow")
+    );
 }

@@ -2,9 +2,10 @@
 //!
 //! Every quota is known by a name of its own: `rule`, `rule@tier`, `rule+candidate`, and for overrides
 //! `rule!` with the numbers. A quota that was there before keeps its limiter, and so every count; if its
-//! numbers changed, the limiter is changed and keeps the usage. Where the algorithm itself changed, or a
-//! key moves between a rule's own quota and an override, the old limiter stays for as long as anything
-//! in it counts, and each key's usage is moved when the key comes next ([`super::gate`]).
+//! numbers changed, the limiter is changed and keeps the usage. Where the algorithm itself changed, the old
+//! limiter stays for as long as anything in it counts, and each key's usage is moved when the key comes
+//! next ([`super::gate`]). A key that gets or loses a quota of its own by an override is known by name, so
+//! its usage is moved at once; requests that are being decided meanwhile may still be counted where it was.
 //!
 //! # Invariant
 //!
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::calendar::Periods;
-use super::extract::KEY_PARTS_MAX;
+use super::extract::{KEY_PARTS_MAX, RequestKey};
 use super::gate::{Handover, Live, LiveOverride, PolicyGate, Special, SpecialGrant, Variant};
 use super::path::PathRules;
 use super::router::Router;
@@ -33,6 +34,10 @@ use crate::time::{Moment, Span};
 
 /// Keys that the limiter of an override has room for.
 const OVERRIDE_KEYS: usize = 10_000;
+
+/// Limiters whose usage one limit takes over at the most: each is asked for every request until nothing in
+/// it counts any more.
+const HANDOVERS_MAX: usize = 4;
 
 /// Why a policy cannot be put in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -164,6 +169,15 @@ struct Builder<'a, C> {
     ids: HashMap<Arc<str>, LimitId>,
     /// Limiters that go on with other numbers; changed last, when nothing can fail any more.
     changes: Vec<(Limiter<C>, Quota)>,
+    /// Usage that moves; last of all.
+    moves: Vec<Move<C>>,
+}
+
+/// The usage of one key that another limit counts from now on.
+struct Move<C> {
+    from: Vec<Limiter<C>>,
+    to: Vec<LimitId>,
+    hash: u64,
 }
 
 impl<'a, C: Clock> Builder<'a, C> {
@@ -180,6 +194,7 @@ impl<'a, C: Clock> Builder<'a, C> {
             variants: Vec::new(),
             ids: HashMap::new(),
             changes: Vec::new(),
+            moves: Vec::new(),
         })
     }
 
@@ -212,6 +227,15 @@ impl<'a, C: Clock> Builder<'a, C> {
         for (limiter, quota) in self.changes {
             let _ = limiter.change(quota.limit);
         }
+        for Move { from, to, hash } in self.moves {
+            let to: Vec<&Limiter<C>> = to.iter().map(|id| self.gate.limiter(*id)).collect();
+            // The same limiter may be known by both policies: then nothing moves.
+            let moves = from.iter().filter(|from| !to.iter().any(|to| to.is(from)));
+            let used = moves.map(|from| from.withdraw(hash)).max().unwrap_or(0);
+            if used > 0 {
+                to.iter().for_each(|to| to.take_over(hash, used));
+            }
+        }
         Ok(PolicyGate {
             fallback: fallback.map(|_| policy.limits.len()),
             router,
@@ -224,6 +248,7 @@ impl<'a, C: Clock> Builder<'a, C> {
             by_name,
             extra,
             switched_off,
+            moving: Default::default(),
             secret: self.inherited.secret,
             clock: self.clock,
         })
@@ -246,6 +271,7 @@ impl<'a, C: Clock> Builder<'a, C> {
         };
         let of_this = extra.iter().filter(|over| over.limit == name);
         let mut special = HashMap::new();
+        let mut keys: HashMap<Box<[u8]>, Vec<String>> = HashMap::new();
         // What was said later counts, and what was said while running counts most.
         for over in rule
             .overrides
@@ -254,10 +280,7 @@ impl<'a, C: Clock> Builder<'a, C> {
         {
             let key: Box<[u8]> = Key::of(&over.key).as_bytes().into();
             let grant = self.grant(&name, over)?;
-            if let SpecialGrant::Limit(limit) = grant {
-                let counted = before.map(|live| live.limit_of(&key));
-                self.hand_over(counted, limit);
-            }
+            keys.insert(key.clone(), over.key.clone());
             special.insert(
                 key,
                 Special {
@@ -266,16 +289,25 @@ impl<'a, C: Clock> Builder<'a, C> {
                 },
             );
         }
-        // Keys that had a quota of their own and have none any more are counted by the rule again: now, or
-        // when what lets them pass or blocks them ends.
-        let has_quota = |key: &[u8]| {
-            let grant = special.get(key).map(|s: &Special| s.grant);
-            matches!(grant, Some(SpecialGrant::Limit(_)))
-        };
-        let lost = before.into_iter().flat_map(|live| &live.special);
-        for (_, old) in lost.filter(|(key, _)| !has_quota(key)) {
-            if let SpecialGrant::Limit(limit) = old.grant {
-                self.hand_over(Some(limit), base);
+        let ordinary: Vec<LimitId> = std::iter::once(base).chain(tiers.iter().copied()).collect();
+        let now = self.clock.now();
+        if let Some(before) = before {
+            for (key, new) in &special {
+                let old = before.special.get(key).map(|old| old.grant);
+                let hash = keys.get(key).map(|texts| self.hash_of(&rule, texts));
+                let in_force = new.expires.is_none_or(|end| now < end);
+                let new = in_force.then_some(new.grant);
+                self.move_usage(before, old, new, hash, &ordinary);
+            }
+            for (key, old) in before
+                .special
+                .iter()
+                .filter(|(k, _)| !special.contains_key(*k))
+            {
+                let hash = before
+                    .texts_of(key)
+                    .map(|texts| self.hash_of(&rule, &texts));
+                self.move_usage(before, Some(old.grant), None, hash, &ordinary);
             }
         }
         Ok(Live {
@@ -285,6 +317,43 @@ impl<'a, C: Clock> Builder<'a, C> {
             candidate,
             special,
         })
+    }
+
+    fn hash_of(&self, rule: &LimitRule, texts: &[String]) -> u64 {
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        self.inherited.secret.hash(&RequestKey::named(rule, &texts))
+    }
+
+    /// Notes that a key's usage moves, if what counts it changes.
+    fn move_usage(
+        &mut self,
+        before: &Live,
+        old: Option<SpecialGrant>,
+        new: Option<SpecialGrant>,
+        hash: Option<u64>,
+        ordinary: &[LimitId],
+    ) {
+        let (Some(gate), Some(hash)) = (self.before, hash) else {
+            return;
+        };
+        let limiter = |id: LimitId| gate.gate.limiter(id).clone();
+        let own = match old {
+            Some(SpecialGrant::Limit(id)) => Some(limiter(id)),
+            _ => None,
+        };
+        let (from, to) = match (new, &own) {
+            (Some(SpecialGrant::Limit(to)), _) => {
+                let counted = std::iter::once(before.base).chain(before.tiers.iter().copied());
+                (
+                    own.into_iter().chain(counted.map(limiter)).collect(),
+                    vec![to],
+                )
+            }
+            // Which tier it is in shows only when it comes: what it has used counts in each.
+            (_, Some(_)) => (own.into_iter().collect(), ordinary.to_vec()),
+            _ => return,
+        };
+        self.moves.push(Move { from, to, hash });
     }
 
     fn before_of(&self, name: &str) -> Option<&'a Live> {
@@ -299,7 +368,8 @@ impl<'a, C: Clock> Builder<'a, C> {
             Grant::Quota(quota) => {
                 let limit = quota.limit.clone().with_max_keys(OVERRIDE_KEYS);
                 let periods = quota.periods.as_ref().map_or("", |p| p.name());
-                let id = format!("{name}!{}{periods}", limit.clone().named(""));
+                // All numbers: two quotas that differ in any of them are two.
+                let id = format!("{name}!{:?}{periods}", limit.algorithm());
                 let quota = Quota {
                     limit,
                     periods: quota.periods.clone(),
@@ -346,6 +416,9 @@ impl<'a, C: Clock> Builder<'a, C> {
                     cause,
                 })?;
                 handovers.extend(old.map(|from| self.handover(from)));
+                // Whoever changes the algorithm again and again loses the oldest.
+                let beyond = handovers.len().saturating_sub(HANDOVERS_MAX);
+                handovers.drain(..beyond);
                 new
             }
         };
@@ -395,36 +468,20 @@ impl<'a, C: Clock> Builder<'a, C> {
         let until = self.clock.now().plus(horizon(&from));
         Handover { from, until }
     }
-
-    /// Lets the limit `to` take over what `from`, a limit of the policy before, has counted.
-    fn hand_over(&mut self, from: Option<LimitId>, to: LimitId) {
-        let (Some(from), Some(before)) = (from, self.before) else {
-            return;
-        };
-        let id = before.variants.get(from.index()).map(|variant| &variant.id);
-        if id.is_some_and(|id| self.ids.get(id) == Some(&to)) {
-            return; // the same limit
-        }
-        // And what that one was still taking over itself.
-        let now = self.clock.now();
-        let chain = before.variants.get(from.index());
-        let chain = chain.into_iter().flat_map(|variant| &variant.handovers);
-        let chain: Vec<_> = chain.filter(|h| now < h.until).cloned().collect();
-        let handover = self.handover(before.gate.limiter(from).clone());
-        if let Some(variant) = self.variants.get_mut(to.index()) {
-            variant.handovers.push(handover);
-            variant.handovers.extend(chain);
-        }
-    }
 }
 
 impl Live {
-    /// The limit that counted this key.
-    fn limit_of(&self, key: &[u8]) -> LimitId {
-        match self.special.get(key).map(|special| special.grant) {
-            Some(SpecialGrant::Limit(limit)) => limit,
-            _ => self.base,
+    /// The parts of a framed key.
+    fn texts_of(&self, key: &[u8]) -> Option<Vec<String>> {
+        let mut rest = key;
+        let mut texts = Vec::new();
+        while let Some((length, after)) = rest.split_first_chunk() {
+            let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
+            let (text, after) = after.split_at_checked(length)?;
+            texts.push(String::from_utf8(text.to_vec()).ok()?);
+            rest = after;
         }
+        Some(texts)
     }
 }
 

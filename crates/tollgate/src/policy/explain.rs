@@ -155,7 +155,9 @@ impl<C: Clock> PolicyGate<C> {
         }
         told.tier = live.tier_of(request);
         if let Some(key) = request.key(rule) {
-            let special = live.special_of(&key, now);
+            let special = live.special_of(&key);
+            let special = special.filter(|s| s.expires.is_none_or(|end| now < end));
+            let special = special.map(|special| special.grant);
             told.is_overridden = special.is_some();
             let by_tier = told.tier.and_then(|tier| live.tiers.get(tier));
             let limit = match special {

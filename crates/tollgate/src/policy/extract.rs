@@ -1,7 +1,7 @@
 //! Texts of a request: parts of its key, its tier, its cost.
 //!
-//! Borrowed from the request wherever they stand there as they are. A value that is absent, empty or
-//! blank is missing; what that means is for the rule to say.
+//! Borrowed from the request wherever they stand there as they are. A value that is absent, empty, blank or
+//! there more than once is missing; what that means is for the rule to say.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use super::address::{masked, network_text};
 use super::facts::{Facts, Headers};
 use super::router::{cookie_value, host_name, query_values};
 use super::rule::{CostRule, KeyPart, LimitRule, Match, MissingKey, Source};
-use crate::key::{Key, KeyHasher, Keyed};
+use crate::key::{KeyHasher, Keyed};
 
 /// Parts of a key at the most.
 pub const KEY_PARTS_MAX: usize = 8;
@@ -36,14 +36,12 @@ impl<'a> Request<'a> {
                 let text = network_text(facts.client?, *v4, *v6);
                 Some(Cow::Owned(text.into_bytes()))
             }
-            Source::Header(name) => all_values(facts.headers, name),
+            Source::Header(name) => only_value(facts.headers, name).map(Cow::Borrowed),
             Source::Cookie(name) => cookie_value(facts.headers, name).map(Cow::Borrowed),
             Source::Query(name) => {
-                let mut first = None;
-                query_values(facts.query, name, &mut |value| {
-                    first.get_or_insert(value);
-                });
-                first.map(into_bytes)
+                let mut values = Values::default();
+                query_values(facts.query, name, &mut |value| values.add(value));
+                values.only().map(into_bytes)
             }
             Source::Path => Some(Cow::Borrowed(self.path.as_bytes())),
             Source::Capture(name) => {
@@ -103,7 +101,10 @@ impl<'a> Request<'a> {
             CostRule::Constant(units) => *units,
             CostRule::Routes { routes, default } => {
                 let is_route = |methods: &[String]| {
-                    methods.is_empty() || methods.iter().any(|m| *m == self.facts.method)
+                    methods.is_empty()
+                        || methods
+                            .iter()
+                            .any(|m| m.eq_ignore_ascii_case(self.facts.method))
                 };
                 let mut routes = routes.iter();
                 routes
@@ -116,10 +117,24 @@ impl<'a> Request<'a> {
                 least,
                 most,
             } => match self.text(source, &rule.matches) {
+                None if self.is_said(source) => *most,
                 None => *default,
                 Some(text) => units(&text).unwrap_or(*most).clamp(*least, *most),
             },
         }
+    }
+}
+
+impl Request<'_> {
+    /// Is anything said at `source`, be it blank or more than once?
+    fn is_said(&self, source: &Source) -> bool {
+        let mut said = false;
+        match source {
+            Source::Header(name) => self.facts.headers.visit(name, &mut |_| said = true),
+            Source::Query(name) => query_values(self.facts.query, name, &mut |_| said = true),
+            _ => {}
+        }
+        said
     }
 }
 
@@ -134,24 +149,38 @@ fn units(text: &[u8]) -> Option<u64> {
     all_digits.then(|| digits.iter().fold(0, add))
 }
 
-/// Every value of a header. Of several, none may be chosen for another: all of them count, each framed by
-/// its length.
-fn all_values<'a>(headers: &'a dyn Headers, name: &str) -> Option<Cow<'a, [u8]>> {
-    let mut first = None;
-    let mut more = Vec::new();
-    headers.visit(name, &mut |value| {
-        if first.is_none() {
-            first = Some(value);
-        } else {
-            more.push(value);
+/// The value of a header. Of several none is: whoever sends two hopes that we count one and somebody else
+/// believes the other.
+fn only_value<'a>(headers: &'a dyn Headers, name: &str) -> Option<&'a [u8]> {
+    let mut values = Values::default();
+    headers.visit(name, &mut |value| values.add(value));
+    values.only()
+}
+
+/// Values of one name, of which only a single one counts.
+struct Values<T> {
+    first: Option<T>,
+    count: usize,
+}
+
+impl<T> Default for Values<T> {
+    fn default() -> Values<T> {
+        Values {
+            first: None,
+            count: 0,
         }
-    });
-    let first = first?;
-    if more.is_empty() {
-        return Some(Cow::Borrowed(first));
     }
-    let all = Key::of(std::iter::once(first).chain(more));
-    Some(Cow::Owned(all.as_bytes().to_vec()))
+}
+
+impl<T> Values<T> {
+    fn add(&mut self, value: T) {
+        self.first.get_or_insert(value);
+        self.count += 1;
+    }
+
+    fn only(self) -> Option<T> {
+        self.first.filter(|_| self.count == 1)
+    }
 }
 
 fn into_bytes(text: Cow<'_, str>) -> Cow<'_, [u8]> {

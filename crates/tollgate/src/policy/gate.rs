@@ -19,8 +19,8 @@
 //! `build`).
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::answer::{Answer, Basis, Role, RuleCharge};
 use super::extract::{Request, RequestKey};
@@ -53,6 +53,9 @@ pub struct PolicyGate<C = MonotonicClock> {
     pub(super) by_name: HashMap<Arc<str>, usize>,
     pub(super) extra: Vec<LiveOverride>,
     pub(super) switched_off: Arc<AtomicBool>,
+    /// Held while the usage of a key is moved, by the key's hash: between taking it out of one limiter and
+    /// putting it into the other nobody else may be decided.
+    pub(super) moving: [Mutex<()>; 16],
     pub(super) secret: KeySecret,
     pub(super) clock: C,
 }
@@ -300,7 +303,8 @@ impl<C: Clock> PolicyGate<C> {
         plan: &mut Plan,
     ) {
         let Some(key) = request.key(&live.rule) else {
-            if live.rule.mode == Mode::Enforce {
+            // There is no key to tell whether it is among those that it is enforced for.
+            if live.rule.mode == Mode::Enforce && live.rule.enforced >= FULLY_ENFORCED {
                 plan.stop.get_or_insert(Basis::MissingKey(at));
             }
             return;
@@ -337,10 +341,15 @@ impl<C: Clock> PolicyGate<C> {
                 .copied()
                 .unwrap_or(live.base)
         };
-        let limit = match live.special_of(key, now) {
+        let special = live.special_of(key);
+        let is_over = |special: &&Special| special.expires.is_some_and(|end| now >= end);
+        let in_force = special.filter(|special| !is_over(special));
+        let limit = match in_force.map(|special| special.grant) {
             Some(SpecialGrant::Unlimited) => {
                 plan.charges.push(charge(live.base, Role::Unlimited));
-                plan.enforced += 1;
+                if live.rule.mode == Mode::Enforce {
+                    plan.enforced += 1;
+                }
                 return;
             }
             Some(SpecialGrant::Blocked) if live.rule.mode == Mode::Enforce => {
@@ -351,6 +360,9 @@ impl<C: Clock> PolicyGate<C> {
             Some(SpecialGrant::Blocked) | None => base(),
         };
         self.take_over(limit, hash, now);
+        if let Some(SpecialGrant::Limit(ended)) = special.filter(is_over).map(|s| s.grant) {
+            self.move_usage(self.gate.limiter(ended), limit, hash);
+        }
         let enforced = live.rule.mode == Mode::Enforce
             && (live.rule.enforced >= FULLY_ENFORCED
                 || hash % u64::from(FULLY_ENFORCED) < u64::from(live.rule.enforced));
@@ -371,10 +383,16 @@ impl<C: Clock> PolicyGate<C> {
             return;
         };
         for handover in variant.handovers.iter().filter(|h| now < h.until) {
-            let used = handover.from.withdraw(hash);
-            if used > 0 {
-                self.gate.limiter(limit).take_over(hash, used);
-            }
+            self.move_usage(&handover.from, limit, hash);
+        }
+    }
+
+    fn move_usage(&self, from: &Limiter<C>, to: LimitId, hash: u64) {
+        let lock = self.moving.get(hash as usize % self.moving.len());
+        let _moving = lock.map(|lock| lock.lock().unwrap_or_else(PoisonError::into_inner));
+        let used = from.withdraw(hash);
+        if used > 0 {
+            self.gate.limiter(to).take_over(hash, used);
         }
     }
 
@@ -418,6 +436,9 @@ impl<C: Clock> PolicyGate<C> {
             numbered.filter(|(_, charge)| charge.role == Role::Enforced)
         };
         let (decision, binding) = match ask {
+            Ask::Peek if enforced().count() > CHARGES_MAX => {
+                return unlimited(Verdict::Never, Basis::TooManyLimits, now);
+            }
             Ask::Peek => {
                 let peeked = enforced().map(|(at, charge)| {
                     let limiter = self.gate.limiter(charge.limit);
@@ -575,16 +596,13 @@ impl Live {
             .position(|tier| tier.name.as_bytes() == name)
     }
 
-    pub(super) fn special_of(&self, key: &RequestKey<'_>, now: Moment) -> Option<SpecialGrant> {
+    /// The override for a key, be it in force or over.
+    pub(super) fn special_of(&self, key: &RequestKey<'_>) -> Option<&Special> {
         if self.special.is_empty() || key.kind() != super::extract::KeyKind::Own {
             return None;
         }
         let texts = Key::of(key.texts(&self.rule));
-        let special = self.special.get(texts.as_bytes())?;
-        special
-            .expires
-            .is_none_or(|end| now < end)
-            .then_some(special.grant)
+        self.special.get(texts.as_bytes())
     }
 }
 

@@ -150,26 +150,28 @@ pub(super) fn decoded(text: &str) -> Cow<'_, str> {
     })
 }
 
-/// The value of the cookie `name`, without quotes around it. Of several the first, as most servers do.
+/// The value of the cookie `name`, without quotes around it. Of several that differ none is: servers do not
+/// agree on which of them counts.
 pub(in crate::policy) fn cookie_value<'a>(
     headers: &'a dyn Headers,
     name: &str,
 ) -> Option<&'a [u8]> {
-    let mut found = None;
+    let (mut found, mut differ) = (None, false);
     headers.visit("cookie", &mut |line| {
         for pair in line.split(|b| *b == b';') {
             let Some(equals) = pair.iter().position(|b| *b == b'=') else {
                 continue;
             };
             let (own, value) = pair.split_at(equals);
-            if found.is_none() && own.trim_ascii() == name.as_bytes() {
+            if own.trim_ascii() == name.as_bytes() {
                 let value = value.get(1..).unwrap_or_default().trim_ascii();
                 let plain = value
                     .strip_prefix(b"\"")
                     .and_then(|v| v.strip_suffix(b"\""));
-                found = Some(plain.unwrap_or(value));
+                let value = plain.unwrap_or(value);
+                differ |= *found.get_or_insert(value) != value;
             }
         }
     });
-    found
+    found.filter(|_| !differ)
 }

@@ -315,7 +315,7 @@ fn hosts_are_compared_without_port_case_and_final_dot() {
 fn a_cookie_is_found_among_others() {
     let headers = [
         ("Cookie", "a=1; sid=\"x=y\";b"),
-        ("cookie", "sid=second; c=3;d="),
+        ("cookie", "two=second; c=3;d=; two=third; a=1"),
     ];
     let value =
         |name| cookie_value(&headers, name).map(|v| String::from_utf8_lossy(v).into_owned());
@@ -324,5 +324,10 @@ fn a_cookie_is_found_among_others() {
     assert_eq!(value("c").as_deref(), Some("3"));
     assert_eq!(value("d").as_deref(), Some(""));
     assert_eq!(value("b"), None);
+    assert_eq!(
+        value("two"),
+        None,
+        "which of them counts is anybody's guess"
+    );
     assert_eq!(value("SID"), None);
 }
