@@ -20,6 +20,7 @@
 //! answers before they are written.
 
 use std::future::{Future, poll_fn};
+use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::task::Poll;
@@ -216,7 +217,7 @@ fn answer_all(
         if sheets.out.len() >= ANSWERS {
             return Step::Full;
         }
-        let mut fields = [httparse::EMPTY_HEADER; FIELDS];
+        let mut fields = [const { MaybeUninit::uninit() }; FIELDS];
         let (request, size) = match whole(read, &mut fields, limits) {
             Whole::Request(request, size) => (request, size),
             Whole::Part => return Step::NeedsHead,
@@ -270,11 +271,11 @@ enum Whole<'a> {
 
 fn whole<'a>(
     bytes: &'a [u8],
-    fields: &'a mut [httparse::Header<'a>; FIELDS],
+    fields: &'a mut [MaybeUninit<httparse::Header<'a>>; FIELDS],
     limits: &ListenLimits,
 ) -> Whole<'a> {
-    let mut parsed = httparse::Request::new(fields);
-    let head = match parsed.parse(bytes) {
+    let mut parsed = httparse::Request::new(&mut []);
+    let head = match parsed.parse_with_uninit_headers(bytes, fields) {
         Ok(httparse::Status::Complete(head)) if head <= limits.head_bytes => head,
         Ok(httparse::Status::Partial) if bytes.len() < limits.head_bytes => return Whole::Part,
         _ => return Whole::Other,
@@ -337,7 +338,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Option<(String, usize)> {
-        let mut fields = [httparse::EMPTY_HEADER; FIELDS];
+        let mut fields = [const { MaybeUninit::uninit() }; FIELDS];
         match whole(text.as_bytes(), &mut fields, &ListenLimits::default()) {
             Whole::Request(plain, size) => {
                 let body = String::from_utf8_lossy(plain.body);

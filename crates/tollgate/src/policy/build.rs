@@ -19,6 +19,7 @@ use std::sync::atomic::AtomicBool;
 
 use super::calendar::Periods;
 use super::extract::{KEY_PARTS_MAX, RequestKey};
+use super::fields::Advert;
 use super::gate::{Handover, Live, LiveOverride, PolicyGate, Special, SpecialGrant, Variant};
 use super::path::PathRules;
 use super::router::Router;
@@ -426,6 +427,7 @@ impl<'a, C: Clock> Builder<'a, C> {
         self.ids.insert(Arc::clone(&id), limit);
         self.variants.push(Variant {
             id,
+            advert: Advert::of(name, &quota),
             quota,
             handovers,
         });

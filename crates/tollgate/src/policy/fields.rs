@@ -150,10 +150,10 @@ pub fn fields<C: Clock>(
     }
     let told = binding.and_then(|charge| {
         let quota = gate.quota(charge.limit)?;
-        Some((gate.rule(charge.rule)?, quota))
+        Some((gate.rule(charge.rule)?, quota, gate.advert(charge.limit)?))
     });
-    if let Some((rule, quota)) = told {
-        let (most, window) = quota.advertised();
+    if let Some((rule, quota, advert)) = told {
+        let Advert { most, window, .. } = *advert;
         let remaining = answer.standing.remaining.min(MOST);
         if style.x_ratelimit != XRateLimit::Off {
             field(text, Field::Limit, &mut number(most.min(MOST)));
@@ -188,23 +188,41 @@ pub fn fields<C: Clock>(
     }
 }
 
+/// What is told of a quota whatever has been used of it; worked out once.
+#[derive(Clone, Debug)]
+pub(super) struct Advert {
+    most: u64,
+    window: Span,
+    /// `"name";q=10;w=2`
+    policy: Box<str>,
+}
+
+impl Advert {
+    pub(super) fn of(name: &str, quota: &Quota) -> Advert {
+        let (most, window) = quota.advertised();
+        let mut policy = String::new();
+        push_name(&mut policy, name);
+        push_parameter(&mut policy, ";q=", most);
+        match quota.limit.algorithm() {
+            Algorithm::Concurrency { .. } => policy.push_str(";qu=\"concurrent-requests\""),
+            _ => push_parameter(&mut policy, ";w=", whole_seconds(window)),
+        }
+        Advert {
+            most,
+            window,
+            policy: policy.into(),
+        }
+    }
+}
+
 /// `"name";q=10;w=2` of every enforced limit, in the order of the policy.
 fn push_policies<C: Clock>(gate: &PolicyGate<C>, answer: &Answer, text: &mut String) {
     let mut between = "";
     let enforced = answer.charges.iter().filter(|c| c.role == Role::Enforced);
-    for charge in enforced {
-        let (Some(rule), Some(quota)) = (gate.rule(charge.rule), gate.quota(charge.limit)) else {
-            continue;
-        };
+    for advert in enforced.filter_map(|charge| gate.advert(charge.limit)) {
         text.push_str(between);
         between = ", ";
-        let (most, window) = quota.advertised();
-        push_name(text, &rule.name);
-        push_parameter(text, ";q=", most);
-        match quota.limit.algorithm() {
-            Algorithm::Concurrency { .. } => text.push_str(";qu=\"concurrent-requests\""),
-            _ => push_parameter(text, ";w=", whole_seconds(window)),
-        }
+        text.push_str(&advert.policy);
     }
 }
 

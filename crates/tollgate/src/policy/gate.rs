@@ -25,6 +25,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::answer::{Answer, Basis, Role, RuleCharge};
 use super::extract::{Request, RequestKey};
 use super::facts::Facts;
+use super::fields::Advert;
 use super::router::Router;
 use super::rule::{CostRule, FULLY_ENFORCED, Fallback, LimitRule, ListRule, Mode, Policy, Quota};
 use crate::clock::{Clock, MonotonicClock};
@@ -101,6 +102,7 @@ pub(super) struct Variant<C> {
     /// What it is known by from one policy to the next.
     pub(super) id: Arc<str>,
     pub(super) quota: Quota,
+    pub(super) advert: Advert,
     /// Whose usage it takes over, key by key as they come.
     pub(super) handovers: Vec<Handover<C>>,
 }
@@ -173,6 +175,10 @@ impl<C: Clock> PolicyGate<C> {
     /// The quota that a limit has: the rule's own, or that of a tier or an override.
     pub fn quota(&self, limit: LimitId) -> Option<&Quota> {
         self.variants.get(limit.index()).map(|v| &v.quota)
+    }
+
+    pub(super) fn advert(&self, limit: LimitId) -> Option<&Advert> {
+        self.variants.get(limit.index()).map(|v| &v.advert)
     }
 
     /// The limiter behind a rule's own quota.

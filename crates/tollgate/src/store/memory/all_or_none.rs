@@ -107,9 +107,36 @@ enum Made<'a> {
 pub(crate) fn all_or_none<C: Clock>(parts: &[Part<'_>], clock: &C) -> Ruling {
     // What is kept for each part is large, so room is made for few unless there are many.
     match parts.len() {
+        1 => alone(parts, clock),
         0..=2 => all_or_none_of::<2, C>(parts, clock),
         3..=4 => all_or_none_of::<4, C>(parts, clock),
         _ => all_or_none_of::<CHARGES_MAX, C>(parts, clock),
+    }
+}
+
+/// One charge by itself is all or none anyway: it is made where it is decided.
+fn alone<C: Clock>(parts: &[Part<'_>], clock: &C) -> Ruling {
+    let now = clock.now();
+    let decision = match parts.first() {
+        Some(part) => {
+            let decision = part.charge(now, clock);
+            Decision {
+                verdict: part.told(decision.verdict, now),
+                standing: part.stands(decision.standing, now),
+                // On a face of its own it was issued at a moment of that face.
+                issued: if part.face.is_some() {
+                    now
+                } else {
+                    decision.issued
+                },
+                ..decision
+            }
+        }
+        None => nothing_charged(now),
+    };
+    Ruling {
+        decision,
+        binding: 0,
     }
 }
 
