@@ -9,7 +9,7 @@ use crate::cli::Explain;
 use crate::fault::shown;
 use crate::span_text::short;
 
-const HEAD: [&str; 6] = ["limit", "applies", "key", "cost", "left", "says"];
+const HEAD: [&str; 6] = ["limit", "applies", "key", "cost", "left after", "says"];
 
 /// Prints the request, a row for each limit, and the verdict.
 pub(crate) fn table(

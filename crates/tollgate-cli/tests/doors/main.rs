@@ -7,6 +7,7 @@
 #![allow(clippy::panic, reason = "a test that cannot run has failed")]
 
 mod caddy;
+mod explain;
 mod first_run;
 mod harness;
 mod headers;

@@ -13,6 +13,6 @@ pub(crate) use client::{Client, Reply};
 pub(crate) use process::{free_port, program, run_to_end};
 pub(crate) use proxies::{Proxy, caddy, nginx, nginx_with};
 pub(crate) use scratch::Scratch;
-pub(crate) use server::{Door, Start, Tollgate, policy_with};
+pub(crate) use server::{Door, Start, TOKEN, Tollgate, policy_with};
 pub(crate) use time::{Stopwatch, until, within};
 pub(crate) use upstream::Upstream;

@@ -11,7 +11,7 @@ use super::scratch::Scratch;
 use super::time::eventually;
 
 /// What the operator's token of every test is.
-const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+pub(crate) const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
 /// How a server is started.
 #[derive(Debug, Default)]
@@ -167,6 +167,11 @@ impl Tollgate {
             Door::Decisions => self.decisions,
             Door::Admin => self.admin,
         })
+    }
+
+    /// Where operators ask.
+    pub(crate) fn admin_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.admin)
     }
 
     /// Asks for a decision.

@@ -1,0 +1,110 @@
+//! What one request meets, by a file and by a server that runs.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::harness::{Scratch, TOKEN, Tollgate, run_to_end};
+
+const POLICY: &str = "default: pass
+tiers: { pro: { times: 10 } }
+limits:
+  - { name: riders, match: { path: '/rides/**' }, key: header.rider, allow: 2/h, burst: 2, tier: header.plan }
+  - { name: post, match: { method: POST, path: '/rides/**' }, allow: 1/h }
+  - { name: shadow, allow: 1/h, mode: shadow }
+deny: [ { name: bad, match: { ip: 192.0.2.0/24 } } ]
+";
+
+fn explain(args: &[&str]) -> Output {
+    run_to_end(
+        Command::new(env!("CARGO_BIN_EXE_tollgate"))
+            .arg("explain")
+            .args(args)
+            .env_remove("TOLLGATE_ADMIN_TOKEN"),
+    )
+}
+
+fn text(output: &Output) -> String {
+    let out = String::from_utf8_lossy(&output.stdout).into_owned();
+    out + &String::from_utf8_lossy(&output.stderr)
+}
+
+#[test]
+fn a_file_explains_which_limits_a_request_meets_and_why_not_the_others() {
+    let scratch = Scratch::new();
+    let file = scratch.write("policy.yaml", POLICY);
+    let file = file.to_string_lossy();
+    let told = explain(&[
+        &file,
+        "--path",
+        "//rides/7/",
+        "--header",
+        "rider: ann",
+        "--header",
+        "plan: pro",
+    ]);
+    let said = text(&told);
+    assert_eq!(told.status.code(), Some(0), "{said}");
+    for line in [
+        "the path counts as /rides/7",
+        "riders  yes, tier pro       ann",
+        "post    no: another method",
+        "shadow  shadow              everybody",
+        "19 of token bucket 20/h burst 20",
+        "verdict: pass (`riders` decides)",
+    ] {
+        assert!(said.contains(line), "{line}\n{said}");
+    }
+    let denied = explain(&[&file, "--ip", "192.0.2.7", "--json"]);
+    assert_eq!(denied.status.code(), Some(1));
+    let json: Value = serde_json::from_slice(&denied.stdout).expect("one object");
+    assert_eq!(
+        (&json["reason"], &json["rule"]),
+        (&"deny-list".into(), &"bad".into())
+    );
+}
+
+#[test]
+fn a_server_that_runs_explains_with_its_state() {
+    let server = Tollgate::start(POLICY);
+    for _ in 0..2 {
+        server
+            .check(r#"{"path":"/rides/7","headers":{"rider":"ann"}}"#)
+            .expect(200);
+    }
+    let scratch = Scratch::new();
+    let token = scratch.write("token", TOKEN);
+    let url = server.admin_url();
+    let told = explain(&[
+        "--server",
+        &url,
+        "--token-file",
+        &token.to_string_lossy(),
+        "--path",
+        "/rides/7",
+        "--header",
+        "rider: ann",
+    ]);
+    let said = text(&told);
+    assert_eq!(told.status.code(), Some(1), "{said}");
+    assert!(said.contains("0 of token bucket 2/h burst 2"), "{said}");
+    assert!(said.contains("verdict: refuse, retry after"), "{said}");
+    let refused = explain(&["--server", &url]);
+    let said = text(&refused);
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(said.contains("TOLLGATE_ADMIN_TOKEN"), "{said}");
+}
+
+#[test]
+fn what_is_wrong_with_the_question_is_told() {
+    for (args, said) in [
+        (&["--header", "no colon"][..], "is not a name and a value"),
+        (&["--server", "http://127.0.0.1:1"][..], "cannot be asked"),
+        (&["no-such-file.yaml"][..], "no-such-file.yaml"),
+        (&["--ip", "nobody"][..], "nobody"),
+    ] {
+        let told = explain(args);
+        assert!(!told.status.success());
+        assert!(text(&told).contains(said), "{args:?}: {}", text(&told));
+    }
+}
