@@ -201,7 +201,7 @@ Examples:
                                                      by a server that runs, with its state
 
 Nothing is taken from any limit. The exit code is 0 if the request would pass, now or after a wait, 1 if
-it would be refused.";
+it would be refused, 2 if nobody could be asked.";
 
 /// What `tollgate explain` was asked.
 #[derive(Debug, Args)]

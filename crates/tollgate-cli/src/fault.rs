@@ -44,12 +44,8 @@ impl Stop {
     /// 2 for what the user can mend by typing something else, 1 for the rest.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
-            Stop::Fault(_) | Stop::File { .. } => ExitCode::from(2),
-            Stop::Read(_)
-            | Stop::Write(_)
-            | Stop::Policy(_)
-            | Stop::Plain(_)
-            | Stop::Other { .. } => ExitCode::FAILURE,
+            Stop::Fault(_) | Stop::File { .. } | Stop::Other { .. } => ExitCode::from(2),
+            Stop::Read(_) | Stop::Write(_) | Stop::Policy(_) | Stop::Plain(_) => ExitCode::FAILURE,
         }
     }
 }
@@ -77,7 +73,7 @@ impl fmt::Display for Stop {
             }
             Stop::File { name, cause } => {
                 writeln!(f, "error: `{}` cannot be read: {cause}", shown(name))?;
-                writeln!(f, "hint: name a policy file, or `-` for standard input")
+                writeln!(f, "hint: name a file that is there and that you may read")
             }
             Stop::Policy(problems) => write!(f, "{problems}"),
             // A policy that is wrong begins with its first error.

@@ -6,9 +6,10 @@ use serde_json::{Value, json};
 use tollgate::policy::{
     Answer, Basis, ExplainedKeyKind, Explanation, Facts, Role, RuleExplanation, WhyNot,
 };
-use tollgate::{Decision, Span, Verdict};
+use tollgate::{Decision, Span};
 
 use crate::engine::Gate;
+use crate::words;
 
 /// Tells what a request would meet, and takes nothing.
 pub fn explain(gate: &Gate, facts: &Facts<'_>) -> Value {
@@ -19,12 +20,12 @@ pub fn explain(gate: &Gate, facts: &Facts<'_>) -> Value {
     } = gate.explain(facts);
     let mut told = json!({
         "path": path,
-        "verdict": verdict(answer.verdict),
-        "reason": reason(&answer),
+        "verdict": words::verdict(answer.verdict),
+        "reason": words::reason(answer.basis),
         "limit": answer.binding().and_then(|c| gate.rule(c.rule)).map(|rule| &*rule.name),
         "rule": list_rule(gate, &answer),
         "wait_ms": answer.verdict.wait().map(millis),
-        "limits": rules.iter().map(|rule| rule_told(gate, rule)).collect::<Vec<_>>(),
+        "limits": rules.iter().map(|rule| rule_told(gate, rule, &answer)).collect::<Vec<_>>(),
     });
     if let (Basis::Path(fault), Some(object)) = (answer.basis, told.as_object_mut()) {
         object.insert("path_fault".into(), fault.to_string().into());
@@ -40,7 +41,7 @@ pub fn explain(gate: &Gate, facts: &Facts<'_>) -> Value {
     told
 }
 
-fn rule_told(gate: &Gate, told: &RuleExplanation) -> Value {
+fn rule_told(gate: &Gate, told: &RuleExplanation, answer: &Answer) -> Value {
     let Some(rule) = gate.rule(told.rule) else {
         return Value::Null;
     };
@@ -54,18 +55,29 @@ fn rule_told(gate: &Gate, told: &RuleExplanation) -> Value {
         "key": told.key.as_ref().map(|key| &key.parts),
         "key_is": told.key.as_ref().map(|key| match key.kind {
             ExplainedKeyKind::Own => "own",
-            ExplainedKeyKind::Address => "the client's address, because a part is missing",
-            ExplainedKeyKind::Shared => "shared by all requests that lack a part",
+            ExplainedKeyKind::Address => "the client's address, because the key is missing",
+            ExplainedKeyKind::Shared => "shared by all whose key and address are unknown",
         }),
         "tier": tier,
         "overridden": told.is_overridden,
         "cost": told.cost,
-        "role": told.role.map(role),
+        "role": told.role.map(words::role),
         "quota": quota.map(quota_text),
-        "verdict": told.decision.map(|d| verdict(d.verdict)),
+        "verdict": says(told, answer),
         "remaining": told.decision.map(|d| d.standing.remaining),
         "wait_ms": told.decision.and_then(|d: Decision| d.verdict.wait()).map(millis),
         "full_after_ms": told.decision.map(|d| millis(d.standing.full_after)),
+    })
+}
+
+/// What a limit says by itself, unless something else has decided before it is asked.
+fn says(told: &RuleExplanation, answer: &Answer) -> Option<&'static str> {
+    let decision = told.decision?;
+    Some(match (answer.basis, told.role) {
+        (Basis::Blocked(at), _) if at == told.rule => "blocked",
+        (Basis::AllowList(_) | Basis::DenyList(_) | Basis::SwitchedOff, _) => "not asked",
+        (_, Some(Role::Unlimited)) => "unlimited",
+        _ => words::verdict(decision.verdict),
     })
 }
 
@@ -81,41 +93,6 @@ pub fn quota_text(quota: &tollgate::policy::Quota) -> String {
 /// Whole milliseconds, rounded up: a client that waits so long is not early.
 pub(crate) fn millis(span: Span) -> u64 {
     span.as_nanos().div_ceil(1_000_000)
-}
-
-/// A verdict as one word.
-pub(crate) const fn verdict(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Pass => "pass",
-        Verdict::Wait { .. } => "wait",
-        Verdict::Refuse { .. } => "refuse",
-        Verdict::Never => "never",
-    }
-}
-
-/// A role as one word.
-pub(crate) const fn role(role: Role) -> &'static str {
-    match role {
-        Role::Enforced => "enforced",
-        Role::Shadow => "shadow",
-        Role::Candidate => "candidate",
-        Role::Unlimited => "unlimited",
-    }
-}
-
-fn reason(answer: &Answer) -> &'static str {
-    match answer.basis {
-        Basis::Charge(_) => "limit",
-        Basis::AllowList(_) => "allow-list",
-        Basis::DenyList(_) => "deny-list",
-        Basis::Unmatched => "unmatched",
-        Basis::SwitchedOff => "switched-off",
-        Basis::Path(_) => "path",
-        Basis::MissingKey(_) => "missing-key",
-        Basis::Blocked(_) => "blocked",
-        Basis::TooManyLimits => "too-many-limits",
-        _ => "other",
-    }
 }
 
 fn list_rule<'g>(gate: &'g Gate, answer: &Answer) -> Option<&'g str> {

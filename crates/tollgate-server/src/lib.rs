@@ -14,5 +14,6 @@ pub mod http;
 mod listen;
 mod metrics;
 mod run;
+mod words;
 
 pub use run::{ADMIN_PORT, AdminBind, HTTP_PORT, RunError, Settings, Started, run};

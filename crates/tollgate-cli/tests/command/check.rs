@@ -128,7 +128,7 @@ fn a_file_that_is_not_there_is_a_mistake_of_the_command() {
     );
     assert!(
         ran.err
-            .ends_with("\nhint: name a policy file, or `-` for standard input\n")
+            .ends_with("\nhint: name a file that is there and that you may read\n")
     );
 }
 

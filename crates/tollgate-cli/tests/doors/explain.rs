@@ -91,7 +91,7 @@ fn a_server_that_runs_explains_with_its_state() {
     assert!(said.contains("verdict: refuse, retry after"), "{said}");
     let refused = explain(&["--server", &url]);
     let said = text(&refused);
-    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert_eq!(refused.status.code(), Some(2), "{said}");
     assert!(said.contains("TOLLGATE_ADMIN_TOKEN"), "{said}");
 }
 

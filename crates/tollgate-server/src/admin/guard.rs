@@ -69,7 +69,7 @@ impl Guard {
                 StatusCode::MISDIRECTED_REQUEST,
                 "host-unknown",
                 "the admin port does not go by the name that the request was sent to",
-                "ask for `localhost` or the address it listens on, or add the name to the admin hosts",
+                "ask for `localhost` or the address it listens on, or start the server with `--admin-host NAME`",
             ));
         }
         if !headers.contains_key(header::ORIGIN) {

@@ -126,7 +126,7 @@ impl Admin {
                     StatusCode::NOT_FOUND,
                     "no-such-path",
                     "there is nothing here",
-                    "ask for one of /health, /ready, /metrics, /reload, /overrides, /top, /switch, /policy, /peek",
+                    "ask for one of /health, /ready, /metrics, /reload, /overrides, /top, /switch, /policy, /peek, /explain",
                 ));
             }
             Err(allowed) => {

@@ -9,7 +9,7 @@
 //! Writes are one after the other, and each takes what is in force only once it is its turn, so that no
 //! file is older than the one before it.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -27,15 +27,36 @@ pub(super) struct Keeper {
     /// Held by whoever writes.
     writing: Mutex<()>,
     health: Mutex<StateHealth>,
+    /// Locked for as long as it is open, so that no other process keeps the same file.
+    _lock: File,
+}
+
+/// Takes the state file for this process: a file beside it is locked. Two servers that keep one file would
+/// each forget what the other has counted.
+pub(super) fn take(path: &Path) -> Result<File, StateError> {
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(".lock");
+    let beside = path.with_file_name(name);
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(false).write(true);
+    let lock = options
+        .open(beside)
+        .map_err(|cause| StateError::unwritable(path, &cause))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(StateError::taken(path)),
+        Err(TryLockError::Error(cause)) => Err(StateError::unwritable(path, &cause)),
+    }
 }
 
 impl Keeper {
-    pub(super) fn new(path: PathBuf, every: Duration) -> Keeper {
+    pub(super) fn new(path: PathBuf, every: Duration, lock: File) -> Keeper {
         Keeper {
             path,
             every: every.max(Duration::from_millis(10)),
             writing: Mutex::new(()),
             health: Mutex::default(),
+            _lock: lock,
         }
     }
 

@@ -86,6 +86,8 @@ pub enum OverrideError {
     Invalid(Problems),
     /// It is longer than one can be.
     TooLong,
+    /// It would be over before it begins.
+    Over,
     /// There are as many as can be.
     Full,
     /// There is none for this key.
@@ -106,6 +108,7 @@ impl fmt::Display for OverrideError {
             }
             Self::Invalid(problems) => problems.fmt(f),
             Self::TooLong => write!(f, "an override has at most {BODY_MAX} bytes as JSON"),
+            Self::Over => f.write_str("`expires` lies in the past"),
             Self::Full => write!(
                 f,
                 "there are {OVERRIDES_MAX} overrides already; remove some, or write them into the policy as tiers"
@@ -211,6 +214,9 @@ impl Engine {
             let policy = epoch.gate.policy();
             let rule = rule_of(policy, limit)?;
             let read = override_from(rule, body.as_bytes()).map_err(OverrideError::Invalid)?;
+            if read.expires.is_some_and(|end| end <= self.now()) {
+                return Err(OverrideError::Over);
+            }
             let mut overrides = in_force.overrides.clone();
             let at = place_of(&overrides, limit, &read.key);
             let old = at.map(|at| overrides.remove(at).change());

@@ -192,6 +192,9 @@ impl Engine {
         if content == in_force.content {
             self.came_back(&mut in_force);
             let version = self.epoch().version;
+            if why != Why::Watch {
+                tracing::info!(target: "tollgate::policy", %why, version, "the policy file is unchanged");
+            }
             return Ok(Reloaded::Unchanged { version });
         }
         let name = path.display().to_string();
@@ -299,7 +302,8 @@ impl Engine {
                 since,
             });
         }
-        if in_force.logged.replace(seen) != Some(seen) {
+        // The watch sees the same file again and again; whoever asks wants an answer each time.
+        if in_force.logged.replace(seen) != Some(seen) || why != Why::Watch {
             tracing::error!(
                 target: "tollgate::policy", %why, code = error.code(), content = %seen.to_hex(),
                 "the last good policy stays in force: {error}"

@@ -141,6 +141,10 @@ impl Engine {
         let Loaded {
             policy, warnings, ..
         } = loaded;
+        let lock = state
+            .as_ref()
+            .map(|state| keep::take(&state.path))
+            .transpose()?;
         let restored = match &state {
             Some(state) => keep::load(&state.path)?.map(|found| (found, state.path.as_path())),
             None => None,
@@ -171,6 +175,13 @@ impl Engine {
                 let gate = Gate::inheriting(policy, live, clock.clone(), inherited)
                     .map_err(ReloadError::Refused)?;
                 gate.switch_off(changed.switched_off);
+                if changed.switched_off {
+                    tracing::warn!(
+                        target: "tollgate::state", path = %path.display(),
+                        "limiting is switched off, as it was when the state was written; \
+                         POST /switch {{\"limiting\":\"on\"}} on the admin port switches it on"
+                    );
+                }
                 (gate, changed.secret)
             }
         };
@@ -199,7 +210,9 @@ impl Engine {
             metrics,
             scraped: Mutex::default(),
             refusals: Refusals::new(),
-            keeper: state.map(|state| Keeper::new(state.path, state.every)),
+            keeper: state
+                .zip(lock)
+                .map(|(state, lock)| Keeper::new(state.path, state.every, lock)),
             secret,
         }))
     }

@@ -115,6 +115,22 @@ impl StateError {
         }
     }
 
+    pub(super) fn taken(path: &Path) -> StateError {
+        StateError {
+            path: path.into(),
+            what: "another server keeps it".into(),
+            mend: "stop the other one first, or give each server a file of its own",
+        }
+    }
+
+    pub(super) fn unwritable(path: &Path, cause: &std::io::Error) -> StateError {
+        StateError {
+            path: path.into(),
+            what: format!("nothing can be written beside it: {cause}"),
+            mend: "see that its directory is there and that this program may write to it",
+        }
+    }
+
     pub(super) fn unreadable(path: &Path, cause: &std::io::Error) -> StateError {
         StateError {
             path: path.into(),

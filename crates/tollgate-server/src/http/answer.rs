@@ -16,6 +16,7 @@ use tollgate::{Span, Verdict};
 use super::problems::Answered;
 use super::reservations::push_name;
 use crate::engine::Epoch;
+use crate::words;
 
 const LIMIT: HeaderName = HeaderName::from_static(Field::Limit.name());
 const REMAINING: HeaderName = HeaderName::from_static(Field::Remaining.name());
@@ -119,12 +120,7 @@ pub(super) fn push_answer(
     status: Option<u16>,
 ) {
     text.push_str("{\"verdict\":\"");
-    text.push_str(match answer.verdict {
-        Verdict::Pass => "pass",
-        Verdict::Wait { .. } => "wait",
-        Verdict::Refuse { .. } => "refuse",
-        Verdict::Never => "never",
-    });
+    text.push_str(words::verdict(answer.verdict));
     text.push('"');
     if let Some(status) = status {
         push_count(text, ",\"status\":", u64::from(status));
@@ -140,7 +136,7 @@ pub(super) fn push_answer(
         rule.and_then(|at| gate.rule(at)).map(|rule| &*rule.name),
     );
     text.push_str(",\"reason\":\"");
-    text.push_str(reason(answer.basis));
+    text.push_str(words::reason(answer.basis));
     text.push('"');
     let listed = match answer.basis {
         Basis::AllowList(at) => gate.policy().allow.get(at),
@@ -192,12 +188,7 @@ fn push_charge(text: &mut String, epoch: &Epoch, charge: &RuleCharge) {
     text.push_str("{\"name\":");
     push_optional(text, epoch.gate.rule(charge.rule).map(|rule| &*rule.name));
     text.push_str(",\"role\":\"");
-    text.push_str(match charge.role {
-        Role::Enforced => "enforced",
-        Role::Shadow => "shadow",
-        Role::Candidate => "candidate",
-        Role::Unlimited => "unlimited",
-    });
+    text.push_str(words::role(charge.role));
     push_count(text, "\",\"cost\":", charge.cost);
     if matches!(charge.role, Role::Shadow | Role::Candidate) && !charge.verdict.is_admitted() {
         text.push_str(",\"would_refuse\":true");
@@ -210,20 +201,6 @@ fn weight(epoch: &Epoch, answer: &Answer) -> Option<u32> {
     let binding = answer.binding()?;
     let tiers = epoch.gate.rule(binding.rule)?.tiers.as_ref()?;
     tiers.tiers.get(binding.tier?).map(|tier| tier.weight)
-}
-
-fn reason(basis: Basis) -> &'static str {
-    match basis {
-        Basis::AllowList(_) => "allow-list",
-        Basis::DenyList(_) => "deny-list",
-        Basis::Unmatched => "unmatched",
-        Basis::SwitchedOff => "switched-off",
-        Basis::Path(_) => "path",
-        Basis::MissingKey(_) => "missing-key",
-        Basis::Blocked(_) => "blocked",
-        Basis::TooManyLimits => "too-many-limits",
-        _ => "limit",
-    }
 }
 
 pub(super) fn push_optional(text: &mut String, value: Option<&str>) {

@@ -9,13 +9,14 @@
 //! | | Traefik, Caddy: `/v1/auth` | nginx: `/v1/auth/nginx`, or `?deny=403` |
 //! |---|---|---|
 //! | method | `X-Forwarded-Method` | `X-Original-Method` |
-//! | path and query | `X-Forwarded-Uri` | `X-Original-URI`, which must be there |
+//! | path and query, which must be there | `X-Forwarded-Uri` | `X-Original-URI` |
 //! | host | `X-Forwarded-Host` | `Host` |
 //! | client | the policy's forwarding header | `X-Real-IP`; without it, the policy's header |
 //! | refused | 429 and its like | 403, with the true status in `X-Tollgate-Status` |
 //!
-//! What is absent is taken from the request itself. nginx knows no refusals but 401 and 403, and tells
-//! nothing by itself: without `X-Original-URI` every request would look the same, so that is an error.
+//! Method and host, if absent, are those of the request itself. A path that is not told is an error:
+//! otherwise every request would look the same, and a proxy that forgets the header would switch all limits
+//! by path off. nginx knows no refusals but 401 and 403, and tells nothing by itself.
 //!
 //! # Invariant
 //!
@@ -124,8 +125,6 @@ impl Trust {
 /// A request of a proxy: what it is about stands in its headers.
 pub(super) struct Told<'a> {
     pub(super) method: &'a str,
-    /// Path and query of the request itself.
-    pub(super) target: &'a str,
     pub(super) headers: &'a dyn Headers,
     pub(super) peer: IpAddr,
     pub(super) nginx: bool,
@@ -137,7 +136,6 @@ impl Decisions {
         let (delay, answer) = {
             let told = Told {
                 method: parts.method.as_str(),
-                target: parts.uri.path_and_query().map_or("/", |uri| uri.as_str()),
                 headers: &Received(&parts.headers),
                 peer,
                 nginx,
@@ -189,15 +187,16 @@ impl Decisions {
         let (method, uri, host) = if nginx {
             let uri = one(headers, "x-original-uri")?;
             let uri = uri.ok_or("the request does not say what it is about; set it in nginx: `proxy_set_header X-Original-URI $request_uri;`")?;
-            (one(headers, "x-original-method")?, Some(uri), None)
+            (one(headers, "x-original-method")?, uri, None)
         } else {
+            let uri = one(headers, "x-forwarded-uri")?;
+            let uri = uri.ok_or("the request does not say what it is about; let the proxy send `X-Forwarded-Uri`, as Traefik and Caddy do (nginx: ask /v1/auth/nginx)")?;
             (
                 one(headers, "x-forwarded-method")?,
-                one(headers, "x-forwarded-uri")?,
+                uri,
                 one(headers, "x-forwarded-host")?,
             )
         };
-        let uri = uri.unwrap_or(told.target);
         let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
         let host = match host {
             Some(host) => host,

@@ -54,7 +54,6 @@ impl Decisions {
             {
                 let told = Told {
                     method,
-                    target: request.target,
                     headers: &Parsed(request.headers),
                     peer,
                     nginx,

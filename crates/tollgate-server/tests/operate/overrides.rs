@@ -64,13 +64,11 @@ fn overrides_survive_a_reload_and_wait_for_a_limit_that_they_fit() {
 }
 
 #[test]
-fn an_override_that_has_expired_is_gone() {
+fn an_override_that_is_over_before_it_begins_is_refused() {
     let engine = for_tests(&policy(5));
-    set(
-        &engine,
-        "ann",
-        json!({"blocked": true, "expires": "2020-01-01"}),
-    );
+    let over = change(json!({"blocked": true, "expires": "2020-01-01"}));
+    let error = engine.set_override("users", &["ann".into()], &over);
+    assert!(error.unwrap_err().to_string().contains("in the past"));
     assert_eq!(admitted(&engine, "ann", 9), 5);
     assert!(engine.overrides().is_empty());
     set(

@@ -71,6 +71,7 @@ fn what_was_counted_survives_a_changed_policy() {
     assert_eq!(admitted(&engine, "ann", 4), 4);
     assert!(engine.persist());
     dir.write("p.yaml", &policy(6));
+    drop(engine);
     let engine = start(&path, Some(&state));
     assert_eq!(admitted(&engine, "ann", 9), 2);
 }
@@ -86,7 +87,11 @@ fn only_its_owner_may_read_the_file() {
         .unwrap()
         .map(|e| e.unwrap().file_name())
         .collect();
-    assert_eq!(left.len(), 2, "nothing else is left behind: {left:?}");
+    assert_eq!(
+        left.len(),
+        3,
+        "the policy, the state and its lock: {left:?}"
+    );
 }
 
 #[test]
@@ -97,6 +102,8 @@ fn what_is_not_a_whole_state_file_is_refused_with_what_to_do() {
     ask(&engine, "ann");
     assert!(engine.persist());
     let good = fs::read(&state).unwrap();
+    assert!(refused(&dir).contains("another server keeps it"));
+    drop(engine);
 
     fs::write(&state, &good[..good.len() / 2]).unwrap();
     assert!(refused(&dir).contains("ends too early"));

@@ -238,6 +238,8 @@ fn lasting(quota: &Quota, most: u64, window: Span, answer: &Answer) -> Option<u6
                 to_its_end
             }))
         }
+        // Nothing is left: until there is.
+        _ if answer.standing.remaining == 0 => Some(whole_seconds(answer.standing.next_after)),
         _ => {
             let left = u128::from(answer.standing.remaining.min(most));
             let ns = left * u128::from(window.as_nanos()) / u128::from(most.max(1));

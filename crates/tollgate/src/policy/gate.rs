@@ -27,12 +27,11 @@ use super::extract::{Request, RequestKey};
 use super::facts::Facts;
 use super::fields::Advert;
 use super::router::Router;
-use super::rule::{CostRule, FULLY_ENFORCED, Fallback, LimitRule, ListRule, Mode, Policy, Quota};
+use super::rule::{FULLY_ENFORCED, Fallback, LimitRule, ListRule, Mode, Policy, Quota};
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Origin, Standing, Verdict};
 use crate::gate::{Charge, Gate, LimitId};
 use crate::key::{Key, KeySecret};
-use crate::limit::Algorithm;
 use crate::limiter::Limiter;
 use crate::store::memory::CHARGES_MAX;
 use crate::time::Moment;
@@ -214,29 +213,6 @@ impl<C: Clock> PolicyGate<C> {
     /// Is limiting switched off?
     pub fn is_switched_off(&self) -> bool {
         self.switched_off.load(Relaxed)
-    }
-
-    /// Remembers what an answer took, so that it can be corrected later: once.
-    pub fn reserve(&self, answer: &Answer) -> Reservation<C> {
-        let taken =
-            |charge: &&RuleCharge| charge.verdict.is_admitted() && charge.role != Role::Unlimited;
-        let held = answer.charges.iter().filter(taken).map(|charge| Held {
-            limiter: self.gate.limiter(charge.limit).clone(),
-            hash: charge.hash,
-            cost: charge.cost,
-            issued: charge.issued,
-            follows: self
-                .rule(charge.rule)
-                .is_none_or(|rule| matches!(rule.cost, CostRule::Asked | CostRule::From { .. })),
-        });
-        let held = held.collect();
-        Reservation {
-            held: if answer.is_admitted() {
-                held
-            } else {
-                Vec::new()
-            },
-        }
     }
 
     /// The parts of the key that a rule counts this request for, as people read them. None if a part is
@@ -609,62 +585,5 @@ impl Live {
         }
         let texts = Key::of(key.texts(&self.rule));
         self.special.get(texts.as_bytes())
-    }
-}
-
-/// What a request took, to be corrected once its true cost is known. Dropping it changes nothing.
-#[derive(Debug)]
-pub struct Reservation<C = MonotonicClock> {
-    held: Vec<Held<C>>,
-}
-
-#[derive(Debug)]
-struct Held<C> {
-    limiter: Limiter<C>,
-    hash: u64,
-    cost: u64,
-    issued: Moment,
-    /// Does its cost follow what the caller says?
-    follows: bool,
-}
-
-/// How a reservation ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Settlement {
-    /// The work is done and took this much.
-    Actual(u64),
-    /// The work is done and took what was said.
-    Done,
-    /// The work was not done: everything is given back.
-    Cancelled,
-}
-
-impl<C: Clock> Reservation<C> {
-    /// Was nothing taken?
-    pub fn is_empty(&self) -> bool {
-        self.held.is_empty()
-    }
-
-    /// Gives back what was not used and takes what was used beyond; places in concurrency limits become
-    /// free. Returns what could not be taken because nothing was left.
-    pub fn settle(self, how: Settlement) -> u64 {
-        let mut unpaid = 0;
-        for held in self.held {
-            let is_place = matches!(
-                held.limiter.limit().algorithm(),
-                Algorithm::Concurrency { .. }
-            );
-            let actual = match how {
-                _ if is_place => 0,
-                Settlement::Cancelled => 0,
-                Settlement::Actual(units) if held.follows => units,
-                Settlement::Actual(_) | Settlement::Done => continue,
-            };
-            let settled = held
-                .limiter
-                .settle_hash(held.hash, held.issued, held.cost, actual);
-            unpaid = unpaid.max(settled.unpaid);
-        }
-        unpaid
     }
 }

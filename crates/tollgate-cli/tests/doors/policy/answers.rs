@@ -127,8 +127,9 @@ fn a_refusal_can_go_without_a_body_that_explains_it() {
         );
         let server = Tollgate::start(&policy);
         let mut proxy = server.client(crate::harness::Door::Decisions);
-        proxy.get("/v1/auth").expect(200);
-        let refused = proxy.get("/v1/auth").expect(429);
+        let about = [("X-Forwarded-Uri", "/")];
+        proxy.get_with("/v1/auth", &about).expect(200);
+        let refused = proxy.get_with("/v1/auth", &about).expect(429);
         assert_eq!(refused.header("content-type"), media);
         assert_eq!(refused.body.is_empty(), !problem);
     }
