@@ -9,6 +9,7 @@ use std::process::Command;
 const ARROWS: &[(&str, &[&str])] = &[
     ("tollgate", &[]),
     ("tollgate-policy", &["tollgate"]),
+    ("tollgate-redis", &["tollgate"]),
     ("tollgate-server", &["tollgate", "tollgate-policy"]),
     ("tollgate-sim", &["tollgate"]),
     (

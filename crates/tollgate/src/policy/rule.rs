@@ -70,6 +70,8 @@ pub struct LimitRule {
     pub tiers: Option<Tiers>,
     /// Other quotas for single keys.
     pub overrides: Vec<Override>,
+    /// What happens while a shared store gives no answer.
+    pub on_store_error: OnStoreError,
     /// Is it enforced?
     pub mode: Mode,
     /// For which part of the keys it is enforced, in ten-thousandths; the rest is counted as in shadow.
@@ -102,6 +104,18 @@ pub enum Mode {
     Shadow,
     /// It is as if it were not there.
     Off,
+}
+
+/// What happens to a request while a store that several processes share gives no answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnStoreError {
+    /// This node goes on alone, with its share of the limit.
+    #[default]
+    Local,
+    /// It passes.
+    Allow,
+    /// It is refused.
+    Deny,
 }
 
 /// What happens to a request that lacks a part of the key.
@@ -385,6 +399,7 @@ impl LimitRule {
             cost: CostRule::default(),
             tiers: None,
             overrides: Vec::new(),
+            on_store_error: OnStoreError::default(),
             mode: Mode::default(),
             enforced: FULLY_ENFORCED,
             expires: None,
