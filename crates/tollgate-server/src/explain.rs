@@ -100,7 +100,9 @@ fn list_rule<'g>(gate: &'g Gate, answer: &Answer) -> Option<&'g str> {
     let name = match answer.basis {
         Basis::AllowList(at) => policy.allow.get(at).map(|rule| &rule.name),
         Basis::DenyList(at) => policy.deny.get(at).map(|rule| &rule.name),
-        Basis::MissingKey(at) | Basis::Blocked(at) => gate.rule(at).map(|rule| &rule.name),
+        Basis::MissingKey(at) | Basis::Blocked(at) | Basis::StoreError(at) => {
+            gate.rule(at).map(|rule| &rule.name)
+        }
         _ => None,
     };
     name.map(|name| &**name)

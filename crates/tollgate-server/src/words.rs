@@ -34,6 +34,7 @@ pub(crate) const fn reason(basis: Basis) -> &'static str {
         Basis::MissingKey(_) => "missing-key",
         Basis::Blocked(_) => "blocked",
         Basis::TooManyLimits => "too-many-limits",
+        Basis::StoreError(_) => "store-error",
         _ => "limit",
     }
 }

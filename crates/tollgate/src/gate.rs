@@ -34,11 +34,13 @@ pub struct Gate<C = MonotonicClock> {
 pub struct LimitId(usize);
 
 impl LimitId {
-    pub(crate) const fn at(index: usize) -> LimitId {
+    /// The limit at this place; limits are numbered in the order that they were added.
+    pub const fn at(index: usize) -> LimitId {
         LimitId(index)
     }
 
-    pub(crate) const fn index(self) -> usize {
+    /// Its place.
+    pub const fn index(self) -> usize {
         self.0
     }
 }

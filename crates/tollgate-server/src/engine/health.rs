@@ -3,6 +3,7 @@
 use serde::Serialize;
 use tollgate::Moment;
 
+use super::store::StoreHealth;
 use super::{Engine, locked, seconds};
 
 /// How it goes.
@@ -16,6 +17,9 @@ pub struct Health {
     pub policy: PolicyHealth,
     /// The state file, if there is one.
     pub state: Option<StateHealth>,
+    /// The store that a fleet shares, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store: Option<StoreHealth>,
 }
 
 /// How it goes with the policy.
@@ -76,12 +80,16 @@ impl Engine {
         let policy = locked(&self.told).clone();
         let state = self.keeper.as_ref().map(|keeper| keeper.health());
         let state_fails = state.as_ref().is_some_and(|s| s.last_error.is_some());
-        let degraded = policy.last_error.is_some() || policy.overrides_unfit > 0 || state_fails;
+        let store = self.store_health();
+        let store_fails = store.as_ref().is_some_and(StoreHealth::is_degraded);
+        let degraded =
+            policy.last_error.is_some() || policy.overrides_unfit > 0 || state_fails || store_fails;
         Health {
             status: if degraded { "degraded" } else { "ok" },
             limiting: if self.is_switched_off() { "off" } else { "on" },
             policy,
             state,
+            store,
         }
     }
 }

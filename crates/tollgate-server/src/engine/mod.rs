@@ -21,6 +21,7 @@
 //! | `overrides` | what operators change while running |
 //! | `state`, `keep` | what survives a restart: as bytes, and as a file |
 //! | `observe`, `top` | what is counted, and who is refused most |
+//! | `store` | the store that a fleet shares, as operators see it |
 //! | `health`, `scrape` | what is told about all this |
 //!
 //! It does not know HTTP.
@@ -33,6 +34,7 @@ mod reload;
 mod scrape;
 mod start;
 mod state;
+mod store;
 mod top;
 pub mod watch;
 
@@ -42,6 +44,7 @@ pub use overrides::{OVERRIDES_MAX, OverrideChanged, OverrideError, OverrideListe
 pub use reload::{ReloadError, Reloaded, Why};
 pub use start::{EngineSettings, PolicySource, StartError, StateSettings, for_tests};
 pub use state::StateError;
+pub use store::{ServerHealth, StoreHealth, StoreWarning};
 pub use top::TopKey;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -110,6 +113,11 @@ impl Engine {
     /// The policy in force.
     pub fn epoch(&self) -> Guard<Arc<Epoch>> {
         self.epoch.load()
+    }
+
+    /// The policy in force, for whoever waits for something while using it.
+    pub fn epoch_for_long(&self) -> Arc<Epoch> {
+        self.epoch.load_full()
     }
 
     /// Switches limiting off or on again, now and over restarts if there is a state file. Whoever is on

@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tollgate::policy::{Answer, Basis, Facts, Privacy, Role};
-use tollgate::{Limit, Rate, Single, Verdict};
+use tollgate::{Limit, Origin, Rate, Single, Verdict};
 
 use super::top::{KEY_BYTES, Top, TopKey, shown};
 use super::{Door, Engine, Epoch, locked};
-use crate::metrics::{Counted, Undecided};
+use crate::metrics::{Counted, Degraded, Undecided};
 
 /// Lines about refusals, a second.
 const LINES: NonZeroU64 = NonZeroU64::new(10).unwrap();
@@ -115,6 +115,14 @@ impl Engine {
             Verdict::Never => Counted::Never,
         };
         let admitted = answer.is_admitted();
+        if answer.origin == Origin::Degraded {
+            let which = if admitted {
+                Degraded::Admitted
+            } else {
+                Degraded::Refused
+            };
+            self.metrics.degraded.add(which as usize, 1);
+        }
         for (at, charge) in answer.charges.iter().enumerate() {
             let would_refuse = !charge.verdict.is_admitted();
             match charge.role {
@@ -131,6 +139,7 @@ impl Engine {
         match answer.basis {
             Basis::MissingKey(rule) => add(rule, Counted::MissingKey),
             Basis::Blocked(rule) => add(rule, Counted::Blocked),
+            Basis::StoreError(rule) if !admitted => add(rule, Counted::Refused),
             Basis::DenyList(at) => {
                 if let Some((_, counter)) = epoch.handles.denied.get(at) {
                     counter.add(0, 1);

@@ -66,6 +66,7 @@ impl Engine {
             &self.metrics.duration,
         );
         tables(&self.look(&epoch), &mut text);
+        self.store_metrics(&epoch, &mut text);
         self.gauges(&epoch, &mut text);
         text.finish()
     }

@@ -11,7 +11,7 @@ use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderVa
 use hyper::{Response, StatusCode};
 use tollgate::policy::fields::{Field, fields, push_json_text, push_number, status};
 use tollgate::policy::{Answer, Basis, Role, RuleCharge};
-use tollgate::{Span, Verdict};
+use tollgate::{Origin, Span, Verdict};
 
 use super::problems::Answered;
 use super::reservations::push_name;
@@ -127,7 +127,7 @@ pub(super) fn push_answer(
     }
     let gate = &epoch.gate;
     let rule = match answer.basis {
-        Basis::MissingKey(rule) | Basis::Blocked(rule) => Some(rule),
+        Basis::MissingKey(rule) | Basis::Blocked(rule) | Basis::StoreError(rule) => Some(rule),
         _ => answer.binding().map(|charge| charge.rule),
     };
     text.push_str(",\"limit\":");
@@ -138,6 +138,9 @@ pub(super) fn push_answer(
     text.push_str(",\"reason\":\"");
     text.push_str(words::reason(answer.basis));
     text.push('"');
+    if answer.origin == Origin::Degraded {
+        text.push_str(",\"degraded\":true");
+    }
     let listed = match answer.basis {
         Basis::AllowList(at) => gate.policy().allow.get(at),
         Basis::DenyList(at) => gate.policy().deny.get(at),

@@ -40,7 +40,7 @@ use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
 use tollgate::policy::address::{Cidr, CidrSet, ForwardedHeader, Proxies};
 use tollgate::policy::fields::{PROBLEM_TYPE, problem as explain, status};
-use tollgate::policy::{Answer, Facts, Headers, Policy, Settlement};
+use tollgate::policy::{Answer, Begun, Facts, Headers, Policy, Settlement};
 use tollgate::{Clock, Span, Verdict};
 
 use super::Decisions;
@@ -133,18 +133,17 @@ pub(super) struct Told<'a> {
 impl Decisions {
     /// `/v1/auth` and `/v1/auth/nginx`.
     pub(super) async fn auth(&self, parts: &Parts, peer: IpAddr, nginx: bool) -> Answered {
-        let (delay, answer) = {
-            let told = Told {
-                method: parts.method.as_str(),
-                headers: &Received(&parts.headers),
-                peer,
-                nginx,
-            };
-            let epoch = self.engine.epoch();
-            match self.ask_for(&epoch, &told) {
-                Err(detail) => return problem(StatusCode::BAD_REQUEST, &detail),
-                Ok(answer) => (delay(&answer), written(&epoch, &answer, nginx)),
+        let epoch = self.engine.epoch_for_long();
+        let asked = match epoch.gate.store() {
+            None => {
+                let headers = Received(&parts.headers);
+                self.ask_for(&epoch, &told(parts, &headers, peer, nginx))
             }
+            Some(_) => self.ask_elsewhere(&epoch, parts, peer, nginx).await,
+        };
+        let (delay, answer) = match asked {
+            Err(detail) => return problem(StatusCode::BAD_REQUEST, &detail),
+            Ok(answer) => (delay(&answer), written(&epoch, &answer, nginx)),
         };
         let Some(delay) = delay else {
             return answer;
@@ -165,6 +164,58 @@ impl Decisions {
     pub(super) fn ask_for(&self, epoch: &Epoch, told: &Told<'_>) -> Result<Answer, String> {
         let gate = &epoch.gate;
         let before = gate.clock().now();
+        self.with_facts(epoch, told, |facts| {
+            let mut answer = gate.admit(facts);
+            if is_held_too_long(&answer) {
+                gate.reserve(&answer).settle(Settlement::Cancelled);
+                refuse(&mut answer);
+            }
+            let took = gate.clock().now().since(before).into();
+            self.engine.observe(epoch, Door::Auth, facts, &answer, took);
+            answer
+        })
+    }
+
+    /// The same, in the store that a fleet shares.
+    async fn ask_elsewhere(
+        &self,
+        epoch: &Epoch,
+        parts: &Parts,
+        peer: IpAddr,
+        nginx: bool,
+    ) -> Result<Answer, String> {
+        let gate = &epoch.gate;
+        let before = gate.clock().now();
+        let begun = {
+            let headers = Received(&parts.headers);
+            let told = told(parts, &headers, peer, nginx);
+            self.with_facts(epoch, &told, |facts| gate.begin(facts, true))?
+        };
+        let mut answer = match begun {
+            Begun::Decided(answer) => answer,
+            Begun::Asks(asking) => gate.finish(asking).await,
+        };
+        if is_held_too_long(&answer) {
+            let reservation = gate.reserve(&answer);
+            reservation.settle_everywhere(Settlement::Cancelled).await;
+            refuse(&mut answer);
+        }
+        let took = gate.clock().now().since(before).into();
+        let headers = Received(&parts.headers);
+        let told = told(parts, &headers, peer, nginx);
+        self.with_facts(epoch, &told, |facts| {
+            self.engine.observe(epoch, Door::Auth, facts, &answer, took);
+        })?;
+        Ok(answer)
+    }
+
+    /// The facts of the request that a proxy tells of.
+    fn with_facts<R>(
+        &self,
+        epoch: &Epoch,
+        told: &Told<'_>,
+        f: impl FnOnce(&Facts<'_>) -> R,
+    ) -> Result<R, String> {
         let trust = Trust::under(&self.trust, epoch);
         let Told {
             headers,
@@ -211,17 +262,27 @@ impl Decisions {
             headers,
             ..Facts::default()
         };
-        let mut answer = gate.admit(&facts);
-        if delay(&answer).is_some_and(|delay| delay > LONGEST_WAIT) {
-            gate.reserve(&answer).settle(Settlement::Cancelled);
-            let retry_after = answer.verdict.wait().unwrap_or_default();
-            answer.verdict = Verdict::Refuse { retry_after };
-        }
-        let took = gate.clock().now().since(before).into();
-        self.engine
-            .observe(epoch, Door::Auth, &facts, &answer, took);
-        Ok(answer)
+        Ok(f(&facts))
     }
+}
+
+fn told<'a>(parts: &'a Parts, headers: &'a Received<'a>, peer: IpAddr, nginx: bool) -> Told<'a> {
+    Told {
+        method: parts.method.as_str(),
+        headers,
+        peer,
+        nginx,
+    }
+}
+
+fn is_held_too_long(answer: &Answer) -> bool {
+    delay(answer).is_some_and(|delay| delay > LONGEST_WAIT)
+}
+
+/// Whoever would wait for too long has given its place back.
+fn refuse(answer: &mut Answer) {
+    let retry_after = answer.verdict.wait().unwrap_or_default();
+    answer.verdict = Verdict::Refuse { retry_after };
 }
 
 /// How long the request has to be held.

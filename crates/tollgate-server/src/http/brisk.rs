@@ -69,7 +69,10 @@ impl Decisions {
             return Brisk::Declined;
         };
         let epoch = self.engine.epoch();
-        let Ok((answer, reserved)) = self.decide(&epoch, &ask, true) else {
+        if epoch.gate.store().is_some() {
+            return Brisk::Declined;
+        }
+        let Ok((answer, reserved)) = self.decide_here(&epoch, &ask, true) else {
             return Brisk::Declined;
         };
         let body = |text: &mut String| push_answer(text, &epoch, &answer, reserved, None);
@@ -88,6 +91,9 @@ impl Decisions {
 
     fn brisk_auth(&self, told: &Told<'_>, sheets: &mut Sheets) -> Brisk {
         let epoch = self.engine.epoch();
+        if epoch.gate.store().is_some() {
+            return Brisk::Declined;
+        }
         let Ok(answer) = self.ask_for(&epoch, told) else {
             return Brisk::Declined;
         };

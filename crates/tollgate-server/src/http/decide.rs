@@ -2,7 +2,7 @@
 
 use hyper::StatusCode;
 use tollgate::policy::fields::status;
-use tollgate::policy::{Answer, Facts, Settlement};
+use tollgate::policy::{Answer, Begun, Facts, Settlement};
 use tollgate::{Algorithm, Clock};
 
 use super::answer::{Reserved, answered, push_answer, push_count};
@@ -18,7 +18,7 @@ type Unanswered = (StatusCode, String);
 
 impl Decisions {
     /// `/v1/check`, or `/v1/peek` if it takes nothing.
-    pub(super) fn check(&self, body: &[u8], takes: bool) -> Answered {
+    pub(super) async fn check(&self, body: &[u8], takes: bool) -> Answered {
         let ask: Ask<'_> = match read(body) {
             Ok(ask) => ask,
             Err(detail) => return problem(StatusCode::BAD_REQUEST, &detail),
@@ -29,27 +29,27 @@ impl Decisions {
                 "`reserve` keeps what was taken, and a peek takes nothing; ask /v1/check, or leave it out",
             );
         }
-        let epoch = self.engine.epoch();
-        match self.decide(&epoch, &ask, takes) {
+        let epoch = self.engine.epoch_for_long();
+        match self.decide(&epoch, &ask, takes).await {
             Ok((answer, reserved)) => answered(&epoch, &answer, reserved),
             Err((status, detail)) => problem(status, &detail),
         }
     }
 
     /// `/v1/check/batch`: one after the other, under one policy.
-    pub(super) fn check_batch(&self, body: &[u8]) -> Answered {
+    pub(super) async fn check_batch(&self, body: &[u8]) -> Answered {
         let batch: Batch<'_> = match read(body) {
             Ok(batch) => batch,
             Err(detail) => return problem(StatusCode::BAD_REQUEST, &detail),
         };
-        let epoch = self.engine.epoch();
+        let epoch = self.engine.epoch_for_long();
         let mut text = String::with_capacity(32 + 256 * batch.requests.len());
         text.push_str("{\"answers\":[");
         for (at, ask) in batch.requests.iter().enumerate() {
             if at > 0 {
                 text.push(',');
             }
-            match self.decide(&epoch, ask, true) {
+            match self.decide(&epoch, ask, true).await {
                 Ok((answer, reserved)) => {
                     push_answer(&mut text, &epoch, &answer, reserved, Some(status(&answer)));
                 }
@@ -61,7 +61,7 @@ impl Decisions {
     }
 
     /// `/v1/settle`.
-    pub(super) fn settle(&self, body: &[u8]) -> Answered {
+    pub(super) async fn settle(&self, body: &[u8]) -> Answered {
         let settle: Settle<'_> = match read(body) {
             Ok(settle) => settle,
             Err(detail) => return problem(StatusCode::BAD_REQUEST, &detail),
@@ -79,13 +79,60 @@ impl Decisions {
             (false, Some(actual)) => Settlement::Actual(actual),
             (false, None) => Settlement::Done,
         };
+        let unpaid = match reservation.is_shared() {
+            true => reservation.settle_everywhere(how).await,
+            false => reservation.settle(how),
+        };
         let mut text = String::with_capacity(32);
-        push_count(&mut text, "{\"unpaid\":", reservation.settle(how));
+        push_count(&mut text, "{\"unpaid\":", unpaid);
         text.push('}');
         json(text)
     }
 
-    pub(super) fn decide(
+    /// Decides, in this process or in the store that a fleet shares.
+    async fn decide(
+        &self,
+        epoch: &Epoch,
+        ask: &Ask<'_>,
+        takes: bool,
+    ) -> Result<(Answer, Reserved), Unanswered> {
+        let gate = &epoch.gate;
+        if gate.store().is_none() {
+            return self.decide_here(epoch, ask, takes);
+        }
+        let takes = takes && ask.cost != Some(0);
+        let before = gate.clock().now();
+        let begun = match &ask.limit {
+            None => with_facts(ask, |facts| gate.begin(facts, takes)),
+            Some(limit) => {
+                let key = named_key(epoch, limit, ask)?;
+                let begun = gate.begin_named(limit, &key, ask.cost.unwrap_or(1), takes);
+                begun.ok_or_else(|| no_such_limit(epoch, limit))?
+            }
+        };
+        let answer = match begun {
+            Begun::Decided(answer) => answer,
+            Begun::Asks(asking) => gate.finish(asking).await,
+        };
+        let took = gate.clock().now().since(before).into();
+        if takes {
+            match &ask.limit {
+                Some(_) => {
+                    let key: Vec<_> = ask.key.iter().map(|part| &**part).collect();
+                    self.engine
+                        .observe_named(epoch, Door::Http, &key, &answer, took);
+                }
+                None => with_facts(ask, |facts| {
+                    self.engine.observe(epoch, Door::Http, facts, &answer, took);
+                }),
+            }
+        }
+        let reserved = self.reserve(epoch, ask, &answer, takes);
+        Ok((answer, reserved))
+    }
+
+    /// Decides in this process.
+    pub(super) fn decide_here(
         &self,
         epoch: &Epoch,
         ask: &Ask<'_>,
@@ -167,6 +214,19 @@ pub(super) fn with_facts<R>(ask: &Ask<'_>, f: impl FnOnce(&Facts<'_>) -> R) -> R
 /// Asks one limit by its name.
 fn named(epoch: &Epoch, limit: &str, ask: &Ask<'_>, takes: bool) -> Result<Answer, Unanswered> {
     let gate = &epoch.gate;
+    let key = named_key(epoch, limit, ask)?;
+    let cost = ask.cost.unwrap_or(1);
+    let answer = if takes {
+        gate.admit_named(limit, &key, cost)
+    } else {
+        gate.peek_named(limit, &key, cost)
+    };
+    answer.ok_or_else(|| no_such_limit(epoch, limit))
+}
+
+/// The key of a question about one limit, if it is one that the limit counts by.
+fn named_key<'a>(epoch: &Epoch, limit: &str, ask: &'a Ask<'_>) -> Result<Vec<&'a str>, Unanswered> {
+    let gate = &epoch.gate;
     let rule = gate.rule_named(limit).and_then(|at| gate.rule(at));
     let Some(rule) = rule else {
         return Err(no_such_limit(epoch, limit));
@@ -180,14 +240,7 @@ fn named(epoch: &Epoch, limit: &str, ask: &Ask<'_>, takes: bool) -> Result<Answe
         );
         return Err((StatusCode::BAD_REQUEST, detail));
     }
-    let key: Vec<_> = ask.key.iter().map(|part| &**part).collect();
-    let cost = ask.cost.unwrap_or(1);
-    let answer = if takes {
-        gate.admit_named(limit, &key, cost)
-    } else {
-        gate.peek_named(limit, &key, cost)
-    };
-    answer.ok_or_else(|| no_such_limit(epoch, limit))
+    Ok(ask.key.iter().map(|part| &**part).collect())
 }
 
 #[cold]

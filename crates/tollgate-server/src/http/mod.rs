@@ -157,10 +157,17 @@ impl Handler for Service {
         }
         let route = route(uri.path(), uri.query());
         match route {
-            Route::Check => door.post(request, |body| door.check(body, true)).await,
-            Route::Peek => door.post(request, |body| door.check(body, false)).await,
-            Route::Batch => door.post(request, |body| door.check_batch(body)).await,
-            Route::Settle => door.post(request, |body| door.settle(body)).await,
+            Route::Check | Route::Peek | Route::Batch | Route::Settle => {
+                let body = match door.posted(request).await {
+                    Ok(body) => body,
+                    Err(instead) => return instead,
+                };
+                match route {
+                    Route::Batch => door.check_batch(&body).await,
+                    Route::Settle => door.settle(&body).await,
+                    route => door.check(&body, matches!(route, Route::Check)).await,
+                }
+            }
             Route::Auth { .. } if !is_auth_method(request.method().as_str()) => {
                 let answer = wrong_method(AUTH_METHODS);
                 door.instead(request.into_body(), answer).await
@@ -223,28 +230,22 @@ fn auth_mode(query: Option<&str>) -> Route {
 }
 
 impl Decisions {
-    /// Reads the body of a POST and answers it.
-    async fn post(
-        &self,
-        request: Request<Incoming>,
-        answer: impl FnOnce(&[u8]) -> Answered,
-    ) -> Answered {
+    /// The body of a POST, or what is answered instead.
+    async fn posted(&self, request: Request<Incoming>) -> Result<Bytes, Answered> {
         if request.method() != Method::POST {
-            return self
-                .instead(request.into_body(), wrong_method("POST"))
-                .await;
+            let refused = wrong_method("POST");
+            return Err(self.instead(request.into_body(), refused).await);
         }
         if !request.headers().get(CONTENT_TYPE).is_none_or(is_json) {
             let refused = problem(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 "the body is not said to be JSON; send `Content-Type: application/json`",
             );
-            return self.instead(request.into_body(), refused).await;
+            return Err(self.instead(request.into_body(), refused).await);
         }
-        match read_body(request.into_body(), self.limits.body).await {
-            Ok(body) => answer(&body),
-            Err(fault) => bad_body(fault),
-        }
+        read_body(request.into_body(), self.limits.body)
+            .await
+            .map_err(bad_body)
     }
 
     /// An answer that does not depend on the body, which has to go all the same.

@@ -38,7 +38,18 @@ pub(crate) struct Metrics {
     pub(crate) duration: Histogram,
     /// Requests that no limit had a part in.
     pub(crate) undecided: Striped<{ Undecided::COUNT }>,
+    /// Requests that were decided without the store that a fleet shares; see [`Degraded`].
+    pub(crate) degraded: Striped<2>,
     known: Mutex<Known>,
+}
+
+/// What became of a request that was decided without the store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Degraded {
+    /// It passed.
+    Admitted,
+    /// It did not.
+    Refused,
 }
 
 /// Counters by what they are named after, for the next policy to find.

@@ -77,6 +77,11 @@ impl Text {
         self.series(name, &[], value);
     }
 
+    /// Begins a histogram; its series follow.
+    pub(crate) fn begin_histogram(&mut self, name: &str, help: &str) {
+        self.header(name, "histogram", help);
+    }
+
     /// Times by range.
     pub(crate) fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) {
         self.header(name, "histogram", help);

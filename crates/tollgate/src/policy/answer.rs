@@ -3,6 +3,7 @@
 use super::path::PathFault;
 use crate::decision::{Origin, Standing, Verdict};
 use crate::gate::LimitId;
+use crate::store::shared::SharedKey;
 use crate::time::Moment;
 
 /// What happens to a request, and why.
@@ -20,6 +21,8 @@ pub struct Answer {
     pub origin: Origin,
     /// Every limit that applied, in the order of the policy.
     pub charges: Vec<RuleCharge>,
+    /// The key of each charge, if they were taken in a store that a fleet shares.
+    pub(super) keys: Vec<SharedKey>,
 }
 
 /// Why a request is answered as it is. Numbers are places in the policy's lists.
@@ -44,6 +47,8 @@ pub enum Basis {
     Blocked(usize),
     /// More limits match it than can be charged together.
     TooManyLimits,
+    /// The store that a fleet shares gave no answer, and this rule says what happens then.
+    StoreError(usize),
 }
 
 /// How a limit takes part in a decision.
@@ -76,8 +81,10 @@ pub struct RuleCharge {
     pub limit: LimitId,
     /// The key, as far as the store knows it.
     pub(super) hash: u64,
-    /// When it was charged.
+    /// When it was charged, by the clock of whoever did.
     pub(super) issued: Moment,
+    /// Was it charged in a store that a fleet shares?
+    pub(super) is_shared: bool,
 }
 
 impl RuleCharge {

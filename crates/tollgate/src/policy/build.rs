@@ -15,15 +15,16 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use super::calendar::Periods;
 use super::extract::{KEY_PARTS_MAX, RequestKey};
 use super::fields::Advert;
+use super::fleet::Fleet;
 use super::gate::{Handover, Live, LiveOverride, PolicyGate, Special, SpecialGrant, Variant};
 use super::path::PathRules;
 use super::router::Router;
-use super::rule::{CostRule, Fallback, Grant, LimitRule, Match, Override, Policy, Quota};
+use super::rule::{CostRule, Fallback, Grant, LimitRule, Match, Override, Policy, Privacy, Quota};
 use super::saved::SavedLimiter;
 use crate::algorithm::LimitError;
 use crate::clock::Clock;
@@ -31,6 +32,7 @@ use crate::gate::{Gate, LimitId};
 use crate::key::{Key, KeySecret};
 use crate::limit::Algorithm;
 use crate::limiter::Limiter;
+use crate::store::shared::{SharedLimit, SharedLimits, SharedStore};
 use crate::time::{Moment, Span};
 
 /// Keys that the limiter of an override has room for.
@@ -84,6 +86,29 @@ pub struct Inherited<C> {
     pub(super) limiters: HashMap<Arc<str>, Heir<C>>,
     /// What those from a file were still taking over, and until when.
     pub(super) handovers: HashMap<Arc<str>, Vec<(Moment, SavedLimiter)>>,
+    /// The store that counts for a fleet. The limiters then hold this node's share.
+    pub(super) store: Option<Arc<dyn SharedStore>>,
+}
+
+impl<C> Inherited<C> {
+    /// Nothing: no limiter, and a new secret.
+    pub fn nothing() -> Inherited<C> {
+        Inherited {
+            secret: KeySecret::random(),
+            limiters: HashMap::new(),
+            handovers: HashMap::new(),
+            store: None,
+        }
+    }
+
+    /// The same, and a store that counts for a fleet.
+    #[must_use]
+    pub fn with_store(self, store: Arc<dyn SharedStore>) -> Inherited<C> {
+        Inherited {
+            store: Some(store),
+            ..self
+        }
+    }
 }
 
 /// A limiter that goes on.
@@ -101,12 +126,7 @@ impl<C: Clock> PolicyGate<C> {
     /// # Errors
     /// A limit that cannot be enforced.
     pub fn new(policy: Policy, clock: C) -> Result<PolicyGate<C>, PolicyError> {
-        let nothing = Inherited {
-            secret: KeySecret::random(),
-            limiters: HashMap::new(),
-            handovers: HashMap::new(),
-        };
-        PolicyGate::inheriting(policy, Vec::new(), clock, nothing)
+        PolicyGate::inheriting(policy, Vec::new(), clock, Inherited::nothing())
     }
 
     /// Puts a policy in force that goes on with what limiters from elsewhere have counted.
@@ -155,6 +175,7 @@ impl<C: Clock> PolicyGate<C> {
             secret: self.secret.clone(),
             limiters: named.collect(),
             handovers: HashMap::new(),
+            store: self.store().cloned(),
         };
         let switched_off = Arc::clone(&self.switched_off);
         Builder::new(inherited, self.clock.clone(), Some(self))?.build(policy, extra, switched_off)
@@ -172,6 +193,8 @@ struct Builder<'a, C> {
     changes: Vec<(Limiter<C>, Quota)>,
     /// Usage that moves; last of all.
     moves: Vec<Move<C>>,
+    /// By how many nodes limits are divided in this process.
+    nodes: u32,
 }
 
 /// The usage of one key that another limit counts from now on.
@@ -187,7 +210,9 @@ impl<'a, C: Clock> Builder<'a, C> {
         clock: C,
         before: Option<&'a PolicyGate<C>>,
     ) -> Result<Self, PolicyError> {
+        let nodes = inherited.store.as_ref().map_or(1, |s| s.nodes().max(1));
         Ok(Builder {
+            nodes,
             gate: Gate::with_clock(clock.clone()),
             inherited,
             clock,
@@ -223,6 +248,7 @@ impl<'a, C: Clock> Builder<'a, C> {
         }
         let routed = rules.iter().take(policy.limits.len());
         let router = Router::new(routed.map(|live| &live.rule.matches));
+        let fleet = self.fleet(&policy)?;
         // Nothing fails from here on. A change to another kind was given a new limiter above, and rings
         // that are too short stay as they are if there is no memory for longer ones.
         for (limiter, quota) in self.changes {
@@ -252,7 +278,60 @@ impl<'a, C: Clock> Builder<'a, C> {
             moving: Default::default(),
             secret: self.inherited.secret,
             clock: self.clock,
+            fleet,
         })
+    }
+
+    /// Makes the limits known to the store that a fleet shares, if there is one.
+    fn fleet(&self, policy: &Policy) -> Result<Option<Fleet>, PolicyError> {
+        let Some(store) = &self.inherited.store else {
+            return Ok(None);
+        };
+        let limits = |moves: bool| -> Result<Arc<dyn SharedLimits>, PolicyError> {
+            let known = self.variants.iter().map(|variant| SharedLimit {
+                id: &variant.id,
+                quota: &variant.quota,
+                before: match &variant.came_from {
+                    Some((quota, _)) if moves => Some(quota),
+                    _ => None,
+                },
+                plain: policy.privacy == Privacy::Plain,
+            });
+            let known: Vec<_> = known.collect();
+            store.prepare(&known).map_err(|(at, cause)| {
+                let name = self.variants.get(at).map_or("", |v| v.quota.limit.name());
+                let name = Arc::from(name);
+                PolicyError::Limit { name, cause }
+            })
+        };
+        let came_from = self.variants.iter().filter_map(|v| v.came_from.as_ref());
+        let until = came_from.map(|(_, until)| *until).max();
+        let owing = self.before.and_then(|before| before.fleet.as_ref());
+        Ok(Some(Fleet {
+            store: Arc::clone(store),
+            limits: limits(false)?,
+            moving: match until {
+                Some(until) => Some((until, limits(true)?)),
+                None => None,
+            },
+            shared_by: AtomicU32::new(self.nodes),
+            owing: owing.map(|f| Arc::clone(&f.owing)).unwrap_or_default(),
+        }))
+    }
+
+    /// What a quota was under the policy before, for as long as its usage there can count.
+    fn came_from(&self, id: &str, quota: &Quota) -> Option<(Quota, Moment)> {
+        self.inherited.store.as_ref()?;
+        let now = self.clock.now();
+        let mut variants = self.before?.variants.iter();
+        let before = variants.find(|variant| *variant.id == *id)?;
+        if before.quota.limit.algorithm() == quota.limit.algorithm()
+            && before.quota.periods == quota.periods
+        {
+            return before.came_from.clone().filter(|(_, until)| now < *until);
+        }
+        let until = now.plus(horizon(&before.quota));
+        Some((before.quota.clone(), until))
     }
 
     fn live(&mut self, rule: LimitRule, extra: &[LiveOverride]) -> Result<Live, PolicyError> {
@@ -395,20 +474,21 @@ impl<'a, C: Clock> Builder<'a, C> {
             limit: quota.limit.clone().named(name),
             periods: quota.periods.clone(),
         };
+        let here = quota.share(self.nodes);
         let old = self.inherited.limiters.remove(&id);
         let old = old.and_then(|heir| self.revive(heir, quota.periods.as_ref()));
         let mut handovers = self.handovers_of(&id);
         let limiter = match old {
-            Some(old) if goes_on(&old, &quota) => {
-                if old.limit().algorithm() != quota.limit.algorithm() {
-                    self.changes.push((old.clone(), quota.clone()));
+            Some(old) if goes_on(&old, &here) => {
+                if old.limit().algorithm() != here.limit.algorithm() {
+                    self.changes.push((old.clone(), here));
                 }
                 old
             }
             old => {
                 let new = Limiter::with_periods(
-                    quota.limit.clone(),
-                    quota.periods.clone(),
+                    here.limit,
+                    here.periods,
                     self.clock.clone(),
                     self.inherited.secret.clone(),
                 )
@@ -426,6 +506,8 @@ impl<'a, C: Clock> Builder<'a, C> {
         let limit = self.gate.adopt(limiter);
         self.ids.insert(Arc::clone(&id), limit);
         self.variants.push(Variant {
+            known_by: self.inherited.secret.hash(&*id),
+            came_from: self.came_from(&id, &quota),
             id,
             advert: Advert::of(name, &quota),
             quota,
@@ -467,7 +549,11 @@ impl<'a, C: Clock> Builder<'a, C> {
     }
 
     fn handover(&self, from: Limiter<C>) -> Handover<C> {
-        let until = self.clock.now().plus(horizon(&from));
+        let quota = Quota {
+            limit: from.limit(),
+            periods: from.inner().periods().cloned(),
+        };
+        let until = self.clock.now().plus(horizon(&quota));
         Handover { from, until }
     }
 }
@@ -503,12 +589,8 @@ fn goes_on<C: Clock>(old: &Limiter<C>, quota: &Quota) -> bool {
         && old.inner().periods() == quota.periods.as_ref()
 }
 
-/// How long anything in a limiter can count.
-fn horizon<C: Clock>(limiter: &Limiter<C>) -> Span {
-    let quota = Quota {
-        limit: limiter.limit(),
-        periods: limiter.inner().periods().cloned(),
-    };
+/// How long anything that was charged can count.
+fn horizon(quota: &Quota) -> Span {
     match *quota.limit.algorithm() {
         Algorithm::BurstCredits {
             multiple, duration, ..

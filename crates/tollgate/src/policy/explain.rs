@@ -2,13 +2,14 @@
 //! key, the cost, and what that limit says by itself. Takes nothing.
 
 use super::answer::{Answer, Role};
-use super::extract::{KeyKind, Request};
+use super::extract::Request;
 use super::facts::Facts;
 use super::gate::{Live, PolicyGate, SpecialGrant};
 use super::rule::{Match, Mode};
 use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::gate::LimitId;
+use crate::store::shared::KeyKind;
 use crate::time::Moment;
 
 /// What a request would meet.

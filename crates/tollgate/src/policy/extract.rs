@@ -11,9 +11,9 @@ use super::facts::{Facts, Headers};
 use super::router::{cookie_value, host_name, query_values};
 use super::rule::{CostRule, KeyPart, LimitRule, Match, MissingKey, Source};
 use crate::key::{KeyHasher, Keyed};
+use crate::store::shared::{KeyKind, SharedKey};
 
-/// Parts of a key at the most.
-pub const KEY_PARTS_MAX: usize = 8;
+pub use crate::store::shared::KEY_PARTS_MAX;
 
 /// A request as the limits see it.
 #[derive(Clone, Copy, Debug)]
@@ -228,17 +228,6 @@ impl KeyPart {
     }
 }
 
-/// What a key is made of, so that a fallback is never mistaken for somebody's own key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum KeyKind {
-    /// The parts that the rule names.
-    Own,
-    /// The client's address instead.
-    Address,
-    /// Nothing: everybody who lacks a part.
-    Shared,
-}
-
 /// A part of a key as found in the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Piece<'a> {
@@ -310,6 +299,18 @@ impl<'a> RequestKey<'a> {
 
     pub(super) fn kind(&self) -> KeyKind {
         self.kind
+    }
+
+    /// The key as every node writes it.
+    pub(super) fn shared(&self) -> SharedKey {
+        let mut key = SharedKey::new(self.kind);
+        for piece in self.pieces.iter().flatten() {
+            match piece {
+                Piece::Text(text) => key.push(text),
+                Piece::Address(address) => key.push(address.to_string().as_bytes()),
+            }
+        }
+        key
     }
 }
 

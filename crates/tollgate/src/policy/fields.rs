@@ -99,6 +99,7 @@ impl Field {
 pub fn status(answer: &Answer) -> u16 {
     match (answer.verdict, answer.basis) {
         (Verdict::Pass | Verdict::Wait { .. }, _) => 200,
+        (Verdict::Refuse { .. }, Basis::StoreError(_)) => 503,
         (Verdict::Refuse { .. }, _) => 429,
         (Verdict::Never, Basis::Path(_)) => 400,
         (

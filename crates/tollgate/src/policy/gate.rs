@@ -26,6 +26,7 @@ use super::answer::{Answer, Basis, Role, RuleCharge};
 use super::extract::{Request, RequestKey};
 use super::facts::Facts;
 use super::fields::Advert;
+use super::fleet::Fleet;
 use super::router::Router;
 use super::rule::{FULLY_ENFORCED, Fallback, LimitRule, ListRule, Mode, Policy, Quota};
 use crate::clock::{Clock, MonotonicClock};
@@ -34,6 +35,7 @@ use crate::gate::{Charge, Gate, LimitId};
 use crate::key::{Key, KeySecret};
 use crate::limiter::Limiter;
 use crate::store::memory::CHARGES_MAX;
+use crate::store::shared::{KeyKind, SharedKey};
 use crate::time::Moment;
 
 /// A policy in force.
@@ -58,6 +60,9 @@ pub struct PolicyGate<C = MonotonicClock> {
     pub(super) moving: [Mutex<()>; 16],
     pub(super) secret: KeySecret,
     pub(super) clock: C,
+    /// The store that this node shares with others, if it does. The limiters above then hold this node's
+    /// share, for when the store gives no answer.
+    pub(super) fleet: Option<Fleet>,
 }
 
 /// An override that was made while running, beside those of the policy.
@@ -102,6 +107,10 @@ pub(super) struct Variant<C> {
     pub(super) id: Arc<str>,
     pub(super) quota: Quota,
     pub(super) advert: Advert,
+    /// The name as a number, the same in the next policy.
+    pub(super) known_by: u64,
+    /// What it was in a store that a fleet shares, under the policy before, and until when that counts.
+    pub(super) came_from: Option<(Quota, Moment)>,
     /// Whose usage it takes over, key by key as they come.
     pub(super) handovers: Vec<Handover<C>>,
 }
@@ -116,21 +125,31 @@ pub(super) struct Handover<C> {
 
 /// Charge, or only ask?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ask {
+pub(super) enum Ask {
     Charge,
     Peek,
 }
 
 /// What a request comes to while the rules are gone through.
-#[derive(Default)]
-struct Plan {
-    charges: Vec<RuleCharge>,
-    enforced: usize,
-    stop: Option<Basis>,
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    pub(super) charges: Vec<RuleCharge>,
+    /// The key of each charge, if somebody else is to count it.
+    pub(super) keys: Vec<SharedKey>,
+    pub(super) enforced: usize,
+    pub(super) stop: Option<Basis>,
+}
+
+impl Plan {
+    fn push(&mut self, charge: RuleCharge, key: Option<&SharedKey>) {
+        self.charges.push(charge);
+        self.keys.extend(key.cloned());
+    }
 }
 
 impl<C: Clock> PolicyGate<C> {
-    /// Decides a request and takes what it costs.
+    /// Decides a request and takes what it costs. With a store that a fleet shares, this is what this node
+    /// decides alone; [`PolicyGate::begin`] asks the store.
     pub fn admit(&self, facts: &Facts<'_>) -> Answer {
         self.decide(facts, Ask::Charge)
     }
@@ -226,19 +245,28 @@ impl<C: Clock> PolicyGate<C> {
 
     fn decide(&self, facts: &Facts<'_>, ask: Ask) -> Answer {
         let now = self.clock.now();
+        match self.plan(facts, now) {
+            Ok(plan) => self.carry_out(plan, now, ask),
+            Err(answer) => *answer,
+        }
+    }
+
+    /// What a request is to be charged, or its answer if it is not charged at all.
+    pub(super) fn plan(&self, facts: &Facts<'_>, now: Moment) -> Result<Plan, Box<Answer>> {
+        let ends = |verdict, basis| Err(Box::new(unlimited(verdict, basis, now)));
         let path = match self.policy.paths.normalise(facts.path) {
             Ok(path) => path,
-            Err(fault) => return unlimited(Verdict::Never, Basis::Path(fault), now),
+            Err(fault) => return ends(Verdict::Never, Basis::Path(fault)),
         };
         let request = Request { facts, path: &path };
         if let Some(at) = listed(&self.deny, &self.policy.deny, &request, now) {
-            return unlimited(Verdict::Never, Basis::DenyList(at), now);
+            return ends(Verdict::Never, Basis::DenyList(at));
         }
         if self.is_switched_off() {
-            return unlimited(Verdict::Pass, Basis::SwitchedOff, now);
+            return ends(Verdict::Pass, Basis::SwitchedOff);
         }
         if let Some(at) = listed(&self.allow, &self.policy.allow, &request, now) {
-            return unlimited(Verdict::Pass, Basis::AllowList(at), now);
+            return ends(Verdict::Pass, Basis::AllowList(at));
         }
         let mut plan = Plan::default();
         self.router.candidates(facts, &path, &mut |at| {
@@ -249,22 +277,37 @@ impl<C: Clock> PolicyGate<C> {
         if plan.enforced == 0 && plan.stop.is_none() {
             self.plan_default(&request, now, &mut plan);
         }
-        self.carry_out(plan, now, ask)
+        Ok(plan)
     }
 
     fn decide_named(&self, limit: &str, key: &[&str], cost: u64, ask: Ask) -> Option<Answer> {
         let now = self.clock.now();
+        Some(match self.plan_named(limit, key, cost, now)? {
+            Ok(plan) => self.carry_out(plan, now, ask),
+            Err(answer) => *answer,
+        })
+    }
+
+    /// What a charge on one limit by its name comes to; see [`PolicyGate::plan`].
+    pub(super) fn plan_named(
+        &self,
+        limit: &str,
+        key: &[&str],
+        cost: u64,
+        now: Moment,
+    ) -> Option<Result<Plan, Box<Answer>>> {
         let at = self.rule_named(limit)?;
         let live = self.rules.get(at)?;
         if self.is_switched_off() {
-            return Some(unlimited(Verdict::Pass, Basis::SwitchedOff, now));
+            let answer = unlimited(Verdict::Pass, Basis::SwitchedOff, now);
+            return Some(Err(Box::new(answer)));
         }
         let mut plan = Plan::default();
         if live.is_on(now) {
             let key = RequestKey::named(&live.rule, key);
             self.plan_charge(at, live, &key, None, cost, now, &mut plan);
         }
-        Some(self.carry_out(plan, now, ask))
+        Some(Ok(plan))
     }
 
     fn plan_default(&self, request: &Request<'_>, now: Moment, plan: &mut Plan) {
@@ -308,6 +351,8 @@ impl<C: Clock> PolicyGate<C> {
         plan: &mut Plan,
     ) {
         let hash = self.secret.hash(key);
+        let shared = self.fleet.as_ref().map(|_| key.shared());
+        let shared = shared.as_ref();
         let charge = |limit, role| RuleCharge {
             rule: at,
             role,
@@ -317,6 +362,7 @@ impl<C: Clock> PolicyGate<C> {
             limit,
             hash,
             issued: now,
+            is_shared: false,
         };
         let base = || {
             tier.and_then(|tier| live.tiers.get(tier))
@@ -328,7 +374,7 @@ impl<C: Clock> PolicyGate<C> {
         let in_force = special.filter(|special| !is_over(special));
         let limit = match in_force.map(|special| special.grant) {
             Some(SpecialGrant::Unlimited) => {
-                plan.charges.push(charge(live.base, Role::Unlimited));
+                plan.push(charge(live.base, Role::Unlimited), shared);
                 if live.rule.mode == Mode::Enforce {
                     plan.enforced += 1;
                 }
@@ -349,13 +395,13 @@ impl<C: Clock> PolicyGate<C> {
             && (live.rule.enforced >= FULLY_ENFORCED
                 || hash % u64::from(FULLY_ENFORCED) < u64::from(live.rule.enforced));
         if enforced {
-            plan.charges.push(charge(limit, Role::Enforced));
+            plan.push(charge(limit, Role::Enforced), shared);
             plan.enforced += 1;
         } else {
-            plan.charges.push(charge(limit, Role::Shadow));
+            plan.push(charge(limit, Role::Shadow), shared);
         }
         if let Some(candidate) = live.candidate {
-            plan.charges.push(charge(candidate, Role::Candidate));
+            plan.push(charge(candidate, Role::Candidate), shared);
         }
     }
 
@@ -379,7 +425,7 @@ impl<C: Clock> PolicyGate<C> {
     }
 
     /// Takes the enforced charges together, then counts the others.
-    fn carry_out(&self, mut plan: Plan, now: Moment, ask: Ask) -> Answer {
+    pub(super) fn carry_out(&self, mut plan: Plan, now: Moment, ask: Ask) -> Answer {
         if let Some(basis) = plan.stop {
             let charges = std::mem::take(&mut plan.charges);
             return Answer {
@@ -458,12 +504,13 @@ impl<C: Clock> PolicyGate<C> {
             issued: decision.issued,
             origin: decision.origin,
             charges: Vec::new(),
+            keys: Vec::new(),
         }
     }
 }
 
 /// An answer that no limit had a part in.
-fn unlimited(verdict: Verdict, basis: Basis, now: Moment) -> Answer {
+pub(super) fn unlimited(verdict: Verdict, basis: Basis, now: Moment) -> Answer {
     Answer {
         verdict,
         basis,
@@ -474,6 +521,7 @@ fn unlimited(verdict: Verdict, basis: Basis, now: Moment) -> Answer {
         issued: now,
         origin: Origin::Fresh,
         charges: Vec::new(),
+        keys: Vec::new(),
     }
 }
 
@@ -501,7 +549,7 @@ fn listed(
 }
 
 /// Of several decisions, what they come to together, and which of them decides: as if they were charged.
-fn tightest(
+pub(super) fn tightest(
     decisions: impl Iterator<Item = (usize, u64, Decision)>,
     now: Moment,
 ) -> (Decision, Option<usize>) {
@@ -580,7 +628,7 @@ impl Live {
 
     /// The override for a key, be it in force or over.
     pub(super) fn special_of(&self, key: &RequestKey<'_>) -> Option<&Special> {
-        if self.special.is_empty() || key.kind() != super::extract::KeyKind::Own {
+        if self.special.is_empty() || key.kind() != KeyKind::Own {
             return None;
         }
         let texts = Key::of(key.texts(&self.rule));

@@ -1,35 +1,57 @@
 //! What a request took, held until its true cost is known.
 
+use std::sync::Arc;
+
 use super::answer::{Answer, Role, RuleCharge};
 use super::gate::PolicyGate;
 use super::rule::CostRule;
 use crate::clock::{Clock, MonotonicClock};
 use crate::limit::Algorithm;
 use crate::limiter::Limiter;
+use crate::store::shared::{SharedLimits, SharedSettle};
 use crate::time::Moment;
 
 impl<C: Clock> PolicyGate<C> {
     /// Remembers what an answer took, so that it can be corrected later: once.
     pub fn reserve(&self, answer: &Answer) -> Reservation<C> {
+        let mut held = Vec::new();
         let taken =
-            |charge: &&RuleCharge| charge.verdict.is_admitted() && charge.role != Role::Unlimited;
-        let held = answer.charges.iter().filter(taken).map(|charge| Held {
-            limiter: self.gate.limiter(charge.limit).clone(),
-            hash: charge.hash,
-            cost: charge.cost,
-            issued: charge.issued,
-            follows: self
-                .rule(charge.rule)
-                .is_none_or(|rule| matches!(rule.cost, CostRule::Asked | CostRule::From { .. })),
-        });
-        let held = held.collect();
-        Reservation {
-            held: if answer.is_admitted() {
-                held
-            } else {
-                Vec::new()
-            },
+            |charge: &RuleCharge| charge.verdict.is_admitted() && charge.role != Role::Unlimited;
+        for (at, charge) in answer.charges.iter().enumerate() {
+            if !answer.is_admitted() || !taken(charge) {
+                continue;
+            }
+            let limiter = self.gate.limiter(charge.limit).clone();
+            let elsewhere = match (&self.fleet, answer.keys.get(at)) {
+                (Some(fleet), Some(key)) if charge.is_shared => Some(Elsewhere {
+                    limits: Arc::clone(&fleet.limits),
+                    settle: SharedSettle {
+                        limit: charge.limit,
+                        key: key.clone(),
+                        issued: charge.issued,
+                        taken: charge.cost,
+                        used: charge.cost,
+                    },
+                }),
+                _ => None,
+            };
+            held.push(Held {
+                limiter,
+                hash: charge.hash,
+                cost: charge.cost,
+                // What was taken elsewhere was taken from the share of this node when it was answered.
+                issued: if charge.is_shared {
+                    answer.issued
+                } else {
+                    charge.issued
+                },
+                follows: self.rule(charge.rule).is_none_or(|rule| {
+                    matches!(rule.cost, CostRule::Asked | CostRule::From { .. })
+                }),
+                elsewhere,
+            });
         }
+        Reservation { held }
     }
 }
 
@@ -47,6 +69,14 @@ struct Held<C> {
     issued: Moment,
     /// Does its cost follow what the caller says?
     follows: bool,
+    /// Where it was taken, if not here alone.
+    elsewhere: Option<Elsewhere>,
+}
+
+#[derive(Debug)]
+struct Elsewhere {
+    limits: Arc<dyn SharedLimits>,
+    settle: SharedSettle,
 }
 
 /// How a reservation ends.
@@ -66,26 +96,61 @@ impl<C: Clock> Reservation<C> {
         self.held.is_empty()
     }
 
+    /// Was anything taken in a store that a fleet shares? Then it is settled there, too:
+    /// [`Reservation::settle_everywhere`].
+    pub fn is_shared(&self) -> bool {
+        self.held.iter().any(|held| held.elsewhere.is_some())
+    }
+
     /// Gives back what was not used and takes what was used beyond; places in concurrency limits become
-    /// free. Returns what could not be taken because nothing was left.
+    /// free. Returns what could not be taken because nothing was left. Only in this process: what was taken
+    /// elsewhere stays taken there.
     pub fn settle(self, how: Settlement) -> u64 {
+        let settled = self.held.iter().map(|held| held.settle_here(how));
+        settled.max().unwrap_or(0)
+    }
+
+    /// The same, also in the store that a fleet shares. What the store does not answer stays as it is
+    /// there: taken.
+    pub async fn settle_everywhere(self, how: Settlement) -> u64 {
         let mut unpaid = 0;
         for held in self.held {
-            let is_place = matches!(
-                held.limiter.limit().algorithm(),
-                Algorithm::Concurrency { .. }
-            );
-            let actual = match how {
-                _ if is_place => 0,
-                Settlement::Cancelled => 0,
-                Settlement::Actual(units) if held.follows => units,
-                Settlement::Actual(_) | Settlement::Done => continue,
+            let here = held.settle_here(how);
+            let Some(used) = held.used(how) else {
+                continue;
             };
-            let settled = held
-                .limiter
-                .settle_hash(held.hash, held.issued, held.cost, actual);
-            unpaid = unpaid.max(settled.unpaid);
+            unpaid = unpaid.max(match held.elsewhere {
+                None => here,
+                Some(Elsewhere { limits, mut settle }) => {
+                    settle.used = used;
+                    limits.settle(&settle).await.unwrap_or(0)
+                }
+            });
         }
         unpaid
+    }
+}
+
+impl<C: Clock> Held<C> {
+    /// What was used in the end; none if that is what was taken.
+    fn used(&self, how: Settlement) -> Option<u64> {
+        let is_place = matches!(
+            self.limiter.limit().algorithm(),
+            Algorithm::Concurrency { .. }
+        );
+        match how {
+            _ if is_place => Some(0),
+            Settlement::Cancelled => Some(0),
+            Settlement::Actual(units) if self.follows => Some(units),
+            Settlement::Actual(_) | Settlement::Done => None,
+        }
+    }
+
+    fn settle_here(&self, how: Settlement) -> u64 {
+        let settle = |used| {
+            self.limiter
+                .settle_hash(self.hash, self.issued, self.cost, used)
+        };
+        self.used(how).map_or(0, |used| settle(used).unpaid)
     }
 }

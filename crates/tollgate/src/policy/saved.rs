@@ -76,6 +76,7 @@ impl<C: Clock> Inherited<C> {
             secret,
             limiters,
             handovers,
+            store: None,
         })
     }
 }

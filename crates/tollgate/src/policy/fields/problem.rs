@@ -25,6 +25,7 @@ pub fn problem<C: Clock>(gate: &PolicyGate<C>, answer: &Answer, text: &mut Strin
         ),
         400 => ("about:blank", "Bad Request"),
         403 => ("about:blank", "Forbidden"),
+        503 => ("about:blank", "Service Unavailable"),
         _ => ("about:blank", "Unprocessable Content"),
     };
     text.push_str("{\"type\":\"");
@@ -51,7 +52,7 @@ pub fn problem<C: Clock>(gate: &PolicyGate<C>, answer: &Answer, text: &mut Strin
 fn violated<'g, C: Clock>(gate: &'g PolicyGate<C>, answer: &Answer) -> Option<&'g str> {
     let rule = match answer.basis {
         Basis::Charge(_) => answer.binding()?.rule,
-        Basis::MissingKey(rule) | Basis::Blocked(rule) => rule,
+        Basis::MissingKey(rule) | Basis::Blocked(rule) | Basis::StoreError(rule) => rule,
         _ => return None,
     };
     gate.rule(rule).map(|rule| &*rule.name)
@@ -61,6 +62,9 @@ fn violated<'g, C: Clock>(gate: &'g PolicyGate<C>, answer: &Answer) -> Option<&'
 fn detail<C: Clock>(gate: &PolicyGate<C>, answer: &Answer) -> String {
     let name = violated(gate, answer).unwrap_or_default();
     match (answer.verdict, answer.basis) {
+        (Verdict::Refuse { .. }, Basis::StoreError(_)) => {
+            format!("What the limit `{name}` counts in does not answer; try again in a moment.")
+        }
         (Verdict::Refuse { retry_after }, _) => {
             let wait = Span::from_millis(retry_after.as_nanos().div_ceil(1_000_000).max(1));
             format!("The limit `{name}` has nothing left for this request; try again in {wait}.")

@@ -1,0 +1,244 @@
+//! The store that a fleet shares, as operators see it.
+
+use serde::Serialize;
+use tollgate::store::shared::{FaultKind, Latencies, ServerReport, StoreReport};
+
+use super::{Engine, Epoch};
+use crate::metrics::{Degraded, Kind, Text};
+
+/// How it goes with the store that a fleet shares.
+#[derive(Clone, Debug, Serialize)]
+pub struct StoreHealth {
+    /// `up`, `partly` (some servers of a cluster do not answer) or `away`. While it is away, this node decides
+    /// alone, as the limits say.
+    pub status: &'static str,
+    /// How many nodes share it, this one included, as far as this one knows.
+    pub nodes: u32,
+    /// Its servers.
+    pub servers: Vec<ServerHealth>,
+    /// What is wrong with it and somebody should change.
+    pub warnings: Vec<StoreWarning>,
+}
+
+/// One server of the store.
+#[derive(Clone, Debug, Serialize)]
+pub struct ServerHealth {
+    /// Where it is.
+    pub address: String,
+    /// Is it asked?
+    pub is_up: bool,
+    /// Why not.
+    pub last_fault: Option<String>,
+}
+
+/// Something that somebody should change.
+#[derive(Clone, Debug, Serialize)]
+pub struct StoreWarning {
+    /// A stable name for it.
+    pub code: &'static str,
+    /// What is wrong and how to mend it.
+    pub message: String,
+}
+
+impl StoreHealth {
+    fn of(report: StoreReport) -> StoreHealth {
+        let up = report.servers.iter().filter(|server| server.is_up).count();
+        let status = match up {
+            0 => "away",
+            up if up < report.servers.len() => "partly",
+            _ => "up",
+        };
+        let server = |server: ServerReport| ServerHealth {
+            address: server.address,
+            is_up: server.is_up,
+            last_fault: server.last_fault,
+        };
+        let warning = |(code, message)| StoreWarning { code, message };
+        StoreHealth {
+            status,
+            nodes: report.nodes,
+            servers: report.servers.into_iter().map(server).collect(),
+            warnings: report.warnings.into_iter().map(warning).collect(),
+        }
+    }
+
+    /// Does it not go as it should?
+    pub(super) fn is_degraded(&self) -> bool {
+        self.status != "up" || !self.warnings.is_empty()
+    }
+}
+
+impl Engine {
+    pub(super) fn store_health(&self) -> Option<StoreHealth> {
+        let epoch = self.epoch();
+        epoch
+            .gate
+            .store()
+            .map(|store| StoreHealth::of(store.report()))
+    }
+
+    /// What is counted of the store, if there is one.
+    pub(super) fn store_metrics(&self, epoch: &Epoch, text: &mut Text) {
+        let Some(store) = epoch.gate.store() else {
+            return;
+        };
+        let report = store.report();
+        let name = "tollgate_degraded_decisions_total";
+        text.name(
+            name,
+            Kind::Counter,
+            "Requests that this node decided without the store, by what became of them.",
+        );
+        for (which, verdict) in [
+            (Degraded::Admitted, "admitted"),
+            (Degraded::Refused, "refused"),
+        ] {
+            let count = self.metrics.degraded.sum(which as usize);
+            text.series(name, &[("verdict", verdict)], count);
+        }
+        let name = "tollgate_store_faults_total";
+        text.name(
+            name,
+            Kind::Counter,
+            "Questions that the store gave no answer to, by why.",
+        );
+        for (kind, count) in FaultKind::ALL.iter().zip(report.faults) {
+            text.series(name, &[("kind", kind.name())], count);
+        }
+        latencies(&report.answered, text);
+        let counters = [
+            (
+                "tollgate_store_scripts_reloaded_total",
+                "Scripts that were sent whole because the server did not know them.",
+                report.reloaded_scripts,
+            ),
+            (
+                "tollgate_store_script_errors_total",
+                "Errors that a script gave, and answers that our own arithmetic does not agree with.",
+                report.script_errors,
+            ),
+            (
+                "tollgate_store_redirects_total",
+                "Questions that were sent on to another server of a cluster.",
+                report.redirects,
+            ),
+            (
+                "tollgate_store_compensated_total",
+                "Charges that were given back because another server refused its part.",
+                report.compensated,
+            ),
+        ];
+        for (name, help, count) in counters {
+            text.alone(name, Kind::Counter, help, count);
+        }
+        text.alone(
+            "tollgate_store_nodes",
+            Kind::Gauge,
+            "Nodes that share the store, as far as this one knows.",
+            report.nodes,
+        );
+        let name = "tollgate_store_warnings";
+        text.name(
+            name,
+            Kind::Gauge,
+            "What is wrong with the store and somebody should change.",
+        );
+        for (code, _) in &report.warnings {
+            text.series(name, &[("code", code)], 1);
+        }
+        servers(&report.servers, text);
+    }
+}
+
+fn servers(servers: &[ServerReport], text: &mut Text) {
+    let mut each = |name: &str, kind, help: &str, value: &dyn Fn(&ServerReport) -> Option<u64>| {
+        text.name(name, kind, help);
+        for server in servers {
+            if let Some(value) = value(server) {
+                text.series(name, &[("server", &server.address)], value);
+            }
+        }
+    };
+    each(
+        "tollgate_store_up",
+        Kind::Gauge,
+        "Is the server asked? If not, the breaker is open and it is tried in the background.",
+        &|server| Some(u64::from(server.is_up)),
+    );
+    each(
+        "tollgate_store_breaks_total",
+        Kind::Counter,
+        "Times that the breaker of a server opened.",
+        &|server| Some(server.broken),
+    );
+    each(
+        "tollgate_store_connects_total",
+        Kind::Counter,
+        "Times that a connection to a server was made.",
+        &|server| Some(server.connected),
+    );
+    each(
+        "tollgate_store_replica_lag_seconds",
+        Kind::Gauge,
+        "How far the slowest replica of a server is behind.",
+        &|server| server.replica_lag,
+    );
+}
+
+fn latencies(answered: &Latencies, text: &mut Text) {
+    let name = "tollgate_store_latency_seconds";
+    text.begin_histogram(name, "How long the store took to answer.");
+    let bucket = format!("{name}_bucket");
+    let mut so_far = 0;
+    let bounds = Latencies::BOUNDS_US.iter().map(Some).chain([None]);
+    for (count, bound) in answered.counts.iter().zip(bounds) {
+        so_far += count;
+        let bound = bound.map_or("+Inf".into(), |us| seconds(*us));
+        text.series(&bucket, &[("le", &bound)], so_far);
+    }
+    text.series(&format!("{name}_sum"), &[], seconds(answered.sum_us));
+    text.series(&format!("{name}_count"), &[], so_far);
+}
+
+/// Microseconds as seconds, without zeros at the end.
+fn seconds(us: u64) -> String {
+    let text = format!("{}.{:06}", us / 1_000_000, us % 1_000_000);
+    let text = text.trim_end_matches('0');
+    text.trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn microseconds_are_written_as_seconds() {
+        for (us, text) in [
+            (50, "0.00005"),
+            (1_500, "0.0015"),
+            (1_000_000, "1"),
+            (0, "0"),
+        ] {
+            assert_eq!(seconds(us), text);
+        }
+    }
+
+    #[test]
+    fn a_store_with_some_servers_up_is_partly_up() {
+        let server = |is_up| ServerReport {
+            is_up,
+            ..ServerReport::default()
+        };
+        let status = |servers| {
+            StoreHealth::of(StoreReport {
+                servers,
+                ..StoreReport::default()
+            })
+            .status
+        };
+        assert_eq!(status(vec![server(true), server(true)]), "up");
+        assert_eq!(status(vec![server(true), server(false)]), "partly");
+        assert_eq!(status(vec![server(false)]), "away");
+        assert_eq!(status(vec![]), "away");
+    }
+}

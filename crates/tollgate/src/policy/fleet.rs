@@ -1,0 +1,362 @@
+//! Decisions of a policy whose state a fleet shares, and of this node alone when the store gives none.
+//!
+//! # Theory
+//!
+//! The road is the same: facts, policy, charges, store, outcome, answer. Only the store is elsewhere, so a
+//! decision has two halves: [`PolicyGate::begin`] works out the charges, and [`PolicyGate::finish`] sends
+//! them all in one question and makes an answer of what comes back.
+//!
+//! The limiters in this process hold this node's *share* of each limit and are kept warm: what the store
+//! lets pass here is taken from them too. When the store gives no answer, they decide instead, so the
+//! change adds no burst on this node. What they let pass meanwhile is *owed*: the next time that the store
+//! is asked for such a key, it is told first.
+//!
+//! # Invariant
+//!
+//! Every request is answered, in the time that the store has and not more. A charge is sent once: if its
+//! answer was lost it may count both there and here, never neither.
+//!
+//! # How much may pass while the store is away
+//!
+//! With `n` nodes and a limit of `C` and `r`: this node lets pass at most `C/n + r/n * t`, less what it let
+//! pass before. Together at most `C + r * t`, of which up to `C * (n-1)/n` may come on top of what the
+//! store had let pass before, from nodes that were not asked until then.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::answer::{Answer, Basis, Role, RuleCharge};
+use super::facts::Facts;
+use super::gate::{Ask, Plan, PolicyGate, tightest, unlimited};
+use super::rule::OnStoreError;
+use crate::clock::Clock;
+use crate::decision::{Decision, Origin, Verdict};
+use crate::limit::Algorithm;
+use crate::store::memory::CHARGES_MAX;
+use crate::store::shared::{
+    SharedCharge, SharedLimits, SharedOutcome, SharedRequest, SharedStore, StoreFault,
+};
+use crate::time::{Moment, Span};
+
+/// Keys that may owe the store something at once. What does not fit is not told later: the bound above
+/// holds without it for one more burst.
+const OWING_MAX: usize = 1 << 16;
+/// When to ask again if a limit refuses because the store is away: it is tried several times a second.
+const TRY_AGAIN: Span = Span::from_secs(1);
+
+/// The store that this node shares, as one policy uses it.
+#[derive(Debug)]
+pub(super) struct Fleet {
+    pub(super) store: Arc<dyn SharedStore>,
+    /// Its limits.
+    pub(super) limits: Arc<dyn SharedLimits>,
+    /// The same, while keys still have usage under the policy before; and until when.
+    pub(super) moving: Option<(Moment, Arc<dyn SharedLimits>)>,
+    /// By how many nodes the limiters of this process are divided.
+    pub(super) shared_by: AtomicU32,
+    pub(super) owing: Arc<Owing>,
+}
+
+impl Fleet {
+    fn limits(&self, now: Moment) -> &Arc<dyn SharedLimits> {
+        match &self.moving {
+            Some((until, moving)) if now < *until => moving,
+            _ => &self.limits,
+        }
+    }
+}
+
+/// Keys that were let pass while the store was away: by limit and by key.
+#[derive(Debug, Default)]
+pub(super) struct Owing {
+    keys: Mutex<HashSet<(u64, u64)>>,
+    /// How many there are, so that nobody takes the lock while there are none.
+    count: AtomicUsize,
+}
+
+impl Owing {
+    fn note(&self, limit: u64, hash: u64) {
+        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        if keys.len() < OWING_MAX {
+            keys.insert((limit, hash));
+            self.count.store(keys.len(), Relaxed);
+        }
+    }
+
+    fn take(&self, limit: u64, hash: u64) -> bool {
+        if self.count.load(Relaxed) == 0 {
+            return false;
+        }
+        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let was = keys.remove(&(limit, hash));
+        self.count.store(keys.len(), Relaxed);
+        was
+    }
+}
+
+/// A request that was understood.
+#[derive(Debug)]
+#[must_use]
+pub enum Begun {
+    /// And answered: nothing has to be asked elsewhere.
+    Decided(Answer),
+    /// The store has to be asked: [`PolicyGate::finish`].
+    Asks(Asking),
+}
+
+/// A request whose charges are known and not yet decided.
+#[derive(Debug)]
+pub struct Asking {
+    plan: Plan,
+    ask: Ask,
+    request: SharedRequest,
+    limits: Arc<dyn SharedLimits>,
+    began: Moment,
+}
+
+impl<C: Clock> PolicyGate<C> {
+    /// The store that this node shares with others.
+    pub fn store(&self) -> Option<&Arc<dyn SharedStore>> {
+        self.fleet.as_ref().map(|fleet| &fleet.store)
+    }
+
+    /// Begins to decide a request; with `take` it is charged, otherwise only asked about. Without a store
+    /// that a fleet shares, that is all.
+    pub fn begin(&self, facts: &Facts<'_>, take: bool) -> Begun {
+        let now = self.clock.now();
+        self.begun(self.plan(facts, now), now, take)
+    }
+
+    /// Begins to decide a charge on one limit by its name. None if there is no such limit.
+    pub fn begin_named(&self, limit: &str, key: &[&str], cost: u64, take: bool) -> Option<Begun> {
+        let now = self.clock.now();
+        let plan = self.plan_named(limit, key, cost, now)?;
+        Some(self.begun(plan, now, take))
+    }
+
+    fn begun(&self, plan: Result<Plan, Box<Answer>>, now: Moment, take: bool) -> Begun {
+        let ask = if take { Ask::Charge } else { Ask::Peek };
+        let plan = match plan {
+            Ok(plan) => plan,
+            Err(answer) => return Begun::Decided(*answer),
+        };
+        let counts = |charge: &RuleCharge| charge.role != Role::Unlimited;
+        let fleet = match &self.fleet {
+            Some(fleet) if plan.stop.is_none() && plan.charges.iter().any(counts) => fleet,
+            _ => return Begun::Decided(self.carry_out(plan, now, ask)),
+        };
+        if plan.enforced > CHARGES_MAX {
+            let answer = unlimited(Verdict::Never, Basis::TooManyLimits, now);
+            return Begun::Decided(answer);
+        }
+        let charges = plan.charges.iter().zip(&plan.keys);
+        let charges = charges.filter(|(charge, _)| counts(charge));
+        let charges = charges.map(|(charge, key)| SharedCharge {
+            limit: charge.limit,
+            key: key.clone(),
+            cost: charge.cost,
+            enforced: charge.role == Role::Enforced,
+            owed: self.owed(fleet, charge, take),
+        });
+        let request = SharedRequest {
+            take,
+            charges: charges.collect(),
+        };
+        let limits = Arc::clone(fleet.limits(now));
+        Begun::Asks(Asking {
+            plan,
+            ask,
+            request,
+            limits,
+            began: now,
+        })
+    }
+
+    /// Asks the store and makes an answer of what it says, or decides without it.
+    pub async fn finish(&self, asking: Asking) -> Answer {
+        let outcomes = asking.limits.charge(&asking.request).await;
+        match outcomes {
+            Ok(outcomes) if outcomes.len() == asking.request.charges.len() => {
+                self.conclude(asking, &outcomes)
+            }
+            Ok(_) => self.fall_back(asking),
+            Err(StoreFault { .. }) => self.fall_back(asking),
+        }
+    }
+
+    /// Sees to it that this node's limiters hold its share, if the number of nodes has changed.
+    pub fn divide(&self) {
+        let Some(fleet) = &self.fleet else {
+            return;
+        };
+        let nodes = fleet.store.nodes().max(1);
+        if fleet.shared_by.swap(nodes, Relaxed) == nodes {
+            return;
+        }
+        for (variant, (_, limiter)) in self.variants.iter().zip(self.limiters()) {
+            // A share is of the same kind, so this fails only for want of memory; the old share stays.
+            let _ = limiter.change(variant.quota.share(nodes).limit);
+        }
+    }
+
+    /// What a key was let pass while the store was away and has not earned back.
+    fn owed(&self, fleet: &Fleet, charge: &RuleCharge, take: bool) -> u64 {
+        let Some(variant) = self.variants.get(charge.limit.index()) else {
+            return 0;
+        };
+        if !take || !fleet.owing.take(variant.known_by, charge.hash) {
+            return 0;
+        }
+        let limiter = self.gate.limiter(charge.limit);
+        let left = limiter.peek_hash(charge.hash, 0).standing.remaining;
+        limiter.capacity().saturating_sub(left)
+    }
+
+    /// The answer that the store's outcomes come to.
+    fn conclude(&self, asking: Asking, outcomes: &[SharedOutcome]) -> Answer {
+        let Asking { mut plan, ask, .. } = asking;
+        let now = self.clock.now();
+        let mut outcomes = outcomes.iter();
+        let mut enforced = Vec::with_capacity(plan.enforced);
+        for (at, charge) in plan.charges.iter_mut().enumerate() {
+            if charge.role == Role::Unlimited {
+                continue;
+            }
+            let Some(outcome) = outcomes.next() else {
+                continue;
+            };
+            charge.verdict = outcome.verdict;
+            charge.issued = outcome.issued;
+            charge.is_shared = true;
+            if charge.role == Role::Enforced {
+                let decision = Decision {
+                    verdict: outcome.verdict,
+                    standing: outcome.standing,
+                    issued: now,
+                    origin: Origin::Fresh,
+                };
+                enforced.push((at, charge.cost, decision));
+            }
+        }
+        let mut answer = unlimited(Verdict::Pass, Basis::Unmatched, now);
+        if plan.enforced > 0 {
+            let (decision, binding) = tightest(enforced.into_iter(), now);
+            answer = Answer {
+                verdict: decision.verdict,
+                basis: Basis::Charge(binding.unwrap_or(0)),
+                standing: decision.standing,
+                ..answer
+            };
+        }
+        for charge in &mut plan.charges {
+            if charge.role == Role::Enforced {
+                charge.verdict = answer.verdict;
+            }
+        }
+        if ask == Ask::Charge && answer.is_admitted() {
+            self.keep_warm(&plan);
+        }
+        answer.charges = plan.charges;
+        answer.keys = plan.keys;
+        answer
+    }
+
+    /// Takes what the store let pass here from this node's share, too.
+    fn keep_warm(&self, plan: &Plan) {
+        for charge in &plan.charges {
+            if charge.role != Role::Unlimited && charge.verdict.is_admitted() {
+                self.gate
+                    .limiter(charge.limit)
+                    .take_over(charge.hash, charge.cost);
+            }
+        }
+    }
+
+    /// Decides without the store, as each limit says.
+    fn fall_back(&self, asking: Asking) -> Answer {
+        let Asking {
+            mut plan,
+            ask,
+            request,
+            began,
+            ..
+        } = asking;
+        let fleet = self.fleet.as_ref();
+        let owing = |charge: &RuleCharge| {
+            let variant = self.variants.get(charge.limit.index());
+            if let (Some(fleet), Some(variant)) = (fleet, variant) {
+                let is_place = matches!(
+                    variant.quota.limit.algorithm(),
+                    Algorithm::Concurrency { .. }
+                );
+                if !is_place {
+                    fleet.owing.note(variant.known_by, charge.hash);
+                }
+            }
+        };
+        // What was to be told was not.
+        let counted = plan.charges.iter().filter(|c| c.role != Role::Unlimited);
+        for (charge, _) in counted
+            .zip(&request.charges)
+            .filter(|(_, sent)| sent.owed > 0)
+        {
+            owing(charge);
+        }
+        let on_error = |charge: &RuleCharge| {
+            let rule = self.rules.get(charge.rule);
+            rule.map_or(OnStoreError::Local, |live| live.rule.on_store_error)
+        };
+        let enforced = |charge: &&RuleCharge| charge.role == Role::Enforced;
+        let mut wishes = plan.charges.iter().filter(enforced);
+        let denies = wishes.find(|charge| on_error(charge) == OnStoreError::Deny);
+        if let Some(rule) = denies.map(|charge| charge.rule) {
+            let refused = Verdict::Refuse {
+                retry_after: TRY_AGAIN,
+            };
+            let mut answer = unlimited(refused, Basis::StoreError(rule), self.clock.now());
+            answer.standing.remaining = 0;
+            answer.origin = Origin::Degraded;
+            for charge in plan.charges.iter_mut() {
+                charge.verdict = refused;
+            }
+            answer.charges = plan.charges;
+            return answer;
+        }
+        // Who is let pass is not counted here: it does not bind, and nothing of it is left to tell.
+        let mut let_pass = None;
+        for charge in &mut plan.charges {
+            if charge.role == Role::Enforced && on_error(charge) == OnStoreError::Allow {
+                charge.role = Role::Unlimited;
+                let_pass.get_or_insert(charge.rule);
+                plan.enforced -= 1;
+            }
+        }
+        let binds = plan.enforced > 0;
+        let mut answer = self.carry_out(plan, began, ask);
+        answer.origin = Origin::Degraded;
+        if let (Some(rule), false) = (let_pass, binds) {
+            answer.basis = Basis::StoreError(rule);
+        }
+        if answer.verdict == Verdict::Never
+            && let Some(charge) = answer.binding()
+            && charge.cost <= self.whole_capacity(charge)
+        {
+            // Too much for this node's share, not for the limit.
+            answer.verdict = Verdict::Refuse {
+                retry_after: TRY_AGAIN,
+            };
+        }
+        if ask == Ask::Charge && answer.is_admitted() {
+            let took = |c: &&RuleCharge| c.role == Role::Enforced && c.verdict.is_admitted();
+            answer.charges.iter().filter(took).for_each(owing);
+        }
+        answer
+    }
+
+    /// The greatest cost that can ever pass a limit as it is written.
+    fn whole_capacity(&self, charge: &RuleCharge) -> u64 {
+        let variant = self.variants.get(charge.limit.index());
+        variant.map_or(0, |variant| variant.quota.advertised().0)
+    }
+}

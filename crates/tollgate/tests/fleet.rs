@@ -1,0 +1,466 @@
+//! A policy whose state is elsewhere: the same answers as with its own, and a decision of this node alone
+//! when nobody answers.
+//!
+//! The store of these tests counts in this process, behind a lock, and can be told to be away. Real ones
+//! are tested where they are.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+use tollgate::policy::{
+    Answer, Basis, Begun, Facts, Inherited, KeyPart, LimitRule, Mode, OnStoreError, Policy,
+    PolicyGate, Quota, Settlement, Source,
+};
+use tollgate::store::shared::{
+    Answering, FaultKind, SharedLimit, SharedLimits, SharedOutcome, SharedRequest, SharedSettle,
+    SharedStore, StoreFault, StoreReport,
+};
+use tollgate::{
+    Clock, Decision, Limit, LimitError, Limiter, ManualClock, Moment, Origin, Span, Verdict,
+};
+
+/// Counts for everybody who shares it.
+#[derive(Debug)]
+struct Counting {
+    clock: ManualClock,
+    limiters: Arc<Mutex<HashMap<String, Limiter<ManualClock>>>>,
+    is_away: Arc<AtomicBool>,
+    nodes: AtomicU32,
+}
+
+#[derive(Debug)]
+struct Prepared {
+    clock: ManualClock,
+    limiters: Vec<Limiter<ManualClock>>,
+    /// All or none: nobody comes between.
+    lock: Arc<Mutex<HashMap<String, Limiter<ManualClock>>>>,
+    is_away: Arc<AtomicBool>,
+}
+
+impl Counting {
+    fn new(clock: &ManualClock, nodes: u32) -> Arc<Counting> {
+        Arc::new(Counting {
+            clock: clock.clone(),
+            limiters: Arc::default(),
+            is_away: Arc::default(),
+            nodes: AtomicU32::new(nodes),
+        })
+    }
+
+    fn go_away(&self, away: bool) {
+        self.is_away.store(away, SeqCst);
+    }
+}
+
+impl SharedStore for Counting {
+    fn prepare(
+        &self,
+        limits: &[SharedLimit<'_>],
+    ) -> Result<Arc<dyn SharedLimits>, (usize, LimitError)> {
+        let mut known = self.limiters.lock().unwrap();
+        let limiter = |limit: &SharedLimit<'_>| {
+            let new =
+                || Limiter::with_clock(limit.quota.limit.clone(), self.clock.clone()).unwrap();
+            known.entry(limit.id.into()).or_insert_with(new).clone()
+        };
+        Ok(Arc::new(Prepared {
+            clock: self.clock.clone(),
+            limiters: limits.iter().map(limiter).collect(),
+            lock: Arc::clone(&self.limiters),
+            is_away: Arc::clone(&self.is_away),
+        }))
+    }
+
+    fn nodes(&self) -> u32 {
+        self.nodes.load(SeqCst)
+    }
+
+    fn report(&self) -> StoreReport {
+        StoreReport::default()
+    }
+}
+
+/// A key as one text.
+fn text(key: &tollgate::store::shared::SharedKey) -> String {
+    let parts = key
+        .parts()
+        .map(|part| String::from_utf8_lossy(part).into_owned());
+    format!("{:?}/{}", key.kind(), parts.collect::<Vec<_>>().join("/"))
+}
+
+impl Prepared {
+    fn decide(&self, request: &SharedRequest) -> Result<Vec<SharedOutcome>, StoreFault> {
+        if self.is_away.load(SeqCst) {
+            return Err(StoreFault::new(FaultKind::Away, "gone for a walk"));
+        }
+        let _all_or_none = self.lock.lock().unwrap();
+        let limiter = |charge: &tollgate::store::shared::SharedCharge| {
+            self.limiters[charge.limit.index()].clone()
+        };
+        for charge in request.charges.iter().filter(|c| c.owed > 0) {
+            let key = text(&charge.key);
+            let nothing = Decision {
+                verdict: Verdict::Pass,
+                standing: Default::default(),
+                issued: self.clock.now(),
+                origin: Origin::Fresh,
+            };
+            limiter(charge).settle(&key, &nothing, 0, charge.owed);
+        }
+        let passes = request.charges.iter().filter(|c| c.enforced).all(|charge| {
+            let peeked = limiter(charge).peek(&text(&charge.key), charge.cost);
+            peeked.is_admitted()
+        });
+        let outcomes = request.charges.iter().map(|charge| {
+            let key = text(&charge.key);
+            let decision = match request.take && passes {
+                true => limiter(charge).charge(&key, charge.cost),
+                false => limiter(charge).peek(&key, charge.cost),
+            };
+            let standing = match passes {
+                true => decision.standing,
+                false => limiter(charge).peek(&key, 0).standing,
+            };
+            SharedOutcome {
+                verdict: decision.verdict,
+                standing,
+                issued: self.clock.now(),
+            }
+        });
+        Ok(outcomes.collect())
+    }
+}
+
+impl SharedLimits for Prepared {
+    fn charge<'a>(&'a self, request: &'a SharedRequest) -> Answering<'a, Vec<SharedOutcome>> {
+        Box::pin(async { self.decide(request) })
+    }
+
+    fn settle<'a>(&'a self, settle: &'a SharedSettle) -> Answering<'a, u64> {
+        Box::pin(async {
+            if self.is_away.load(SeqCst) {
+                return Err(StoreFault::new(FaultKind::Away, "gone for a walk"));
+            }
+            let decision = Decision {
+                verdict: Verdict::Pass,
+                standing: Default::default(),
+                issued: settle.issued,
+                origin: Origin::Fresh,
+            };
+            let limiter = &self.limiters[settle.limit.index()];
+            let settled = limiter.settle(&text(&settle.key), &decision, settle.taken, settle.used);
+            Ok(settled.unpaid)
+        })
+    }
+}
+
+/// Nothing here ever waits.
+fn now<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("it waits"),
+    }
+}
+
+type Gate = PolicyGate<ManualClock>;
+
+fn admit(gate: &Gate, facts: &Facts<'_>) -> Answer {
+    ask(gate, facts, true)
+}
+
+fn ask(gate: &Gate, facts: &Facts<'_>, take: bool) -> Answer {
+    match gate.begin(facts, take) {
+        Begun::Decided(answer) => answer,
+        Begun::Asks(asking) => now(gate.finish(asking)),
+    }
+}
+
+fn rule(name: &str, rate: &str, burst: u64) -> LimitRule {
+    let limit = Limit::token_bucket(rate.parse().unwrap(), burst).unwrap();
+    let mut rule = LimitRule::new(name, Quota::plain(limit));
+    rule.key = vec![KeyPart::of(Source::Header("x-org".into()))];
+    rule
+}
+
+fn node(clock: &ManualClock, store: &Arc<Counting>, limits: Vec<LimitRule>) -> Gate {
+    let policy = Policy {
+        limits,
+        ..Policy::default()
+    };
+    let inherited = Inherited::nothing().with_store(Arc::clone(store) as Arc<dyn SharedStore>);
+    Gate::inheriting(policy, Vec::new(), clock.clone(), inherited).unwrap()
+}
+
+const ACME: [(&str, &str); 1] = [("x-org", "acme")];
+const OTHER: [(&str, &str); 1] = [("x-org", "other")];
+
+fn of<'a>(headers: &'a [(&'a str, &'a str); 1]) -> Facts<'a> {
+    Facts {
+        method: "GET",
+        path: "/",
+        headers,
+        ..Facts::default()
+    }
+}
+
+fn passes(gate: &Gate, facts: &Facts<'_>, times: usize) -> usize {
+    let admitted = (0..times).filter(|_| admit(gate, facts).is_admitted());
+    admitted.count()
+}
+
+#[test]
+fn a_store_elsewhere_gives_the_same_answers_as_one_in_this_process() {
+    let clock = ManualClock::new();
+    let limits = || {
+        let mut shadow = rule("shadow", "1/s", 2);
+        shadow.mode = Mode::Shadow;
+        let mut candidate = rule("wide", "5/s", 20);
+        let limit = Limit::token_bucket("1/s".parse().unwrap(), 3).unwrap();
+        candidate.candidate = Some(Quota::plain(limit));
+        vec![rule("narrow", "2/s", 4), candidate, shadow]
+    };
+    let policy = Policy {
+        limits: limits(),
+        ..Policy::default()
+    };
+    let alone = Gate::new(policy, clock.clone()).unwrap();
+    let shared = node(&clock, &Counting::new(&clock, 1), limits());
+    for step in 0..400_u64 {
+        clock.advance(Span::from_millis(step * 37 % 450));
+        let headers = if step % 3 == 0 { &OTHER } else { &ACME };
+        let facts = Facts {
+            cost: Some(step % 6),
+            ..of(headers)
+        };
+        let take = step % 5 != 0;
+        let here = if take {
+            alone.admit(&facts)
+        } else {
+            alone.peek(&facts)
+        };
+        let there = ask(&shared, &facts, take);
+        assert_eq!(here.verdict, there.verdict, "step {step}");
+        assert_eq!(here.basis, there.basis, "step {step}");
+        assert_eq!(here.standing, there.standing, "step {step}");
+        let told = |answer: &Answer| -> Vec<_> {
+            let charges = answer.charges.iter();
+            charges
+                .map(|c| (c.rule, c.role, c.cost, c.verdict))
+                .collect()
+        };
+        assert_eq!(told(&here), told(&there), "step {step}");
+    }
+}
+
+#[test]
+fn nodes_that_share_a_store_share_the_limit() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 2);
+    let nodes = [0, 1].map(|_| node(&clock, &store, vec![rule("a", "1/s", 10)]));
+    let facts = of(&ACME);
+    let admitted = (0..30).filter(|i| admit(&nodes[i % 2], &facts).is_admitted());
+    assert_eq!(admitted.count(), 10);
+}
+
+#[test]
+fn a_node_alone_lets_its_share_pass_and_not_what_it_let_pass_before() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 2);
+    let gate = node(&clock, &store, vec![rule("a", "2/s", 10)]);
+    let facts = of(&ACME);
+    assert_eq!(passes(&gate, &facts, 3), 3);
+    store.go_away(true);
+    // Its share is a burst of 5, of which 3 are used.
+    let alone: Vec<Answer> = (0..5).map(|_| admit(&gate, &facts)).collect();
+    assert!(alone.iter().all(|answer| answer.origin == Origin::Degraded));
+    assert_eq!(
+        alone.iter().filter(|answer| answer.is_admitted()).count(),
+        2
+    );
+    // And half the rate.
+    clock.advance(Span::from_secs(2));
+    assert_eq!(passes(&gate, &facts, 5), 2);
+    // Somebody new has the whole share.
+    assert_eq!(passes(&gate, &of(&OTHER), 9), 5);
+}
+
+#[test]
+fn the_store_is_told_what_passed_while_it_was_away() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let gate = node(&clock, &store, vec![rule("a", "1/h", 10)]);
+    let facts = of(&ACME);
+    store.go_away(true);
+    assert_eq!(passes(&gate, &facts, 7), 7);
+    store.go_away(false);
+    // Seven of ten are gone, also for every other node.
+    assert_eq!(passes(&gate, &facts, 10), 3);
+    let other = node(&clock, &store, vec![rule("a", "1/h", 10)]);
+    assert_eq!(passes(&other, &facts, 10), 0);
+}
+
+#[test]
+fn what_was_owed_is_told_once_and_again_only_if_the_store_did_not_hear_it() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let gate = node(&clock, &store, vec![rule("a", "1/h", 10)]);
+    let facts = of(&ACME);
+    store.go_away(true);
+    assert_eq!(passes(&gate, &facts, 2), 2);
+    // Begun while away, unheard: still owed.
+    assert_eq!(passes(&gate, &facts, 2), 2);
+    store.go_away(false);
+    assert_eq!(passes(&gate, &facts, 20), 6);
+}
+
+#[test]
+fn each_limit_says_what_happens_while_the_store_is_away() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let with = |name: &str, on_error| {
+        let mut rule = rule(name, "1/h", 3);
+        rule.on_store_error = on_error;
+        rule
+    };
+    let facts = of(&ACME);
+    let away = |limits| {
+        store.go_away(false);
+        let gate = node(&clock, &store, limits);
+        store.go_away(true);
+        gate
+    };
+
+    let allowing = away(vec![with("allowing", OnStoreError::Allow)]);
+    for _ in 0..10 {
+        let answer = admit(&allowing, &facts);
+        assert_eq!(answer.verdict, Verdict::Pass);
+        assert_eq!(
+            (answer.basis, answer.origin),
+            (Basis::StoreError(0), Origin::Degraded)
+        );
+    }
+
+    let denying = away(vec![
+        with("local", OnStoreError::Local),
+        with("denying", OnStoreError::Deny),
+    ]);
+    let answer = admit(&denying, &facts);
+    assert!(matches!(answer.verdict, Verdict::Refuse { .. }));
+    assert_eq!(answer.basis, Basis::StoreError(1));
+    assert_eq!(tollgate::policy::fields::status(&answer), 503);
+
+    let both = away(vec![
+        with("allows", OnStoreError::Allow),
+        with("counts", OnStoreError::Local),
+    ]);
+    assert_eq!(passes(&both, &facts, 10), 3);
+}
+
+#[test]
+fn a_cost_above_the_share_is_refused_for_now_and_not_for_ever() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 4);
+    let gate = node(&clock, &store, vec![rule("a", "1/s", 8)]);
+    store.go_away(true);
+    let costing = |cost| Facts {
+        cost: Some(cost),
+        ..of(&ACME)
+    };
+    assert!(admit(&gate, &costing(2)).is_admitted());
+    assert!(matches!(
+        admit(&gate, &costing(5)).verdict,
+        Verdict::Refuse { .. }
+    ));
+    assert_eq!(admit(&gate, &costing(9)).verdict, Verdict::Never);
+}
+
+#[test]
+fn the_share_follows_the_number_of_nodes() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let gate = node(&clock, &store, vec![rule("a", "1/h", 12)]);
+    store.go_away(true);
+    store.nodes.store(4, SeqCst);
+    gate.divide();
+    assert_eq!(passes(&gate, &of(&ACME), 20), 3);
+    store.nodes.store(2, SeqCst);
+    gate.divide();
+    assert_eq!(passes(&gate, &of(&ACME), 20), 3);
+    assert_eq!(passes(&gate, &of(&OTHER), 20), 6);
+}
+
+#[test]
+fn a_peek_takes_nothing_there_nor_here() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let gate = node(&clock, &store, vec![rule("a", "1/h", 3)]);
+    let facts = of(&ACME);
+    for away in [false, true] {
+        store.go_away(away);
+        for _ in 0..5 {
+            assert_eq!(ask(&gate, &facts, false).standing.remaining, 2);
+        }
+    }
+    store.go_away(false);
+    assert_eq!(passes(&gate, &facts, 9), 3);
+}
+
+#[test]
+fn what_was_not_used_is_given_back_there_and_here() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let gate = node(&clock, &store, vec![rule("a", "1/h", 10)]);
+    let facts = Facts {
+        cost: Some(8),
+        ..of(&ACME)
+    };
+    let answer = admit(&gate, &facts);
+    let reservation = gate.reserve(&answer);
+    assert!(reservation.is_shared());
+    assert_eq!(now(reservation.settle_everywhere(Settlement::Actual(3))), 0);
+    let asked = Facts {
+        cost: Some(0),
+        ..of(&ACME)
+    };
+    assert_eq!(ask(&gate, &asked, false).standing.remaining, 7);
+    store.go_away(true);
+    assert_eq!(ask(&gate, &asked, false).standing.remaining, 7);
+}
+
+#[test]
+fn a_reload_keeps_the_store_and_what_is_owed() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let gate = node(&clock, &store, vec![rule("a", "1/h", 10)]);
+    let facts = of(&ACME);
+    store.go_away(true);
+    assert_eq!(passes(&gate, &facts, 4), 4);
+    let policy = Policy {
+        limits: vec![rule("b", "1/h", 1_000), rule("a", "1/h", 10)],
+        ..Policy::default()
+    };
+    let next = gate.succeed(policy, Vec::new()).unwrap();
+    store.go_away(false);
+    assert_eq!(passes(&next, &facts, 20), 6);
+}
+
+#[test]
+fn a_policy_without_a_store_is_decided_at_once() {
+    let clock = ManualClock::new();
+    let policy = Policy {
+        limits: vec![rule("a", "1/h", 1)],
+        ..Policy::default()
+    };
+    let gate = Gate::new(policy, clock).unwrap();
+    assert!(matches!(gate.begin(&of(&ACME), true), Begun::Decided(_)));
+    let named = gate.begin_named("a", &["acme"], 1, true);
+    assert!(matches!(named, Some(Begun::Decided(answer)) if !answer.is_admitted()));
+    assert!(gate.begin_named("none", &[], 1, true).is_none());
+    assert_eq!(gate.clock().now(), Moment::ORIGIN);
+}
