@@ -47,7 +47,9 @@ mod problem;
 mod read;
 mod report;
 mod schema;
+mod secret;
 mod shape;
+mod store;
 mod yaml;
 mod yaml_faults;
 mod yaml_unread;
@@ -63,6 +65,7 @@ use crate::problem::Place;
 pub use crate::problem::{Problem, Problems, Severity};
 use crate::report::Report;
 pub use crate::schema::schema;
+pub use crate::store::{SecretSpec, SharedSpec, StoreSpec, TlsFiles, Topology};
 pub use crate::yaml::FILE_MAX;
 
 /// The policy of a ride-hailing service: every algorithm in its place, with the reason beside it.
@@ -84,6 +87,8 @@ pub struct Loaded {
     pub warnings: Problems,
     /// The tiers, in the order of the file.
     pub tiers: Vec<Tier>,
+    /// Where what was used is to be kept.
+    pub store: StoreSpec,
 }
 
 /// A class of clients, as the file has it.
@@ -154,6 +159,7 @@ pub fn parse_at(name: &str, text: &[u8], now: Moment) -> Result<Loaded, Problems
                     weight: tier.weight,
                 })
                 .collect(),
+            store: draft.store.spec,
         }),
         _ => Err(problems),
     }

@@ -1,8 +1,10 @@
 //! Where problems are gathered while a file is read.
 
 use std::cell::RefCell;
+use std::ops::Range;
 
 use crate::problem::{Place, Problem, Problems, Severity};
+use crate::secret::{veiled, without_password};
 
 /// A value is missing because what is wrong with it was reported already. Whoever meets this says
 /// nothing more about it.
@@ -19,6 +21,8 @@ pub(crate) type Read<T> = Result<T, Reported>;
 pub(crate) struct Report<'t> {
     lines: Vec<&'t str>,
     found: RefCell<Vec<Problem>>,
+    /// Lines, and columns from 0, that are not to be shown.
+    hidden: RefCell<Vec<(usize, Range<usize>)>>,
 }
 
 impl<'t> Report<'t> {
@@ -27,6 +31,7 @@ impl<'t> Report<'t> {
         Report {
             lines: text.lines().collect(),
             found: RefCell::default(),
+            hidden: RefCell::default(),
         }
     }
 
@@ -85,6 +90,13 @@ impl<'t> Report<'t> {
         self.add(Severity::Note, at, code, message.into(), hint.into());
     }
 
+    /// What stands there must not be shown in any problem, found before or after.
+    pub(crate) fn hide(&self, at: Place) {
+        let from = at.column.saturating_sub(1);
+        let columns = from..from.saturating_add(at.length);
+        self.hidden.borrow_mut().push((at.line, columns));
+    }
+
     /// Has anything been found that makes the policy useless?
     pub(crate) fn has_errors(&self) -> bool {
         let found = self.found.borrow();
@@ -99,7 +111,14 @@ impl<'t> Report<'t> {
 
     /// All of it.
     pub(crate) fn finish(self, name: &str) -> Problems {
-        Problems::new(name, self.found.into_inner())
+        let hidden = self.hidden.into_inner();
+        let mut found = self.found.into_inner();
+        for problem in &mut found {
+            let here = hidden.iter().filter(|(line, _)| *line == problem.line);
+            let here: Vec<_> = here.map(|(_, columns)| columns.clone()).collect();
+            problem.source = veiled(&problem.source, &here);
+        }
+        Problems::new(name, found)
     }
 }
 
@@ -122,9 +141,11 @@ fn joined<'w>(words: impl IntoIterator<Item = &'w str>, link: &str) -> String {
     }
 }
 
-/// A text as it is quoted in a message: whole if it is short, else its beginning.
+/// A text as it is quoted in a message: whole if it is short, else its beginning; never with a password.
 pub(crate) fn quoted(text: &str) -> String {
     const MOST: usize = 60;
+    // Before it is cut: an address that has lost its `@` does not look like one with a password any more.
+    let text = &without_password(text);
     if text.chars().count() <= MOST {
         return format!("`{text}`");
     }
@@ -142,6 +163,29 @@ mod tests {
         assert_eq!(list(["a"]), "`a`");
         assert_eq!(list(["a", "b", "c"]), "`a`, `b` and `c`");
         assert_eq!(either(["a", "b"]), "`a` or `b`");
+    }
+
+    #[test]
+    fn what_is_hidden_is_shown_in_no_problem_before_or_after() {
+        let report = Report::new("a: secret\nb: secret");
+        let place = |line, column| Place {
+            line,
+            column,
+            length: 6,
+        };
+        report.error(place(1, 4), "x", "m", "h");
+        report.hide(place(1, 4));
+        report.error(place(1, 1), "x", "m", "h");
+        report.error(place(2, 4), "x", "m", "h");
+        let problems = report.finish("p");
+        let sources: Vec<&str> = problems.iter().map(|p| p.source.as_str()).collect();
+        assert_eq!(sources, ["a: ******", "a: ******", "b: secret"]);
+    }
+
+    #[test]
+    fn a_password_is_not_quoted_even_if_its_address_is_cut() {
+        let long = format!("redis://u:{}@h", "secret".repeat(20));
+        assert_eq!(quoted(&long), "`redis://…@h`");
     }
 
     #[test]

@@ -127,7 +127,11 @@ mod tests {
             Value::Array(kinds) => kinds.iter().any(is),
             kind => is(kind),
         };
-        // The only patterns that tell kinds apart are those of numbers.
+        let addressed = part["pattern"]
+            .as_str()
+            .is_some_and(|p| p.starts_with("^(redis"));
+        let addressed = !addressed || value.as_str().is_none_or(|text| text.contains("://"));
+        // The only patterns that tell kinds apart are those of numbers and of addresses.
         let digits = part["pattern"]
             .as_str()
             .is_some_and(|p| p.starts_with("^[0-9]"));
@@ -136,6 +140,7 @@ mod tests {
                 .as_str()
                 .is_none_or(|text| text.starts_with(char::is_numeric));
         let listed = listed
+            && addressed
             && part["enum"]
                 .as_array()
                 .is_none_or(|all| all.contains(value));
@@ -182,9 +187,11 @@ mod tests {
     }
 
     #[test]
-    fn the_example_has_the_shape_of_the_schema() {
+    fn the_examples_have_the_shape_of_the_schema() {
         let schema = parsed();
         assert!(fits(&read(crate::EXAMPLE), &schema, &schema));
+        let fleet = include_str!("../../../examples/fleet/tollgate.yaml");
+        assert!(fits(&read(fleet), &schema, &schema));
     }
 
     #[test]
@@ -199,6 +206,11 @@ mod tests {
             "limits: [{ name: a, match: { paths: /a } }]",
             "limits: [{ name: a, cost: { from: header.x } }]",
             "limits: [{ name: a, algorithm: sponge }]",
+            "store: memroy",
+            "store: { username: a }",
+            "store: { url: redis://h, password: a }",
+            "on_store_error: pass",
+            "limits: [{ name: a, allow: 5/s, on_store_error: pass }]",
         ] {
             assert!(!fits(&read(text), &schema, &schema), "{text}");
         }
@@ -206,6 +218,10 @@ mod tests {
             "default: { key: ip, allow: 5/s }",
             "limits: [{ name: a, allow: 5/s, burst: 30s, cost: { from: header.x, max: 1_000 } }]",
             "tiers: { a: { times: 2.5 }, b: {} }",
+            "store: memory",
+            "store: rediss+cluster://a,b",
+            "store: { url: redis://h, deadline: 8ms, nodes: 4, prefix: tg, password_env: P }",
+            "default: { key: ip, allow: 5/s, on_store_error: deny }",
             "limits: [{ name: a, cost: { \"POST /x\": 3, default: 1 }, except: [{ ip: 10.0.0.0/8 }] }]",
         ] {
             assert!(fits(&read(text), &schema, &schema), "{text}");

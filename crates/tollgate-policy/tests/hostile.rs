@@ -4,6 +4,8 @@
 
 use tollgate_policy::{EXAMPLE, parse};
 
+const FLEET: &str = include_str!("../../../examples/fleet/tollgate.yaml");
+
 /// A generator that needs no crate: xorshift.
 struct Dice(u64);
 
@@ -53,6 +55,10 @@ fn mutated_files_are_answered_and_never_panic() {
         "limits:",
         "allow:",
         "burst: 0",
+        "store: redis://",
+        "u:p%zz@",
+        "[::1]:",
+        "?",
         "/",
         "**",
         ",",
@@ -69,7 +75,11 @@ fn mutated_files_are_answered_and_never_panic() {
         .and_then(|n| n.parse().ok())
         .unwrap_or(3000);
     for _ in 0..rounds {
-        let mut text: Vec<u8> = EXAMPLE.into();
+        let mut text: Vec<u8> = if dice.roll(3) == 0 {
+            FLEET.into()
+        } else {
+            EXAMPLE.into()
+        };
         let from = dice.roll(text.len());
         text.truncate((from + 1 + dice.roll(600)).min(text.len()));
         let keep = if dice.roll(2) == 0 { 0 } else { from };

@@ -14,6 +14,10 @@ const EXAMPLE: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../../examples/ride-hailing/tollgate.yaml"
 );
+const FLEET: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../examples/fleet/tollgate.yaml"
+);
 
 /// Runs `tollgate check` beside the bad files, so that no path of this machine is printed.
 fn check(args: &[&str]) -> Ran {
@@ -77,6 +81,35 @@ fn the_example_is_good() {
 ok: 12 limits, 3 tiers, 1 entry in `deny`; everything else passes
 ",
     );
+}
+
+#[test]
+fn the_example_of_a_fleet_is_good() {
+    assert_prints(
+        &tollgate(&["check", FLEET, "--deny-warnings"]),
+        "
+ok: 4 limits; everything else passes
+",
+    );
+}
+
+/// Every bad file that has a password in it has this one, whole or around a mistake.
+#[test]
+fn no_answer_repeats_a_password() {
+    let mut with_password = 0;
+    for name in bad_files() {
+        let text = fs::read(Path::new(BAD).join(&name)).expect("readable");
+        if !String::from_utf8_lossy(&text).contains("hun") {
+            continue;
+        }
+        with_password += 1;
+        for args in [vec![name.as_str()], vec![name.as_str(), "--json"]] {
+            let ran = check(&args);
+            assert!(!ran.out.contains("hun"), "{}", ran.out);
+            assert!(!ran.out.contains("ter2"), "{}", ran.out);
+        }
+    }
+    assert!(with_password >= 8, "{with_password}");
 }
 
 #[test]

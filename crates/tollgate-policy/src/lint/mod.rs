@@ -9,6 +9,7 @@
 mod cover;
 mod limits;
 mod lists;
+mod store;
 
 use tollgate::Moment;
 use tollgate::policy::{Fallback, LimitRule, Mode};
@@ -21,6 +22,7 @@ use cover::is_everything;
 /// Says what is unwise about a policy at `now`.
 pub(crate) fn lint(draft: &Draft, now: Moment, report: &Report<'_>) {
     file(draft, report);
+    store::lint(draft, report);
     lists::lint(draft, now, report);
     let policy = &draft.policy;
     let covers = limits::covers(&policy.limits, now);

@@ -11,8 +11,10 @@ use super::key::V6_BITS;
 use super::limit::{Common, Spots, default_limit, limit, room_of};
 use super::lists::list;
 use super::matching::network;
-use super::names::{FILE, HEADERS, PATHS};
+use super::names::{FILE, HEADERS, PATHS, STORE};
 use super::scalar::{choice, share, text, whole, yes};
+use super::store::{Store, store};
+use super::store_error;
 use super::tiers::{Tier, tiers};
 use crate::problem::Place;
 use crate::report::{Read, Report, Reported, quoted};
@@ -24,6 +26,7 @@ const LIMITS_MAX: usize = 10_000;
 /// A policy and where its parts stand.
 pub(crate) struct Draft {
     pub(crate) policy: Policy,
+    pub(crate) store: Store,
     pub(crate) tiers: Vec<Tier>,
     pub(crate) limits: Vec<Spots>,
     pub(crate) allow: Vec<Spots>,
@@ -41,10 +44,15 @@ pub(crate) fn file(root: &Node, report: &Report<'_>) -> Read<Draft> {
         "name" | "match" | "key" | "algorithm" | "burst" => Some(format!(
             "`{name}` belongs to a limit: put it under `limits:`, in an item that begins with `- `"
         )),
+        name if STORE.contains(&name) => Some(format!(
+            "`{name}` belongs to the store: `store: {{ url: …, {name}: … }}`"
+        )),
         _ => None,
     })?;
     let version = fields.read("version", |n| version(n, report));
     let store = fields.read("store", |n| store(n, report));
+    let on_store_error = store_error::on_store_error(&fields, report);
+    let decided = store_error::check(root, &on_store_error, report);
     let v6 = fields.read("ipv6_prefix", |n| {
         whole(n, *V6_BITS.start(), *V6_BITS.end(), "64", report)
     });
@@ -66,6 +74,7 @@ pub(crate) fn file(root: &Node, report: &Report<'_>) -> Read<Draft> {
         v6: u8::try_from(prefix).unwrap_or(64),
         paths: rules,
         tiers: tiers.as_deref().ok(),
+        on_store_error: on_store_error.ok().flatten(),
         room: room_of(match fields.get("limits").map(|node| &node.value) {
             Some(Value::List(limits)) => limits.len() + 1,
             _ => 1,
@@ -75,7 +84,8 @@ pub(crate) fn file(root: &Node, report: &Report<'_>) -> Read<Draft> {
     let limits = fields.read("limits", |n| limits(n, &common, report));
     unique(root, report)?;
     version?;
-    store?;
+    on_store_error?;
+    decided?;
     v6?;
     let (limits, limit_spots) = limits?.unwrap_or_default().into_iter().unzip();
     let (allow, allow_spots) = allow?.unwrap_or_default().into_iter().unzip();
@@ -93,6 +103,7 @@ pub(crate) fn file(root: &Node, report: &Report<'_>) -> Read<Draft> {
     };
     Ok(Draft {
         policy,
+        store: store?.unwrap_or_default(),
         tiers: tiers?,
         limits: limit_spots,
         allow: allow_spots,
@@ -115,29 +126,6 @@ fn version(node: &Node, report: &Report<'_>) -> Read<()> {
             ),
             "write `version: 1`, or leave it out",
         )),
-    }
-}
-
-fn store(node: &Node, report: &Report<'_>) -> Read<()> {
-    match text(node, report)? {
-        "memory" => Ok(()),
-        other => Err(report.error(
-            node.place,
-            "unknown-store",
-            format!(
-                "{} is not a store that this build knows",
-                quoted(&without_password(other))
-            ),
-            "this build knows only `memory`",
-        )),
-    }
-}
-
-/// An address without what stands between `//` and `@`.
-fn without_password(text: &str) -> String {
-    match (text.split_once("://"), text.rsplit_once('@')) {
-        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://…@{host}"),
-        _ => text.to_owned(),
     }
 }
 
@@ -330,7 +318,7 @@ fn unique(root: &Node, report: &Report<'_>) -> Read<()> {
 }
 
 /// A field of a map, if it is one and has it.
-fn field<'n>(node: &'n Node, name: &str) -> Option<&'n Node> {
+pub(super) fn field<'n>(node: &'n Node, name: &str) -> Option<&'n Node> {
     let Value::Map(entries) = &node.value else {
         return None;
     };
@@ -339,7 +327,7 @@ fn field<'n>(node: &'n Node, name: &str) -> Option<&'n Node> {
 }
 
 /// The items of a list at the top of the file.
-fn items<'n>(root: &'n Node, name: &str) -> &'n [Node] {
+pub(super) fn items<'n>(root: &'n Node, name: &str) -> &'n [Node] {
     match field(root, name).map(|node| &node.value) {
         Some(Value::List(items)) => items,
         _ => &[],

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use tollgate::Moment;
 use tollgate::policy::path::PathRules;
 use tollgate::policy::{
-    CostRule, FULLY_ENFORCED, LimitRule, Match, MissingKey, Mode, Quota, Source, TierQuota, Tiers,
+    CostRule, FULLY_ENFORCED, LimitRule, Match, MissingKey, Mode, OnStoreError, Quota, Source,
+    TierQuota, Tiers,
 };
 
 use super::fields::Fields;
@@ -16,6 +17,7 @@ use super::overrides::overrides;
 use super::quota::Written;
 use super::scalar::{choice, prose, share, text};
 use super::scale::scaled;
+use super::store_error::on_store_error;
 use super::tiers::Tier;
 use super::when::moment;
 use crate::problem::Place;
@@ -38,6 +40,14 @@ impl Spots {
             values: values
                 .map(|(n, name, value)| (n.into(), name, value))
                 .collect(),
+        }
+    }
+
+    /// No fields, only a place for all of it.
+    pub(crate) fn whole(place: Place) -> Spots {
+        Spots {
+            whole: place,
+            values: Vec::new(),
         }
     }
 
@@ -65,6 +75,8 @@ pub(crate) struct Common<'f> {
     pub(crate) paths: PathRules,
     /// None if what is written about them is wrong.
     pub(crate) tiers: Option<&'f [Tier]>,
+    /// What happens without the store to limits that do not say.
+    pub(crate) on_store_error: Option<OnStoreError>,
     /// Keys that a limit has room for at the most if it does not say.
     pub(crate) room: usize,
 }
@@ -250,6 +262,7 @@ fn body(
         ("shadow", Mode::Shadow),
         ("off", Mode::Off),
     ];
+    let on_store_error = on_store_error(fields, report);
     let mode = fields.read("mode", |n| choice(n, "a mode", &modes, report));
     let enforced = fields.read("enforce", |n| share(n, report));
     let expires: Read<Option<Moment>> = fields.read("expires", |n| moment(n, report));
@@ -272,6 +285,9 @@ fn body(
             cost: cost?.unwrap_or_default(),
             tiers: tiers?,
             overrides: overridden?.unwrap_or_default(),
+            on_store_error: on_store_error?
+                .or(common.on_store_error)
+                .unwrap_or_default(),
             mode: mode?.unwrap_or_default(),
             enforced: enforced?.unwrap_or(FULLY_ENFORCED),
             expires: expires?,

@@ -22,6 +22,8 @@ mod overrides;
 mod quota;
 mod scalar;
 mod scale;
+mod store;
+mod store_error;
 mod taken;
 mod tiers;
 pub(crate) mod when;

@@ -4,6 +4,7 @@
 pub(crate) const FILE: &[&str] = &[
     "version",
     "store",
+    "on_store_error",
     "default",
     "ipv6_prefix",
     "key_privacy",
@@ -15,6 +16,22 @@ pub(crate) const FILE: &[&str] = &[
     "allow",
     "deny",
     "limits",
+];
+/// `store` as a map.
+pub(crate) const STORE: &[&str] = &[
+    "url",
+    "username",
+    "password_env",
+    "password_file",
+    "sentinel_username",
+    "sentinel_password_env",
+    "sentinel_password_file",
+    "ca_file",
+    "cert_file",
+    "key_file",
+    "deadline",
+    "prefix",
+    "nodes",
 ];
 /// `paths`.
 pub(crate) const PATHS: &[&str] = &["ignore_case", "trailing_slash"];
@@ -71,6 +88,7 @@ pub(crate) const LIMIT: &[&str] = &[
     "tier",
     "overrides",
     "candidate",
+    "on_store_error",
     "mode",
     "enforce",
     "expires",
@@ -105,6 +123,7 @@ pub(crate) fn field_sets() -> Vec<(&'static str, Vec<&'static str>)> {
     let limit = || LIMIT.iter().chain(QUOTA).copied();
     vec![
         ("Policy", FILE.to_vec()),
+        ("Store", STORE.to_vec()),
         ("Paths", PATHS.to_vec()),
         ("Headers", HEADERS.to_vec()),
         ("Tier", TIER.to_vec()),

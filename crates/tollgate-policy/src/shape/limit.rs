@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 
-use super::{Match, Number, NumberOrText, OneOrMany};
+use super::{Match, Number, NumberOrText, OnStoreError, OneOrMany};
 
 #[derive(JsonSchema)]
 #[schemars(rename_all = "kebab-case", inline)]
@@ -110,6 +110,8 @@ limit_like! {
         overrides: Option<Vec<Override>>,
         /// How much it would be: counted beside, never enforced.
         candidate: Option<Candidate>,
+        /// What happens while a shared store gives no answer; what the file says unless told otherwise.
+        on_store_error: Option<OnStoreError>,
         /// Is it enforced?
         mode: Option<Mode>,
         /// For which share of the keys it is enforced: `25%`.
@@ -138,6 +140,8 @@ limit_like! {
         overrides: Option<Vec<Override>>,
         /// How much it would be: counted beside, never enforced.
         candidate: Option<Candidate>,
+        /// What happens while a shared store gives no answer; what the file says unless told otherwise.
+        on_store_error: Option<OnStoreError>,
         /// Is it enforced?
         mode: Option<Mode>,
         /// For which share of the keys it is enforced: `25%`.

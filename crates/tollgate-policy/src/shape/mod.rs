@@ -13,8 +13,10 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 
 mod limit;
+mod store;
 
 use limit::{DefaultLimit, Limit};
+use store::{AnyStore, OnStoreError};
 
 /// A policy of Tollgate: which limits there are, for whom, and what happens to everyone else.
 #[derive(JsonSchema)]
@@ -23,8 +25,11 @@ pub(crate) struct Policy {
     /// The version of this format.
     #[schemars(range(min = 1, max = 1))]
     version: Option<u32>,
-    /// Where what was used is kept. This build knows only `memory`.
-    store: Option<Store>,
+    /// Where what was used is kept: `memory`, the address of a store that a fleet shares, or a map with it as `url`.
+    store: Option<AnyStore>,
+    /// What happens while a shared store gives no answer: each node goes on with its share (`local`), everything
+    /// passes (`allow`), or is refused (`deny`). Needed if the store is shared, here or in every limit.
+    on_store_error: Option<OnStoreError>,
     /// What happens to a request that no limit matches: `pass`, `refuse`, or a limit.
     default: Option<Default>,
     /// Bits of an IPv6 address that count for `ip` keys; 64 unless told otherwise.
@@ -80,12 +85,6 @@ pub(super) enum NumberOrText {
 enum Decimal {
     Number(f64),
     Text(#[schemars(regex(pattern = r"^[0-9][0-9_]*(\.[0-9]{1,6})?$"))] String),
-}
-
-#[derive(JsonSchema)]
-#[schemars(rename_all = "kebab-case", inline)]
-enum Store {
-    Memory,
 }
 
 #[derive(JsonSchema)]
