@@ -54,7 +54,11 @@ fn settings(asked: &Serve) -> Result<Settings, Stop> {
         None => None,
     };
     Ok(Settings {
-        engine: EngineSettings { source, state },
+        engine: EngineSettings {
+            source,
+            state,
+            open_store: None,
+        },
         http: asked.listen,
         admin: admin(asked)?,
         threads: asked.threads,

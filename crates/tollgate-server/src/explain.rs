@@ -13,11 +13,16 @@ use crate::words;
 
 /// Tells what a request would meet, and takes nothing.
 pub fn explain(gate: &Gate, facts: &Facts<'_>) -> Value {
+    told(gate, gate.explain(facts))
+}
+
+/// An explanation in JSON.
+pub(crate) fn told(gate: &Gate, explanation: Explanation) -> Value {
     let Explanation {
         path,
         answer,
         rules,
-    } = gate.explain(facts);
+    } = explanation;
     let mut told = json!({
         "path": path,
         "verdict": words::verdict(answer.verdict),

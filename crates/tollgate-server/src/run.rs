@@ -17,7 +17,9 @@ use tokio::sync::watch;
 
 use crate::admin::{self, AdminSettings, TokenError, Tokens};
 use crate::engine::watch::watch as watch_policy;
-use crate::engine::{Engine, EngineSettings, PolicySource, StartError, Why, write_every};
+use crate::engine::{
+    Engine, EngineSettings, PolicySource, StartError, Why, divide_every, write_every,
+};
 use crate::http::Service;
 use crate::listen::stopped;
 
@@ -68,6 +70,7 @@ impl Default for Settings {
             engine: EngineSettings {
                 source: PolicySource::built_in(),
                 state: None,
+                open_store: None,
             },
             http: loopback(HTTP_PORT),
             admin: Some(AdminBind {
@@ -194,6 +197,7 @@ pub async fn run(
     let mut background = tokio::task::JoinSet::new();
     background.spawn(watch_policy(Arc::clone(&engine), until(&ended)));
     background.spawn(write_every(Arc::clone(&engine), until(&ended)));
+    background.spawn(divide_every(Arc::clone(&engine), until(&ended)));
     #[cfg(unix)]
     background.spawn(reload_on_hangup(Arc::clone(&engine), ended.clone()));
 

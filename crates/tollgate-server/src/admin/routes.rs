@@ -147,7 +147,7 @@ impl Asked {
             Asked::Switch => switch(engine, read(body, SWITCH_HINT)?, peer),
             Asked::Policy => Ok(value(&shown::policy(engine))),
             Asked::Peek => peek(engine, read(body, PEEK_HINT)?),
-            Asked::Explain => match crate::http::explain(&engine.epoch(), body) {
+            Asked::Explain => match crate::http::explain(&engine.epoch_for_long(), body) {
                 Ok(told) => Ok(value(&told)),
                 Err(detail) => Err(Problem::bad_request("bad-request", detail, EXPLAIN_HINT)),
             },
@@ -271,7 +271,7 @@ fn peek(engine: &Engine, body: PeekBody) -> Result<Answer, Problem> {
     let PeekBody { limit, key, cost } = body;
     let parts = key.parts();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-    let epoch = engine.epoch();
+    let epoch = engine.epoch_for_long();
     let gate = &epoch.gate;
     let Some(rule) = gate.rule_named(&limit).and_then(|at| gate.rule(at)) else {
         let detail = format!("there is no limit `{}`", limit.escape_debug());
@@ -292,7 +292,8 @@ fn peek(engine: &Engine, body: PeekBody) -> Result<Answer, Problem> {
         let hint = "send one text for each part of the key; see `GET /policy`";
         return Err(Problem::bad_request("bad-key", detail, hint));
     }
-    let Some(answer) = gate.peek_named(&limit, &parts, cost) else {
+    let begun = gate.begin_named(&limit, &parts, cost, false);
+    let Some(answer) = begun.map(|begun| crate::http::waited(gate, begun)) else {
         return Err(Problem::bad_request(
             "no-such-limit",
             "the limit is gone",

@@ -42,8 +42,11 @@ pub use health::{Fault, Health, PolicyHealth, StateHealth};
 pub(crate) use keep::write_every;
 pub use overrides::{OVERRIDES_MAX, OverrideChanged, OverrideError, OverrideListed};
 pub use reload::{ReloadError, Reloaded, Why};
-pub use start::{EngineSettings, PolicySource, StartError, StateSettings, for_tests};
+pub use start::{
+    EngineSettings, OpenStore, Opens, PolicySource, StartError, StateSettings, for_tests,
+};
 pub use state::StateError;
+pub(crate) use store::divide_every;
 pub use store::{ServerHealth, StoreHealth, StoreWarning};
 pub use top::TopKey;
 
@@ -52,6 +55,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::{ArcSwap, Guard};
 use tollgate::policy::PolicyGate;
 use tollgate::{Clock, Moment, MonotonicClock};
+use tollgate_policy::StoreSpec;
 
 use crate::metrics::{Handles, Metrics};
 
@@ -97,6 +101,8 @@ pub struct Engine {
     epoch: ArcSwap<Epoch>,
     clock: MonotonicClock,
     source: PolicySource,
+    /// The store that the policy named at the start.
+    spec: StoreSpec,
     /// Held by whoever changes what is in force. No decision takes it.
     change: Mutex<reload::InForce>,
     /// What is told about the policy; locked for moments only, so that health never waits for a reload.

@@ -82,6 +82,8 @@ pub enum ReloadError {
     Invalid(Problems),
     /// It is a policy that cannot be put in force.
     Refused(PolicyError),
+    /// It names another store than the one in use.
+    OtherStore,
 }
 
 impl ReloadError {
@@ -91,6 +93,7 @@ impl ReloadError {
             Self::Missing { .. } => "policy-missing",
             Self::Unreadable { .. } => "policy-unreadable",
             Self::Invalid(_) | Self::Refused(_) => "policy-invalid",
+            Self::OtherStore => "policy-other-store",
         }
     }
 
@@ -110,6 +113,7 @@ impl ReloadError {
                 format!("the policy file has {} ({first})", problems.summary())
             }
             Self::Refused(_) => "the policy cannot be put in force".into(),
+            Self::OtherStore => "the policy names another store; that needs a restart".into(),
         }
     }
 }
@@ -131,6 +135,9 @@ impl fmt::Display for ReloadError {
             Self::Refused(cause) => write!(
                 f,
                 "the policy cannot be put in force: {cause}\nhint: make `max_keys` smaller or the numbers of the limit"
+            ),
+            Self::OtherStore => f.write_str(
+                "the policy names another `store` than the one in use\nhint: put `store` back as it was, or restart: what was counted does not move from one store to another",
             ),
         }
     }
@@ -216,8 +223,14 @@ impl Engine {
         in_force: &mut InForce,
     ) -> Result<(Gate, Problems), ReloadError> {
         let Loaded {
-            policy, warnings, ..
+            policy,
+            warnings,
+            store,
+            ..
         } = loaded;
+        if store != self.spec {
+            return Err(ReloadError::OtherStore);
+        }
         let mut overrides = in_force.overrides.clone();
         let live = resolve(&policy, &mut overrides, self.now());
         let gate = self.epoch().gate.succeed(policy, live);

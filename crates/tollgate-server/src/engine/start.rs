@@ -8,7 +8,8 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tollgate::MonotonicClock;
 use tollgate::policy::Inherited;
-use tollgate_policy::{Loaded, Problems, Severity};
+use tollgate::store::shared::SharedStore;
+use tollgate_policy::{Loaded, Problems, Severity, SharedSpec, StoreSpec};
 
 use super::health::PolicyHealth;
 use super::keep::{self, Keeper};
@@ -76,6 +77,21 @@ pub struct EngineSettings {
     pub source: PolicySource,
     /// Where state is kept; nowhere, and a restart begins with nothing counted.
     pub state: Option<StateSettings>,
+    /// How a store that a fleet shares is opened, if a policy may name one.
+    pub open_store: Option<OpenStore>,
+}
+
+/// Opens a store that a fleet shares; given by whoever knows how. It does not wait for the store.
+#[derive(Clone)]
+pub struct OpenStore(pub Arc<Opens>);
+
+/// What opens a store: says what can never work, not who does not answer.
+pub type Opens = dyn Fn(&SharedSpec) -> Result<Arc<dyn SharedStore>, String> + Send + Sync;
+
+impl fmt::Debug for OpenStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OpenStore")
+    }
 }
 
 /// Why an engine does not start.
@@ -86,6 +102,8 @@ pub enum StartError {
     Policy(ReloadError),
     /// The state file cannot be used.
     State(StateError),
+    /// The store that the policy names cannot be used.
+    Store(String),
     /// The operating system gives no random numbers.
     NoRandom(getrandom::Error),
 }
@@ -100,6 +118,7 @@ impl fmt::Display for StartError {
             ),
             Self::Policy(error) => error.fmt(f),
             Self::State(error) => error.fmt(f),
+            Self::Store(error) => f.write_str(error),
             Self::NoRandom(error) => write!(
                 f,
                 "the operating system gives no random numbers: {error}\nhint: see that the sandbox allows `getrandom`"
@@ -129,7 +148,11 @@ impl Engine {
     /// # Errors
     /// Anything that is wrong with either; nothing is guessed or forgiven.
     pub fn start(settings: EngineSettings) -> Result<Arc<Engine>, StartError> {
-        let EngineSettings { source, state } = settings;
+        let EngineSettings {
+            source,
+            state,
+            open_store,
+        } = settings;
         let clock = MonotonicClock::since_1970();
         let now = tollgate::Clock::now(&clock);
         let text = match &source {
@@ -139,8 +162,16 @@ impl Engine {
         let content = blake3::hash(&text);
         let loaded = tollgate_policy::parse(&source.name(), &text).map_err(ReloadError::Invalid)?;
         let Loaded {
-            policy, warnings, ..
+            policy,
+            warnings,
+            store: spec,
+            ..
         } = loaded;
+        let store = opened(&spec, open_store.as_ref())?;
+        let sharing = |inherited: Inherited<MonotonicClock>| match &store {
+            Some(store) => inherited.with_store(Arc::clone(store)),
+            None => inherited,
+        };
         let lock = state
             .as_ref()
             .map(|state| keep::take(&state.path))
@@ -152,7 +183,9 @@ impl Engine {
         let mut overrides = Vec::new();
         let (gate, secret) = match restored {
             None => {
-                let gate = Gate::new(policy, clock.clone()).map_err(ReloadError::Refused)?;
+                let nothing = sharing(Inherited::nothing());
+                let gate = Gate::inheriting(policy, Vec::new(), clock.clone(), nothing)
+                    .map_err(ReloadError::Refused)?;
                 (gate, random()?)
             }
             Some((found, path)) => {
@@ -172,7 +205,7 @@ impl Engine {
                 let inherited = Inherited::from_saved(&counted).map_err(|cause| {
                     StateError::flawed(path, &Flaw::Contents(cause.to_string()))
                 })?;
-                let gate = Gate::inheriting(policy, live, clock.clone(), inherited)
+                let gate = Gate::inheriting(policy, live, clock.clone(), sharing(inherited))
                     .map_err(ReloadError::Refused)?;
                 gate.switch_off(changed.switched_off);
                 if changed.switched_off {
@@ -201,6 +234,7 @@ impl Engine {
             epoch: ArcSwap::from_pointee(epoch),
             clock,
             source,
+            spec,
             change: Mutex::new(InForce {
                 content,
                 logged: None,
@@ -215,6 +249,23 @@ impl Engine {
                 .map(|(state, lock)| Keeper::new(state.path, state.every, lock)),
             secret,
         }))
+    }
+}
+
+/// The store that a policy names, if it names one.
+fn opened(
+    spec: &StoreSpec,
+    open: Option<&OpenStore>,
+) -> Result<Option<Arc<dyn SharedStore>>, StartError> {
+    let StoreSpec::Shared(spec) = spec else {
+        return Ok(None);
+    };
+    match open {
+        Some(OpenStore(open)) => open(spec).map(Some).map_err(StartError::Store),
+        None => Err(StartError::Store(
+            "the policy names a store that a fleet shares, and this program knows none\nhint: write `store: memory`"
+                .into(),
+        )),
     }
 }
 
@@ -255,6 +306,7 @@ pub fn for_tests(policy: &str) -> Arc<Engine> {
             text: policy.into(),
         },
         state: None,
+        open_store: None,
     };
     match Engine::start(settings) {
         Ok(engine) => engine,

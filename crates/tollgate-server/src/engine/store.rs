@@ -1,6 +1,11 @@
 //! The store that a fleet shares, as operators see it.
 
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
 use serde::Serialize;
+use tokio::time::MissedTickBehavior;
 use tollgate::store::shared::{FaultKind, Latencies, ServerReport, StoreReport};
 
 use super::{Engine, Epoch};
@@ -147,6 +152,28 @@ impl Engine {
             text.series(name, &[("code", code)], 1);
         }
         servers(&report.servers, text);
+    }
+}
+
+/// How often this node looks whether others came or went.
+const DIVIDE_EVERY: Duration = Duration::from_secs(1);
+
+/// Keeps the share of this node what it should be, until `stop`.
+pub(crate) async fn divide_every(engine: Arc<Engine>, stop: impl Future<Output = ()>) {
+    if engine.epoch().gate.store().is_none() {
+        return;
+    }
+    let mut tick = tokio::time::interval(DIVIDE_EVERY);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut stop = std::pin::pin!(stop);
+    loop {
+        tokio::select! {
+            () = &mut stop => return,
+            _ = tick.tick() => {}
+        }
+        let epoch = engine.epoch_for_long();
+        // If others came, every table is gone through once.
+        let _ = tokio::task::spawn_blocking(move || epoch.gate.divide()).await;
     }
 }
 

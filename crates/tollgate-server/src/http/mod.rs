@@ -31,6 +31,7 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tollgate::policy::{Answer, Begun};
 
 mod answer;
 mod ask;
@@ -42,7 +43,7 @@ mod pairs;
 mod problems;
 mod reservations;
 
-use crate::engine::{Engine, Epoch};
+use crate::engine::{Engine, Epoch, Gate};
 use crate::listen::body::{read_body, throw_away};
 use crate::listen::brisk::{Brisk, Plain, Sheets};
 use crate::listen::{self, Handler, ListenLimits};
@@ -277,7 +278,8 @@ fn says_json(value: &[u8]) -> bool {
     kind.trim_ascii().eq_ignore_ascii_case(b"application/json")
 }
 
-/// Explains the request that this body tells of, in the words of `/v1/check`.
+/// Explains the request that this body tells of, in the words of `/v1/check`. May wait for the store that a
+/// fleet shares: not for a thread that serves requests.
 ///
 /// # Errors
 /// What is wrong with the body.
@@ -288,9 +290,19 @@ pub(crate) fn explain(epoch: &Epoch, body: &[u8]) -> Result<serde_json::Value, S
             "a limit by its name explains itself; leave out `limit` and tell the request".into(),
         );
     }
+    let gate = &epoch.gate;
     Ok(decide::with_facts(&ask, |facts| {
-        crate::explain::explain(&epoch.gate, facts)
+        let answer = waited(gate, gate.begin(facts, false));
+        crate::explain::told(gate, gate.explain_answer(facts, answer))
     }))
+}
+
+/// The answer to a request that has begun, waited for by a thread that may.
+pub(crate) fn waited(gate: &Gate, begun: Begun) -> Answer {
+    match begun {
+        Begun::Decided(answer) => answer,
+        Begun::Asks(asking) => tokio::runtime::Handle::current().block_on(gate.finish(asking)),
+    }
 }
 
 fn json(text: String) -> Answered {

@@ -53,6 +53,7 @@ pub(crate) fn policy(burst: u64) -> String {
 
 pub(crate) fn settings(policy: &Path, state: Option<&Path>) -> EngineSettings {
     EngineSettings {
+        open_store: None,
         source: PolicySource::File(policy.into()),
         state: state.map(|path| StateSettings {
             path: path.into(),

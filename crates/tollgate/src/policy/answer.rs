@@ -3,7 +3,7 @@
 use super::path::PathFault;
 use crate::decision::{Origin, Standing, Verdict};
 use crate::gate::LimitId;
-use crate::store::shared::SharedKey;
+use crate::store::shared::{SharedKey, SharedOutcome};
 use crate::time::Moment;
 
 /// What happens to a request, and why.
@@ -23,6 +23,8 @@ pub struct Answer {
     pub charges: Vec<RuleCharge>,
     /// The key of each charge, if they were taken in a store that a fleet shares.
     pub(super) keys: Vec<SharedKey>,
+    /// What that store said of each charge by itself.
+    pub(super) outcomes: Vec<SharedOutcome>,
 }
 
 /// Why a request is answered as it is. Numbers are places in the policy's lists.

@@ -99,7 +99,11 @@ pub enum WhyNot {
 impl<C: Clock> PolicyGate<C> {
     /// Tells what a request would meet, and takes nothing.
     pub fn explain(&self, facts: &Facts<'_>) -> Explanation {
-        let answer = self.peek(facts);
+        self.explain_answer(facts, self.peek(facts))
+    }
+
+    /// The same, of an answer that was got by asking and not taking; see [`PolicyGate::begin`].
+    pub fn explain_answer(&self, facts: &Facts<'_>, answer: Answer) -> Explanation {
         let now = answer.issued;
         let Ok(path) = self.policy.paths.normalise(facts.path) else {
             return Explanation {
@@ -129,10 +133,10 @@ impl<C: Clock> PolicyGate<C> {
         now: Moment,
     ) -> RuleExplanation {
         let rule = &live.rule;
-        let charged = answer
-            .charges
-            .iter()
-            .find(|c| c.rule == at && c.role != Role::Candidate);
+        let mut charges = answer.charges.iter().enumerate();
+        let charged = charges.find(|(_, c)| c.rule == at && c.role != Role::Candidate);
+        let outcome = charged.and_then(|(place, _)| answer.outcomes.get(place));
+        let charged = charged.map(|(_, charge)| charge);
         let mut told = RuleExplanation {
             rule: at,
             why_not: why_not(live, request, now),
@@ -167,7 +171,15 @@ impl<C: Clock> PolicyGate<C> {
             };
             told.limit = Some(limit);
             let hash = self.secret.hash(&key);
-            told.decision = Some(self.gate.limiter(limit).peek_hash(hash, told.cost));
+            told.decision = Some(match outcome {
+                Some(outcome) => Decision {
+                    verdict: outcome.verdict,
+                    standing: outcome.standing,
+                    issued: now,
+                    origin: answer.origin,
+                },
+                None => self.gate.limiter(limit).peek_hash(hash, told.cost),
+            });
             told.key = Some(ExplainedKey {
                 parts: key.texts(rule),
                 kind: match key.kind() {

@@ -31,7 +31,7 @@ use super::facts::Facts;
 use super::gate::{Ask, Plan, PolicyGate, tightest, unlimited};
 use super::rule::OnStoreError;
 use crate::clock::Clock;
-use crate::decision::{Decision, Origin, Verdict};
+use crate::decision::{Decision, Origin, Standing, Verdict};
 use crate::limit::Algorithm;
 use crate::store::memory::CHARGES_MAX;
 use crate::store::shared::{
@@ -219,11 +219,18 @@ impl<C: Clock> PolicyGate<C> {
         let now = self.clock.now();
         let mut outcomes = outcomes.iter();
         let mut enforced = Vec::with_capacity(plan.enforced);
+        let mut told = Vec::with_capacity(plan.charges.len());
         for (at, charge) in plan.charges.iter_mut().enumerate() {
-            if charge.role == Role::Unlimited {
-                continue;
-            }
-            let Some(outcome) = outcomes.next() else {
+            let outcome = match charge.role {
+                Role::Unlimited => None,
+                _ => outcomes.next(),
+            };
+            told.push(outcome.copied().unwrap_or(SharedOutcome {
+                verdict: Verdict::Pass,
+                standing: Standing::default(),
+                issued: now,
+            }));
+            let Some(outcome) = outcome else {
                 continue;
             };
             charge.verdict = outcome.verdict;
@@ -259,6 +266,7 @@ impl<C: Clock> PolicyGate<C> {
         }
         answer.charges = plan.charges;
         answer.keys = plan.keys;
+        answer.outcomes = told;
         answer
     }
 

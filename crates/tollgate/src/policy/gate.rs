@@ -505,6 +505,7 @@ impl<C: Clock> PolicyGate<C> {
             origin: decision.origin,
             charges: Vec::new(),
             keys: Vec::new(),
+            outcomes: Vec::new(),
         }
     }
 }
@@ -522,6 +523,7 @@ pub(super) fn unlimited(verdict: Verdict, basis: Basis, now: Moment) -> Answer {
         origin: Origin::Fresh,
         charges: Vec::new(),
         keys: Vec::new(),
+        outcomes: Vec::new(),
     }
 }
 
