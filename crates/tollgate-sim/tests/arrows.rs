@@ -13,6 +13,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tollgate-server", &["tollgate", "tollgate-policy"]),
     ("tollgate-sim", &["tollgate"]),
     (
+        "tollgate-trials",
+        &["tollgate", "tollgate-redis", "tollgate-sim"],
+    ),
+    (
         "tollgate-cli",
         &["tollgate", "tollgate-policy", "tollgate-server"],
     ),

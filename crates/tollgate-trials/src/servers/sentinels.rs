@@ -1,0 +1,252 @@
+//! A primary, its replicas, and sentinels that watch over them.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use super::server::{Plan, field_of};
+use super::{HOST, Kind, Server};
+use crate::patience::{Look, wait_until};
+use crate::trouble::{Outcome, Trouble};
+
+/// What the sentinels call the primary.
+const SERVICE: &str = "trial";
+/// How long they may take until all see each other.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a sentinel gives a failover; twice that long it starts no other one. A promoted replica is looked at
+/// once in a second, so much less than this would end failovers that were going well.
+const FAILOVER_TIMEOUT_MS: u32 = 3_000;
+
+/// A primary with replicas, and the sentinels that choose another primary if it fails.
+#[derive(Debug)]
+pub struct Sentinels {
+    servers: Vec<Server>,
+    sentinels: Vec<Server>,
+}
+
+impl Sentinels {
+    /// Starts a primary, `replicas` replicas and `sentinels` sentinels of which a majority has to agree, and waits
+    /// until all of them see each other. A server that is silent for `down_after_ms` is down.
+    pub fn start(
+        kind: Kind,
+        replicas: usize,
+        sentinels: usize,
+        down_after_ms: u32,
+    ) -> Outcome<Sentinels> {
+        let primary = Server::start(kind, &[])?;
+        let port = primary.port().to_string();
+        let replica_of = format!("{HOST} {port}");
+        let mut servers = vec![primary];
+        for _ in 0..replicas {
+            servers.push(Server::start(kind, &[("replicaof", &replica_of)])?);
+        }
+        // A sentinel asks the primary for its replicas when it meets it, and then not again for ten seconds.
+        wait_for_replicas(&servers)?;
+        let quorum = sentinels / 2 + 1;
+        let monitor = format!("monitor {SERVICE} {HOST} {port} {quorum}");
+        let down_after = format!("down-after-milliseconds {SERVICE} {down_after_ms}");
+        let failover = format!("failover-timeout {SERVICE} {FAILOVER_TIMEOUT_MS}");
+        let syncs = format!("parallel-syncs {SERVICE} {}", replicas.max(1));
+        let mut watch = Vec::new();
+        for _ in 0..sentinels {
+            let lines =
+                [&monitor, &down_after, &failover, &syncs].map(|line| ("sentinel", line.as_str()));
+            watch.push(Plan::new(kind).sentinel().options(&lines).start()?);
+        }
+        let world = Sentinels {
+            servers,
+            sentinels: watch,
+        };
+        world.wait_until_they_see_each_other()?;
+        Ok(world)
+    }
+
+    /// What the sentinels call the primary.
+    pub fn service(&self) -> &'static str {
+        SERVICE
+    }
+
+    /// Where the sentinels are.
+    pub fn sentinel_addresses(&self) -> Vec<(String, u16)> {
+        let address = |sentinel: &Server| (HOST.into(), sentinel.port());
+        self.sentinels.iter().map(address).collect()
+    }
+
+    /// The sentinels.
+    pub fn sentinels(&self) -> &[Server] {
+        &self.sentinels
+    }
+
+    /// All servers: who was the primary at first, then the others.
+    pub fn servers(&self) -> &[Server] {
+        &self.servers
+    }
+
+    /// The primary, by what most sentinels say now. It may be dead, if they did not notice yet.
+    pub fn primary(&self) -> Outcome<&Server> {
+        let named: Vec<u16> = self.sentinels.iter().filter_map(named_primary).collect();
+        let votes = |port: u16| named.iter().filter(|&&other| other == port).count();
+        let found = self
+            .servers
+            .iter()
+            .find(|server| votes(server.port()) * 2 > self.sentinels.len());
+        found.ok_or_else(|| Trouble::Odd {
+            asked: "the address of the primary from every sentinel".into(),
+            answer: format!("the ports {named:?}, of which no server of ours has most"),
+        })
+    }
+
+    /// Kills the primary and says which port it had.
+    pub fn kill_primary(&self) -> Outcome<u16> {
+        let primary = self.primary()?;
+        primary.kill9();
+        Ok(primary.port())
+    }
+
+    /// Waits until most sentinels name another primary than the one at port `old`, and it says so itself.
+    pub fn wait_for_another_primary(&self, old: u16, patience: Duration) -> Outcome<&Server> {
+        let waited_for = format!("there is another primary than that at port {old}");
+        wait_until(
+            &waited_for,
+            patience,
+            || self.logs(),
+            || {
+                let primary = match self.primary() {
+                    Ok(primary) if primary.port() != old => primary,
+                    Ok(_) => return Ok(Look::NotYet("the old one".into())),
+                    Err(trouble) => return Ok(Look::NotYet(trouble.to_string())),
+                };
+                match primary.info("replication", "role") {
+                    Ok(role) if role == "master" => Ok(Look::There(primary)),
+                    Ok(role) => Ok(Look::NotYet(format!("it calls itself {role}"))),
+                    Err(trouble) => Ok(Look::NotYet(trouble.to_string())),
+                }
+            },
+        )
+    }
+
+    /// Waits until every sentinel sees all the others, and all servers that live follow the primary.
+    pub fn wait_until_they_see_each_other(&self) -> Outcome<()> {
+        wait_until(
+            "all see each other",
+            PATIENCE,
+            || self.logs(),
+            || {
+                for sentinel in &self.sentinels {
+                    if let Some(missing) = self.missing_in_the_view_of(sentinel)? {
+                        return Ok(Look::NotYet(format!(
+                            "the sentinel at port {} sees {missing}",
+                            sentinel.port()
+                        )));
+                    }
+                }
+                self.do_all_follow()
+            },
+        )
+    }
+
+    /// Whether the primary and its replicas say of themselves what they are. The sentinels learn it only every ten
+    /// seconds, so what they say may be old.
+    fn do_all_follow(&self) -> Outcome<Look<()>> {
+        let primary = self.primary()?.port().to_string();
+        for server in self.servers.iter().filter(|server| server.pid().is_some()) {
+            let said = server.ask_text(&["INFO", "replication"])?;
+            let field = |name| field_of(&said, name).unwrap_or_default();
+            let well = match server.port().to_string() == primary {
+                true => field("role") == "master",
+                false => field("master_port") == primary && field("master_link_status") == "up",
+            };
+            if !well {
+                let port = server.port();
+                return Ok(Look::NotYet(format!("the server at port {port}: {said}")));
+            }
+        }
+        Ok(Look::There(()))
+    }
+
+    fn missing_in_the_view_of(&self, sentinel: &Server) -> Outcome<Option<String>> {
+        let others = peers(sentinel.ask(&["SENTINEL", "SENTINELS", SERVICE])?);
+        let well = others.iter().filter(|peer| peer.is_well()).count();
+        if well + 1 != self.sentinels.len() {
+            return Ok(Some(format!("the sentinels {others:?}")));
+        }
+        let replicas = peers(sentinel.ask(&["SENTINEL", "REPLICAS", SERVICE])?);
+        let well = replicas.iter().filter(|peer| peer.is_well()).count();
+        let living = self.servers.iter().filter(|server| server.pid().is_some());
+        if well + 1 != living.count() {
+            return Ok(Some(format!("the replicas {replicas:?}")));
+        }
+        Ok(None)
+    }
+
+    /// The ends of the logs of all of them.
+    pub fn logs(&self) -> String {
+        let all = self.sentinels.iter().chain(&self.servers);
+        let logs: Vec<String> = all
+            .map(|s| format!("-- port {}\n{}", s.port(), s.log()))
+            .collect();
+        logs.join("\n")
+    }
+}
+
+/// What a sentinel tells of somebody.
+#[derive(Debug, Default)]
+struct Peer {
+    /// What it is, and what is wrong with it: `slave,s_down,disconnected`.
+    flags: String,
+}
+
+impl Peer {
+    /// Whether the sentinel hears it. What it said about others (`master_down`) may be old.
+    fn is_well(&self) -> bool {
+        let mut flags = self.flags.split(',');
+        !flags.any(|flag| matches!(flag, "s_down" | "o_down" | "disconnected"))
+    }
+}
+
+/// Reads a list of lists of names and values.
+fn peers(answer: Value) -> Vec<Peer> {
+    let Value::Array(rows) = answer else {
+        return Vec::new();
+    };
+    let read = |row| {
+        let fields: Vec<String> = redis::from_redis_value(row).unwrap_or_default();
+        let mut peer = Peer::default();
+        for pair in fields.chunks_exact(2) {
+            match pair {
+                [name, value] if name == "flags" => peer.flags.clone_from(value),
+                _ => {}
+            }
+        }
+        peer
+    };
+    rows.into_iter().map(read).collect()
+}
+
+/// The port of the primary, by what one sentinel says; none if it is not there.
+fn named_primary(sentinel: &Server) -> Option<u16> {
+    let answer = sentinel
+        .ask(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE])
+        .ok()?;
+    let (_, port): (String, String) = redis::from_redis_value(answer).ok()?;
+    port.parse().ok()
+}
+
+/// Waits until the first server has all the others as replicas, each up to date.
+fn wait_for_replicas(servers: &[Server]) -> Outcome<()> {
+    let Some((primary, replicas)) = servers.split_first() else {
+        return Ok(());
+    };
+    let logs = || {
+        let logs: Vec<String> = servers.iter().map(Server::log).collect();
+        logs.join("\n--\n")
+    };
+    wait_until("all replicas follow", PATIENCE, logs, || {
+        let seen = primary.ask_text(&["INFO", "replication"])?;
+        let online = seen.matches("state=online").count();
+        Ok(match online == replicas.len() {
+            true => Look::There(()),
+            false => Look::NotYet(seen),
+        })
+    })
+}
