@@ -14,6 +14,7 @@ Examples:
   tollgate serve                                     the decision service, on a built-in example
   tollgate explain --path /api/rides/request         which limits a request would meet
   tollgate check tollgate.yaml                       everything that is wrong with a policy
+  tollgate doctor tollgate.yaml                      what is wrong with the store that it names
 
 `tollgate try --help` says how limits and arrivals are written.";
 
@@ -93,6 +94,31 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Show what one request would meet: which limits, why, for which key, and the verdict
     Explain(Explain),
+    /// Look at the store that a policy names: is it there, is it fit, is it fast enough
+    Doctor(Doctor),
+}
+
+const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  tollgate doctor tollgate.yaml
+  tollgate doctor tollgate.yaml --json               one JSON object for each finding
+
+It connects as the service would, runs the scripts on a key of its own below the prefix (which expires),
+and changes nothing else. The exit code is 0 if nothing is wrong, 1 if something is, 2 if there was nothing
+to look at.";
+
+/// What `tollgate doctor` was asked.
+#[derive(Debug, Args)]
+#[command(after_help = DOCTOR_EXAMPLES)]
+pub(crate) struct Doctor {
+    /// The policy file that names the store
+    pub(crate) file: String,
+    /// Print one JSON object for each finding
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Fail on warnings as on errors
+    #[arg(long)]
+    pub(crate) deny_warnings: bool,
 }
 
 /// What `tollgate try` was asked.

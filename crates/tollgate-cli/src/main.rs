@@ -4,13 +4,15 @@
 //!
 //! `cli` says what can be typed; `limit_text` and `arrivals` read it; `trial` runs it; `table`,
 //! `json` and `span_text` print it; `catalogue` lists the algorithms; `check` looks at a policy file,
-//! `explain` at one request; `serve` runs the service.
+//! `explain` at one request, `doctor` at the store; `serve` runs the service. `wiring` knows which crate
+//! opens the store that a policy names.
 //! `fault` is everything that can be wrong with what was typed.
 
 mod arrivals;
 mod catalogue;
 mod check;
 mod cli;
+mod doctor;
 mod explain;
 mod fault;
 mod json;
@@ -19,6 +21,7 @@ mod serve;
 mod span_text;
 mod table;
 mod trial;
+mod wiring;
 
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::process::ExitCode;
@@ -50,6 +53,7 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<ExitCode, Stop> {
         Command::Check(asked) => return check::run(asked, &mut io::stdin().lock(), out),
         Command::Serve(asked) => return serve::run(asked, out),
         Command::Explain(asked) => return explain::run(asked, out),
+        Command::Doctor(asked) => return doctor::run(asked, out),
         Command::Schema => write!(out, "{}", tollgate_policy::schema()).map_err(Stop::Write)?,
     }
     Ok(ExitCode::SUCCESS)

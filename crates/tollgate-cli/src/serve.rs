@@ -16,13 +16,14 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::cli::{LogForm, Serve};
 use crate::fault::{Fault, Stop, Wrong};
+use crate::wiring;
 
 /// Where a token may stand that no file holds.
 const TOKEN_VARIABLE: &str = "TOLLGATE_ADMIN_TOKEN";
 
 /// Serves until a signal says to stop.
 pub(crate) fn run(asked: &Serve, out: &mut impl Write) -> Result<ExitCode, Stop> {
-    let settings = settings(asked)?;
+    let mut settings = settings(asked)?;
     log(asked)?;
     // For operators, files and signals; decisions have threads of their own.
     let events = tokio::runtime::Builder::new_current_thread()
@@ -32,6 +33,7 @@ pub(crate) fn run(asked: &Serve, out: &mut impl Write) -> Result<ExitCode, Stop>
         what: format!("no events can be waited for: {cause}"),
         hint: "raise the limits of the process".into(),
     })?;
+    settings.engine.open_store = Some(wiring::open_store(events.handle().clone()));
     let name = asked.policy.as_deref();
     let mut told = Ok(());
     let started = |started: &Started| told = tell(name, started, out);

@@ -5,6 +5,8 @@
 pub(crate) enum Which {
     /// One token bucket: most requests.
     One,
+    /// Several token buckets, all enforced.
+    Buckets,
     /// Any number of limits of any kind, all or none.
     Any,
     /// Corrects one charge: gives back, or takes what was used already.
@@ -13,6 +15,18 @@ pub(crate) enum Which {
     Move,
     /// Tells that this node is alive, and how many are.
     Beat,
+}
+
+impl Which {
+    /// All of them.
+    pub(crate) const ALL: [Which; 6] = [
+        Which::One,
+        Which::Buckets,
+        Which::Any,
+        Which::Settle,
+        Which::Move,
+        Which::Beat,
+    ];
 }
 
 /// One call. All its keys are in one slot.
@@ -61,6 +75,15 @@ impl Texts {
             }
         }
         self.push(digits.get(at..).unwrap_or_default());
+    }
+
+    /// Adds a number that may be below zero.
+    pub(crate) fn push_signed(&mut self, number: i128) {
+        use std::io::Write;
+        self.push_with(|bytes| {
+            // Writing to a vector does not fail.
+            let _ = write!(bytes, "{number}");
+        });
     }
 
     pub(crate) fn len(&self) -> usize {

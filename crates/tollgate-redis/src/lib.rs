@@ -3,9 +3,10 @@
 //! # The road
 //!
 //! ```text
-//! SharedRequest --> [limits] --calls, by slot--> [store] --> [link] --> one script on the server
-//!                    names, numbers, arguments    deadline     one connection that many requests share
-//! SharedOutcome <-- [limits] <-------------------- reply
+//! SharedRequest --> [limits] --calls, by slot--> [charge] --> [send] --> [topology] --> [link] --> one script on the server
+//!                    names, numbers, arguments    all or none   deadline,    who serves     one connection that
+//!                                                               redirects    the slot       many requests share
+//! SharedOutcome <-- [limits] <-------------------- reply, told apart from errors by [fault]
 //! ```
 //!
 //! The decision is made by a script on the server, because that is where the state lives; it does the
@@ -15,7 +16,7 @@
 //! # Invariant
 //!
 //! A charge is sent at most once. A command that was refused before it ran (`NOSCRIPT`, `MOVED`, `ASK`,
-//! `READONLY`) may be sent again; one whose answer was lost may have been taken, so it is not.
+//! `TRYAGAIN`, `READONLY`) may be sent again; one whose answer was lost may have been taken, so it is not.
 //!
 //! # What it does not know
 //!
@@ -24,8 +25,24 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
 
-#[allow(dead_code, reason = "until the store is there")]
 mod call;
+mod charge;
+mod doctor;
+mod fault;
+mod limits;
+mod link;
+mod report;
+mod script;
+mod send;
 pub mod settings;
+mod store;
+#[doc(hidden)]
+pub mod testing;
+mod topology;
+mod upkeep;
 
+pub use doctor::{Finding, Severity, doctor};
+pub use link::access::OpenError;
+pub use link::{ACCESS_RULE, CLUSTER_RULE};
 pub use settings::{Secret, Settings, Tls, Topology};
+pub use store::Store;

@@ -18,7 +18,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     (
         "tollgate-cli",
-        &["tollgate", "tollgate-policy", "tollgate-server"],
+        &[
+            "tollgate",
+            "tollgate-policy",
+            "tollgate-redis",
+            "tollgate-server",
+        ],
     ),
     ("tollgate-bench", &["tollgate"]),
 ];

@@ -186,6 +186,23 @@ impl Permits {
         })
     }
 
+    /// The length of an epoch, and how many of them are counted.
+    pub const fn epochs(&self) -> (Span, u32) {
+        (Span::from_nanos(self.epoch), self.slots)
+    }
+
+    /// The word for these counts, newest first, the newest being that of epoch number `epoch`. A count
+    /// above what the word has room for is cut.
+    pub fn word_of(&self, epoch: u64, counts: impl Iterator<Item = u64>) -> u64 {
+        let mut state = self.in_force(None, Moment::ORIGIN);
+        state.epoch = epoch;
+        let most = (1 << self.count_bits()) - 1;
+        for (to, count) in state.counts.iter_mut().zip(counts) {
+            *to = count.min(most);
+        }
+        self.word(&state)
+    }
+
     const fn count_bits(&self) -> u32 {
         (64 - EPOCH_BITS) / self.slots
     }

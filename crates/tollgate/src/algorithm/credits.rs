@@ -79,6 +79,11 @@ impl Credits {
         })
     }
 
+    /// Burst credits on two buckets that were compiled elsewhere.
+    pub const fn of(peak: Bucket, credit: Bucket) -> Credits {
+        Credits { peak, credit }
+    }
+
     /// The two buckets: peak, credit. A store charges them all or none.
     pub const fn buckets(&self) -> (Bucket, Bucket) {
         (self.peak, self.credit)

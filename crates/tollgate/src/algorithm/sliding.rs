@@ -86,6 +86,21 @@ enum Tail {
     Whole,
 }
 
+/// What a sliding counter counts in, for a store that keeps it in another form than a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Length of a part.
+    pub part: u64,
+    /// Parts of the window; one more is counted.
+    pub parts: u32,
+    /// Divisions of a part in which first and last arrival are kept; 1 without spans.
+    pub divisions: u64,
+    /// The most that one part can count.
+    pub most: u64,
+    /// How the oldest part is counted; the numbers in it say nothing.
+    pub estimate: Estimate,
+}
+
 /// One part of the window: how much came, and in which of its `q` divisions first and last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Part {
@@ -182,6 +197,38 @@ impl Sliding {
             span_bits,
             index_bits: 64 - (parts + 1) * cell_bits,
         })
+    }
+
+    /// What it counts in.
+    pub const fn shape(&self) -> Shape {
+        let parts = self.parts;
+        Shape {
+            part: self.part,
+            parts,
+            divisions: self.q(),
+            most: (1 << self.count_bits) - 1,
+            estimate: match self.tail {
+                Tail::Span => Estimate::Span,
+                Tail::Even => Estimate::Classic { parts },
+                Tail::Whole => Estimate::Strict { parts },
+            },
+        }
+    }
+
+    /// The word for these parts, newest first, the newest being number `index`: of each its count, and
+    /// the first and the last division in which something came. A count above the most is cut.
+    pub fn word_of(&self, index: u64, parts: impl Iterator<Item = [u64; 3]>) -> u64 {
+        let mut state = self.in_force(None, Moment::ORIGIN);
+        state.index = index;
+        let most = (1 << self.count_bits) - 1;
+        for (cell, [count, first, last]) in state.cells.iter_mut().zip(parts) {
+            *cell = Part {
+                count: count.min(most),
+                first: first.min(self.q() - 1),
+                last: last.min(self.q() - 1),
+            };
+        }
+        self.pack(&self.indexed(state))
     }
 
     const fn cell_bits(&self) -> u32 {

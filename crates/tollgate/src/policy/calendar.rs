@@ -30,6 +30,19 @@ pub struct Periods {
     nominal: Span,
 }
 
+/// A period and the one after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Around {
+    /// The place of the period among all of them.
+    pub number: u64,
+    /// When it begins.
+    pub from: Moment,
+    /// When it ends and the next one begins.
+    pub to: Moment,
+    /// When the next one ends.
+    pub next: Moment,
+}
+
 impl Periods {
     /// Periods that begin at these moments, each ending where the next begins; `name` is what people
     /// call them, `nominal` how long they think one is. None if there is not a single whole period, or
@@ -66,8 +79,23 @@ impl Periods {
         self.nominal
     }
 
+    /// The period that `now` lies in, for who cannot look it up: its place, when it begins and ends, and
+    /// when the one after it ends.
+    pub fn around(&self, now: Moment) -> Around {
+        let at = self.period_at(now.as_nanos());
+        let start = |i: usize| self.starts.get(i).copied();
+        let from = start(at).unwrap_or(0);
+        let to = start(at + 1).unwrap_or(from.saturating_add(self.window));
+        Around {
+            number: at as u64,
+            from: Moment::from_nanos(from),
+            to: Moment::from_nanos(to),
+            next: Moment::from_nanos(start(at + 2).unwrap_or(to.saturating_add(self.window))),
+        }
+    }
+
     /// What the face of these periods shows at `now`.
-    pub(crate) fn face(&self, now: Moment) -> Moment {
+    pub fn face(&self, now: Moment) -> Moment {
         let now = now.as_nanos();
         let at = self.period_at(now);
         let start = self.starts.get(at).copied().unwrap_or(0);
@@ -91,7 +119,7 @@ impl Periods {
     }
 
     /// A verdict that was found on the face at `face`, in real time.
-    pub(crate) fn told(&self, verdict: Verdict, face: Moment) -> Verdict {
+    pub fn told(&self, verdict: Verdict, face: Moment) -> Verdict {
         match verdict {
             Verdict::Refuse { retry_after } => Verdict::Refuse {
                 retry_after: self.real(face, retry_after),
@@ -104,7 +132,7 @@ impl Periods {
     }
 
     /// A standing that was found on the face at `face`, in real time.
-    pub(crate) fn stands(&self, standing: Standing, face: Moment) -> Standing {
+    pub fn stands(&self, standing: Standing, face: Moment) -> Standing {
         Standing {
             remaining: standing.remaining,
             full_after: self.real(face, standing.full_after),

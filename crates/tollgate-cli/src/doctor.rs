@@ -1,0 +1,106 @@
+//! `tollgate doctor`: connects to the store that a policy names, and says what is wrong with it.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use tollgate_policy::StoreSpec;
+use tollgate_redis::{Finding, Severity, doctor};
+
+use crate::cli::Doctor;
+use crate::fault::Stop;
+use crate::json::Object;
+use crate::wiring;
+
+/// Looks at the store and prints what was found.
+pub(crate) fn run(asked: &Doctor, out: &mut impl Write) -> Result<ExitCode, Stop> {
+    let loaded = tollgate_policy::load(Path::new(&asked.file));
+    let loaded = loaded.map_err(|problems| Stop::Plain(problems.to_string()))?;
+    let spec = match loaded.store {
+        StoreSpec::Shared(spec) => spec,
+        StoreSpec::Memory => {
+            let words = "the policy counts in memory: there is no store to look at";
+            tell_nothing(asked.json, words, out)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    let events = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|cause| Stop::Other {
+            what: format!("no events can be waited for: {cause}"),
+            hint: "raise the limits of the process".into(),
+        })?;
+    let findings = events.block_on(doctor(&wiring::settings(&spec)));
+    tell(asked.json, &findings, out)?;
+    let is_bad = |finding: &Finding| match finding.severity {
+        Severity::Error => true,
+        Severity::Warning => asked.deny_warnings,
+        Severity::Ok | Severity::Note => false,
+    };
+    Ok(match findings.iter().any(is_bad) {
+        true => ExitCode::FAILURE,
+        false => ExitCode::SUCCESS,
+    })
+}
+
+fn tell(json: bool, findings: &[Finding], out: &mut impl Write) -> Result<(), Stop> {
+    for finding in findings {
+        match json {
+            true => writeln!(out, "{}", object(finding)),
+            false => writeln!(out, "{finding}"),
+        }
+        .map_err(Stop::Write)?;
+    }
+    if json {
+        return Ok(());
+    }
+    let count = |severity| findings.iter().filter(|f| f.severity == severity).count();
+    let counted = |count: usize, one: &str| match count {
+        1 => format!("1 {one}"),
+        count => format!("{count} {one}s"),
+    };
+    let summary = match (count(Severity::Error), count(Severity::Warning)) {
+        (0, 0) => "nothing is wrong".into(),
+        (0, warnings) => counted(warnings, "warning"),
+        (errors, 0) => counted(errors, "error"),
+        (errors, warnings) => format!(
+            "{}, {}",
+            counted(errors, "error"),
+            counted(warnings, "warning")
+        ),
+    };
+    writeln!(out, "\n{summary}").map_err(Stop::Write)
+}
+
+fn tell_nothing(json: bool, words: &str, out: &mut impl Write) -> Result<(), Stop> {
+    let finding = Finding {
+        severity: Severity::Ok,
+        code: "memory",
+        words: words.into(),
+        hint: None,
+    };
+    match json {
+        true => writeln!(out, "{}", object(&finding)),
+        false => writeln!(out, "{words}"),
+    }
+    .map_err(Stop::Write)
+}
+
+fn object(finding: &Finding) -> String {
+    let severity = match finding.severity {
+        Severity::Ok => "ok",
+        Severity::Note => "note",
+        Severity::Warning => "warning",
+        Severity::Error => "error",
+    };
+    let object = Object::default()
+        .text("severity", severity)
+        .text("code", finding.code)
+        .text("words", &finding.words);
+    match &finding.hint {
+        Some(hint) => object.text("hint", hint),
+        None => object,
+    }
+    .finish()
+}

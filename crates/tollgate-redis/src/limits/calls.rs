@@ -1,0 +1,304 @@
+//! The arguments of the scripts.
+
+use tollgate::store::shared::SharedCharge;
+use tollgate::time::Moment;
+
+use super::Prepared;
+use super::clock::Timing;
+use super::meter::{BucketMeter, EXACT, Meter};
+use crate::call::{Call, Texts, Which};
+
+/// More ticks than a bucket can miss, however far its clock was set back: for charges that take nothing, so
+/// that they neither fail nor heal.
+const NO_BOUND: &[u8] = b"1e300";
+
+/// One charge, with its limit and the names of its keys.
+pub(super) struct Part<'a> {
+    pub(super) charge: &'a SharedCharge,
+    pub(super) limit: &'a Prepared,
+    pub(super) names: Vec<Vec<u8>>,
+}
+
+impl Part<'_> {
+    fn is_log(&self) -> bool {
+        matches!(self.limit.meter, Meter::Log { .. })
+    }
+
+    /// The buckets that it charges, if it charges nothing else.
+    fn buckets(&self) -> Option<(BucketMeter, Option<BucketMeter>)> {
+        match self.limit.meter {
+            Meter::Bucket(bucket) => Some((bucket, None)),
+            Meter::Credits(peak, credit) => Some((peak, Some(credit))),
+            _ => None,
+        }
+    }
+}
+
+/// The order in which the script is given the parts: words first, then logs.
+pub(super) fn order(parts: &[Part<'_>]) -> Vec<usize> {
+    let logs = (0..parts.len()).filter(|i| parts.get(*i).is_some_and(Part::is_log));
+    let words = (0..parts.len()).filter(|i| parts.get(*i).is_some_and(|part| !part.is_log()));
+    words.chain(logs).collect()
+}
+
+/// The call that decides.
+pub(super) fn decide(parts: &[Part<'_>], take: bool, clock: &Timing) -> Call {
+    let buckets = || {
+        let of = |part: &Part<'_>| part.buckets().filter(|_| part.charge.enforced);
+        parts.iter().map(of).collect::<Option<Vec<_>>>()
+    };
+    match buckets() {
+        Some(buckets) if !parts.is_empty() => decide_buckets(parts, &buckets, take),
+        _ => decide_any(parts, take, clock),
+    }
+}
+
+fn decide_buckets(
+    parts: &[Part<'_>],
+    buckets: &[(BucketMeter, Option<BucketMeter>)],
+    take: bool,
+) -> Call {
+    let (mut keys, mut args) = (Texts::default(), Texts::default());
+    let mut is_one = parts.len() == 1;
+    for (part, (first, second)) in parts.iter().zip(buckets) {
+        let cost = part.charge.cost;
+        is_one &= second.is_none() && !first.as_text && cost > 0;
+        for (bucket, name) in [Some(first), second.as_ref()]
+            .into_iter()
+            .flatten()
+            .zip(&part.names)
+        {
+            keys.push(name);
+            let n = i128::from(bucket.n);
+            args.push_signed(if bucket.as_text { -n } else { n });
+            match bucket.worth(cost).filter(|_| take) {
+                Some(0) => {
+                    args.push_number(0);
+                    args.push(NO_BOUND);
+                    args.push(NO_BOUND);
+                }
+                Some(need) => {
+                    args.push_number(need);
+                    args.push_number(bucket.most_missing(need));
+                    args.push_number(bucket.depth);
+                }
+                None => {
+                    args.push_number(0);
+                    args.push_signed(-1);
+                    args.push(NO_BOUND);
+                }
+            }
+        }
+    }
+    Call {
+        script: if is_one { Which::One } else { Which::Buckets },
+        keys,
+        args,
+    }
+}
+
+fn decide_any(parts: &[Part<'_>], take: bool, clock: &Timing) -> Call {
+    let (mut keys, mut args) = (Texts::default(), Texts::default());
+    let count = |parts: &mut dyn Iterator<Item = &Part<'_>>| {
+        parts.map(|part| part.limit.meter.keys() as u64).sum()
+    };
+    args.push_number(u64::from(take));
+    args.push_number(count(&mut parts.iter().filter(|part| !part.is_log())));
+    args.push_number(count(&mut parts.iter()));
+    for part in order(parts).into_iter().filter_map(|i| parts.get(i)) {
+        let (meter, cost) = (&part.limit.meter, part.charge.cost);
+        let can_pass = cost <= meter.capacity();
+        let role = |joined: bool| match (part.charge.enforced, joined) {
+            (true, _) => b"e",
+            (false, false) => b"c",
+            (false, true) => b"j",
+        };
+        let buckets = part.buckets();
+        let last = part.names.len().saturating_sub(1);
+        for (i, name) in part.names.iter().enumerate() {
+            keys.push(name);
+            let bucket = match (&buckets, i) {
+                (Some((first, _)), 0) => Some(*first),
+                (Some((_, second)), _) => *second,
+                _ => None,
+            };
+            args.push(kind(meter));
+            args.push(role(i < last));
+            match bucket {
+                Some(bucket) => {
+                    let need = bucket.worth(cost);
+                    args.push_signed(need.map_or(-1, i128::from));
+                    let n = i128::from(bucket.n);
+                    args.push_signed(if bucket.as_text { -n } else { n });
+                    args.push_number(bucket.most_missing(need.unwrap_or(0)));
+                    args.push_number(bucket.depth);
+                }
+                None => {
+                    args.push_signed(if can_pass { i128::from(cost) } else { -1 });
+                    numbers(meter, clock, &mut args);
+                }
+            }
+        }
+    }
+    Call {
+        script: Which::Any,
+        keys,
+        args,
+    }
+}
+
+fn kind(meter: &Meter) -> &'static [u8] {
+    match meter {
+        Meter::Bucket(_) | Meter::Credits(..) => b"b",
+        Meter::Window { .. } => b"w",
+        Meter::Calendar { .. } => b"c",
+        Meter::Parts(_) => b"s",
+        Meter::Log { .. } => b"l",
+    }
+}
+
+/// The numbers of a limit, as `states.lua` wants them. Buckets have their own.
+fn numbers(meter: &Meter, clock: &Timing, args: &mut Texts) {
+    match meter {
+        Meter::Bucket(_) | Meter::Credits(..) => {}
+        Meter::Window {
+            limit,
+            length,
+            anchor,
+            ..
+        } => {
+            for number in [limit, length, anchor] {
+                args.push_number(*number);
+            }
+        }
+        Meter::Calendar { limit, periods, .. } => {
+            let around = periods.around(clock.about_now());
+            args.push_number(*limit);
+            // As the core counts windows: the first is number one.
+            args.push_number(around.number + 1);
+            for moment in [around.from, around.to, around.next] {
+                args.push_number(moment.as_nanos().div_ceil(clock.unit));
+            }
+        }
+        Meter::Parts(parts) => {
+            for number in [
+                parts.limit,
+                parts.part,
+                u64::from(parts.before),
+                u64::from(parts.tail),
+                parts.divisions,
+                parts.most,
+                parts.unit,
+            ] {
+                args.push_number(number);
+            }
+            args.push(parts.format().as_bytes());
+        }
+        Meter::Log { limit, window } => {
+            args.push_number(*limit);
+            args.push_number(*window);
+        }
+    }
+}
+
+/// Each key of a limit with its numbers, as `amend.lua` wants them.
+fn amended(meter: &Meter, names: &[Vec<u8>], clock: &Timing, keys: &mut Texts, args: &mut Texts) {
+    let bucket = |bucket: &BucketMeter, args: &mut Texts| {
+        args.push(b"b");
+        let n = i128::from(bucket.n);
+        args.push_signed(if bucket.as_text { -n } else { n });
+        args.push_number(bucket.p);
+        args.push_number(bucket.depth);
+    };
+    for name in names {
+        keys.push(name);
+    }
+    match meter {
+        Meter::Bucket(only) => bucket(only, args),
+        Meter::Credits(peak, credit) => {
+            bucket(peak, args);
+            bucket(credit, args);
+        }
+        other => {
+            args.push(kind(other));
+            numbers(other, clock, args);
+        }
+    }
+}
+
+/// What a correction does.
+pub(super) enum Correction {
+    /// Gives back what was taken at a moment of the store's clock.
+    Refund(Moment),
+    /// Takes what was used already.
+    Force,
+}
+
+/// The call that corrects one charge by `cost` units.
+pub(super) fn correct(
+    meter: &Meter,
+    names: &[Vec<u8>],
+    correction: &Correction,
+    cost: u64,
+    clock: &Timing,
+) -> Call {
+    let (mut keys, mut args) = (Texts::default(), Texts::default());
+    // More than this is more than any limit holds, and would not be exact.
+    let most = match meter {
+        Meter::Bucket(bucket) => EXACT / bucket.p,
+        Meter::Credits(peak, credit) => EXACT / peak.p.max(credit.p),
+        _ => 1 << 32,
+    };
+    let counted = cost.min(most);
+    match correction {
+        Correction::Refund(issued) => {
+            args.push(b"r");
+            args.push_number(counted);
+            args.push_number(0);
+            args.push_number(issued_as(meter, *issued, clock));
+        }
+        Correction::Force => {
+            args.push(b"f");
+            args.push_number(counted);
+            args.push_number(cost - counted);
+            args.push_number(0);
+        }
+    }
+    amended(meter, names, clock, &mut keys, &mut args);
+    Call {
+        script: Which::Settle,
+        keys,
+        args,
+    }
+}
+
+/// When something was taken, as the script wants it: a moment for buckets and logs, the number of the window
+/// or part for the others.
+fn issued_as(meter: &Meter, issued: Moment, clock: &Timing) -> u64 {
+    let units = issued.as_nanos() / clock.unit;
+    match meter {
+        Meter::Bucket(_) | Meter::Credits(..) | Meter::Log { .. } => units,
+        Meter::Window { length, anchor, .. } => units
+            .checked_sub(*anchor)
+            .map_or(0, |since| since / length + 1),
+        Meter::Calendar { periods, .. } => periods.around(issued).number + 1,
+        Meter::Parts(parts) => units / parts.unit / parts.part,
+    }
+}
+
+/// The call that moves a key's usage.
+pub(super) fn move_over(
+    old: (&Meter, &[Vec<u8>]),
+    new: (&Meter, &[Vec<u8>]),
+    clock: &Timing,
+) -> Call {
+    let (mut keys, mut args) = (Texts::default(), Texts::default());
+    args.push_number(old.1.len() as u64);
+    amended(old.0, old.1, clock, &mut keys, &mut args);
+    amended(new.0, new.1, clock, &mut keys, &mut args);
+    Call {
+        script: Which::Move,
+        keys,
+        args,
+    }
+}

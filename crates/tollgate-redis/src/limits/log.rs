@@ -1,0 +1,70 @@
+//! What a log comes to, from what the script tells of it.
+//!
+//! A log can be long, so the script does not send it: it tells how much is in the window, at which moment
+//! it is read, and the moments of the units that decide (the oldest, the newest, and the one whose going
+//! makes room). These are the core's own formulas ([`tollgate::algorithm::log`]) on these numbers.
+
+use redis::Value;
+use tollgate::decision::{Standing, Verdict};
+use tollgate::time::{Moment, Span};
+
+use super::Garbled;
+use super::told::Told;
+
+/// The answer to `cost` at `now`.
+pub(super) fn told(
+    limit: u64,
+    window: u64,
+    found: &Value,
+    now: u64,
+    cost: u64,
+) -> Result<Told, Garbled> {
+    let garbled = || Garbled(format!("{found:?} tells nothing of a log"));
+    let Value::Array(items) = found else {
+        return Err(garbled());
+    };
+    let number = |i: usize| match items.get(i) {
+        Some(Value::Int(number)) => u64::try_from(*number).map_err(|_| garbled()),
+        _ => Err(garbled()),
+    };
+    let (used, at) = (number(0)?, number(1)?);
+    let (oldest, newest, frees) = if used > 0 {
+        (number(2)?, number(3)?, number(4)?)
+    } else {
+        (at, at, at)
+    };
+    // How long until what came at `stamp` is out of the window.
+    let out_in = |stamp: u64| {
+        if stamp >= now {
+            window.saturating_add(stamp - now)
+        } else {
+            window.saturating_sub(now - stamp)
+        }
+    };
+    let standing = |used: u64, oldest: u64, newest: u64| Standing {
+        remaining: limit.saturating_sub(used),
+        full_after: Span::from_nanos(if used == 0 { 0 } else { out_in(newest) }),
+        next_after: Span::from_nanos(if used == 0 { 0 } else { out_in(oldest) }),
+    };
+    let before = standing(used, oldest, newest);
+    let verdict = if cost > limit {
+        Verdict::Never
+    } else if cost > 0 && used + cost > limit {
+        Verdict::Refuse {
+            retry_after: Span::from_nanos(out_in(frees)),
+        }
+    } else {
+        Verdict::Pass
+    };
+    let takes = verdict == Verdict::Pass && cost > 0;
+    Ok(Told {
+        verdict,
+        before,
+        after: if takes {
+            standing(used + cost, if used == 0 { at } else { oldest }, at)
+        } else {
+            before
+        },
+        issued: Moment::from_nanos(if takes { at } else { now }),
+    })
+}

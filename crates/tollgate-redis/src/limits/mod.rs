@@ -1,0 +1,411 @@
+//! The limits of one policy, ready to be charged: what is sent for a request, and what the replies mean.
+//!
+//! # The road
+//!
+//! ```text
+//! SharedLimit --[meter]--> numbers that a script counts with     --[name]--> what its keys are called
+//! SharedRequest --[calls]--> calls, by slot     reply --[told]--> the core's answer to the state found
+//! ```
+//!
+//! # Invariant
+//!
+//! All keys of a call are in one slot. Of a group's calls the last one decides; those before it move usage
+//! from an earlier form of a limit, or take what is owed, and are right whatever becomes of the request.
+//!
+//! # What it does not know
+//!
+//! Connections, deadlines, and which server has a slot.
+
+mod calls;
+pub(crate) mod clock;
+mod log;
+mod meter;
+mod name;
+mod slot;
+mod told;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use redis::Value;
+use tollgate::algorithm::LimitError;
+use tollgate::gate::LimitId;
+use tollgate::store::shared::{SharedKey, SharedLimit, SharedOutcome, SharedRequest, SharedSettle};
+
+use crate::call::{Call, Texts, Which};
+use calls::{Correction, Part};
+use clock::Timing;
+use meter::Meter;
+use name::Naming;
+pub(crate) use slot::slot;
+
+/// The limits of one policy.
+#[derive(Debug)]
+pub(crate) struct Limits {
+    limits: Vec<Prepared>,
+    clock: Timing,
+}
+
+/// A limit that can be charged.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    naming: Naming,
+    meter: Meter,
+    /// What it was, if its state cannot be read as what it is.
+    before: Option<(Naming, Meter)>,
+}
+
+/// Charges whose keys are in one slot, and the calls that decide them.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) slot: u16,
+    /// By their places in the request.
+    pub(crate) charges: Vec<usize>,
+    /// In order; the last one decides.
+    pub(crate) calls: Vec<Call>,
+}
+
+/// What became of a group.
+#[derive(Debug)]
+pub(crate) struct Ruling {
+    /// One for each charge of the group.
+    pub(crate) outcomes: Vec<SharedOutcome>,
+    /// Did the script take them?
+    pub(crate) took: bool,
+    /// Does the core's arithmetic come to something else than the script did?
+    pub(crate) disagrees: bool,
+}
+
+/// A reply that is none to this question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Garbled(pub(crate) String);
+
+impl fmt::Display for Garbled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the reply is not one to this question: {}", self.0)
+    }
+}
+
+impl Prepared {
+    fn new(prefix: &str, limit: &SharedLimit<'_>, clock: &Timing) -> Result<Prepared, LimitError> {
+        let meter = Meter::new(limit.quota, clock)?;
+        let meaning = meter.meaning();
+        let naming = |meaning: &str| Naming::new(prefix, limit.id, meaning, limit.plain);
+        // What could not be charged before was not: there is nothing to move.
+        let before = limit
+            .before
+            .and_then(|quota| Meter::new(quota, clock).ok())
+            .filter(|before| before.meaning() != meaning)
+            .map(|before| (naming(&before.meaning()), before));
+        Ok(Prepared {
+            naming: naming(&meaning),
+            meter,
+            before,
+        })
+    }
+
+    fn names(&self, key: &SharedKey) -> Vec<Vec<u8>> {
+        names(&self.naming, &self.meter, key)
+    }
+}
+
+/// The names of a key's states.
+fn names(naming: &Naming, meter: &Meter, key: &SharedKey) -> Vec<Vec<u8>> {
+    let name = naming.name(key);
+    match meter {
+        Meter::Credits(..) => [&b":p"[..], b":c"]
+            .iter()
+            .map(|ending| [&name, *ending].concat())
+            .collect(),
+        _ => vec![name],
+    }
+}
+
+impl Limits {
+    /// Makes limits chargeable.
+    ///
+    /// # Errors
+    /// The place of the first limit that cannot be enforced here, and why.
+    pub(crate) fn new(
+        prefix: &str,
+        limits: &[SharedLimit<'_>],
+    ) -> Result<Limits, (usize, LimitError)> {
+        Limits::on(prefix, limits, Timing::SERVER)
+    }
+
+    /// As [`Limits::new`], on another clock than the server's.
+    pub(crate) fn on(
+        prefix: &str,
+        limits: &[SharedLimit<'_>],
+        clock: Timing,
+    ) -> Result<Limits, (usize, LimitError)> {
+        let prepare = |(place, limit): (usize, &SharedLimit<'_>)| {
+            Prepared::new(prefix, limit, &clock).map_err(|error| (place, error))
+        };
+        let limits = limits.iter().enumerate().map(prepare);
+        Ok(Limits {
+            limits: limits.collect::<Result<_, _>>()?,
+            clock,
+        })
+    }
+
+    /// Is every limit counted in units of the clock, none in coarser ones?
+    pub(crate) fn is_fine(&self) -> bool {
+        let coarse = |meter: &Meter| matches!(meter, Meter::Parts(parts) if parts.unit > 1);
+        !self.limits.iter().any(|limit| coarse(&limit.meter))
+    }
+
+    /// The time that periods of a calendar are chosen by, on a clock that is told the time.
+    pub(crate) fn think_it_is(&mut self, now: tollgate::time::Moment) {
+        self.clock.thought = Some(now);
+    }
+
+    fn limit(&self, id: LimitId) -> Option<&Prepared> {
+        self.limits.get(id.index())
+    }
+
+    /// The charges at these places, with all that is needed to ask for them. One on a limit that was never
+    /// made known is left out; its outcome is then missed in [`Limits::read`].
+    fn parts<'a>(&'a self, request: &'a SharedRequest, places: &[usize]) -> Vec<Part<'a>> {
+        let part = |place: &usize| {
+            let charge = request.charges.get(*place)?;
+            let limit = self.limit(charge.limit)?;
+            Some(Part {
+                charge,
+                limit,
+                names: limit.names(&charge.key),
+            })
+        };
+        places.iter().filter_map(part).collect()
+    }
+
+    /// Groups of charges whose keys share a slot; one group of all if slots do not matter.
+    pub(crate) fn groups(&self, request: &SharedRequest, by_slot: bool) -> Vec<Group> {
+        let all = 0..request.charges.len();
+        if !by_slot {
+            return vec![self.group(request, 0, all.collect())];
+        }
+        let mut slots: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
+        for place in all {
+            slots
+                .entry(self.slot_of(request, place))
+                .or_default()
+                .push(place);
+        }
+        let group = |(slot, charges)| self.group(request, slot, charges);
+        slots.into_iter().map(group).collect()
+    }
+
+    /// One group for every single charge.
+    pub(crate) fn singles(&self, request: &SharedRequest) -> Vec<Group> {
+        (0..request.charges.len())
+            .map(|place| self.group(request, self.slot_of(request, place), vec![place]))
+            .collect()
+    }
+
+    fn slot_of(&self, request: &SharedRequest, place: usize) -> u16 {
+        let charge = request.charges.get(place);
+        let named = charge.and_then(|c| Some(self.limit(c.limit)?.naming.name(&c.key)));
+        named.map_or(0, |name| slot(&name))
+    }
+
+    fn group(&self, request: &SharedRequest, slot: u16, charges: Vec<usize>) -> Group {
+        let parts = self.parts(request, &charges);
+        let mut calls = Vec::with_capacity(1);
+        for part in parts.iter().filter(|_| request.take) {
+            if let Some((naming, meter)) = &part.limit.before {
+                let old = names(naming, meter, &part.charge.key);
+                let new = (&part.limit.meter, &part.names[..]);
+                calls.push(calls::move_over((meter, &old), new, &self.clock));
+            }
+            if part.charge.owed > 0 {
+                let owed = part.charge.owed;
+                let meter = &part.limit.meter;
+                let force = &Correction::Force;
+                calls.push(calls::correct(meter, &part.names, force, owed, &self.clock));
+            }
+        }
+        calls.push(calls::decide(&parts, request.take, &self.clock));
+        Group {
+            slot,
+            charges,
+            calls,
+        }
+    }
+
+    /// What the last call of a group came to.
+    ///
+    /// # Errors
+    /// A reply of another shape.
+    pub(crate) fn read(
+        &self,
+        request: &SharedRequest,
+        group: &Group,
+        reply: &Value,
+    ) -> Result<Ruling, Garbled> {
+        let parts = self.parts(request, &group.charges);
+        if parts.len() != group.charges.len() {
+            return Err(Garbled("a charge is on a limit that is not known".into()));
+        }
+        let items = items(reply)?;
+        let took = whole(items.get(1))? == 1;
+        let now = whole(items.get(2))?;
+        // The script for one bucket spares itself an array.
+        let mut found = match items.get(3) {
+            Some(Value::Array(found)) => found.iter(),
+            Some(one) => std::slice::from_ref(one).iter(),
+            None => return Err(Garbled("it tells of no states".into())),
+        };
+        let mut answers = vec![None; parts.len()];
+        for place in calls::order(&parts) {
+            let Some(part) = parts.get(place) else {
+                continue;
+            };
+            let meter = &part.limit.meter;
+            let states: Vec<&Value> = found.by_ref().take(meter.keys()).collect();
+            if states.len() != meter.keys() {
+                return Err(Garbled("it tells of too few states".into()));
+            }
+            let told = told::told(meter, &states, now, part.charge.cost, &self.clock)?;
+            if let Some(answer) = answers.get_mut(place) {
+                *answer = Some(told);
+            }
+        }
+        let answers: Vec<told::Told> = answers.into_iter().flatten().collect();
+        let passes = answers
+            .iter()
+            .zip(&parts)
+            .all(|(told, part)| !part.charge.enforced || told.verdict.is_admitted());
+        let disagrees = request.take && took != passes;
+        // What the script did stands.
+        let passes = if request.take { took } else { passes };
+        let outcomes = answers.iter().map(|told| SharedOutcome {
+            verdict: told.verdict,
+            standing: if passes && told.verdict.is_admitted() {
+                told.after
+            } else {
+                told.before
+            },
+            issued: told.issued,
+        });
+        Ok(Ruling {
+            outcomes: outcomes.collect(),
+            took,
+            disagrees,
+        })
+    }
+
+    /// The calls that give back what a group took.
+    pub(crate) fn undo(
+        &self,
+        request: &SharedRequest,
+        group: &Group,
+        ruling: &Ruling,
+    ) -> Vec<Call> {
+        if !ruling.took {
+            return Vec::new();
+        }
+        let parts = self.parts(request, &group.charges);
+        let taken = |(part, outcome): &(&Part<'_>, &SharedOutcome)| {
+            outcome.verdict.is_admitted() && part.charge.cost > 0
+        };
+        parts
+            .iter()
+            .zip(&ruling.outcomes)
+            .filter(taken)
+            .map(|(part, outcome)| {
+                let back = Correction::Refund(outcome.issued);
+                let (meter, cost) = (&part.limit.meter, part.charge.cost);
+                calls::correct(meter, &part.names, &back, cost, &self.clock)
+            })
+            .collect()
+    }
+
+    /// The calls that correct a charge, all in the slot that comes first.
+    pub(crate) fn settle(&self, settle: &SharedSettle) -> (u16, Vec<Call>) {
+        let Some(limit) = self.limit(settle.limit) else {
+            return (0, Vec::new());
+        };
+        let names = limit.names(&settle.key);
+        let slot = names.first().map_or(0, |name| slot(name));
+        let correct = |correction, cost| {
+            vec![calls::correct(
+                &limit.meter,
+                &names,
+                &correction,
+                cost,
+                &self.clock,
+            )]
+        };
+        let calls = match settle.used.checked_sub(settle.taken) {
+            Some(0) => Vec::new(),
+            Some(more) => correct(Correction::Force, more),
+            None => correct(
+                Correction::Refund(settle.issued),
+                settle.taken - settle.used,
+            ),
+        };
+        (slot, calls)
+    }
+
+    /// The units that could not be taken.
+    ///
+    /// # Errors
+    /// Replies of another shape.
+    pub(crate) fn read_settle(&self, replies: &[Value]) -> Result<u64, Garbled> {
+        let mut unpaid = 0_u64;
+        for reply in replies {
+            let items = items(reply)?;
+            let more = match items.get(2) {
+                Some(Value::BulkString(digits)) => std::str::from_utf8(digits)
+                    .ok()
+                    .and_then(|digits| digits.parse::<u64>().ok()),
+                _ => None,
+            };
+            let more = more.ok_or_else(|| Garbled(format!("{reply:?}")))?;
+            unpaid = unpaid
+                .saturating_add(whole(items.get(1))?)
+                .saturating_add(more);
+        }
+        Ok(unpaid)
+    }
+}
+
+/// Tells that the node `node` is alive for the next `ttl_ms`.
+pub(crate) fn beat(prefix: &str, node: &str, ttl_ms: u64) -> Call {
+    let (mut keys, mut args) = (Texts::default(), Texts::default());
+    let prefix = prefix.replace(['{', '}'], "");
+    keys.push(format!("{prefix}:{{nodes}}").as_bytes());
+    args.push(node.as_bytes());
+    args.push_number(ttl_ms);
+    Call {
+        script: Which::Beat,
+        keys,
+        args,
+    }
+}
+
+/// How many nodes are alive.
+///
+/// # Errors
+/// A reply of another shape.
+pub(crate) fn read_beat(reply: &Value) -> Result<u32, Garbled> {
+    let count = whole(items(reply)?.get(1))?;
+    u32::try_from(count).map_err(|_| Garbled(format!("{count} nodes")))
+}
+
+fn items(reply: &Value) -> Result<&[Value], Garbled> {
+    match reply {
+        Value::Array(items) => Ok(items),
+        other => Err(Garbled(format!("{other:?} is no array"))),
+    }
+}
+
+fn whole(item: Option<&Value>) -> Result<u64, Garbled> {
+    match item {
+        Some(Value::Int(number)) => {
+            u64::try_from(*number).map_err(|_| Garbled(format!("{number} is below zero")))
+        }
+        other => Err(Garbled(format!("{other:?} is no whole number"))),
+    }
+}

@@ -1,0 +1,179 @@
+-- What a state has used, and taking from it or giving back to it without asking. The numbers of a bucket are here: ticks
+-- in a unit of time, ticks for one unit of cost, ticks in a full one.
+NUMBERS.b = 3
+
+-- The ticks that are missing from a bucket, no more than it holds.
+local function backlog(state, a)
+  local missing, depth = bucket(state, args[a] + 0), args[a + 2] + 0
+  return missing and (missing < depth and missing or depth)
+end
+
+-- Whole units that are used, rounded up. Nil for a state that no limit wrote.
+local function used(key, state, kind, a)
+  if kind == 'l' then
+    local entries = log(key, a)
+    return entries and entries.used
+  elseif not state then
+    return 0
+  elseif kind == 'b' then
+    local missing, unit = backlog(state, a), args[a + 1] + 0
+    return missing and (missing + (-missing % unit)) / unit
+  elseif kind == 's' then
+    local cells, into = parts(state, a)
+    if not cells then return nil end
+    local tail, part = args[a + 3], args[a + 1] + 0
+    local last = 3 + args[a + 2] * (tail == '0' and 3 or 1)
+    local still = cells[last]
+    local times, over = still * (part - into), part
+    if tail == '0' then
+      local at, first, behind = into * args[a + 4], cells[last + 1], cells[last + 2] + 1
+      local left = behind * part - at
+      if left < 0 then left = 0 end
+      if at >= first * part then times, over = still * left, (behind - first) * part else times, over = still, 1 end
+    elseif tail ~= '1' then
+      times, over = still, 1
+    end
+    local sum, limit = parts_head(cells, a) + (times + (-times % over)) / over, args[a] + 0
+    return sum < limit and sum or limit
+  end
+  local number, counted = window(state, kind, a)
+  return number and counted
+end
+
+-- Takes what was used already, as far as there is room. Returns what there was no room for.
+local function force(key, state, kind, a, cost)
+  if kind == 'b' then
+    local ticks, unit, depth = args[a] + 0, args[a + 1] + 0, args[a + 2] + 0
+    local missing = backlog(state, a)
+    if not missing then return nil end
+    local wanted, room = cost * unit, depth - missing
+    local taken = wanted < room and wanted or room
+    local per = ticks < 0 and -ticks or ticks
+    if taken > 0 then put(key, bucket_state(ticks, missing + taken), (missing + taken) / per) end
+    local unpaid = wanted - taken
+    return (unpaid + (-unpaid % unit)) / unit
+  end
+  local limit, room, add = args[a] + 0, nil, nil
+  if kind == 'l' then
+    local entries = log(key, a)
+    if not entries then return nil end
+    room = limit - entries.used
+    if room <= 0 and entries.shift > 0 then log_add(key, entries, a, 0) end
+    add = function(taken) log_add(key, entries, a, taken) end
+  elseif kind == 's' then
+    local cells, into, early = parts(state, a)
+    if not cells then return nil end
+    room = limit - parts_head(cells, a)
+    -- Permits of the oldest epoch are held as any others.
+    if args[a + 3] == '3' then room = room - cells[3 + args[a + 2]] end
+    add = function(taken)
+      parts_add(cells, a, into, taken)
+      put_parts(key, cells, a, early)
+    end
+  else
+    local number, counted, ends = window(state, kind, a)
+    if not number then return nil end
+    room = limit - counted
+    add = function(taken) put(key, number * 4294967296 + counted + taken, ends) end
+  end
+  if room < 0 then room = 0 end
+  local taken = cost < room and cost or room
+  if taken > 0 then add(taken) end
+  return cost - taken
+end
+
+-- Gives back the stamps of `issued`.
+local function refund_log(key, a, cost, issued)
+  local entries = log(key, a)
+  if not entries then return nil end
+  if entries.entries == 0 then return 0 end
+  local low, high = 0, entries.entries
+  while low < high do
+    local middle = low + ((high - low) - (high - low) % 2) / 2
+    if log_entry(key, middle) < issued then low = middle + 1 else high = middle end
+  end
+  if low >= entries.entries then return 0 end
+  local stamp, sum = log_entry(key, low)
+  if stamp ~= issued then return 0 end
+  local before = entries.base
+  if low > 0 then
+    local _
+    _, before = log_entry(key, low - 1)
+  end
+  local own = (sum - before) % SUMS
+  local back = cost < own and cost or own
+  local bytes = {call('GETRANGE', key, 0, 11 + 12 * low)}
+  for i = low, entries.entries - 1 do
+    local moment, upto = log_entry(key, i)
+    if i > low or back < own then
+      bytes[#bytes + 1] = struct.pack(ENTRY, moment, (upto - back) % SUMS)
+    end
+  end
+  local left = #bytes > 1 or low > 0
+  if left then
+    local text = table.concat(bytes)
+    -- How many are known to be out can be one less now.
+    if low < entries.known and back == own then
+      text = struct.pack(HEAD, 183, entries.known - 1, entries.base) .. string.sub(text, 13)
+    elseif entries.known >= (#text - 12) / 12 then
+      text = struct.pack(HEAD, 183, 0, entries.base) .. string.sub(text, 13)
+    end
+    call('SET', key, text, 'KEEPTTL')
+  else
+    call('DEL', key)
+  end
+  return 0
+end
+
+-- Gives back what was taken when `issued` says: a moment for buckets and logs, the number of the window or part for the
+-- others. What is as if never used is deleted.
+local function refund(key, state, kind, a, cost, issued)
+  if kind == 'l' then return refund_log(key, a, cost, issued) end
+  if not state then return 0 end
+  if kind == 'b' then
+    local ticks, missing = args[a] + 0, backlog(state, a)
+    if not missing then return nil end
+    local per = ticks < 0 and -ticks or ticks
+    -- What refilled since would have overflowed a bucket that was never charged.
+    local refilled = now > issued and (now - issued) * per or 0
+    local back = cost * args[a + 1] - refilled
+    if back > 0 then
+      missing = missing - back
+      if missing > 0 then
+        put(key, bucket_state(ticks, missing), missing / per)
+      else
+        call('DEL', key)
+      end
+    end
+  elseif kind == 's' then
+    local cells, _, early = parts(state, a)
+    if not cells then return nil end
+    local width, age = args[a + 3] == '0' and 3 or 1, cells[2] - issued
+    if age < 0 or age > args[a + 2] + 0 then return 0 end
+    local at = 3 + age * width
+    if cells[at] == 0 then return 0 end
+    cells[at] = cells[at] > cost and cells[at] - cost or 0
+    local sum = 0
+    for i = 3, #cells, width do sum = sum + cells[i] end
+    if sum > 0 then put_parts(key, cells, a, early) else call('DEL', key) end
+  else
+    local number, counted, ends, healed = window(state, kind, a)
+    if not number then return nil end
+    local value = whole(state)
+    local kept = (value - value % 4294967296) / 4294967296
+    if counted == 0 or kept ~= issued % 2097152 then return 0 end
+    if counted > cost then
+      put(key, kept * 4294967296 + counted - cost, ends)
+    else
+      call('DEL', key)
+    end
+  end
+  return 0
+end
+
+local function state_of(key, kind)
+  if kind == 'l' then return nil end
+  local state = redis.pcall('GET', key)
+  if type(state) == 'table' then return nil, true end
+  return state
+end

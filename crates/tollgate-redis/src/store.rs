@@ -1,0 +1,125 @@
+//! The store: how it is opened, what it prepares, and how it is doing.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+use tollgate::LimitError;
+use tollgate::store::shared::{SharedLimit, SharedLimits, SharedStore, StoreReport};
+
+use crate::charge::Prepared;
+use crate::limits::Limits;
+use crate::link::Context;
+use crate::link::access::{Access, OpenError};
+use crate::settings::Settings;
+use crate::topology::Routes;
+use crate::upkeep;
+
+/// A store that several processes share, on Redis or Valkey.
+///
+/// It is cheap to clone. When the last clone and the last limits that it prepared are gone, its connections are closed.
+#[derive(Clone)]
+pub struct Store {
+    open: Arc<Open>,
+}
+
+pub(crate) struct Open {
+    pub(crate) desk: Arc<Desk>,
+    tasks: Vec<AbortHandle>,
+}
+
+/// What decisions and tasks share.
+pub(crate) struct Desk {
+    pub(crate) context: Arc<Context>,
+    pub(crate) routes: Arc<Routes>,
+    /// What this node is called among those that share the store.
+    pub(crate) node: String,
+    /// How many were counted last.
+    pub(crate) counted: AtomicU32,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store")
+            .field("topology", &self.open.desk.context.access.settings.topology)
+            .field("node", &self.open.desk.node)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// Opens a store. It returns at once and waits for no server: connections are made in the background, on
+    /// `runtime`, and until there is one every request is told so.
+    ///
+    /// # Errors
+    /// What could never work: a file of certificates or a secret that cannot be read, or a prefix that would break the
+    /// names of keys.
+    pub fn open(settings: Settings, runtime: &Handle) -> Result<Store, OpenError> {
+        let access = Access::new(settings)?;
+        let context = Arc::new(Context::new(access, runtime));
+        let (routes, following) = Routes::new(&context, &context.access.settings.topology);
+        let desk = Arc::new(Desk {
+            context,
+            routes,
+            node: format!("{:016x}", getrandom::u64().unwrap_or_default()),
+            counted: AtomicU32::new(1),
+        });
+        let tasks = [
+            following,
+            Some(runtime.spawn(upkeep::beats(desk.clone()))),
+            Some(runtime.spawn(upkeep::epochs(desk.clone()))),
+        ];
+        let tasks = tasks
+            .iter()
+            .flatten()
+            .map(|task| task.abort_handle())
+            .collect();
+        Ok(Store {
+            open: Arc::new(Open { desk, tasks }),
+        })
+    }
+}
+
+impl SharedStore for Store {
+    fn prepare(
+        &self,
+        limits: &[SharedLimit<'_>],
+    ) -> Result<Arc<dyn SharedLimits>, (usize, LimitError)> {
+        let prefix = &self.open.desk.context.access.settings.prefix;
+        let limits = Limits::new(prefix, limits)?;
+        Ok(Arc::new(Prepared::new(self.open.clone(), limits)))
+    }
+
+    fn nodes(&self) -> u32 {
+        let desk = &self.open.desk;
+        let told = desk.context.access.settings.nodes;
+        told.unwrap_or_else(|| desk.counted.load(Ordering::Relaxed))
+            .max(1)
+    }
+
+    fn report(&self) -> StoreReport {
+        let desk = &self.open.desk;
+        let counters = &desk.context.counters;
+        StoreReport {
+            servers: desk.routes.reports(),
+            nodes: self.nodes(),
+            warnings: desk.context.warnings.list(),
+            answered: counters.latencies(),
+            faults: counters.faults(),
+            reloaded_scripts: counters.reloaded_scripts.load(Ordering::Relaxed),
+            script_errors: counters.script_errors.load(Ordering::Relaxed),
+            redirects: counters.redirects.load(Ordering::Relaxed),
+            compensated: counters.compensated.load(Ordering::Relaxed),
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! The scripts and the arithmetic around them on a clock that is told the time, for tests and measurements.
+//! No part of the interface: it may change at any time.
+
+use std::fmt;
+
+use redis::{Connection, Value};
+use tollgate::algorithm::LimitError;
+use tollgate::store::shared::{SharedLimit, SharedOutcome, SharedRequest, SharedSettle};
+use tollgate::time::Moment;
+
+use crate::call::{Call, Which};
+use crate::limits::clock::Timing;
+use crate::limits::{Group, Limits};
+use crate::script::Scripts;
+
+/// Limits on a server, whose clock is told the time if it is to be.
+pub struct Desk {
+    connection: Connection,
+    limits: Limits,
+    scripts: Scripts,
+    /// Nanoseconds in a unit of the clock, if it is told the time.
+    unit: Option<u64>,
+    tag: u64,
+}
+
+impl fmt::Debug for Desk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Desk")
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Something to be done.
+#[derive(Clone, Debug)]
+pub enum Op {
+    /// A request.
+    Charge(SharedRequest),
+    /// A correction.
+    Settle(SharedSettle),
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Came {
+    /// Of a request: an outcome for each charge, whether the script took them, and whether the core's
+    /// arithmetic comes to something else.
+    Ruled(Vec<SharedOutcome>, bool, bool),
+    /// Of a correction: units that could not be taken.
+    Settled(u64),
+    /// Of either: the script's error.
+    Failed(String),
+}
+
+/// Why a desk could not be had or did not answer.
+#[derive(Debug)]
+pub struct DeskError(pub String);
+
+impl fmt::Display for DeskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for DeskError {}
+
+impl From<redis::RedisError> for DeskError {
+    fn from(error: redis::RedisError) -> DeskError {
+        DeskError(error.to_string())
+    }
+}
+
+/// What a reply is to.
+enum Asked {
+    Group(Group),
+    Settle,
+    /// A call before the one that decides.
+    Before,
+}
+
+impl Desk {
+    /// Limits at the server on this port of this machine. With a unit, times are told in so many
+    /// nanoseconds; without, they are the server's.
+    ///
+    /// # Errors
+    /// No such server, or limits that cannot be enforced on such a clock.
+    pub fn connect(
+        port: u16,
+        prefix: &str,
+        unit: Option<u64>,
+        limits: &[SharedLimit<'_>],
+    ) -> Result<Desk, DeskError> {
+        let mut connection =
+            redis::Client::open(format!("redis://127.0.0.1:{port}/"))?.get_connection()?;
+        let scripts = match unit {
+            Some(_) => Scripts::on_a_given_clock(),
+            None => Scripts::new(),
+        };
+        for which in Which::ALL {
+            redis::cmd("SCRIPT")
+                .arg("LOAD")
+                .arg(scripts.text(which))
+                .query::<String>(&mut connection)?;
+        }
+        let limits = Desk::limits(prefix, unit, limits)
+            .map_err(|(place, error)| DeskError(format!("limit {place}: {error}")))?;
+        Ok(Desk {
+            connection,
+            limits,
+            scripts,
+            unit,
+            tag: 0,
+        })
+    }
+
+    fn limits(
+        prefix: &str,
+        unit: Option<u64>,
+        limits: &[SharedLimit<'_>],
+    ) -> Result<Limits, (usize, LimitError)> {
+        Limits::on(prefix, limits, unit.map_or(Timing::SERVER, Timing::given))
+    }
+
+    /// Other limits from now on, as when a policy is changed.
+    ///
+    /// # Errors
+    /// Limits that cannot be enforced.
+    pub fn change(&mut self, prefix: &str, limits: &[SharedLimit<'_>]) -> Result<(), DeskError> {
+        self.limits = Desk::limits(prefix, self.unit, limits)
+            .map_err(|(place, error)| DeskError(format!("limit {place}: {error}")))?;
+        Ok(())
+    }
+
+    /// Does things in order, each at its time (in units), all in one go. Without a unit the times are not
+    /// looked at.
+    ///
+    /// # Errors
+    /// The connection broke, or a reply is none.
+    pub fn run(&mut self, ops: &[(u64, Op)]) -> Result<Vec<Came>, DeskError> {
+        let mut asked = Vec::new();
+        let mut packed = Vec::new();
+        for (now, op) in ops {
+            if let Some(unit) = self.unit {
+                self.limits
+                    .think_it_is(Moment::from_nanos(now.saturating_mul(unit)));
+            }
+            match op {
+                Op::Charge(request) => {
+                    let groups = self.limits.groups(request, false);
+                    for mut group in groups {
+                        let calls = std::mem::take(&mut group.calls);
+                        for (i, call) in calls.iter().enumerate() {
+                            self.pack(call, *now, &mut packed);
+                            if i + 1 < calls.len() {
+                                asked.push(Asked::Before);
+                            }
+                        }
+                        asked.push(Asked::Group(group));
+                    }
+                }
+                Op::Settle(settle) => {
+                    for call in self.limits.settle(settle).1 {
+                        self.pack(&call, *now, &mut packed);
+                        asked.push(Asked::Settle);
+                    }
+                }
+            }
+        }
+        self.connection.send_packed_command(&packed)?;
+        let mut replies = Vec::with_capacity(asked.len());
+        for _ in &asked {
+            replies.push(self.connection.recv_response());
+        }
+        let mut came = Vec::with_capacity(ops.len());
+        let mut answers = asked.iter().zip(replies);
+        for (now, op) in ops {
+            if let Some(unit) = self.unit {
+                self.limits
+                    .think_it_is(Moment::from_nanos(now.saturating_mul(unit)));
+            }
+            came.push(match op {
+                Op::Settle(settle) if settle.taken == settle.used => Came::Settled(0),
+                op => loop {
+                    let Some((asked, reply)) = answers.next() else {
+                        return Err(DeskError("there is a reply too few".into()));
+                    };
+                    match (Self::answered(reply), asked) {
+                        (Err(error), Asked::Before) => {
+                            return Err(DeskError(error));
+                        }
+                        (Ok(_), Asked::Before) => {}
+                        (Err(error), _) => break Came::Failed(error),
+                        (Ok(reply), asked) => break self.came(op, asked, &reply)?,
+                    }
+                },
+            });
+        }
+        Ok(came)
+    }
+
+    fn answered(reply: Result<Value, redis::RedisError>) -> Result<Value, String> {
+        match reply {
+            Ok(Value::ServerError(error)) => Err(format!("{error:?}")),
+            Ok(value) => Ok(value),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn came(&self, op: &Op, asked: &Asked, reply: &Value) -> Result<Came, DeskError> {
+        let told = match (op, asked) {
+            (Op::Charge(request), Asked::Group(group)) => self
+                .limits
+                .read(request, group, reply)
+                .map(|ruling| Came::Ruled(ruling.outcomes, ruling.took, ruling.disagrees)),
+            _ => self
+                .limits
+                .read_settle(std::slice::from_ref(reply))
+                .map(Came::Settled),
+        };
+        told.map_err(|garbled| DeskError(garbled.to_string()))
+    }
+
+    fn pack(&mut self, call: &Call, now: u64, to: &mut Vec<u8>) {
+        self.tag += 1;
+        let mut command = redis::cmd("EVALSHA");
+        command
+            .arg(self.scripts.sha(call.script))
+            .arg(call.keys.len());
+        for text in call.keys.iter() {
+            command.arg(text);
+        }
+        command.arg(self.tag);
+        for text in call.args.iter() {
+            command.arg(text);
+        }
+        if let Some(unit) = self.unit {
+            command.arg(1_000_000_000_u64.div_ceil(unit)).arg(now);
+        }
+        to.extend_from_slice(&command.get_packed_command());
+    }
+
+    /// Charges a request and gives back what that took, as when another server refused its part. Returns
+    /// whether anything was taken.
+    ///
+    /// # Errors
+    /// As [`Desk::run`], or a script's error.
+    pub fn charge_and_undo(
+        &mut self,
+        now: u64,
+        request: &SharedRequest,
+    ) -> Result<bool, DeskError> {
+        let mut took = false;
+        for group in self.limits.groups(request, true) {
+            let mut last = Value::Nil;
+            for call in &group.calls {
+                last = self.call(call, now)?;
+            }
+            let ruling = self
+                .limits
+                .read(request, &group, &last)
+                .map_err(|garbled| DeskError(garbled.to_string()))?;
+            took |= ruling.took;
+            for call in self.limits.undo(request, &group, &ruling) {
+                self.call(&call, now)?;
+            }
+        }
+        Ok(took)
+    }
+
+    /// Tells that a node is alive, and returns how many are.
+    ///
+    /// # Errors
+    /// As [`Desk::run`], or a script's error.
+    pub fn beat(&mut self, now: u64, node: &str, ttl_ms: u64) -> Result<u32, DeskError> {
+        let reply = self.call(&crate::limits::beat("tg", node, ttl_ms), now)?;
+        crate::limits::read_beat(&reply).map_err(|garbled| DeskError(garbled.to_string()))
+    }
+
+    fn call(&mut self, call: &Call, now: u64) -> Result<Value, DeskError> {
+        let mut packed = Vec::new();
+        self.pack(call, now, &mut packed);
+        self.connection.send_packed_command(&packed)?;
+        Self::answered(self.connection.recv_response()).map_err(DeskError)
+    }
+
+    /// The command that decides a request, as text for other tools: the script, its name in hexadecimal
+    /// digits, the keys and the arguments.
+    pub fn command(
+        &self,
+        request: &SharedRequest,
+    ) -> Vec<(String, String, Vec<String>, Vec<String>)> {
+        let groups = self.limits.groups(request, false);
+        let texts = |texts: &crate::call::Texts| {
+            texts
+                .iter()
+                .map(|text| String::from_utf8_lossy(text).into_owned())
+                .collect()
+        };
+        groups
+            .iter()
+            .flat_map(|group| &group.calls)
+            .map(|call| {
+                (
+                    self.scripts.text(call.script).to_owned(),
+                    self.scripts.sha(call.script).to_owned(),
+                    texts(&call.keys),
+                    texts(&call.args),
+                )
+            })
+            .collect()
+    }
+
+    /// Is every limit counted in units of the clock, none in coarser ones?
+    pub fn is_fine(&self) -> bool {
+        self.limits.is_fine()
+    }
+
+    /// The connection itself.
+    pub fn connection(&mut self) -> &mut Connection {
+        &mut self.connection
+    }
+}

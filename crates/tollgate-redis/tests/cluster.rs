@@ -1,0 +1,265 @@
+//! A cluster, its slots on the move, and requests that touch several of them.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test may"
+)]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use common::cluster::Cluster;
+use common::{charge, one, open, passes, prepare, request, until};
+use tollgate::store::shared::{FaultKind, SharedLimits, SharedStore};
+use tollgate_redis::{ACCESS_RULE, CLUSTER_RULE, Secret};
+
+const SOON: Duration = Duration::from_secs(10);
+
+async fn left(limits: &Arc<dyn SharedLimits>, limit: usize, part: &str) -> u64 {
+    let mut question = request(vec![charge(limit, part)]);
+    question.take = false;
+    question.charges[0].cost = 0;
+    limits.charge(&question).await.unwrap()[0]
+        .standing
+        .remaining
+}
+
+/// Two keys that live on two servers.
+fn apart(cluster: &Cluster) -> (String, String) {
+    let owner = |part: &String| cluster.owner(cluster.slot_of(&format!("{{{part}}}")));
+    let mut parts = (0..).map(|number| format!("key{number}"));
+    let first = parts.next().unwrap();
+    let at = owner(&first);
+    let second = parts.find(|part| owner(part) != at).unwrap();
+    (first, second)
+}
+
+#[tokio::test]
+async fn a_cluster_is_one_store() {
+    let cluster = Cluster::start(3, 2).await;
+    for server in &cluster.servers {
+        let mut args = vec!["acl", "setuser", "tollgate", "on", ">secret"];
+        args.extend(
+            ACCESS_RULE
+                .split_whitespace()
+                .chain(CLUSTER_RULE.split_whitespace()),
+        );
+        assert_eq!(server.cli(&args), "OK");
+    }
+    let mut wanted = cluster.settings();
+    wanted.username = Some("tollgate".into());
+    wanted.password = Some(Secret::Text("secret".into()));
+    let store = open(wanted);
+    let limits = prepare(&store, &[1000, 2]);
+    until("the store is up", SOON, async || {
+        let servers = store.report().servers;
+        servers.len() == 3 && servers.iter().all(|server| server.is_up)
+    })
+    .await;
+
+    all_slots_are_served(&limits).await;
+    what_was_taken_is_given_back(&cluster, &store, &limits).await;
+    what_is_only_counted_fails_nobody(&cluster, &limits).await;
+    a_moving_slot_is_followed(&cluster, &store, &limits).await;
+    a_dead_server_fails_only_its_slots_until_it_is_replaced(cluster, &limits).await;
+}
+
+async fn all_slots_are_served(limits: &Arc<dyn SharedLimits>) {
+    for number in 0..60 {
+        assert!(passes(
+            &limits.charge(&one(&format!("user{number}"))).await.unwrap()
+        ));
+    }
+}
+
+async fn what_was_taken_is_given_back(
+    cluster: &Cluster,
+    store: &impl SharedStore,
+    limits: &Arc<dyn SharedLimits>,
+) {
+    let (a, b) = apart(cluster);
+    let both = request(vec![charge(0, &a), charge(1, &b)]);
+    for round in 0..2 {
+        let outcomes = limits.charge(&both).await.unwrap();
+        assert!(passes(&outcomes), "{round}");
+    }
+    assert_eq!(store.report().compensated, 0);
+    let before = left(limits, 0, &a).await;
+    let outcomes = limits.charge(&both).await.unwrap();
+    assert!(outcomes[0].verdict.is_admitted() && !outcomes[1].verdict.is_admitted());
+    assert_eq!(
+        outcomes[0].standing.remaining, before,
+        "as if it had not been taken"
+    );
+    assert_eq!(store.report().compensated, 1);
+    until("it is given back", SOON, async || {
+        left(limits, 0, &a).await == before
+    })
+    .await;
+}
+
+async fn what_is_only_counted_fails_nobody(cluster: &Cluster, limits: &Arc<dyn SharedLimits>) {
+    let (a, b) = apart(cluster);
+    let mut mixed = request(vec![charge(0, &a), charge(1, &b)]);
+    mixed.charges[1].enforced = false;
+    let before = left(limits, 0, &a).await;
+    let outcomes = limits.charge(&mixed).await.unwrap();
+    assert!(outcomes[0].verdict.is_admitted());
+    assert!(
+        !outcomes[1].verdict.is_admitted(),
+        "it says what it would have said"
+    );
+    assert_eq!(left(limits, 0, &a).await, before - 1);
+}
+
+/// Two keys of one slot, one of which has moved: `ASK`, `TRYAGAIN`, and at last `MOVED`.
+async fn a_moving_slot_is_followed(
+    cluster: &Cluster,
+    store: &impl SharedStore,
+    limits: &Arc<dyn SharedLimits>,
+) {
+    let both = request(vec![charge(0, "mover"), charge(1, "mover")]);
+    assert!(passes(&limits.charge(&both).await.unwrap()));
+    let slot = cluster.slot_of("{mover}");
+    let (from, to) = (cluster.owner(slot), 3);
+    let keys = cluster.keys_in(slot, from);
+    assert_eq!(keys.len(), 2, "{keys:?}");
+    cluster.begin_move(slot, from, to);
+    assert_eq!(left(limits, 0, "mover").await, 999, "nothing has moved yet");
+    let redirects = store.report().redirects;
+    let first = keys.iter().find(|key| key.contains("limit0")).unwrap();
+    cluster.move_key(first, from, to);
+    assert_eq!(left(limits, 0, "mover").await, 999, "ASK");
+    assert!(store.report().redirects > redirects);
+    // The keys are in two places now.
+    assert!(passes(&limits.charge(&both).await.unwrap()), "TRYAGAIN");
+    let refused = limits.charge(&both).await.unwrap();
+    assert!(!passes(&refused));
+    until("it is given back", SOON, async || {
+        left(limits, 0, "mover").await == 998
+    })
+    .await;
+    for key in cluster.keys_in(slot, from) {
+        cluster.move_key(&key, from, to);
+    }
+    cluster.end_move(slot, to);
+    let redirects = store.report().redirects;
+    assert_eq!(left(limits, 0, "mover").await, 998, "MOVED");
+    assert!(store.report().redirects > redirects);
+    let redirects = store.report().redirects;
+    assert_eq!(left(limits, 1, "mover").await, 0);
+    assert_eq!(store.report().redirects, redirects, "it is known now");
+    until("the map is read again", SOON, async || {
+        store.report().servers.len() == 4
+    })
+    .await;
+    assert_eq!(store.report().faults, [0; 7]);
+}
+
+async fn a_dead_server_fails_only_its_slots_until_it_is_replaced(
+    mut cluster: Cluster,
+    limits: &Arc<dyn SharedLimits>,
+) {
+    let (a, b) = apart(&cluster);
+    let dead = cluster.owner(cluster.slot_of(&format!("{{{b}}}")));
+    cluster.replicate(4, dead).await;
+    let before = left(limits, 0, &a).await;
+    cluster.servers[dead].kill();
+    let both = request(vec![charge(0, &a), charge(0, &b)]);
+    let fault = limits.charge(&both).await.unwrap_err();
+    assert!(
+        matches!(fault.kind, FaultKind::Broken | FaultKind::Away),
+        "{fault}"
+    );
+    let mut question = one(&a);
+    question.take = false;
+    question.charges[0].cost = 0;
+    until("what the other took is given back", SOON, async || {
+        let outcomes = limits.charge(&question).await;
+        outcomes.is_ok_and(|outcomes| outcomes[0].standing.remaining == before)
+    })
+    .await;
+    until("the replica serves its slots", SOON * 2, async || {
+        limits.charge(&one(&b)).await.is_ok()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn charges_are_exact_while_a_slot_moves() {
+    const KEYS: usize = 12;
+    const CAPACITY: u64 = 100_000;
+    let cluster = Cluster::start(2, 0).await;
+    let store = open(cluster.settings());
+    let limits = prepare(&store, &[CAPACITY, CAPACITY]);
+    until("the store is up", SOON, async || {
+        let servers = store.report().servers;
+        servers.len() == 2 && servers.iter().all(|server| server.is_up)
+    })
+    .await;
+    let request_for = |user: usize, take: bool, cost: u64| {
+        let mut both = request(vec![charge(0, "mover"), charge(1, "mover")]);
+        for charge in &mut both.charges {
+            charge.key.push(format!("user{user}").as_bytes());
+            charge.cost = cost;
+        }
+        both.take = take;
+        both
+    };
+    let done = Arc::new(AtomicBool::new(false));
+    let tasks: Vec<_> = (0..KEYS)
+        .map(|user| {
+            let (limits, done, both) = (limits.clone(), done.clone(), request_for(user, true, 1));
+            tokio::spawn(async move {
+                let mut taken = 0;
+                while !done.load(Ordering::Relaxed) {
+                    assert!(passes(&limits.charge(&both).await.unwrap()));
+                    taken += 1;
+                }
+                taken
+            })
+        })
+        .collect();
+    let cluster = tokio::task::spawn_blocking(move || {
+        let slot = cluster.slot_of("{mover}");
+        let from = cluster.owner(slot);
+        for (from, to) in [(from, 1 - from), (1 - from, from), (from, 1 - from)] {
+            cluster.begin_move(slot, from, to);
+            loop {
+                let keys = cluster.keys_in(slot, from);
+                if keys.is_empty() {
+                    break;
+                }
+                for key in keys {
+                    cluster.move_key(&key, from, to);
+                }
+            }
+            cluster.end_move(slot, to);
+        }
+        cluster
+    })
+    .await
+    .unwrap();
+    done.store(true, Ordering::Relaxed);
+    let mut total = 0;
+    for (user, task) in tasks.into_iter().enumerate() {
+        let taken: u64 = task.await.unwrap();
+        total += taken;
+        let stands = limits.charge(&request_for(user, false, 0)).await.unwrap();
+        for (place, outcome) in stands.iter().enumerate() {
+            assert_eq!(
+                outcome.standing.remaining,
+                CAPACITY - taken,
+                "user {user}, limit {place}"
+            );
+        }
+    }
+    let report = store.report();
+    assert!(total > 100 && report.redirects > 10, "{total}, {report:?}");
+    assert_eq!(report.faults, [0; 7]);
+    drop(cluster);
+}

@@ -1,0 +1,98 @@
+//! A server that speaks the protocol and answers scripts as it is told.
+
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// What scripts are answered with: `{n}` stands for the number of the call.
+#[derive(Clone)]
+pub(crate) struct Fake {
+    pub(crate) port: u16,
+    answer: Arc<Mutex<String>>,
+    asked: Arc<Mutex<Vec<Vec<String>>>>,
+}
+
+impl Fake {
+    pub(crate) async fn start(answer: &str) -> Fake {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let fake = Fake {
+            port: listener.local_addr().unwrap().port(),
+            answer: Arc::new(Mutex::new(answer.to_owned())),
+            asked: Arc::default(),
+        };
+        let serving = fake.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serving.clone().serve(stream));
+            }
+        });
+        fake
+    }
+
+    pub(crate) fn answers(&self, answer: &str) {
+        answer.clone_into(&mut self.answer.lock().unwrap());
+    }
+
+    /// How many scripts were sent.
+    pub(crate) fn scripts(&self) -> usize {
+        let asked = self.asked.lock().unwrap();
+        asked
+            .iter()
+            .filter(|parts| parts[0].starts_with("EVAL") && parts[3].contains("limit"))
+            .count()
+    }
+
+    async fn serve(self, mut stream: TcpStream) {
+        let mut buffer = Vec::new();
+        loop {
+            while let Some((parts, used)) = command(&buffer) {
+                buffer.drain(..used);
+                let answer = self.reply(&parts);
+                self.asked.lock().unwrap().push(parts);
+                if answer == "close" || stream.write_all(answer.as_bytes()).await.is_err() {
+                    return;
+                }
+            }
+            let mut bytes = [0; 4096];
+            match stream.read(&mut bytes).await {
+                Ok(0) | Err(_) => return,
+                Ok(count) => buffer.extend_from_slice(&bytes[..count]),
+            }
+        }
+    }
+
+    fn reply(&self, parts: &[String]) -> String {
+        match parts[0].as_str() {
+            "ROLE" => "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n".into(),
+            "SCRIPT" => {
+                let sha = redis::Script::new(&parts[2]).get_hash().to_owned();
+                format!("$40\r\n{sha}\r\n")
+            }
+            "PING" => "+PONG\r\n".into(),
+            "EVALSHA" | "EVAL" if parts[3].contains("limit") => {
+                let keys: usize = parts[2].parse().unwrap();
+                let number = &parts[3 + keys];
+                self.answer.lock().unwrap().replace("{n}", number)
+            }
+            "EVALSHA" | "EVAL" => format!("*2\r\n:{}\r\n:1\r\n", parts[4]),
+            _ => "-ERR unknown command\r\n".into(),
+        }
+    }
+}
+
+/// The first command in the buffer, and its length.
+fn command(buffer: &[u8]) -> Option<(Vec<String>, usize)> {
+    let text = String::from_utf8_lossy(buffer);
+    let mut rest = text.strip_prefix('*')?;
+    let (count, after) = rest.split_once("\r\n")?;
+    rest = after;
+    let mut parts = Vec::new();
+    for _ in 0..count.parse::<usize>().unwrap() {
+        let (length, after) = rest.strip_prefix('$')?.split_once("\r\n")?;
+        let length: usize = length.parse().unwrap();
+        parts.push(after.get(..length)?.to_owned());
+        rest = after.get(length + 2..)?;
+    }
+    Some((parts, text.len() - rest.len()))
+}

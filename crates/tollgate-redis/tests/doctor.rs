@@ -1,0 +1,231 @@
+//! What the doctor says of servers that are well, and of those that are not.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test may"
+)]
+
+mod common;
+
+use std::time::Duration;
+
+use common::cluster::Cluster;
+use common::{Server, free_port, settings};
+use tokio::time::Instant;
+use tollgate_redis::{Finding, Secret, Settings, Severity, Topology, doctor};
+
+fn show(findings: &[Finding]) -> String {
+    findings
+        .iter()
+        .map(|finding| format!("{finding}\n"))
+        .collect()
+}
+
+fn has(findings: &[Finding], severity: Severity, code: &str) -> bool {
+    let shown = findings
+        .iter()
+        .any(|finding| finding.severity == severity && finding.code == code);
+    let hinted = findings
+        .iter()
+        .all(|finding| finding.severity < Severity::Warning || finding.hint.is_some());
+    shown && hinted
+}
+
+#[tokio::test]
+async fn a_server_that_is_well_has_no_complaints() {
+    let server = Server::start(&["--appendonly", "yes"]);
+    let findings = doctor(&settings(server.port)).await;
+    let worst = findings
+        .iter()
+        .map(|finding| finding.severity)
+        .max()
+        .unwrap();
+    assert!(worst <= Severity::Note, "{}", show(&findings));
+    for code in [
+        "settings",
+        "resolve",
+        "connect",
+        "handshake",
+        "role",
+        "version",
+        "eviction",
+        "persistence",
+        "permissions",
+        "clock",
+        "script",
+        "latency",
+        "expiry",
+    ] {
+        assert!(
+            has(&findings, Severity::Ok, code),
+            "{code}:\n{}",
+            show(&findings)
+        );
+    }
+    for key in server
+        .cli(&["keys", "*"])
+        .lines()
+        .filter(|key| !key.is_empty())
+    {
+        assert!(key.starts_with("tg:doctor:"), "{key}");
+        assert!(
+            server.cli(&["pttl", key]).parse::<i64>().unwrap() > 0,
+            "{key}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_found() {
+    let nobody = doctor(&settings(free_port())).await;
+    assert!(
+        has(&nobody, Severity::Error, "connect"),
+        "{}",
+        show(&nobody)
+    );
+
+    let unnamed = doctor(&Settings::standalone("no-such-name.invalid", 6379)).await;
+    assert!(
+        has(&unnamed, Severity::Error, "resolve"),
+        "{}",
+        show(&unnamed)
+    );
+
+    let mut unreadable = settings(1);
+    unreadable.prefix = "a b".into();
+    assert!(has(&doctor(&unreadable).await, Severity::Error, "settings"));
+
+    let locked = Server::start(&["--requirepass", "right"]);
+    let mut wrong = settings(locked.port);
+    assert!(has(&doctor(&wrong).await, Severity::Error, "auth"));
+    wrong.password = Some(Secret::Text("wrong".into()));
+    assert!(has(&doctor(&wrong).await, Severity::Error, "auth"));
+
+    let primary = Server::start(&["--maxmemory-policy", "allkeys-lru"]);
+    primary.cli(&["set", "tg:foreign", "1"]);
+    let findings = doctor(&settings(primary.port)).await;
+    assert!(
+        has(&findings, Severity::Warning, "eviction"),
+        "{}",
+        show(&findings)
+    );
+    assert!(
+        has(&findings, Severity::Warning, "expiry"),
+        "{}",
+        show(&findings)
+    );
+    assert!(
+        has(&findings, Severity::Note, "persistence"),
+        "{}",
+        show(&findings)
+    );
+
+    let replica = Server::start(&["--replicaof", "127.0.0.1", &primary.port.to_string()]);
+    let findings = doctor(&settings(replica.port)).await;
+    assert!(
+        has(&findings, Severity::Error, "role"),
+        "{}",
+        show(&findings)
+    );
+
+    primary.cli(&[
+        "acl", "setuser", "poor", "on", "nopass", "~tg:*", "-@all", "+ping", "+role", "+info",
+    ]);
+    let mut poor = settings(primary.port);
+    poor.username = Some("poor".into());
+    poor.password = Some(Secret::Text("any".into()));
+    let findings = doctor(&poor).await;
+    assert!(
+        has(&findings, Severity::Error, "permissions"),
+        "{}",
+        show(&findings)
+    );
+}
+
+#[tokio::test]
+async fn it_ends_though_the_server_hangs() {
+    let server = Server::start(&[]);
+    server.signal("-STOP");
+    let since = Instant::now();
+    let findings = doctor(&settings(server.port)).await;
+    server.signal("-CONT");
+    assert!(
+        since.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        since.elapsed()
+    );
+    assert!(
+        findings
+            .iter()
+            .any(|finding| finding.severity == Severity::Error),
+        "{}",
+        show(&findings)
+    );
+}
+
+#[tokio::test]
+async fn sentinels_are_asked_each() {
+    let primary = Server::start(&[]);
+    let sentinel = Server::sentinel(primary.port);
+    let with = |service: &str| {
+        Settings::new(Topology::Sentinel {
+            sentinels: vec![
+                ("127.0.0.1".into(), sentinel.port),
+                ("127.0.0.1".into(), free_port()),
+            ],
+            service: service.into(),
+        })
+    };
+    let findings = doctor(&with("limits")).await;
+    assert!(
+        has(&findings, Severity::Ok, "sentinel"),
+        "{}",
+        show(&findings)
+    );
+    assert!(
+        has(&findings, Severity::Error, "connect"),
+        "{}",
+        show(&findings)
+    );
+    assert!(
+        has(&findings, Severity::Warning, "quorum"),
+        "{}",
+        show(&findings)
+    );
+    assert!(
+        has(&findings, Severity::Ok, "script"),
+        "{}",
+        show(&findings)
+    );
+    let findings = doctor(&with("other")).await;
+    assert!(
+        has(&findings, Severity::Error, "sentinel"),
+        "{}",
+        show(&findings)
+    );
+}
+
+#[tokio::test]
+async fn every_primary_of_a_cluster_is_looked_at() {
+    let cluster = Cluster::start(3, 0).await;
+    let findings = doctor(&cluster.settings()).await;
+    assert!(
+        has(&findings, Severity::Ok, "cluster"),
+        "{}",
+        show(&findings)
+    );
+    assert!(has(&findings, Severity::Ok, "slots"), "{}", show(&findings));
+    let scripts = findings
+        .iter()
+        .filter(|finding| finding.code == "script" && finding.severity == Severity::Ok)
+        .count();
+    assert_eq!(scripts, 3, "{}", show(&findings));
+    cluster.servers[0].cli(&["cluster", "delslots", "0"]);
+    let findings = doctor(&cluster.settings()).await;
+    assert!(
+        has(&findings, Severity::Error, "slots"),
+        "{}",
+        show(&findings)
+    );
+}

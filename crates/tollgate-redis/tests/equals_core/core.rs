@@ -1,0 +1,251 @@
+//! The core's own algorithms, one state for each key, as the memory store would run them.
+
+use std::cell::Cell;
+
+use tollgate::algorithm::OneWord;
+use tollgate::algorithm::bucket::Bucket;
+use tollgate::algorithm::concurrency::Permits;
+use tollgate::algorithm::credits::{CreditWords, Credits};
+use tollgate::algorithm::log::{Log, Ring};
+use tollgate::algorithm::queue::Queue;
+use tollgate::algorithm::sliding::Sliding;
+use tollgate::algorithm::window::Window;
+use tollgate::{Algorithm, Moment, Standing, Verdict};
+
+/// A limit and the state of one key.
+#[derive(Clone)]
+pub(crate) enum Core {
+    Bucket(Word<Bucket>),
+    Queue(Word<Queue>),
+    Window(Word<Window>),
+    Sliding(Word<Sliding>),
+    Permits(Word<Permits>),
+    Credits(Credits, CreditWords),
+    Log(Log, Vec<Cell<u64>>),
+}
+
+/// A word and the era that it was written in.
+#[derive(Clone)]
+pub(crate) struct Word<L> {
+    limit: L,
+    word: Option<(u64, u64)>,
+}
+
+/// The answer to a charge, and the states afterwards.
+pub(crate) struct Asked {
+    pub(crate) verdict: Verdict,
+    pub(crate) before: Standing,
+    pub(crate) after: Standing,
+    pub(crate) issued: Moment,
+    /// If it is taken.
+    pub(crate) taken: Core,
+    /// If it is not: as it was, or healed.
+    pub(crate) left: Core,
+}
+
+impl<L: OneWord> Word<L> {
+    fn new(limit: L) -> Self {
+        Word { limit, word: None }
+    }
+
+    fn at(&self, now: Moment) -> Option<u64> {
+        let (word, era) = self.word?;
+        let now_era = self.limit.era(now).number;
+        if now_era > era + 1 {
+            None
+        } else if now_era + 1 < era {
+            Some(self.limit.heal(word, now))
+        } else {
+            Some(word)
+        }
+    }
+
+    fn with(&self, word: Option<u64>, now: Moment) -> Self {
+        let era = self.limit.era(now).number;
+        Word {
+            limit: self.limit,
+            word: word.map(|word| (word, era)),
+        }
+    }
+
+    fn ask(&self, now: Moment, cost: u64, wrap: impl Fn(Self) -> Core) -> Asked {
+        let word = self.at(now);
+        let step = self.limit.charge(word, now, cost);
+        // A heal is written, be it the store's or the limit's own.
+        let healed = word.filter(|word| self.word.is_some_and(|(kept, _)| kept != *word));
+        let healed = healed.filter(|_| matches!(step.verdict, Verdict::Refuse { .. }));
+        let then = match step.write.or(healed) {
+            Some(word) => self.with(Some(word), now),
+            None => self.clone(),
+        };
+        let admitted = step.verdict.is_admitted();
+        let before = self.limit.standing(word, now);
+        Asked {
+            verdict: step.verdict,
+            before,
+            after: if admitted {
+                self.limit.standing(step.write.or(word), now)
+            } else {
+                before
+            },
+            issued: now,
+            taken: wrap(if admitted { then.clone() } else { self.clone() }),
+            left: wrap(if admitted { self.clone() } else { then }),
+        }
+    }
+
+    fn force(&mut self, now: Moment, cost: u64) -> u64 {
+        let (write, unpaid) = self.limit.force(self.at(now), now, cost);
+        if write.is_some() {
+            *self = self.with(write, now);
+        }
+        unpaid
+    }
+
+    /// What is as if never used is forgotten.
+    fn refund(&mut self, now: Moment, cost: u64, issued: Moment) {
+        let refunded = |word| self.limit.refund(word, now, cost, issued);
+        if let Some(word) = self.at(now).and_then(refunded) {
+            *self = self.with((!self.limit.is_fresh(word, now)).then_some(word), now);
+        }
+    }
+}
+
+impl Core {
+    pub(crate) fn new(algorithm: Algorithm) -> Core {
+        match algorithm {
+            Algorithm::TokenBucket { rate, burst } => {
+                Core::Bucket(Word::new(Bucket::new(rate, burst).unwrap()))
+            }
+            Algorithm::Gcra { rate, tolerance } => {
+                Core::Bucket(Word::new(Bucket::gcra(rate, tolerance).unwrap()))
+            }
+            Algorithm::LeakyBucket {
+                rate,
+                queue,
+                max_wait,
+            } => Core::Queue(Word::new(Queue::new(rate, queue, max_wait).unwrap())),
+            Algorithm::FixedWindow {
+                limit,
+                window,
+                anchor,
+            } => Core::Window(Word::new(Window::new(limit, window, anchor).unwrap())),
+            Algorithm::SlidingWindow {
+                limit,
+                window,
+                estimate,
+            } => Core::Sliding(Word::new(Sliding::new(limit, window, estimate).unwrap())),
+            Algorithm::Concurrency { limit, ttl } => {
+                Core::Permits(Word::new(Permits::new(limit, ttl).unwrap()))
+            }
+            Algorithm::BurstCredits {
+                rate,
+                multiple,
+                duration,
+                slack,
+            } => Core::Credits(
+                Credits::new(rate, multiple, duration, slack).unwrap(),
+                CreditWords::default(),
+            ),
+            Algorithm::SlidingLog { limit, window } => {
+                let log = Log::new(limit, window).unwrap();
+                Core::Log(log, vec![Cell::new(0); log.cells()])
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn ask(&self, now: Moment, cost: u64) -> Asked {
+        match self {
+            Core::Bucket(w) => w.ask(now, cost, Core::Bucket),
+            Core::Queue(w) => w.ask(now, cost, Core::Queue),
+            Core::Window(w) => w.ask(now, cost, Core::Window),
+            Core::Sliding(w) => w.ask(now, cost, Core::Sliding),
+            Core::Permits(w) => w.ask(now, cost, Core::Permits),
+            Core::Credits(credits, words) => {
+                let (verdict, then) = credits.charge(*words, now, cost);
+                let admitted = verdict.is_admitted();
+                let before = credits.standing(*words, now);
+                Asked {
+                    verdict,
+                    before,
+                    after: if admitted {
+                        credits.standing(then, now)
+                    } else {
+                        before
+                    },
+                    issued: now,
+                    taken: Core::Credits(*credits, if admitted { then } else { *words }),
+                    left: Core::Credits(*credits, if admitted { *words } else { then }),
+                }
+            }
+            Core::Log(log, cells) => {
+                let before = log.standing(Ring::over(cells).unwrap(), now);
+                let then = cells.clone();
+                let ring = Ring::over(&then).unwrap();
+                let (verdict, after) = log.charge(ring, now, cost, true);
+                let admitted = verdict.is_admitted();
+                let issued = if admitted && cost > 0 {
+                    ring.newest().unwrap_or(now)
+                } else {
+                    now
+                };
+                let (taken, left) = if admitted {
+                    (then, cells.clone())
+                } else {
+                    (cells.clone(), then)
+                };
+                Asked {
+                    verdict,
+                    before,
+                    after,
+                    issued,
+                    taken: Core::Log(*log, taken),
+                    left: Core::Log(*log, left),
+                }
+            }
+        }
+    }
+
+    pub(crate) fn force(&mut self, now: Moment, cost: u64) -> u64 {
+        match self {
+            Core::Bucket(w) => w.force(now, cost),
+            Core::Queue(w) => w.force(now, cost),
+            Core::Window(w) => w.force(now, cost),
+            Core::Sliding(w) => w.force(now, cost),
+            Core::Permits(w) => w.force(now, cost),
+            Core::Credits(credits, words) => {
+                let (peak, credit) = credits.buckets();
+                let (a, b) = (
+                    peak.force(words.peak, now, cost),
+                    credit.force(words.credit, now, cost),
+                );
+                words.peak = a.0.or(words.peak);
+                words.credit = b.0.or(words.credit);
+                a.1.max(b.1)
+            }
+            Core::Log(log, cells) => log.force(Ring::over(cells).unwrap(), now, cost),
+        }
+    }
+
+    pub(crate) fn refund(&mut self, now: Moment, cost: u64, issued: Moment) {
+        match self {
+            Core::Bucket(w) => w.refund(now, cost, issued),
+            Core::Queue(w) => w.refund(now, cost, issued),
+            Core::Window(w) => w.refund(now, cost, issued),
+            Core::Sliding(w) => w.refund(now, cost, issued),
+            Core::Permits(w) => w.refund(now, cost, issued),
+            Core::Credits(credits, words) => {
+                let (peak, credit) = credits.buckets();
+                let back = |bucket: Bucket, word: &mut Option<u64>| {
+                    if let Some(then) = word.and_then(|w| bucket.refund(w, now, cost, issued)) {
+                        *word = (!bucket.is_fresh(then, now)).then_some(then);
+                    }
+                };
+                back(peak, &mut words.peak);
+                back(credit, &mut words.credit);
+            }
+            Core::Log(log, cells) => log.refund(Ring::over(cells).unwrap(), cost, issued),
+        }
+    }
+}

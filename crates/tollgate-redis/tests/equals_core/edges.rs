@@ -1,0 +1,418 @@
+//! What random histories do not meet: the server's own clock, foreign values, moved limits, calendars.
+
+use super::server::Server;
+use super::{Dice, key, limits, quotas};
+use tollgate::policy::Quota;
+use tollgate::policy::calendar::Periods;
+use tollgate::store::shared::{
+    SharedCharge, SharedLimit, SharedOutcome, SharedRequest, SharedSettle,
+};
+use tollgate::{Algorithm, Estimate, Limit, LimitId, Moment, Span, Verdict};
+use tollgate_redis::testing::{Came, Desk, Op};
+
+fn charge(limit: usize, cost: u64) -> SharedCharge {
+    SharedCharge {
+        limit: LimitId::at(limit),
+        key: key(0),
+        cost,
+        enforced: true,
+        owed: 0,
+    }
+}
+
+fn request(charges: Vec<SharedCharge>) -> Op {
+    Op::Charge(SharedRequest {
+        take: true,
+        charges,
+    })
+}
+
+fn ruled(desk: &mut Desk, now: u64, op: Op) -> (Vec<SharedOutcome>, bool) {
+    match desk.run(&[(now, op)]).unwrap().remove(0) {
+        Came::Ruled(outcomes, took, disagrees) => {
+            assert!(!disagrees, "{outcomes:?}");
+            (outcomes, took)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn quota(algorithm: Algorithm) -> Quota {
+    Quota {
+        limit: Limit::new(algorithm).unwrap(),
+        periods: None,
+    }
+}
+
+fn bucket(rate: &str, burst: u64) -> Algorithm {
+    Algorithm::TokenBucket {
+        rate: rate.parse().unwrap(),
+        burst,
+    }
+}
+
+/// One of every kind of state.
+fn kinds() -> Vec<Algorithm> {
+    let second = Span::from_secs(1);
+    vec![
+        bucket("5/s", 10),
+        bucket("11/s", 10),
+        Algorithm::FixedWindow {
+            limit: 10,
+            window: second,
+            anchor: Span::ZERO,
+        },
+        Algorithm::SlidingWindow {
+            limit: 10,
+            window: second,
+            estimate: Estimate::Span,
+        },
+        Algorithm::SlidingLog {
+            limit: 10,
+            window: second,
+        },
+        Algorithm::BurstCredits {
+            rate: "10/s".parse().unwrap(),
+            multiple: 2,
+            duration: second,
+            slack: Some(10),
+        },
+        Algorithm::Concurrency {
+            limit: 10,
+            ttl: second,
+        },
+    ]
+}
+
+fn desk(server: &Server, unit: Option<u64>, quotas: &[Quota]) -> Desk {
+    let ids: Vec<String> = (0..quotas.len()).map(|i| format!("limit-{i}")).collect();
+    Desk::connect(server.port, "tg", unit, &limits(quotas, &ids)).unwrap()
+}
+
+#[test]
+fn on_the_server_s_clock_every_key_lives_as_long_as_it_counts_and_a_second() {
+    let server = Server::start();
+    let quotas: Vec<Quota> = kinds().into_iter().map(quota).collect();
+    let mut desk = desk(&server, None, &quotas);
+    for limit in 0..quotas.len() {
+        let (outcomes, took) = ruled(&mut desk, 0, request(vec![charge(limit, 3)]));
+        assert!(took);
+        assert_eq!(outcomes[0].verdict, Verdict::Pass);
+        assert_eq!(outcomes[0].standing.remaining, 7);
+        // The server's clock counts from 1970; this was written in this century.
+        assert!(outcomes[0].issued > Moment::from_nanos(1_700_000_000 * 1_000_000_000));
+        let full_ms =
+            i64::try_from(outcomes[0].standing.full_after.as_nanos() / 1_000_000).unwrap();
+        let names: Vec<Vec<u8>> = redis::cmd("KEYS")
+            .arg(format!("tg:limit-{limit}~*"))
+            .query(desk.connection())
+            .unwrap();
+        assert!(!names.is_empty());
+        let ttl = |name: &Vec<u8>, desk: &mut Desk| -> i64 {
+            redis::cmd("PTTL")
+                .arg(name)
+                .query(desk.connection())
+                .unwrap()
+        };
+        let longest = names.iter().map(|name| ttl(name, &mut desk)).max().unwrap();
+        // Asking takes a moment; parts are kept until the last one is over.
+        assert!(
+            longest > full_ms + 500 && longest < full_ms + 2_100,
+            "limit {limit}: {longest} {full_ms}"
+        );
+    }
+}
+
+#[test]
+fn several_limits_on_the_server_s_clock_are_taken_all_or_none() {
+    let server = Server::start();
+    let quotas: Vec<Quota> = kinds().into_iter().map(quota).collect();
+    let mut desk = desk(&server, None, &quotas);
+    let all = |cost| request((0..7).map(|limit| charge(limit, cost)).collect());
+    assert!(ruled(&mut desk, 0, all(6)).1);
+    let before: Vec<Option<Vec<u8>>> = dump(&mut desk);
+    let (outcomes, took) = ruled(&mut desk, 0, all(10));
+    assert!(!took);
+    assert!(
+        outcomes
+            .iter()
+            .any(|outcome| !outcome.verdict.is_admitted())
+    );
+    assert_eq!(
+        dump(&mut desk),
+        before,
+        "a refused request changed something"
+    );
+}
+
+fn dump(desk: &mut Desk) -> Vec<Option<Vec<u8>>> {
+    let mut names: Vec<Vec<u8>> = redis::cmd("KEYS")
+        .arg("*")
+        .query(desk.connection())
+        .unwrap();
+    names.sort();
+    let get = |name| {
+        redis::cmd("GET")
+            .arg(name)
+            .query(desk.connection())
+            .unwrap()
+    };
+    names.into_iter().map(get).collect()
+}
+
+#[test]
+fn a_foreign_value_is_an_error_and_stays_as_it_is() {
+    let server = Server::start();
+    let quotas: Vec<Quota> = kinds().into_iter().map(quota).collect();
+    let mut desk = desk(&server, None, &quotas);
+    for limit in 0..quotas.len() {
+        for beside in [false, true] {
+            for value in ["list", "text", "nan", "1e5x", "12.5", "-7"] {
+                let _: () = redis::cmd("FLUSHALL").query(desk.connection()).unwrap();
+                let mut charges = vec![charge(limit, 1)];
+                if beside {
+                    charges.push(charge((limit + 1) % quotas.len(), 1));
+                }
+                let Op::Charge(asked) = request(charges) else {
+                    panic!()
+                };
+                let name = desk.command(&asked)[0].2[0].clone();
+                if value == "list" {
+                    let _: i64 = redis::cmd("RPUSH")
+                        .arg(&name)
+                        .arg(1)
+                        .query(desk.connection())
+                        .unwrap();
+                } else {
+                    let _: () = redis::cmd("SET")
+                        .arg(&name)
+                        .arg(value)
+                        .query(desk.connection())
+                        .unwrap();
+                }
+                // Logs are asked last, so the first key is not a log's if there is another.
+                let holder = if beside && limit == 4 { 5 } else { limit };
+                let settle = Op::Settle(SharedSettle {
+                    limit: LimitId::at(holder),
+                    key: key(0),
+                    issued: Moment::ORIGIN,
+                    taken: 0,
+                    used: 1,
+                });
+                for op in [Op::Charge(asked), settle] {
+                    let came = desk.run(&[(0, op)]).unwrap().remove(0);
+                    let Came::Failed(error) = came else {
+                        panic!("limit {limit}, {value}: {came:?}")
+                    };
+                    assert!(error.contains("TOLLGATE"), "{error}");
+                }
+                let names: Vec<String> = redis::cmd("KEYS")
+                    .arg("*")
+                    .query(desk.connection())
+                    .unwrap();
+                assert_eq!(
+                    names,
+                    std::slice::from_ref(&name),
+                    "something else was written"
+                );
+                let kind: String = redis::cmd("TYPE")
+                    .arg(&name)
+                    .query(desk.connection())
+                    .unwrap();
+                assert_eq!(kind, if value == "list" { "list" } else { "string" });
+            }
+        }
+    }
+}
+
+#[test]
+fn what_was_used_counts_on_under_another_algorithm() {
+    let server = Server::start();
+    for (i, old) in kinds().into_iter().enumerate() {
+        for new in kinds() {
+            let now = 1_u64 << 44;
+            let (was, is) = (quota(old), quota(new));
+            let prefix = format!("tg{i}");
+            let limit = |quota, before| {
+                [SharedLimit {
+                    id: "rule",
+                    quota,
+                    before,
+                    plain: true,
+                }]
+            };
+            let mut desk =
+                Desk::connect(server.port, &prefix, Some(1), &limit(&was, None)).unwrap();
+            let _: () = redis::cmd("FLUSHALL").query(desk.connection()).unwrap();
+            assert!(ruled(&mut desk, now, request(vec![charge(0, 4)])).1);
+            desk.change(&prefix, &limit(&is, Some(&was))).unwrap();
+            let (outcomes, took) = ruled(&mut desk, now, request(vec![charge(0, 1)]));
+            assert!(took);
+            assert_eq!(outcomes[0].standing.remaining, 5, "{old:?} to {new:?}");
+            // Once only.
+            let (outcomes, _) = ruled(&mut desk, now, request(vec![charge(0, 1)]));
+            assert_eq!(outcomes[0].standing.remaining, 4, "{old:?} to {new:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_undone_at_once_leaves_nothing() {
+    let server = Server::start();
+    let quotas: Vec<Quota> = kinds().into_iter().map(quota).collect();
+    let mut desk = desk(&server, Some(1), &quotas);
+    let mut charges: Vec<SharedCharge> = (0..7).map(|limit| charge(limit, 3)).collect();
+    charges[5].enforced = false;
+    let request = SharedRequest {
+        take: true,
+        charges,
+    };
+    assert!(desk.charge_and_undo(1 << 44, &request).unwrap());
+    let names: Vec<String> = redis::cmd("KEYS")
+        .arg("*")
+        .query(desk.connection())
+        .unwrap();
+    assert!(names.is_empty(), "{names:?}");
+}
+
+#[test]
+fn nodes_are_counted_for_as_long_as_they_tell() {
+    let server = Server::start();
+    let mut desk = desk(&server, None, &[]);
+    assert_eq!(desk.beat(0, "a", 60_000).unwrap(), 1);
+    assert_eq!(desk.beat(0, "a", 60_000).unwrap(), 1);
+    assert_eq!(desk.beat(0, "b", 60_000).unwrap(), 2);
+    assert_eq!(desk.beat(0, "c", 1).unwrap(), 3);
+    // The one that told so for a millisecond is gone after a while, the others are not.
+    assert!((0..100_000).any(|_| desk.beat(0, "b", 60_000).unwrap() == 2));
+    super::every_key_expires(&mut desk);
+}
+
+#[test]
+fn another_capacity_keeps_the_key() {
+    let server = Server::start();
+    let (small, large) = (quota(bucket("5/s", 10)), quota(bucket("5/s", 20)));
+    let limit = |quota, before| {
+        [SharedLimit {
+            id: "rule",
+            quota,
+            before,
+            plain: true,
+        }]
+    };
+    let now = 1_u64 << 44;
+    let mut desk = Desk::connect(server.port, "tg", Some(1), &limit(&small, None)).unwrap();
+    assert!(ruled(&mut desk, now, request(vec![charge(0, 4)])).1);
+    desk.change("tg", &limit(&large, Some(&small))).unwrap();
+    let (outcomes, _) = ruled(&mut desk, now, request(vec![charge(0, 1)]));
+    assert_eq!(outcomes[0].standing.remaining, 15);
+}
+
+#[test]
+fn periods_of_a_calendar_are_counted_as_the_core_counts_them() {
+    let server = Server::start();
+    let day = 86_400 * 1_000_000_000_u64;
+    let starts = [10, 41, 69, 100, 130].map(|days| Moment::from_nanos(days * day));
+    let periods = Periods::new("month", &starts, Span::from_nanos(30 * day)).unwrap();
+    let algorithm = Algorithm::FixedWindow {
+        limit: 20,
+        window: periods.window(),
+        anchor: Span::ZERO,
+    };
+    let quota = Quota {
+        limit: Limit::new(algorithm).unwrap(),
+        periods: Some(periods.clone()),
+    };
+    let unit = 1_000;
+    let mut desk = desk(&server, Some(unit), std::slice::from_ref(&quota));
+    let mut dice = Dice(7);
+    let mut core = super::Core::new(algorithm);
+    let mut now = 11 * day / unit;
+    let (mut passed, mut refused) = (0, 0);
+    while now < 125 * day / unit {
+        now += dice.below(20 * 3_600_000_000);
+        if dice.below(20) == 0 {
+            now -= dice
+                .below(40 * 24 * 3_600_000_000)
+                .min(now - 11 * day / unit);
+        }
+        let cost = dice.below(6);
+        let real = Moment::from_nanos(now * unit);
+        let face = periods.face(real);
+        let asked = core.ask(face, cost);
+        let (outcomes, took) = ruled(&mut desk, now, request(vec![charge(0, cost)]));
+        assert_eq!(took, asked.verdict.is_admitted());
+        assert_eq!(outcomes[0].verdict, periods.told(asked.verdict, face));
+        let standing = if took { asked.after } else { asked.before };
+        assert_eq!(outcomes[0].standing, periods.stands(standing, face));
+        core = if took { asked.taken } else { asked.left };
+        if took {
+            passed += 1;
+        } else {
+            refused += 1;
+        }
+        if took && cost > 0 && dice.below(4) == 0 {
+            let settle = SharedSettle {
+                limit: LimitId::at(0),
+                key: key(0),
+                issued: real,
+                taken: cost,
+                used: 0,
+            };
+            assert_eq!(
+                desk.run(&[(now, Op::Settle(settle))]).unwrap(),
+                [Came::Settled(0)]
+            );
+            core.refund(face, cost, face);
+        }
+    }
+    assert!(passed > 20 && refused > 20, "{passed} {refused}");
+}
+
+/// In microseconds and in coarser units there is no core to compare with but the one that the reply is read
+/// with: the script must come to what that comes to.
+#[test]
+fn script_and_core_agree_in_coarse_units_too() {
+    let server = Server::start();
+    let day = Span::from_secs(86_400);
+    let sliding = |limit, estimate| Algorithm::SlidingWindow {
+        limit,
+        window: day,
+        estimate,
+    };
+    let mut algorithms: Vec<(Algorithm, u64)> = [
+        (sliding(50_000, Estimate::Span), 50_000),
+        (
+            sliding(9_000_000, Estimate::Classic { parts: 1 }),
+            9_000_000,
+        ),
+        (sliding(900, Estimate::Span), 900),
+        (bucket("1000/day", 300), 300),
+    ]
+    .into();
+    algorithms.extend(super::algorithms());
+    let quotas = quotas(&algorithms);
+    let mut desk = desk(&server, Some(1_000), &quotas);
+    let mut dice = Dice(3);
+    let mut now = 1_u64 << 46;
+    for _ in 0..40 {
+        let ops: Vec<(u64, Op)> = (0..500)
+            .map(|_| {
+                now = if dice.below(3) == 0 {
+                    now + dice.below(3_600_000_000)
+                } else {
+                    super::step(&mut dice, now, 1_000)
+                };
+                let limit = usize::try_from(dice.below(algorithms.len() as u64)).unwrap();
+                let cost = super::cost(&mut dice, algorithms[limit].1);
+                (now, request(vec![charge(limit, cost)]))
+            })
+            .collect();
+        for ((now, op), came) in ops.iter().zip(desk.run(&ops).unwrap()) {
+            let Came::Ruled(outcomes, _, disagrees) = came else {
+                panic!("{came:?}")
+            };
+            assert!(!disagrees, "at {now}: {op:?}\n{outcomes:?}");
+        }
+    }
+}

@@ -1,0 +1,431 @@
+//! Random histories on a real server, step by step equal to the core's own algorithms.
+//!
+//! `TOLLGATE_OPS` says how many operations (100 000 unless told otherwise), `TOLLGATE_SEED` from where.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
+
+mod core;
+mod edges;
+mod server;
+mod timelines;
+
+use std::collections::HashMap;
+
+use core::Core;
+use server::Server;
+use tollgate::policy::Quota;
+use tollgate::store::shared::{
+    KeyKind, SharedCharge, SharedKey, SharedLimit, SharedOutcome, SharedRequest, SharedSettle,
+};
+use tollgate::{Algorithm, Estimate, Limit, LimitId, Moment, Span};
+use tollgate_redis::testing::{Came, Desk, Op};
+
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, most: u64) -> u64 {
+        self.next() % most.max(1)
+    }
+}
+
+fn number(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(otherwise)
+}
+
+/// Every algorithm, with windows of about a second so that random steps meet their boundaries.
+fn algorithms() -> Vec<(Algorithm, u64)> {
+    let rate = |text: &str| text.parse().unwrap();
+    let ms = Span::from_millis;
+    let sliding = |limit, window, estimate| Algorithm::SlidingWindow {
+        limit,
+        window,
+        estimate,
+    };
+    vec![
+        (
+            Algorithm::TokenBucket {
+                rate: rate("5/s"),
+                burst: 10,
+            },
+            10,
+        ),
+        (
+            Algorithm::TokenBucket {
+                rate: rate("7/3s"),
+                burst: 4,
+            },
+            4,
+        ),
+        (
+            Algorithm::TokenBucket {
+                rate: rate("9999991/s"),
+                burst: 3_000_000,
+            },
+            3_000_000,
+        ),
+        (
+            Algorithm::Gcra {
+                rate: rate("10/s"),
+                tolerance: ms(250),
+            },
+            3,
+        ),
+        (
+            Algorithm::Gcra {
+                rate: rate("11/s"),
+                tolerance: Span::ZERO,
+            },
+            1,
+        ),
+        (
+            Algorithm::LeakyBucket {
+                rate: rate("13/s"),
+                queue: 20,
+                max_wait: None,
+            },
+            20,
+        ),
+        (
+            Algorithm::LeakyBucket {
+                rate: rate("4/s"),
+                queue: 8,
+                max_wait: Some(ms(700)),
+            },
+            8,
+        ),
+        (
+            Algorithm::FixedWindow {
+                limit: 20,
+                window: ms(1_000),
+                anchor: Span::ZERO,
+            },
+            20,
+        ),
+        (
+            Algorithm::FixedWindow {
+                limit: 4_000_000_000,
+                window: ms(700),
+                anchor: ms(123),
+            },
+            4_000_000_000,
+        ),
+        (sliding(12, ms(900), Estimate::Span), 12),
+        (sliding(500, ms(1_000), Estimate::Span), 500),
+        (sliding(40_000, ms(1), Estimate::Span), 40_000),
+        (sliding(30, ms(1_000), Estimate::Classic { parts: 1 }), 30),
+        (sliding(30, ms(1_001), Estimate::Classic { parts: 6 }), 30),
+        (sliding(200_000, ms(7), Estimate::Span), 200_000),
+        (sliding(25, ms(1_000), Estimate::Strict { parts: 4 }), 25),
+        (
+            Algorithm::SlidingLog {
+                limit: 12,
+                window: ms(1_000),
+            },
+            12,
+        ),
+        (
+            Algorithm::SlidingLog {
+                limit: 150,
+                window: ms(400),
+            },
+            150,
+        ),
+        (
+            Algorithm::BurstCredits {
+                rate: rate("10/s"),
+                multiple: 5,
+                duration: ms(2_000),
+                slack: Some(6),
+            },
+            6,
+        ),
+        (
+            Algorithm::BurstCredits {
+                rate: rate("11/s"),
+                multiple: 3,
+                duration: ms(500),
+                slack: None,
+            },
+            3,
+        ),
+        (
+            Algorithm::Concurrency {
+                limit: 9,
+                ttl: ms(1_000),
+            },
+            9,
+        ),
+        (
+            Algorithm::Concurrency {
+                limit: 3_000,
+                ttl: ms(500),
+            },
+            3_000,
+        ),
+        (
+            Algorithm::Concurrency {
+                limit: 60_000,
+                ttl: ms(333),
+            },
+            60_000,
+        ),
+    ]
+}
+
+fn quotas(algorithms: &[(Algorithm, u64)]) -> Vec<Quota> {
+    let quota = |(algorithm, _): &(Algorithm, u64)| Quota {
+        limit: Limit::new(*algorithm).unwrap(),
+        periods: None,
+    };
+    algorithms.iter().map(quota).collect()
+}
+
+fn limits<'a>(quotas: &'a [Quota], ids: &'a [String]) -> Vec<SharedLimit<'a>> {
+    quotas
+        .iter()
+        .zip(ids)
+        .map(|(quota, id)| SharedLimit {
+            id,
+            quota,
+            before: None,
+            plain: true,
+        })
+        .collect()
+}
+
+fn key(name: u64) -> SharedKey {
+    let mut key = SharedKey::new(KeyKind::Own);
+    key.push(b"tenant");
+    key.push(&name.to_le_bytes());
+    key
+}
+
+fn cost(dice: &mut Dice, capacity: u64) -> u64 {
+    match dice.below(20) {
+        0 => 0,
+        1 => capacity,
+        2 => capacity + 1,
+        3 if dice.below(20) == 0 => u64::MAX,
+        4..8 => 1 + dice.below(capacity),
+        8..12 => 1 + dice.below(capacity / 8),
+        _ => 1 + dice.below(3),
+    }
+}
+
+/// The next time: mostly on by little, at times by much, at times back.
+fn step(dice: &mut Dice, now: u64, unit: u64) -> u64 {
+    let ms = 1_000_000 / unit;
+    match dice.below(100) {
+        0..15 => now,
+        15..60 => now + dice.below(20 * ms),
+        60..80 => now + dice.below(300 * ms),
+        80..90 => now + dice.below(1_500 * ms),
+        90..93 => now + dice.below(20_000 * ms),
+        93..97 => now - dice.below(400 * ms),
+        97..99 => now - dice.below(1_400 * ms),
+        _ => now - dice.below(9_000 * ms),
+    }
+}
+
+#[derive(Debug, PartialEq)]
+enum Expected {
+    Ruled(Vec<SharedOutcome>, bool),
+    Settled(u64),
+}
+
+/// The core's answers to the operations that it makes up.
+struct Mirror<'a> {
+    algorithms: &'a [(Algorithm, u64)],
+    cores: HashMap<(usize, u64), Core>,
+    charged: Vec<(usize, u64, u64, Moment)>,
+}
+
+impl Mirror<'_> {
+    fn core(&mut self, limit: usize, name: u64) -> &mut Core {
+        let algorithm = self.algorithms[limit].0;
+        self.cores
+            .entry((limit, name))
+            .or_insert_with(|| Core::new(algorithm))
+    }
+
+    fn charge(&mut self, dice: &mut Dice, now: Moment) -> (Op, Expected) {
+        let count = if dice.below(2) == 0 {
+            1
+        } else {
+            1 + dice.below(5)
+        };
+        let mut charges: Vec<SharedCharge> = Vec::new();
+        let mut owed = Vec::new();
+        for _ in 0..count {
+            let limit = usize::try_from(dice.below(self.algorithms.len() as u64)).unwrap();
+            if charges.iter().any(|charge| charge.limit.index() == limit) {
+                continue;
+            }
+            let name = dice.below(3);
+            let extra = if dice.below(40) == 0 {
+                dice.below(5)
+            } else {
+                0
+            };
+            owed.push((limit, name, extra));
+            charges.push(SharedCharge {
+                limit: LimitId::at(limit),
+                key: key(name),
+                cost: cost(dice, self.algorithms[limit].1),
+                enforced: dice.below(5) > 0,
+                owed: extra,
+            });
+        }
+        let take = dice.below(8) > 0;
+        if take {
+            for (limit, name, extra) in &owed {
+                if *extra > 0 {
+                    self.core(*limit, *name).force(now, *extra);
+                }
+            }
+        }
+        let asked: Vec<_> = owed
+            .iter()
+            .zip(&charges)
+            .map(|((limit, name, _), charge)| self.core(*limit, *name).ask(now, charge.cost))
+            .collect();
+        let passes = asked
+            .iter()
+            .zip(&charges)
+            .all(|(a, c)| !c.enforced || a.verdict.is_admitted());
+        let mut outcomes = Vec::new();
+        for ((asked, charge), (limit, name, _)) in asked.into_iter().zip(&charges).zip(&owed) {
+            let taken = passes && asked.verdict.is_admitted();
+            outcomes.push(SharedOutcome {
+                verdict: asked.verdict,
+                standing: if taken { asked.after } else { asked.before },
+                issued: asked.issued,
+            });
+            if take {
+                if taken && charge.cost > 0 {
+                    self.charged
+                        .push((*limit, *name, charge.cost, asked.issued));
+                }
+                let next = if taken { asked.taken } else { asked.left };
+                self.cores.insert((*limit, *name), next);
+            }
+        }
+        (
+            Op::Charge(SharedRequest { take, charges }),
+            Expected::Ruled(outcomes, take && passes),
+        )
+    }
+
+    fn settle(&mut self, dice: &mut Dice, now: Moment) -> Option<(Op, Expected)> {
+        let recent = self
+            .charged
+            .len()
+            .checked_sub(1 + usize::try_from(dice.below(8)).unwrap())?;
+        let (limit, name, taken, issued) = self.charged.swap_remove(recent);
+        let used = match dice.below(3) {
+            0 => 0,
+            1 => dice.below(taken + 1),
+            _ => taken + dice.below(taken * 2),
+        };
+        let core = self.core(limit, name);
+        let mut unpaid = 0;
+        if used < taken {
+            core.refund(now, taken - used, issued);
+        } else if used > taken {
+            unpaid = core.force(now, used - taken);
+        }
+        let op = SharedSettle {
+            limit: LimitId::at(limit),
+            key: key(name),
+            issued,
+            taken,
+            used,
+        };
+        Some((Op::Settle(op), Expected::Settled(unpaid)))
+    }
+}
+
+#[test]
+fn random_histories_are_the_core_s() {
+    let server = Server::start();
+    let algorithms = algorithms();
+    let quotas = quotas(&algorithms);
+    let ids: Vec<String> = (0..quotas.len()).map(|i| format!("limit-{i}")).collect();
+    let mut desk = Desk::connect(server.port, "tg", Some(1), &limits(&quotas, &ids)).unwrap();
+    let mut dice = Dice(number("TOLLGATE_SEED", 1));
+    let mut mirror = Mirror {
+        algorithms: &algorithms,
+        cores: HashMap::new(),
+        charged: Vec::new(),
+    };
+    let (mut now, mut left) = (1_u64 << 44, number("TOLLGATE_OPS", 100_000));
+    let (mut passed, mut refused) = (0, 0);
+    while left > 0 {
+        let mut ops = Vec::new();
+        let mut expected = Vec::new();
+        for _ in 0..left.min(500) {
+            now = step(&mut dice, now, 1);
+            let at = Moment::from_nanos(now);
+            let settled = if dice.below(6) == 0 {
+                mirror.settle(&mut dice, at)
+            } else {
+                None
+            };
+            let (op, expect) = match settled {
+                Some(settled) => settled,
+                None => mirror.charge(&mut dice, at),
+            };
+            ops.push((now, op));
+            expected.push(expect);
+        }
+        left -= ops.len() as u64;
+        let came = desk.run(&ops).unwrap();
+        assert_eq!(came.len(), ops.len());
+        for (((now, op), expected), came) in ops.iter().zip(&expected).zip(came) {
+            let found = match came {
+                Came::Ruled(outcomes, took, disagrees) => {
+                    assert!(
+                        !disagrees,
+                        "script and core disagree at {now}: {op:?}\n{outcomes:?}"
+                    );
+                    if took {
+                        passed += 1;
+                    } else {
+                        refused += 1;
+                    }
+                    Expected::Ruled(outcomes, took)
+                }
+                Came::Settled(unpaid) => Expected::Settled(unpaid),
+                Came::Failed(error) => panic!("{error}: {op:?}"),
+            };
+            assert_eq!(found, *expected, "at {now}: {op:?}");
+        }
+    }
+    assert!(passed > 0 && refused > 0);
+    every_key_expires(&mut desk);
+}
+
+fn every_key_expires(desk: &mut Desk) {
+    let names: Vec<Vec<u8>> = redis::cmd("KEYS")
+        .arg("*")
+        .query(desk.connection())
+        .unwrap();
+    for name in names {
+        let ttl: i64 = redis::cmd("PTTL")
+            .arg(&name)
+            .query(desk.connection())
+            .unwrap();
+        assert!(ttl > 0, "{} has no expiry: {ttl}", name.escape_ascii());
+    }
+}

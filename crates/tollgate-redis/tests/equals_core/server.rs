@@ -1,0 +1,58 @@
+//! A server of our own on a free port, in a folder of its own; both end with the test.
+
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) port: u16,
+    child: Child,
+    folder: PathBuf,
+}
+
+impl Server {
+    /// Starts `TOLLGATE_REDIS_SERVER`, or `redis-server` from the path.
+    #[expect(clippy::disallowed_methods, reason = "waits for another process")]
+    pub(crate) fn start() -> Server {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let program = std::env::var("TOLLGATE_REDIS_SERVER").unwrap_or("redis-server".into());
+        let port = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("tollgate-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let child = Command::new(&program)
+            .args(["--port", &port.to_string(), "--save", "", "--appendonly", "no"])
+            .args(["--bind", "127.0.0.1", "--dir"])
+            .arg(&folder)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|e| panic!("`{program}` does not start ({e}): install redis-server or valkey-server, or name one in TOLLGATE_REDIS_SERVER"));
+        let server = Server {
+            port,
+            child,
+            folder,
+        };
+        for _ in 0..400 {
+            if TcpStream::connect(("127.0.0.1", port)).is_ok() {
+                return server;
+            }
+            std::thread::sleep(Duration::from_millis(25));
+        }
+        panic!("`{program}` does not listen on {port}");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}

@@ -1,0 +1,236 @@
+//! Every error that a server may give, and what becomes of the request, the link and the warnings.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test may"
+)]
+
+mod common;
+
+use std::time::Duration;
+
+use common::fake::Fake;
+use common::{codes, one, open, prepare, settings, until, until_up};
+use tollgate::store::shared::{FaultKind, SharedStore};
+
+/// What the server answers, what the request is told, is the link given up, which warning there is.
+const TABLE: [(&str, FaultKind, bool, Option<&str>); 21] = [
+    (
+        "-LOADING Redis is loading\r\n",
+        FaultKind::Unable,
+        true,
+        None,
+    ),
+    (
+        "-MASTERDOWN Link with MASTER is down\r\n",
+        FaultKind::Unable,
+        true,
+        None,
+    ),
+    ("-BUSY Redis is busy\r\n", FaultKind::Unable, true, None),
+    (
+        "-READONLY You can't write\r\n",
+        FaultKind::Unable,
+        true,
+        None,
+    ),
+    (
+        "-CLUSTERDOWN The cluster is down\r\n",
+        FaultKind::Unable,
+        false,
+        None,
+    ),
+    (
+        "-OOM command not allowed\r\n",
+        FaultKind::Unable,
+        false,
+        Some("out-of-memory"),
+    ),
+    (
+        "-MISCONF cannot save\r\n",
+        FaultKind::Unable,
+        false,
+        Some("cannot-persist"),
+    ),
+    (
+        "-NOREPLICAS Not enough\r\n",
+        FaultKind::Unable,
+        false,
+        Some("no-replicas"),
+    ),
+    (
+        "-NOAUTH Authentication required.\r\n",
+        FaultKind::Refused,
+        true,
+        None,
+    ),
+    ("-WRONGPASS invalid\r\n", FaultKind::Refused, true, None),
+    (
+        "-NOPERM no permissions\r\n",
+        FaultKind::Refused,
+        false,
+        Some("no-permission"),
+    ),
+    (
+        "-CROSSSLOT Keys\r\n",
+        FaultKind::Refused,
+        false,
+        Some("cross-slot"),
+    ),
+    (
+        "-WRONGTYPE Operation\r\n",
+        FaultKind::Refused,
+        false,
+        Some("foreign-key"),
+    ),
+    (
+        "-TOLLGATE foreign\r\n",
+        FaultKind::Refused,
+        false,
+        Some("foreign-key"),
+    ),
+    (
+        "-ERR unknown command 'EVALSHA'\r\n",
+        FaultKind::Refused,
+        false,
+        Some("unknown-command"),
+    ),
+    (
+        "-ERR whatever\r\n",
+        FaultKind::Refused,
+        false,
+        Some("store-error"),
+    ),
+    (
+        "-TRYAGAIN Multiple keys\r\n",
+        FaultKind::Unable,
+        false,
+        None,
+    ),
+    (
+        "-MOVED 1 127.0.0.1:1\r\n",
+        FaultKind::Refused,
+        false,
+        Some("is-cluster"),
+    ),
+    (
+        "-NOSCRIPT No matching script\r\n",
+        FaultKind::Unable,
+        false,
+        None,
+    ),
+    ("*2\r\n:1\r\n:1\r\n", FaultKind::Garbled, true, None),
+    ("close", FaultKind::Broken, true, None),
+];
+
+#[tokio::test]
+async fn no_error_is_a_pass() {
+    for (answer, kind, given_up, warning) in TABLE {
+        let fake = Fake::start(answer).await;
+        let mut wanted = settings(fake.port);
+        wanted.deadline = Duration::from_millis(100);
+        let store = open(wanted);
+        let limits = prepare(&store, &[10]);
+        until_up(&store).await;
+        let fault = limits.charge(&one("a")).await.expect_err(answer);
+        assert_eq!(fault.kind, kind, "{answer}: {fault}");
+        let report = store.report();
+        // A call that a demoted server did not run is sent once more.
+        let most = if answer.starts_with("-READONLY") {
+            2
+        } else {
+            1
+        };
+        let broken = report.servers[0].broken;
+        assert_eq!(broken > 0, given_up, "{answer}");
+        assert!(broken <= most, "{answer}");
+        if let Some(code) = warning {
+            assert!(
+                codes(&store).contains(&code),
+                "{answer}: {:?}",
+                report.warnings
+            );
+        }
+        let place = FaultKind::ALL
+            .iter()
+            .position(|other| *other == kind)
+            .unwrap();
+        assert_eq!(report.faults[place], 1, "{answer}");
+        // It works again when the server does.
+        fake.answers("*4\r\n:{n}\r\n:1\r\n:1800000000000000\r\n$-1\r\n");
+        until("it works again", Duration::from_secs(5), async || {
+            limits.charge(&one("a")).await.is_ok()
+        })
+        .await;
+        let lasting = ["foreign-key", "cross-slot", "store-error", "is-cluster"];
+        let left = codes(&store);
+        assert!(
+            left.iter().all(|code| lasting.contains(code)),
+            "{answer}: {left:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn nonsense_ends_the_connection_and_nothing_else() {
+    for answer in [
+        "!!!\r\n",
+        ":notanumber\r\n",
+        "+OK\r\n",
+        "*0\r\n",
+        "*1\r\n$1\r\nx\r\n",
+        "$-1\r\n",
+        "*3\r\n:{n}\r\n+what\r\n*0\r\n",
+        "*100000000\r\n:1\r\n",
+        "*2\r\n:{n}\r\n",
+    ] {
+        let fake = Fake::start(answer).await;
+        let mut wanted = settings(fake.port);
+        wanted.deadline = Duration::from_millis(60);
+        let store = open(wanted);
+        let limits = prepare(&store, &[10]);
+        until_up(&store).await;
+        let fault = limits.charge(&one("a")).await.expect_err(answer);
+        let expected = [FaultKind::Garbled, FaultKind::Late, FaultKind::Broken];
+        assert!(expected.contains(&fault.kind), "{answer}: {fault}");
+    }
+}
+
+#[tokio::test]
+async fn a_lost_answer_is_never_asked_for_again() {
+    let fake = Fake::start("").await;
+    let mut wanted = settings(fake.port);
+    wanted.deadline = Duration::from_millis(40);
+    let store = open(wanted);
+    let limits = prepare(&store, &[10]);
+    until_up(&store).await;
+    assert_eq!(
+        limits.charge(&one("a")).await.unwrap_err().kind,
+        FaultKind::Late
+    );
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(fake.scripts(), 1);
+    fake.answers("close");
+    assert_eq!(
+        limits.charge(&one("a")).await.unwrap_err().kind,
+        FaultKind::Broken
+    );
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(fake.scripts(), 2);
+}
+
+#[tokio::test]
+async fn a_server_that_relapses_is_left_alone_for_longer() {
+    let fake = Fake::start("-BUSY Redis is busy\r\n").await;
+    let store = open(settings(fake.port));
+    let limits = prepare(&store, &[10]);
+    until_up(&store).await;
+    let until_now = tokio::time::Instant::now() + Duration::from_secs(4);
+    while tokio::time::Instant::now() < until_now {
+        assert!(limits.charge(&one("a")).await.is_err());
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let server = &store.report().servers[0];
+    assert!((3..=12).contains(&server.connected), "{server:?}");
+}

@@ -1,0 +1,483 @@
+//! One server, and everything that happens to it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test may"
+)]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{
+    Server, charge, codes, one, open, passes, prepare, request, settings, until, until_up,
+};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+use tollgate::LimitId;
+use tollgate::store::shared::{FaultKind, SharedLimits, SharedSettle, SharedStore};
+use tollgate_redis::{ACCESS_RULE, Secret, Settings};
+
+const SOON: Duration = Duration::from_secs(5);
+
+async fn works(limits: &Arc<dyn SharedLimits>) -> bool {
+    limits.charge(&one("works")).await.is_ok()
+}
+
+#[tokio::test]
+async fn a_limit_is_kept_and_given_back() {
+    let server = Server::start(&[]);
+    let store = open(settings(server.port));
+    let limits = prepare(&store, &[2]);
+    until_up(&store).await;
+    let first = limits.charge(&one("a")).await.unwrap();
+    assert!(passes(&first));
+    assert_eq!(first[0].standing.remaining, 1);
+    assert!(passes(&limits.charge(&one("a")).await.unwrap()));
+    assert!(!passes(&limits.charge(&one("a")).await.unwrap()));
+    assert!(passes(&limits.charge(&one("b")).await.unwrap()));
+    let settle = SharedSettle {
+        limit: LimitId::at(0),
+        key: common::key("a"),
+        issued: first[0].issued,
+        taken: 1,
+        used: 0,
+    };
+    assert_eq!(limits.settle(&settle).await.unwrap(), 0);
+    assert!(passes(&limits.charge(&one("a")).await.unwrap()));
+    let report = store.report();
+    assert_eq!(report.answered.counts.iter().sum::<u64>(), 5);
+    assert_eq!(report.faults, [0; 7]);
+    assert_eq!(report.servers.len(), 1);
+    assert!(report.warnings.is_empty(), "{:?}", report.warnings);
+}
+
+#[tokio::test]
+async fn a_refused_request_takes_nothing() {
+    let server = Server::start(&[]);
+    let store = open(settings(server.port));
+    let limits = prepare(&store, &[5, 1]);
+    until_up(&store).await;
+    let both = request(vec![charge(0, "a"), charge(1, "a")]);
+    assert!(passes(&limits.charge(&both).await.unwrap()));
+    for _ in 0..10 {
+        assert!(!passes(&limits.charge(&both).await.unwrap()));
+    }
+    let left = limits.charge(&one("a")).await.unwrap();
+    assert_eq!(left[0].standing.remaining, 3);
+}
+
+#[tokio::test]
+async fn a_thousand_at_once_share_one_connection_and_one_limit() {
+    let server = Server::start(&[]);
+    let store = open(settings(server.port));
+    let limits = prepare(&store, &[300]);
+    until_up(&store).await;
+    let mut tasks = JoinSet::new();
+    for _ in 0..1000 {
+        let limits = limits.clone();
+        tasks.spawn(async move { passes(&limits.charge(&one("a")).await.unwrap()) });
+    }
+    let passed = tasks
+        .join_all()
+        .await
+        .into_iter()
+        .filter(|passes| *passes)
+        .count();
+    assert_eq!(passed, 300);
+    assert_eq!(store.report().servers[0].connected, 1);
+}
+
+#[tokio::test]
+async fn more_than_may_be_in_flight_is_turned_away_at_once() {
+    let server = Server::start(&[]);
+    let mut wanted = settings(server.port);
+    wanted.deadline = Duration::from_secs(5);
+    let store = open(wanted);
+    let limits = prepare(&store, &[300]);
+    until_up(&store).await;
+    server.signal("-STOP");
+    let mut tasks = JoinSet::new();
+    for _ in 0..5000 {
+        let limits = limits.clone();
+        tasks.spawn(async move { limits.charge(&one("a")).await });
+    }
+    until("904 were turned away", SOON, async || {
+        store.report().faults[2] == 5000 - 4096
+    })
+    .await;
+    server.signal("-CONT");
+    let answered = tasks
+        .join_all()
+        .await
+        .into_iter()
+        .filter(Result::is_ok)
+        .count();
+    assert_eq!(answered, 4096);
+}
+
+#[tokio::test]
+async fn a_hung_server_is_given_up_in_time_and_comes_back() {
+    let server = Server::start(&[]);
+    let mut wanted = settings(server.port);
+    wanted.deadline = Duration::from_millis(50);
+    let store = open(wanted);
+    let limits = prepare(&store, &[1_000_000]);
+    until_up(&store).await;
+    server.signal("-STOP");
+    let (mut kinds, mut longest) = (Vec::new(), Duration::ZERO);
+    for _ in 0..200 {
+        let since = Instant::now();
+        kinds.push(limits.charge(&one("a")).await.unwrap_err().kind);
+        longest = longest.max(since.elapsed());
+    }
+    assert!(longest < Duration::from_millis(150), "{longest:?}");
+    assert_eq!(kinds[..3], [FaultKind::Late; 3]);
+    assert!(
+        kinds[3..].iter().all(|kind| *kind == FaultKind::Away),
+        "{kinds:?}"
+    );
+    assert_eq!(store.report().servers[0].broken, 1);
+    assert!(store.report().servers[0].last_fault.is_some());
+    let since = Instant::now();
+    for _ in 0..1000 {
+        assert!(limits.charge(&one("a")).await.is_err());
+    }
+    assert!(
+        since.elapsed() < Duration::from_millis(300),
+        "{:?}",
+        since.elapsed()
+    );
+    server.signal("-CONT");
+    let took = until("the store is up", SOON, async || works(&limits).await).await;
+    assert!(took < Duration::from_millis(2500), "{took:?}");
+}
+
+#[tokio::test]
+async fn late_answers_are_never_anothers() {
+    let server = Server::start(&[]);
+    let mut wanted = settings(server.port);
+    wanted.deadline = Duration::from_millis(30);
+    let store = open(wanted);
+    let limits = prepare(&store, &[1, 1_000_000]);
+    until_up(&store).await;
+    // Whoever asks for `none` is refused, whoever asks for `some` passes: an answer that went astray shows.
+    assert!(passes(&limits.charge(&one("none")).await.unwrap()));
+    for round in 0..8 {
+        let mut tasks = JoinSet::new();
+        server.signal("-STOP");
+        for place in 0..200 {
+            let limits = limits.clone();
+            tasks.spawn(async move {
+                if place % 2 == 0 {
+                    limits
+                        .charge(&one("none"))
+                        .await
+                        .map(|outcomes| !passes(&outcomes))
+                } else {
+                    limits
+                        .charge(&request(vec![charge(1, "some")]))
+                        .await
+                        .map(|outcomes| passes(&outcomes))
+                }
+            });
+        }
+        sleep(Duration::from_millis(5 * round)).await;
+        server.signal("-CONT");
+        for right in tasks.join_all().await.into_iter().flatten() {
+            assert!(right);
+        }
+        until("the store is up", SOON, async || works(&limits).await).await;
+    }
+    assert_eq!(store.report().faults[4], 0, "garbled");
+}
+
+#[tokio::test]
+async fn a_killed_server_is_found_again_empty_and_untaught() {
+    let mut server = Server::start(&[]);
+    let store = open(settings(server.port));
+    let limits = prepare(&store, &[1]);
+    until_up(&store).await;
+    assert!(passes(&limits.charge(&one("a")).await.unwrap()));
+    server.kill();
+    until("it is noticed", SOON, async || {
+        limits.charge(&one("a")).await.is_err()
+    })
+    .await;
+    let since = Instant::now();
+    let fault = limits.charge(&one("a")).await.unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Away);
+    assert!(since.elapsed() < Duration::from_millis(20));
+    server.restart();
+    until("the store is up", SOON, async || works(&limits).await).await;
+    assert!(passes(&limits.charge(&one("a")).await.unwrap()));
+}
+
+#[tokio::test]
+async fn a_store_opens_without_its_server() {
+    let port = common::free_port();
+    let store = open(settings(port));
+    let limits = prepare(&store, &[1]);
+    assert_eq!(
+        limits.charge(&one("a")).await.unwrap_err().kind,
+        FaultKind::Away
+    );
+    assert_eq!(store.nodes(), 1);
+    let _server = Server::start_at(port, &[]);
+    until("the store is up", SOON, async || works(&limits).await).await;
+}
+
+#[tokio::test]
+async fn scripts_that_are_forgotten_all_the_time_are_nobodys_trouble() {
+    let server = Server::start(&[]);
+    let store = open(settings(server.port));
+    let limits = prepare(&store, &[1_000_000]);
+    until_up(&store).await;
+    let port = server.port;
+    let flushing = tokio::task::spawn_blocking(move || {
+        common::cli(port, &["-r", "100", "-i", "0.01", "script", "flush"]);
+    });
+    let mut asked = 0;
+    while !flushing.is_finished() {
+        limits.charge(&request(vec![charge(0, "a")])).await.unwrap();
+        asked += 1;
+    }
+    let report = store.report();
+    assert!(
+        report.reloaded_scripts > 10,
+        "{} of {asked}",
+        report.reloaded_scripts
+    );
+    assert_eq!(report.faults, [0; 7]);
+    let left = limits.charge(&one("a")).await.unwrap()[0]
+        .standing
+        .remaining;
+    assert_eq!(left, 1_000_000 - asked - 1, "each was charged once");
+}
+
+#[tokio::test]
+async fn a_server_that_becomes_a_replica_is_not_asked_any_more() {
+    let primary = Server::start(&[]);
+    let server = Server::start(&[]);
+    let store = open(settings(server.port));
+    let limits = prepare(&store, &[10]);
+    until_up(&store).await;
+    server.cli(&["replicaof", "127.0.0.1", &primary.port.to_string()]);
+    let fault = limits.charge(&one("a")).await.unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Unable, "{fault}");
+    assert_eq!(
+        limits.charge(&one("a")).await.unwrap_err().kind,
+        FaultKind::Away
+    );
+    until("it is said loudly", SOON, async || {
+        codes(&store).contains(&"not-primary")
+    })
+    .await;
+    server.cli(&["replicaof", "no", "one"]);
+    until("the store is up", SOON, async || works(&limits).await).await;
+    assert!(!codes(&store).contains(&"not-primary"));
+}
+
+#[tokio::test]
+async fn the_documented_access_rule_suffices() {
+    let server = Server::start(&[]);
+    let mut args = vec!["acl", "setuser", "tollgate", "on", ">secret"];
+    args.extend(ACCESS_RULE.split_whitespace());
+    assert_eq!(server.cli(&args), "OK");
+    server.cli(&["acl", "setuser", "default", "off"]);
+    let mut wanted = settings(server.port);
+    wanted.username = Some("tollgate".into());
+    wanted.password = Some(Secret::Text("secret".into()));
+    let store = open(wanted);
+    let limits = prepare(&store, &[1, 5]);
+    until_up(&store).await;
+    let both = request(vec![charge(0, "a"), charge(1, "a")]);
+    let first = limits.charge(&both).await.unwrap();
+    assert!(passes(&first) && !passes(&limits.charge(&both).await.unwrap()));
+    let settle = SharedSettle {
+        limit: LimitId::at(0),
+        key: common::key("a"),
+        issued: first[0].issued,
+        taken: 1,
+        used: 0,
+    };
+    limits.settle(&settle).await.unwrap();
+    sleep(Duration::from_millis(1500)).await;
+    let report = store.report();
+    assert!(report.warnings.is_empty(), "{:?}", report.warnings);
+    assert_eq!(report.servers[0].broken, 0);
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_said_loudly_until_it_is_right() {
+    let server = Server::start(&["--requirepass", "right"]);
+    let file = server.dir.join("password");
+    std::fs::write(&file, "wrong\n").unwrap();
+    let mut wanted = settings(server.port);
+    wanted.password = Some(Secret::File(file.clone()));
+    let store = open(wanted);
+    let limits = prepare(&store, &[10]);
+    until("it is said", SOON, async || {
+        codes(&store) == ["wrong-password"]
+    })
+    .await;
+    assert_eq!(
+        limits.charge(&one("a")).await.unwrap_err().kind,
+        FaultKind::Away
+    );
+    std::fs::write(&file, "right\n").unwrap();
+    until("the store is up", SOON, async || works(&limits).await).await;
+    assert!(codes(&store).is_empty());
+
+    let store = open(settings(server.port));
+    until("no password is said too", SOON, async || {
+        codes(&store) == ["wrong-password"]
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_server_without_memory_is_given_up_after_three() {
+    let server = Server::start(&[]);
+    let store = open(settings(server.port));
+    let limits = prepare(&store, &[10]);
+    until_up(&store).await;
+    server.cli(&["config", "set", "maxmemory", "1"]);
+    for _ in 0..3 {
+        assert_eq!(
+            limits.charge(&one("a")).await.unwrap_err().kind,
+            FaultKind::Unable
+        );
+    }
+    assert_eq!(
+        limits.charge(&one("a")).await.unwrap_err().kind,
+        FaultKind::Away
+    );
+    server.cli(&["config", "set", "maxmemory", "0"]);
+    until("the store is up", SOON, async || works(&limits).await).await;
+    assert!(!codes(&store).contains(&"out-of-memory"));
+}
+
+#[tokio::test]
+async fn a_server_that_evicts_is_warned_of() {
+    let server = Server::start(&["--maxmemory-policy", "allkeys-lru"]);
+    let store = open(settings(server.port));
+    until("it is said", SOON, async || {
+        codes(&store) == ["eviction-policy"]
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn somebody_elses_endless_script_is_not_waited_for() {
+    let server = Server::start(&["--busy-reply-threshold", "50"]);
+    let store = open(settings(server.port));
+    let limits = prepare(&store, &[10]);
+    until_up(&store).await;
+    let port = server.port;
+    let looping =
+        tokio::task::spawn_blocking(move || common::cli(port, &["eval", "while true do end", "0"]));
+    sleep(Duration::from_millis(200)).await;
+    let fault = limits.charge(&one("a")).await.unwrap_err();
+    // The beat may have noticed before.
+    assert!(
+        matches!(fault.kind, FaultKind::Unable | FaultKind::Away),
+        "{fault}"
+    );
+    assert_eq!(
+        limits.charge(&one("a")).await.unwrap_err().kind,
+        FaultKind::Away
+    );
+    server.cli(&["script", "kill"]);
+    looping.await.unwrap();
+    until("the store is up", SOON, async || works(&limits).await).await;
+}
+
+#[tokio::test]
+async fn nodes_count_each_other() {
+    let server = Server::start(&[]);
+    let stores = [(), (), ()].map(|()| open(settings(server.port)));
+    until("all three are seen", Duration::from_secs(8), async || {
+        stores.iter().all(|store| store.nodes() == 3)
+    })
+    .await;
+    let mut told = settings(server.port);
+    told.nodes = Some(7);
+    assert_eq!(open(told).nodes(), 7);
+}
+
+#[tokio::test]
+async fn keys_do_not_outlive_their_use() {
+    let server = Server::start(&[]);
+    let store = open(settings(server.port));
+    let limits = prepare(&store, &[10]);
+    until_up(&store).await;
+    limits.charge(&one("a")).await.unwrap();
+    sleep(Duration::from_millis(1200)).await;
+    let keys = server.cli(&["keys", "*"]);
+    assert!(keys.lines().count() >= 3, "{keys}");
+    for key in keys.lines() {
+        assert!(key.starts_with("tg:"), "{key}");
+        assert!(
+            server.cli(&["pttl", key]).parse::<i64>().unwrap() > 0,
+            "{key}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_default_deadline_is_kept() {
+    let server = Server::start(&[]);
+    let store = open(Settings::standalone("127.0.0.1", server.port));
+    let limits = prepare(&store, &[1_000_000]);
+    until_up(&store).await;
+    server.signal("-STOP");
+    let mut took = Vec::new();
+    for _ in 0..100 {
+        let since = Instant::now();
+        assert!(limits.charge(&one("a")).await.is_err());
+        took.push(since.elapsed());
+    }
+    server.signal("-CONT");
+    took.sort_unstable();
+    // One pause of a machine that runs other tests is not ours.
+    assert!(took[98] < Duration::from_millis(30), "{took:?}");
+}
+
+#[tokio::test]
+async fn a_store_that_was_emptied_is_noticed() {
+    let server = Server::start(&[]);
+    let store = open(settings(server.port));
+    until("it is marked", SOON, async || {
+        server.cli(&["exists", "tg:epoch"]) == "1"
+    })
+    .await;
+    sleep(Duration::from_millis(600)).await;
+    server.cli(&["flushall"]);
+    until("it is noticed", Duration::from_secs(15), async || {
+        codes(&store).contains(&"store-reset")
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_store_that_is_let_go_lets_its_connections_go() {
+    let server = Server::start(&[]);
+    let clients = || {
+        server
+            .cli(&["client", "list", "type", "normal"])
+            .lines()
+            .count()
+    };
+    let before = clients();
+    let store = open(settings(server.port));
+    let limits = prepare(&store, &[10]);
+    until_up(&store).await;
+    drop(store);
+    assert!(works(&limits).await, "the limits hold it");
+    assert_eq!(clients(), before + 1);
+    drop(limits);
+    until("it is closed", SOON, async || clients() == before).await;
+}
