@@ -9,6 +9,7 @@
 mod caddy;
 mod explain;
 mod first_run;
+mod fleet;
 mod harness;
 mod headers;
 mod nginx;

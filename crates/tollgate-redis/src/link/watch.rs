@@ -1,4 +1,5 @@
-//! What a server tells of itself while it is asked, every ten seconds.
+//! What a server tells of itself while it is asked, every ten seconds; and whether it is there at all, twice a
+//! second: a connection that nobody uses would otherwise be found dead by the next request.
 //!
 //! It must keep what it was given (`maxmemory-policy noeviction`), be new enough, and still be a primary: a server that
 //! was made a replica keeps its connections, and refuses nobody who only reads.
@@ -15,6 +16,8 @@ use super::{Core, rise};
 
 /// How often a server is looked at.
 const EVERY: Duration = Duration::from_secs(10);
+/// How often it is called between.
+const CALL_EVERY: Duration = Duration::from_millis(500);
 /// How long it may take to tell.
 const WITHIN: Duration = Duration::from_secs(1);
 /// The oldest version that the scripts were tried on.
@@ -87,7 +90,19 @@ pub(super) async fn watch(core: &Core, mut connection: MultiplexedConnection) {
             // It may not be allowed: then this is not known.
             Err(low) => tracing::debug!(server = %core.name, "INFO: {low}"),
         }
-        sleep(EVERY).await;
+        let mut calls = EVERY.as_millis() / CALL_EVERY.as_millis();
+        while calls > 0 {
+            sleep(CALL_EVERY).await;
+            if let Err(low) = rise::ask(&mut connection, &redis::cmd("PING"), WITHIN).await {
+                let kind = match low.kind {
+                    FaultKind::Away => FaultKind::Broken,
+                    kind => kind,
+                };
+                give_up(core, kind, &low.words);
+                return;
+            }
+            calls -= 1;
+        }
     }
 }
 
