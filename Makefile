@@ -12,7 +12,7 @@ STEPS ?= 10000000
 # Charges on one key in `make threads`.
 CHARGES ?= 200000000
 
-.PHONY: test setup lint unit docs loom vectors property property-long threads bench-quick miri bench doors flood
+.PHONY: test setup lint unit docs loom vectors property property-long threads bench-quick miri bench doors store flood
 
 # The whole suite: sets up what it needs, prints what ran, fails when anything fails.
 test: setup lint unit docs loom vectors property threads bench-quick
@@ -73,6 +73,10 @@ miri:
 doors:
 	$(CARGO) build --quiet --release -p tollgate-cli
 	$(BENCH) doors
+
+# What a decision costs a real redis-server, and how fast one client asks.
+store:
+	$(BENCH) store
 
 # The comparisons behind the figures in the README. About 20 minutes and 4 GB.
 bench:

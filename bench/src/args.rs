@@ -1,6 +1,7 @@
 //! The command line, by hand: six commands and a few lists.
 
 mod doors;
+mod stores;
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use crate::measure::Until;
 use crate::workload::{KEYS_MAX, Kind, Mode, Spread};
 
 pub(crate) use self::doors::{BARE_CHILD, Doors};
+pub(crate) use self::stores::Stores;
 
 pub(crate) const USAGE: &str = "\
 Keyed rate limiters side by side.
@@ -22,6 +24,7 @@ usage: tollgate-bench compare [--keys 1,10k,1m,10m] [--dist uniform,zipf] [--kin
        tollgate-bench flood   [--keys 100m] [--max-keys 1m] [--json]
        tollgate-bench doors   [--seconds 4] [--passes 5] [--tollgate PATH] [--throttlecrab PATH]
                               [--json]
+       tollgate-bench store   [--seconds 2] [--passes 5] [--json]
        tollgate-bench quick   [--json]
        tollgate-bench help
 
@@ -31,6 +34,7 @@ gate     the time of all or none over 2, 3 and 4 limits, against one charge afte
 flood    memory under distinct keys that never come back, and whether a throttled one gains by it
 doors    the HTTP doors of `tollgate serve` against a bare server, throttlecrab and nginx, each a
          process on a core of its own; what is not installed is named and left out
+store    what a decision costs a real redis-server, how fast one client asks, what a key takes
 quick    a little of everything, within about twenty seconds, to see that everything still works
 
 --keys     how many distinct keys; `k` and `m` are thousands and millions
@@ -67,6 +71,7 @@ pub(crate) enum Command {
     Gate(Gating),
     Flood(Flooding),
     Doors(Doors),
+    Store(Stores),
     Quick {
         json: bool,
     },
@@ -219,6 +224,7 @@ pub(crate) fn parse(words: impl Iterator<Item = OsString>) -> Result<Command, St
         "gate" => parse_gating(flags).map(Command::Gate),
         "flood" => parse_flooding(flags).map(Command::Flood),
         "doors" => doors::parse(flags).map(Command::Doors),
+        "store" => stores::parse(flags).map(Command::Store),
         "quick" => parse_quick(flags),
         "help" | "--help" | "-h" => Ok(Command::Help),
         MEMORY_CHILD => parse_probe(rest).map(Command::MemoryChild),

@@ -8,7 +8,7 @@
 //! - [`stream`]: the order in which keys come, drawn before any clock runs.
 //! - [`contestants`]: one small file per limiter, and the list of all of them.
 //! - [`measure`]: the timed loop, shared by all and compiled once for each.
-//! - [`compare`], [`memory`], [`gate`], [`flood`], [`doors`], [`quick`]: the commands.
+//! - [`compare`], [`memory`], [`gate`], [`flood`], [`doors`], [`store`], [`quick`]: the commands.
 //! - [`process`]: this process, its memory and its children.
 //! - [`table`]: columns for people.
 //!
@@ -28,6 +28,7 @@ mod measure;
 mod memory;
 mod process;
 mod quick;
+mod store;
 mod stream;
 mod table;
 mod workload;
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
         }
         Command::Doors(wanted) => doors::run(&wanted, &mut out),
         Command::BareChild(port) => doors::bare::run(port).map(|()| true),
+        Command::Store(wanted) => store::run(&wanted, &mut out),
         Command::Quick { json } => quick::run(json, &mut out),
     };
     match done {

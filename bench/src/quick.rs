@@ -4,10 +4,10 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use crate::args::{Comparison, Doors, Flooding, Gating, Weighing};
+use crate::args::{Comparison, Doors, Flooding, Gating, Stores, Weighing};
 use crate::measure::Until;
 use crate::workload::Kind;
-use crate::{compare, doors, flood, gate, memory};
+use crate::{compare, doors, flood, gate, memory, store};
 
 /// Runs all commands on a small scale; returns whether every contestant did its work.
 pub(crate) fn run(json: bool, out: &mut dyn Write) -> io::Result<bool> {
@@ -45,10 +45,17 @@ pub(crate) fn run(json: bool, out: &mut dyn Write) -> io::Result<bool> {
         json,
         ..Doors::default()
     };
+    let storing = Stores {
+        time: Duration::from_millis(100),
+        warm_up: Duration::from_millis(20),
+        passes: 1,
+        json,
+    };
     let compared = compare::run(&comparison, out)?;
     let weighed = memory::run(&weighing, out)?;
     let gated = gate::run(&gating, out)?;
     let flooded = flood::run(&flooding, out)?;
     let opened = doors::run(&opening, out)?;
-    Ok(compared && weighed && gated && flooded && opened)
+    let stored = store::run(&storing, out)?;
+    Ok(compared && weighed && gated && flooded && opened && stored)
 }

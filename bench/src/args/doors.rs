@@ -70,7 +70,7 @@ pub(super) fn parse_bare_child(words: &[String]) -> Result<u16, String> {
     port.parse().map_err(|_| format!("`{port}` is not a port"))
 }
 
-fn seconds(word: &str) -> Result<Duration, String> {
+pub(super) fn seconds(word: &str) -> Result<Duration, String> {
     let is_plain = word
         .bytes()
         .all(|byte| byte.is_ascii_digit() || byte == b'.');

@@ -24,7 +24,7 @@
 
 mod answer;
 pub(crate) mod bare;
-mod cores;
+pub(crate) mod cores;
 mod histogram;
 mod lineup;
 mod load;

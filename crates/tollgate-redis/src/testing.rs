@@ -320,3 +320,58 @@ impl Desk {
         &mut self.connection
     }
 }
+
+/// For measurements.
+impl Desk {
+    /// The words of the command that decides a request.
+    pub fn words(&self, request: &SharedRequest) -> Vec<Vec<u8>> {
+        let groups = self.limits.groups(request, false);
+        let Some(call) = groups.first().and_then(|group| group.calls.last()) else {
+            return Vec::new();
+        };
+        let mut words = vec![
+            b"EVALSHA".to_vec(),
+            self.scripts.sha(call.script).as_bytes().to_vec(),
+            call.keys.len().to_string().into_bytes(),
+        ];
+        words.extend(call.keys.iter().map(<[u8]>::to_vec));
+        words.push(b"1234567".to_vec());
+        words.extend(call.args.iter().map(<[u8]>::to_vec));
+        words
+    }
+
+    /// Makes another script known, and tells its name.
+    ///
+    /// # Errors
+    /// The server does not take it.
+    pub fn load(&mut self, script: &str) -> Result<String, DeskError> {
+        let mut load = redis::cmd("SCRIPT");
+        Ok(load.arg("LOAD").arg(script).query(&mut self.connection)?)
+    }
+
+    /// What the key of a request takes in the server once it is charged, and what a string of eight
+    /// letters with the same name and an expiry takes.
+    ///
+    /// # Errors
+    /// The server does not answer.
+    pub fn weigh(&mut self, request: &SharedRequest) -> Result<(u64, u64), DeskError> {
+        let groups = self.limits.groups(request, false);
+        let name = groups.first().and_then(|group| group.calls.last());
+        let name = name.and_then(|call| call.keys.iter().next().map(<[u8]>::to_vec));
+        let Some(name) = name else {
+            return Err(DeskError("the request has no key".into()));
+        };
+        self.run(&[(0, Op::Charge(request.clone()))])?;
+        let mut usage = redis::cmd("MEMORY");
+        usage.arg("USAGE").arg(&name).arg("SAMPLES").arg(0);
+        let taken = usage.query(&mut self.connection)?;
+        let mut set = redis::cmd("SET");
+        set.arg(&name).arg("abcdefgh").arg("PX").arg(60_000);
+        set.query::<()>(&mut self.connection)?;
+        let plain = usage.query(&mut self.connection)?;
+        redis::cmd("DEL")
+            .arg(&name)
+            .query::<()>(&mut self.connection)?;
+        Ok((taken, plain))
+    }
+}

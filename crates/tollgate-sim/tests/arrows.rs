@@ -25,7 +25,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "tollgate-server",
         ],
     ),
-    ("tollgate-bench", &["tollgate"]),
+    ("tollgate-bench", &["tollgate", "tollgate-redis"]),
 ];
 
 /// The crates that `name` uses directly, by its manifest.
