@@ -107,7 +107,7 @@ async fn asked(
         .map(|(id, quota)| SharedLimit {
             id,
             quota,
-            before: None,
+            before: &[],
             plain: true,
         })
         .collect();

@@ -104,7 +104,7 @@ fn desk(port: u16) -> io::Result<Desk> {
         .map(|(id, quota)| SharedLimit {
             id,
             quota,
-            before: None,
+            before: &[],
             plain: true,
         })
         .collect();

@@ -5,7 +5,13 @@
 pub(crate) enum Which {
     /// One token bucket: most requests.
     One,
-    /// Several token buckets, all enforced.
+    /// Two of them, all or none.
+    Two,
+    /// Three.
+    Three,
+    /// Four.
+    Four,
+    /// Any number of token buckets, all enforced.
     Buckets,
     /// Any number of limits of any kind, all or none.
     Any,
@@ -19,8 +25,11 @@ pub(crate) enum Which {
 
 impl Which {
     /// All of them.
-    pub(crate) const ALL: [Which; 6] = [
+    pub(crate) const ALL: [Which; 9] = [
         Which::One,
+        Which::Two,
+        Which::Three,
+        Which::Four,
         Which::Buckets,
         Which::Any,
         Which::Settle,
@@ -75,6 +84,15 @@ impl Texts {
             }
         }
         self.push(digits.get(at..).unwrap_or_default());
+    }
+
+    /// Adds numbers in one text, eight bytes each, the least first.
+    pub(crate) fn push_packed(&mut self, numbers: &[i64]) {
+        self.push_with(|bytes| {
+            for number in numbers {
+                bytes.extend_from_slice(&number.to_le_bytes());
+            }
+        });
     }
 
     /// Adds a number that may be below zero.

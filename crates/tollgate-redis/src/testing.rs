@@ -52,6 +52,19 @@ pub enum Came {
     Failed(String),
 }
 
+/// What is sent to the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// The text of the script.
+    pub script: String,
+    /// Its name in hexadecimal digits.
+    pub sha: String,
+    /// The names of its keys.
+    pub keys: Vec<Vec<u8>>,
+    /// Its arguments, not always text, without the number that comes before them.
+    pub args: Vec<Vec<u8>>,
+}
+
 /// Why a desk could not be had or did not answer.
 #[derive(Debug)]
 pub struct DeskError(pub String);
@@ -283,31 +296,17 @@ impl Desk {
         Self::answered(self.connection.recv_response()).map_err(DeskError)
     }
 
-    /// The command that decides a request, as text for other tools: the script, its name in hexadecimal
-    /// digits, the keys and the arguments.
-    pub fn command(
-        &self,
-        request: &SharedRequest,
-    ) -> Vec<(String, String, Vec<String>, Vec<String>)> {
+    /// The commands that decide a request, for other tools.
+    pub fn commands(&self, request: &SharedRequest) -> Vec<Command> {
         let groups = self.limits.groups(request, false);
-        let texts = |texts: &crate::call::Texts| {
-            texts
-                .iter()
-                .map(|text| String::from_utf8_lossy(text).into_owned())
-                .collect()
+        let command = |call: &Call| Command {
+            script: self.scripts.text(call.script).to_owned(),
+            sha: self.scripts.sha(call.script).to_owned(),
+            keys: call.keys.iter().map(<[u8]>::to_vec).collect(),
+            args: call.args.iter().map(<[u8]>::to_vec).collect(),
         };
-        groups
-            .iter()
-            .flat_map(|group| &group.calls)
-            .map(|call| {
-                (
-                    self.scripts.text(call.script).to_owned(),
-                    self.scripts.sha(call.script).to_owned(),
-                    texts(&call.keys),
-                    texts(&call.args),
-                )
-            })
-            .collect()
+        let calls = groups.iter().flat_map(|group| &group.calls);
+        calls.map(command).collect()
     }
 
     /// Is every limit counted in units of the clock, none in coarser ones?

@@ -158,7 +158,7 @@ async fn no_error_is_a_pass() {
             .unwrap();
         assert_eq!(report.faults[place], 1, "{answer}");
         // It works again when the server does.
-        fake.answers("*4\r\n:{n}\r\n:1\r\n:1800000000000000\r\n$-1\r\n");
+        fake.answers("*4\r\n:{n}\r\n:1\r\n:1800000000000000\r\n:-1\r\n");
         until("it works again", Duration::from_secs(5), async || {
             limits.charge(&one("a")).await.is_ok()
         })

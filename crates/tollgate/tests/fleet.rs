@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
@@ -30,8 +30,10 @@ use tollgate::{
 struct Counting {
     clock: ManualClock,
     limiters: Arc<Mutex<HashMap<String, Limiter<ManualClock>>>>,
-    is_away: Arc<AtomicBool>,
+    fails: Arc<Mutex<Option<FaultKind>>>,
     nodes: AtomicU32,
+    /// What each limit was before, as it was last told.
+    before: Mutex<HashMap<String, Vec<Quota>>>,
 }
 
 #[derive(Debug)]
@@ -40,7 +42,7 @@ struct Prepared {
     limiters: Vec<Limiter<ManualClock>>,
     /// All or none: nobody comes between.
     lock: Arc<Mutex<HashMap<String, Limiter<ManualClock>>>>,
-    is_away: Arc<AtomicBool>,
+    fails: Arc<Mutex<Option<FaultKind>>>,
 }
 
 impl Counting {
@@ -48,13 +50,18 @@ impl Counting {
         Arc::new(Counting {
             clock: clock.clone(),
             limiters: Arc::default(),
-            is_away: Arc::default(),
+            fails: Arc::default(),
             nodes: AtomicU32::new(nodes),
+            before: Mutex::default(),
         })
     }
 
     fn go_away(&self, away: bool) {
-        self.is_away.store(away, SeqCst);
+        self.fail(away.then_some(FaultKind::Away));
+    }
+
+    fn fail(&self, how: Option<FaultKind>) {
+        *self.fails.lock().unwrap() = how;
     }
 }
 
@@ -63,6 +70,10 @@ impl SharedStore for Counting {
         &self,
         limits: &[SharedLimit<'_>],
     ) -> Result<Arc<dyn SharedLimits>, (usize, LimitError)> {
+        let mut before = self.before.lock().unwrap();
+        for limit in limits {
+            before.insert(limit.id.into(), limit.before.to_vec());
+        }
         let mut known = self.limiters.lock().unwrap();
         let limiter = |limit: &SharedLimit<'_>| {
             let new =
@@ -73,7 +84,7 @@ impl SharedStore for Counting {
             clock: self.clock.clone(),
             limiters: limits.iter().map(limiter).collect(),
             lock: Arc::clone(&self.limiters),
-            is_away: Arc::clone(&self.is_away),
+            fails: Arc::clone(&self.fails),
         }))
     }
 
@@ -96,8 +107,8 @@ fn text(key: &tollgate::store::shared::SharedKey) -> String {
 
 impl Prepared {
     fn decide(&self, request: &SharedRequest) -> Result<Vec<SharedOutcome>, StoreFault> {
-        if self.is_away.load(SeqCst) {
-            return Err(StoreFault::new(FaultKind::Away, "gone for a walk"));
+        if let Some(kind) = *self.fails.lock().unwrap() {
+            return Err(StoreFault::new(kind, "gone for a walk"));
         }
         let _all_or_none = self.lock.lock().unwrap();
         let limiter = |charge: &tollgate::store::shared::SharedCharge| {
@@ -144,8 +155,8 @@ impl SharedLimits for Prepared {
 
     fn settle<'a>(&'a self, settle: &'a SharedSettle) -> Answering<'a, u64> {
         Box::pin(async {
-            if self.is_away.load(SeqCst) {
-                return Err(StoreFault::new(FaultKind::Away, "gone for a walk"));
+            if let Some(kind) = *self.fails.lock().unwrap() {
+                return Err(StoreFault::new(kind, "gone for a walk"));
             }
             let decision = Decision {
                 verdict: Verdict::Pass,
@@ -317,6 +328,82 @@ fn what_was_owed_is_told_once_and_again_only_if_the_store_did_not_hear_it() {
     assert_eq!(passes(&gate, &facts, 2), 2);
     store.go_away(false);
     assert_eq!(passes(&gate, &facts, 20), 6);
+}
+
+#[test]
+fn only_what_passed_while_the_store_was_away_is_owed() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let gate = node(&clock, &store, vec![rule("a", "1/h", 100)]);
+    let facts = of(&ACME);
+    assert_eq!(passes(&gate, &facts, 45), 45);
+    store.go_away(true);
+    assert_eq!(passes(&gate, &facts, 1), 1);
+    store.go_away(false);
+    assert_eq!(passes(&gate, &facts, 100), 54);
+}
+
+#[test]
+fn what_the_store_may_have_heard_is_not_told_again() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let gate = node(&clock, &store, vec![rule("a", "1/h", 10)]);
+    let facts = of(&ACME);
+    store.go_away(true);
+    assert_eq!(passes(&gate, &facts, 3), 3);
+    // Late: the three may have been counted, and so may this one. Only this one is owed now.
+    store.fail(Some(FaultKind::Late));
+    assert_eq!(passes(&gate, &facts, 1), 1);
+    store.go_away(false);
+    assert_eq!(passes(&gate, &facts, 20), 9);
+}
+
+#[test]
+fn two_changes_in_a_row_leave_nothing_behind() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let with = |rate| Policy {
+        limits: vec![rule("a", rate, 10)],
+        ..Policy::default()
+    };
+    let first = node(&clock, &store, with("1/h").limits);
+    let second = first.succeed(with("2/h"), Vec::new()).unwrap();
+    let third = second.succeed(with("3/h"), Vec::new()).unwrap();
+    let quotas = |rates: &[&str]| -> Vec<Quota> {
+        let quota = |rate: &&str| {
+            Limit::token_bucket(rate.parse().unwrap(), 10)
+                .unwrap()
+                .named("a")
+        };
+        rates.iter().map(quota).map(Quota::plain).collect()
+    };
+    let before = || store.before.lock().unwrap()["a"].clone();
+    assert_eq!(before(), quotas(&["2/h", "1/h"]));
+    // Back to the first: the others are what it was.
+    let fourth = third.succeed(with("1/h"), Vec::new()).unwrap();
+    assert_eq!(before(), quotas(&["3/h", "2/h"]));
+    // When nothing there counts any more, nothing is said of it.
+    clock.advance(Span::from_secs(3600 * 11));
+    fourth.succeed(with("1/h"), Vec::new()).unwrap();
+    assert_eq!(before(), []);
+}
+
+#[test]
+fn a_share_that_an_old_policy_set_is_mended_by_the_one_in_force() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let old = node(&clock, &store, vec![rule("a", "1/h", 1_000)]);
+    let policy = Policy {
+        limits: vec![rule("a", "1/h", 10)],
+        ..Policy::default()
+    };
+    let new = old.succeed(policy, Vec::new()).unwrap();
+    store.nodes.store(2, SeqCst);
+    new.divide();
+    old.divide();
+    new.divide();
+    store.go_away(true);
+    assert_eq!(passes(&new, &of(&ACME), 1_000), 5);
 }
 
 #[test]

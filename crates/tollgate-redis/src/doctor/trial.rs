@@ -133,7 +133,7 @@ fn limit_of_two(prefix: &str) -> Option<Limits> {
     let limit = SharedLimit {
         id: "trial",
         quota: &quota,
-        before: None,
+        before: &[],
         plain: true,
     };
     Limits::new(prefix, &[limit]).ok()

@@ -10,11 +10,15 @@ use crate::call::{Call, Texts, Which};
 
 /// More ticks than a bucket can miss, however far its clock was set back: for charges that take nothing, so
 /// that they neither fail nor heal.
-const NO_BOUND: &[u8] = b"1e300";
+const NO_BOUND: i64 = 1 << 62;
 
-/// One charge, with its limit and the names of its keys.
+/// One charge, with its limit and the names of its keys; or several of one limit and key.
 pub(super) struct Part<'a> {
     pub(super) charge: &'a SharedCharge,
+    /// Of all of them.
+    pub(super) cost: u64,
+    /// Is any of them?
+    pub(super) enforced: bool,
     pub(super) limit: &'a Prepared,
     pub(super) names: Vec<Vec<u8>>,
 }
@@ -44,7 +48,7 @@ pub(super) fn order(parts: &[Part<'_>]) -> Vec<usize> {
 /// The call that decides.
 pub(super) fn decide(parts: &[Part<'_>], take: bool, clock: &Timing) -> Call {
     let buckets = || {
-        let of = |part: &Part<'_>| part.buckets().filter(|_| part.charge.enforced);
+        let of = |part: &Part<'_>| part.buckets().filter(|_| part.enforced);
         parts.iter().map(of).collect::<Option<Vec<_>>>()
     };
     match buckets() {
@@ -59,42 +63,47 @@ fn decide_buckets(
     take: bool,
 ) -> Call {
     let (mut keys, mut args) = (Texts::default(), Texts::default());
-    let mut is_one = parts.len() == 1;
+    let (mut numbers, mut depths) = (Vec::new(), Vec::new());
+    let mut is_plain = true;
     for (part, (first, second)) in parts.iter().zip(buckets) {
-        let cost = part.charge.cost;
-        is_one &= second.is_none() && !first.as_text && cost > 0;
-        for (bucket, name) in [Some(first), second.as_ref()]
-            .into_iter()
-            .flatten()
-            .zip(&part.names)
-        {
+        is_plain &= part.cost > 0;
+        let buckets = [Some(first), second.as_ref()].into_iter().flatten();
+        for (bucket, name) in buckets.zip(&part.names) {
+            is_plain &= !bucket.as_text;
             keys.push(name);
-            let n = i128::from(bucket.n);
-            args.push_signed(if bucket.as_text { -n } else { n });
-            match bucket.worth(cost).filter(|_| take) {
-                Some(0) => {
-                    args.push_number(0);
-                    args.push(NO_BOUND);
-                    args.push(NO_BOUND);
-                }
-                Some(need) => {
-                    args.push_number(need);
-                    args.push_number(bucket.most_missing(need));
-                    args.push_number(bucket.depth);
-                }
-                None => {
-                    args.push_number(0);
-                    args.push_signed(-1);
-                    args.push(NO_BOUND);
-                }
-            }
+            let n = packed(bucket.n);
+            let (need, most, depth) = match bucket.worth(part.cost).filter(|_| take) {
+                Some(0) => (0, NO_BOUND, NO_BOUND),
+                Some(need) => (
+                    packed(need),
+                    packed(bucket.most_missing(need)),
+                    packed(bucket.depth),
+                ),
+                None => (0, -1, NO_BOUND),
+            };
+            let n = if bucket.as_text { -n } else { n };
+            numbers.extend([n, need, most, packed(bucket.step)]);
+            depths.push(depth);
         }
     }
+    numbers.extend(depths);
+    args.push_packed(&numbers);
     Call {
-        script: if is_one { Which::One } else { Which::Buckets },
+        script: match keys.len() {
+            1 if is_plain => Which::One,
+            2 if is_plain => Which::Two,
+            3 if is_plain => Which::Three,
+            4 if is_plain => Which::Four,
+            _ => Which::Buckets,
+        },
         keys,
         args,
     }
+}
+
+/// A number as the scripts unpack it. All that limits compile to are far below.
+fn packed(number: u64) -> i64 {
+    i64::try_from(number).map_or(NO_BOUND, |number| number.min(NO_BOUND))
 }
 
 fn decide_any(parts: &[Part<'_>], take: bool, clock: &Timing) -> Call {
@@ -106,9 +115,9 @@ fn decide_any(parts: &[Part<'_>], take: bool, clock: &Timing) -> Call {
     args.push_number(count(&mut parts.iter().filter(|part| !part.is_log())));
     args.push_number(count(&mut parts.iter()));
     for part in order(parts).into_iter().filter_map(|i| parts.get(i)) {
-        let (meter, cost) = (&part.limit.meter, part.charge.cost);
+        let (meter, cost) = (&part.limit.meter, part.cost);
         let can_pass = cost <= meter.capacity();
-        let role = |joined: bool| match (part.charge.enforced, joined) {
+        let role = |joined: bool| match (part.enforced, joined) {
             (true, _) => b"e",
             (false, false) => b"c",
             (false, true) => b"j",
@@ -132,6 +141,7 @@ fn decide_any(parts: &[Part<'_>], take: bool, clock: &Timing) -> Call {
                     args.push_signed(if bucket.as_text { -n } else { n });
                     args.push_number(bucket.most_missing(need.unwrap_or(0)));
                     args.push_number(bucket.depth);
+                    args.push_number(bucket.step);
                 }
                 None => {
                     args.push_signed(if can_pass { i128::from(cost) } else { -1 });
@@ -209,6 +219,7 @@ fn amended(meter: &Meter, names: &[Vec<u8>], clock: &Timing, keys: &mut Texts, a
         args.push_signed(if bucket.as_text { -n } else { n });
         args.push_number(bucket.p);
         args.push_number(bucket.depth);
+        args.push_number(bucket.step);
     };
     for name in names {
         keys.push(name);

@@ -29,7 +29,8 @@ impl Timing {
         Timing {
             unit: unit.max(1),
             since: 0,
-            lasts: 1 << 52,
+            // Buckets of a few ticks in a unit are numbers too, unless units are very short.
+            lasts: (1 << 52) / unit.clamp(1, 8),
             thought: Some(Moment::ORIGIN),
         }
     }

@@ -38,6 +38,15 @@ const SPAN_MAX: u64 = 1 << 51;
 /// Finest subdivision of a unit of time, as in the core.
 const TICK_BITS: u32 = 20;
 
+/// A step of a bucket is the time for so many units ...
+const STEP_UNITS: u64 = 64;
+/// ... but no less than so many seconds (many clients would be told how long to live with every charge) ...
+const STEP_MIN: u64 = 2;
+/// ... and no more than so many (keys would stay long after they count).
+const STEP_MAX: u64 = 60;
+/// The most units of a sliding log: a refund may have to read them all, and the server waits meanwhile.
+const LOG_MAX: u64 = 100_000;
+
 /// A limit as the scripts count it.
 #[derive(Clone, Debug)]
 pub(super) enum Meter {
@@ -75,6 +84,9 @@ pub(super) struct BucketMeter {
     pub(super) depth: u64,
     /// The longest wait of a queue, in units of time; none if it is no queue.
     pub(super) max_wait: Option<u64>,
+    /// Ticks in a step: a key lives until the step in which its bucket is full again is over, so that it
+    /// need not be told anew how long to live with every charge.
+    pub(super) step: u64,
     /// Is the state text, because ticks since the beginning are too many for a number?
     pub(super) as_text: bool,
 }
@@ -125,13 +137,20 @@ impl BucketMeter {
             if n > 1 << TICK_BITS || depth.checked_add(heal)? > u128::from(EXACT) {
                 return None;
             }
-            let n = u64::try_from(n).ok()?;
+            let (n, p) = (u64::try_from(n).ok()?, u64::try_from(p).ok()?);
+            // Nothing but the rate goes into it: writers that know another capacity must agree on it.
+            let seconds = |seconds: u64| clock.second().saturating_mul(n).saturating_mul(seconds);
+            let step = p
+                .saturating_mul(STEP_UNITS)
+                .clamp(seconds(STEP_MIN), seconds(STEP_MAX));
             Some(BucketMeter {
                 n,
-                p: u64::try_from(p).ok()?,
+                p,
+                step,
                 depth: u64::try_from(depth).ok()?,
                 max_wait: None,
-                as_text: u128::from(n) * u128::from(clock.lasts) + depth + heal > 1 << 53,
+                as_text: u128::from(n) * u128::from(clock.lasts) + depth + heal + u128::from(step)
+                    > 1 << 53,
             })
         };
         fits(n, p)
@@ -145,12 +164,11 @@ impl BucketMeter {
     }
 
     fn meaning(&self) -> String {
-        format!(
-            "{} {} {}",
-            if self.as_text { "t" } else { "b" },
-            self.n,
-            self.p
-        )
+        if self.as_text {
+            format!("t {} {}", self.n, self.p)
+        } else {
+            format!("b {} {} {}", self.n, self.p, self.step)
+        }
     }
 
     /// The core's bucket in units of this clock.
@@ -314,6 +332,12 @@ impl Meter {
                     }
                 }
             },
+            Algorithm::SlidingLog { limit, .. } if limit > LOG_MAX => {
+                return Err(LimitError::TooLarge {
+                    what: "limit of a sliding log in a shared store",
+                    most: LOG_MAX,
+                });
+            }
             Algorithm::SlidingLog { limit, window } => Meter::Log {
                 limit,
                 window: in_units(window, clock)?.as_nanos(),
@@ -482,6 +506,26 @@ mod tests {
             assert_eq!(p.unit, unit, "{limit} {estimate:?}");
             let product = u128::from(p.most) * u128::from(p.divisions) * u128::from(p.part);
             assert!(product <= u128::from(EXACT));
+        }
+    }
+
+    #[test]
+    fn a_long_log_is_refused() {
+        let log = |limit| {
+            let window = Span::from_secs(60);
+            meter(Algorithm::SlidingLog { limit, window })
+        };
+        assert!(log(LOG_MAX).is_ok());
+        let error = log(LOG_MAX + 1).unwrap_err();
+        assert!(matches!(error, LimitError::TooLarge { most: LOG_MAX, .. }));
+    }
+
+    #[test]
+    fn a_step_is_the_time_for_some_units_but_neither_short_nor_long() {
+        for (rate, seconds) in [("1000/s", 2), ("8/s", 8), ("1/day", 60)] {
+            let b = bucket(rate, 10);
+            assert_eq!(b.step, b.n * seconds * 1_000_000, "{rate}");
+            assert_eq!(b.step, bucket(rate, 99).step, "{rate}");
         }
     }
 

@@ -51,8 +51,8 @@ pub(crate) struct Limits {
 pub(super) struct Prepared {
     naming: Naming,
     meter: Meter,
-    /// What it was, if its state cannot be read as what it is.
-    before: Option<(Naming, Meter)>,
+    /// What it was, the last first, where its state cannot be read as what it is.
+    before: Vec<(Naming, Meter)>,
 }
 
 /// Charges whose keys are in one slot, and the calls that decide them.
@@ -92,11 +92,19 @@ impl Prepared {
         let meaning = meter.meaning();
         let naming = |meaning: &str| Naming::new(prefix, limit.id, meaning, limit.plain);
         // What could not be charged before was not: there is nothing to move.
-        let before = limit
+        let mut before: Vec<(Naming, Meter)> = Vec::new();
+        let mut known = vec![meaning.clone()];
+        for meter in limit
             .before
-            .and_then(|quota| Meter::new(quota, clock).ok())
-            .filter(|before| before.meaning() != meaning)
-            .map(|before| (naming(&before.meaning()), before));
+            .iter()
+            .filter_map(|q| Meter::new(q, clock).ok())
+        {
+            let meaning = meter.meaning();
+            if !known.contains(&meaning) {
+                before.push((naming(&meaning), meter));
+                known.push(meaning);
+            }
+        }
         Ok(Prepared {
             naming: naming(&meaning),
             meter,
@@ -172,11 +180,33 @@ impl Limits {
             let limit = self.limit(charge.limit)?;
             Some(Part {
                 charge,
+                cost: charge.cost,
+                enforced: charge.enforced,
                 limit,
                 names: limit.names(&charge.key),
             })
         };
         places.iter().filter_map(part).collect()
+    }
+
+    /// The parts that the script is asked for, and which of them each of `parts` is in. Charges of one limit
+    /// and key are asked as one: two that were looked at by themselves would find the same state, and the
+    /// second would be written over the first.
+    fn joined<'a>(parts: Vec<Part<'a>>) -> (Vec<Part<'a>>, Vec<usize>) {
+        let (mut asked, mut places) = (Vec::<Part<'a>>::with_capacity(parts.len()), Vec::new());
+        for part in parts {
+            let same = |other: &Part<'_>| other.names == part.names;
+            let place = asked.iter().position(same).unwrap_or(asked.len());
+            places.push(place);
+            match asked.get_mut(place) {
+                Some(first) => {
+                    first.cost = first.cost.saturating_add(part.cost);
+                    first.enforced |= part.enforced;
+                }
+                None => asked.push(part),
+            }
+        }
+        (asked, places)
     }
 
     /// Groups of charges whose keys share a slot; one group of all if slots do not matter.
@@ -213,7 +243,7 @@ impl Limits {
         let parts = self.parts(request, &charges);
         let mut calls = Vec::with_capacity(1);
         for part in parts.iter().filter(|_| request.take) {
-            if let Some((naming, meter)) = &part.limit.before {
+            for (naming, meter) in &part.limit.before {
                 let old = names(naming, meter, &part.charge.key);
                 let new = (&part.limit.meter, &part.names[..]);
                 calls.push(calls::move_over((meter, &old), new, &self.clock));
@@ -225,7 +255,8 @@ impl Limits {
                 calls.push(calls::correct(meter, &part.names, force, owed, &self.clock));
             }
         }
-        calls.push(calls::decide(&parts, request.take, &self.clock));
+        let (asked, _) = Limits::joined(parts);
+        calls.push(calls::decide(&asked, request.take, &self.clock));
         Group {
             slot,
             charges,
@@ -247,13 +278,14 @@ impl Limits {
         if parts.len() != group.charges.len() {
             return Err(Garbled("a charge is on a limit that is not known".into()));
         }
+        let (parts, places) = Limits::joined(parts);
         let items = items(reply)?;
         let took = whole(items.get(1))? == 1;
         let now = whole(items.get(2))?;
-        // The script for one bucket spares itself an array.
+        // The scripts for a few buckets spare themselves an array.
         let mut found = match items.get(3) {
             Some(Value::Array(found)) => found.iter(),
-            Some(one) => std::slice::from_ref(one).iter(),
+            Some(_) => items.get(3..).unwrap_or_default().iter(),
             None => return Err(Garbled("it tells of no states".into())),
         };
         let mut answers = vec![None; parts.len()];
@@ -266,16 +298,19 @@ impl Limits {
             if states.len() != meter.keys() {
                 return Err(Garbled("it tells of too few states".into()));
             }
-            let told = told::told(meter, &states, now, part.charge.cost, &self.clock)?;
+            let told = told::told(meter, &states, now, part.cost, &self.clock)?;
             if let Some(answer) = answers.get_mut(place) {
                 *answer = Some(told);
             }
         }
-        let answers: Vec<told::Told> = answers.into_iter().flatten().collect();
         let passes = answers
             .iter()
             .zip(&parts)
-            .all(|(told, part)| !part.charge.enforced || told.verdict.is_admitted());
+            .all(|(told, part)| !part.enforced || told.is_some_and(|t| t.verdict.is_admitted()));
+        let answers: Vec<told::Told> = places
+            .iter()
+            .filter_map(|place| answers.get(*place).copied().flatten())
+            .collect();
         let disagrees = request.take && took != passes;
         // What the script did stands.
         let passes = if request.take { took } else { passes };

@@ -158,24 +158,47 @@ fn digits(text: &[u8]) -> Result<u64, Garbled> {
     number.ok_or_else(|| Garbled(format!("`{}` is no number", text.escape_ascii())))
 }
 
+/// When a bucket is full again, as a state says it.
+enum Bucketful<'a> {
+    /// In ticks.
+    Number(i128),
+    /// In whole units of time and the ticks that remain.
+    Text(&'a [u8]),
+}
+
 fn bucket_word(
     bucket: &BucketMeter,
     found: &Value,
     now: u64,
     clock: &Timing,
 ) -> Result<Option<u64>, Garbled> {
-    let Some(state) = bytes(found)? else {
+    // The scripts for a few buckets tell the number itself, and one below zero if there is none.
+    let state = match found {
+        Value::Int(below) if *below < 0 => None,
+        Value::Int(full) => Some(Bucketful::Number(i128::from(*full))),
+        found => match bytes(found)? {
+            None => None,
+            Some(text) if bucket.as_text => Some(Bucketful::Text(text)),
+            Some(state) => {
+                let eight = <[u8; 8]>::try_from(state)
+                    .map_err(|_| Garbled(format!("`{}` is no bucket", state.escape_ascii())))?;
+                Some(Bucketful::Number(-i128::from(i64::from_le_bytes(eight))))
+            }
+        },
+    };
+    let Some(state) = state else {
         return Ok(None);
     };
     let n = i128::from(bucket.n);
     let since = i128::from(now) - i128::from(clock.since);
-    let missing = if bucket.as_text {
-        let mut halves = state.splitn(2, |byte| *byte == b':');
-        let whole = i128::from(digits(halves.next().unwrap_or_default())?);
-        let rest = i128::from(digits(halves.next().unwrap_or_default())?);
-        (whole - since) * n + rest
-    } else {
-        i128::from(digits(state)?) - since * n
+    let missing = match state {
+        Bucketful::Text(text) => {
+            let mut halves = text.splitn(2, |byte| *byte == b':');
+            let whole = i128::from(digits(halves.next().unwrap_or_default())?);
+            let rest = i128::from(digits(halves.next().unwrap_or_default())?);
+            (whole - since) * n + rest
+        }
+        Bucketful::Number(full) => full - since * n,
     };
     let Ok(missing) = u64::try_from(missing) else {
         return Ok(None);

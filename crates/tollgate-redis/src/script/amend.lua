@@ -1,6 +1,6 @@
 -- What a state has used, and taking from it or giving back to it without asking. The numbers of a bucket are here: ticks
--- in a unit of time, ticks for one unit of cost, ticks in a full one.
-NUMBERS.b = 3
+-- in a unit of time, ticks for one unit of cost, ticks in a full one, ticks in a step.
+NUMBERS.b = 4
 
 -- The ticks that are missing from a bucket, no more than it holds.
 local function backlog(state, a)
@@ -48,8 +48,7 @@ local function force(key, state, kind, a, cost)
     if not missing then return nil end
     local wanted, room = cost * unit, depth - missing
     local taken = wanted < room and wanted or room
-    local per = ticks < 0 and -ticks or ticks
-    if taken > 0 then put(key, bucket_state(ticks, missing + taken), (missing + taken) / per) end
+    if taken > 0 then put_bucket(key, ticks, args[a + 3] + 0, missing + taken) end
     local unpaid = wanted - taken
     return (unpaid + (-unpaid % unit)) / unit
   end
@@ -140,7 +139,7 @@ local function refund(key, state, kind, a, cost, issued)
     if back > 0 then
       missing = missing - back
       if missing > 0 then
-        put(key, bucket_state(ticks, missing), missing / per)
+        put_bucket(key, ticks, args[a + 3] + 0, missing)
       else
         call('DEL', key)
       end

@@ -2,7 +2,7 @@
 -- ARGV: tag, take (1) or only look (0), how many keys are words (logs come after them), how many limits, then for each:
 -- kind, role (e enforced, c counted, j counted together with the next), cost (below zero if it can never pass), numbers.
 -- The cost of a bucket is in ticks; its numbers are: ticks in a unit of time, the most that may be missing before, ticks
--- in a full one. Returns: tag, were they taken, now, what was found for each.
+-- in a full one, ticks in a step. Returns: tag, were they taken, now, what was found for each.
 local keys = KEYS
 local words, count = args[3] + 0, args[4] + 0
 local found = words > 0 and call('MGET', unpack(keys, 1, words)) or {}
@@ -14,19 +14,19 @@ for i = 1, count do
   local fit, to = true, nil
   a = a + 3
   if kind == 'b' then
-    local ticks, depth = args[a] + 0, args[a + 2] + 0
+    local ticks, depth, step = args[a] + 0, args[a + 2] + 0, args[a + 3] + 0
     local missing = bucket(state, ticks)
     if not missing then return foreign(key) end
     local per = ticks < 0 and -ticks or ticks
     if cost < 0 or (cost > 0 and missing > args[a + 1] + 0) then
       fit = false
       if cost > 0 and missing > depth + SECOND * per then
-        to = function() put(key, bucket_state(ticks, depth), depth / per) end
+        to = function() put_bucket(key, ticks, step, depth) end
       end
     elseif cost > 0 then
-      to = function() put(key, bucket_state(ticks, missing + cost), (missing + cost) / per) end
+      to = function() put_bucket(key, ticks, step, missing + cost) end
     end
-    a = a + 3
+    a = a + 4
   elseif kind == 's' then
     local cells, into, early, healed = parts(state, a)
     if not cells then return foreign(key) end

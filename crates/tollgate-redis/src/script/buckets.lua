@@ -1,70 +1,67 @@
--- Several buckets, all or none.
--- ARGV: tag, then for each key: ticks in a unit of time (below zero if the state is text), ticks wanted, the most that may
--- be missing before, ticks in a full bucket.
+-- Several buckets, all or none: any number, with states that are numbers or text.
+-- ARGV: tag; then in one argument of numbers of eight bytes, for each key: ticks in a unit of time (below zero if the
+-- state is text), ticks wanted, the most that may be missing before, ticks in a step; then for each: ticks in a full one.
 -- Returns: tag, were they taken, now, the states that were found.
-local keys, args, call = KEYS, ARGV, redis.call
+local keys, call, read, pack = KEYS, redis.call, struct.unpack, struct.pack
+local count, numbers, since = #keys, ARGV[2], now - SINCE
 local found = call('MGET', unpack(keys))
-local count, since = #keys, now - SINCE
--- As long as most requests need, so that they do not grow.
-local took, states, lives, absent = 1, {false, false, false, false}, {false, false, false, false}, nil
-local a = 2
-for i = 1, count do
-  local ticks, wanted, most, state = args[a] + 0, args[a + 1] + 0, args[a + 2] + 0, found[i]
-  local as_text = ticks < 0
-  if as_text then ticks = -ticks end
-  local missing = 0
-  if state then
-    if as_text then
-      local whole, rest = string.match(state, '^(%d+):(%d+)$')
-      missing = whole and (whole - since) * ticks + rest
-    else
-      local full = tonumber(state)
-      missing = full and full >= 0 and full < 9007199254740992 and full % 1 == 0 and full - since * ticks
-    end
-    if not missing then
-      return redis.error_reply('TOLLGATE ' .. keys[i] .. ' holds something that no limit wrote: delete it or choose another prefix')
-    end
-    if missing < 0 then missing = 0 end
+
+-- Writes a bucket from which so much is missing; see `bucket_write.lua`.
+local function put(key, state, ticks, step, missing)
+  if ticks < 0 then
+    ticks = -ticks
+    local text = string.format('%.0f:%.0f', since + (missing - missing % ticks) / ticks, missing % ticks)
+    local ms = missing / (ticks * MS)
+    call('SET', key, text, 'PX', ms - ms % 1 + 1002)
+    return
+  end
+  local at = since * ticks
+  local new = at + missing
+  local from = new - new % step
+  if state and -read('<i8', state) >= from then
+    call('SETRANGE', key, '0', pack('<i8', -new))
   else
+    local ms = (from + step - at) / (ticks * MS)
+    call('SET', key, pack('<i8', -new), 'PX', ms - ms % 1 + 1002)
+  end
+end
+
+-- As long as most requests need, so that it does not grow.
+local took, missing, absent = 1, {0, 0, 0, 0, 0, 0}, nil
+for i = 1, count do
+  local ticks, _, most = read('<i8i8i8', numbers, i * 32 - 31)
+  local state, gone = found[i], 0
+  if not state then
     absent = absent or {}
     absent[#absent + 1] = keys[i]
-  end
-  local write
-  if missing <= most then
-    if wanted > 0 then write = missing + wanted end
   else
-    took = 0
-    local depth = args[a + 3] + 0
-    if missing > depth + SECOND * ticks then
-      -- The clock was set back: the bucket is as if just emptied, whatever becomes of the request.
-      write = depth
-      lives[i] = -1
-    end
-  end
-  if write then
-    if as_text then
-      states[i] = string.format('%.0f:%.0f', since + (write - write % ticks) / ticks, write % ticks)
+    if ticks < 0 then
+      local whole, rest = string.match(state, '^(%d+):(%d+)$')
+      gone = whole and (whole - since) * -ticks + rest
     else
-      states[i] = since * ticks + write
+      local full = #state == 8 and -read('<i8', state)
+      gone = full and full >= 0 and full < 9007199254740992 and full - since * ticks
     end
-    local ms = write / (ticks * MS)
-    ms = ms - ms % 1 + 1002
-    lives[i] = lives[i] and -ms or ms
+    if not gone then
+      return redis.error_reply('TOLLGATE ' .. keys[i] .. ' holds something that no limit wrote: delete it or choose another prefix')
+    end
+    if gone < 0 then gone = 0 end
   end
-  a = a + 4
+  missing[i] = gone
+  if gone > most then took = 0 end
 end
 -- A key that holds no string looks absent to MGET.
 if took == 1 and absent and call('EXISTS', unpack(absent)) > 0 then
   return redis.error_reply('TOLLGATE ' .. table.concat(absent, ' or ') .. ' holds something that no limit wrote: delete it or choose another prefix')
 end
 for i = 1, count do
-  local ms = lives[i]
-  if ms then
-    if ms < 0 then
-      call('SET', keys[i], states[i], 'PX', -ms)
-    elseif took == 1 then
-      call('SET', keys[i], states[i], 'PX', ms)
-    end
+  local ticks, wanted, most, step = read('<i8i8i8i8', numbers, i * 32 - 31)
+  if took == 1 then
+    if wanted > 0 then put(keys[i], found[i], ticks, step, missing[i] + wanted) end
+  elseif missing[i] > most then
+    local depth = read('<i8', numbers, count * 32 + i * 8 - 7)
+    -- If the clock was set back, the bucket is as if just emptied, whatever becomes of the request.
+    if missing[i] > depth + SECOND * (ticks < 0 and -ticks or ticks) then put(keys[i], nil, ticks, step, depth) end
   end
 end
-return {args[1] + 0, took, now, found}
+return {ARGV[1] + 0, took, now, found}

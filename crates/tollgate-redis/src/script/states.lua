@@ -21,7 +21,8 @@ local function put(key, state, time)
   call('SET', key, state, 'PX', ms - ms % 1 + 1002)
 end
 
--- Ticks that are missing from a full bucket.
+-- Ticks that are missing from a full bucket. A state that is a number is kept below zero, in eight bytes: the last one is
+-- then one that no text ends with.
 local function bucket(state, ticks)
   if not state then return 0 end
   local missing
@@ -30,17 +31,24 @@ local function bucket(state, ticks)
     if not q then return nil end
     missing = (q - (now - SINCE)) * -ticks + f
   else
-    local full = whole(state)
-    if not full then return nil end
+    local full = #state == 8 and -struct.unpack('<i8', state) or -1
+    if full < 0 or full >= 9007199254740992 then return nil end
     missing = full - (now - SINCE) * ticks
   end
   return missing > 0 and missing or 0
 end
 
-local function bucket_state(ticks, missing)
-  if ticks > 0 then return (now - SINCE) * ticks + missing end
-  ticks = -ticks
-  return string.format('%.0f:%.0f', now - SINCE + (missing - missing % ticks) / ticks, missing % ticks)
+-- Writes a bucket. One that is a number lives until its step is over: see `bucket_write.lua`.
+local function put_bucket(key, ticks, step, missing)
+  if ticks > 0 then
+    local at = (now - SINCE) * ticks
+    local full = at + missing
+    put(key, struct.pack('<i8', -full), (full - full % step + step - at) / ticks)
+  else
+    ticks = -ticks
+    local text = string.format('%.0f:%.0f', now - SINCE + (missing - missing % ticks) / ticks, missing % ticks)
+    put(key, text, missing / ticks)
+  end
 end
 
 -- The number of the window in force, its count, the time until it ends, and whether the clock was set back.
@@ -155,7 +163,11 @@ local function log(key, a)
   local span = args[a + 1] + 0
   local head = redis.pcall('GETRANGE', key, 0, 11)
   if type(head) == 'table' then return nil end
-  if head == '' then return {used = 0, at = now, entries = 0, shift = 0} end
+  if head == '' then
+    -- Absent, or an empty string of somebody else's.
+    if call('EXISTS', key) > 0 then return nil end
+    return {used = 0, at = now, entries = 0, shift = 0}
+  end
   local entries = (call('STRLEN', key) - 12) / 12
   if #head ~= 12 or entries % 1 ~= 0 or entries < 1 then return nil end
   local mark, out, base = struct.unpack(HEAD, head)

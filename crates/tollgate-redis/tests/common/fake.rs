@@ -81,18 +81,24 @@ impl Fake {
     }
 }
 
-/// The first command in the buffer, and its length.
+/// The first command in the buffer, and its length. Arguments may be any bytes.
 fn command(buffer: &[u8]) -> Option<(Vec<String>, usize)> {
-    let text = String::from_utf8_lossy(buffer);
-    let mut rest = text.strip_prefix('*')?;
-    let (count, after) = rest.split_once("\r\n")?;
-    rest = after;
+    let mut at = 0;
+    let count = number(buffer, &mut at)?;
     let mut parts = Vec::new();
-    for _ in 0..count.parse::<usize>().unwrap() {
-        let (length, after) = rest.strip_prefix('$')?.split_once("\r\n")?;
-        let length: usize = length.parse().unwrap();
-        parts.push(after.get(..length)?.to_owned());
-        rest = after.get(length + 2..)?;
+    for _ in 0..count {
+        let length = number(buffer, &mut at)?;
+        let part = buffer.get(at..at + length)?;
+        parts.push(String::from_utf8_lossy(part).into_owned());
+        at += length + 2;
     }
-    Some((parts, text.len() - rest.len()))
+    (at <= buffer.len()).then_some((parts, at))
+}
+
+/// The number of the line at this place, after the mark that it begins with.
+fn number(buffer: &[u8], at: &mut usize) -> Option<usize> {
+    let line = buffer.get(*at..)?;
+    let end = line.windows(2).position(|pair| pair == b"\r\n")?;
+    *at += end + 2;
+    std::str::from_utf8(line.get(1..end)?).ok()?.parse().ok()
 }

@@ -203,7 +203,7 @@ pub(crate) fn prepare(store: &Store, capacities: &[u64]) -> Arc<dyn SharedLimits
         .map(|(id, quota)| SharedLimit {
             id,
             quota,
-            before: None,
+            before: &[],
             plain: true,
         })
         .collect();

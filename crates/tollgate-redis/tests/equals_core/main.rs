@@ -6,6 +6,7 @@
 
 mod core;
 mod edges;
+mod hierarchy;
 mod server;
 mod timelines;
 
@@ -198,7 +199,7 @@ fn limits<'a>(quotas: &'a [Quota], ids: &'a [String]) -> Vec<SharedLimit<'a>> {
         .map(|(quota, id)| SharedLimit {
             id,
             quota,
-            before: None,
+            before: &[],
             plain: true,
         })
         .collect()
@@ -358,18 +359,57 @@ impl Mirror<'_> {
 
 #[test]
 fn random_histories_are_the_core_s() {
+    compare(&algorithms(), number("TOLLGATE_OPS", 100_000));
+}
+
+/// Requests on buckets alone have scripts of their own, by how many they are.
+#[test]
+fn random_histories_of_buckets_are_the_core_s() {
+    let rate = |text: &str| text.parse().unwrap();
+    let bucket = |text, burst| {
+        let rate = rate(text);
+        (Algorithm::TokenBucket { rate, burst }, burst)
+    };
+    let mut buckets = vec![
+        bucket("5/s", 10),
+        bucket("20/s", 300),
+        bucket("100/min", 30),
+        bucket("1/h", 500),
+        bucket("1000/s", 1_000),
+        bucket("11/s", 10),
+    ];
+    buckets.push((
+        Algorithm::LeakyBucket {
+            rate: rate("4/s"),
+            queue: 8,
+            max_wait: Some(Span::from_millis(700)),
+        },
+        8,
+    ));
+    buckets.push((
+        Algorithm::BurstCredits {
+            rate: rate("10/s"),
+            multiple: 5,
+            duration: Span::from_millis(2_000),
+            slack: Some(6),
+        },
+        6,
+    ));
+    compare(&buckets, number("TOLLGATE_OPS", 100_000) / 2);
+}
+
+fn compare(algorithms: &[(Algorithm, u64)], ops: u64) {
     let server = Server::start();
-    let algorithms = algorithms();
-    let quotas = quotas(&algorithms);
+    let quotas = quotas(algorithms);
     let ids: Vec<String> = (0..quotas.len()).map(|i| format!("limit-{i}")).collect();
     let mut desk = Desk::connect(server.port, "tg", Some(1), &limits(&quotas, &ids)).unwrap();
     let mut dice = Dice(number("TOLLGATE_SEED", 1));
     let mut mirror = Mirror {
-        algorithms: &algorithms,
+        algorithms,
         cores: HashMap::new(),
         charged: Vec::new(),
     };
-    let (mut now, mut left) = (1_u64 << 44, number("TOLLGATE_OPS", 100_000));
+    let (mut now, mut left) = (1_u64 << 44, ops);
     let (mut passed, mut refused) = (0, 0);
     while left > 0 {
         let mut ops = Vec::new();

@@ -171,9 +171,13 @@ pub(crate) async fn divide_every(engine: Arc<Engine>, stop: impl Future<Output =
             () = &mut stop => return,
             _ = tick.tick() => {}
         }
-        let epoch = engine.epoch_for_long();
+        let engine = Arc::clone(&engine);
         // If others came, every table is gone through once.
-        let _ = tokio::task::spawn_blocking(move || epoch.gate.divide()).await;
+        let _ = tokio::task::spawn_blocking(move || {
+            let _in_order = engine.in_force();
+            engine.epoch_for_long().gate.divide();
+        })
+        .await;
     }
 }
 

@@ -15,7 +15,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::AtomicBool;
 
 use super::calendar::Periods;
 use super::extract::{KEY_PARTS_MAX, RequestKey};
@@ -291,10 +291,7 @@ impl<'a, C: Clock> Builder<'a, C> {
             let known = self.variants.iter().map(|variant| SharedLimit {
                 id: &variant.id,
                 quota: &variant.quota,
-                before: match &variant.came_from {
-                    Some((quota, _)) if moves => Some(quota),
-                    _ => None,
-                },
+                before: if moves { &variant.came_from.0 } else { &[] },
                 plain: policy.privacy == Privacy::Plain,
             });
             let known: Vec<_> = known.collect();
@@ -304,8 +301,8 @@ impl<'a, C: Clock> Builder<'a, C> {
                 PolicyError::Limit { name, cause }
             })
         };
-        let came_from = self.variants.iter().filter_map(|v| v.came_from.as_ref());
-        let until = came_from.map(|(_, until)| *until).max();
+        let came_from = self.variants.iter().filter(|v| !v.came_from.0.is_empty());
+        let until = came_from.map(|v| v.came_from.1).max();
         let owing = self.before.and_then(|before| before.fleet.as_ref());
         Ok(Some(Fleet {
             store: Arc::clone(store),
@@ -314,24 +311,33 @@ impl<'a, C: Clock> Builder<'a, C> {
                 Some(until) => Some((until, limits(true)?)),
                 None => None,
             },
-            shared_by: AtomicU32::new(self.nodes),
             owing: owing.map(|f| Arc::clone(&f.owing)).unwrap_or_default(),
         }))
     }
 
-    /// What a quota was under the policy before, for as long as its usage there can count.
-    fn came_from(&self, id: &str, quota: &Quota) -> Option<(Quota, Moment)> {
-        self.inherited.store.as_ref()?;
+    /// What a quota was under the policies before, the last first, for as long as usage there can count.
+    fn came_from(&self, id: &str, quota: &Quota) -> (Vec<Quota>, Moment) {
         let now = self.clock.now();
-        let mut variants = self.before?.variants.iter();
-        let before = variants.find(|variant| *variant.id == *id)?;
-        if before.quota.limit.algorithm() == quota.limit.algorithm()
-            && before.quota.periods == quota.periods
-        {
-            return before.came_from.clone().filter(|(_, until)| now < *until);
+        let mut variants = self.before.into_iter().flat_map(|before| &before.variants);
+        let before = variants.find(|variant| *variant.id == *id);
+        let (Some(before), true) = (before, self.inherited.store.is_some()) else {
+            return (Vec::new(), now);
+        };
+        let (mut older, mut until) = match &before.came_from {
+            (older, until) if now < *until => (older.clone(), *until),
+            _ => (Vec::new(), now),
+        };
+        let is_same = |other: &Quota| {
+            other.limit.algorithm() == quota.limit.algorithm() && other.periods == quota.periods
+        };
+        if !is_same(&before.quota) {
+            until = until.max(now.plus(horizon(&before.quota)));
+            older.insert(0, before.quota.clone());
         }
-        let until = now.plus(horizon(&before.quota));
-        Some((before.quota.clone(), until))
+        // Whoever goes back to what it was counts on in what is there.
+        older.retain(|other| !is_same(other));
+        older.truncate(HANDOVERS_MAX);
+        (older, until)
     }
 
     fn live(&mut self, rule: LimitRule, extra: &[LiveOverride]) -> Result<Live, PolicyError> {
@@ -590,7 +596,7 @@ fn goes_on<C: Clock>(old: &Limiter<C>, quota: &Quota) -> bool {
 }
 
 /// How long anything that was charged can count.
-fn horizon(quota: &Quota) -> Span {
+pub(super) fn horizon(quota: &Quota) -> Span {
     match *quota.limit.algorithm() {
         Algorithm::BurstCredits {
             multiple, duration, ..

@@ -9,7 +9,8 @@
 //! The limiters in this process hold this node's *share* of each limit and are kept warm: what the store
 //! lets pass here is taken from them too. When the store gives no answer, they decide instead, so the
 //! change adds no burst on this node. What they let pass meanwhile is *owed*: the next time that the store
-//! is asked for such a key, it is told first.
+//! is asked for such a key, it is told first. If it is not known whether the store heard it, it is not told
+//! again: the bound below holds without it, for one more burst.
 //!
 //! # Invariant
 //!
@@ -22,11 +23,13 @@
 //! pass before. Together at most `C + r * t`, of which up to `C * (n-1)/n` may come on top of what the
 //! store had let pass before, from nodes that were not asked until then.
 
-use std::collections::HashSet;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::answer::{Answer, Basis, Role, RuleCharge};
+use super::build::horizon;
 use super::facts::Facts;
 use super::gate::{Ask, Plan, PolicyGate, tightest, unlimited};
 use super::rule::OnStoreError;
@@ -35,12 +38,11 @@ use crate::decision::{Decision, Origin, Standing, Verdict};
 use crate::limit::Algorithm;
 use crate::store::memory::CHARGES_MAX;
 use crate::store::shared::{
-    SharedCharge, SharedLimits, SharedOutcome, SharedRequest, SharedStore, StoreFault,
+    FaultKind, SharedCharge, SharedLimits, SharedOutcome, SharedRequest, SharedStore,
 };
 use crate::time::{Moment, Span};
 
-/// Keys that may owe the store something at once. What does not fit is not told later: the bound above
-/// holds without it for one more burst.
+/// Keys that may owe the store something at once. What does not fit is not told later.
 const OWING_MAX: usize = 1 << 16;
 /// When to ask again if a limit refuses because the store is away: it is tried several times a second.
 const TRY_AGAIN: Span = Span::from_secs(1);
@@ -53,8 +55,6 @@ pub(super) struct Fleet {
     pub(super) limits: Arc<dyn SharedLimits>,
     /// The same, while keys still have usage under the policy before; and until when.
     pub(super) moving: Option<(Moment, Arc<dyn SharedLimits>)>,
-    /// By how many nodes the limiters of this process are divided.
-    pub(super) shared_by: AtomicU32,
     pub(super) owing: Arc<Owing>,
 }
 
@@ -67,31 +67,61 @@ impl Fleet {
     }
 }
 
-/// Keys that were let pass while the store was away: by limit and by key.
+/// What keys were let pass while the store was away: by limit and by key.
 #[derive(Debug, Default)]
 pub(super) struct Owing {
-    keys: Mutex<HashSet<(u64, u64)>>,
+    keys: Mutex<HashMap<(u64, u64), Debt>>,
     /// How many there are, so that nobody takes the lock while there are none.
     count: AtomicUsize,
 }
 
+/// What one key owes.
+#[derive(Clone, Copy, Debug)]
+struct Debt {
+    units: u64,
+    /// From then on nothing of it counts any more.
+    until: Moment,
+}
+
 impl Owing {
-    fn note(&self, limit: u64, hash: u64) {
-        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
-        if keys.len() < OWING_MAX {
-            keys.insert((limit, hash));
-            self.count.store(keys.len(), Relaxed);
-        }
+    fn keys(&self) -> MutexGuard<'_, HashMap<(u64, u64), Debt>> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self, limit: u64, hash: u64) -> bool {
-        if self.count.load(Relaxed) == 0 {
-            return false;
+    fn add(&self, limit: u64, hash: u64, units: u64, until: Moment) {
+        let mut keys = self.keys();
+        let is_room = keys.len() < OWING_MAX;
+        match keys.entry((limit, hash)) {
+            Entry::Occupied(mut debt) => {
+                let debt = debt.get_mut();
+                debt.units = debt.units.saturating_add(units);
+                debt.until = until;
+            }
+            Entry::Vacant(place) if is_room => {
+                place.insert(Debt { units, until });
+            }
+            Entry::Vacant(_) => {}
         }
-        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
-        let was = keys.remove(&(limit, hash));
         self.count.store(keys.len(), Relaxed);
-        was
+    }
+
+    fn take(&self, limit: u64, hash: u64) -> u64 {
+        if self.count.load(Relaxed) == 0 {
+            return 0;
+        }
+        let mut keys = self.keys();
+        let debt = keys.remove(&(limit, hash));
+        self.count.store(keys.len(), Relaxed);
+        debt.map_or(0, |debt| debt.units)
+    }
+
+    /// Forgets what does not count any more.
+    fn sweep(&self, now: Moment) {
+        if self.count.load(Relaxed) > 0 {
+            let mut keys = self.keys();
+            keys.retain(|_, debt| now < debt.until);
+            self.count.store(keys.len(), Relaxed);
+        }
     }
 }
 
@@ -180,23 +210,25 @@ impl<C: Clock> PolicyGate<C> {
             Ok(outcomes) if outcomes.len() == asking.request.charges.len() => {
                 self.conclude(asking, &outcomes)
             }
-            Ok(_) => self.fall_back(asking),
-            Err(StoreFault { .. }) => self.fall_back(asking),
+            Ok(_) => self.fall_back(asking, FaultKind::Garbled),
+            Err(fault) => self.fall_back(asking, fault.kind),
         }
     }
 
-    /// Sees to it that this node's limiters hold its share, if the number of nodes has changed.
+    /// Sees to it that this node's limiters hold its share of each limit, whatever the number of nodes is
+    /// now, and forgets what is owed and does not count any more. To be called every now and then.
     pub fn divide(&self) {
         let Some(fleet) = &self.fleet else {
             return;
         };
+        fleet.owing.sweep(self.clock.now());
         let nodes = fleet.store.nodes().max(1);
-        if fleet.shared_by.swap(nodes, Relaxed) == nodes {
-            return;
-        }
         for (variant, (_, limiter)) in self.variants.iter().zip(self.limiters()) {
-            // A share is of the same kind, so this fails only for want of memory; the old share stays.
-            let _ = limiter.change(variant.quota.share(nodes).limit);
+            let share = variant.quota.share(nodes).limit;
+            if limiter.limit().algorithm() != share.algorithm() {
+                // A share is of the same kind, so this fails only for want of memory; the old share stays.
+                let _ = limiter.change(share);
+            }
         }
     }
 
@@ -205,12 +237,31 @@ impl<C: Clock> PolicyGate<C> {
         let Some(variant) = self.variants.get(charge.limit.index()) else {
             return 0;
         };
-        if !take || !fleet.owing.take(variant.known_by, charge.hash) {
+        if !take {
             return 0;
         }
+        let units = fleet.owing.take(variant.known_by, charge.hash);
+        if units == 0 {
+            return 0;
+        }
+        // The share holds these units, less what was earned since, and what the store let pass itself.
         let limiter = self.gate.limiter(charge.limit);
         let left = limiter.peek_hash(charge.hash, 0).standing.remaining;
-        limiter.capacity().saturating_sub(left)
+        units.min(limiter.capacity().saturating_sub(left))
+    }
+
+    /// Notes what the store is to be told. Places of concurrency limits are given back to whoever granted
+    /// them, so they are not among it.
+    fn owe(&self, charge: &RuleCharge, units: u64) {
+        let variant = self.variants.get(charge.limit.index());
+        let (Some(fleet), Some(variant)) = (&self.fleet, variant) else {
+            return;
+        };
+        let limit = variant.quota.limit.algorithm();
+        if units > 0 && !matches!(limit, Algorithm::Concurrency { .. }) {
+            let until = self.clock.now().plus(horizon(&variant.quota));
+            fleet.owing.add(variant.known_by, charge.hash, units, until);
+        }
     }
 
     /// The answer that the store's outcomes come to.
@@ -282,7 +333,7 @@ impl<C: Clock> PolicyGate<C> {
     }
 
     /// Decides without the store, as each limit says.
-    fn fall_back(&self, asking: Asking) -> Answer {
+    fn fall_back(&self, asking: Asking, fault: FaultKind) -> Answer {
         let Asking {
             mut plan,
             ask,
@@ -290,26 +341,13 @@ impl<C: Clock> PolicyGate<C> {
             began,
             ..
         } = asking;
-        let fleet = self.fleet.as_ref();
-        let owing = |charge: &RuleCharge| {
-            let variant = self.variants.get(charge.limit.index());
-            if let (Some(fleet), Some(variant)) = (fleet, variant) {
-                let is_place = matches!(
-                    variant.quota.limit.algorithm(),
-                    Algorithm::Concurrency { .. }
-                );
-                if !is_place {
-                    fleet.owing.note(variant.known_by, charge.hash);
-                }
+        // What was to be told was not, if nothing was sent or the server says that it cannot. Otherwise nobody
+        // knows, and telling it again could count it twice.
+        if matches!(fault, FaultKind::Away | FaultKind::Busy | FaultKind::Unable) {
+            let counted = plan.charges.iter().filter(|c| c.role != Role::Unlimited);
+            for (charge, sent) in counted.zip(&request.charges) {
+                self.owe(charge, sent.owed);
             }
-        };
-        // What was to be told was not.
-        let counted = plan.charges.iter().filter(|c| c.role != Role::Unlimited);
-        for (charge, _) in counted
-            .zip(&request.charges)
-            .filter(|(_, sent)| sent.owed > 0)
-        {
-            owing(charge);
         }
         let on_error = |charge: &RuleCharge| {
             let rule = self.rules.get(charge.rule);
@@ -357,7 +395,9 @@ impl<C: Clock> PolicyGate<C> {
         }
         if ask == Ask::Charge && answer.is_admitted() {
             let took = |c: &&RuleCharge| c.role == Role::Enforced && c.verdict.is_admitted();
-            answer.charges.iter().filter(took).for_each(owing);
+            for charge in answer.charges.iter().filter(took) {
+                self.owe(charge, charge.cost);
+            }
         }
         answer
     }

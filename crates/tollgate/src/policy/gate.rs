@@ -109,8 +109,8 @@ pub(super) struct Variant<C> {
     pub(super) advert: Advert,
     /// The name as a number, the same in the next policy.
     pub(super) known_by: u64,
-    /// What it was in a store that a fleet shares, under the policy before, and until when that counts.
-    pub(super) came_from: Option<(Quota, Moment)>,
+    /// What it was in a store that a fleet shares, under the policies before, and until when that counts.
+    pub(super) came_from: (Vec<Quota>, Moment),
     /// Whose usage it takes over, key by key as they come.
     pub(super) handovers: Vec<Handover<C>>,
 }

@@ -1,6 +1,8 @@
 //! What a request took, held until its true cost is known.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 
 use super::answer::{Answer, Role, RuleCharge};
 use super::gate::PolicyGate;
@@ -110,23 +112,45 @@ impl<C: Clock> Reservation<C> {
         settled.max().unwrap_or(0)
     }
 
-    /// The same, also in the store that a fleet shares. What the store does not answer stays as it is
-    /// there: taken.
+    /// The same, also in the store that a fleet shares: for all limits at the same time. What the store does
+    /// not answer stays as it is there: taken.
     pub async fn settle_everywhere(self, how: Settlement) -> u64 {
         let mut unpaid = 0;
+        let mut elsewhere = Vec::new();
         for held in self.held {
             let here = held.settle_here(how);
-            let Some(used) = held.used(how) else {
-                continue;
-            };
-            unpaid = unpaid.max(match held.elsewhere {
-                None => here,
-                Some(Elsewhere { limits, mut settle }) => {
-                    settle.used = used;
-                    limits.settle(&settle).await.unwrap_or(0)
+            match (held.used(how), held.elsewhere) {
+                (None, _) => {}
+                (Some(_), None) => unpaid = unpaid.max(here),
+                (Some(used), Some(mut there)) => {
+                    there.settle.used = used;
+                    elsewhere.push(there);
                 }
-            });
+            }
         }
+        let mut asked: Vec<_> = elsewhere
+            .iter()
+            .map(|there| Some(there.limits.settle(&there.settle)))
+            .collect();
+        poll_fn(|context| {
+            let mut waits = false;
+            for place in &mut asked {
+                match place.as_mut().map(|answer| answer.as_mut().poll(context)) {
+                    Some(Poll::Ready(settled)) => {
+                        unpaid = unpaid.max(settled.unwrap_or(0));
+                        *place = None;
+                    }
+                    Some(Poll::Pending) => waits = true,
+                    None => {}
+                }
+            }
+            if waits {
+                Poll::Pending
+            } else {
+                Poll::Ready(())
+            }
+        })
+        .await;
         unpaid
     }
 }

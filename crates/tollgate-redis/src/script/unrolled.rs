@@ -1,0 +1,83 @@
+//! The script for a few buckets, written out for each of them: no loop, no table, only locals.
+//!
+//! # Theory
+//!
+//! Most requests are on one to four buckets, and what such a script costs a server is, next to the commands
+//! that it runs, the arguments that it is sent and the tables that it fills. So all numbers come in one
+//! argument of eight bytes each, and the pieces in `bucket_*.lua` are repeated with `@` in place of the
+//! number of the bucket.
+//!
+//! ARGV: tag; then ticks in a unit of time, ticks wanted, the most that may be missing before and ticks in a step,
+//! for each bucket; then ticks in a full one, for each. Returns: tag, were they taken, now, and the moment at
+//! which each was found to be full again (-1 if it was not found).
+//!
+//! # What it does not know
+//!
+//! Buckets whose state is text, and costs of nothing: they have a script with a loop.
+
+const LOOK: &str = include_str!("bucket_look.lua");
+const WRITE: &str = include_str!("bucket_write.lua");
+const HEAL: &str = include_str!("bucket_heal.lua");
+
+/// The script for so many buckets, without its clock.
+pub(super) fn buckets(count: usize) -> String {
+    let joined = |piece: &str, between: &str| {
+        let nth = |n: usize| piece.replace('@', &n.to_string());
+        (1..=count).map(nth).collect::<Vec<_>>().join(between)
+    };
+    let list = |piece: &str| joined(piece, ", ");
+    let each = |piece: &str| joined(piece, "");
+    let numbers = "i8".repeat(4 * count);
+    let depths = "i8".repeat(count);
+    let find = if count == 1 {
+        // The error for what is no string is a table: no state has that length.
+        "local found1 = redis.pcall('GET', key1)\n".to_owned()
+    } else {
+        format!(
+            "local found = call('MGET', {})\nlocal {} = {}\n",
+            list("key@"),
+            list("found@"),
+            list("found[@]")
+        )
+    };
+    // A key that holds no string looks absent to MGET, and SET would replace it.
+    let absent = if count == 1 {
+        String::new()
+    } else {
+        format!(
+            "if not ({}) and took == 1 then\n\
+             local absent = {{}}\n\
+             {}\
+             if call('EXISTS', unpack(absent)) > 0 then\n\
+             return redis.error_reply('TOLLGATE ' .. table.concat(absent, ' or ') .. ' holds something that no limit wrote: delete it or choose another prefix')\n\
+             end\n\
+             end\n",
+            joined("found@", " and "),
+            each("if not found@ then absent[#absent + 1] = key@ end\n"),
+        )
+    };
+    [
+        "local keys, call, pack, read, took = KEYS, redis.call, struct.pack, struct.unpack, 1\n",
+        &format!(
+            "local {} = read('<{numbers}', ARGV[2])\n",
+            list("ticks@, wanted@, most@, step@")
+        ),
+        &format!("local {} = {}\n", list("key@"), list("keys[@]")),
+        &find,
+        "local since = now - SINCE\n",
+        &each(LOOK),
+        &absent,
+        "if took == 1 then\n",
+        &each(WRITE),
+        "else\n",
+        &format!(
+            "local {} = read('<{depths}', ARGV[2], {})\n",
+            list("depth@"),
+            32 * count + 1
+        ),
+        &each(HEAL),
+        "end\n",
+        &format!("return {{ARGV[1] + 0, took, now, {}}}\n", list("was@")),
+    ]
+    .concat()
+}

@@ -1,0 +1,100 @@
+//! The golden timeline of several buckets that are charged together, through the scripts.
+
+use super::timelines::{key, none, quota};
+use std::cmp::Reverse;
+use tollgate::policy::Quota;
+use tollgate::store::shared::{SharedCharge, SharedLimit, SharedOutcome, SharedRequest};
+use tollgate::{Algorithm, LimitId, Rate, Span, Verdict};
+use tollgate_redis::testing::{Came, Desk, Op};
+use tollgate_sim::replay::{CannotOpen, Observed, Subject};
+use tollgate_sim::subject::core::told::answer;
+use tollgate_sim::subject::together::{keys_of, limits_of};
+use tollgate_sim::timeline::{Case, Step};
+
+/// The limits of a case, by name, on a server.
+pub(crate) struct Together {
+    desk: Desk,
+    names: Vec<String>,
+}
+
+impl Together {
+    pub(crate) fn start(port: u16, prefix: &str, case: &Case) -> Result<Together, CannotOpen> {
+        let specs = limits_of(case)?;
+        let bucket = |cap, n, p_ns| -> Result<Quota, String> {
+            let rate = Rate::new(n, Span::from_nanos(p_ns)).map_err(|error| error.to_string())?;
+            quota(Algorithm::TokenBucket { rate, burst: cap })
+        };
+        let quotas: Vec<Quota> = specs
+            .iter()
+            .map(|spec| bucket(spec.cap, spec.n, spec.p_ns))
+            .collect::<Result<_, _>>()?;
+        let names: Vec<String> = specs.into_iter().map(|spec| spec.name).collect();
+        let limits: Vec<SharedLimit<'_>> = super::limits(&quotas, &names);
+        let desk = Desk::connect(port, prefix, Some(1), &limits)
+            .map_err(|error| none(&error.to_string()))?;
+        Ok(Together { desk, names })
+    }
+}
+
+/// The one of several outcomes that a client is told: what can never pass, the longest wait, or else what
+/// has the least left.
+fn reported(outcomes: &[SharedOutcome], cost: u64) -> Option<usize> {
+    let places = || outcomes.iter().enumerate();
+    let never = places().find(|(_, outcome)| outcome.verdict == Verdict::Never);
+    let waits = places().filter_map(|(place, outcome)| match outcome.verdict {
+        Verdict::Refuse { retry_after } => Some((retry_after, Reverse(place))),
+        _ => None,
+    });
+    let narrowest = places().min_by_key(|(_, outcome)| {
+        let standing = outcome.standing;
+        (
+            standing.remaining / cost.max(1),
+            Reverse(standing.full_after),
+        )
+    });
+    never
+        .map(|(place, _)| place)
+        .or(waits.max().map(|(_, Reverse(place))| place))
+        .or(narrowest.map(|(place, _)| place))
+}
+
+impl Subject for Together {
+    fn apply(&mut self, step: &Step) -> Result<Observed, String> {
+        let take = match step.op.as_str() {
+            "check" => true,
+            "peek" => false,
+            other => return Err(format!("there is no `{other}`")),
+        };
+        let mut charges = Vec::new();
+        for (limit, name) in keys_of(step)? {
+            let place = self.names.iter().position(|known| known == limit);
+            charges.push(SharedCharge {
+                limit: LimitId::at(place.ok_or(format!("there is no limit `{limit}`"))?),
+                key: key(name),
+                cost: step.cost,
+                enforced: true,
+                owed: 0,
+            });
+        }
+        charges.sort_by_key(|charge| charge.limit.index());
+        let named: Vec<usize> = charges.iter().map(|charge| charge.limit.index()).collect();
+        let now = step.t_ns.ok_or("a time is missing")?;
+        let op = Op::Charge(SharedRequest { take, charges });
+        let mut came = self
+            .desk
+            .run(&[(now, op)])
+            .map_err(|error| error.to_string())?;
+        let Came::Ruled(outcomes, _, disagrees) = came.remove(0) else {
+            return Err("no ruling".to_owned());
+        };
+        if disagrees {
+            return Err("script and core disagree".to_owned());
+        }
+        let place = reported(&outcomes, step.cost).ok_or("nothing was charged")?;
+        let outcome = outcomes[place];
+        Ok(Observed {
+            why: Some(self.names[named[place]].clone()),
+            ..Observed::from(answer(outcome.verdict, outcome.standing))
+        })
+    }
+}
