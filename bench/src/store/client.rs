@@ -1,4 +1,5 @@
-//! One client: the store that the service uses, and `redis-benchmark` with the same script and as much in flight.
+//! One client: the store that the service uses; a bare one that sends the same script and reads replies, as many at a
+//! time; and `redis-benchmark`, which cannot send our script (its arguments end at a zero byte), with the one by hand.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 use tollgate::store::shared::{SharedLimit, SharedLimits, SharedStore};
 use tollgate_redis::{Settings, Store};
 
+use super::raw;
 use super::server::Redis;
 use super::{KEYS, desk, limits, median, request};
 use crate::args::Stores;
@@ -29,31 +31,37 @@ pub(super) fn compare(
     let mut table = Table::new([
         "in flight",
         "tollgate, decisions/s",
-        "redis-benchmark, requests/s",
+        "bare client, requests/s",
+        "ratio",
+        "redis-benchmark, by hand",
         "ratio",
     ]);
     let mut well = true;
     for in_flight in IN_FLIGHT {
-        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        let (mut ours, mut bare, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..wanted.passes {
             let (rate, faults) = ours_once(redis.port(), wanted, cores, in_flight)?;
             well &= faults == 0;
             ours.push(rate);
-            theirs.push(theirs_once(redis.port(), wanted, cores, in_flight)?);
+            bare.push(bare_once(redis, wanted, cores, in_flight)?);
+            theirs.push(redis_benchmark_once(redis, wanted, cores, in_flight)?);
         }
-        let (ours, theirs) = (median(&ours), median(&theirs));
-        let ratio = super::ratio(ours, theirs);
+        let [ours, bare, theirs] = [median(&ours), median(&bare), median(&theirs)];
+        let (to_bare, to_theirs) = (super::ratio(ours, bare), super::ratio(ours, theirs));
         if wanted.json {
             let line = serde_json::json!({
-                "store_client": in_flight, "decisions_per_s": ours, "redis_benchmark_per_s": theirs, "ratio": ratio,
+                "store_client": in_flight, "decisions_per_s": ours, "bare_per_s": bare,
+                "redis_benchmark_by_hand_per_s": theirs, "ratio": to_bare,
             });
             writeln!(out, "{line}")?;
         }
         table.row([
             in_flight.to_string(),
             ours.to_string(),
+            bare.to_string(),
+            format!("{to_bare:.2}"),
             theirs.to_string(),
-            format!("{ratio:.2}"),
+            format!("{to_theirs:.2}"),
         ]);
     }
     if !wanted.json {
@@ -145,71 +153,67 @@ async fn ask(limits: Arc<dyn SharedLimits>, count: Arc<[AtomicU64; 2]>, seed: u6
     }
 }
 
-/// Requests a second of `redis-benchmark` with our script.
-fn theirs_once(
-    port: u16,
+/// Requests a second of a client that does nothing but send and read: the same script, as many at a time.
+fn bare_once(
+    redis: &Redis,
     wanted: &Stores,
     cores: Option<Cores>,
     in_flight: usize,
 ) -> io::Result<u64> {
-    let desk = desk(port)?;
-    let mut words = desk.words(&request(&[0], 0));
-    // What it replaces by random digits, as long as ours.
-    for word in &mut words {
-        if let Ok(text) = std::str::from_utf8(word)
-            && text.contains("org000000")
-        {
-            *word = text.replace("org000000", "org__rand_int__").into_bytes();
+    let desk = desk(redis.port())?;
+    let commands = super::keys().map(|key| {
+        let words = desk.words(&request(&[0], key));
+        raw::encoded(words.iter().map(Vec::as_slice))
+    });
+    let commands: Vec<Vec<u8>> = commands.collect();
+    std::thread::scope(|scope| {
+        let load = scope.spawn(|| -> io::Result<u64> {
+            if let Some(cores) = cores {
+                pin_this_thread(cores.load)?;
+            }
+            let mut connection = raw::Connection::to(redis.port())?;
+            connection.run(&commands, in_flight, wanted.warm_up)?;
+            let begin = Instant::now();
+            let answers = connection.run(&commands, in_flight, wanted.time)?;
+            let micros = begin.elapsed().as_micros().max(1);
+            let rate = u128::from(answers.count) * 1_000_000 / micros;
+            Ok(u64::try_from(rate).unwrap_or(u64::MAX))
+        });
+        match load.join() {
+            Ok(done) => done,
+            Err(panic) => std::panic::resume_unwind(panic),
         }
-    }
+    })
+}
+
+/// Requests a second of `redis-benchmark` with the script by hand, as many at a time.
+fn redis_benchmark_once(
+    redis: &Redis,
+    wanted: &Stores,
+    cores: Option<Cores>,
+    in_flight: usize,
+) -> io::Result<u64> {
+    let sha = desk(redis.port())?
+        .load(super::HAND)
+        .map_err(|error| io::Error::other(error.to_string()))?;
     // As many as take about the time, by what a server does in a second.
     let millis = u64::try_from(wanted.time.as_millis()).unwrap_or(1000);
     let count = (millis * 100).max(1000);
-    let mut command = command_on(cores.map(|cores| cores.load), Path::new("redis-benchmark"));
-    command
-        .args([
-            "-p",
-            &port.to_string(),
-            "-c",
-            "1",
-            "-P",
-            &in_flight.to_string(),
-        ])
-        .args(["-n", &count.to_string(), "-r", &KEYS.to_string(), "--csv"]);
-    let last = words.pop().unwrap_or_default();
-    let is_text = !last.contains(&0) && std::str::from_utf8(&last).is_ok();
-    if !is_text {
-        command.arg("-x");
-    }
-    for word in &words {
-        command.arg(String::from_utf8_lossy(word).into_owned());
-    }
-    if is_text {
-        command.arg(String::from_utf8_lossy(&last).into_owned());
-    }
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
+    let output = command_on(cores.map(|cores| cores.load), Path::new("redis-benchmark"))
+        .args(["-p", &redis.port().to_string(), "-c", "1"])
+        .args(["-P", &in_flight.to_string(), "-n", &count.to_string()])
+        .args(["-r", &KEYS.to_string(), "--csv", "EVALSHA", &sha, "1"])
+        .args(["tg:hand:{org__rand_int__}", "1000", "1", "1000000000"])
+        .stdin(Stdio::null())
+        .output()
         .map_err(|error| {
-            io::Error::other(format!(
-                "redis-benchmark does not start: {error}; `make setup` installs it"
-            ))
+            let mend = "`make setup` installs it";
+            io::Error::other(format!("redis-benchmark does not start: {error}; {mend}"))
         })?;
-    if let Some(mut input) = child.stdin.take()
-        && !is_text
-    {
-        input.write_all(&last)?;
-    }
-    let output = child.wait_with_output()?;
     let text = String::from_utf8_lossy(&output.stdout);
-    // "test","rps",… and then the line of the test: its name may hold anything, its rate comes next.
+    // A line of names, then that of the test: what was sent, its rate, its times.
     let line = text.lines().last().unwrap_or_default();
-    let rate = line
-        .rsplit("\",\"")
-        .nth(6)
-        .or_else(|| line.split("\",\"").nth(1))
-        .and_then(|rate| rate.split('.').next()?.parse().ok());
+    let rate = line.split("\",\"").nth(1);
+    let rate = rate.and_then(|rate| rate.split('.').next()?.parse().ok());
     rate.ok_or_else(|| io::Error::other(format!("redis-benchmark said `{}`", text.trim())))
 }

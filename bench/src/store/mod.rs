@@ -6,8 +6,8 @@
 //! so many at a time, about 100,000 random keys; contestants take turns. What counts is the server's own time
 //! (user and kernel, as `/proc` tells) for a request, because the load may be the slower of the two.
 //!
-//! The client is the store that the service uses, with so many requests in flight; beside it `redis-benchmark`
-//! sends the same script over one connection with as many in its pipeline.
+//! The client is the store that the service uses, with so many requests in flight; see [`client`] for what it is held
+//! against.
 //!
 //! # What the numbers are, and are not
 //!
