@@ -15,26 +15,27 @@
 //! # Invariant
 //!
 //! A request whose enforced charges were not all answered has no answer. What is known to have been taken is given back; what may
-//! have been taken is not.
+//! have been taken is not. Whoever asked may go away at any time: what was begun in several slots is ended all the same. What
+//! a script decided stands: if our own arithmetic comes to something else, there is no answer.
 //!
 //! # What it does not know
 //!
 //! Which scripts there are, and where a slot is.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use tollgate::store::shared::{
     Answering, FaultKind, SharedLimits, SharedOutcome, SharedRequest, SharedSettle, StoreFault,
 };
 use tollgate::{Moment, Standing, Verdict};
 
+use crate::call::Call;
+use crate::fault::without_keys;
+use crate::join::join;
 use crate::limits::{Garbled, Group, Limits, Ruling};
 use crate::report::count;
 use crate::send::Unsent;
@@ -42,14 +43,18 @@ use crate::store::{Desk, Open};
 
 /// How long giving back may take.
 const GIVING_BACK: Duration = Duration::from_secs(1);
-/// What is given back at once; more stays taken.
-const GIVING_BACK_MAX: usize = 1024;
+/// A task keeps its deadline by itself. If it cannot, because its runtime is stuck, it is waited for so much longer.
+const GRACE: Duration = Duration::from_millis(2);
 
 /// The limits of one policy, as this store charges them.
 pub(crate) struct Prepared {
+    charging: Arc<Charging>,
+}
+
+/// What tasks share that outlive whoever asked.
+struct Charging {
     open: Arc<Open>,
     limits: Limits,
-    giving_back: Arc<AtomicUsize>,
 }
 
 impl fmt::Debug for Prepared {
@@ -91,18 +96,12 @@ impl Part {
 impl Prepared {
     pub(crate) fn new(open: Arc<Open>, limits: Limits) -> Prepared {
         Prepared {
-            open,
-            limits,
-            giving_back: Arc::new(AtomicUsize::new(0)),
+            charging: Arc::new(Charging { open, limits }),
         }
     }
 
-    fn desk(&self) -> &Arc<Desk> {
-        &self.open.desk
-    }
-
     fn deadline(&self, asked: Instant) -> Instant {
-        asked + self.desk().context.access.settings.deadline
+        asked + self.charging.desk().context.access.settings.deadline
     }
 
     async fn decide(
@@ -110,28 +109,71 @@ impl Prepared {
         request: &SharedRequest,
         deadline: Instant,
     ) -> Result<Vec<SharedOutcome>, StoreFault> {
-        let mut groups = self.limits.groups(request, self.desk().routes.by_slot());
+        let charging = &self.charging;
+        let by_slot = charging.desk().routes.by_slot();
+        let mut groups = charging.limits.groups(request, by_slot);
+        // One script is all or none by itself, whether anybody waits for its answer or not.
         if let [group] = groups.as_slice() {
-            match self.ask(request, group, deadline).await {
+            match charging.ask(request, group, deadline).await {
                 Ok(ruling) => return Ok(in_order(request, [(group, &ruling)])),
                 Err(Unsent::Fault(fault)) => return Err(fault),
-                Err(Unsent::Split) => {}
+                Err(Unsent::Split { ran }) => groups = charging.apart(request, group, &ran)?,
             }
         }
-        let is_enforced = |group: &Group| {
-            group.charges.iter().any(|place| {
-                request
-                    .charges
-                    .get(*place)
-                    .is_some_and(|charge| charge.enforced)
-            })
+        let (charging, request) = (charging.clone(), request.clone());
+        let decided = async move { charging.decide_all(&request, groups, deadline).await };
+        self.finish(decided, deadline).await
+    }
+
+    /// Does it on the runtime of the store, to its end, though nobody may wait for it any more.
+    async fn finish<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, StoreFault>> + Send + 'static,
+        deadline: Instant,
+    ) -> Result<T, StoreFault> {
+        let desk = self.charging.desk();
+        let Some(task) = desk.finishing.begin(&desk.context.runtime, work) else {
+            let words = "more requests of several parts are under way than may be";
+            return Err(StoreFault::new(FaultKind::Busy, words));
         };
-        let counted: Vec<Group> = groups.extract_if(.., |group| !is_enforced(group)).collect();
+        match timeout_at(deadline + GRACE, task).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err(StoreFault::new(
+                FaultKind::Unable,
+                "the task was broken off: this process is shutting down",
+            )),
+            Err(_) => Err(StoreFault::new(
+                FaultKind::Late,
+                "the tasks of the store do not get to run",
+            )),
+        }
+    }
+}
+
+impl Charging {
+    fn desk(&self) -> &Arc<Desk> {
+        &self.open.desk
+    }
+
+    /// Groups in several slots: all or none.
+    async fn decide_all(
+        &self,
+        request: &SharedRequest,
+        mut groups: Vec<Group>,
+        deadline: Instant,
+    ) -> Result<Vec<SharedOutcome>, StoreFault> {
+        let counted: Vec<Group> = groups
+            .extract_if(.., |group| !is_enforced(request, group))
+            .collect();
         let parts = self.ask_all(request, groups, deadline).await;
         let fault = parts.iter().find_map(|part| part.ruling.as_ref().err());
         let passes = parts.iter().all(|part| part.passes(request));
         if !passes {
-            self.give_back(request, &parts);
+            for part in parts.iter().filter(|part| part.took()) {
+                if let Ok(ruling) = &part.ruling {
+                    self.give_back(request, &part.group, ruling);
+                }
+            }
         }
         if let Some(fault) = fault {
             return Err(fault.clone());
@@ -196,7 +238,7 @@ impl Prepared {
         deadline: Instant,
     ) -> Vec<Part> {
         let mut parts = Vec::with_capacity(groups.len());
-        let mut split = Vec::new();
+        let mut singles = Vec::new();
         let answers = join(
             groups
                 .iter()
@@ -204,23 +246,22 @@ impl Prepared {
         )
         .await;
         for (group, answer) in groups.into_iter().zip(answers) {
-            match answer {
-                Ok(ruling) => parts.push(Part {
-                    group,
-                    ruling: Ok(ruling),
-                }),
-                Err(Unsent::Fault(fault)) => parts.push(Part {
-                    group,
-                    ruling: Err(fault),
-                }),
-                Err(Unsent::Split) => split.extend(group.charges),
-            }
+            let ruling = match answer {
+                Ok(ruling) => Ok(ruling),
+                Err(Unsent::Fault(fault)) => Err(fault),
+                Err(Unsent::Split { ran }) => match self.apart(request, &group, &ran) {
+                    Ok(more) => {
+                        singles.extend(more);
+                        continue;
+                    }
+                    Err(fault) => Err(fault),
+                },
+            };
+            parts.push(Part { group, ruling });
         }
-        if split.is_empty() {
+        if singles.is_empty() {
             return parts;
         }
-        let mut singles = self.limits.singles(request);
-        singles.retain(|group| group.charges.iter().any(|place| split.contains(place)));
         let answers = join(
             singles
                 .iter()
@@ -230,17 +271,36 @@ impl Prepared {
         for (group, answer) in singles.into_iter().zip(answers) {
             let ruling = answer.map_err(|unsent| match unsent {
                 Unsent::Fault(fault) => fault,
-                Unsent::Split => StoreFault::new(
-                    FaultKind::Unable,
-                    format!(
-                        "slot {} is moving, and this key is in two places",
-                        group.slot
-                    ),
-                ),
+                Unsent::Split { .. } => in_two_places(group.slot),
             });
             parts.push(Part { group, ruling });
         }
         parts
+    }
+
+    /// The same charges one by one, because their keys are in two places. Of the calls before the deciding one, those that
+    /// ran already are left out: what was owed is taken once.
+    ///
+    /// # Errors
+    /// There is only one charge.
+    fn apart(
+        &self,
+        request: &SharedRequest,
+        group: &Group,
+        ran: &[usize],
+    ) -> Result<Vec<Group>, StoreFault> {
+        if group.charges.len() < 2 {
+            return Err(in_two_places(group.slot));
+        }
+        let mut singles = self.limits.singles(request);
+        singles.retain(|single| {
+            let mut places = single.charges.iter();
+            places.any(|place| group.charges.contains(place))
+        });
+        for done in ran.iter().filter_map(|place| group.calls.get(*place)) {
+            leave_out(&mut singles, done);
+        }
+        Ok(singles)
     }
 
     async fn ask(
@@ -256,10 +316,46 @@ impl Prepared {
             None => return Err(garbled(Garbled("no call decides".into())).into()),
         };
         if ruling.disagrees {
-            let counters = &self.desk().context.counters;
-            count(&counters.script_errors);
+            self.disagreed(request, group, &ruling)?;
         }
         Ok(ruling)
+    }
+
+    /// The script decided something, and the core's arithmetic comes to something else: nobody knows who is right. What the
+    /// script took is given back, and the request is told that it has no answer.
+    fn disagreed(
+        &self,
+        request: &SharedRequest,
+        group: &Group,
+        ruling: &Ruling,
+    ) -> Result<(), StoreFault> {
+        let context = &self.desk().context;
+        count(&context.counters.script_errors);
+        let words = format!(
+            "the script decided otherwise than this node's own arithmetic on {}: do all nodes run the same version, and \
+             does another program write below our prefix?",
+            limits_of(group)
+        );
+        let server = self.desk().routes.link(group.slot);
+        let server = server.map_or_else(|_| String::new(), |link| link.address().to_string());
+        context
+            .warnings
+            .mention("script-disagrees", &server, words.clone());
+        if !is_enforced(request, group) {
+            return Ok(());
+        }
+        let mut as_the_script = Ruling {
+            outcomes: ruling.outcomes.clone(),
+            ..*ruling
+        };
+        for (place, outcome) in group.charges.iter().zip(&mut as_the_script.outcomes) {
+            let charge = request.charges.get(*place);
+            if charge.is_some_and(|charge| charge.enforced) {
+                outcome.verdict = Verdict::Pass;
+            }
+        }
+        self.give_back(request, group, &as_the_script);
+        Err(StoreFault::new(FaultKind::Garbled, words))
     }
 
     /// The script ran, and what it gave back cannot be read: who knows what else on this connection is not as it should be.
@@ -273,48 +369,46 @@ impl Prepared {
     }
 
     /// Gives back what was taken, in the background.
-    fn give_back(&self, request: &SharedRequest, parts: &[Part]) {
-        for part in parts.iter().filter(|part| part.took() && request.take) {
-            let Ok(ruling) = &part.ruling else { continue };
-            let calls = self.limits.undo(request, &part.group, ruling);
-            if calls.is_empty() {
-                continue;
-            }
-            count(&self.desk().context.counters.compensated);
-            let (desk, slot) = (self.desk().clone(), part.group.slot);
-            let giving_back = self.giving_back.clone();
-            // Relaxed: a bound, and nothing else.
-            if giving_back.fetch_add(1, Ordering::Relaxed) >= GIVING_BACK_MAX {
-                giving_back.fetch_sub(1, Ordering::Relaxed);
-                tracing::warn!("too much is being given back: some units stay taken");
-                continue;
-            }
-            self.desk().context.runtime.spawn(async move {
+    fn give_back(&self, request: &SharedRequest, group: &Group, ruling: &Ruling) {
+        if !request.take {
+            return;
+        }
+        let calls = self.limits.undo(request, group, ruling);
+        if calls.is_empty() {
+            return;
+        }
+        let (desk, slot) = (self.desk().clone(), group.slot);
+        let begun = self
+            .desk()
+            .giving_back
+            .begin(&self.desk().context.runtime, async move {
                 let deadline = Instant::now() + GIVING_BACK;
                 // One by one: the keys of a slot that is moving may be in two places.
                 for call in &calls {
-                    if let Err(unsent) = desk.send(slot, std::slice::from_ref(call), deadline).await
-                    {
-                        tracing::warn!("units were not given back: {unsent:?}");
+                    match desk.send(slot, std::slice::from_ref(call), deadline).await {
+                        Ok(_) => count(&desk.context.counters.compensated),
+                        Err(unsent) => not_given_back(&desk, &format!("{unsent}")),
                     }
                 }
-                giving_back.fetch_sub(1, Ordering::Relaxed);
             });
+        if begun.is_none() {
+            not_given_back(self.desk(), "too much is being given back at once");
         }
     }
 
     async fn correct(&self, settle: &SharedSettle, deadline: Instant) -> Result<u64, StoreFault> {
         let (slot, calls) = self.limits.settle(settle);
+        // As much was used as was taken.
+        if calls.is_empty() {
+            return Ok(0);
+        }
         match self.desk().send(slot, &calls, deadline).await {
             Ok(replies) => self
                 .limits
                 .read_settle(&replies)
                 .map_err(|what| self.garbled(slot, &what)),
             Err(Unsent::Fault(fault)) => Err(fault),
-            Err(Unsent::Split) => Err(StoreFault::new(
-                FaultKind::Unable,
-                format!("slot {slot} is moving, and this key is in two places"),
-            )),
+            Err(Unsent::Split { .. }) => Err(in_two_places(slot)),
         }
     }
 }
@@ -324,7 +418,7 @@ impl SharedLimits for Prepared {
         Box::pin(async move {
             let asked = Instant::now();
             let decided = self.decide(request, self.deadline(asked)).await;
-            let counters = &self.desk().context.counters;
+            let counters = &self.charging.desk().context.counters;
             match &decided {
                 Ok(_) => counters.answered(asked.elapsed()),
                 Err(fault) => counters.failed(fault.kind),
@@ -334,7 +428,12 @@ impl SharedLimits for Prepared {
     }
 
     fn settle<'a>(&'a self, settle: &'a SharedSettle) -> Answering<'a, u64> {
-        Box::pin(async move { self.correct(settle, self.deadline(Instant::now())).await })
+        Box::pin(async move {
+            let deadline = self.deadline(Instant::now());
+            let (charging, settle) = (self.charging.clone(), settle.clone());
+            let corrected = async move { charging.correct(&settle, deadline).await };
+            self.finish(corrected, deadline).await
+        })
     }
 }
 
@@ -359,36 +458,48 @@ fn in_order<'a>(
     outcomes
 }
 
-/// Waits for all of them at the same time.
-async fn join<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut waiting: Vec<Joined<F>> = futures
-        .map(|future| Joined::Waits(Box::pin(future)))
-        .collect();
-    poll_fn(|context| {
-        let mut is_waiting = false;
-        for joined in &mut waiting {
-            if let Joined::Waits(future) = joined {
-                match future.as_mut().poll(context) {
-                    Poll::Ready(output) => *joined = Joined::Done(output),
-                    Poll::Pending => is_waiting = true,
-                }
-            }
-        }
-        if is_waiting {
-            Poll::Pending
-        } else {
-            Poll::Ready(())
-        }
-    })
-    .await;
-    let done = waiting.into_iter().filter_map(|joined| match joined {
-        Joined::Done(output) => Some(output),
-        Joined::Waits(_) => None,
-    });
-    done.collect()
+/// Is there a charge in it that can refuse the request?
+fn is_enforced(request: &SharedRequest, group: &Group) -> bool {
+    let mut charges = group
+        .charges
+        .iter()
+        .filter_map(|place| request.charges.get(*place));
+    charges.any(|charge| charge.enforced)
 }
 
-enum Joined<F: Future> {
-    Waits(Pin<Box<F>>),
-    Done(F::Output),
+/// Takes out one call like this among those that only go before. Its numbers may be others, if the time is among them.
+fn leave_out(singles: &mut [Group], done: &Call) {
+    for single in singles {
+        let deciding = single.calls.len().saturating_sub(1);
+        let is_it = |call: &Call| call.script == done.script && call.keys == done.keys;
+        let mut before = single.calls.iter().take(deciding);
+        if let Some(place) = before.position(is_it) {
+            single.calls.remove(place);
+            return;
+        }
+    }
+}
+
+fn in_two_places(slot: u16) -> StoreFault {
+    StoreFault::new(
+        FaultKind::Unable,
+        format!("slot {slot} is moving, and this key is in two places"),
+    )
+}
+
+fn not_given_back(desk: &Desk, why: &str) {
+    let words = format!("units that were taken for a refused request stay taken: {why}");
+    desk.context.warnings.mention("not-given-back", "", words);
+}
+
+/// The limits that a group is about, by their names on the server and without the keys.
+fn limits_of(group: &Group) -> String {
+    let mut limits: Vec<String> = Vec::new();
+    for key in group.calls.last().iter().flat_map(|call| call.keys.iter()) {
+        let limit = without_keys(&String::from_utf8_lossy(key));
+        if !limits.contains(&limit) {
+            limits.push(limit);
+        }
+    }
+    limits.join(", ")
 }

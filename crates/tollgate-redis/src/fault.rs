@@ -248,6 +248,27 @@ fn redirect(details: &str) -> Option<Redirect> {
     })
 }
 
+/// An error in the words of the server, without the keys in it.
+pub(crate) fn words(error: &ServerError) -> String {
+    let details = error.details().unwrap_or_default();
+    without_keys(&format!("{} {details}", error.code()))
+}
+
+/// What a server said, without the keys in it: they may be secrets of clients, and words end up in logs. Of the name of a key
+/// the part stays that says which limit it belongs to.
+pub(crate) fn without_keys(words: &str) -> String {
+    let mut kept = String::with_capacity(words.len());
+    let mut rest = words;
+    while let Some((before, name)) = rest.split_once(":{") {
+        kept.push_str(before);
+        // Names are escaped: the first blank ends them.
+        let end = name.find(char::is_whitespace).unwrap_or(name.len());
+        rest = name.get(end..).unwrap_or_default();
+    }
+    kept.push_str(rest);
+    kept
+}
+
 /// Slots of a cluster.
 pub(crate) const SLOTS: u16 = 16384;
 
@@ -455,6 +476,24 @@ mod tests {
             of("MOVED", "16383 2001:db8::1:7000"),
             Meaning::Moved(there(16383, "2001:db8::1", 7000))
         );
+    }
+
+    #[test]
+    fn keys_are_left_out_of_what_a_server_said() {
+        for (said, kept) in [
+            ("nothing of the kind", "nothing of the kind"),
+            (
+                "TOLLGATE tg:login~5f0c1a:{s3cr3t}:bob or tg:x~12:{y} holds something",
+                "TOLLGATE tg:login~5f0c1a or tg:x~12 holds something",
+            ),
+            (
+                "ERR unknown command 'EVALSHA', with args beginning with: 'ab' '1' 'tg:login~5f0c1a:{s3cr3t' ",
+                "ERR unknown command 'EVALSHA', with args beginning with: 'ab' '1' 'tg:login~5f0c1a ",
+            ),
+            ("tg:a:{", "tg:a"),
+        ] {
+            assert_eq!(without_keys(said), kept);
+        }
     }
 
     #[test]

@@ -16,7 +16,8 @@ use tollgate::store::shared::{FaultKind, Latencies};
 /// Warnings at the most: their places are servers, and a cluster has many.
 const WARNINGS_MAX: usize = 256;
 
-/// How long a warning stays that nobody takes back.
+/// How long a warning stays after the last time that there was reason for it. What fails now and then is one warning that
+/// stays, and not one that comes and goes with every answer.
 const LASTS: Duration = Duration::from_secs(60);
 
 /// Counters of a store.
@@ -98,7 +99,7 @@ impl Warnings {
         self.raised.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Holds until it is taken back.
+    /// Holds until it is taken back: for what is looked at again and again, and seen to be mended.
     pub(crate) fn raise(&self, code: &'static str, about: &str, words: impl Into<String>) {
         self.put(code, about, words.into(), None);
     }
@@ -123,22 +124,39 @@ impl Warnings {
 
     /// It is mended.
     pub(crate) fn take_back(&self, code: &'static str, about: &str) {
-        if self.lock().remove(&(code, about.to_owned())).is_some() {
-            tracing::info!(code, about, "mended");
-        }
+        self.keep_those(|(other, place), _| *other != code || place != about);
+    }
+
+    /// All that was raised about this server is mended. What was mentioned stays: it may happen again at any moment.
+    pub(crate) fn take_back_all(&self, about: &str) {
+        self.keep_those(|(_, place), raised| place != about || raised.until.is_some());
     }
 
     /// Whatever it was, it does not concern this server any more.
     pub(crate) fn forget(&self, about: &str) {
-        self.lock().retain(|(_, other), _| other != about);
+        self.keep_those(|(_, place), _| place != about);
+    }
+
+    /// Lets go of those that are old.
+    pub(crate) fn let_go(&self) {
+        let now = Instant::now();
+        self.keep_those(|_, raised| raised.until.is_none_or(|until| now < until));
+    }
+
+    fn keep_those(&self, keep: impl Fn(&(&'static str, String), &Raised) -> bool) {
+        self.lock().retain(|key, raised| {
+            let kept = keep(key, raised);
+            if !kept {
+                tracing::info!(code = key.0, about = key.1, "the warning is gone");
+            }
+            kept
+        });
     }
 
     /// Those that hold.
     pub(crate) fn list(&self) -> Vec<(&'static str, String)> {
-        let now = Instant::now();
-        let mut raised = self.lock();
-        raised.retain(|_, raised| raised.until.is_none_or(|until| now < until));
-        raised
+        self.let_go();
+        self.lock()
             .iter()
             .map(|((code, about), raised)| {
                 let words = if about.is_empty() {
@@ -188,6 +206,21 @@ mod tests {
         tokio::time::advance(LASTS).await;
         assert_eq!(warnings.list().len(), 1);
         warnings.take_back("a", "here");
+        assert!(warnings.list().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_happens_now_and_then_is_one_warning_that_stays() {
+        let warnings = Warnings::default();
+        for _ in 0..5 {
+            warnings.mention("out-of-memory", "here", "words");
+            tokio::time::advance(LASTS / 2).await;
+            warnings.raise("not-primary", "here", "words");
+            warnings.take_back_all("here");
+            let codes: Vec<_> = warnings.list().into_iter().map(|(code, _)| code).collect();
+            assert_eq!(codes, ["out-of-memory"]);
+        }
+        tokio::time::advance(LASTS / 2).await;
         assert!(warnings.list().is_empty());
     }
 }

@@ -5,6 +5,7 @@
 //! A call that ran, or may have run, is not sent again. What a server says it did not run is sent on, at most
 //! [`REDIRECTS`] times and within the deadline.
 
+use std::fmt;
 use std::sync::Arc;
 
 use redis::Value;
@@ -26,8 +27,21 @@ const REDIRECTS: u32 = 5;
 pub(crate) enum Unsent {
     /// There is none.
     Fault(StoreFault),
-    /// Their keys are in two places: they did not run, and may be sent by themselves.
-    Split,
+    /// Keys of one call are in two places: it did not run, and its parts may be sent by themselves. Those at the places `ran`
+    /// did run, and are not to be sent again.
+    Split {
+        /// Places among the calls.
+        ran: Vec<usize>,
+    },
+}
+
+impl fmt::Display for Unsent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unsent::Fault(fault) => fault.fmt(f),
+            Unsent::Split { .. } => f.write_str("the keys of a call are in two places"),
+        }
+    }
 }
 
 impl From<StoreFault> for Unsent {
@@ -44,6 +58,9 @@ impl Desk {
         calls: &[Call],
         deadline: Instant,
     ) -> Result<Vec<Value>, Unsent> {
+        if calls.is_empty() {
+            return Ok(Vec::new());
+        }
         let mut answers: Vec<Option<Value>> = calls.iter().map(|_| None).collect();
         let mut link = self.routes.link(slot)?;
         let (mut asking, mut sent_on, mut was_demoted) = (false, 0, false);
@@ -69,6 +86,11 @@ impl Desk {
             let Some(meaning) = instead else {
                 return Ok(answers.into_iter().flatten().collect());
             };
+            if meaning == Meaning::TryAgain {
+                let ran =
+                    (0..answers.len()).filter(|place| matches!(answers.get(*place), Some(Some(_))));
+                return Err(Unsent::Split { ran: ran.collect() });
+            }
             sent_on += 1;
             if meaning == Meaning::ReadOnly && std::mem::replace(&mut was_demoted, true) {
                 let words = format!("{} is no primary either", link.address());
@@ -117,7 +139,7 @@ impl Desk {
                 link.first_up(deadline).await;
                 Ok(link)
             }
-            Meaning::TryAgain => Err(Unsent::Split),
+            Meaning::TryAgain => Err(unable("its keys are in two places".into())),
             Meaning::ReadOnly => {
                 self.context.look_again.notify_one();
                 let other = self.routes.other(slot, from, generation, deadline).await;

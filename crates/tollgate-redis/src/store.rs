@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
@@ -10,12 +10,17 @@ use tollgate::LimitError;
 use tollgate::store::shared::{SharedLimit, SharedLimits, SharedStore, StoreReport};
 
 use crate::charge::Prepared;
+use crate::finish::Finishing;
 use crate::limits::Limits;
-use crate::link::Context;
 use crate::link::access::{Access, OpenError};
+use crate::link::{Context, IN_FLIGHT_MAX};
+use crate::nodes::Nodes;
 use crate::settings::Settings;
 use crate::topology::Routes;
 use crate::upkeep;
+
+/// What is given back at once; more stays taken.
+const GIVING_BACK_MAX: usize = 1024;
 
 /// A store that several processes share, on Redis or Valkey.
 ///
@@ -36,8 +41,10 @@ pub(crate) struct Desk {
     pub(crate) routes: Arc<Routes>,
     /// What this node is called among those that share the store.
     pub(crate) node: String,
-    /// How many were counted last.
-    pub(crate) counted: AtomicU32,
+    pub(crate) nodes: Nodes,
+    /// Decisions in several slots, and corrections.
+    pub(crate) finishing: Arc<Finishing>,
+    pub(crate) giving_back: Arc<Finishing>,
 }
 
 impl Drop for Open {
@@ -72,7 +79,9 @@ impl Store {
             context,
             routes,
             node: format!("{:016x}", getrandom::u64().unwrap_or_default()),
-            counted: AtomicU32::new(1),
+            nodes: Nodes::alone(),
+            finishing: Finishing::new(IN_FLIGHT_MAX),
+            giving_back: Finishing::new(GIVING_BACK_MAX),
         });
         let tasks = [
             following,
@@ -87,6 +96,13 @@ impl Store {
         Ok(Store {
             open: Arc::new(Open { desk, tasks }),
         })
+    }
+
+    /// How many nodes there were when this one was there last, for as long as the store does not know better: a node that
+    /// starts without its store would otherwise believe that it is alone, and take every limit for its own. It is looked past
+    /// once the store has counted more; fewer are believed when the store has counted fewer for ten seconds.
+    pub fn remember_nodes(&self, nodes: u32) {
+        self.open.desk.nodes.remember(nodes);
     }
 }
 
@@ -103,8 +119,7 @@ impl SharedStore for Store {
     fn nodes(&self) -> u32 {
         let desk = &self.open.desk;
         let told = desk.context.access.settings.nodes;
-        told.unwrap_or_else(|| desk.counted.load(Ordering::Relaxed))
-            .max(1)
+        told.unwrap_or_else(|| desk.nodes.believed()).max(1)
     }
 
     fn report(&self) -> StoreReport {

@@ -7,29 +7,28 @@ use std::time::Duration;
 
 use redis::Value;
 use tokio::time::{Instant, sleep};
+use tollgate::store::shared::FaultKind;
 
 use crate::limits::{beat, read_beat, slot};
+use crate::link::Link;
 use crate::link::pace::jitter;
-use crate::link::{Link, rise};
+use crate::link::rise::{self, Low};
+use crate::nodes::BEAT_LASTS;
 use crate::report::count;
 use crate::store::Desk;
 
 const BEAT_EVERY: Duration = Duration::from_secs(2);
 const BEAT_WITHIN: Duration = Duration::from_millis(250);
-/// A node that was not heard of for so long is gone.
-const BEAT_LASTS_MS: u64 = 10_000;
 
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 const LOOK_WITHIN: Duration = Duration::from_millis(500);
-const EPOCH_LASTS_S: u64 = 30 * 86_400;
+const MARK_LASTS: Duration = Duration::from_secs(30 * 86_400);
 
 /// Tells the store that this node is there, and counts who is.
 pub(crate) async fn beats(desk: Arc<Desk>) {
-    let call = beat(
-        &desk.context.access.settings.prefix,
-        &desk.node,
-        BEAT_LASTS_MS,
-    );
+    let lasts_ms = u64::try_from(BEAT_LASTS.as_millis()).unwrap_or(u64::MAX);
+    let prefix = &desk.context.access.settings.prefix;
+    let call = beat(prefix, &desk.node, lasts_ms);
     let at = call.keys.iter().next().map(slot).unwrap_or_default();
     let calls = [call];
     let mut is_heard = false;
@@ -39,13 +38,20 @@ pub(crate) async fn beats(desk: Arc<Desk>) {
             Ok(replies) => match replies.last().map(read_beat) {
                 Some(Ok(nodes)) => {
                     is_heard = true;
-                    desk.counted.store(nodes.max(1), Ordering::Relaxed);
+                    desk.nodes.counted(nodes);
                 }
-                other => tracing::warn!("the count of nodes cannot be read: {other:?}"),
+                other => {
+                    desk.nodes.not_counted();
+                    let words = format!("the count of nodes cannot be read: {other:?}");
+                    desk.context.warnings.mention("bad-count", "", words);
+                }
             },
-            // What was known last still holds.
-            Err(unsent) => tracing::debug!("not counted among the nodes: {unsent:?}"),
+            Err(unsent) => {
+                desk.nodes.not_counted();
+                tracing::debug!("not counted among the nodes: {unsent}");
+            }
         }
+        desk.context.warnings.let_go();
         // At first the store may not be there yet.
         sleep(if is_heard {
             BEAT_EVERY
@@ -56,13 +62,15 @@ pub(crate) async fn beats(desk: Arc<Desk>) {
     }
 }
 
-/// A mark on a server: its name, and in which run of the server it was seen.
+/// A mark on a server: its name, what it says, and in which run of the server that was seen.
 struct Mark {
     name: String,
+    says: String,
     run: String,
 }
 
-/// Looks for a mark on each server. If it is gone and the server is in the same run, somebody emptied it.
+/// Looks for a mark on each server. If it is another than before though the server is in the same run, somebody emptied it.
+/// Whoever finds none sets one that says what no mark said before, so that all others see it too.
 pub(crate) async fn epochs(desk: Arc<Desk>) {
     let mut marks: HashMap<String, Mark> = HashMap::new();
     loop {
@@ -82,13 +90,13 @@ pub(crate) async fn epochs(desk: Arc<Desk>) {
                 is_new = true;
                 continue;
             }
-            let Ok(found) = look(&desk, link, &name).await else {
+            let Ok(says) = look(link, &name).await else {
                 continue;
             };
-            let same = marks
+            let is_another = marks
                 .get(&server)
-                .is_some_and(|mark| mark.name == name && mark.run == run);
-            if same && !found && desk.routes.serves(link, slot(name.as_bytes())) {
+                .is_some_and(|mark| mark.name == name && mark.run == run && mark.says != says);
+            if is_another && desk.routes.serves(link, slot(name.as_bytes())) {
                 count(&desk.context.counters.resets);
                 let times = desk.context.counters.resets.load(Ordering::Relaxed);
                 let words = format!(
@@ -98,7 +106,7 @@ pub(crate) async fn epochs(desk: Arc<Desk>) {
                 desk.context.warnings.mention("store-reset", &server, words);
             }
             is_new |= !marks.contains_key(&server);
-            marks.insert(server, Mark { name, run });
+            marks.insert(server, Mark { name, says, run });
         }
         let pause = if is_new || marks.is_empty() {
             LOOK_EVERY / 20
@@ -125,22 +133,32 @@ fn mark_name(desk: &Desk, link: &Arc<Link>, mark: Option<&Mark>) -> Option<Strin
         })
 }
 
-/// Was it there? It is afterwards.
-async fn look(desk: &Desk, link: &Link, name: &str) -> Result<bool, ()> {
-    let mut connection = link.connection().ok_or(())?;
+/// What the mark says. If there is none it is set; of several who do so at once, one comes first and all see that one.
+async fn look(link: &Link, name: &str) -> Result<String, Low> {
+    let gone = |words: &str| Low {
+        kind: FaultKind::Away,
+        words: words.into(),
+        warning: None,
+    };
+    let connection = link.connection();
+    let mut connection = connection.ok_or_else(|| gone("it is not asked"))?;
     let mut get = redis::cmd("GET");
     get.arg(name);
-    let value = rise::ask(&mut connection, &get, LOOK_WITHIN)
-        .await
-        .map_err(drop)?;
-    let (found, text) = match &value {
-        Value::Nil => (false, desk.node.clone()),
-        value => (true, rise::text(value)),
-    };
+    let found = rise::ask(&mut connection, &get, LOOK_WITHIN).await?;
+    if found != Value::Nil {
+        // Only its end is set anew: it may have been replaced just now.
+        let mut keep = redis::cmd("PEXPIRE");
+        keep.arg(name).arg(MARK_LASTS.as_millis().to_string());
+        rise::ask(&mut connection, &keep, LOOK_WITHIN).await?;
+        return Ok(rise::text(&found));
+    }
+    let says = format!("{:016x}", getrandom::u64().unwrap_or_default());
     let mut set = redis::cmd("SET");
-    set.arg(name).arg(text).arg("EX").arg(EPOCH_LASTS_S);
-    rise::ask(&mut connection, &set, LOOK_WITHIN)
-        .await
-        .map_err(drop)?;
-    Ok(found)
+    set.arg(name).arg(says).arg("NX");
+    set.arg("EX").arg(MARK_LASTS.as_secs());
+    rise::ask(&mut connection, &set, LOOK_WITHIN).await?;
+    match rise::ask(&mut connection, &get, LOOK_WITHIN).await? {
+        Value::Nil => Err(gone("it was emptied just now")),
+        found => Ok(rise::text(&found)),
+    }
 }

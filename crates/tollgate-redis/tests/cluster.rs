@@ -13,9 +13,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::cluster::Cluster;
-use common::{charge, one, open, passes, prepare, request, until};
+use common::fake::Fake;
+use common::{DEADLINE, charge, one, open, passes, prepare, request, until};
 use tollgate::store::shared::{FaultKind, SharedLimits, SharedStore};
-use tollgate_redis::{ACCESS_RULE, CLUSTER_RULE, Secret};
+use tollgate_redis::{ACCESS_RULE, CLUSTER_RULE, Secret, Settings, Store, Topology};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -95,7 +96,10 @@ async fn what_was_taken_is_given_back(
         outcomes[0].standing.remaining, before,
         "as if it had not been taken"
     );
-    assert_eq!(store.report().compensated, 1);
+    until("it is counted", SOON, async || {
+        store.report().compensated == 1
+    })
+    .await;
     until("it is given back", SOON, async || {
         left(limits, 0, &a).await == before
     })
@@ -187,6 +191,107 @@ async fn a_dead_server_fails_only_its_slots_until_it_is_replaced(
         limits.charge(&one(&b)).await.is_ok()
     })
     .await;
+}
+
+async fn of_two_servers(
+    deadline: Duration,
+    capacities: &[u64],
+) -> (Cluster, Store, Arc<dyn SharedLimits>) {
+    let cluster = Cluster::start(2, 0).await;
+    let mut wanted = cluster.settings();
+    wanted.deadline = deadline;
+    let store = open(wanted);
+    let limits = prepare(&store, capacities);
+    until("the store is up", SOON, async || {
+        let servers = store.report().servers;
+        servers.len() == 2 && servers.iter().all(|server| server.is_up)
+    })
+    .await;
+    (cluster, store, limits)
+}
+
+#[tokio::test]
+async fn what_is_owed_is_taken_once_though_the_keys_are_in_two_places() {
+    let (cluster, store, limits) = of_two_servers(DEADLINE, &[1000, 1000]).await;
+    let both = request(vec![charge(0, "mover"), charge(1, "mover")]);
+    assert!(passes(&limits.charge(&both).await.unwrap()));
+    let slot = cluster.slot_of("{mover}");
+    let from = cluster.owner(slot);
+    cluster.begin_move(slot, from, 1 - from);
+    let keys = cluster.keys_in(slot, from);
+    let first = keys.iter().find(|key| key.contains("limit0")).unwrap();
+    cluster.move_key(first, from, 1 - from);
+    let mut owing = both.clone();
+    for charge in &mut owing.charges {
+        charge.owed = 5;
+    }
+    assert!(passes(&limits.charge(&owing).await.unwrap()));
+    for limit in [0, 1] {
+        assert_eq!(left(&limits, limit, "mover").await, 1000 - 1 - 5 - 1);
+    }
+    assert_eq!(store.report().faults, [0; 7]);
+}
+
+#[tokio::test]
+async fn whoever_hangs_up_takes_nothing_with_him() {
+    let (cluster, store, limits) = of_two_servers(Duration::from_millis(500), &[1000]).await;
+    let (a, b) = apart(&cluster);
+    let stopped = &cluster.servers[cluster.owner(cluster.slot_of(&format!("{{{b}}}")))];
+    let before = left(&limits, 0, &a).await;
+    stopped.signal("-STOP");
+    let both = request(vec![charge(0, &a), charge(0, &b)]);
+    let asked = tokio::time::timeout(Duration::from_millis(60), limits.charge(&both));
+    assert!(asked.await.is_err(), "nobody waits for it any more");
+    assert_eq!(left(&limits, 0, &a).await, before - 1);
+    until("it is given back", SOON, async || {
+        left(&limits, 0, &a).await == before
+    })
+    .await;
+    stopped.signal("-CONT");
+    until("it is counted", SOON, async || {
+        store.report().compensated == 1
+    })
+    .await;
+}
+
+/// All slots are served by one server at this port.
+fn map_to(port: u16) -> String {
+    format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:{port}\r\n")
+}
+
+#[tokio::test]
+async fn a_server_that_is_cut_off_is_not_believed() {
+    let passed = "*4\r\n:{n}\r\n:1\r\n:1800000000000000\r\n$-1\r\n";
+    let cut_off = Fake::start("-CLUSTERDOWN The cluster is down\r\n").await;
+    let other = Fake::start(passed).await;
+    cut_off.answers_to("CLUSTER", &map_to(cut_off.port));
+    cut_off.answers_to("GET", "-CLUSTERDOWN The cluster is down\r\n");
+    other.answers_to("CLUSTER", &map_to(other.port));
+    other.answers_to("GET", "$-1\r\n");
+    let servers = [&cut_off, &other].map(|fake| ("127.0.0.1".to_owned(), fake.port));
+    let mut wanted = Settings::new(Topology::Cluster {
+        servers: servers.into(),
+    });
+    wanted.deadline = DEADLINE;
+    let store = open(wanted.clone());
+    let limits = prepare(&store, &[10]);
+    until("the other is asked", SOON, async || {
+        limits.charge(&one("a")).await.is_ok()
+    })
+    .await;
+    // If there is nobody else, it is still asked: it may come back.
+    wanted.topology = Topology::Cluster {
+        servers: vec![("127.0.0.1".to_owned(), cut_off.port)],
+    };
+    let store = open(wanted);
+    let limits = prepare(&store, &[10]);
+    until("it is known", SOON, async || {
+        limits.charge(&one("a")).await.unwrap_err().kind == FaultKind::Unable
+    })
+    .await;
+    cut_off.answers(passed);
+    cut_off.answers_to("GET", "$-1\r\n");
+    assert!(limits.charge(&one("a")).await.is_ok());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -144,6 +144,20 @@ async fn what_is_wrong_is_found() {
 }
 
 #[tokio::test]
+async fn a_key_that_never_expires_is_told_of_without_its_text() {
+    let server = Server::start(&[]);
+    server.cli(&["set", "tg:login~5f0c1a:{s3cr3t}:bob", "1"]);
+    let findings = doctor(&settings(server.port)).await;
+    let shown = show(&findings);
+    assert!(has(&findings, Severity::Warning, "expiry"), "{shown}");
+    assert!(shown.contains("tg:login~5f0c1a"), "{shown}");
+    assert!(
+        !shown.contains("s3cr3t") && !shown.contains("bob"),
+        "{shown}"
+    );
+}
+
+#[tokio::test]
 async fn it_ends_though_the_server_hangs() {
     let server = Server::start(&[]);
     server.signal("-STOP");

@@ -10,10 +10,11 @@ mod common;
 
 use std::time::Duration;
 
+use common::fake::Fake;
 use common::{DEADLINE, Server, one, open, passes, prepare, until};
 use tokio::time::{Instant, sleep};
 use tollgate::store::shared::SharedStore;
-use tollgate_redis::{Settings, Topology};
+use tollgate_redis::{Secret, Settings, Topology};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -135,5 +136,37 @@ async fn another_primary_is_found_when_one_is_killed_or_demoted() {
     fleet.sentinels.iter_mut().for_each(Server::kill);
     sleep(Duration::from_millis(1200)).await;
     assert!(passes(&limits.charge(&one("a")).await.unwrap()));
-    assert!(common::codes(&store).contains(&"no-sentinel"));
+    until("it is said", SOON, async || {
+        common::codes(&store).contains(&"no-sentinel")
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_sentinel_that_is_far_away_is_waited_for() {
+    let server = Server::start(&[]);
+    let far = Fake::start("").await;
+    let port = server.port.to_string();
+    far.answers_to("AUTH", "+OK\r\n");
+    far.answers_to(
+        "SENTINEL",
+        &format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len()),
+    );
+    far.takes(Duration::from_millis(250));
+    let mut wanted = Settings::new(Topology::Sentinel {
+        sentinels: vec![("127.0.0.1".into(), far.port)],
+        service: "limits".into(),
+    });
+    wanted.deadline = DEADLINE;
+    wanted.sentinel_password = Some(Secret::Text("secret".into()));
+    let store = open(wanted);
+    let limits = prepare(&store, &[10]);
+    until("the store is up", Duration::from_secs(5), async || {
+        limits.charge(&one("a")).await.is_ok()
+    })
+    .await;
+    sleep(Duration::from_secs(2)).await;
+    assert!(common::codes(&store).is_empty());
+    assert_eq!(far.asked_for("AUTH"), 1, "its connection is kept");
+    assert!(far.asked_for("SENTINEL") > 2);
 }

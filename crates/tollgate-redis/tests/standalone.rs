@@ -55,6 +55,52 @@ async fn a_limit_is_kept_and_given_back() {
 }
 
 #[tokio::test]
+async fn a_charge_that_was_right_is_settled_without_a_word() {
+    let server = Server::start(&[]);
+    let store = open(settings(server.port));
+    let limits = prepare(&store, &[10]);
+    until_up(&store).await;
+    let first = limits.charge(&one("a")).await.unwrap();
+    let settle = SharedSettle {
+        limit: LimitId::at(0),
+        key: common::key("a"),
+        issued: first[0].issued,
+        taken: 1,
+        used: 1,
+    };
+    for _ in 0..3 {
+        assert_eq!(limits.settle(&settle).await.unwrap(), 0);
+    }
+    let report = store.report();
+    assert_eq!(
+        (report.servers[0].broken, report.servers[0].connected),
+        (0, 1)
+    );
+    assert!(report.warnings.is_empty(), "{:?}", report.warnings);
+    let second = limits.charge(&one("a")).await.unwrap();
+    assert_eq!(second[0].standing.remaining, 8);
+}
+
+#[tokio::test]
+async fn a_foreign_state_is_told_of_without_its_key() {
+    let server = Server::start(&[]);
+    let store = open(settings(server.port));
+    let limits = prepare(&store, &[10]);
+    until_up(&store).await;
+    limits.charge(&one("s3cr3t")).await.unwrap();
+    let keys = server.cli(&["keys", "*s3cr3t*"]);
+    assert_eq!(server.cli(&["set", &keys, "nonsense"]), "OK");
+    let fault = limits.charge(&one("s3cr3t")).await.unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Refused, "{fault}");
+    let (code, words) = store.report().warnings.remove(0);
+    assert_eq!(code, "foreign-key");
+    for words in [words, fault.to_string()] {
+        assert!(words.contains("TOLLGATE tg:limit0~"), "{words}");
+        assert!(!words.contains("s3cr3t"), "{words}");
+    }
+}
+
+#[tokio::test]
 async fn a_refused_request_takes_nothing() {
     let server = Server::start(&[]);
     let store = open(settings(server.port));
@@ -357,7 +403,24 @@ async fn a_server_without_memory_is_given_up_after_three() {
     );
     server.cli(&["config", "set", "maxmemory", "0"]);
     until("the store is up", SOON, async || works(&limits).await).await;
-    assert!(!codes(&store).contains(&"out-of-memory"));
+    assert_eq!(codes(&store), ["out-of-memory"], "for a while");
+}
+
+#[tokio::test]
+async fn a_question_that_is_answered_takes_no_warning_back() {
+    let server = Server::start(&[]);
+    let store = open(settings(server.port));
+    let limits = prepare(&store, &[10]);
+    until_up(&store).await;
+    server.cli(&["config", "set", "maxmemory", "1"]);
+    let mut question = one("a");
+    question.take = false;
+    for _ in 0..2 {
+        assert!(limits.charge(&one("a")).await.is_err());
+        assert_eq!(codes(&store), ["out-of-memory"]);
+        assert!(limits.charge(&question).await.is_ok());
+        assert_eq!(codes(&store), ["out-of-memory"]);
+    }
 }
 
 #[tokio::test]
@@ -409,6 +472,38 @@ async fn nodes_count_each_other() {
 }
 
 #[tokio::test]
+async fn nodes_are_not_forgotten_when_the_store_forgets_them() {
+    let mut server = Server::start(&[]);
+    let stores = [(), (), ()].map(|()| open(settings(server.port)));
+    until("all three are seen", Duration::from_secs(8), async || {
+        stores.iter().all(|store| store.nodes() == 3)
+    })
+    .await;
+    server.kill();
+    server.restart();
+    for store in &stores {
+        until_up(store).await;
+    }
+    let since = Instant::now();
+    while since.elapsed() < Duration::from_secs(3) {
+        assert!(stores.iter().all(|store| store.nodes() == 3));
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_starts_without_its_store_remembers_the_others() {
+    let port = common::free_port();
+    let store = open(settings(port));
+    store.remember_nodes(4);
+    assert_eq!(store.nodes(), 4);
+    let _server = Server::start_at(port, &[]);
+    until_up(&store).await;
+    sleep(Duration::from_millis(2500)).await;
+    assert_eq!(store.nodes(), 4, "the others may not have spoken yet");
+}
+
+#[tokio::test]
 async fn keys_do_not_outlive_their_use() {
     let server = Server::start(&[]);
     let store = open(settings(server.port));
@@ -447,19 +542,25 @@ async fn the_default_deadline_is_kept() {
 }
 
 #[tokio::test]
-async fn a_store_that_was_emptied_is_noticed() {
+async fn a_store_that_was_emptied_is_noticed_by_all() {
     let server = Server::start(&[]);
-    let store = open(settings(server.port));
+    let stores = [(), (), ()].map(|()| open(settings(server.port)));
     until("it is marked", SOON, async || {
         server.cli(&["exists", "tg:epoch"]) == "1"
     })
     .await;
-    sleep(Duration::from_millis(600)).await;
+    sleep(Duration::from_millis(1200)).await;
     server.cli(&["flushall"]);
-    until("it is noticed", Duration::from_secs(15), async || {
-        codes(&store).contains(&"store-reset")
+    until("it is noticed", Duration::from_secs(25), async || {
+        stores
+            .iter()
+            .all(|store| codes(store).contains(&"store-reset"))
     })
     .await;
+    for store in &stores {
+        let warnings = store.report().warnings;
+        assert!(warnings[0].1.contains("seen 1 times"), "{warnings:?}");
+    }
 }
 
 #[tokio::test]

@@ -15,6 +15,7 @@ use common::{
     Server, codes, free_port, new_dir, one, open, passes, prepare, settings, until, until_up,
 };
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use tollgate::store::shared::SharedStore;
 use tollgate_redis::{Settings, Tls};
 
 struct Certificates {
@@ -50,6 +51,19 @@ impl Certificates {
 
     fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
+    }
+
+    /// Others are put in their place.
+    fn replace(&self, others: &Certificates) {
+        for name in [
+            "ca.pem",
+            "server.pem",
+            "server.key",
+            "client.pem",
+            "client.key",
+        ] {
+            std::fs::copy(others.path(name), self.path(name)).unwrap();
+        }
     }
 
     fn server(&self) -> Server {
@@ -118,4 +132,31 @@ async fn a_server_that_cannot_show_who_it_is_is_not_asked() {
         .await;
         assert!(limits.charge(&one("a")).await.is_err());
     }
+}
+
+#[tokio::test]
+async fn certificates_that_are_replaced_are_read_again() {
+    let certificates = Certificates::make(2020..2100);
+    let others = Certificates::make(2020..2100);
+    let mut server = certificates.server();
+    let ca = certificates.path("ca.pem");
+    let store = open(with(server.port, &ca, Some(&certificates)));
+    let limits = prepare(&store, &[10]);
+    until_up(&store).await;
+    let again = async |server: &mut Server, round: u64| {
+        server.kill();
+        server.restart();
+        until("it is asked again", Duration::from_secs(5), async || {
+            store.report().servers[0].connected == round && limits.charge(&one("a")).await.is_ok()
+        })
+        .await;
+    };
+    certificates.replace(&others);
+    again(&mut server, 2).await;
+    // They are not there, or half written: those from before still do.
+    let own = certificates.path("client.pem");
+    std::fs::remove_file(&own).unwrap();
+    again(&mut server, 3).await;
+    std::fs::write(&own, "-----BEGIN CERTIFICATE-----\nnonsense").unwrap();
+    again(&mut server, 4).await;
 }

@@ -6,6 +6,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 
 use super::{Findings, STEP, reach, trial};
+use crate::fault::without_keys;
 use crate::limits::slot;
 use crate::link::access::{Access, Address, As};
 use crate::link::rise::{self, Low};
@@ -320,9 +321,10 @@ impl<'a> Patient<'a> {
             Some(first) => findings.warning(
                 "expiry",
                 format!(
-                    "{at}: {} of {} keys never expire, {first:?} among them",
+                    "{at}: {} of {} keys never expire, {:?} among them",
                     endless.len(),
-                    keys.len()
+                    keys.len(),
+                    without_keys(first)
                 ),
                 "no limit writes such keys: another program does; choose another prefix",
             ),

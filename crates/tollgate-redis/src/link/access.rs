@@ -2,16 +2,20 @@
 //!
 //! What can never work (a file of certificates that is not there, a secret that no variable holds, a prefix that would
 //! break the names of keys) is found when a store is opened. Everything else is found when a connection is made.
+//!
+//! Secrets and certificates in files are read again for every connection, because both are changed while programs run. Certificates
+//! that cannot be read or used then (somebody is just writing them) are taken as they were last.
 
 use std::fmt;
 use std::io::ErrorKind as Io;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, IntoConnectionInfo,
-    RedisConnectionInfo, RedisError, TlsCertificates,
+    AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo,
+    IntoConnectionInfo, RedisConnectionInfo, RedisError, TlsCertificates,
 };
 use tokio::time::timeout;
 
@@ -98,7 +102,15 @@ pub(crate) enum As {
 /// How servers are reached.
 pub(crate) struct Access {
     pub(crate) settings: Settings,
+    kept: Mutex<Kept>,
+}
+
+/// The last certificates that could be used.
+#[derive(Default)]
+struct Kept {
     certificates: Option<TlsCertificates>,
+    /// Could those that are there now not be? Then that was said.
+    is_old: bool,
 }
 
 impl fmt::Debug for Access {
@@ -110,7 +122,7 @@ impl fmt::Debug for Access {
 }
 
 impl Access {
-    /// Reads what is to be read once.
+    /// Looks whether it could ever work.
     ///
     /// # Errors
     /// What can never work.
@@ -125,12 +137,12 @@ impl Access {
                 OpenError::new(what, "set it, or name another place for the password")
             })?;
         }
-        let certificates = settings.tls.as_ref().map(read_certificates).transpose()?;
+        settings.tls.as_ref().map(read_certificates).transpose()?;
         let access = Access {
             settings,
-            certificates,
+            kept: Mutex::default(),
         };
-        if access.certificates.is_some() {
+        if access.settings.tls.is_some() {
             // The first to choose wins. If the program chose another before, that one is used.
             let _ = rustls::crypto::ring::default_provider().install_default();
             access
@@ -145,15 +157,20 @@ impl Access {
         Ok(access)
     }
 
-    /// A new connection: the name is resolved and a secret in a file is read again.
+    /// A new connection: the name is resolved, secrets and certificates in files are read again.
     pub(crate) async fn connect(
         &self,
         address: &Address,
         to: As,
     ) -> Result<MultiplexedConnection, RedisError> {
         let client = self.client(address, to)?;
+        let handshake = match to {
+            As::Server => CONNECT,
+            // It may be far away, and no decision waits for it.
+            As::Sentinel => RESOLVE_AND_CONNECT,
+        };
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT))
+            .set_connection_timeout(Some(handshake))
             .set_response_timeout(None)
             .set_pipeline_buffer_size(super::IN_FLIGHT_MAX);
         timeout(
@@ -170,7 +187,7 @@ impl Access {
 
     fn client(&self, address: &Address, to: As) -> Result<Client, RedisError> {
         let (host, port) = (address.host.clone(), address.port);
-        let place = match self.certificates {
+        let place = match self.settings.tls {
             None => ConnectionAddr::Tcp(host, port),
             Some(_) => ConnectionAddr::TcpTls {
                 host,
@@ -201,10 +218,38 @@ impl Access {
             .into_connection_info()?
             .set_redis_settings(who)
             .set_tcp_settings(tcp);
-        match &self.certificates {
+        match &self.settings.tls {
             None => Client::open(info),
-            Some(certificates) => Client::build_with_tls(info, certificates.clone()),
+            Some(tls) => self.client_over_tls(tls, info),
         }
+    }
+
+    fn client_over_tls(&self, tls: &Tls, info: ConnectionInfo) -> Result<Client, RedisError> {
+        let read = read_certificates(tls)
+            .map_err(|error| error.to_string())
+            .and_then(|certificates| {
+                let client = Client::build_with_tls(info.clone(), certificates.clone());
+                let client = client.map_err(|error| error.to_string())?;
+                Ok((client, certificates))
+            });
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let words = match read {
+            Ok((client, certificates)) => {
+                *kept = Kept {
+                    certificates: Some(certificates),
+                    is_old: false,
+                };
+                return Ok(client);
+            }
+            Err(words) => words,
+        };
+        let Some(certificates) = kept.certificates.clone() else {
+            return Err(std::io::Error::other(words).into());
+        };
+        if !std::mem::replace(&mut kept.is_old, true) {
+            tracing::warn!("the certificates are used as they were before: {words}");
+        }
+        Client::build_with_tls(info, certificates)
     }
 }
 

@@ -124,7 +124,7 @@ impl Core {
             }
             _ => return Err(self.was_garbled(up, "an answer to another question")),
         };
-        let words = format!("{} {}", error.code(), error.details().unwrap_or_default());
+        let words = fault::words(&error);
         match fault::meaning(&error) {
             Meaning::ReadOnly => {
                 self.give_up(up, FaultKind::Unable, &words);
@@ -142,18 +142,6 @@ impl Core {
     fn was_answered(&self) {
         reset(&self.late_in_row);
         reset(&self.strikes);
-        if self.is_warned.load(Ordering::Relaxed) && self.is_warned.swap(false, Ordering::Relaxed) {
-            for code in [
-                "out-of-memory",
-                "cannot-persist",
-                "no-replicas",
-                "no-permission",
-                "wrong-password",
-                "unknown-command",
-            ] {
-                self.context.warnings.take_back(code, &self.name);
-            }
-        }
     }
 
     fn was_late(&self, up: &Arc<Up>) -> StoreFault {
@@ -170,8 +158,15 @@ impl Core {
             return self.was_garbled(up, &error.to_string());
         }
         let words = error.to_string();
-        self.give_up(up, FaultKind::Broken, &words);
-        StoreFault::new(FaultKind::Broken, format!("{}: {words}", self.name))
+        if ends_the_connection(error) {
+            self.give_up(up, FaultKind::Broken, &words);
+            return StoreFault::new(FaultKind::Broken, format!("{}: {words}", self.name));
+        }
+        // The client would not send it: that says nothing of the server, and nothing of other requests.
+        let warnings = &self.context.warnings;
+        let told = format!("a request could not be sent: {words}; this is a fault of this program");
+        warnings.mention("not-sent", &self.name, told);
+        StoreFault::new(FaultKind::Unable, format!("{}: {words}", self.name))
     }
 
     fn was_garbled(&self, up: &Arc<Up>, words: &str) -> StoreFault {
@@ -187,13 +182,7 @@ impl Core {
         }
         if let Some((code, mend)) = fault.warning {
             let words = format!("{words}; {mend}");
-            // What is wrong with one key does not end when another is answered.
-            if matches!(code, "foreign-key" | "cross-slot" | "store-error") {
-                context.warnings.mention(code, &self.name, words);
-            } else {
-                context.warnings.raise(code, &self.name, words);
-                self.is_warned.store(true, Ordering::Relaxed);
-            }
+            context.warnings.mention(code, &self.name, words);
         }
         if fault.remap {
             context.look_again.notify_one();
@@ -256,8 +245,10 @@ impl Core {
     /// It was tried and cannot be asked.
     pub(super) fn stay_down(&self, low: Low) {
         let mut kept = self.low.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.warning.map(|(code, _)| code) != low.warning.map(|(code, _)| code) {
-            self.context.warnings.forget(&self.name);
+        if let Some((code, _)) = kept.warning
+            && low.warning.is_none_or(|(other, _)| other != code)
+        {
+            self.context.warnings.take_back(code, &self.name);
         }
         if let Some((code, mend)) = low.warning {
             self.context
@@ -272,8 +263,7 @@ impl Core {
 
     pub(super) fn bring_up(&self, connection: MultiplexedConnection) {
         let generation = self.connected.fetch_add(1, Ordering::Relaxed) + 1;
-        self.context.warnings.forget(&self.name);
-        self.is_warned.store(false, Ordering::Relaxed);
+        self.context.warnings.take_back_all(&self.name);
         reset(&self.late_in_row);
         reset(&self.strikes);
         self.state.send_replace(Some(Arc::new(Up {
@@ -282,6 +272,11 @@ impl Core {
         })));
         tracing::info!(server = %self.name, "connected");
     }
+}
+
+/// Is there no connection any more?
+fn ends_the_connection(error: &RedisError) -> bool {
+    error.is_io_error() || error.is_connection_dropped()
 }
 
 /// Sets it to nothing, and does not write if it is.
@@ -301,5 +296,18 @@ fn is_numbered(value: &Value, number: u64) -> bool {
             std::str::from_utf8(first).is_ok_and(|text| text.parse() == Ok(number))
         }
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_error_of_the_connection_ends_it() {
+        let broken = std::io::Error::from(std::io::ErrorKind::BrokenPipe);
+        assert!(ends_the_connection(&broken.into()));
+        let ours = RedisError::from((ErrorKind::Client, "empty command"));
+        assert!(!ends_the_connection(&ours));
     }
 }

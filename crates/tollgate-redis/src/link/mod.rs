@@ -145,8 +145,6 @@ struct Core {
     in_flight: AtomicUsize,
     late_in_row: AtomicU32,
     strikes: AtomicU32,
-    /// Has a warning been raised that an answer takes back?
-    is_warned: AtomicBool,
     is_teaching: AtomicBool,
     broken: AtomicU64,
     connected: AtomicU64,
@@ -180,7 +178,6 @@ impl Link {
             in_flight: AtomicUsize::new(0),
             late_in_row: AtomicU32::new(0),
             strikes: AtomicU32::new(0),
-            is_warned: AtomicBool::new(false),
             is_teaching: AtomicBool::new(false),
             broken: AtomicU64::new(0),
             connected: AtomicU64::new(0),

@@ -72,7 +72,7 @@ impl Low {
     }
 
     pub(crate) fn of_answer(error: &ServerError) -> Low {
-        let words = format!("{} {}", error.code(), error.details().unwrap_or_default());
+        let words = fault::words(error);
         match fault::meaning(error) {
             Meaning::Fault(fault) => Low {
                 kind: fault.kind,

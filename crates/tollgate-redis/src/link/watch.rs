@@ -122,7 +122,7 @@ fn look(core: &Core, info: &Info) -> bool {
             let words = format!(
                 "maxmemory-policy is {policy}: it may forget who has used what; set it to noeviction"
             );
-            warnings.raise("eviction-policy", &core.name, words);
+            warnings.mention("eviction-policy", &core.name, words);
         }
         _ => warnings.take_back("eviction-policy", &core.name),
     }
@@ -133,7 +133,7 @@ fn look(core: &Core, info: &Info) -> bool {
             "it is version {major}.{minor}; the oldest that works is {}.{}",
             OLDEST.0, OLDEST.1
         );
-        warnings.raise("old-version", &core.name, words);
+        warnings.mention("old-version", &core.name, words);
     }
     true
 }

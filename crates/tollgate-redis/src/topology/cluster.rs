@@ -1,7 +1,11 @@
 //! The map of a cluster: which server serves which slots.
 //!
-//! It is read from any server that answers: every fifteen seconds, and soon after anybody noticed that it is wrong. Many
-//! who notice at once cause one reading.
+//! It is read from one server, by turns from another: every fifteen seconds, and soon after anybody noticed that it is wrong.
+//! Many who notice at once cause one reading.
+//!
+//! A server that is cut off from the others keeps telling the map that it saw last, and its clients would never learn that its
+//! slots are served elsewhere by now. Such a server says that the cluster is down if it is asked for any key. So it is, and a map
+//! of one that says so is believed only if nobody else tells another.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,13 +33,12 @@ const RANGES_MAX: usize = SLOTS as usize;
 /// Keeps the map right.
 pub(super) async fn follow(routes: Arc<Routes>, seeds: Vec<Address>) {
     let mut pace = Pace::new();
-    loop {
-        match read(&routes, &seeds).await {
+    for turn in 0_usize.. {
+        match read(&routes, &seeds, turn).await {
             Ok(owners) => {
                 routes.map(&owners);
                 pace = Pace::new();
                 let context = &routes.context;
-                context.warnings.take_back("no-cluster-map", "");
                 let links = routes.links();
                 let is_whole = links.iter().all(|link| link.generation().is_some());
                 let pause = if is_whole { EVERY } else { WHILE_DOWN };
@@ -43,7 +46,7 @@ pub(super) async fn follow(routes: Arc<Routes>, seeds: Vec<Address>) {
                 sleep(APART + jitter(GATHERS)).await;
             }
             Err(words) => {
-                routes.context.warnings.raise("no-cluster-map", "", words);
+                routes.context.warnings.mention("no-cluster-map", "", words);
                 sleep(pace.after_failure()).await;
             }
         }
@@ -52,43 +55,70 @@ pub(super) async fn follow(routes: Arc<Routes>, seeds: Vec<Address>) {
 
 type Owners = Vec<(u16, u16, Address)>;
 
-/// Asks servers one after the other until one tells.
-async fn read(routes: &Routes, seeds: &[Address]) -> Result<Owners, String> {
+/// Asks servers one after the other until one tells, each time beginning with another: first those that are connected, then
+/// those that were named to begin with.
+async fn read(routes: &Routes, seeds: &[Address], turn: usize) -> Result<Owners, String> {
     let mut words = String::from("no server of the cluster tells who serves what");
-    for link in routes.links() {
+    let mut of_cut_off = None;
+    let mut asked = Vec::new();
+    for link in by_turns(&routes.links(), turn) {
         let Some(mut connection) = link.connection() else {
             continue;
         };
-        match ask(&mut connection, link.address()).await {
-            Ok(owners) => return Ok(owners),
+        asked.push(link.address().clone());
+        match ask(routes, &mut connection, link.address()).await {
+            Ok(Told::ByOneOfThem(owners)) => return Ok(owners),
+            Ok(Told::ByOneCutOff(owners)) => of_cut_off = of_cut_off.or(Some(owners)),
             Err(low) => words = format!("{}: {low}", link.address()),
         }
     }
-    for seed in seeds {
+    for seed in by_turns(seeds, turn).filter(|seed| !asked.contains(seed)) {
         let connection = routes.context.access.connect(seed, As::Server).await;
-        let owners = match connection {
-            Ok(mut connection) => ask(&mut connection, seed).await,
+        let told = match connection {
+            Ok(mut connection) => ask(routes, &mut connection, seed).await,
             Err(error) => Err(Low::of_error(&error)),
         };
-        match owners {
-            Ok(owners) => return Ok(owners),
+        match told {
+            Ok(Told::ByOneOfThem(owners)) => return Ok(owners),
+            Ok(Told::ByOneCutOff(owners)) => of_cut_off = of_cut_off.or(Some(owners)),
             Err(low) => words = format!("{seed}: {low}"),
         }
     }
-    Err(words)
+    of_cut_off.ok_or(words)
+}
+
+/// All of them, each time beginning with the next.
+fn by_turns<T>(list: &[T], turn: usize) -> impl Iterator<Item = &T> {
+    let first = turn.checked_rem(list.len()).unwrap_or(0);
+    list.iter().cycle().skip(first).take(list.len())
+}
+
+/// A map, and who tells it.
+enum Told {
+    ByOneOfThem(Owners),
+    /// The cluster is down, or this server is cut off from it.
+    ByOneCutOff(Owners),
 }
 
 async fn ask(
+    routes: &Routes,
     connection: &mut redis::aio::MultiplexedConnection,
     asked: &Address,
-) -> Result<Owners, Low> {
+) -> Result<Told, Low> {
     let mut slots = redis::cmd("CLUSTER");
     slots.arg("SLOTS");
     let value = rise::ask(connection, &slots, WITHIN).await?;
-    parse(&value, asked).ok_or_else(|| Low {
+    let owners = parse(&value, asked).ok_or_else(|| Low {
         kind: tollgate::store::shared::FaultKind::Garbled,
         words: "it tells no slots: it belongs to no cluster yet".into(),
         warning: None,
+    })?;
+    // Any key will do: whoever is cut off says so before it says that the key lives elsewhere.
+    let mut get = redis::cmd("GET");
+    get.arg(format!("{}:epoch", routes.context.access.settings.prefix));
+    Ok(match rise::ask(connection, &get, WITHIN).await {
+        Err(low) if low.words.starts_with("CLUSTERDOWN") => Told::ByOneCutOff(owners),
+        _ => Told::ByOneOfThem(owners),
     })
 }
 
@@ -152,6 +182,14 @@ mod tests {
                 (5461, 16383, Address::new("seed", 2)),
             ])
         );
+    }
+
+    #[test]
+    fn each_is_the_first_by_turns() {
+        let first = |turn| by_turns(&[1, 2, 3], turn).copied().collect::<Vec<_>>();
+        assert_eq!(first(0), [1, 2, 3]);
+        assert_eq!(first(4), [2, 3, 1]);
+        assert_eq!(by_turns::<u8>(&[], 7).count(), 0);
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod sentinel;
 pub(crate) use cluster::parse as slots_told;
 pub(crate) use sentinel::parse as primary_named;
 
+use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
@@ -202,12 +203,15 @@ impl Routes {
     fn map(&self, owners: &[(u16, u16, Address)]) {
         let mut table = self.write();
         let mut slots = vec![NOBODY; usize::from(SLOTS)];
-        let mut serving = Vec::new();
+        // Each is looked for once: decisions wait for this lock, and a map may have as many ranges as there are slots.
+        let mut places: HashMap<&Address, Option<u16>> = HashMap::new();
         for (first, last, address) in owners {
-            let Some(place) = table.place_of(&self.context, address) else {
+            let place = places
+                .entry(address)
+                .or_insert_with(|| table.place_of(&self.context, address));
+            let Some(place) = *place else {
                 continue;
             };
-            serving.push(place);
             for slot in *first..=(*last).min(SLOTS - 1) {
                 if let Some(owner) = slots.get_mut(usize::from(slot)) {
                     *owner = place;
@@ -215,6 +219,7 @@ impl Routes {
             }
         }
         table.slots = slots;
+        let serving: Vec<u16> = places.into_values().flatten().collect();
         let gone = table.sweep(&serving);
         drop(table);
         drop(gone);

@@ -3,6 +3,9 @@
 //! All sentinels are asked at the same time, twice a second while the primary is up and ten times while it is not. What
 //! most of those say who answer is believed; the primary itself must then show that it is one. If none answers, the last
 //! known primary is still asked: sentinels may die without anybody else noticing.
+//!
+//! Every sentinel has a task and a connection that is kept. One that is slow is not asked anew before it has answered; what it
+//! says late counts in the next round.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,8 +13,9 @@ use std::time::Duration;
 
 use redis::Value;
 use redis::aio::MultiplexedConnection;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::Routes;
 use crate::link::access::{Address, As};
@@ -20,37 +24,44 @@ use crate::link::rise;
 
 const WHILE_UP: Duration = Duration::from_millis(500);
 const WHILE_DOWN: Duration = Duration::from_millis(100);
-/// How long one sentinel may take.
-const WITHIN: Duration = Duration::from_millis(200);
+/// How long a round waits for the first answer.
+const FIRST: Duration = Duration::from_millis(200);
 /// How long the others are waited for after the first has answered.
 const OTHERS: Duration = Duration::from_millis(50);
+/// How long one sentinel may take to answer on its connection.
+const WITHIN: Duration = Duration::from_secs(1);
+/// None has answered for so long: that is worth a warning.
+const SILENCE: Duration = Duration::from_millis(1500);
 
-/// The sentinels, and the connections to those that answered last time.
+/// What the sentinel at this place said; none if it does not answer, or does not know the name.
+type Said = (usize, Option<Address>);
+
+/// The sentinels, each with a task that asks it.
 struct Sentinels {
-    addresses: Vec<Address>,
-    connections: Vec<Option<MultiplexedConnection>>,
+    count: usize,
+    rounds: watch::Sender<u64>,
+    said: mpsc::Receiver<Said>,
+    /// They end with this.
+    _tasks: JoinSet<()>,
 }
 
 /// Follows the primary.
 pub(super) async fn follow(routes: Arc<Routes>, sentinels: Vec<Address>, service: String) {
-    let mut sentinels = Sentinels {
-        connections: sentinels.iter().map(|_| None).collect(),
-        addresses: sentinels,
-    };
+    let mut sentinels = Sentinels::start(&routes, sentinels, &service);
     let mut current: Option<Address> = None;
+    let mut heard = Instant::now();
     loop {
-        let said = ask_all(&routes, &mut sentinels, &service).await;
-        let warnings = &routes.context.warnings;
+        let said = sentinels.ask_all().await;
         match most(&said, current.as_ref()) {
             Some(primary) => {
-                warnings.take_back("no-sentinel", "");
+                heard = Instant::now();
                 if current.as_ref() != Some(&primary) {
                     tracing::info!(%primary, %service, "the sentinels name the primary");
                     routes.serve_all(primary.clone());
                     current = Some(primary);
                 }
             }
-            None => warnings.raise(
+            None if heard.elapsed() >= SILENCE => routes.context.warnings.mention(
                 "no-sentinel",
                 "",
                 format!(
@@ -58,6 +69,7 @@ pub(super) async fn follow(routes: Arc<Routes>, sentinels: Vec<Address>, service
                      `SENTINEL MASTERS` shows?"
                 ),
             ),
+            None => {}
         }
         let is_up = routes
             .links()
@@ -71,42 +83,63 @@ pub(super) async fn follow(routes: Arc<Routes>, sentinels: Vec<Address>, service
     }
 }
 
-/// Asks all at the same time. Who is much slower than the first is asked again next time.
-async fn ask_all(routes: &Arc<Routes>, sentinels: &mut Sentinels, service: &str) -> Vec<Address> {
-    let mut asked = JoinSet::new();
-    let Sentinels {
-        addresses,
-        connections,
-    } = sentinels;
-    for (place, (address, connection)) in addresses.iter().zip(&mut *connections).enumerate() {
-        let (routes, service) = (routes.clone(), service.to_owned());
-        let (address, connection) = (address.clone(), connection.take());
-        asked.spawn(async move {
-            let within = timeout(WITHIN, ask(&routes, &address, connection, &service));
-            (place, within.await.ok().flatten())
-        });
-    }
-    let mut said = Vec::new();
-    let mut left = WITHIN;
-    while let Ok(Some(answered)) = timeout(left, asked.join_next()).await {
-        if let Ok((place, Some((connection, primary)))) = answered {
-            if let Some(kept) = connections.get_mut(place) {
-                *kept = Some(connection);
-            }
-            said.extend(primary);
-            left = OTHERS;
+impl Sentinels {
+    fn start(routes: &Arc<Routes>, addresses: Vec<Address>, service: &str) -> Sentinels {
+        let count = addresses.len();
+        let rounds = watch::Sender::new(0);
+        let (say, said) = mpsc::channel(count.max(1));
+        let mut tasks = JoinSet::new();
+        for (place, address) in addresses.into_iter().enumerate() {
+            let (routes, service) = (routes.clone(), service.to_owned());
+            let (mut round, say) = (rounds.subscribe(), say.clone());
+            tasks.spawn(async move {
+                let mut connection = None;
+                while round.changed().await.is_ok() {
+                    let named = ask(&routes, &address, &mut connection, &service).await;
+                    if say.send((place, named)).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        Sentinels {
+            count,
+            rounds,
+            said,
+            _tasks: tasks,
         }
     }
-    said
+
+    /// Asks all who are not still being asked. Returns what came since the last round: of each what it said last.
+    async fn ask_all(&mut self) -> Vec<Address> {
+        self.rounds
+            .send_modify(|round| *round = round.wrapping_add(1));
+        let mut said: HashMap<usize, Option<Address>> = HashMap::new();
+        let mut until = Instant::now() + FIRST;
+        while said.len() < self.count {
+            let Ok(Some((place, named))) = timeout_at(until, self.said.recv()).await else {
+                break;
+            };
+            if named.is_some() {
+                until = until.min(Instant::now() + OTHERS);
+            }
+            said.insert(place, named);
+        }
+        // In the order of the settings.
+        let mut said: Vec<Said> = said.into_iter().collect();
+        said.sort_unstable_by_key(|(place, _)| *place);
+        said.into_iter().filter_map(|(_, named)| named).collect()
+    }
 }
 
+/// Asks one; its connection is kept if it answers.
 async fn ask(
     routes: &Routes,
     address: &Address,
-    connection: Option<MultiplexedConnection>,
+    kept: &mut Option<MultiplexedConnection>,
     service: &str,
-) -> Option<(MultiplexedConnection, Option<Address>)> {
-    let mut connection = match connection {
+) -> Option<Address> {
+    let mut connection = match kept.take() {
         Some(connection) => connection,
         None => {
             let access = &routes.context.access;
@@ -116,8 +149,8 @@ async fn ask(
     let mut which = redis::cmd("SENTINEL");
     which.arg("get-master-addr-by-name").arg(service);
     let value = rise::ask(&mut connection, &which, WITHIN).await.ok()?;
-    let primary = parse(&value, address);
-    Some((connection, primary))
+    *kept = Some(connection);
+    parse(&value, address)
 }
 
 /// `[host, port]`, or nothing if the name is not known.
@@ -133,7 +166,7 @@ pub(crate) fn parse(value: &Value, asked: &Address) -> Option<Address> {
     Some(Address::or_host_of(&host, port, asked))
 }
 
-/// What most say; if as many say one as another, the one that is asked now, or else the one that was said first.
+/// What most say; if as many say one as another, the one that is asked now, or else the one that the first of them says.
 fn most(said: &[Address], current: Option<&Address>) -> Option<Address> {
     let mut votes: HashMap<&Address, usize> = HashMap::new();
     for address in said {

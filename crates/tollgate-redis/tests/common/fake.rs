@@ -1,6 +1,8 @@
 //! A server that speaks the protocol and answers scripts as it is told.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -11,6 +13,8 @@ pub(crate) struct Fake {
     pub(crate) port: u16,
     answer: Arc<Mutex<String>>,
     asked: Arc<Mutex<Vec<Vec<String>>>>,
+    told: Arc<Mutex<HashMap<String, String>>>,
+    delay: Arc<Mutex<Duration>>,
 }
 
 impl Fake {
@@ -20,6 +24,8 @@ impl Fake {
             port: listener.local_addr().unwrap().port(),
             answer: Arc::new(Mutex::new(answer.to_owned())),
             asked: Arc::default(),
+            told: Arc::default(),
+            delay: Arc::default(),
         };
         let serving = fake.clone();
         tokio::spawn(async move {
@@ -32,6 +38,23 @@ impl Fake {
 
     pub(crate) fn answers(&self, answer: &str) {
         answer.clone_into(&mut self.answer.lock().unwrap());
+    }
+
+    /// What another command is answered with.
+    pub(crate) fn answers_to(&self, command: &str, answer: &str) {
+        let mut told = self.told.lock().unwrap();
+        told.insert(command.to_owned(), answer.to_owned());
+    }
+
+    /// How long it takes to answer.
+    pub(crate) fn takes(&self, delay: Duration) {
+        *self.delay.lock().unwrap() = delay;
+    }
+
+    /// How often this command was sent.
+    pub(crate) fn asked_for(&self, command: &str) -> usize {
+        let asked = self.asked.lock().unwrap();
+        asked.iter().filter(|parts| parts[0] == command).count()
     }
 
     /// How many scripts were sent.
@@ -50,6 +73,8 @@ impl Fake {
                 buffer.drain(..used);
                 let answer = self.reply(&parts);
                 self.asked.lock().unwrap().push(parts);
+                let delay = *self.delay.lock().unwrap();
+                tokio::time::sleep(delay).await;
                 if answer == "close" || stream.write_all(answer.as_bytes()).await.is_err() {
                     return;
                 }
@@ -63,6 +88,9 @@ impl Fake {
     }
 
     fn reply(&self, parts: &[String]) -> String {
+        if let Some(answer) = self.told.lock().unwrap().get(&parts[0]) {
+            return answer.clone();
+        }
         match parts[0].as_str() {
             "ROLE" => "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n".into(),
             "SCRIPT" => {

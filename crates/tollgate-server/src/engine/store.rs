@@ -1,5 +1,6 @@
 //! The store that a fleet shares, as operators see it.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -146,10 +147,10 @@ impl Engine {
         text.name(
             name,
             Kind::Gauge,
-            "What is wrong with the store and somebody should change.",
+            "What is wrong with the store and somebody should change, and at how many places.",
         );
-        for (code, _) in &report.warnings {
-            text.series(name, &[("code", code)], 1);
+        for (code, places) in by_code(&report.warnings) {
+            text.series(name, &[("code", code)], places);
         }
         servers(&report.servers, text);
     }
@@ -179,6 +180,15 @@ pub(crate) async fn divide_every(engine: Arc<Engine>, stop: impl Future<Output =
         })
         .await;
     }
+}
+
+/// Two servers may have the same trouble, and a series may be written only once.
+fn by_code(warnings: &[(&'static str, String)]) -> BTreeMap<&'static str, u64> {
+    let mut places = BTreeMap::new();
+    for (code, _) in warnings {
+        *places.entry(*code).or_default() += 1;
+    }
+    places
 }
 
 fn servers(servers: &[ServerReport], text: &mut Text) {
@@ -252,6 +262,13 @@ mod tests {
         ] {
             assert_eq!(seconds(us), text);
         }
+    }
+
+    #[test]
+    fn two_servers_with_the_same_trouble_are_one_series() {
+        let warnings = ["a: full", "b: full"].map(|words| ("out-of-memory", words.to_owned()));
+        let series: Vec<_> = by_code(&warnings).into_iter().collect();
+        assert_eq!(series, [("out-of-memory", 2)]);
     }
 
     #[test]

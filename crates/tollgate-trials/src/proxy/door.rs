@@ -1,6 +1,7 @@
 //! The port of a proxy: open, or as if nobody had ever listened there.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -45,7 +46,8 @@ impl Door {
 #[derive(Clone, Debug)]
 pub(super) struct Parts {
     pub(super) address: SocketAddr,
-    pub(super) upstream: SocketAddr,
+    /// The port of the server that the next connection goes to.
+    pub(super) upstream: Arc<AtomicU16>,
     pub(super) seed: u64,
     pub(super) sky: Arc<Sky>,
     pub(super) tally: Arc<Tally>,
@@ -106,7 +108,7 @@ impl Guests {
         tokio::spawn(async move {
             carry(
                 client,
-                parts.upstream,
+                (Ipv4Addr::LOCALHOST, parts.upstream.load(Ordering::Relaxed)).into(),
                 parts.sky,
                 Arc::clone(&parts.tally),
                 seed,

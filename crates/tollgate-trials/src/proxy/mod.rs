@@ -34,6 +34,7 @@ mod weather;
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener as StdListener};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -92,7 +93,7 @@ impl Proxy {
         eprintln!("proxy at {address} before port {upstream}: seed {seed}");
         let parts = Parts {
             address,
-            upstream: (Ipv4Addr::LOCALHOST, upstream).into(),
+            upstream: Arc::new(AtomicU16::new(upstream)),
             seed,
             sky: Arc::new(Sky::clear()),
             tally: Arc::new(Tally::new()),
@@ -140,6 +141,13 @@ impl Proxy {
             "the port {} of the proxy does not {what}: somebody else may have taken it",
             self.port()
         )))
+    }
+
+    /// Connections from now on go to the server at this port; those that are open stay where they are. So does an
+    /// address that moves from one server to another.
+    pub fn lead_to(&self, upstream: u16) {
+        // Only the number itself is shared.
+        self.parts.upstream.store(upstream, Ordering::Relaxed);
     }
 
     /// Something happens once, and the weather stays as it is.

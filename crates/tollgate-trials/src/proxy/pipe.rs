@@ -243,7 +243,11 @@ async fn when(next: Option<(Instant, Act)>, to: &TcpStream) -> Act {
     let Some((due, act)) = next else {
         return std::future::pending().await;
     };
-    sleep_until(due).await;
+    // The clockwork counts whole milliseconds: who asks it for a moment that is over waits for the next one, and
+    // then no more than a thousand pieces would pass in a second.
+    if due > Instant::now() {
+        sleep_until(due).await;
+    }
     if let Act::Write = act {
         // An error shows when it is written to.
         let _ = to.writable().await;

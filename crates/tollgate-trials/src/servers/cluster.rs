@@ -213,6 +213,35 @@ impl Cluster {
         Ok(found)
     }
 
+    /// What is not agreed about epochs among the nodes that live; nothing if all is.
+    ///
+    /// Who takes a slot takes a new epoch above all that it has heard of. If it has not heard of the last one, two
+    /// nodes have the same, and what one of them said before may still be believed afterwards.
+    pub(super) fn disagreement(&self) -> Outcome<Option<String>> {
+        let mut first: Option<Vec<(String, String)>> = None;
+        for node in self.nodes.iter().filter(|node| node.pid().is_some()) {
+            let view = node.ask_text(&["CLUSTER", "NODES"])?;
+            let mut epochs = Vec::new();
+            for line in view.lines() {
+                let words: Vec<&str> = line.split(' ').collect();
+                if let [id, _, flags, _, _, _, epoch, ..] = words.as_slice()
+                    && flags.contains("master")
+                    && !flags.contains("fail")
+                {
+                    epochs.push(((*epoch).to_owned(), (*id).to_owned()));
+                }
+            }
+            epochs.sort_unstable();
+            let twice = epochs
+                .windows(2)
+                .any(|two| matches!(two, [(a, _), (b, _)] if a == b));
+            if twice || first.get_or_insert_with(|| epochs.clone()) != &epochs {
+                return Ok(Some(format!("port {} knows {epochs:?}", node.port())));
+            }
+        }
+        Ok(None)
+    }
+
     fn no_such(&self, number: usize) -> Trouble {
         let (all, primaries) = (self.nodes.len(), self.primaries);
         Trouble::Impossible(format!(

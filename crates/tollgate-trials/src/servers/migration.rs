@@ -85,8 +85,8 @@ impl<'a> Migration<'a> {
         Ok(names.len())
     }
 
-    /// Tells all primaries that the slot belongs to the new one, and waits until every living node knows. Keys that
-    /// were not carried make this an error.
+    /// Tells all primaries that the slot belongs to the new one, and waits until every living node knows, and knows
+    /// everybody's epoch: then no old news can undo it. Keys that were not carried make this an error.
     pub fn finish(self) -> Outcome<()> {
         let new = ["NODE", self.cluster.id(self.to)?];
         self.set_slot(self.receiver()?, &new)?;
@@ -102,6 +102,9 @@ impl<'a> Migration<'a> {
                 if node.pid().is_some() && self.cluster.owner(self.slot, number)? != self.to {
                     return Ok(Look::NotYet(format!("node {number} does not")));
                 }
+            }
+            if let Some(about) = self.cluster.disagreement()? {
+                return Ok(Look::NotYet(about));
             }
             Ok(Look::There(()))
         })

@@ -39,6 +39,7 @@ pub use server::{Plan, Server};
 pub use tls::Certificates;
 
 pub(crate) use ports::next as next_port;
+pub(crate) use process::{CONFIG, Process};
 
 /// The address that everything listens at.
 pub const HOST: &str = "127.0.0.1";

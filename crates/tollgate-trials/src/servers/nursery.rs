@@ -46,6 +46,11 @@ pub(crate) fn mortal(program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(program);
     command.stdin(Stdio::null());
+    // A child is told what it needs by its arguments, not by what its user has set for a server of his own.
+    let told = std::env::vars_os().map(|(name, _)| name);
+    for name in told.filter(|name| name.to_string_lossy().starts_with("TOLLGATE_")) {
+        command.env_remove(name);
+    }
     command
 }
 

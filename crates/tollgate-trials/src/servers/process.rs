@@ -5,17 +5,19 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::nursery;
+use crate::patience::{Look, wait_until};
 use crate::trouble::{Outcome, Trouble};
 
 /// How much of a log an error quotes.
 const LOG_TAIL: u64 = 4096;
 /// The names of the files in the folder.
-const CONFIG: &str = "server.conf";
+pub(crate) const CONFIG: &str = "server.conf";
 const LOG: &str = "server.log";
 
 /// A server's process, which ends when this is dropped.
@@ -34,7 +36,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// A program that is not started yet. It is told the path of its configuration, then `arguments`.
+    /// A program that is not started yet. It runs in a folder of its own, where its configuration is [`CONFIG`].
     pub(crate) fn prepare(name: String, program: PathBuf, arguments: &[&str]) -> Outcome<Process> {
         let folder = tempfile::Builder::new()
             .prefix("tollgate-trial-")
@@ -68,7 +70,6 @@ impl Process {
         let again = log.try_clone().map_err(Trouble::system("share the log"))?;
         let mut command = nursery::mortal(&self.program);
         command
-            .arg(CONFIG)
             .args(&self.arguments)
             .current_dir(self.folder())
             .stdout(log)
@@ -101,6 +102,32 @@ impl Process {
             who: self.name.clone(),
             log: self.log(),
         })
+    }
+
+    /// Waits until it ends by itself, and says whether it was content.
+    pub(crate) fn wait(&self, patience: Duration) -> Outcome<bool> {
+        let waited_for = format!("{} ends", self.name);
+        wait_until(
+            &waited_for,
+            patience,
+            || self.log(),
+            || {
+                let mut child = self.child();
+                let Some(running) = child.as_mut() else {
+                    return Err(Trouble::Impossible(format!("{} is not running", self.name)));
+                };
+                let status = running
+                    .try_wait()
+                    .map_err(Trouble::system("look after a program"))?;
+                Ok(match status {
+                    Some(status) => {
+                        *child = None;
+                        Look::There(status.success())
+                    }
+                    None => Look::NotYet("it runs".into()),
+                })
+            },
+        )
     }
 
     /// Ends it at once, as a crash would, and waits until it is gone.

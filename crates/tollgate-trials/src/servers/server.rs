@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::Value;
 
 use super::client::Access;
-use super::process::Process;
+use super::process::{CONFIG, Process};
 use super::{Certificates, HOST, Kind, ports};
 use crate::patience::{Look, rest, wait_until};
 use crate::trouble::{Outcome, Trouble};
@@ -171,8 +171,8 @@ impl Server {
         loop {
             let port = ports::next()?;
             let (what, arguments): (_, &[&str]) = match plan.role {
-                Role::Sentinel => ("sentinel", &["--sentinel"]),
-                _ => ("server", &[]),
+                Role::Sentinel => ("sentinel", &[CONFIG, "--sentinel"]),
+                _ => ("server", &[CONFIG]),
             };
             let name = format!("the {} {what} at port {port}", plan.kind);
             let process = Process::prepare(name, program.clone(), arguments)?;

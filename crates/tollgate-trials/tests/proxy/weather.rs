@@ -6,9 +6,9 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::time::Duration;
 
 use redis::Value;
-use tollgate_trials::patience::{Look, wait_until};
+use tollgate_trials::patience::{Look, now, wait_until};
 use tollgate_trials::proxy::{Lane, Proxy, Slices, Weather};
-use tollgate_trials::servers::{Access, Kind, Plan};
+use tollgate_trials::servers::{Access, Kind, Plan, Server};
 
 use crate::plain::{Ending, Plain, millis, watch, world, world_of};
 
@@ -35,6 +35,34 @@ fn under_a_clear_sky_everything_passes_and_is_counted() {
         let seen = proxy.seen();
         assert_eq!((seen.bytes_to_server, seen.bytes_to_client), (27 + 20, 12));
     }
+}
+
+#[test]
+fn a_clear_sky_holds_nothing_back() {
+    let (_server, proxy) = world();
+    let mut client = Plain::connect(&proxy);
+    let start = now();
+    for _ in 0..2_000 {
+        client.send("PING");
+    }
+    for _ in 0..2_000 {
+        client.expect("+PONG\r\n");
+    }
+    // A millisecond for each of them would be two seconds each way.
+    assert!(start.elapsed() < millis(1_500), "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_connection_stays_with_its_server_when_the_address_moves() {
+    let (first, proxy) = world();
+    let second = Server::start(Kind::Redis, &[]).unwrap();
+    first.ask(&["SET", "who", "1"]).unwrap();
+    second.ask(&["SET", "who", "2"]).unwrap();
+    let mut old = Plain::connect(&proxy);
+    old.ask("GET who", "$1\r\n1\r\n");
+    proxy.lead_to(second.port());
+    Plain::connect(&proxy).ask("GET who", "$1\r\n2\r\n");
+    old.ask("GET who", "$1\r\n1\r\n");
 }
 
 #[test]

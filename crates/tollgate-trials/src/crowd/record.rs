@@ -1,0 +1,81 @@
+//! What became of one request.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// A request, and its answer if one came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    /// Whose it is: the number of the guest.
+    pub guest: usize,
+    /// When it was to be sent, since the crowd began.
+    pub scheduled: Duration,
+    /// When the crowd got to it: later than that only on a busy machine.
+    pub sent: Duration,
+    /// When its answer was there; none if none came.
+    pub answered: Option<Duration>,
+    /// The status; 0 without an answer.
+    pub status: u16,
+    /// Whether it may pass, now or after a wait.
+    pub admitted: bool,
+    /// Whether the service decided without its store.
+    pub degraded: bool,
+    /// What was told to be left.
+    pub remaining: Option<u64>,
+}
+
+impl Record {
+    /// How long the answer took, from when the request was to be sent.
+    pub fn latency(&self) -> Option<Duration> {
+        self.answered.map(|at| at.saturating_sub(self.scheduled))
+    }
+
+    /// How late the crowd itself was.
+    pub fn delay(&self) -> Duration {
+        self.sent.saturating_sub(self.scheduled)
+    }
+}
+
+/// What an answer of `/v1/check` says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// Whether the request may pass, now or after a wait.
+    pub admitted: bool,
+    /// Whether it was decided without the store.
+    pub degraded: bool,
+    /// What is left.
+    pub remaining: Option<u64>,
+}
+
+impl Told {
+    /// Reads the body of an answer; nothing if it is none.
+    pub fn read(body: &[u8]) -> Option<Told> {
+        let said: Value = serde_json::from_slice(body).ok()?;
+        let verdict = said.get("verdict")?.as_str()?;
+        Some(Told {
+            admitted: matches!(verdict, "pass" | "wait"),
+            degraded: said.get("degraded").and_then(Value::as_bool) == Some(true),
+            remaining: said.get("remaining").and_then(Value::as_u64),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_read_and_anything_else_is_none() {
+        let body = br#"{"verdict":"pass","limit":"org","degraded":true,"remaining":7}"#;
+        let told = Told {
+            admitted: true,
+            degraded: true,
+            remaining: Some(7),
+        };
+        assert_eq!(Told::read(body), Some(told));
+        let refused = Told::read(br#"{"verdict":"refuse","remaining":null}"#);
+        assert_eq!(refused, Some(Told::default()));
+        assert_eq!(Told::read(b"<html>"), None);
+    }
+}

@@ -1,0 +1,198 @@
+//! What a crowd saw, and what follows from it.
+
+use std::time::Duration;
+
+use super::record::Record;
+
+/// How long no answer may be degraded until the store counts as back.
+const CALM: Duration = Duration::from_millis(200);
+
+/// All records of a crowd, in the order of their times.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    records: Vec<Record>,
+}
+
+/// A token bucket as a policy has it, in units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allowance {
+    /// Units that are earned in a second.
+    pub per_second: u64,
+    /// Units at once.
+    pub burst: u64,
+}
+
+impl Allowance {
+    /// What may pass in this time, beginning with a full bucket.
+    pub fn in_time(&self, time: Duration) -> u64 {
+        let earned = u128::from(self.per_second) * time.as_nanos() / 1_000_000_000;
+        u64::try_from(earned)
+            .unwrap_or(u64::MAX)
+            .saturating_add(self.burst)
+    }
+}
+
+impl Seen {
+    pub(super) fn new(records: Vec<Record>) -> Seen {
+        Seen { records }
+    }
+
+    /// All of them.
+    pub fn records(&self) -> &[Record] {
+        &self.records
+    }
+
+    /// Those that were to be sent at `from` or later, and before `until`.
+    pub fn between(&self, from: Duration, until: Duration) -> Seen {
+        let within = |record: &&Record| record.scheduled >= from && record.scheduled < until;
+        Seen::new(self.records.iter().filter(within).copied().collect())
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// How many are so.
+    pub fn count(&self, is_so: impl Fn(&Record) -> bool) -> usize {
+        self.records.iter().filter(|record| is_so(record)).count()
+    }
+
+    /// How many were not answered.
+    pub fn unanswered(&self) -> usize {
+        self.count(|record| record.answered.is_none())
+    }
+
+    /// How many were answered with neither a pass nor a refusal.
+    pub fn strange(&self) -> usize {
+        self.count(|r| r.answered.is_some() && !matches!(r.status, 200 | 429))
+    }
+
+    /// How many were decided without the store.
+    pub fn degraded(&self) -> usize {
+        self.count(|record| record.degraded)
+    }
+
+    /// The latency that so many of 100 000 requests do not exceed. One without an answer is slower than all others.
+    pub fn latency(&self, of_100_000: usize) -> Duration {
+        self.rank(of_100_000, |record| {
+            record.latency().unwrap_or(Duration::MAX)
+        })
+    }
+
+    /// How late the crowd itself was, for so many of 100 000 requests at most.
+    pub fn delay(&self, of_100_000: usize) -> Duration {
+        self.rank(of_100_000, Record::delay)
+    }
+
+    fn rank(&self, of_100_000: usize, of: impl Fn(&Record) -> Duration) -> Duration {
+        let mut all: Vec<Duration> = self.records.iter().map(of).collect();
+        all.sort_unstable();
+        let rank = (all.len() * of_100_000).div_ceil(100_000).max(1) - 1;
+        all.get(rank).copied().unwrap_or_default()
+    }
+
+    /// What a guest sent and what of it passed.
+    pub fn of_guest(&self, guest: usize) -> (u64, u64) {
+        let of_guest = || self.records.iter().filter(|record| record.guest == guest);
+        let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        let passed = of_guest().filter(|record| record.admitted).count();
+        (count(of_guest().count()), count(passed))
+    }
+
+    /// By how much the guest that had most too much had too much: what passed beyond its allowance, from its first
+    /// request to its last answer. Each request costs 1.
+    pub fn excess(&self, guests: std::ops::Range<usize>, allowance: Allowance) -> u64 {
+        let mut worst = 0;
+        for guest in guests {
+            let of_guest = || self.records.iter().filter(|record| record.guest == guest);
+            let first = of_guest().map(|record| record.scheduled).min();
+            let last = of_guest().filter_map(|record| record.answered).max();
+            if let (Some(first), Some(last)) = (first, last) {
+                let (_, passed) = self.of_guest(guest);
+                let may = allowance.in_time(last.saturating_sub(first));
+                worst = worst.max(passed.saturating_sub(may));
+            }
+        }
+        worst
+    }
+
+    /// How long after `event` answers were no longer degraded: from then on none was for a while. Nothing if that
+    /// while is not over yet. `records` begin with the event.
+    pub fn back_after(records: &[Record], event: Duration) -> Option<Duration> {
+        let mut back = event;
+        for record in records.iter().filter(|record| record.scheduled >= event) {
+            if record.scheduled >= back + CALM {
+                return Some(back.saturating_sub(event));
+            }
+            if record.degraded || record.answered.is_none() {
+                back = record.scheduled;
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn record(at: u64, took: u64, degraded: bool) -> Record {
+        Record {
+            scheduled: ms(at),
+            answered: Some(ms(at + took)),
+            status: 200,
+            admitted: true,
+            degraded,
+            ..Record::default()
+        }
+    }
+
+    #[test]
+    fn a_latency_that_nobody_exceeds_is_the_slowest() {
+        let records = (0..1000).map(|i| record(i, i, false)).collect();
+        let seen = Seen::new(records);
+        assert_eq!(seen.latency(50_000), ms(499));
+        assert_eq!(seen.latency(99_900), ms(998));
+        assert_eq!(seen.latency(100_000), ms(999));
+    }
+
+    #[test]
+    fn a_request_without_an_answer_is_slower_than_all_others() {
+        let lost = Record::default();
+        let seen = Seen::new(vec![record(0, 5, false), lost]);
+        assert_eq!(seen.latency(100_000), Duration::MAX);
+        assert_eq!(seen.unanswered(), 1);
+    }
+
+    #[test]
+    fn the_store_is_back_after_the_last_degraded_answer_if_it_stays_so() {
+        let at = |at, degraded| record(at, 1, degraded);
+        let mut records: Vec<Record> = (0..100).map(|i| at(i * 10, i < 30)).collect();
+        assert_eq!(Seen::back_after(&records, ms(100)), Some(ms(190)));
+        // And not while it may still be a pause between two outages.
+        records.truncate(45);
+        assert_eq!(Seen::back_after(&records, ms(100)), None);
+    }
+
+    #[test]
+    fn what_passed_beyond_the_allowance_is_the_excess() {
+        let seen = Seen::new((0..10).map(|i| record(i * 100, 0, false)).collect());
+        let allowance = |burst| Allowance {
+            per_second: 2,
+            burst,
+        };
+        // In 0.9 s one unit is earned.
+        assert_eq!(seen.excess(0..1, allowance(5)), 4);
+        assert_eq!(seen.excess(0..1, allowance(9)), 0);
+    }
+}

@@ -1,0 +1,361 @@
+//! Eight processes charge the same keys at once, straight through the store's own crate. What passes is exactly what
+//! the limits hold, and a refused request has changed nothing: also not the limits of a hierarchy that would have let it
+//! pass.
+
+use std::env;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Handle};
+use tokio::task::JoinSet;
+use tollgate::policy::{Answer, Begun, Facts, Inherited, PolicyGate};
+use tollgate::store::shared::SharedStore;
+use tollgate::{MonotonicClock, Origin};
+use tollgate_redis::{Settings, Store};
+
+use super::Setting;
+use crate::patience::now;
+use crate::servers::{HOST, Process, Server};
+use crate::trouble::{Outcome, Trouble};
+use crate::verdicts::{Verdicts, time};
+
+/// How many processes there are.
+const WORKERS: u64 = 8;
+/// How many charges of one process are on their way at once.
+const AT_ONCE: u64 = 64;
+/// How many users the organisation of a hierarchy has.
+const USERS: u64 = 10;
+/// A charge may take so long: this trial counts, and many processes wait for one server.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// How long all charges may take.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// How long the store may take to be there.
+const UP_WITHIN: Duration = Duration::from_secs(10);
+
+/// What is raced for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Race {
+    /// One key of one limit.
+    OneKey,
+    /// Three limits, of which that of each user is the tightest.
+    UsersBind,
+    /// Three limits, of which that of the organisation is the tightest.
+    OrgBinds,
+}
+
+impl Race {
+    const ALL: [Race; 3] = [Race::OneKey, Race::UsersBind, Race::OrgBinds];
+
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Race::OneKey => "one-key",
+            Race::UsersBind => "users-bind",
+            Race::OrgBinds => "org-binds",
+        }
+    }
+
+    /// The race of this name.
+    pub fn named(name: &str) -> Option<Race> {
+        Race::ALL.into_iter().find(|race| race.name() == name)
+    }
+
+    /// What the limits hold: everybody's, the organisation's, each user's. Half of all charges pass.
+    fn holds(self, charges: u64) -> Holds {
+        let all = charges * WORKERS;
+        match self {
+            Race::OneKey => Holds {
+                everybody: None,
+                org: all / 2,
+                user: None,
+            },
+            Race::UsersBind => Holds {
+                everybody: Some(all / 4 * 3),
+                org: all / 8 * 5,
+                user: Some(all / 2 / USERS),
+            },
+            Race::OrgBinds => Holds {
+                everybody: Some(all / 4 * 3),
+                org: all / 2,
+                user: Some(all / 4 * 3 / USERS),
+            },
+        }
+    }
+}
+
+/// What the limits hold.
+struct Holds {
+    everybody: Option<u64>,
+    org: u64,
+    user: Option<u64>,
+}
+
+impl Holds {
+    fn policy(&self) -> String {
+        let limit = |name: &str, key: &str, burst: u64| {
+            format!("  - {{ name: {name}, {key}allow: 1/h, burst: {burst} }}\n")
+        };
+        let mut text = String::from("default: pass\nlimits:\n");
+        if let Some(burst) = self.everybody {
+            text.push_str(&limit("everybody", "", burst));
+        }
+        text.push_str(&limit("org", "key: header.x-org, ", self.org));
+        if let Some(burst) = self.user {
+            text.push_str(&limit(
+                "user",
+                "key: [header.x-org, header.x-user], ",
+                burst,
+            ));
+        }
+        text
+    }
+}
+
+/// What a worker counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Count {
+    admitted: u64,
+    refused: u64,
+    degraded: u64,
+}
+
+type Gate = PolicyGate<MonotonicClock>;
+
+pub(super) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
+    let store = Server::start(setting.kind, &[])?;
+    let charges = setting.either(5_000, 100_000);
+    for race in Race::ALL {
+        // Each race begins with nothing charged.
+        store.ask(&["FLUSHALL"])?;
+        let start = now();
+        let counts = workers(&store, race, charges)?;
+        judge(verdicts, race, charges, &counts);
+        look_at_the_rest(verdicts, &store, race, charges)?;
+        let took = start.elapsed();
+        verdicts.figure(
+            &format!("{}: {} charges", race.name(), charges * WORKERS),
+            time(took),
+        );
+    }
+    Ok(())
+}
+
+/// Runs all workers to their ends.
+fn workers(store: &Server, race: Race, charges: u64) -> Outcome<Vec<Count>> {
+    let program = env::current_exe().map_err(Trouble::system("find the own executable"))?;
+    let (port, count) = (store.port().to_string(), charges.to_string());
+    let arguments = [
+        "work",
+        "--port",
+        &port,
+        "--race",
+        race.name(),
+        "--charges",
+        &count,
+    ];
+    let mut processes = Vec::new();
+    for number in 0..WORKERS {
+        let process = Process::prepare(format!("worker {number}"), program.clone(), &arguments)?;
+        process.start()?;
+        processes.push(process);
+    }
+    let result = |process: &Process| {
+        let went_well = process.wait(PATIENCE)?;
+        let said = process.log();
+        let numbers: Vec<u64> = said.split_whitespace().flat_map(str::parse).collect();
+        match numbers.as_slice() {
+            &[admitted, refused, degraded] if went_well => Ok(Count {
+                admitted,
+                refused,
+                degraded,
+            }),
+            _ => Err(Trouble::Ended {
+                who: process.name().into(),
+                log: said,
+            }),
+        }
+    };
+    processes.iter().map(result).collect()
+}
+
+fn judge(verdicts: &mut Verdicts, race: Race, charges: u64, counts: &[Count]) {
+    let sum = |part: fn(&Count) -> u64| -> u64 { counts.iter().map(part).sum() };
+    let (admitted, refused) = (sum(|c| c.admitted), sum(|c| c.refused));
+    let (degraded, all) = (sum(|c| c.degraded), charges * WORKERS);
+    let name = race.name();
+    verdicts.promise(
+        &format!("{name}: the store answers every charge"),
+        degraded == 0 && admitted + refused == all,
+        format!("{} of {all}", all - degraded.min(all)),
+    );
+    verdicts.promise(
+        &format!("{name}: exactly {} pass", all / 2),
+        admitted == all / 2,
+        admitted,
+    );
+    let least = counts.iter().map(|c| c.admitted).min().unwrap_or_default();
+    verdicts.promise(
+        &format!("{name}: all {WORKERS} processes had some of it"),
+        least > 0,
+        format!("each at least {least}"),
+    );
+}
+
+/// Promises that every limit was charged exactly what passed.
+fn look_at_the_rest(
+    verdicts: &mut Verdicts,
+    store: &Server,
+    race: Race,
+    charges: u64,
+) -> Outcome<()> {
+    let holds = race.holds(charges);
+    let passed = charges * WORKERS / 2;
+    runtime()?.block_on(async {
+        let gate = gate(store.port(), &holds)?;
+        wait_for_the_store(&gate).await?;
+        let mut promise = |limit: &str, charged: u64| {
+            verdicts.promise(
+                &format!("{}: `{limit}` is charged exactly what passed", race.name()),
+                charged == passed,
+                charged,
+            );
+        };
+        if let Some(burst) = holds.everybody {
+            promise(
+                "everybody",
+                burst.saturating_sub(left(&gate, "everybody", &[]).await?),
+            );
+        }
+        promise(
+            "org",
+            holds
+                .org
+                .saturating_sub(left(&gate, "org", &["acme"]).await?),
+        );
+        if let Some(burst) = holds.user {
+            let mut charged = 0;
+            for number in 0..USERS {
+                let key = user(number);
+                charged += burst.saturating_sub(left(&gate, "user", &["acme", &key]).await?);
+            }
+            promise("user", charged);
+        }
+        Ok(())
+    })
+}
+
+/// What is left of a key.
+async fn left(gate: &Gate, limit: &str, key: &[&str]) -> Outcome<u64> {
+    let begun = gate.begin_named(limit, key, 0, false);
+    let begun = begun.ok_or_else(|| Trouble::Impossible(format!("there is no limit `{limit}`")))?;
+    let answer = finish(gate, begun).await;
+    match answer.origin {
+        Origin::Degraded => Err(Trouble::Odd {
+            asked: format!("what is left of `{limit}`"),
+            answer: "the store is away".into(),
+        }),
+        _ => Ok(answer.standing.remaining),
+    }
+}
+
+/// What a worker does: charges, and the counts as a line of text.
+pub fn work(port: u16, race: Race, charges: u64) -> Outcome<String> {
+    let count = runtime()?.block_on(async {
+        let gate = Arc::new(gate(port, &race.holds(charges))?);
+        wait_for_the_store(&gate).await?;
+        let mut tasks = JoinSet::new();
+        for task in 0..AT_ONCE {
+            let gate = Arc::clone(&gate);
+            let mine = charges / AT_ONCE + u64::from(task < charges % AT_ONCE);
+            tasks.spawn(async move { charge(&gate, task, mine).await });
+        }
+        let mut all = Count::default();
+        while let Some(done) = tasks.join_next().await {
+            let count = done.map_err(|error| Trouble::Impossible(error.to_string()))?;
+            all.admitted += count.admitted;
+            all.refused += count.refused;
+            all.degraded += count.degraded;
+        }
+        Ok::<Count, Trouble>(all)
+    })?;
+    let Count {
+        admitted,
+        refused,
+        degraded,
+    } = count;
+    Ok(format!("{admitted} {refused} {degraded}"))
+}
+
+/// Charges users in turn, one request after the other.
+async fn charge(gate: &Gate, first: u64, times: u64) -> Count {
+    let mut count = Count::default();
+    for time in 0..times {
+        let user = user((first + time) % USERS);
+        let headers = [("x-org", "acme"), ("x-user", user.as_str())];
+        let answer = ask(gate, &headers, true).await;
+        match (answer.origin, answer.is_admitted()) {
+            (Origin::Degraded, _) => count.degraded += 1,
+            (_, true) => count.admitted += 1,
+            (_, false) => count.refused += 1,
+        }
+    }
+    count
+}
+
+fn user(number: u64) -> String {
+    format!("u{number}")
+}
+
+async fn ask(gate: &Gate, headers: &[(&str, &str); 2], take: bool) -> Answer {
+    // What is known of the request is not kept while the store is asked.
+    let begun = gate.begin(
+        &Facts {
+            method: "GET",
+            path: "/",
+            headers,
+            ..Facts::default()
+        },
+        take,
+    );
+    finish(gate, begun).await
+}
+
+async fn finish(gate: &Gate, begun: Begun) -> Answer {
+    match begun {
+        Begun::Decided(answer) => answer,
+        Begun::Asks(asking) => gate.finish(asking).await,
+    }
+}
+
+/// Waits until questions are answered by the store.
+async fn wait_for_the_store(gate: &Gate) -> Outcome<()> {
+    let start = now();
+    let headers = [("x-org", "acme"), ("x-user", "u0")];
+    while ask(gate, &headers, false).await.origin == Origin::Degraded {
+        if start.elapsed() > UP_WITHIN {
+            let why = "the store is away although it was just started";
+            return Err(Trouble::Impossible(why.into()));
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
+fn gate(port: u16, holds: &Holds) -> Outcome<Gate> {
+    let mut settings = Settings::standalone(HOST, port);
+    settings.deadline = DEADLINE;
+    let impossible = |error: String| Trouble::Impossible(error);
+    let store = Store::open(settings, &Handle::current()).map_err(|e| impossible(e.to_string()))?;
+    let loaded = tollgate_policy::parse("race.yaml", holds.policy().as_bytes())
+        .map_err(|problems| impossible(problems.to_string()))?;
+    let inherited = Inherited::nothing().with_store(Arc::new(store) as Arc<dyn SharedStore>);
+    Gate::inheriting(loaded.policy, Vec::new(), MonotonicClock::new(), inherited)
+        .map_err(|error| impossible(error.to_string()))
+}
+
+fn runtime() -> Outcome<tokio::runtime::Runtime> {
+    Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Trouble::system("start a worker"))
+}
