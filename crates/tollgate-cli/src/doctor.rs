@@ -21,7 +21,7 @@ pub(crate) fn run(asked: &Doctor, out: &mut impl Write) -> Result<ExitCode, Stop
         StoreSpec::Memory => {
             let words = "the policy counts in memory: there is no store to look at";
             tell_nothing(asked.json, words, out)?;
-            return Ok(ExitCode::SUCCESS);
+            return Ok(ExitCode::from(2));
         }
     };
     let events = tokio::runtime::Builder::new_current_thread()

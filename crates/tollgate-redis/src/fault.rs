@@ -14,7 +14,7 @@
 //! | `TRYAGAIN` | sent again, charge by charge | kept | nothing | – |
 //! | `READONLY` | sent again, to the new primary | given up | unable, if there is none in time | – |
 //! | `LOADING` `MASTERDOWN` `BUSY` | not sent again | given up | unable | – |
-//! | `CLUSTERDOWN` | not sent again | kept | unable; the map is read again | – |
+//! | `CLUSTERDOWN` | not sent again | kept | unable; the map is read again | `cluster-down` |
 //! | `OOM` `MISCONF` `NOREPLICAS` | not sent again | given up after three in a row | unable | yes |
 //! | `NOAUTH` `WRONGPASS` | not sent again | given up | refused | yes |
 //! | `NOPERM` | not sent again | kept | refused | yes |
@@ -123,7 +123,13 @@ fn fault(code: &str) -> Fault {
         "LOADING" | "MASTERDOWN" | "BUSY" | "UNKILLABLE" => unable(Then::GiveUp, None),
         "CLUSTERDOWN" => Fault {
             remap: true,
-            ..unable(Then::Keep, None)
+            ..unable(
+                Then::Keep,
+                Some((
+                    "cluster-down",
+                    "slots of the cluster are served by nobody: see `CLUSTER INFO` and its servers",
+                )),
+            )
         },
         "OOM" => unable(
             Then::Strike,
@@ -313,7 +319,7 @@ mod tests {
             "The cluster is down",
             FaultKind::Unable,
             Then::Keep,
-            None,
+            Some("cluster-down"),
         ),
         (
             "OOM",

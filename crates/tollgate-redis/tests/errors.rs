@@ -39,7 +39,7 @@ const TABLE: [(&str, FaultKind, bool, Option<&str>); 21] = [
         "-CLUSTERDOWN The cluster is down\r\n",
         FaultKind::Unable,
         false,
-        None,
+        Some("cluster-down"),
     ),
     (
         "-OOM command not allowed\r\n",

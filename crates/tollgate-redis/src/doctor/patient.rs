@@ -102,7 +102,11 @@ impl<'a> Patient<'a> {
         };
         match info.version {
             Some((major, minor)) if (major, minor) >= OLDEST => {
-                findings.ok("version", format!("{at} is version {major}.{minor}"));
+                let is = match &info.valkey {
+                    Some(version) => format!("Valkey {version}"),
+                    None => format!("version {major}.{minor}"),
+                };
+                findings.ok("version", format!("{at} is {is}"));
             }
             Some((major, minor)) => findings.error(
                 "version",
@@ -232,6 +236,13 @@ impl<'a> Patient<'a> {
                 "permissions",
                 format!("{} lets us do all that is needed", self.address),
             ),
+            Some(low) if low.words.starts_with("MOVED") || low.words.starts_with("ASK") => {
+                findings.error(
+                    "topology",
+                    format!("{} is part of a cluster", self.address),
+                    "name it as one: `redis+cluster://…`",
+                );
+            }
             Some(low) => findings.low("permissions", &self.address, &low),
         }
     }

@@ -27,6 +27,8 @@ pub(crate) const OLDEST: (u32, u32) = (6, 2);
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Info {
     pub(crate) version: Option<(u32, u32)>,
+    /// What it says of itself, if it is Valkey.
+    pub(crate) valkey: Option<String>,
     pub(crate) run_id: String,
     pub(crate) is_replica: bool,
     pub(crate) eviction: Option<String>,
@@ -49,6 +51,7 @@ impl Info {
             match name {
                 // Valkey calls itself Redis 7.2 there, for whoever reads no other line.
                 "redis_version" => info.version = version(value),
+                "valkey_version" => info.valkey = Some(value.to_owned()),
                 "run_id" => info.run_id = value.to_owned(),
                 "role" => info.is_replica = value == "slave",
                 "maxmemory_policy" => info.eviction = Some(value.to_owned()),

@@ -122,6 +122,11 @@ impl Engine {
                 Degraded::Refused
             };
             self.metrics.degraded.add(which as usize, 1);
+            let at = super::seconds(answer.issued);
+            // Not written for every one of them: once a second is enough.
+            if self.metrics.degraded_at.load(Relaxed) != at {
+                self.metrics.degraded_at.store(at, Relaxed);
+            }
         }
         for (at, charge) in answer.charges.iter().enumerate() {
             let would_refuse = !charge.verdict.is_admitted();

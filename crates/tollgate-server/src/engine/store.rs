@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -18,6 +19,8 @@ pub struct StoreHealth {
     /// `up`, `partly` (some servers of a cluster do not answer) or `away`. While it is away, this node decides
     /// alone, as the limits say.
     pub status: &'static str,
+    /// Was a request decided without it in the last ten seconds, for whatever reason?
+    pub decided_alone: bool,
     /// How many nodes share it, this one included, as far as this one knows.
     pub nodes: u32,
     /// Its servers.
@@ -47,7 +50,7 @@ pub struct StoreWarning {
 }
 
 impl StoreHealth {
-    fn of(report: StoreReport) -> StoreHealth {
+    fn of(report: StoreReport, decided_alone: bool) -> StoreHealth {
         let up = report.servers.iter().filter(|server| server.is_up).count();
         let status = match up {
             0 => "away",
@@ -62,6 +65,7 @@ impl StoreHealth {
         let warning = |(code, message)| StoreWarning { code, message };
         StoreHealth {
             status,
+            decided_alone,
             nodes: report.nodes,
             servers: report.servers.into_iter().map(server).collect(),
             warnings: report.warnings.into_iter().map(warning).collect(),
@@ -70,17 +74,17 @@ impl StoreHealth {
 
     /// Does it not go as it should?
     pub(super) fn is_degraded(&self) -> bool {
-        self.status != "up" || !self.warnings.is_empty()
+        self.status != "up" || self.decided_alone || !self.warnings.is_empty()
     }
 }
 
 impl Engine {
     pub(super) fn store_health(&self) -> Option<StoreHealth> {
         let epoch = self.epoch();
-        epoch
-            .gate
-            .store()
-            .map(|store| StoreHealth::of(store.report()))
+        let store = epoch.gate.store()?;
+        let last = self.metrics.degraded_at.load(Relaxed);
+        let ago = seconds_now(self).saturating_sub(last);
+        Some(StoreHealth::of(store.report(), ago < RECENTLY))
     }
 
     /// What is counted of the store, if there is one.
@@ -154,6 +158,13 @@ impl Engine {
         }
         servers(&report.servers, text);
     }
+}
+
+/// How many seconds back a decision without the store still shows in health.
+const RECENTLY: u64 = 10;
+
+fn seconds_now(engine: &Engine) -> u64 {
+    super::seconds(engine.now())
 }
 
 /// How often this node looks whether others came or went.
@@ -278,11 +289,11 @@ mod tests {
             ..ServerReport::default()
         };
         let status = |servers| {
-            StoreHealth::of(StoreReport {
+            let report = StoreReport {
                 servers,
                 ..StoreReport::default()
-            })
-            .status
+            };
+            StoreHealth::of(report, false).status
         };
         assert_eq!(status(vec![server(true), server(true)]), "up");
         assert_eq!(status(vec![server(true), server(false)]), "partly");

@@ -27,6 +27,7 @@ pub(crate) use counters::{Counted, Histogram, RuleCounters, Striped, Undecided};
 pub(crate) use text::{Kind, Text, in_millionths};
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tollgate::policy::Policy;
@@ -40,6 +41,8 @@ pub(crate) struct Metrics {
     pub(crate) undecided: Striped<{ Undecided::COUNT }>,
     /// Requests that were decided without the store that a fleet shares; see [`Degraded`].
     pub(crate) degraded: Striped<2>,
+    /// When the last of them was, in seconds since 1970; 0 if there was none.
+    pub(crate) degraded_at: AtomicU64,
     known: Mutex<Known>,
 }
 

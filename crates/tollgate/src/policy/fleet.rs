@@ -9,8 +9,8 @@
 //! The limiters in this process hold this node's *share* of each limit and are kept warm: what the store
 //! lets pass here is taken from them too. When the store gives no answer, they decide instead, so the
 //! change adds no burst on this node. What they let pass meanwhile is *owed*: the next time that the store
-//! is asked for such a key, it is told first. If it is not known whether the store heard it, it is not told
-//! again: the bound below holds without it, for one more burst.
+//! is asked for such a key, it is told first. If it is not known whether the store heard it, it is told
+//! again: rather counted twice than not at all.
 //!
 //! # Invariant
 //!
@@ -37,9 +37,7 @@ use crate::clock::Clock;
 use crate::decision::{Decision, Origin, Standing, Verdict};
 use crate::limit::Algorithm;
 use crate::store::memory::CHARGES_MAX;
-use crate::store::shared::{
-    FaultKind, SharedCharge, SharedLimits, SharedOutcome, SharedRequest, SharedStore,
-};
+use crate::store::shared::{SharedCharge, SharedLimits, SharedOutcome, SharedRequest, SharedStore};
 use crate::time::{Moment, Span};
 
 /// Keys that may owe the store something at once. What does not fit is not told later.
@@ -210,8 +208,7 @@ impl<C: Clock> PolicyGate<C> {
             Ok(outcomes) if outcomes.len() == asking.request.charges.len() => {
                 self.conclude(asking, &outcomes)
             }
-            Ok(_) => self.fall_back(asking, FaultKind::Garbled),
-            Err(fault) => self.fall_back(asking, fault.kind),
+            Ok(_) | Err(_) => self.fall_back(asking),
         }
     }
 
@@ -333,7 +330,7 @@ impl<C: Clock> PolicyGate<C> {
     }
 
     /// Decides without the store, as each limit says.
-    fn fall_back(&self, asking: Asking, fault: FaultKind) -> Answer {
+    fn fall_back(&self, asking: Asking) -> Answer {
         let Asking {
             mut plan,
             ask,
@@ -341,13 +338,10 @@ impl<C: Clock> PolicyGate<C> {
             began,
             ..
         } = asking;
-        // What was to be told was not, if nothing was sent or the server says that it cannot. Otherwise nobody
-        // knows, and telling it again could count it twice.
-        if matches!(fault, FaultKind::Away | FaultKind::Busy | FaultKind::Unable) {
-            let counted = plan.charges.iter().filter(|c| c.role != Role::Unlimited);
-            for (charge, sent) in counted.zip(&request.charges) {
-                self.owe(charge, sent.owed);
-            }
+        // What was to be told may not have been heard.
+        let counted = plan.charges.iter().filter(|c| c.role != Role::Unlimited);
+        for (charge, sent) in counted.zip(&request.charges) {
+            self.owe(charge, sent.owed);
         }
         let on_error = |charge: &RuleCharge| {
             let rule = self.rules.get(charge.rule);
