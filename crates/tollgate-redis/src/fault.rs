@@ -180,6 +180,11 @@ fn fault(code: &str) -> Fault {
                 "another program, or another version of this one, writes below our prefix: choose another prefix",
             )
         },
+        "TOLLGATE-CLOCK" => refused(
+            Then::Keep,
+            "clock-differs",
+            "the clock of this node and that of the store differ by more than a period of a calendar: run NTP on both",
+        ),
         _ => Fault {
             script: true,
             ..refused(
@@ -291,7 +296,7 @@ mod tests {
         Option<&'static str>,
     );
 
-    const TABLE: [Row; 21] = [
+    const TABLE: [Row; 22] = [
         (
             "LOADING",
             "Redis is loading the dataset in memory",
@@ -383,6 +388,13 @@ mod tests {
             FaultKind::Refused,
             Then::Keep,
             Some("foreign-key"),
+        ),
+        (
+            "TOLLGATE-CLOCK",
+            "tg:quota~abc: another day",
+            FaultKind::Refused,
+            Then::Keep,
+            Some("clock-differs"),
         ),
         (
             "ERR",

@@ -20,6 +20,8 @@ pub struct Desk {
     scripts: Scripts,
     /// Nanoseconds in a unit of the clock, if it is told the time.
     unit: Option<u64>,
+    /// By how many nanoseconds the node's clock is ahead of the server's, if that is told the time.
+    ahead: i64,
     tag: u64,
 }
 
@@ -122,6 +124,7 @@ impl Desk {
             limits,
             scripts,
             unit,
+            ahead: 0,
             tag: 0,
         })
     }
@@ -153,10 +156,7 @@ impl Desk {
         let mut asked = Vec::new();
         let mut packed = Vec::new();
         for (now, op) in ops {
-            if let Some(unit) = self.unit {
-                self.limits
-                    .think_it_is(Moment::from_nanos(now.saturating_mul(unit)));
-            }
+            self.think_it_is(*now);
             match op {
                 Op::Charge(request) => {
                     let groups = self.limits.groups(request, false);
@@ -187,10 +187,7 @@ impl Desk {
         let mut came = Vec::with_capacity(ops.len());
         let mut answers = asked.iter().zip(replies);
         for (now, op) in ops {
-            if let Some(unit) = self.unit {
-                self.limits
-                    .think_it_is(Moment::from_nanos(now.saturating_mul(unit)));
-            }
+            self.think_it_is(*now);
             came.push(match op {
                 Op::Settle(settle) if settle.taken == settle.used => Came::Settled(0),
                 op => loop {
@@ -209,6 +206,18 @@ impl Desk {
             });
         }
         Ok(came)
+    }
+
+    /// Sets the node's clock apart from the server's, if that is told the time: ahead by so many nanoseconds.
+    pub fn set_node_ahead(&mut self, nanos: i64) {
+        self.ahead = nanos;
+    }
+
+    fn think_it_is(&mut self, now: u64) {
+        if let Some(unit) = self.unit {
+            let there = now.saturating_mul(unit).saturating_add_signed(self.ahead);
+            self.limits.think_it_is(Moment::from_nanos(there));
+        }
     }
 
     fn answered(reply: Result<Value, redis::RedisError>) -> Result<Value, String> {

@@ -15,6 +15,10 @@
 //! # What it does not know
 //!
 //! Connections, deadlines, and which server has a slot.
+//!
+//! A question that takes nothing ([`SharedRequest::take`]) moves nothing either. Until a key's first charge under
+//! a limit that was changed, such a question is answered as if nothing had been used under the limit as it
+//! was; that charge moves the usage before it decides, so no more passes than may.
 
 mod calls;
 pub(crate) mod clock;

@@ -154,7 +154,9 @@ fn bytes(found: &Value) -> Result<Option<&[u8]>, Garbled> {
 
 /// A whole number in digits.
 fn digits(text: &[u8]) -> Result<u64, Garbled> {
-    let number = std::str::from_utf8(text).ok().and_then(|t| t.parse().ok());
+    let plain = text.iter().all(u8::is_ascii_digit);
+    let text_of = std::str::from_utf8(text).ok().filter(|_| plain);
+    let number = text_of.and_then(|digits| digits.parse().ok());
     number.ok_or_else(|| Garbled(format!("`{}` is no number", text.escape_ascii())))
 }
 

@@ -57,7 +57,7 @@ local function force(key, state, kind, a, cost)
     local entries = log(key, a)
     if not entries then return nil end
     room = limit - entries.used
-    if room <= 0 and entries.shift > 0 then log_add(key, entries, a, 0) end
+    if room <= 0 and entries.back > entries.kept then log_add(key, entries, a, 0) end
     add = function(taken) log_add(key, entries, a, taken) end
   elseif kind == 's' then
     local cells, into, early = parts(state, a)
@@ -81,46 +81,84 @@ local function force(key, state, kind, a, cost)
   return cost - taken
 end
 
+-- These entries of a log with `more` added to their sums. Many at once: a call for each would take most of the time.
+local function with_sums(entries, more)
+  local texts, size = {}, 64 * SIZE
+  local format = '>' .. string.rep('I7I5', 64)
+  for from = 1, #entries, size do
+    local count = 64
+    if from + size - 1 > #entries then
+      count = (#entries - from + 1) / SIZE
+      format = '>' .. string.rep('I7I5', count)
+    end
+    local numbers = {struct.unpack(format, entries, from)}
+    for i = 2, 2 * count, 2 do
+      local sum = numbers[i] + more
+      numbers[i] = sum < SUMS and sum or sum - SUMS
+    end
+    texts[#texts + 1] = struct.pack(format, unpack(numbers, 1, 2 * count))
+  end
+  return table.concat(texts)
+end
+
 -- Gives back the stamps of `issued`.
+--
+-- Only the differences of sums count. So what is given back is either taken off all sums from there on, or added to all
+-- before; whichever are fewer are touched. Those that are known to be out of the window are not among them, but for
+-- the last one, which the others are counted from.
 local function refund_log(key, a, cost, issued)
-  local entries = log(key, a)
-  if not entries then return nil end
-  if entries.entries == 0 then return 0 end
-  local low, high = 0, entries.entries
+  local state = log(key, a)
+  if not state then return nil end
+  local entries, known, kept = state.entries, state.known, state.kept
+  if entries == 0 then return 0 end
+  local function stamp_of(i)
+    local stamp, sum = log_entry(key, i)
+    stamp = stamp - kept
+    return stamp > 0 and stamp or 0, sum
+  end
+  local low, high = known, entries
   while low < high do
     local middle = low + ((high - low) - (high - low) % 2) / 2
-    if log_entry(key, middle) < issued then low = middle + 1 else high = middle end
+    if stamp_of(middle) < issued then low = middle + 1 else high = middle end
   end
-  if low >= entries.entries then return 0 end
-  local stamp, sum = log_entry(key, low)
+  if low >= entries then return 0 end
+  local stamp, sum = stamp_of(low)
   if stamp ~= issued then return 0 end
-  local before = entries.base
-  if low > 0 then
-    local _
-    _, before = log_entry(key, low - 1)
-  end
+  local before, _ = state.base, nil
+  if low > 0 then _, before = log_entry(key, low - 1) end
   local own = (sum - before) % SUMS
   local back = cost < own and cost or own
-  local bytes = {call('GETRANGE', key, 0, 11 + 12 * low)}
-  for i = low, entries.entries - 1 do
-    local moment, upto = log_entry(key, i)
-    if i > low or back < own then
-      bytes[#bytes + 1] = struct.pack(ENTRY, moment, (upto - back) % SUMS)
-    end
-  end
-  local left = #bytes > 1 or low > 0
-  if left then
-    local text = table.concat(bytes)
-    -- How many are known to be out can be one less now.
-    if low < entries.known and back == own then
-      text = struct.pack(HEAD, 183, entries.known - 1, entries.base) .. string.sub(text, 13)
-    elseif entries.known >= (#text - 12) / 12 then
-      text = struct.pack(HEAD, 183, 0, entries.base) .. string.sub(text, 13)
-    end
-    call('SET', key, text, 'KEEPTTL')
-  else
+  local goes = back == own
+  if goes and entries - known == 1 then
+    -- Nothing is left that could count again.
     call('DEL', key)
+    return 0
   end
+  local function range(from, to)
+    return from < to and call('GETRANGE', key, HEADED + SIZE * from, HEADED + SIZE * to - 1) or ''
+  end
+  local function write(place, text)
+    if text ~= '' then call('SETRANGE', key, HEADED + SIZE * place, text) end
+  end
+  local base, empty, first = state.base, state.empty, known > 0 and known - 1 or 0
+  if low - first < entries - low then
+    local text = with_sums(range(first, low), back)
+    base = (base + back) % SUMS
+    if goes then
+      -- Those before it move up by one place. The one that gets free is out of the window like those before.
+      if known == 0 then write(0, struct.pack(ENTRY, 0, base)) end
+      write(first + 1, text)
+      known = known + 1
+    else
+      write(first, text)
+    end
+  elseif goes then
+    write(low, with_sums(range(low + 1, entries), SUMS - back))
+    empty = empty + 1
+  else
+    write(low, with_sums(range(low, entries), SUMS - back))
+  end
+  call('SETRANGE', key, 0, log_head(known, empty, base, kept))
   return 0
 end
 
@@ -156,7 +194,7 @@ local function refund(key, state, kind, a, cost, issued)
     for i = 3, #cells, width do sum = sum + cells[i] end
     if sum > 0 then put_parts(key, cells, a, early) else call('DEL', key) end
   else
-    local number, counted, ends, healed = window(state, kind, a)
+    local number, counted, ends = window(state, kind, a)
     if not number then return nil end
     local value = whole(state)
     local kept = (value - value % 4294967296) / 4294967296

@@ -16,7 +16,7 @@ for i = 1, count do
   if kind == 'b' then
     local ticks, depth, step = args[a] + 0, args[a + 2] + 0, args[a + 3] + 0
     local missing = bucket(state, ticks)
-    if not missing then return foreign(key) end
+    if not missing then return fault(key) end
     local per = ticks < 0 and -ticks or ticks
     if cost < 0 or (cost > 0 and missing > args[a + 1] + 0) then
       fit = false
@@ -29,7 +29,7 @@ for i = 1, count do
     a = a + 4
   elseif kind == 's' then
     local cells, into, early, healed = parts(state, a)
-    if not cells then return foreign(key) end
+    if not cells then return fault(key) end
     local b = a
     if cost > 0 then
       local room = args[a] - parts_head(cells, a) - cost
@@ -62,7 +62,7 @@ for i = 1, count do
     a = a + 8
   elseif kind == 'l' then
     local entries = log(key, a)
-    if not entries then return foreign(key) end
+    if not entries then return fault(key) end
     local limit, used, b = args[a] + 0, entries.used, a
     if cost < 0 then
       fit = false
@@ -70,7 +70,7 @@ for i = 1, count do
       fit = used + cost <= limit
       if fit then
         to = function() log_add(key, entries, b, cost) end
-      elseif entries.shift > 0 then
+      elseif entries.back > entries.kept then
         to = function() log_add(key, entries, b, 0) end
       end
     end
@@ -81,16 +81,15 @@ for i = 1, count do
       local free = used + cost - limit
       if free < 1 then free = 1 end
       if free > used then free = used end
-      local newest = entries.newest - entries.shift
       told[3] = log_stamp(key, entries, over + 1)
-      told[4] = newest
+      told[4] = entries.newest
       told[5] = free == over + 1 and told[3] or log_stamp(key, entries, free)
     end
     found[i] = told
     a = a + 2
   else
     local number, counted, ends, healed = window(state, kind, a)
-    if not number then return foreign(key) end
+    if not number then return fault(key) end
     if cost < 0 then
       fit = false
     elseif cost > 0 then
@@ -109,7 +108,11 @@ for i = 1, count do
 end
 if take then
   -- A key that holds no string looks absent to MGET.
-  if absent[1] and call('EXISTS', unpack(absent)) > 0 then return foreign(table.concat(absent, ' or ')) end
+  if absent[1] and call('EXISTS', unpack(absent)) > 0 then
+    for i = 1, #absent do
+      if call('EXISTS', absent[i]) > 0 then return fault(absent[i]) end
+    end
+  end
   for i = 1, count do
     local to = write[i]
     if to then

@@ -4,7 +4,7 @@ local full@ = at@
 if found@ then
   if #found@ == 8 then was@ = -read('<i8', found@) end
   if was@ < 0 or was@ >= 9007199254740992 then
-    return redis.error_reply('TOLLGATE ' .. key@ .. ' holds something that no limit wrote: delete it or choose another prefix')
+    return redis.error_reply('TOLLGATE ' .. (string.match(key@, '^(.-):{') or 'a limit') .. ' FOREIGN')
   end
   if was@ > at@ then full@ = was@ end
 end

@@ -6,6 +6,11 @@ local keys, call, read, pack = KEYS, redis.call, struct.unpack, struct.pack
 local count, numbers, since = #keys, ARGV[2], now - SINCE
 local found = call('MGET', unpack(keys))
 
+-- The error for a key that holds something else. What comes behind the limit in its name may be a secret.
+local function foreign(key)
+  return redis.error_reply('TOLLGATE ' .. (string.match(key, '^(.-):{') or 'a limit') .. ' FOREIGN')
+end
+
 -- Writes a bucket from which so much is missing; see `bucket_write.lua`.
 local function put(key, state, ticks, step, missing)
   if ticks < 0 then
@@ -37,14 +42,14 @@ for i = 1, count do
   else
     if ticks < 0 then
       local whole, rest = string.match(state, '^(%d+):(%d+)$')
-      gone = whole and (whole - since) * -ticks + rest
+      -- As it is written, and not what is merely like it.
+      local plain = whole and #whole <= 16 and rest + 0 < -ticks and state == string.format('%.0f:%.0f', whole, rest)
+      gone = plain and whole + 0 < 9007199254740992 and (whole - since) * -ticks + rest
     else
       local full = #state == 8 and -read('<i8', state)
       gone = full and full >= 0 and full < 9007199254740992 and full - since * ticks
     end
-    if not gone then
-      return redis.error_reply('TOLLGATE ' .. keys[i] .. ' holds something that no limit wrote: delete it or choose another prefix')
-    end
+    if not gone then return foreign(keys[i]) end
     if gone < 0 then gone = 0 end
   end
   missing[i] = gone
@@ -52,7 +57,9 @@ for i = 1, count do
 end
 -- A key that holds no string looks absent to MGET.
 if took == 1 and absent and call('EXISTS', unpack(absent)) > 0 then
-  return redis.error_reply('TOLLGATE ' .. table.concat(absent, ' or ') .. ' holds something that no limit wrote: delete it or choose another prefix')
+  for i = 1, #absent do
+    if call('EXISTS', absent[i]) > 0 then return foreign(absent[i]) end
+  end
 end
 for i = 1, count do
   local ticks, wanted, most, step = read('<i8i8i8i8', numbers, i * 32 - 31)

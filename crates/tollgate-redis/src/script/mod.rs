@@ -11,8 +11,15 @@
 //!
 //! # Invariant
 //!
-//! A script that refuses writes nothing, but that a clock was set back is made good. One that finds a state
-//! that no limit wrote gives an error that begins with `TOLLGATE`, and leaves it as it is.
+//! A script that refuses writes nothing, but that a clock was set back is made good. One that cannot go on
+//! gives an error and writes nothing. Its first word says why:
+//!
+//! | first word | what it found |
+//! |---|---|
+//! | `TOLLGATE` | a state that no limit wrote; it is left as it is |
+//! | `TOLLGATE-CLOCK` | a time outside of the periods that the node knows of: the clocks differ |
+//!
+//! An error names the limit, never the key: parts of a key may be secrets, and errors go to logs.
 
 mod unrolled;
 
@@ -22,6 +29,10 @@ const CLOCK: &str = include_str!("clock.lua");
 const CLOCK_GIVEN: &str = include_str!("clock_given.lua");
 const STATES: &str = include_str!("states.lua");
 const AMEND: &str = include_str!("amend.lua");
+
+/// What an error for a state that no limit wrote goes on with. It stands for `FOREIGN` in the pieces.
+const FOREIGN: &str =
+    "has a key that holds something that no limit wrote: delete it or choose another prefix";
 
 /// The texts of all scripts and what the server knows them by.
 #[derive(Debug)]
@@ -57,7 +68,7 @@ impl Scripts {
                 Which::Move => &[STATES, AMEND, include_str!("move.lua")],
                 Which::Beat => &[include_str!("beat.lua")],
             };
-            let text = without_comments(&[&[clock], pieces].concat());
+            let text = without_comments(&[&[clock], pieces].concat()).replace("FOREIGN", FOREIGN);
             let sha = redis::Script::new(&text).get_hash().to_owned();
             (text, sha)
         });
@@ -109,6 +120,7 @@ mod tests {
             assert!(scripts.text(which).contains("'TIME'"));
             assert!(!given.text(which).contains("'TIME'"));
             assert!(!scripts.text(which).contains('@'));
+            assert!(!scripts.text(which).contains("FOREIGN"));
         }
     }
 }

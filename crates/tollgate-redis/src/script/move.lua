@@ -6,13 +6,13 @@ for i = 1, #KEYS do
   local key, kind = KEYS[i], args[a]
   if i > olds and sum == 0 then break end
   local state, strange = state_of(key, kind)
-  if strange then return foreign(key) end
+  if strange then return fault(key) end
   if i <= olds then
     local units = used(key, state, kind, a + 1)
-    if not units then return foreign(key) end
+    if not units then return fault(key) end
     if units > sum then sum = units end
   else
-    if not force(key, state, kind, a + 1, sum) then return foreign(key) end
+    if not force(key, state, kind, a + 1, sum) then return fault(key) end
   end
   a = a + 1 + NUMBERS[kind]
 end

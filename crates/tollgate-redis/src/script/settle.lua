@@ -7,7 +7,7 @@ for i = 1, #KEYS do
   local state, strange = state_of(key, kind)
   local left = not strange
     and (args[2] == 'r' and refund(key, state, kind, a + 1, cost, issued) or args[2] == 'f' and force(key, state, kind, a + 1, cost))
-  if not left then return foreign(key) end
+  if not left then return fault(key) end
   if left > unpaid then unpaid = left end
   a = a + 1 + NUMBERS[kind]
 end

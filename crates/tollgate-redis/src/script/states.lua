@@ -7,13 +7,25 @@
 -- Readers return nil for a state that no limit wrote.
 local args, call = ARGV, redis.call
 
-local function foreign(key)
-  return redis.error_reply('TOLLGATE ' .. key .. ' holds something that no limit wrote: delete it or choose another prefix')
+-- What a limit's keys begin with: what comes behind may be a secret, and an error is written to logs.
+local function limit_of(key) return string.match(key, '^(.-):{') or 'a limit' end
+
+-- Set if a reader returned nil because the clocks differ.
+local apart = false
+
+-- The error for a reader that returned nil.
+local function fault(key)
+  if apart then
+    return redis.error_reply('TOLLGATE-CLOCK ' .. limit_of(key) .. ' has periods that lie elsewhere: the clock of the node and that of the store differ by more than a period; set the one that is wrong')
+  end
+  return redis.error_reply('TOLLGATE ' .. limit_of(key) .. ' FOREIGN')
 end
 
-local function whole(state)
-  local number = tonumber(state)
-  return number and number >= 0 and number < 9007199254740992 and number % 1 == 0 and number or nil
+-- A number as a limit writes it: digits and nothing else, no zero before them.
+local function whole(digits)
+  if #digits > 16 or not string.find(digits, '^[1-9]%d*$') and digits ~= '0' then return nil end
+  local number = digits + 0
+  return number < 9007199254740992 and number or nil
 end
 
 local function put(key, state, time)
@@ -27,8 +39,9 @@ local function bucket(state, ticks)
   if not state then return 0 end
   local missing
   if ticks < 0 then
-    local q, f = string.match(state, '^(%d+):(%d+)$')
-    if not q then return nil end
+    local q, f = string.match(state, '^([^:]*):([^:]*)$')
+    q, f = q and whole(q), q and whole(f)
+    if not q or not f or f >= -ticks then return nil end
     missing = (q - (now - SINCE)) * -ticks + f
   else
     local full = #state == 8 and -struct.unpack('<i8', state) or -1
@@ -62,13 +75,18 @@ local function window(state, kind, a)
   else
     local from, to, next = args[a + 2] + 0, args[a + 3] + 0, args[a + 4] + 0
     number = args[a + 1] + 0
+    -- The node knows these periods and no others. Elsewhere any number would be a guess, and a wrong one would
+    -- begin everybody's period anew.
+    if now < from - (to - from) or now >= next then
+      apart = true
+      return nil
+    end
     if now < from then
       number, ends, length = number - 1, from - now, to - from
     elseif now < to then
       ends, length = to - now, next - to
     else
       number, ends, length = number + 1, next - now, next - to
-      if ends <= 0 then ends = length end
     end
   end
   number = number % 2097152
@@ -149,41 +167,49 @@ local function put_parts(key, cells, a, early)
   put(key, struct.pack(args[a + 7], unpack(cells)), time)
 end
 
--- A log is a string of 12 byte entries: a head (a mark, how many entries are known to be out of the window, the sum
--- before the first entry) and for each moment at which something was taken the moment and the sum up to it. Sums wrap.
-local SUMS, HEAD, ENTRY = 1099511627776, '>BI4I7', '>I7I5'
+-- A log is a string: a head, and for each moment at which something was taken an entry of the moment and the sum up to
+-- it. Sums wrap. The head is a mark, how many entries are known to be out of the window (they are not looked at again, but
+-- for the sum of the last), how many places at the end are empty, the sum before the first entry, and by how much the
+-- clock was set back. Moments are kept on the clock as it was before that, so that no entry need be touched.
+local SUMS, HEAD, HEADED, ENTRY, SIZE = 1099511627776, '>BI4I4I5I7', 21, '>I7I5', 12
 
+local function log_head(known, empty, base, back) return struct.pack(HEAD, 183, known, empty, base, back) end
+
+-- The moment as it is kept, and the sum.
 local function log_entry(key, i)
-  local stamp, sum = struct.unpack(ENTRY, call('GETRANGE', key, 12 + 12 * i, 23 + 12 * i))
+  local from = HEADED + SIZE * i
+  local stamp, sum = struct.unpack(ENTRY, call('GETRANGE', key, from, from + SIZE - 1))
   return stamp, sum
 end
 
--- What a log comes to now; `used` is 0 if there is none.
+-- What a log comes to now; `used` is 0 if there is none. `kept` is by how much the clock was set back as the log has it,
+-- `back` as it is.
 local function log(key, a)
   local span = args[a + 1] + 0
-  local head = redis.pcall('GETRANGE', key, 0, 11)
+  local head = redis.pcall('GETRANGE', key, 0, HEADED - 1)
   if type(head) == 'table' then return nil end
   if head == '' then
     -- Absent, or an empty string of somebody else's.
     if call('EXISTS', key) > 0 then return nil end
-    return {used = 0, at = now, entries = 0, shift = 0}
+    return {used = 0, at = now, entries = 0, kept = 0, back = 0}
   end
-  local entries = (call('STRLEN', key) - 12) / 12
-  if #head ~= 12 or entries % 1 ~= 0 or entries < 1 then return nil end
-  local mark, out, base = struct.unpack(HEAD, head)
-  if mark ~= 183 or out >= entries then return nil end
+  if #head ~= HEADED then return nil end
+  local mark, known, empty, base, kept = struct.unpack(HEAD, head)
+  local entries = (call('STRLEN', key) - HEADED) / SIZE - empty
+  if mark ~= 183 or entries % 1 ~= 0 or known >= entries then return nil end
   local newest, sum = log_entry(key, entries - 1)
-  local at, shift = now, 0
+  local at, back = now, kept
+  newest = newest - kept
   if newest > now then
-    if newest - now <= span then at = newest else shift = newest - now end
+    if newest - now <= span then at = newest else newest, back = now, kept + newest - now end
   end
   local function is_out(i)
-    local stamp = log_entry(key, i) - shift
+    local stamp = log_entry(key, i) - back
     if stamp < 0 then stamp = 0 end
     return at - stamp >= span
   end
   -- The first that is in the window: ever longer steps, then halving.
-  local low, high, step = out, out, 1
+  local low, high, step = known, known, 1
   while high < entries and is_out(high) do
     low, high, step = high + 1, high + step, step * 2
   end
@@ -197,7 +223,7 @@ local function log(key, a)
     local _
     _, before = log_entry(key, low - 1)
   end
-  return {used = (sum - before) % SUMS, at = at, shift = shift, entries = entries, known = out, out = low,
+  return {used = (sum - before) % SUMS, at = at, kept = kept, back = back, entries = entries, empty = empty, known = known, out = low,
     before = before, base = base, sum = sum, newest = newest}
 end
 
@@ -209,7 +235,7 @@ local function log_stamp(key, state, nth)
     local _, sum = log_entry(key, middle)
     if (sum - state.before) % SUMS >= nth then high = middle else low = middle + 1 end
   end
-  local stamp = log_entry(key, low) - state.shift
+  local stamp = log_entry(key, low) - state.back
   return stamp > 0 and stamp or 0
 end
 
@@ -217,38 +243,28 @@ end
 local function log_add(key, state, a, cost)
   local time = args[a + 1] + (state.at - now)
   if state.used == 0 then
-    if cost > 0 then put(key, struct.pack('>BI4I7I7I5', 183, 0, 0, state.at, cost), time) end
+    if cost > 0 then put(key, log_head(0, 0, 0, 0) .. struct.pack(ENTRY, state.at, cost), time) end
     return
   end
-  local sum = (state.sum + cost) % SUMS
-  if state.shift > 0 then
-    -- What is out of the window goes only when something is added: until then it could still be in it again.
-    local from, bytes = 0, {struct.pack(HEAD, 183, state.known, state.base)}
-    if cost > 0 then from, bytes = state.out, {struct.pack(HEAD, 183, 0, state.before)} end
-    for i = from, state.entries - 1 do
-      local stamp, upto = log_entry(key, i)
-      stamp = stamp - state.shift
-      bytes[#bytes + 1] = struct.pack(ENTRY, stamp > 0 and stamp or 0, upto)
+  -- What is out of the window goes only when something is added: until then it could still be in it again.
+  local known, empty = state.known, state.empty
+  if cost > 0 then
+    known = state.out
+    local entry, again = struct.pack(ENTRY, state.at + state.back, (state.sum + cost) % SUMS), state.newest == state.at
+    local behind = HEADED + SIZE * (again and state.entries - 1 or state.entries)
+    if known > 32 and known * 2 > state.entries then
+      local from = HEADED + SIZE * known
+      local rest = behind > from and call('GETRANGE', key, from, behind - 1) or ''
+      put(key, log_head(0, 0, state.before, state.back) .. rest .. entry, time)
+      return
     end
-    -- The newest was moved to now.
-    if cost > 0 then bytes[#bytes] = struct.pack(ENTRY, state.at, sum) end
-    put(key, table.concat(bytes), time)
+    call('SETRANGE', key, behind, entry)
+    if not again and empty > 0 then empty = empty - 1 end
+  elseif state.back == state.kept then
     return
   end
-  if cost == 0 then return end
-  local entry = struct.pack(ENTRY, state.at, sum)
-  if state.out > 32 and state.out * 2 > state.entries then
-    local rest = call('GETRANGE', key, 12 + 12 * state.out, state.newest == state.at and -13 or -1)
-    put(key, struct.pack(HEAD, 183, 0, state.before) .. rest .. entry, time)
-    return
-  end
-  if state.newest == state.at then
-    call('SETRANGE', key, 12 * state.entries, entry)
-  else
-    call('APPEND', key, entry)
-  end
-  if state.out ~= state.known then
-    call('SETRANGE', key, 0, struct.pack(HEAD, 183, state.out, state.base))
+  if known ~= state.known or empty ~= state.empty or state.back ~= state.kept then
+    call('SETRANGE', key, 0, log_head(known, empty, state.base, state.back))
   end
   local ms = time / MS
   call('PEXPIRE', key, ms - ms % 1 + 1002)

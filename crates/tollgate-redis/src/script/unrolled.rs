@@ -49,7 +49,11 @@ pub(super) fn buckets(count: usize) -> String {
              local absent = {{}}\n\
              {}\
              if call('EXISTS', unpack(absent)) > 0 then\n\
-             return redis.error_reply('TOLLGATE ' .. table.concat(absent, ' or ') .. ' holds something that no limit wrote: delete it or choose another prefix')\n\
+             for i = 1, #absent do\n\
+             if call('EXISTS', absent[i]) > 0 then\n\
+             return redis.error_reply('TOLLGATE ' .. (string.match(absent[i], '^(.-):{{') or 'a limit') .. ' FOREIGN')\n\
+             end\n\
+             end\n\
              end\n\
              end\n",
             joined("found@", " and "),

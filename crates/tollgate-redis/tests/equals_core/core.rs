@@ -71,8 +71,10 @@ impl<L: OneWord> Word<L> {
     fn ask(&self, now: Moment, cost: u64, wrap: impl Fn(Self) -> Core) -> Asked {
         let word = self.at(now);
         let step = self.limit.charge(word, now, cost);
-        // A heal is written, be it the store's or the limit's own.
-        let healed = word.filter(|word| self.word.is_some_and(|(kept, _)| kept != *word));
+        // A heal is written, be it the store's or the limit's own; also one that comes to the same bits, which
+        // then stand for another time.
+        let ahead = |era: u64| self.limit.era(now).number + 1 < era;
+        let healed = word.filter(|_| self.word.is_some_and(|(_, era)| ahead(era)));
         let healed = healed.filter(|_| matches!(step.verdict, Verdict::Refuse { .. }));
         let then = match step.write.or(healed) {
             Some(word) => self.with(Some(word), now),

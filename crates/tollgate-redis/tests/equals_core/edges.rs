@@ -10,7 +10,7 @@ use tollgate::store::shared::{
 use tollgate::{Algorithm, Estimate, Limit, LimitId, Moment, Span, Verdict};
 use tollgate_redis::testing::{Came, Desk, Op};
 
-fn charge(limit: usize, cost: u64) -> SharedCharge {
+pub(crate) fn charge(limit: usize, cost: u64) -> SharedCharge {
     SharedCharge {
         limit: LimitId::at(limit),
         key: key(0),
@@ -20,14 +20,14 @@ fn charge(limit: usize, cost: u64) -> SharedCharge {
     }
 }
 
-fn request(charges: Vec<SharedCharge>) -> Op {
+pub(crate) fn request(charges: Vec<SharedCharge>) -> Op {
     Op::Charge(SharedRequest {
         take: true,
         charges,
     })
 }
 
-fn ruled(desk: &mut Desk, now: u64, op: Op) -> (Vec<SharedOutcome>, bool) {
+pub(crate) fn ruled(desk: &mut Desk, now: u64, op: Op) -> (Vec<SharedOutcome>, bool) {
     match desk.run(&[(now, op)]).unwrap().remove(0) {
         Came::Ruled(outcomes, took, disagrees) => {
             assert!(!disagrees, "{outcomes:?}");
@@ -37,7 +37,7 @@ fn ruled(desk: &mut Desk, now: u64, op: Op) -> (Vec<SharedOutcome>, bool) {
     }
 }
 
-fn quota(algorithm: Algorithm) -> Quota {
+pub(crate) fn quota(algorithm: Algorithm) -> Quota {
     Quota {
         limit: Limit::new(algorithm).unwrap(),
         periods: None,
@@ -52,7 +52,7 @@ fn bucket(rate: &str, burst: u64) -> Algorithm {
 }
 
 /// One of every kind of state.
-fn kinds() -> Vec<Algorithm> {
+pub(crate) fn kinds() -> Vec<Algorithm> {
     let second = Span::from_secs(1);
     vec![
         bucket("5/s", 10),
@@ -84,7 +84,7 @@ fn kinds() -> Vec<Algorithm> {
     ]
 }
 
-fn desk(server: &Server, unit: Option<u64>, quotas: &[Quota]) -> Desk {
+pub(crate) fn desk(server: &Server, unit: Option<u64>, quotas: &[Quota]) -> Desk {
     let ids: Vec<String> = (0..quotas.len()).map(|i| format!("limit-{i}")).collect();
     Desk::connect(server.port, "tg", unit, &limits(quotas, &ids)).unwrap()
 }
@@ -269,7 +269,7 @@ fn several_limits_on_the_server_s_clock_are_taken_all_or_none() {
     );
 }
 
-fn dump(desk: &mut Desk) -> Vec<Option<Vec<u8>>> {
+pub(crate) fn dump(desk: &mut Desk) -> Vec<Option<Vec<u8>>> {
     let mut names: Vec<Vec<u8>> = redis::cmd("KEYS")
         .arg("*")
         .query(desk.connection())

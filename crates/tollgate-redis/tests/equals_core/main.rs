@@ -4,10 +4,13 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
+mod clocks;
 mod core;
 mod edges;
 mod hierarchy;
+mod long_logs;
 mod server;
+mod strange;
 mod timelines;
 
 use std::collections::HashMap;

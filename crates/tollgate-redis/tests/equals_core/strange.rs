@@ -1,0 +1,114 @@
+//! What other programs may have left at a key, and what an error may tell of it.
+
+use super::edges::{charge, desk, kinds, quota, request};
+use super::key;
+use super::server::Server;
+use tollgate::policy::Quota;
+use tollgate::store::shared::SharedSettle;
+use tollgate::{LimitId, Moment};
+use tollgate_redis::testing::{Came, Desk, Op};
+
+/// Lua takes many texts for numbers that no limit writes.
+const LIKE_NUMBERS: [&str; 17] = [
+    "1e5",
+    "0x10",
+    " 12",
+    "12 ",
+    "5.0",
+    "+5",
+    "-5",
+    "007",
+    "12\n",
+    "1e3:5",
+    "5:1e3",
+    "007:5",
+    "5:007",
+    "1:2:3",
+    "5:4294967296000",
+    "99999999999999999999",
+    "99999999999999999999:0",
+];
+
+fn failed(desk: &mut Desk, op: Op) -> String {
+    match desk.run(&[(0, op)]).unwrap().remove(0) {
+        Came::Failed(error) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn settle(limit: usize, used: u64) -> Op {
+    Op::Settle(SharedSettle {
+        limit: LimitId::at(limit),
+        key: key(0),
+        issued: Moment::ORIGIN,
+        taken: 1,
+        used,
+    })
+}
+
+#[test]
+fn what_is_only_like_a_number_is_no_state_and_stays() {
+    let server = Server::start();
+    let quotas: Vec<Quota> = kinds().into_iter().map(quota).collect();
+    let mut desk = desk(&server, None, &quotas);
+    for limit in 0..quotas.len() {
+        for value in LIKE_NUMBERS {
+            let Op::Charge(asked) = request(vec![charge(limit, 1)]) else {
+                panic!()
+            };
+            let name = desk.commands(&asked)[0].keys[0].clone();
+            let mut counted = asked.clone();
+            counted.charges[0].enforced = false;
+            let _: () = redis::cmd("SET")
+                .arg(&name)
+                .arg(value)
+                .query(desk.connection())
+                .unwrap();
+            for op in [
+                Op::Charge(asked),
+                Op::Charge(counted),
+                settle(limit, 0),
+                settle(limit, 2),
+            ] {
+                let error = failed(&mut desk, op);
+                assert!(error.contains("TOLLGATE"), "limit {limit}: {error}");
+            }
+            let kept: String = redis::cmd("GET")
+                .arg(&name)
+                .query(desk.connection())
+                .unwrap();
+            assert_eq!(kept, value, "limit {limit}");
+        }
+    }
+}
+
+#[test]
+fn an_error_names_the_limit_and_nothing_of_the_key() {
+    let server = Server::start();
+    let quotas: Vec<Quota> = kinds().into_iter().map(quota).collect();
+    let mut desk = desk(&server, None, &quotas);
+    for limit in 0..quotas.len() {
+        for count in 1..=5 {
+            for is_list in [false, true] {
+                let _: () = redis::cmd("FLUSHALL").query(desk.connection()).unwrap();
+                let limits = (limit..limit + count).map(|limit| limit % quotas.len());
+                let Op::Charge(asked) = request(limits.map(|limit| charge(limit, 1)).collect())
+                else {
+                    panic!()
+                };
+                let name = desk.commands(&asked)[0].keys[0].clone();
+                let set = if is_list { "RPUSH" } else { "SET" };
+                redis::cmd(set)
+                    .arg(&name)
+                    .arg("x")
+                    .exec(desk.connection())
+                    .unwrap();
+                let error = failed(&mut desk, Op::Charge(asked));
+                let head = name.split(|byte| *byte == b'{').next().unwrap();
+                let head = std::str::from_utf8(head).unwrap().trim_end_matches(':');
+                assert!(error.contains(head), "{error}");
+                assert!(!error.contains("tenant"), "{error}");
+            }
+        }
+    }
+}
