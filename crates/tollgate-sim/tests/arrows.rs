@@ -14,7 +14,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tollgate-sim", &["tollgate"]),
     (
         "tollgate-trials",
-        &["tollgate", "tollgate-redis", "tollgate-sim"],
+        &[
+            "tollgate",
+            "tollgate-policy",
+            "tollgate-redis",
+            "tollgate-sim",
+        ],
     ),
     (
         "tollgate-cli",
