@@ -7,10 +7,10 @@ SHELL := bash
 CARGO ?= cargo
 SIM = $(CARGO) run --quiet --release -p tollgate-sim --
 BENCH = $(CARGO) run --quiet --release -p tollgate-bench --
-# Random steps for each algorithm in `make property`; `make property-long` takes a hundred times as many.
-STEPS ?= 10000000
+# Random steps for each algorithm in `make property`; `make property-long` takes some three hundred times as many.
+STEPS ?= 3000000
 # Charges on one key in `make threads`.
-CHARGES ?= 200000000
+CHARGES ?= 50000000
 
 .PHONY: test setup lint unit docs valkey trials-quick loom vectors property property-long threads bench-quick trials equals-long miri bench doors store flood
 
