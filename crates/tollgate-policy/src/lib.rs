@@ -41,6 +41,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
 
+mod gateway;
 mod lint;
 pub mod near;
 mod problem;
@@ -61,6 +62,9 @@ use std::path::Path;
 use tollgate::Moment;
 use tollgate::policy::{LimitRule, Override, Policy};
 
+pub use crate::gateway::{
+    AcceptSpec, ClientTimeouts, GatewaySpec, HealthSpec, Protocol, ServerSpec, UpstreamSpec,
+};
 use crate::problem::Place;
 pub use crate::problem::{Problem, Problems, Severity};
 use crate::report::Report;
@@ -89,6 +93,8 @@ pub struct Loaded {
     pub tiers: Vec<Tier>,
     /// Where what was used is to be kept.
     pub store: StoreSpec,
+    /// How a gateway behaves, and where requests go.
+    pub gateway: GatewaySpec,
 }
 
 /// A class of clients, as the file has it.
@@ -160,6 +166,7 @@ pub fn parse_at(name: &str, text: &[u8], now: Moment) -> Result<Loaded, Problems
                 })
                 .collect(),
             store: draft.store.spec,
+            gateway: GatewaySpec::default(),
         }),
         _ => Err(problems),
     }

@@ -10,7 +10,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tollgate", &[]),
     ("tollgate-policy", &["tollgate"]),
     ("tollgate-redis", &["tollgate"]),
-    ("tollgate-server", &["tollgate", "tollgate-policy"]),
+    (
+        "tollgate-server",
+        &["tollgate", "tollgate-policy", "tollgate-tower"],
+    ),
+    ("tollgate-tower", &["tollgate"]),
     ("tollgate-sim", &["tollgate"]),
     (
         "tollgate-trials",
@@ -30,7 +34,10 @@ const ARROWS: &[(&str, &[&str])] = &[
             "tollgate-server",
         ],
     ),
-    ("tollgate-bench", &["tollgate", "tollgate-redis"]),
+    (
+        "tollgate-bench",
+        &["tollgate", "tollgate-redis", "tollgate-tower"],
+    ),
 ];
 
 /// The crates that `name` uses directly, by its manifest.

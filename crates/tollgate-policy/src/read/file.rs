@@ -100,6 +100,8 @@ pub(crate) fn file(root: &Node, report: &Report<'_>) -> Read<Draft> {
         proxies: proxies?,
         answers: answers?.unwrap_or_default(),
         privacy: privacy?.unwrap_or_default(),
+        queues: Vec::new(),
+        pressure: None,
     };
     Ok(Draft {
         policy,

@@ -249,6 +249,11 @@ impl<'a, C: Clock> Builder<'a, C> {
         let routed = rules.iter().take(policy.limits.len());
         let router = Router::new(routed.map(|live| &live.rule.matches));
         let fleet = self.fleet(&policy)?;
+        let queues: Vec<_> = policy
+            .queues
+            .iter()
+            .map(|q| q.under(policy.paths))
+            .collect();
         // Nothing fails from here on. A change to another kind was given a new limiter above, and rings
         // that are too short stay as they are if there is no memory for longer ones.
         for (limiter, quota) in self.changes {
@@ -268,6 +273,8 @@ impl<'a, C: Clock> Builder<'a, C> {
             router,
             allow: Router::new(policy.allow.iter().map(|rule| &rule.matches)),
             deny: Router::new(policy.deny.iter().map(|rule| &rule.matches)),
+            queue_router: Router::new(queues.iter().map(|rule| &rule.matches)),
+            queues,
             policy,
             rules,
             gate: self.gate,
@@ -611,17 +618,27 @@ pub(super) fn horizon(quota: &Quota) -> Span {
 /// A rule as it is matched: its patterns read paths as the policy does.
 fn compiled(rule: &LimitRule, paths: PathRules) -> LimitRule {
     let mut rule = rule.clone();
+    compile(&mut rule.matches, &mut rule.except, &mut rule.cost, paths);
+    rule
+}
+
+/// Has the patterns compare paths as the policy does.
+pub(super) fn compile(
+    matches: &mut Match,
+    except: &mut [Match],
+    cost: &mut CostRule,
+    paths: PathRules,
+) {
     let read = |matches: &mut Match| {
         for path in &mut matches.paths {
             *path = path.under(paths);
         }
     };
-    read(&mut rule.matches);
-    rule.except.iter_mut().for_each(read);
-    if let CostRule::Routes { routes, .. } = &mut rule.cost {
+    read(matches);
+    except.iter_mut().for_each(read);
+    if let CostRule::Routes { routes, .. } = cost {
         for (_, path, _) in routes {
             *path = path.under(paths);
         }
     }
-    rule
 }

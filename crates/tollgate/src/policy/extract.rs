@@ -59,28 +59,38 @@ impl<'a> Request<'a> {
     /// The key that a rule counts this request for. None if a part is missing and the rule refuses such
     /// requests.
     pub(super) fn key(&self, rule: &LimitRule) -> Option<RequestKey<'a>> {
+        self.key_by(&rule.key, rule.missing_key, &rule.matches)
+    }
+
+    /// The key that these parts make of the request; captures are those of `matches`.
+    pub(super) fn key_by(
+        &self,
+        parts: &[KeyPart],
+        missing: MissingKey,
+        matches: &Match,
+    ) -> Option<RequestKey<'a>> {
         let mut key = RequestKey::empty(KeyKind::Own);
-        for part in &rule.key {
+        for part in parts {
             let found = match part.source {
                 Source::Address { v4, v6 } => {
                     let address = self.facts.client.map(|client| masked(client, v4, v6));
                     address.map(Piece::Address)
                 }
                 _ => self
-                    .text(&part.source, &rule.matches)
+                    .text(&part.source, matches)
                     .map(|text| Piece::Text(part.fold(text))),
             };
             match found {
                 Some(piece) => key.push(piece),
-                None => return self.without(rule),
+                None => return self.without(missing),
             }
         }
         Some(key)
     }
 
     /// The key of a request that lacks a part of its own.
-    fn without(&self, rule: &LimitRule) -> Option<RequestKey<'a>> {
-        match (rule.missing_key, self.facts.client) {
+    fn without(&self, missing: MissingKey) -> Option<RequestKey<'a>> {
+        match (missing, self.facts.client) {
             (MissingKey::Deny, _) => None,
             (MissingKey::Address { v6 }, Some(client)) => {
                 let mut key = RequestKey::empty(KeyKind::Address);
@@ -96,7 +106,12 @@ impl<'a> Request<'a> {
 
     /// What the request takes from a limit.
     pub(super) fn cost(&self, rule: &LimitRule) -> u64 {
-        match &rule.cost {
+        self.cost_by(&rule.cost, &rule.matches)
+    }
+
+    /// What the request takes by this rule; captures are those of `matches`.
+    pub(super) fn cost_by(&self, cost: &CostRule, matches: &Match) -> u64 {
+        match cost {
             CostRule::Asked => self.facts.cost.unwrap_or(1),
             CostRule::Constant(units) => *units,
             CostRule::Routes { routes, default } => {
@@ -116,7 +131,7 @@ impl<'a> Request<'a> {
                 default,
                 least,
                 most,
-            } => match self.text(source, &rule.matches) {
+            } => match self.text(source, matches) {
                 None if self.is_said(source) => *most,
                 None => *default,
                 Some(text) => units(&text).unwrap_or(*most).clamp(*least, *most),

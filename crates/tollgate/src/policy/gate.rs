@@ -27,6 +27,7 @@ use super::extract::{Request, RequestKey};
 use super::facts::Facts;
 use super::fields::Advert;
 use super::fleet::Fleet;
+use super::queue::QueueRule;
 use super::router::Router;
 use super::rule::{FULLY_ENFORCED, Fallback, LimitRule, ListRule, Mode, Policy, Quota};
 use crate::clock::{Clock, MonotonicClock};
@@ -48,6 +49,9 @@ pub struct PolicyGate<C = MonotonicClock> {
     pub(super) router: Router,
     pub(super) allow: Router,
     pub(super) deny: Router,
+    /// The queues, as their paths are compared here.
+    pub(super) queues: Vec<QueueRule>,
+    pub(super) queue_router: Router,
     /// Every quota of every rule, with its state.
     pub(super) gate: Gate<C>,
     /// What each limit of the gate is for; by its number.

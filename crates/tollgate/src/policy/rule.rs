@@ -9,6 +9,8 @@ use super::address::{CidrSet, Proxies};
 use super::calendar::Periods;
 use super::path::PathRules;
 use super::pattern::{PathPattern, TextPattern};
+use super::pressure::PressureRule;
+use super::queue::QueueRule;
 use crate::limit::Limit;
 use crate::time::{Moment, Span};
 
@@ -31,6 +33,10 @@ pub struct Policy {
     pub answers: AnswerStyle,
     /// May keys be shown in logs and to operators as they are?
     pub privacy: Privacy,
+    /// Where requests wait that no limit refused. The first that matches is the one.
+    pub queues: Vec<QueueRule>,
+    /// When everybody is to have less for a while.
+    pub pressure: Option<PressureRule>,
 }
 
 /// What happens to a request that no limit matches.

@@ -1,0 +1,48 @@
+//! When everybody is to have less for a while, as a policy says it.
+//!
+//! A backend in trouble is given less: while a signal is over its bound, all limits shrink step by step,
+//! and they grow back when it is not. How far those of a tier may shrink is its *floor*.
+//!
+//! It does not know where signals come from, nor when to look at them.
+
+use std::sync::Arc;
+
+use crate::algorithm::pressure::Scale;
+use crate::time::Span;
+
+/// What counts as pressure, and how far limits give way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PressureRule {
+    /// Answers of the backend that take longer on average.
+    pub latency: Option<Span>,
+    /// A larger share of failed answers of the backend, in ten-thousandths.
+    pub errors: Option<u32>,
+    /// A larger share of this machine's processors in use, in ten-thousandths.
+    pub cpu: Option<u32>,
+    /// Limits never shrink below this part of themselves.
+    pub floor: Scale,
+    /// Those of a tier, by its name.
+    pub floors: Vec<(Arc<str>, Scale)>,
+}
+
+impl Default for PressureRule {
+    /// No signal but an operator's; everything down to a tenth.
+    fn default() -> PressureRule {
+        PressureRule {
+            latency: None,
+            errors: None,
+            cpu: None,
+            floor: Scale::from_q16(6_554),
+            floors: Vec::new(),
+        }
+    }
+}
+
+impl PressureRule {
+    /// What is left of a limit for a tier when `scale` is left of everything.
+    pub fn scale_of(&self, tier: Option<&str>, scale: Scale) -> Scale {
+        let own = |tier: &str| self.floors.iter().find(|(name, _)| **name == *tier);
+        let floor = tier.and_then(own).map_or(self.floor, |(_, floor)| *floor);
+        scale.max(floor)
+    }
+}
