@@ -5,8 +5,10 @@ SHELL := bash
 .ONESHELL:
 
 CARGO ?= cargo
-SIM = $(CARGO) run --quiet --release -p tollgate-sim --
+SIM = $(CARGO) run --quiet --profile $(PROFILE) -p tollgate-sim --
 BENCH = $(CARGO) run --quiet --release -p tollgate-bench --
+# What the suite is built with. Everything that is measured is built with `release`.
+PROFILE ?= quick
 # Random steps for each algorithm in `make property`; `make property-long` takes some three hundred times as many.
 STEPS ?= 3000000
 # Charges on one key in `make threads`.
@@ -57,12 +59,12 @@ trials:
 	target/release/tollgate-trials all
 
 trials-quick:
-	$(CARGO) build --quiet --release -p tollgate-cli -p tollgate-trials
-	target/release/tollgate-trials all --quick
+	$(CARGO) build --quiet --profile $(PROFILE) -p tollgate-cli -p tollgate-trials
+	target/$(PROFILE)/tollgate-trials all --quick
 
 # Every interleaving of two threads on the table.
 loom:
-	RUSTFLAGS="--cfg loom" $(CARGO) test --quiet -p tollgate --release --lib --target-dir target/loom races
+	RUSTFLAGS="--cfg loom" $(CARGO) test --quiet -p tollgate --profile $(PROFILE) --lib --target-dir target/loom races
 
 # Golden timelines, through the pure steps and through the store.
 vectors:
@@ -72,6 +74,7 @@ vectors:
 property:
 	$(SIM) steps --each $(STEPS)
 
+property-long: PROFILE = release
 property-long:
 	$(SIM) steps --each 1000000000
 
@@ -81,8 +84,8 @@ threads:
 
 # A short version of every benchmark, so that they keep working. Its figures mean nothing.
 bench-quick:
-	$(CARGO) build --quiet --release -p tollgate-cli
-	$(BENCH) quick
+	$(CARGO) build --quiet --profile $(PROFILE) -p tollgate-cli
+	$(CARGO) run --quiet --profile $(PROFILE) -p tollgate-bench -- quick
 
 # Undefined behaviour in the one module with `unsafe` and in what is built on it. Needs nightly:
 # rustup component add --toolchain nightly miri rust-src
