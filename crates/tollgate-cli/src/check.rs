@@ -75,17 +75,20 @@ fn print_json(problems: &Problems, good: Option<&Loaded>, out: &mut impl Write) 
         .number("errors", count(Severity::Error))
         .number("warnings", count(Severity::Warning))
         .number("notes", count(Severity::Note))
-        .maybe_number("limits", good.map(|l| l.policy.limits.len() as u64));
+        .maybe_number("limits", good.map(|l| l.policy.limits.len() as u64))
+        .maybe_number("queues", good.map(|l| l.policy.queues.len() as u64))
+        .maybe_number("upstreams", good.map(|l| l.gateway.upstreams.len() as u64));
     writeln!(out, "{}", object.finish())
 }
 
-/// `9 limits, 2 tiers, 1 entry in allow; everything else passes`.
+/// `9 limits, 2 tiers, 1 entry in allow, 1 queue, 2 upstreams; everything else passes`.
 fn summary(loaded: &Loaded) -> String {
     let Policy {
         limits,
         allow,
         deny,
         default,
+        queues,
         ..
     } = &loaded.policy;
     let counted = |count: usize, one: &str, many: &str| match count {
@@ -103,6 +106,13 @@ fn summary(loaded: &Loaded) -> String {
                 counted(list.len(), "entry", "entries")
             ));
         }
+    }
+    let upstreams = &loaded.gateway.upstreams;
+    if !queues.is_empty() {
+        parts.push(counted(queues.len(), "queue", "queues"));
+    }
+    if !upstreams.is_empty() {
+        parts.push(counted(upstreams.len(), "upstream", "upstreams"));
     }
     let rest = match default {
         Fallback::Refuse => "everything else is refused",

@@ -93,7 +93,7 @@ pub struct Loaded {
     pub tiers: Vec<Tier>,
     /// Where what was used is to be kept.
     pub store: StoreSpec,
-    /// How a gateway behaves, and where requests go.
+    /// How a gateway behaves, and where requests go; the usual if the file does not say.
     pub gateway: GatewaySpec,
 }
 
@@ -166,7 +166,7 @@ pub fn parse_at(name: &str, text: &[u8], now: Moment) -> Result<Loaded, Problems
                 })
                 .collect(),
             store: draft.store.spec,
-            gateway: GatewaySpec::default(),
+            gateway: draft.gateway.spec,
         }),
         _ => Err(problems),
     }

@@ -192,6 +192,8 @@ mod tests {
         assert!(fits(&read(crate::EXAMPLE), &schema, &schema));
         let fleet = include_str!("../../../examples/fleet/tollgate.yaml");
         assert!(fits(&read(fleet), &schema, &schema));
+        let gateway = include_str!("../../../examples/gateway/tollgate.yaml");
+        assert!(fits(&read(gateway), &schema, &schema));
     }
 
     #[test]
@@ -211,6 +213,18 @@ mod tests {
             "store: { url: redis://h, password: a }",
             "on_store_error: pass",
             "limits: [{ name: a, allow: 5/s, on_store_error: pass }]",
+            "queues: { a: 1 }",
+            "queues: [{ at_once: 5 }]",
+            "queues: [{ name: a, at_once: { min: 5 } }]",
+            "queues: [{ name: a, at_once: { adaptive: sponge } }]",
+            "queues: [{ name: a, missing_key: deny }]",
+            "queues: [{ name: a, shuffle: { deck: 5 } }]",
+            "pressure: { cpu: [90%] }",
+            "pressure: { load: 90% }",
+            "gateway: { upstreams: [http://a] }",
+            "gateway: { upstreams: [{ name: a }] }",
+            "gateway: { upstreams: [{ name: a, servers: http://a, protocol: h2 }] }",
+            "gateway: { upstreams: [{ name: a, servers: http://a, health: { every: 5s } }] }",
         ] {
             assert!(!fits(&read(text), &schema, &schema), "{text}");
         }
@@ -222,6 +236,12 @@ mod tests {
             "store: rediss+cluster://a,b",
             "store: { url: redis://h, deadline: 8ms, nodes: 4, prefix: tg, password_env: P }",
             "default: { key: ip, allow: 5/s, on_store_error: deny }",
+            "queues: [{ name: a, at_once: 5, flow: [ip, path], burst: 1_000, shuffle: {} }]",
+            "queues: [{ name: a, at_once: { adaptive: vegas, min: 1 }, cost: { from: header.x, max: 5 } }]",
+            "pressure: {}",
+            "gateway: { upstreams: 'http://a', max_body: 65536 }",
+            "gateway: { max_body: 10MB, accept: {}, timeouts: { head: 5s } }",
+            "gateway: { upstreams: [{ name: a, servers: [http://a, https://b], health: /h }] }",
             "limits: [{ name: a, cost: { \"POST /x\": 3, default: 1 }, except: [{ ip: 10.0.0.0/8 }] }]",
         ] {
             assert!(fits(&read(text), &schema, &schema), "{text}");

@@ -5,6 +5,7 @@
 use tollgate_policy::{EXAMPLE, parse};
 
 const FLEET: &str = include_str!("../../../examples/fleet/tollgate.yaml");
+const GATEWAY: &str = include_str!("../../../examples/gateway/tollgate.yaml");
 
 /// A generator that needs no crate: xorshift.
 struct Dice(u64);
@@ -58,6 +59,14 @@ fn mutated_files_are_answered_and_never_panic() {
         "store: redis://",
         "u:p%zz@",
         "[::1]:",
+        "queues:",
+        "at_once: {",
+        "shuffle: { queues: 0 }",
+        "pressure:",
+        "gateway:",
+        "upstreams: http://",
+        "10MB",
+        "0%",
         "?",
         "/",
         "**",
@@ -75,10 +84,10 @@ fn mutated_files_are_answered_and_never_panic() {
         .and_then(|n| n.parse().ok())
         .unwrap_or(3000);
     for _ in 0..rounds {
-        let mut text: Vec<u8> = if dice.roll(3) == 0 {
-            FLEET.into()
-        } else {
-            EXAMPLE.into()
+        let mut text: Vec<u8> = match dice.roll(4) {
+            0 => FLEET.into(),
+            1 => GATEWAY.into(),
+            _ => EXAMPLE.into(),
         };
         let from = dice.roll(text.len());
         text.truncate((from + 1 + dice.roll(600)).min(text.len()));
@@ -154,4 +163,91 @@ fn ten_thousand_limits_are_read() {
         loaded.warnings.count(tollgate_policy::Severity::Warning),
         10_000
     );
+}
+
+#[test]
+fn every_word_in_every_place_of_the_new_sections_is_answered() {
+    const VALUES: &[&str] = &[
+        "",
+        "~",
+        "[]",
+        "{}",
+        "[[]]",
+        "[~]",
+        "{ a: b }",
+        "0",
+        "-1",
+        "1",
+        "18446744073709551615",
+        "99999999999999999999999999",
+        "1e999",
+        ".nan",
+        "100%",
+        "0.00%",
+        "99999999999%",
+        "5/s",
+        "1/0s",
+        "18446744073709551615/18446744073709551615h",
+        "0s",
+        "213503982334601d",
+        "18446744073709551615GiB",
+        "ip",
+        "none",
+        "path.x",
+        "true",
+        "http://",
+        "http://[",
+        "http://]:",
+        "http://@",
+        "'http://u:p@h:'",
+        "/",
+        "/**",
+        "\"\\0\"",
+        "\"\\u2028\"",
+        "&a b",
+        "*a",
+        "!!int 5",
+    ];
+    let lines: Vec<&str> = GATEWAY.lines().collect();
+    let mut tried = 0;
+    for (at, line) in lines.iter().enumerate() {
+        let Some((name, _)) = line.split_once(": ") else {
+            continue;
+        };
+        if name.trim_start().starts_with('#') {
+            continue;
+        }
+        for value in VALUES {
+            let mut text = lines.clone();
+            let changed = format!("{name}: {value}");
+            text[at] = &changed;
+            tried += 1;
+            if let Err(problems) = parse("x", text.join("\n").as_bytes()) {
+                assert!(problems.iter().count() > 0);
+                assert!(!problems.to_string().is_empty());
+            }
+        }
+    }
+    assert!(tried > 1000, "{tried}");
+}
+
+#[test]
+fn a_thousand_queues_and_upstreams_are_read_soon() {
+    let mut text =
+        String::from("default: pass\nlimits: [{ name: a, key: ip, allow: 5/s }]\nqueues:\n");
+    for number in 0..1000 {
+        text.push_str(&format!(
+            "- {{ name: q{number}, match: {{ path: /p{number} }}, flow: ip, at_once: 5 }}\n"
+        ));
+    }
+    text.push_str("gateway:\n  upstreams:\n");
+    for number in 0..1000 {
+        text.push_str(&format!(
+            "  - {{ name: u{number}, match: {{ path: /p{number} }}, servers: http://h{number} }}\n"
+        ));
+    }
+    let loaded = parse("x", text.as_bytes()).unwrap();
+    assert!(loaded.warnings.is_empty());
+    assert_eq!(loaded.policy.queues.len(), 1000);
+    assert_eq!(loaded.gateway.upstreams.len(), 1000);
 }

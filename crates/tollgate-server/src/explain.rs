@@ -4,7 +4,8 @@
 
 use serde_json::{Value, json};
 use tollgate::policy::{
-    Answer, Basis, ExplainedKeyKind, Explanation, Facts, Role, RuleExplanation, WhyNot,
+    Answer, Basis, ExplainedKey, ExplainedKeyKind, Explanation, Facts, QueueExplanation, Role,
+    RuleExplanation, WhyNot,
 };
 use tollgate::{Decision, Span};
 
@@ -22,6 +23,7 @@ pub(crate) fn told(gate: &Gate, explanation: Explanation) -> Value {
         path,
         answer,
         rules,
+        queue,
     } = explanation;
     let mut told = json!({
         "path": path,
@@ -43,7 +45,37 @@ pub(crate) fn told(gate: &Gate, explanation: Explanation) -> Value {
             millis(answer.standing.full_after).into(),
         );
     }
+    let queue = queue.and_then(|queue| queue_told(gate, &queue));
+    if let (Some(queue), Some(object)) = (queue, told.as_object_mut()) {
+        object.insert("queue".into(), queue);
+    }
     told
+}
+
+/// Where a request that passes waits for its turn, if anywhere.
+fn queue_told(gate: &Gate, told: &QueueExplanation) -> Option<Value> {
+    let rule = gate.policy().queues.get(told.place.queue)?;
+    let tiers = rule.weights.iter().flat_map(|weights| &weights.tiers);
+    let tier = told
+        .place
+        .tier
+        .and_then(|tier| tiers.map(|t| &*t.0).nth(tier));
+    Some(json!({
+        "name": &*rule.name,
+        "flow": &told.flow.parts,
+        "flow_is": key_is(&told.flow),
+        "tier": tier,
+        "weight": told.place.weight,
+        "cost": told.place.cost,
+    }))
+}
+
+fn key_is(key: &ExplainedKey) -> &'static str {
+    match key.kind {
+        ExplainedKeyKind::Own => "own",
+        ExplainedKeyKind::Address => "the client's address, because the key is missing",
+        ExplainedKeyKind::Shared => "shared by all whose key and address are unknown",
+    }
 }
 
 fn rule_told(gate: &Gate, told: &RuleExplanation, answer: &Answer) -> Value {
@@ -58,11 +90,7 @@ fn rule_told(gate: &Gate, told: &RuleExplanation, answer: &Answer) -> Value {
         "matched": told.why_not.is_none(),
         "why_not": told.why_not.as_ref().map(why_not),
         "key": told.key.as_ref().map(|key| &key.parts),
-        "key_is": told.key.as_ref().map(|key| match key.kind {
-            ExplainedKeyKind::Own => "own",
-            ExplainedKeyKind::Address => "the client's address, because the key is missing",
-            ExplainedKeyKind::Shared => "shared by all whose key and address are unknown",
-        }),
+        "key_is": told.key.as_ref().map(key_is),
         "tier": tier,
         "overridden": told.is_overridden,
         "cost": told.cost,

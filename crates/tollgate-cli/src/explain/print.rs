@@ -50,7 +50,34 @@ pub(crate) fn table(
             line(cells, &widths, out)?;
         }
     }
-    writeln!(out, "\n{}", verdict(told))
+    writeln!(out, "\n{}", verdict(told))?;
+    match told.get("queue") {
+        Some(queue) => writeln!(out, "then: {}", turn(queue)),
+        None => Ok(()),
+    }
+}
+
+/// Where it waits for its turn, and as whom.
+fn turn(queue: &Value) -> String {
+    let text = |name: &str| queue.get(name).and_then(Value::as_str).map(shown);
+    let number = |name: &str| queue.get(name).and_then(Value::as_u64).unwrap_or(1);
+    let parts = queue.get("flow").and_then(Value::as_array);
+    let parts = parts.into_iter().flatten().filter_map(Value::as_str);
+    let parts: Vec<String> = parts.map(shown).collect();
+    let whom = match text("flow_is").as_deref() {
+        Some("own") if parts.is_empty() => String::from("everybody"),
+        Some("own") => parts.join(", "),
+        Some(other) if parts.is_empty() => other.to_owned(),
+        Some(other) => format!("{} ({other})", parts.join(", ")),
+        None => String::new(),
+    };
+    let tier = text("tier").map_or(String::new(), |tier| format!(", tier {tier}"));
+    format!(
+        "it waits for its turn in queue `{}` as {whom}{tier}, weight {}, cost {}",
+        text("name").unwrap_or_default(),
+        number("weight"),
+        number("cost"),
+    )
 }
 
 fn row(limit: &Value) -> [String; 6] {

@@ -18,6 +18,10 @@ const FLEET: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../../examples/fleet/tollgate.yaml"
 );
+const GATEWAY: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../examples/gateway/tollgate.yaml"
+);
 
 /// Runs `tollgate check` beside the bad files, so that no path of this machine is printed.
 fn check(args: &[&str]) -> Ran {
@@ -93,6 +97,16 @@ ok: 4 limits; everything else passes
     );
 }
 
+#[test]
+fn the_example_of_a_gateway_is_good() {
+    assert_prints(
+        &tollgate(&["check", GATEWAY, "--deny-warnings"]),
+        "
+ok: 2 limits, 2 tiers, 3 queues, 2 upstreams; everything else passes
+",
+    );
+}
+
 /// Every bad file that has a password in it has this one, whole or around a mistake.
 #[test]
 fn no_answer_repeats_a_password() {
@@ -144,7 +158,7 @@ fn problems_are_told_as_json_one_on_each_line() {
         ran.out,
         "{\"severity\":\"error\",\"code\":\"unknown-field\",\"file\":\"misspelt-limit.yaml\",\"line\":6,\"column\":5,\"length\":5,\
          \"message\":\"`brust` is not a field of a limit\",\"hint\":\"did you mean `burst`?\"}\n\
-         {\"file\":\"misspelt-limit.yaml\",\"result\":\"failed\",\"errors\":1,\"warnings\":0,\"notes\":0,\"limits\":null}\n"
+         {\"file\":\"misspelt-limit.yaml\",\"result\":\"failed\",\"errors\":1,\"warnings\":0,\"notes\":0,\"limits\":null,\"queues\":null,\"upstreams\":null}\n"
     );
     assert_eq!(ran.code, Some(1));
 }

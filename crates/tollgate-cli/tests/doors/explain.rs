@@ -108,3 +108,58 @@ fn what_is_wrong_with_the_question_is_told() {
         assert!(text(&told).contains(said), "{args:?}: {}", text(&told));
     }
 }
+
+#[test]
+fn a_file_explains_where_a_request_that_passes_waits_for_its_turn() {
+    const QUEUES: &str = "default: pass
+tiers: { pro: { weight: 4 } }
+limits: [ { name: riders, match: { path: /rides/** }, key: header.rider, allow: 2/h, burst: 2 } ]
+deny: [ { name: bad, match: { ip: 192.0.2.0/24 } } ]
+queues:
+  - { name: api, match: { path: /rides/** }, flow: header.rider, tier: header.plan, cost: 3, at_once: 4 }
+  - { name: rest, match: { path: /rest }, at_once: 4 }
+";
+    let scratch = Scratch::new();
+    let file = scratch.write("policy.yaml", QUEUES);
+    let file = file.to_string_lossy();
+    for (args, line) in [
+        (
+            &[
+                "--path",
+                "/rides/7",
+                "--header",
+                "rider: ann",
+                "--header",
+                "plan: pro",
+            ][..],
+            "then: it waits for its turn in queue `api` as ann, tier pro, weight 4, cost 3",
+        ),
+        (
+            &["--path", "/rides/7", "--ip", "203.0.113.7"],
+            "queue `api` as 203.0.113.7 (the client's address, because the key is missing), weight 1, cost 3",
+        ),
+        (
+            &["--path", "/rest"],
+            "queue `rest` as everybody, weight 1, cost 1",
+        ),
+    ] {
+        let told = explain(&[&[&*file], args].concat());
+        let said = text(&told);
+        assert_eq!(told.status.code(), Some(0), "{said}");
+        assert!(said.contains(line), "{line}\n{said}");
+    }
+    for args in [
+        &["--path", "/other"][..],
+        &["--path", "/rest", "--ip", "192.0.2.7"],
+    ] {
+        let said = text(&explain(&[&[&*file], args].concat()));
+        assert!(
+            said.contains("verdict: ") && !said.contains("queue"),
+            "{said}"
+        );
+    }
+    let told = explain(&[&*file, "--path", "/rest", "--json"]);
+    let json: Value = serde_json::from_slice(&told.stdout).expect("one object");
+    assert_eq!(json["queue"]["name"], "rest");
+    assert_eq!(json["queue"]["weight"], 1);
+}

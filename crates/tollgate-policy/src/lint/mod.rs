@@ -7,8 +7,11 @@
 //! It does not know traffic; that is for simulation.
 
 mod cover;
+mod gateway;
 mod limits;
 mod lists;
+mod pressure;
+mod queues;
 mod store;
 
 use tollgate::Moment;
@@ -33,6 +36,9 @@ pub(crate) fn lint(draft: &Draft, now: Moment, report: &Report<'_>) {
         limits::lint(rule, spots, &[], now, report);
     }
     always_on(draft, report);
+    queues::lint(draft, report);
+    pressure::lint(draft, report);
+    gateway::lint(draft, report);
 }
 
 /// Is this limit asked for every request?
@@ -59,7 +65,8 @@ fn file(draft: &Draft, report: &Report<'_>) {
         ),
         _ => {}
     }
-    if policy.limits.is_empty() && !matches!(policy.default, Fallback::Limit(_)) {
+    let limits_nobody = policy.limits.is_empty() && !matches!(policy.default, Fallback::Limit(_));
+    if limits_nobody && policy.queues.is_empty() {
         report.warn(
             top.at("limits"),
             "no-limits",
@@ -68,7 +75,10 @@ fn file(draft: &Draft, report: &Report<'_>) {
         );
     }
     let default_has = matches!(&policy.default, Fallback::Limit(rule) if rule.tiers.is_some());
-    if !draft.tiers.is_empty() && !default_has && policy.limits.iter().all(|r| r.tiers.is_none()) {
+    let used = default_has
+        || policy.limits.iter().any(|rule| rule.tiers.is_some())
+        || policy.queues.iter().any(|rule| rule.weights.is_some());
+    if !draft.tiers.is_empty() && !used {
         report.warn(
             top.name_of("tiers"),
             "unused-tiers",

@@ -7,11 +7,14 @@ use tollgate::policy::path::PathRules;
 use tollgate::policy::{AnswerStyle, Fallback, Policy, Privacy, XRateLimit};
 
 use super::fields::{Fields, each, one_or_many};
+use super::gateway::{Gateway, gateway};
 use super::key::V6_BITS;
 use super::limit::{Common, Spots, default_limit, limit, room_of};
 use super::lists::list;
 use super::matching::network;
-use super::names::{FILE, HEADERS, PATHS, STORE};
+use super::names::{FILE, GATEWAY, HEADERS, PATHS, PRESSURE, STORE};
+use super::pressure::pressure;
+use super::queue::queues;
 use super::scalar::{choice, share, text, whole, yes};
 use super::store::{Store, store};
 use super::store_error;
@@ -32,6 +35,9 @@ pub(crate) struct Draft {
     pub(crate) allow: Vec<Spots>,
     pub(crate) deny: Vec<Spots>,
     pub(crate) default: Option<Spots>,
+    pub(crate) queues: Vec<Spots>,
+    pub(crate) pressure: Spots,
+    pub(crate) gateway: Gateway,
     pub(crate) file: Spots,
     /// Trusted networks that are wider than anybody's proxies.
     pub(crate) wide: Vec<Place>,
@@ -46,6 +52,18 @@ pub(crate) fn file(root: &Node, report: &Report<'_>) -> Read<Draft> {
         )),
         name if STORE.contains(&name) => Some(format!(
             "`{name}` belongs to the store: `store: {{ url: …, {name}: … }}`"
+        )),
+        "queue" | "at_once" | "flow" | "waiting" => Some(
+            "write `queues:` with a list of queues, each of which begins with `- name: …`".into(),
+        ),
+        "upstream" | "proxy" => {
+            Some("write `gateway: { upstreams: http://127.0.0.1:3000 }`".into())
+        }
+        name if GATEWAY.contains(&name) => Some(format!(
+            "`{name}` belongs to the gateway: `gateway: {{ {name}: … }}`"
+        )),
+        name if PRESSURE.contains(&name) => Some(format!(
+            "`{name}` belongs to `pressure`: `pressure: {{ {name}: … }}`"
         )),
         _ => None,
     })?;
@@ -82,6 +100,9 @@ pub(crate) fn file(root: &Node, report: &Report<'_>) -> Read<Draft> {
     };
     let default = fields.read("default", |n| default(n, &common, report));
     let limits = fields.read("limits", |n| limits(n, &common, report));
+    let queues = fields.read("queues", |n| queues(n, &common, report));
+    let pressure = fields.read("pressure", |n| pressure(n, common.tiers, report));
+    let gateway = fields.read("gateway", |n| gateway(n, rules, report));
     unique(root, report)?;
     version?;
     on_store_error?;
@@ -91,6 +112,8 @@ pub(crate) fn file(root: &Node, report: &Report<'_>) -> Read<Draft> {
     let (allow, allow_spots) = allow?.unwrap_or_default().into_iter().unzip();
     let (deny, deny_spots) = deny?.unwrap_or_default().into_iter().unzip();
     let (default, default_spots) = default?.unwrap_or_default();
+    let (queues, queue_spots) = queues?.unwrap_or_default().into_iter().unzip();
+    let (pressure, pressure_spots) = pressure?.unzip();
     let policy = Policy {
         limits,
         allow,
@@ -100,8 +123,8 @@ pub(crate) fn file(root: &Node, report: &Report<'_>) -> Read<Draft> {
         proxies: proxies?,
         answers: answers?.unwrap_or_default(),
         privacy: privacy?.unwrap_or_default(),
-        queues: Vec::new(),
-        pressure: None,
+        queues,
+        pressure,
     };
     Ok(Draft {
         policy,
@@ -111,6 +134,9 @@ pub(crate) fn file(root: &Node, report: &Report<'_>) -> Read<Draft> {
         allow: allow_spots,
         deny: deny_spots,
         default: default_spots,
+        queues: queue_spots,
+        pressure: pressure_spots.unwrap_or_default(),
+        gateway: gateway?.unwrap_or_default(),
         file: Spots::of(&fields),
         wide,
     })
@@ -279,14 +305,27 @@ fn limits(
     })
 }
 
-/// Has every limit and every entry of a list a name of its own? Asked of the tree, so that a limit that
-/// is wrong in another way counts as well.
+/// Has every limit and every entry of a list a name of its own, and so every queue and every upstream among
+/// its kind? Asked of the tree, so that what is wrong in another way counts as well.
 fn unique(root: &Node, report: &Report<'_>) -> Read<()> {
+    let limits = ["limits", "allow", "deny"].map(|list| items(root, list));
+    let upstreams = field(root, "gateway").map_or(&[][..], |gateway| items(gateway, "upstreams"));
+    let done = [
+        distinct(limits.into_iter().flatten(), Some("default"), report),
+        distinct(items(root, "queues"), None, report),
+        distinct(upstreams, None, report),
+    ];
+    done.into_iter().collect()
+}
+
+/// Has each of these a name of its own, and none the one that is `taken`?
+fn distinct<'n>(
+    items: impl IntoIterator<Item = &'n Node>,
+    taken: Option<&str>,
+    report: &Report<'_>,
+) -> Read<()> {
     let mut names: Vec<(&str, Place)> = Vec::new();
-    for item in ["limits", "allow", "deny"]
-        .iter()
-        .flat_map(|list| items(root, list))
-    {
+    for item in items {
         if let Some(Node {
             value: Value::Scalar { text, .. },
             place,
@@ -301,7 +340,7 @@ fn unique(root: &Node, report: &Report<'_>) -> Read<()> {
     for (name, place) in names {
         let first = seen.get(name).copied();
         let (message, hint) = match first {
-            _ if name == "default" => (
+            _ if taken == Some(name) => (
                 "`default` is the name of what no limit matches".to_owned(),
                 "choose another name, or write it as `default:` at the top".to_owned(),
             ),
@@ -328,7 +367,7 @@ pub(super) fn field<'n>(node: &'n Node, name: &str) -> Option<&'n Node> {
     found.map(|(_, value)| value)
 }
 
-/// The items of a list at the top of the file.
+/// The items of a list in a map, such as the file itself.
 pub(super) fn items<'n>(root: &'n Node, name: &str) -> &'n [Node] {
     match field(root, name).map(|node| &node.value) {
         Some(Value::List(items)) => items,

@@ -105,6 +105,35 @@ fn within(room: usize, mut rule: LimitRule) -> LimitRule {
     rule
 }
 
+/// The name that an item of a list cannot do without; `what` it is, the `number`th.
+///
+/// Returns it, and what the item is called in messages.
+pub(super) fn named(
+    fields: &Fields<'_>,
+    what: &str,
+    number: usize,
+    why: &str,
+    report: &Report<'_>,
+) -> (Read<Arc<str>>, String) {
+    let found = fields.read("name", |node| {
+        let text = text(node, report)?;
+        let article = if what.starts_with('u') { "an" } else { "a" };
+        check_name(text, node.place, &format!("{article} {what}"), report)?;
+        Ok(Arc::<str>::from(text))
+    });
+    let called = match &found {
+        Ok(Some(name)) => format!("{what} `{name}`"),
+        _ => format!("{what} {number}"),
+    };
+    let found = found.and_then(|found| {
+        found.ok_or_else(|| {
+            let message = format!("{called} has no name");
+            report.error(fields.place, "missing-field", message, why)
+        })
+    });
+    (found, called)
+}
+
 /// A name: of a limit or of an entry of a list.
 pub(crate) fn name(node: &Node, report: &Report<'_>) -> Read<Arc<str>> {
     let text = text(node, report)?;
@@ -138,21 +167,8 @@ pub(crate) fn limit(
 ) -> Read<(LimitRule, Spots)> {
     let known: Vec<&'static str> = LIMIT.iter().chain(QUOTA).copied().collect();
     let fields = open(node, "a limit", &known, report)?;
-    let found = fields.read("name", |n| name(n, report));
-    let what = match &found {
-        Ok(Some(name)) => format!("limit `{name}`"),
-        _ => format!("limit {number}"),
-    };
-    let found = found.and_then(|found| {
-        found.ok_or_else(|| {
-            report.error(
-                fields.place,
-                "missing-field",
-                format!("{what} has no name"),
-                "add `name: app-open`: answers, metrics and logs refer to a limit by its name",
-            )
-        })
-    });
+    let why = "add `name: app-open`: answers, metrics and logs refer to a limit by its name";
+    let (found, what) = named(&fields, "limit", number, why, report);
     let matched = fields.read("match", |n| matches(n, common.paths, report));
     let excepted = fields.read("except", |n| except(n, common.paths, report));
     let named = found.as_deref().unwrap_or_default().to_owned();
@@ -269,7 +285,7 @@ fn body(
     let owner = fields.read("owner", |n| prose(n, report));
     let reason = fields.read("reason", |n| prose(n, report));
     let captured = match (&matched, &key) {
-        (Ok(matched), Ok(key)) => captures(fields, what, matched.as_ref(), key, report),
+        (Ok(matched), Ok(key)) => captures(fields, "key", what, matched.as_ref(), key, report),
         _ => Ok(()),
     };
     captured?;
@@ -298,9 +314,10 @@ fn body(
     ))
 }
 
-/// Do the captures that a key names stand in its paths?
-fn captures(
+/// Do the captures that a key, the value of `field`, names stand in its paths?
+pub(super) fn captures(
     fields: &Fields<'_>,
+    field: &str,
     what: &str,
     matched: Option<&Match>,
     key: &[tollgate::policy::KeyPart],
@@ -313,7 +330,7 @@ fn captures(
             continue;
         };
         let place = fields
-            .get("key")
+            .get(field)
             .map_or(fields.place, |node| match &node.value {
                 Value::List(items) => items.get(index).map_or(node.place, |item| item.place),
                 _ => node.place,
@@ -335,7 +352,10 @@ fn captures(
                 place,
                 "partial-capture",
                 format!("`{}` has no `{{{name}}}`", path.as_str()),
-                "requests to that path are counted as `missing_key` says; give it a limit of its own",
+                match field {
+                    "flow" => "requests to that path wait as `missing_key` says; give it a queue of its own",
+                    _ => "requests to that path are counted as `missing_key` says; give it a limit of its own",
+                },
             ),
             None => {}
         }
@@ -354,26 +374,10 @@ fn tier(
     let Some(node) = fields.get("tier") else {
         return Ok(None);
     };
-    let found = source(node, common.v6, report)?;
-    if let Source::Address { .. } = found {
-        return Err(report.error(
-            node.place,
-            "bad-source",
-            "an address is not the name of a tier",
-            "write where the name of the tier stands, such as `header.x-plan`",
-        ));
-    }
+    let found = tier_source(node, what, "times: 10", common, report)?;
     let (Some(all), Some(quota)) = (common.tiers, quota) else {
         return Ok(None);
     };
-    if all.is_empty() {
-        return Err(report.error(
-            node.place,
-            "no-tiers",
-            format!("{what} names a tier, but the file has none"),
-            "add `tiers: { free: {}, pro: { times: 10 } }` at the top, or leave `tier` out",
-        ));
-    }
     let mut tiers = Vec::new();
     let mut done = Ok(());
     for tier in all {
@@ -401,6 +405,36 @@ fn tier(
             tiers,
         })
     })
+}
+
+/// Where the name of a tier is found, in a file that has tiers.
+pub(super) fn tier_source(
+    node: &Node,
+    what: &str,
+    sample: &str,
+    common: &Common<'_>,
+    report: &Report<'_>,
+) -> Read<Source> {
+    let found = source(node, common.v6, report)?;
+    if let Source::Address { .. } = found {
+        return Err(report.error(
+            node.place,
+            "bad-source",
+            "an address is not the name of a tier",
+            "write where the name of the tier stands, such as `header.x-plan`",
+        ));
+    }
+    if common.tiers.is_some_and(<[Tier]>::is_empty) {
+        return Err(report.error(
+            node.place,
+            "no-tiers",
+            format!("{what} names a tier, but the file has none"),
+            format!(
+                "add `tiers: {{ free: {{}}, pro: {{ {sample} }} }}` at the top, or leave `tier` out"
+            ),
+        ));
+    }
+    Ok(found)
 }
 
 /// What a request takes at the most, as far as the policy knows.

@@ -12,6 +12,7 @@
 mod cost;
 mod fields;
 mod file;
+mod gateway;
 mod key;
 mod kind;
 mod limit;
@@ -19,6 +20,8 @@ mod lists;
 mod matching;
 mod names;
 mod overrides;
+mod pressure;
+mod queue;
 mod quota;
 mod scalar;
 mod scale;

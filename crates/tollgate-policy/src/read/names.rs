@@ -16,6 +16,9 @@ pub(crate) const FILE: &[&str] = &[
     "allow",
     "deny",
     "limits",
+    "queues",
+    "pressure",
+    "gateway",
 ];
 /// `store` as a map.
 pub(crate) const STORE: &[&str] = &[
@@ -117,6 +120,52 @@ pub(crate) const OVERRIDE: &[&str] = &[
 /// `cost` that is read from the request.
 pub(crate) const COST: &[&str] = &["from", "default", "min", "max"];
 
+/// A queue.
+pub(crate) const QUEUE: &[&str] = &[
+    "name",
+    "match",
+    "except",
+    "flow",
+    "missing_key",
+    "tier",
+    "cost",
+    "at_once",
+    "rate",
+    "burst",
+    "waiting",
+    "waiting_per_flow",
+    "max_wait",
+    "shuffle",
+];
+/// `at_once` that follows what is seen.
+pub(crate) const ADAPTIVE: &[&str] = &["adaptive", "min", "max", "initial", "timeout"];
+/// `shuffle`.
+pub(crate) const SHUFFLE: &[&str] = &["queues", "hand"];
+/// `pressure`.
+pub(crate) const PRESSURE: &[&str] = &["latency", "errors", "cpu", "floor", "floors"];
+/// `gateway`.
+pub(crate) const GATEWAY: &[&str] = &["accept", "timeouts", "max_body", "tell_wait", "upstreams"];
+/// `accept` of the gateway.
+pub(crate) const ACCEPT: &[&str] = &["connections", "per_address", "rate", "burst"];
+/// `timeouts` of the gateway.
+pub(crate) const CLIENT_TIMEOUTS: &[&str] = &["head", "body", "idle", "write"];
+/// An upstream.
+pub(crate) const UPSTREAM: &[&str] = &[
+    "name",
+    "match",
+    "servers",
+    "protocol",
+    "ca_file",
+    "timeouts",
+    "keep_host",
+    "retries",
+    "health",
+];
+/// `timeouts` of an upstream.
+pub(crate) const SERVER_TIMEOUTS: &[&str] = &["connect", "answer", "idle"];
+/// `health` of an upstream.
+pub(crate) const HEALTH: &[&str] = &["path", "every", "timeout", "fails", "passes"];
+
 /// Every place in the file, by the name of its type in the schema, and its fields.
 #[cfg(test)]
 pub(crate) fn field_sets() -> Vec<(&'static str, Vec<&'static str>)> {
@@ -138,5 +187,15 @@ pub(crate) fn field_sets() -> Vec<(&'static str, Vec<&'static str>)> {
         ("Candidate", QUOTA.to_vec()),
         ("Override", OVERRIDE.to_vec()),
         ("CostFrom", COST.to_vec()),
+        ("Queue", QUEUE.to_vec()),
+        ("Adaptive", ADAPTIVE.to_vec()),
+        ("Shuffle", SHUFFLE.to_vec()),
+        ("Pressure", PRESSURE.to_vec()),
+        ("Gateway", GATEWAY.to_vec()),
+        ("Accept", ACCEPT.to_vec()),
+        ("ClientTimeouts", CLIENT_TIMEOUTS.to_vec()),
+        ("Upstream", UPSTREAM.to_vec()),
+        ("ServerTimeouts", SERVER_TIMEOUTS.to_vec()),
+        ("Health", HEALTH.to_vec()),
     ]
 }

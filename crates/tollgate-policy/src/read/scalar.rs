@@ -228,6 +228,46 @@ pub(crate) fn span(node: &Node, report: &Report<'_>) -> Read<Span> {
         })
 }
 
+/// A span from `least` to `most`, both of which are spans that people write.
+pub(crate) fn span_within(
+    node: &Node,
+    least: Span,
+    most: Span,
+    sample: &str,
+    report: &Report<'_>,
+) -> Read<Span> {
+    let found = span(node, report)?;
+    let (side, bound) = match found {
+        found if found < least => ("below", least),
+        found if found > most => ("above", most),
+        found => return Ok(found),
+    };
+    Err(report.error(
+        node.place,
+        "bad-span",
+        format!("{found} is {side} {bound}"),
+        format!("write a span from {least} to {most}, such as `{sample}`"),
+    ))
+}
+
+/// A whole number that fits into 32 bits, as `most` has to.
+pub(crate) fn whole_u32(
+    node: &Node,
+    least: u32,
+    most: u32,
+    sample: &str,
+    report: &Report<'_>,
+) -> Read<u32> {
+    let found = whole(node, least.into(), most.into(), sample, report)?;
+    Ok(u32::try_from(found).unwrap_or(most))
+}
+
+/// A number of things that are held in memory.
+pub(crate) fn count(node: &Node, most: u32, sample: &str, report: &Report<'_>) -> Read<usize> {
+    let found = whole_u32(node, 1, most, sample, report)?;
+    Ok(usize::try_from(found).unwrap_or(usize::MAX))
+}
+
 /// A rate.
 pub(crate) fn rate(node: &Node, report: &Report<'_>) -> Read<Rate> {
     text(node, report)?

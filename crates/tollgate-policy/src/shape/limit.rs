@@ -179,7 +179,7 @@ enum Mode {
 /// What a request takes: a number, a map of routes, or where the request says it.
 #[derive(JsonSchema)]
 #[schemars(untagged, inline)]
-enum Cost {
+pub(super) enum Cost {
     Constant(Number),
     From(CostFrom),
     Routes(BTreeMap<String, Number>),
@@ -188,7 +188,7 @@ enum Cost {
 /// A cost that the request names.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
-struct CostFrom {
+pub(super) struct CostFrom {
     /// Where it stands, such as `header.x-cost`.
     from: String,
     /// If the request does not say; 1 unless told otherwise.

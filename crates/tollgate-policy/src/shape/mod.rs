@@ -12,10 +12,16 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 
+mod gateway;
 mod limit;
+mod pressure;
+mod queue;
 mod store;
 
+use gateway::Gateway;
 use limit::{DefaultLimit, Limit};
+use pressure::Pressure;
+use queue::Queue;
 use store::{AnyStore, OnStoreError};
 
 /// A policy of Tollgate: which limits there are, for whom, and what happens to everyone else.
@@ -53,6 +59,12 @@ pub(crate) struct Policy {
     deny: Option<Vec<ListEntry>>,
     /// The limits. All that match a request are charged together, or none.
     limits: Option<Vec<Limit>>,
+    /// Where requests that no limit refused wait for their turn. The first that matches is the one.
+    queues: Option<Vec<Queue>>,
+    /// When all limits shrink for a while, and how far.
+    pressure: Option<Pressure>,
+    /// How a gateway behaves, and where requests go.
+    gateway: Option<Gateway>,
 }
 
 /// One value or a list of them.

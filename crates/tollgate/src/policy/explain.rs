@@ -2,10 +2,11 @@
 //! key, the cost, and what that limit says by itself. Takes nothing.
 
 use super::answer::{Answer, Role};
-use super::extract::Request;
+use super::extract::{Request, RequestKey};
 use super::facts::Facts;
 use super::gate::{Live, PolicyGate, SpecialGrant};
-use super::rule::{Match, Mode};
+use super::queue::Place;
+use super::rule::{KeyPart, Match, MissingKey, Mode};
 use crate::clock::Clock;
 use crate::decision::Decision;
 use crate::gate::LimitId;
@@ -21,6 +22,17 @@ pub struct Explanation {
     pub answer: Answer,
     /// Every rule, in the order of the policy.
     pub rules: Vec<RuleExplanation>,
+    /// Where it would wait for its turn, if it may pass and there is a queue for it.
+    pub queue: Option<QueueExplanation>,
+}
+
+/// The queue of a request, and as whom it waits there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueExplanation {
+    /// Where it stands.
+    pub place: Place,
+    /// Whose turn it is when it is its turn.
+    pub flow: ExplainedKey,
 }
 
 /// One rule and what it has to do with a request.
@@ -53,6 +65,19 @@ pub struct ExplainedKey {
     pub parts: Vec<String>,
     /// What it stands for.
     pub kind: ExplainedKeyKind,
+}
+
+impl ExplainedKey {
+    fn of(key: &RequestKey<'_>, parts: &[KeyPart], missing: MissingKey) -> ExplainedKey {
+        ExplainedKey {
+            parts: key.texts_by(parts, missing),
+            kind: match key.kind() {
+                KeyKind::Own => ExplainedKeyKind::Own,
+                KeyKind::Address => ExplainedKeyKind::Address,
+                KeyKind::Shared => ExplainedKeyKind::Shared,
+            },
+        }
+    }
 }
 
 /// What a key stands for.
@@ -110,6 +135,7 @@ impl<C: Clock> PolicyGate<C> {
                 path: None,
                 answer,
                 rules: Vec::new(),
+                queue: None,
             };
         };
         let request = Request { facts, path: &path };
@@ -117,11 +143,20 @@ impl<C: Clock> PolicyGate<C> {
         let rules = rules
             .map(|(at, live)| self.explain_rule(at, live, &request, &answer, now))
             .collect();
+        let queue = answer.is_admitted().then(|| self.explain_queue(&request));
         Explanation {
+            queue: queue.flatten(),
             path: Some(path.into_owned()),
             answer,
             rules,
         }
+    }
+
+    fn explain_queue(&self, request: &Request<'_>) -> Option<QueueExplanation> {
+        let (place, key) = self.stand(request)?;
+        let rule = self.queues.get(place.queue)?;
+        let flow = ExplainedKey::of(&key, &rule.flow, rule.missing_key);
+        Some(QueueExplanation { place, flow })
     }
 
     fn explain_rule(
@@ -180,14 +215,7 @@ impl<C: Clock> PolicyGate<C> {
                 },
                 None => self.gate.limiter(limit).peek_hash(hash, told.cost),
             });
-            told.key = Some(ExplainedKey {
-                parts: key.texts(rule),
-                kind: match key.kind() {
-                    KeyKind::Own => ExplainedKeyKind::Own,
-                    KeyKind::Address => ExplainedKeyKind::Address,
-                    KeyKind::Shared => ExplainedKeyKind::Shared,
-                },
-            });
+            told.key = Some(ExplainedKey::of(&key, &rule.key, rule.missing_key));
         }
         told
     }

@@ -297,13 +297,18 @@ impl<'a> RequestKey<'a> {
 
     /// The parts as people read them.
     pub(super) fn texts(&self, rule: &LimitRule) -> Vec<String> {
+        self.texts_by(&rule.key, rule.missing_key)
+    }
+
+    /// The same, of a key that was found by these parts.
+    pub(super) fn texts_by(&self, parts: &[KeyPart], missing: MissingKey) -> Vec<String> {
         let text = |(i, piece): (usize, &Piece<'_>)| match piece {
             Piece::Text(text) => String::from_utf8_lossy(text).into_owned(),
-            Piece::Address(address) => match rule.key.get(i).map(|part| &part.source) {
+            Piece::Address(address) => match parts.get(i).map(|part| &part.source) {
                 Some(Source::Address { v4, v6 }) if self.kind == KeyKind::Own => {
                     network_text(*address, *v4, *v6)
                 }
-                _ => match rule.missing_key {
+                _ => match missing {
                     MissingKey::Address { v6 } => network_text(*address, 32, v6),
                     _ => address.to_string(),
                 },

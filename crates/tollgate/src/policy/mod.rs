@@ -52,7 +52,9 @@ mod share;
 
 pub use answer::{Answer, Basis, Role, RuleCharge};
 pub use build::{Inherited, PolicyError};
-pub use explain::{ExplainedKey, ExplainedKeyKind, Explanation, RuleExplanation, WhyNot};
+pub use explain::{
+    ExplainedKey, ExplainedKeyKind, Explanation, QueueExplanation, RuleExplanation, WhyNot,
+};
 pub use extract::KEY_PARTS_MAX;
 pub use facts::{Facts, Headers, NoHeaders};
 pub use fleet::{Asking, Begun};

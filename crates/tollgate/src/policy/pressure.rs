@@ -46,3 +46,50 @@ impl PressureRule {
         scale.max(floor)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule() -> PressureRule {
+        PressureRule {
+            floor: Scale::from_q16(6_554),
+            floors: vec![
+                (Arc::from("pro"), Scale::from_q16(32_768)),
+                (Arc::from("free"), Scale::from_q16(655)),
+            ],
+            ..PressureRule::default()
+        }
+    }
+
+    #[test]
+    fn without_pressure_everybody_has_everything() {
+        for tier in [None, Some("pro"), Some("free"), Some("unknown")] {
+            assert_eq!(rule().scale_of(tier, Scale::ONE), Scale::ONE);
+        }
+    }
+
+    #[test]
+    fn a_tier_keeps_its_own_floor_and_the_rest_the_common_one() {
+        let least = Scale::from_q16(1);
+        assert_eq!(rule().scale_of(Some("pro"), least).as_q16(), 32_768);
+        assert_eq!(rule().scale_of(Some("free"), least).as_q16(), 655);
+        assert_eq!(rule().scale_of(Some("unknown"), least).as_q16(), 6_554);
+        assert_eq!(rule().scale_of(None, least).as_q16(), 6_554);
+    }
+
+    #[test]
+    fn above_its_floor_a_tier_shrinks_as_all_do() {
+        let half = Scale::from_q16(40_000);
+        for tier in [None, Some("pro"), Some("free")] {
+            assert_eq!(rule().scale_of(tier, half), half);
+        }
+    }
+
+    #[test]
+    fn a_rule_that_says_nothing_leaves_a_tenth() {
+        let usual = PressureRule::default();
+        assert_eq!((usual.latency, usual.errors, usual.cpu), (None, None, None));
+        assert_eq!(usual.scale_of(None, Scale::from_q16(0)).of(1000), 100);
+    }
+}

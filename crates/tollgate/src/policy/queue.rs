@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use super::build::compile;
-use super::extract::Request;
+use super::extract::{Request, RequestKey};
 use super::facts::Facts;
 use super::gate::PolicyGate;
 use super::path::PathRules;
@@ -153,11 +153,20 @@ impl<C: Clock> PolicyGate<C> {
         }
         let path = self.policy.paths.normalise(facts.path).ok()?;
         let request = Request { facts, path: &path };
+        self.stand(&request).map(|(place, _)| place)
+    }
+
+    /// Where a request waits, and the key of its flow.
+    pub(super) fn stand<'a>(&self, request: &Request<'a>) -> Option<(Place, RequestKey<'a>)> {
+        if self.is_switched_off() {
+            return None;
+        }
+        let Request { facts, path } = *request;
         let is_for = |rule: &&QueueRule| {
-            rule.matches.holds(facts, &path) && !rule.except.iter().any(|m| m.holds(facts, &path))
+            rule.matches.holds(facts, path) && !rule.except.iter().any(|m| m.holds(facts, path))
         };
         let mut found = None;
-        self.queue_router.candidates(facts, &path, &mut |at| {
+        self.queue_router.candidates(facts, path, &mut |at| {
             if found.is_none() {
                 let rule = self.queues.get(at).filter(is_for);
                 found = rule.map(|rule| (at, rule));
@@ -176,12 +185,16 @@ impl<C: Clock> PolicyGate<C> {
         });
         let weight = rule.weights.as_ref().zip(tier);
         let weight = weight.and_then(|(weights, tier)| weights.tiers.get(tier));
-        Some(Place {
+        let place = Place {
             queue: at,
             flow: self.secret.hash(&key),
             tier,
             weight: weight.map_or(1, |(_, weight)| (*weight).max(1)),
             cost: request.cost_by(&rule.cost, &rule.matches).max(1),
-        })
+        };
+        Some((place, key))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -106,7 +106,7 @@ fn address_of(node: &Node, report: &Report<'_>) -> Read<Address> {
 }
 
 /// What is between `://` and `@` is hidden by its look; where it does not look like that, all of it is.
-fn hide_user(place: Place, text: &str, report: &Report<'_>) {
+pub(super) fn hide_user(place: Place, text: &str, report: &Report<'_>) {
     let looks = |text: &str| {
         let rest = text.split_once("://").map(|(_, rest)| rest);
         rest.is_some_and(|rest| rest.contains('@'))
@@ -339,7 +339,7 @@ fn variable(node: &Node, report: &Report<'_>) -> Read<String> {
 }
 
 /// A path of a file that is read when the store is opened.
-fn path(node: &Node, report: &Report<'_>) -> Read<PathBuf> {
+pub(super) fn path(node: &Node, report: &Report<'_>) -> Read<PathBuf> {
     let path = text(node, report)?;
     if path.is_empty() || path.chars().count() > PATH_MAX || path.chars().any(char::is_control) {
         return Err(report.error(

@@ -1,0 +1,113 @@
+//! What is unwise about queues.
+
+use tollgate::policy::{AtOnce, QueueRule};
+
+use super::cover::{covers, is_everything};
+use crate::read::{Draft, Spots};
+use crate::report::Report;
+
+/// More at once than one process has under way with a backend that is well.
+const ADAPTIVE_WISE: u32 = 10_000;
+
+/// Says what is unwise about the queues of a policy.
+pub(super) fn lint(draft: &Draft, report: &Report<'_>) {
+    let rules = &draft.policy.queues;
+    let last = |rule: &QueueRule| is_everything(&rule.matches) && rule.except.is_empty();
+    let first_for_all = rules.iter().position(last);
+    for (at, (rule, spots)) in rules.iter().zip(&draft.queues).enumerate() {
+        if let Some(earlier) = first_for_all.filter(|earlier| *earlier < at) {
+            let earlier = rules.get(earlier).map_or("", |rule| &*rule.name);
+            report.warn(
+                spots.at("name"),
+                "unreachable",
+                format!(
+                    "nobody waits in queue `{}`: `{earlier}` before it takes every request",
+                    rule.name
+                ),
+                "put it before that one; the first queue that matches is the one",
+            );
+        }
+        reach(rule, spots, report);
+        room(rule, spots, report);
+        at_once(rule, spots, report);
+        shares(rule, spots, report);
+    }
+}
+
+fn reach(rule: &QueueRule, spots: &Spots, report: &Report<'_>) {
+    if rule.except.iter().any(|e| covers(e, &rule.matches)) {
+        report.warn(
+            spots.at("except"),
+            "unreachable",
+            format!(
+                "`except` takes away all that `match` lets in: queue `{}` is for nobody",
+                rule.name
+            ),
+            "narrow `except`",
+        );
+    }
+}
+
+fn room(rule: &QueueRule, spots: &Spots, report: &Report<'_>) {
+    let (own, all) = (rule.per_flow, rule.total);
+    if own > all {
+        report.warn(
+            spots.at("waiting_per_flow"),
+            "waiting-per-flow-above-waiting",
+            format!("{own} of one flow can never wait: the queue holds {all} in all"),
+            format!("write less than {all}, so that one flow cannot fill the queue"),
+        );
+    } else if rule.flow.is_empty() && own < all {
+        report.warn(
+            spots.at("waiting_per_flow"),
+            "one-flow",
+            format!("without `flow` everybody is one flow, so {own} wait in all and not {all}"),
+            "add `flow: header.x-api-key`, or leave `waiting_per_flow` out",
+        );
+    }
+}
+
+fn at_once(rule: &QueueRule, spots: &Spots, report: &Report<'_>) {
+    if let Some(AtOnce::Adaptive(adaptive)) = rule.at_once
+        && adaptive.max > ADAPTIVE_WISE
+    {
+        report.warn(
+            spots.at("at_once"),
+            "large-adaptive",
+            format!(
+                "a `max` of {} is not reached by any backend that is well: it bounds nothing",
+                adaptive.max
+            ),
+            format!(
+                "write what the backend bore in its best hour, at most {ADAPTIVE_WISE}: the estimate may drift up to it"
+            ),
+        );
+    }
+}
+
+fn shares(rule: &QueueRule, spots: &Spots, report: &Report<'_>) {
+    if rule.flow.is_empty() {
+        for (field, effect) in [
+            ("tier", "weights are between flows"),
+            ("shuffle", "hands are dealt to flows"),
+        ] {
+            if spots.has(field) {
+                report.warn(
+                    spots.name_of(field),
+                    "one-flow",
+                    format!("`{field}` has no effect: {effect}, and without `flow` there is one"),
+                    format!("add `flow: header.x-api-key`, or leave `{field}` out"),
+                );
+            }
+        }
+    }
+    let equal = |weights: &tollgate::policy::Weights| weights.tiers.iter().all(|(_, w)| *w == 1);
+    if rule.weights.as_ref().is_some_and(equal) {
+        report.warn(
+            spots.name_of("tier"),
+            "equal-weights",
+            "`tier` has no effect: all tiers have a weight of 1",
+            "write `tiers: { pro: { weight: 4 } }` at the top, or leave `tier` out",
+        );
+    }
+}
