@@ -14,7 +14,7 @@ STEPS ?= 3000000
 # Charges on one key in `make threads`.
 CHARGES ?= 50000000
 
-.PHONY: test setup lint unit docs valkey trials-quick loom vectors property property-long threads bench-quick trials equals-long miri bench doors store flood
+.PHONY: test setup lint unit docs valkey trials-quick loom vectors property property-long threads bench-quick trials equals-long miri bench doors store flood adaptive
 
 # The whole suite: sets up what it needs, prints what ran, fails when anything fails.
 test: setup lint unit docs valkey trials-quick loom vectors property threads bench-quick
@@ -113,3 +113,7 @@ bench:
 # 10^8 new keys against room for 10^6.
 flood:
 	$(BENCH) flood
+
+# Adaptive limits in front of backends that change: the table and the plots of docs/adaptive.md.
+adaptive:
+	$(SIM) adaptive --plots docs/plots

@@ -4,8 +4,10 @@
 //! the core. [`timeline`] reads golden timelines and [`replay`] runs them against anything that can
 //! answer them: the [`subject`]s, which are the oracle, the core's pure steps and the store behind the
 //! public interface. [`property`] makes up histories of its own and compares core and oracle step by
-//! step. [`threads`] lets real threads loose on the same keys. [`command`] is what the binary does.
+//! step. [`threads`] lets real threads loose on the same keys. [`adaptive`] puts the adaptive limits in
+//! front of backends that change. [`command`] is what the binary does.
 
+pub mod adaptive;
 pub mod command;
 pub mod model;
 pub mod oracle;

@@ -4,11 +4,13 @@
 //! tollgate-sim vectors PATH...
 //! tollgate-sim steps --each N [--seed S] [--only algorithm,...]
 //! tollgate-sim threads [--charges N] [--threads T]
+//! tollgate-sim adaptive [--secs N] [--seed S] [--only backend] [--json] [--plots FOLDER]
 //! ```
 //!
 //! All close with one line, `N passed, M failed`, and with exit code 0 if something ran and nothing
 //! failed, 1 if not, and 2 if they could not do as they were told.
 
+pub mod adaptive;
 pub mod steps;
 pub mod threads;
 pub mod vectors;
@@ -21,10 +23,12 @@ pub const USAGE: &str = "\
 usage: tollgate-sim vectors PATH...
        tollgate-sim steps --each N [--seed S] [--only algorithm,...]
        tollgate-sim threads [--charges N] [--threads T]
+       tollgate-sim adaptive [--secs N] [--seed S] [--only backend] [--json] [--plots FOLDER]
 
 vectors   replays golden timelines (files, or folders of *.csv) through the core's steps and the store
 steps     compares the core with the exact oracle, N random steps for each algorithm
-threads   lets T threads make N charges on the same keys: exactly what the limits hold is admitted";
+threads   lets T threads make N charges on the same keys: exactly what the limits hold is admitted
+adaptive  puts the adaptive limits in front of backends that change, N seconds in each state";
 
 /// Why a command could not be done.
 #[derive(Debug)]
@@ -92,6 +96,7 @@ pub fn run(
         Some((command, paths)) if command == "vectors" => vectors::run(paths, out)?,
         Some((command, options)) if command == "steps" => steps::run(options, out, progress)?,
         Some((command, options)) if command == "threads" => threads::run(options, out, progress)?,
+        Some((command, options)) if command == "adaptive" => adaptive::run(options, out, progress)?,
         Some((other, _)) => return Err(CommandError::Usage(format!("no command `{other}`"))),
         None => return Err(CommandError::Usage("a command is missing".to_owned())),
     };

@@ -34,6 +34,7 @@
 //! This module knows nothing of clocks, threads or requests.
 
 use super::adaptive::{AdaptiveError, AdaptiveLimit, Range, Sample};
+use super::guarded::Steered;
 
 /// A limit that grows by one and shrinks by a share. See the [module](self).
 #[derive(Clone, Debug)]
@@ -74,6 +75,17 @@ impl AdaptiveLimit for Aimd {
         };
         self.limit = next.max(self.range.min).min(self.range.max);
         self.limit
+    }
+}
+
+impl Steered for Aimd {
+    fn estimate(&self) -> f64 {
+        self.limit.into()
+    }
+
+    fn steer(&mut self, estimate: f64, _baseline_ns: u64) {
+        // Clamped to whole numbers that fit, and rounded down between them.
+        self.limit = self.range.clamp(estimate) as u32;
     }
 }
 

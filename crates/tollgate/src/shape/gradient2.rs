@@ -44,6 +44,7 @@
 //! This module knows nothing of clocks, threads or requests.
 
 use super::adaptive::{AdaptiveError, AdaptiveLimit, Range, Sample, check_smoothing};
+use super::guarded::Steered;
 
 /// How many samples are averaged plainly before the exponential average takes over.
 const WARM_UP: u32 = 10;
@@ -96,6 +97,18 @@ impl AdaptiveLimit for Gradient2 {
             self.estimate = self.range.clamp(smoothed);
         }
         self.limit()
+    }
+}
+
+impl Steered for Gradient2 {
+    fn estimate(&self) -> f64 {
+        self.estimate
+    }
+
+    fn steer(&mut self, estimate: f64, baseline_ns: u64) {
+        self.estimate = self.range.clamp(estimate);
+        self.long.value = baseline_ns.max(1) as f64;
+        self.long.warmed = WARM_UP;
     }
 }
 

@@ -9,6 +9,8 @@
 //!   client rarely shares all of its queues with a quiet one.
 //! - [`adaptive`] is what the three estimators of a concurrency limit have in common, and the window
 //!   they are fed through: [`aimd`] sees only failures, [`vegas`] and [`gradient2`] see latency.
+//! - [`guarded`] keeps each of them from its known drifts, and [`learned`](mod@learned) is the one to use: the
+//!   estimator that a policy names, guarded.
 //!
 //! Everything here is a plain value with `&mut self` methods. Nothing reads a clock, starts a thread,
 //! opens a socket or waits; time is an argument where it matters, and the caller owns the waiting.
@@ -39,6 +41,14 @@ pub mod vegas;
 )]
 pub mod gradient2;
 
+#[allow(
+    clippy::float_arithmetic,
+    reason = "adjusts limits, decides no request"
+)]
+pub mod guarded;
+
+pub mod learned;
+
 pub use adaptive::{AdaptiveError, AdaptiveLimit, Sample, Windowed};
 pub use aimd::{Aimd, AimdBuilder};
 pub use fair_queue::{
@@ -46,5 +56,7 @@ pub use fair_queue::{
     Rejected, Ticket,
 };
 pub use gradient2::{Gradient2, Gradient2Builder};
+pub use guarded::Guarded;
+pub use learned::{Learned, learned};
 pub use shuffle::{Hand, ShuffleError, ShuffleShard};
 pub use vegas::{Vegas, VegasBuilder};

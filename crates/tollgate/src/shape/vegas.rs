@@ -50,6 +50,7 @@
 //! seed: the same seed and samples give the same limits.
 
 use super::adaptive::{AdaptiveError, AdaptiveLimit, Range, Sample, check_smoothing};
+use super::guarded::Steered;
 
 /// Probes happen at a random point of the second half of this many samples per unit of limit.
 const PROBE_MULTIPLIER: f64 = 30.0;
@@ -141,6 +142,17 @@ impl AdaptiveLimit for Vegas {
             _ => self.noload_ns = Some(rtt_ns),
         }
         self.limit()
+    }
+}
+
+impl Steered for Vegas {
+    fn estimate(&self) -> f64 {
+        self.estimate
+    }
+
+    fn steer(&mut self, estimate: f64, baseline_ns: u64) {
+        self.estimate = self.range.clamp(estimate);
+        self.noload_ns = Some(baseline_ns.max(1));
     }
 }
 

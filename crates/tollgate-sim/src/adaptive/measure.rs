@@ -1,0 +1,280 @@
+//! How long a limit takes to come near the best fixed one, and how much is served with it.
+//!
+//! The best fixed limit is found by trying: of all limits the smallest that serves within 1 % of the
+//! most, under the load of the phase or three times the capacity if that is less. A limit is *near* it from half to twice of it. It has *settled* when
+//! it has left that range for the last time in a phase, probes included: not when it first enters.
+
+use super::backend::Condition;
+use super::control::{Control, ESTIMATORS, MAX, MIN, name};
+use super::scenario::{Phase, Scenario};
+use super::world::{TICK_NS, Tick, run};
+use std::error::Error;
+use tollgate::policy::Estimator;
+
+/// What is promised: near within so many seconds.
+pub const NEAR_SECS: f64 = 30.0;
+/// What is promised: so much of the capacity, after that.
+pub const GOODPUT: f64 = 0.9;
+const TRIAL_SECS: u64 = 10;
+/// The most load in a trial, in hundredths of the capacity: more changes nothing but the time it takes.
+const TRIAL_LOAD: u64 = 300;
+/// At the start of a trial nothing is counted.
+const WARM_TICKS: usize = 10;
+
+/// One phase of one run.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// Which phase.
+    pub phase: &'static str,
+    /// Whether a limit can be right for it.
+    pub is_judged: bool,
+    /// The best fixed limit at its start and at its end.
+    pub best: (u32, u32),
+    /// Seconds until the limit is near that for good. None: it is not even at the end.
+    pub settled_secs: Option<f64>,
+    /// Of what could be served, the part that was: after 30 s.
+    pub goodput: f64,
+    /// The same for the whole phase.
+    pub goodput_whole: f64,
+    /// The least and the greatest limit.
+    pub range: (u32, u32),
+}
+
+impl Finding {
+    /// Whether all promises were held.
+    pub fn is_kept(&self) -> bool {
+        let is_in_range = self.range.0 >= MIN && self.range.1 <= MAX;
+        let is_near = self.settled_secs.is_some_and(|secs| secs <= NEAR_SECS);
+        is_in_range && (!self.is_judged || (is_near && self.goodput >= GOODPUT))
+    }
+}
+
+/// One run.
+#[derive(Debug)]
+pub struct Report {
+    /// Which estimator.
+    pub by: Estimator,
+    /// Whether with its guard.
+    pub is_guarded: bool,
+    /// Phase by phase.
+    pub findings: Vec<Finding>,
+    /// Tick by tick.
+    pub ticks: Vec<Tick>,
+}
+
+impl Report {
+    /// How it is called in tables.
+    pub fn name(&self) -> String {
+        let alone = if self.is_guarded { "" } else { ", alone" };
+        format!("{}{alone}", name(self.by))
+    }
+
+    fn judged(&self) -> impl Iterator<Item = &Finding> {
+        self.findings.iter().filter(|finding| finding.is_judged)
+    }
+
+    /// The longest time to settle.
+    pub fn settled_secs(&self) -> Option<f64> {
+        let each = self.judged().map(|finding| finding.settled_secs);
+        each.reduce(|one, other| Some(one?.max(other?)))?
+    }
+
+    /// The least goodput of any phase after 30 s.
+    pub fn goodput(&self) -> f64 {
+        self.judged()
+            .map(|f| f.goodput)
+            .fold(f64::INFINITY, f64::min)
+    }
+
+    /// The least goodput of any phase as a whole.
+    pub fn goodput_whole(&self) -> f64 {
+        let each = self.judged().map(|finding| finding.goodput_whole);
+        each.fold(f64::INFINITY, f64::min)
+    }
+
+    /// The least and the greatest limit.
+    pub fn range(&self) -> (u32, u32) {
+        let low = self.findings.iter().map(|finding| finding.range.0).min();
+        let high = self.findings.iter().map(|finding| finding.range.1).max();
+        (low.unwrap_or(0), high.unwrap_or(0))
+    }
+}
+
+/// The best fixed limits of each phase of a scenario, at its start and at its end.
+///
+/// # Errors
+///
+/// If a queue or an estimator does not take its settings.
+pub fn best_of(scenario: &Scenario, seed: u64) -> Result<Vec<(u32, u32)>, Box<dyn Error>> {
+    let mut known: Vec<(Condition, u64, u32)> = Vec::new();
+    let mut find = |condition: Condition, load: u64| -> Result<u32, Box<dyn Error>> {
+        let same = |one: &&(Condition, u64, u32)| one.0 == condition && one.1 == load;
+        if let Some(known) = known.iter().find(same) {
+            return Ok(known.2);
+        }
+        let best = best_fixed(condition, load, scenario.is_bimodal, seed)?;
+        known.push((condition, load, best));
+        Ok(best)
+    };
+    let each = scenario.phases.iter();
+    each.map(|phase| {
+        let load = phase.load.min(TRIAL_LOAD);
+        Ok((find(phase.from, load)?, find(phase.to, load)?))
+    })
+    .collect()
+}
+
+/// The smallest fixed limit within 1 % of the best: first in leaps of a quarter, then one by one.
+fn best_fixed(
+    condition: Condition,
+    load: u64,
+    is_bimodal: bool,
+    seed: u64,
+) -> Result<u32, Box<dyn Error>> {
+    let mut trials: Vec<(u32, u64)> = Vec::new();
+    let mut limit = 1;
+    let mut most = 0;
+    // Beyond twice the best so far it only gets worse: the backend thrashes.
+    while limit <= MAX {
+        let good = served(limit, condition, load, is_bimodal, seed)?;
+        most = most.max(good);
+        trials.push((limit, good));
+        if good * 3 < most * 2 {
+            break;
+        }
+        limit += (limit / 4).max(1);
+    }
+    let is_enough = |good: u64| good * 100 >= most * 99;
+    let at = trials
+        .iter()
+        .position(|&(_, good)| is_enough(good))
+        .unwrap_or(0);
+    let high = trials.get(at).map_or(1, |trial| trial.0);
+    let low = at
+        .checked_sub(1)
+        .and_then(|at| trials.get(at))
+        .map_or(0, |trial| trial.0);
+    // Goodput only grows on the way up, so halving finds the edge.
+    let (mut short, mut enough) = (low, high);
+    while enough - short > 1 {
+        let middle = (short + enough) / 2;
+        if is_enough(served(middle, condition, load, is_bimodal, seed)?) {
+            enough = middle;
+        } else {
+            short = middle;
+        }
+    }
+    Ok(enough)
+}
+
+fn served(
+    limit: u32,
+    at: Condition,
+    load: u64,
+    is_bimodal: bool,
+    seed: u64,
+) -> Result<u64, Box<dyn Error>> {
+    let trial = Scenario {
+        name: "trial",
+        about: "",
+        phases: vec![Phase {
+            name: "trial",
+            secs: TRIAL_SECS,
+            from: at,
+            to: at,
+            load,
+            is_judged: false,
+        }],
+        is_bimodal,
+    };
+    let ticks = run(&trial, &mut Control::Fixed(limit), seed)?;
+    Ok(ticks.iter().skip(WARM_TICKS).map(|tick| tick.good).sum())
+}
+
+/// Runs one estimator through a scenario.
+///
+/// # Errors
+///
+/// If a queue or an estimator does not take its settings.
+pub fn report(
+    scenario: &Scenario,
+    best: &[(u32, u32)],
+    by: Estimator,
+    is_guarded: bool,
+    seed: u64,
+) -> Result<Report, Box<dyn Error>> {
+    let mut control = if is_guarded {
+        Control::learned(by)?
+    } else {
+        Control::plain(by)?
+    };
+    let ticks = run(scenario, &mut control, seed)?;
+    let mut findings = Vec::new();
+    let mut rest = ticks.as_slice();
+    for (phase, best) in scenario.phases.iter().zip(best) {
+        let count = usize::try_from(phase.secs * 1_000_000_000 / TICK_NS)?;
+        let (own, later) = rest.split_at(count.min(rest.len()));
+        rest = later;
+        findings.push(finding(phase, *best, own));
+    }
+    Ok(Report {
+        by,
+        is_guarded,
+        findings,
+        ticks,
+    })
+}
+
+/// All three through a scenario, with their guard.
+///
+/// # Errors
+///
+/// If a queue or an estimator does not take its settings.
+pub fn guarded(scenario: &Scenario, seed: u64) -> Result<Vec<Report>, Box<dyn Error>> {
+    let best = best_of(scenario, seed)?;
+    let each = ESTIMATORS.into_iter();
+    each.map(|by| report(scenario, &best, by, true, seed))
+        .collect()
+}
+
+/// The best limit at a moment of a phase: on a ramp it moves evenly.
+pub fn best_at(best: (u32, u32), share: f64) -> f64 {
+    f64::from(best.0) + (f64::from(best.1) - f64::from(best.0)) * share
+}
+
+fn finding(phase: &Phase, best: (u32, u32), ticks: &[Tick]) -> Finding {
+    let secs_of = |count: usize| count as f64 * TICK_NS as f64 / 1e9;
+    let is_near = |at: usize, tick: &Tick| {
+        let best = best_at(best, at as f64 / ticks.len().max(1) as f64);
+        f64::from(tick.range.0) * 2.0 >= best.floor()
+            && f64::from(tick.range.1) <= best.ceil() * 2.0
+    };
+    let far = ticks
+        .iter()
+        .enumerate()
+        .rposition(|(at, tick)| !is_near(at, tick));
+    let settled = far.map_or(0, |at| at + 1);
+    let share = |ticks: &[Tick]| {
+        let good: u64 = ticks.iter().map(|tick| tick.good).sum();
+        let came: u64 = ticks.iter().map(|tick| tick.came).sum();
+        let could: f64 = ticks.iter().map(|tick| tick.capacity).sum();
+        good as f64 / could.min(came as f64).max(1.0)
+    };
+    let late = ticks.iter().position(|tick| {
+        let began_ns = ticks.first().map_or(0, |first| first.at_ns - TICK_NS);
+        (tick.at_ns - began_ns) as f64 > NEAR_SECS * 1e9
+    });
+    let late = late.and_then(|at| ticks.get(at..)).unwrap_or_default();
+    Finding {
+        phase: phase.name,
+        is_judged: phase.is_judged,
+        best,
+        settled_secs: (settled < ticks.len()).then(|| secs_of(settled)),
+        goodput: share(late),
+        goodput_whole: share(ticks),
+        range: (
+            ticks.iter().map(|tick| tick.range.0).min().unwrap_or(0),
+            ticks.iter().map(|tick| tick.range.1).max().unwrap_or(0),
+        ),
+    }
+}

@@ -1,0 +1,260 @@
+//! `adaptive`: the adaptive limits in front of backends that change, and what they held of their promises.
+
+use super::{CommandError, Tally, number, usage};
+use crate::adaptive::control::ESTIMATORS;
+use crate::adaptive::measure::{Report, best_at, best_of, report};
+use crate::adaptive::plot::{Line, Panel, chart};
+use crate::adaptive::scenario::{Scenario, all};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// What was asked for.
+#[derive(Debug)]
+struct Options {
+    secs: u64,
+    seed: u64,
+    is_json: bool,
+    plots: Option<PathBuf>,
+    only: Option<String>,
+}
+
+/// Runs every estimator, with and without its guard, through every scenario; a promise of a guarded one
+/// is a step that passes or fails.
+///
+/// # Errors
+///
+/// If it is called wrongly, or cannot write.
+pub fn run(
+    options: &[String],
+    out: &mut dyn Write,
+    progress: &mut dyn Write,
+) -> Result<Tally, CommandError> {
+    let options = Options::read(options)?;
+    let mut tally = Tally::default();
+    if !options.is_json {
+        writeln!(
+            out,
+            "| backend | estimator | near the best within | goodput after 30 s | of the whole phase | limit |\n\
+             |---|---|--:|--:|--:|--:|"
+        )?;
+    }
+    let mut scenarios = all(options.secs);
+    scenarios.retain(|one| options.only.as_deref().is_none_or(|only| only == one.name));
+    for scenario in scenarios {
+        writeln!(progress, "{}", scenario.name)?;
+        let broken = |error: Box<dyn std::error::Error>| CommandError::Input(error.to_string());
+        let best = best_of(&scenario, options.seed).map_err(broken)?;
+        let mut reports = Vec::new();
+        for (by, is_guarded) in ESTIMATORS.iter().flat_map(|&by| [(by, true), (by, false)]) {
+            let found = report(&scenario, &best, by, is_guarded, options.seed);
+            reports.push(found.map_err(broken)?);
+        }
+        reports.sort_by_key(|report| !report.is_guarded);
+        for report in &reports {
+            if options.is_json {
+                write_json(out, &scenario, report)?;
+            } else {
+                write_row(out, &scenario, report)?;
+            }
+            for finding in report.findings.iter().filter(|_| report.is_guarded) {
+                if finding.is_kept() {
+                    tally.passed += 1;
+                } else {
+                    tally.failed += 1;
+                    writeln!(
+                        progress,
+                        "FAILED {} {}: {finding:?}",
+                        scenario.name,
+                        report.name()
+                    )?;
+                }
+            }
+        }
+        if let Some(folder) = &options.plots {
+            write_plot(folder, &scenario, &best, &reports)?;
+        }
+        out.flush()?;
+    }
+    Ok(tally)
+}
+
+fn write_row(out: &mut dyn Write, scenario: &Scenario, report: &Report) -> std::io::Result<()> {
+    let settled = report.settled_secs();
+    let settled = settled.map_or("never".to_owned(), |secs| format!("{secs:.1} s"));
+    let (low, high) = report.range();
+    writeln!(
+        out,
+        "| {} | {} | {settled} | {:.1} % | {:.1} % | {low}–{high} |",
+        scenario.name,
+        report.name(),
+        report.goodput() * 100.0,
+        report.goodput_whole() * 100.0,
+    )
+}
+
+fn write_json(out: &mut dyn Write, scenario: &Scenario, report: &Report) -> std::io::Result<()> {
+    for finding in &report.findings {
+        let settled = finding.settled_secs;
+        let settled = settled.map_or("null".to_owned(), |secs| format!("{secs:.1}"));
+        writeln!(
+            out,
+            "{{\"backend\":\"{}\",\"phase\":\"{}\",\"estimator\":\"{}\",\"guarded\":{},\"judged\":{},\
+             \"best_from\":{},\"best_to\":{},\"settled_secs\":{settled},\"goodput\":{:.4},\
+             \"goodput_whole\":{:.4},\"limit_min\":{},\"limit_max\":{},\"kept\":{}}}",
+            scenario.name,
+            finding.phase,
+            crate::adaptive::control::name(report.by),
+            report.is_guarded,
+            finding.is_judged,
+            finding.best.0,
+            finding.best.1,
+            finding.goodput,
+            finding.goodput_whole,
+            finding.range.0,
+            finding.range.1,
+            finding.is_kept(),
+        )?;
+    }
+    Ok(())
+}
+
+/// The limits over time against the best fixed one, and goodput over time; without the guard thin below.
+fn write_plot(
+    folder: &Path,
+    scenario: &Scenario,
+    best: &[(u32, u32)],
+    reports: &[Report],
+) -> Result<(), CommandError> {
+    let guarded = || {
+        reports
+            .iter()
+            .filter(|report| report.is_guarded)
+            .zip(COLOURS)
+    };
+    let alone = || {
+        reports
+            .iter()
+            .filter(|report| !report.is_guarded)
+            .zip(COLOURS)
+    };
+    let line =
+        |report: &Report, colour, value: &dyn Fn(&crate::adaptive::world::Tick) -> f64| Line {
+            name: report.name(),
+            colour,
+            is_dashed: false,
+            points: report
+                .ticks
+                .iter()
+                .map(|tick| (tick.at_ns as f64 / 1e9, value(tick)))
+                .collect(),
+        };
+    let mut target = Line {
+        name: "best fixed".to_owned(),
+        colour: "black",
+        is_dashed: true,
+        points: Vec::new(),
+    };
+    let mut began = 0.0;
+    let mut highest: f64 = 0.0;
+    for (phase, &best) in scenario.phases.iter().zip(best) {
+        let ends = began + phase.secs as f64;
+        if phase.is_judged {
+            target.points.push((began, best_at(best, 0.0)));
+            target.points.push((ends, best_at(best, 1.0)));
+            highest = highest.max(best_at(best, 0.0)).max(best_at(best, 1.0));
+        }
+        began = ends;
+    }
+    let limits = |lines: Vec<Line>, label| Panel {
+        label,
+        high: highest * 2.5,
+        lines: lines.into_iter().chain([target.clone()]).collect(),
+    };
+    let share = |lines| Panel {
+        label: "goodput / capacity",
+        high: 1.1,
+        lines,
+    };
+    let limit = |(report, colour)| line(report, colour, &|tick| f64::from(tick.limit));
+    let panels = [
+        limits(guarded().map(limit).collect(), "limit"),
+        share(
+            guarded()
+                .map(|(report, colour)| seconds(report, colour))
+                .collect(),
+        ),
+        limits(alone().map(limit).collect(), "limit, no guard"),
+        share(
+            alone()
+                .map(|(report, colour)| seconds(report, colour))
+                .collect(),
+        ),
+    ];
+    let svg = chart(
+        &format!("{}: {}", scenario.name, scenario.about),
+        began,
+        &panels,
+    );
+    let path = folder.join(format!("adaptive-{}.svg", scenario.name));
+    std::fs::write(&path, svg).map_err(|error| {
+        CommandError::Input(format!("{}: cannot be written: {error}", path.display()))
+    })
+}
+
+const COLOURS: [&str; 3] = ["#1f77b4", "#2ca02c", "#d62728"];
+
+/// Goodput second by second: a tick has too few answers to be smooth.
+fn seconds(report: &Report, colour: &'static str) -> Line {
+    let points = report.ticks.chunks(10).filter_map(|ticks| {
+        let good: u64 = ticks.iter().map(|tick| tick.good).sum();
+        let came: u64 = ticks.iter().map(|tick| tick.came).sum();
+        let could: f64 = ticks.iter().map(|tick| tick.capacity).sum();
+        let could = could.min(came as f64);
+        let share = if could > 0.0 {
+            good as f64 / could
+        } else {
+            0.0
+        };
+        ticks.last().map(|tick| (tick.at_ns as f64 / 1e9, share))
+    });
+    Line {
+        name: report.name(),
+        colour,
+        is_dashed: false,
+        points: points.collect(),
+    }
+}
+
+impl Options {
+    fn read(options: &[String]) -> Result<Self, CommandError> {
+        let mut read = Self {
+            secs: 60,
+            seed: 1,
+            is_json: false,
+            plots: None,
+            only: None,
+        };
+        let mut words = options.iter();
+        while let Some(option) = words.next() {
+            if option == "--json" {
+                read.is_json = true;
+                continue;
+            }
+            let value = words
+                .next()
+                .ok_or_else(|| usage(format!("`{option}` needs a value")))?;
+            match option.as_str() {
+                "--secs" => read.secs = number(option, value)?,
+                "--seed" => read.seed = number(option, value)?,
+                "--plots" => read.plots = Some(PathBuf::from(value)),
+                "--only" => read.only = Some(value.clone()),
+                _ => return Err(usage(format!("no option `{option}`"))),
+            }
+        }
+        if read.secs <= 30 || read.secs > 3600 {
+            let what = "`--secs` must be above 30, for what is promised holds from then on, and at most 3600";
+            return Err(usage(what.to_owned()));
+        }
+        Ok(read)
+    }
+}

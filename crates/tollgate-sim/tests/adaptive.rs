@@ -1,0 +1,94 @@
+//! The promises of the adaptive limits, in a short version of `tollgate-sim adaptive`.
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+use tollgate_sim::adaptive::control::Control;
+use tollgate_sim::adaptive::measure::{best_of, guarded};
+use tollgate_sim::adaptive::scenario::{Scenario, all};
+use tollgate_sim::adaptive::world::run;
+use tollgate_sim::command::{CommandError, run as command};
+
+/// What is promised holds from 30 s on, so each phase is a little longer.
+const SECS: u64 = 34;
+
+/// Half the servers need half the requests, and so half the time.
+fn shrunk(name: &str) -> Scenario {
+    let mut scenario = all(SECS).into_iter().find(|one| one.name == name).unwrap();
+    for phase in &mut scenario.phases {
+        phase.from.servers /= 2.0;
+        phase.to.servers /= 2.0;
+        phase.from.pool = phase.from.pool.map(|pool| pool / 2);
+        phase.to.pool = phase.to.pool.map(|pool| pool / 2);
+    }
+    scenario
+}
+
+fn holds(scenario: &Scenario) {
+    for report in guarded(scenario, 1).unwrap() {
+        for finding in &report.findings {
+            assert!(finding.is_kept(), "{}: {finding:?}", report.name());
+        }
+    }
+}
+
+#[test]
+fn a_step_keeps_every_estimator_near_the_best_and_the_backend_busy() {
+    holds(&shrunk("step"));
+}
+
+#[test]
+fn a_ramp_keeps_every_estimator_near_the_best_and_the_backend_busy() {
+    // Whole: its last quarter of half the servers would be five, where chance rules.
+    let scenario = all(SECS).into_iter().find(|one| one.name == "ramp");
+    holds(&scenario.unwrap());
+}
+
+#[test]
+fn after_a_stall_every_estimator_is_near_the_best_and_the_backend_busy() {
+    holds(&shrunk("stall"));
+}
+
+#[test]
+fn after_an_outage_every_estimator_is_near_the_best_and_the_backend_busy() {
+    holds(&shrunk("outage"));
+}
+
+#[test]
+fn stable_timeouts_do_not_make_any_estimator_grow() {
+    holds(&shrunk("stuck"));
+}
+
+#[test]
+fn the_best_fixed_limit_is_found_by_trying_and_is_what_the_backend_serves_at_once() {
+    let best = best_of(&shrunk("step"), 1).unwrap();
+    for ((from, to), servers) in best.into_iter().zip([20, 10, 20, 40]) {
+        assert_eq!(from, to);
+        assert!(from.abs_diff(servers) <= 1, "{from} for {servers}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run_and_another_another() {
+    let scenario = shrunk("stall");
+    let by = tollgate::policy::Estimator::Gradient2;
+    let ticks = |seed| run(&scenario, &mut Control::learned(by).unwrap(), seed).unwrap();
+    assert_eq!(ticks(1), ticks(1));
+    assert_ne!(ticks(1), ticks(2));
+}
+
+#[test]
+fn a_limit_that_ignores_the_backend_breaks_the_promise_so_the_measure_can_fail() {
+    let scenario = shrunk("step");
+    let ticks = run(&scenario, &mut Control::Fixed(200), 1).unwrap();
+    let good: u64 = ticks.iter().map(|tick| tick.good).sum();
+    let could: f64 = ticks.iter().map(|tick| tick.capacity).sum();
+    assert!((good as f64) < could * 0.5, "{good} of {could}");
+}
+
+#[test]
+fn a_wrong_call_says_what_is_wrong() {
+    for args in ["adaptive --secs 30", "adaptive --secs", "adaptive --fast 1"] {
+        let args: Vec<String> = args.split(' ').map(str::to_owned).collect();
+        let done = command(&args, &mut Vec::new(), &mut Vec::new());
+        assert!(matches!(done, Err(CommandError::Usage(_))), "{args:?}");
+    }
+}

@@ -1,0 +1,449 @@
+//! What keeps an adaptive limit from drifting: a guard around any estimator.
+//!
+//! # Theory
+//!
+//! By Little's law a backend needs `rate * latency` requests at once: the rate it reaches, and the
+//! latency it has *without a queue*. The first can be counted. The second, the *baseline*, can be
+//! seen only while few are in flight. The estimators guess it from what passes by, and each guesses
+//! wrong in its own way. The guard measures it, and leaves to the estimator only the choice between
+//!
+//! ```text
+//! lower edge   while latency <= 1.15 * baseline nothing queues: grow by a tenth per window
+//! upper edge   no growth above 1.25 * rate * baseline, nor above rate * baseline + 1 if that is more
+//! ```
+//!
+//! | drift | of | what the guard does |
+//! |---|---|---|
+//! | queues are never seen | `Aimd` | the upper edge |
+//! | the baseline is taken under load | `Vegas` | it is measured by a *probe*, and handed to the estimator |
+//! | slow becomes normal | `Gradient2` | the same |
+//! | drops are not seen | `Gradient2` | they shrink the limit, whatever the estimator says |
+//! | grows while nobody asks | all | no growth unless what was in flight came near the limit |
+//! | a stall ends no request, so nothing is learned | all | [`tick`](Guarded::tick) shrinks |
+//! | one failure in a thousand is taken for overload | `Aimd` | a window is bad by its share of failures |
+//!
+//! **A probe** lets fewer start for a moment: five eighths of the limit, for six latencies, at least 200 ms and
+//! rarely more than 1 s. Nothing is dropped or interrupted, requests only wait that little longer for
+//! their turn. What started in that time tells the baseline. It happens only while the limit is what
+//! holds the load back: every 10 s, and at once (but not within 1 s of the last) when latency rises
+//! above 1.5 times the baseline. Its verdict may lower the limit to the upper edge, by half at the
+//! most; and by three tenths at least if latency fell along with what was in flight. Since `1.25 * 5/8 < 1`, a limit that is too high falls with each probe, also when the probe
+//! itself was still too high to see the backend without a queue.
+//!
+//! **Between probes latency alone takes the limit down by no more than a seventh.** A backend that became three
+//! times slower looks like one with a queue; only a probe can tell them apart. So there the
+//! estimator has to wait for the next verdict.
+//!
+//! **Drops.** The share of failures in a window is by number or by time, whichever is greater: what hung
+//! until its timeout is one answer of many, but it held its place all the while. From 5 % by number or
+//! 25 % by time the limit shrinks by half that share. Only failures that started after the last
+//! shrink count, so one bad moment counts once. Where it shrank to, it is careful for 10 s: above that it
+//! grows by no more than a tenth in the time that a failure takes to show, the timeout. (Not so if
+//! hardly anything succeeded: then the limit was not what was wrong.)
+//!
+//! # Invariant
+//!
+//! `min <= limit() <= max`, from the first moment and whatever is fed in. Every number is finite:
+//! latencies are whole, divisors are at least 1, and what is no number becomes `min`.
+//!
+//! # What it does not know
+//!
+//! - Failures that have nothing to do with load still shrink the limit if they are many.
+//! - A limit whose `min` is above what the backend bears is probed at `min`, and stays near it.
+//! - Who waits. It tells how many may run; the caller holds the others.
+//!
+//! This module knows nothing of clocks, threads or requests.
+
+mod probe;
+mod window;
+
+#[cfg(test)]
+mod tests;
+
+use self::probe::Probe;
+use self::window::Window;
+use super::adaptive::{AdaptiveLimit, Range, Sample, WINDOW_RTT_MIN_NS};
+
+/// The share of a new window in the smoothed latency and rate.
+const SMOOTHING: f64 = 0.25;
+/// Below this many times the baseline, nothing queues.
+const UNQUEUED: f64 = 1.15;
+/// Above this many times the baseline, it is time to ask whether the baseline still holds.
+const SUSPECT: f64 = 1.5;
+/// How much of the need the limit may be.
+const HEADROOM: f64 = 1.25;
+/// But at least so many more, so that a limit of 1 can grow.
+const SPARE: f64 = 1.0;
+/// Growth per window while nothing queues.
+const GROWTH: f64 = 0.1;
+/// So much of the limit is left, whatever the estimator says, until a verdict.
+const LEFT: f64 = 0.85;
+/// Latency below this much of the baseline: the baseline does not hold any more.
+const STALE: f64 = 0.9;
+/// Latency in a probe above this much of what it was before: nothing queued before.
+const SAME: f64 = 0.87;
+/// Latency in a probe below this much of what it was before: something queued even then.
+const STILL_QUEUED: f64 = 0.73;
+/// Latency in a probe above this many times the baseline: the baseline does not hold, or there is a queue.
+const FAR: f64 = 1.4;
+/// The rate of a window with so many samples is good enough as it is.
+const MANY_SAMPLES: u64 = 100;
+/// How long the limit is careful above where failures have put it.
+const CAREFUL_NS: u64 = 10_000_000_000;
+/// With failures above this share, where they have put it says nothing.
+const HOPELESS: f64 = 0.9;
+/// A probe at least so often while the limit holds the load back.
+const PROBE_EVERY_NS: u64 = 10_000_000_000;
+/// And never sooner than this after the last.
+const PROBE_REST_NS: u64 = 1_000_000_000;
+/// Nothing finished for so long, and for four latencies: a stall.
+const STALL_NS: u64 = 1_000_000_000;
+
+/// An estimator whose estimate the guard may move.
+pub trait Steered: AdaptiveLimit {
+    /// The estimate behind the limit, with its fraction.
+    fn estimate(&self) -> f64;
+
+    /// Goes on from this estimate, with this latency for that of a backend without a queue.
+    fn steer(&mut self, estimate: f64, baseline_ns: u64);
+}
+
+/// An estimator that cannot drift far. See the [module](self).
+#[derive(Clone, Debug)]
+pub struct Guarded<L> {
+    inner: L,
+    range: Range,
+    timeout_ns: u64,
+    /// In the range. What is told is this, or less while a probe is on.
+    estimate: f64,
+    /// Latency without a queue, once anything was seen.
+    baseline_ns: Option<f64>,
+    pace: Option<Pace>,
+    window: Window,
+    probe: Probe,
+    /// When the next probe is due, once anything was seen.
+    probe_due_ns: Option<u64>,
+    probe_rested_ns: u64,
+    /// The estimate at the last verdict, or the greatest since.
+    judged: f64,
+    has_verdict: bool,
+    /// The last verdict found a queue even in the probe.
+    is_descending: bool,
+    ceiling: Option<Ceiling>,
+    /// Failures of what started before this were answered already.
+    shrunk_ns: u64,
+    stall: Stall,
+    last_ns: u64,
+}
+
+/// Where failures have put the limit.
+#[derive(Clone, Copy, Debug)]
+struct Ceiling {
+    estimate: f64,
+    until_ns: u64,
+}
+
+/// Smoothed over some windows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    rtt_ns: f64,
+    per_ns: f64,
+}
+
+/// What is known of the time since something last finished.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stall {
+    /// When something last finished, or the limit last shrank for want of it.
+    since_ns: Option<u64>,
+    /// The estimate before this stall, if there is one.
+    before: Option<f64>,
+}
+
+impl<L: Steered> Guarded<L> {
+    pub(super) fn new(inner: L, range: Range, timeout_ns: u64) -> Self {
+        Self {
+            estimate: range.clamp(inner.estimate()),
+            range,
+            timeout_ns: timeout_ns.max(1),
+            baseline_ns: None,
+            pace: None,
+            window: Window::default(),
+            probe: Probe::default(),
+            probe_due_ns: None,
+            probe_rested_ns: 0,
+            judged: range.clamp(inner.estimate()),
+            has_verdict: false,
+            is_descending: false,
+            ceiling: None,
+            shrunk_ns: 0,
+            stall: Stall::default(),
+            last_ns: 0,
+            inner,
+        }
+    }
+
+    /// How many requests may be in flight now.
+    pub fn limit(&self) -> u32 {
+        let level = if self.probe.is_lowering() {
+            self.estimate * probe::LEVEL
+        } else {
+            self.estimate
+        };
+        // In `[min, max]`, whole numbers both, so rounding down stays in it.
+        self.range.clamp(level) as u32
+    }
+
+    /// The latency taken for that of a backend without a queue, once there is one.
+    pub fn baseline_ns(&self) -> Option<u64> {
+        self.baseline_ns.map(|ns| ns as u64)
+    }
+
+    /// The estimator inside.
+    pub fn inner(&self) -> &L {
+        &self.inner
+    }
+
+    /// Learns from one request that finished at `now_ns`, and returns the limit.
+    pub fn sample(&mut self, now_ns: u64, sample: Sample) -> u32 {
+        self.turn_to(now_ns);
+        let dropped = sample.dropped || sample.rtt_ns > self.timeout_ns;
+        // An answer from no backend says nothing; a refused connection does.
+        if sample.rtt_ns < WINDOW_RTT_MIN_NS && !dropped {
+            return self.limit();
+        }
+        let started_ns = now_ns.saturating_sub(sample.rtt_ns);
+        // For a failure of what started before the last shrink, the limit has shrunk already.
+        if !dropped || started_ns >= self.shrunk_ns {
+            self.window.add(now_ns, sample, dropped);
+        }
+        if !dropped {
+            self.probe.add(started_ns, sample.rtt_ns);
+            self.stall = Stall::default();
+        }
+        self.stall.since_ns = Some(now_ns);
+        self.advance(now_ns);
+        self.limit()
+    }
+
+    /// Lets time pass, best some ten times a second; returns the limit.
+    ///
+    /// `oldest_running_ns` is for how long the oldest request in flight has been running, 0 if there
+    /// is none. If nothing has finished for that long either, the backend stalls, and the limit
+    /// shrinks once a second, to half at the most: what comes after a stall is not known.
+    pub fn tick(&mut self, now_ns: u64, oldest_running_ns: u64) -> u32 {
+        self.turn_to(now_ns);
+        let since_ns = *self.stall.since_ns.get_or_insert(now_ns);
+        let patience = self.pace.map_or(0, |pace| (pace.rtt_ns * 4.0) as u64);
+        let quiet_ns = now_ns.saturating_sub(since_ns).min(oldest_running_ns);
+        if quiet_ns >= patience.max(STALL_NS) {
+            let before = *self.stall.before.get_or_insert(self.estimate);
+            self.move_to((self.estimate * 0.7).max(before / 2.0));
+            self.stall.since_ns = Some(now_ns);
+            self.window = Window::default();
+            self.probe.stop();
+        }
+        self.advance(now_ns);
+        self.limit()
+    }
+
+    /// A clock that was set back starts all spans anew; what was learned stays.
+    fn turn_to(&mut self, now_ns: u64) {
+        if now_ns < self.last_ns {
+            self.window = Window::default();
+            self.probe.stop();
+            self.probe_due_ns = self.probe_due_ns.map(|_| now_ns);
+            self.probe_rested_ns = now_ns;
+            self.shrunk_ns = self.shrunk_ns.min(now_ns);
+            self.ceiling = None;
+            self.stall = Stall::default();
+        }
+        self.last_ns = now_ns;
+    }
+
+    fn advance(&mut self, now_ns: u64) {
+        if self.probe.ends_lowering(now_ns) {
+            // What finished meanwhile says nothing of the limit as it is again.
+            self.window = Window::default();
+        }
+        if let Some(verdict) = self.probe.verdict(now_ns) {
+            self.judge(now_ns, verdict);
+        }
+        let latency_ns = self.pace.map_or(0, |pace| pace.rtt_ns as u64);
+        if self.window.is_due(now_ns, latency_ns) {
+            let window = std::mem::take(&mut self.window);
+            self.close(now_ns, &window);
+        }
+    }
+
+    /// Learns from a whole window.
+    fn close(&mut self, now_ns: u64, window: &Window) {
+        if let Some(share) = window.bad_share() {
+            self.probe.stop();
+            self.shrunk_ns = now_ns;
+            self.move_to(self.estimate * (1.0 - share / 2.0));
+            self.judged = self.estimate;
+            self.ceiling = (share < HOPELESS).then_some(Ceiling {
+                estimate: self.estimate,
+                until_ns: now_ns.saturating_add(CAREFUL_NS),
+            });
+            return;
+        }
+        let Some((rtt_ns, per_ns)) = window.pace(now_ns) else {
+            return;
+        };
+        if self.probe.is_lowering() {
+            return;
+        }
+        let Some(pace) = &mut self.pace else {
+            // In the first window only the quick ones have finished yet: it says too little.
+            self.pace = Some(Pace { rtt_ns, per_ns });
+            return;
+        };
+        pace.rtt_ns += (rtt_ns - pace.rtt_ns) * SMOOTHING;
+        pace.per_ns += (per_ns - pace.per_ns) * SMOOTHING;
+        let pace = *pace;
+        let limit = f64::from(self.limit());
+        let inflight = f64::from(window.inflight_max());
+        let baseline = self.baseline_ns.get_or_insert(rtt_ns);
+        // Faster than without a queue cannot be; and few in flight make none.
+        if pace.rtt_ns < *baseline * 0.7 {
+            *baseline = pace.rtt_ns;
+        } else if pace.rtt_ns < *baseline || inflight * 2.0 <= limit {
+            *baseline += (pace.rtt_ns - *baseline) / 8.0;
+        }
+        let baseline = *baseline;
+        let due_ns = *self.probe_due_ns.get_or_insert(now_ns + PROBE_REST_NS);
+        if inflight < limit * 0.9 {
+            return;
+        }
+
+        // The smoothed rate lags behind while the limit grows, but a small window is mostly chance.
+        let per_ns = if window.samples() >= MANY_SAMPLES {
+            pace.per_ns.max(per_ns)
+        } else {
+            pace.per_ns
+        };
+        let edge = edge(per_ns * baseline);
+        self.inner.steer(self.estimate, baseline as u64);
+        let before = self.inner.estimate();
+        self.inner.sample(Sample {
+            rtt_ns: pace.rtt_ns as u64,
+            inflight: window.inflight_max(),
+            dropped: false,
+        });
+        let mut next = self.estimate + (self.inner.estimate() - before);
+        if pace.rtt_ns <= baseline * UNQUEUED {
+            next = next.max(self.estimate + (self.estimate * GROWTH).max(0.5));
+        }
+        if next <= self.estimate {
+            next = next.max(self.judged * LEFT).min(self.estimate);
+        } else if pace.rtt_ns < baseline * STALE {
+            next = self.estimate;
+        } else {
+            let careful = self.careful(now_ns, window.age_ns(now_ns));
+            next = next.min(edge).min(careful).max(self.estimate);
+        }
+        self.move_to(next);
+        self.judged = self.judged.max(self.estimate);
+
+        let is_queued = pace.rtt_ns > baseline * UNQUEUED;
+        let is_suspect =
+            pace.rtt_ns > baseline * SUSPECT || (is_queued && self.estimate <= self.judged * LEFT);
+        if self.probe.is_idle()
+            && now_ns >= self.probe_rested_ns
+            && (now_ns >= due_ns || is_suspect)
+        {
+            self.probe.begin(now_ns, pace);
+        }
+    }
+
+    /// As far as the limit may grow in a window of this length after failures.
+    fn careful(&self, now_ns: u64, age_ns: u64) -> f64 {
+        match self.ceiling {
+            Some(ceiling) if now_ns < ceiling.until_ns => {
+                let share = (age_ns as f64 / self.timeout_ns as f64).min(1.0);
+                ceiling.estimate.max(self.estimate * (1.0 + GROWTH * share))
+            }
+            _ => f64::INFINITY,
+        }
+    }
+
+    /// Takes the measured baseline over, and lowers the limit to what that and the rate allow.
+    fn judge(&mut self, now_ns: u64, verdict: probe::Verdict) {
+        let had = self.estimate;
+        if let Some(measured) = verdict.baseline_ns {
+            let seen = verdict.before.rtt_ns;
+            let mut baseline = self.weigh(measured, seen);
+            let mut most = edge(verdict.before.per_ns * baseline);
+            // Near the baseline that is known this is chance; far from it, or without one, it is not.
+            let old = self
+                .baseline_ns
+                .filter(|_| self.has_verdict && !self.is_descending);
+            let is_far = old.is_none_or(|old| measured > old * FAR);
+            self.is_descending = is_far && measured < seen * STILL_QUEUED;
+            if self.is_descending {
+                // Less in flight made it that much quicker: there was a queue even in the probe, and
+                // the baseline is lower than what was measured. The next probe tells by how much.
+                most = most.min(had * 0.7);
+                baseline = measured * 0.8;
+            }
+            if most < had {
+                self.move_to(most.max(had / 2.0));
+            }
+            self.baseline_ns = Some(baseline);
+        }
+        self.judged = self.estimate;
+        self.has_verdict = true;
+        let rest_ns = PROBE_REST_NS.max(verdict.took_ns);
+        let wait_ns = if self.estimate < had * 0.9 {
+            rest_ns
+        } else {
+            PROBE_EVERY_NS.max(verdict.took_ns.saturating_mul(20))
+        };
+        self.probe_rested_ns = now_ns.saturating_add(rest_ns);
+        self.probe_due_ns = Some(now_ns.saturating_add(wait_ns));
+    }
+
+    /// The baseline after a probe that measured this, where latency was `seen` before it.
+    fn weigh(&self, measured: f64, seen: f64) -> f64 {
+        // Nothing queued before either: then what was seen is as good.
+        let measured = if measured > seen * SAME {
+            (measured + seen) / 2.0
+        } else {
+            measured
+        };
+        // The first one was only seen, and one with a queue in the probe only guessed.
+        let old = self
+            .baseline_ns
+            .filter(|_| self.has_verdict && !self.is_descending);
+        match old {
+            // Much the same: half of the difference is chance.
+            Some(old) if (0.7..1.4).contains(&(measured / old.max(1.0))) => (old + measured) / 2.0,
+            _ => measured,
+        }
+    }
+
+    fn move_to(&mut self, estimate: f64) {
+        self.estimate = self.range.clamp(estimate);
+    }
+
+    /// Goes on with what another one has learned, as far as the own range allows.
+    pub(super) fn take_over(&mut self, other: &Self) {
+        self.estimate = self.range.clamp(other.estimate);
+        self.baseline_ns = other.baseline_ns;
+        self.pace = other.pace;
+        self.judged = self.estimate;
+        self.has_verdict = other.has_verdict;
+        self.ceiling = other.ceiling;
+        self.probe_due_ns = other.probe_due_ns;
+        self.probe_rested_ns = other.probe_rested_ns;
+        self.shrunk_ns = other.shrunk_ns;
+        self.stall = other.stall;
+        self.last_ns = other.last_ns;
+    }
+}
+
+/// How high the limit of a backend may be that needs so many at once.
+fn edge(need: f64) -> f64 {
+    (need * HEADROOM).max(need + SPARE)
+}

@@ -1,0 +1,108 @@
+//! Measures the latency of a backend without a queue by letting fewer start for a moment.
+//!
+//! Only what *started* while the limit was lowered counts, and it is waited for after the limit is back:
+//! of those that also finished in that time there would be too many quick ones.
+
+use super::Pace;
+
+/// How much of the limit is left during a probe.
+pub(super) const LEVEL: f64 = 0.625;
+/// How many latencies a probe lasts.
+const LATENCIES: f64 = 6.0;
+const LEAST_NS: f64 = 200e6;
+const MOST_NS: f64 = 1e9;
+/// But long enough for the surplus to finish, up to this.
+const DRAIN_MOST_NS: f64 = 3e9;
+/// How many latencies the last of them are waited for.
+const WAIT: f64 = 3.0;
+/// From fewer than these nothing is learned.
+const LEAST_SAMPLES: u64 = 5;
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Probe {
+    on: Option<Run>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    began_ns: u64,
+    raise_ns: u64,
+    end_ns: u64,
+    is_lowering: bool,
+    before: Pace,
+    samples: u64,
+    sum_ns: u128,
+}
+
+/// What a probe found.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Verdict {
+    /// Nothing if too few finished to tell.
+    pub(super) baseline_ns: Option<f64>,
+    /// As it was at the full limit.
+    pub(super) before: Pace,
+    pub(super) took_ns: u64,
+}
+
+impl Probe {
+    pub(super) fn begin(&mut self, now_ns: u64, before: Pace) {
+        let rtt_ns = before.rtt_ns;
+        let drain_ns = (rtt_ns * 1.5).min(DRAIN_MOST_NS);
+        let low_ns = (rtt_ns * LATENCIES).clamp(LEAST_NS, MOST_NS).max(drain_ns) as u64;
+        let raise_ns = now_ns.saturating_add(low_ns);
+        self.on = Some(Run {
+            began_ns: now_ns,
+            raise_ns,
+            end_ns: raise_ns.saturating_add((rtt_ns * WAIT) as u64),
+            is_lowering: true,
+            before,
+            samples: 0,
+            sum_ns: 0,
+        });
+    }
+
+    pub(super) fn stop(&mut self) {
+        self.on = None;
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.on.is_none()
+    }
+
+    pub(super) fn is_lowering(&self) -> bool {
+        self.on.is_some_and(|run| run.is_lowering)
+    }
+
+    pub(super) fn add(&mut self, started_ns: u64, rtt_ns: u64) {
+        if let Some(run) = &mut self.on
+            && (run.began_ns..run.raise_ns).contains(&started_ns)
+        {
+            run.samples = run.samples.saturating_add(1);
+            run.sum_ns = run.sum_ns.saturating_add(rtt_ns.max(1).into());
+        }
+    }
+
+    /// Whether this is the moment at which the limit is back.
+    pub(super) fn ends_lowering(&mut self, now_ns: u64) -> bool {
+        match &mut self.on {
+            Some(run) if run.is_lowering && now_ns >= run.raise_ns => {
+                run.is_lowering = false;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// What was found, once: when all that started in the probe had time to finish.
+    pub(super) fn verdict(&mut self, now_ns: u64) -> Option<Verdict> {
+        let run = self.on.filter(|run| now_ns >= run.end_ns)?;
+        self.on = None;
+        let took_ns = run.raise_ns.saturating_sub(run.began_ns);
+        let mean_ns = run.sum_ns as f64 / (run.samples.max(1) as f64);
+        Some(Verdict {
+            baseline_ns: (run.samples >= LEAST_SAMPLES).then_some(mean_ns),
+            before: run.before,
+            took_ns,
+        })
+    }
+}

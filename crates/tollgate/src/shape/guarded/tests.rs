@@ -1,0 +1,394 @@
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
+
+use super::super::adaptive::{AdaptiveLimit, Sample, Windowed, golden};
+use super::super::learned::Learned;
+use super::super::{Aimd, Gradient2, Vegas};
+use crate::policy::{Adaptive, Estimator};
+use crate::time::Span;
+
+const MS: u64 = 1_000_000;
+const SEC: u64 = 1000 * MS;
+const ALL: [Estimator; 3] = [Estimator::Aimd, Estimator::Vegas, Estimator::Gradient2];
+
+fn adaptive(by: Estimator, initial: u32) -> Adaptive {
+    Adaptive {
+        by,
+        min: 2,
+        max: 500,
+        initial,
+        timeout: Span::from_secs(1),
+    }
+}
+
+fn guarded(by: Estimator, initial: u32) -> Learned {
+    Learned::new(&adaptive(by, initial)).unwrap()
+}
+
+/// A backend that serves `servers` at once in `service_ns` each, without chance: a reply every so often.
+struct Steady {
+    now_ns: u64,
+    servers: u64,
+    service_ns: u64,
+}
+
+impl Steady {
+    fn new(servers: u64) -> Self {
+        Self {
+            now_ns: SEC,
+            servers,
+            service_ns: 20 * MS,
+        }
+    }
+
+    /// Tells `limit` of all replies of so many seconds, with as many in flight as it allows.
+    fn serve(
+        &mut self,
+        secs: u64,
+        mut limit: impl FnMut(u64, Sample) -> u32,
+        first: u32,
+    ) -> (u32, u32) {
+        let end_ns = self.now_ns + secs * SEC;
+        let (mut inflight, mut low, mut high) = (first, first, first);
+        while self.now_ns < end_ns {
+            let running = u64::from(inflight);
+            let rtt_ns = self.service_ns * running.max(self.servers) / self.servers;
+            self.now_ns += rtt_ns / running;
+            let sample = Sample {
+                rtt_ns,
+                inflight,
+                dropped: false,
+            };
+            inflight = limit(self.now_ns, sample);
+            low = low.min(inflight);
+            high = high.max(inflight);
+        }
+        (low, high)
+    }
+
+    fn serve_learned(&mut self, secs: u64, learned: &mut Learned) -> (u32, u32) {
+        let first = learned.limit();
+        self.serve(secs, |now_ns, sample| learned.sample(now_ns, sample), first)
+    }
+
+    fn serve_plain(&mut self, secs: u64, plain: impl AdaptiveLimit) -> u32 {
+        let mut windowed = Windowed::new(plain);
+        let first = windowed.limit();
+        self.serve(
+            secs,
+            |now_ns, sample| windowed.sample(now_ns, sample),
+            first,
+        );
+        windowed.limit()
+    }
+}
+
+/// What 100 in flight of 20 ms each give in a second; every so many of them failed.
+fn second_of(learned: &mut Learned, from_ns: u64, rtt_ns: u64, every: u64) {
+    for i in 1..=5000 {
+        let sample = Sample {
+            rtt_ns,
+            inflight: learned.limit(),
+            dropped: i % every == 0,
+        };
+        learned.sample(from_ns + i * MS / 5, sample);
+    }
+}
+
+#[test]
+fn queues_that_fail_nothing_and_become_normal_do_not_drive_any_limit_up() {
+    for by in ALL {
+        let mut learned = guarded(by, 20);
+        let mut backend = Steady::new(40);
+        backend.serve_learned(30, &mut learned);
+        let (low, high) = backend.serve_learned(600, &mut learned);
+        assert!(low >= 20 && high <= 80, "{by:?}: {low} to {high}");
+        assert!(learned.limit() >= 24, "{by:?}: {}", learned.limit());
+    }
+}
+
+#[test]
+fn without_the_guard_the_same_queue_drives_them_up() {
+    let aimd = Aimd::builder().min(2).max(500).build().unwrap();
+    let gradient = Gradient2::builder().min(2).max(500).build().unwrap();
+    let vegas = Vegas::builder().min(2).initial(120).max(500);
+    let vegas = vegas.build().unwrap();
+    assert!(Steady::new(40).serve_plain(600, aimd) > 80);
+    assert!(Steady::new(40).serve_plain(600, gradient) > 80);
+    // Vegas takes the queue that it meets for normal.
+    assert!(Steady::new(40).serve_plain(600, vegas) > 80);
+}
+
+#[test]
+fn a_limit_far_too_high_comes_down_within_30_s() {
+    for by in ALL {
+        let mut learned = guarded(by, 500);
+        let mut backend = Steady::new(40);
+        backend.serve_learned(30, &mut learned);
+        assert!(learned.limit() <= 80, "{by:?}: {}", learned.limit());
+    }
+}
+
+#[test]
+fn a_backend_three_times_slower_is_not_taken_for_a_queue() {
+    for by in ALL {
+        let mut learned = guarded(by, 20);
+        let mut backend = Steady::new(40);
+        backend.serve_learned(30, &mut learned);
+        backend.service_ns *= 3;
+        let (low, high) = backend.serve_learned(60, &mut learned);
+        assert!(low >= 20 && high <= 80, "{by:?}: {low} to {high}");
+        assert!(learned.limit() >= 36, "{by:?}: {}", learned.limit());
+    }
+}
+
+#[test]
+fn drops_shrink_whatever_the_estimator_says_and_however_fast_they_are() {
+    for by in ALL {
+        for rtt_ns in [1000, 5 * MS] {
+            let mut learned = guarded(by, 200);
+            for second in 0..30 {
+                second_of(&mut learned, second * SEC, rtt_ns, 1);
+            }
+            assert_eq!(learned.limit(), 2, "{by:?}");
+        }
+    }
+    let mut plain = Gradient2::builder().min(2).max(500).build().unwrap();
+    for _ in 0..1000 {
+        plain.sample(Sample {
+            rtt_ns: 5 * MS,
+            inflight: 500,
+            dropped: true,
+        });
+    }
+    assert_eq!(plain.limit(), 500, "alone it climbs");
+}
+
+#[test]
+fn what_takes_longer_than_the_timeout_counts_as_dropped() {
+    let mut learned = guarded(Estimator::Gradient2, 200);
+    for second in 10..60 {
+        second_of(&mut learned, second * SEC, 1001 * MS, u64::MAX);
+    }
+    assert_eq!(learned.limit(), 2);
+}
+
+#[test]
+fn one_failure_of_a_hundred_is_not_overload_and_one_of_ten_is() {
+    for by in ALL {
+        let mut learned = guarded(by, 100);
+        second_of(&mut learned, 0, 20 * MS, 100);
+        second_of(&mut learned, SEC, 20 * MS, 100);
+        assert!(learned.limit() >= 60, "{by:?}: {}", learned.limit());
+        let mut learned = guarded(by, 100);
+        for second in 0..20 {
+            second_of(&mut learned, second * SEC, 20 * MS, 10);
+        }
+        assert!(learned.limit() < 50, "{by:?}: {}", learned.limit());
+    }
+}
+
+#[test]
+fn what_hung_counts_by_the_time_it_held_its_place() {
+    for by in ALL {
+        // 2 of 100, but 40 times as long as the others: half of the time.
+        let mut learned = guarded(by, 100);
+        for i in 0..500 {
+            let dropped = i % 50 == 49;
+            let sample = Sample {
+                rtt_ns: if dropped { 900 * MS } else { 20 * MS },
+                inflight: 100,
+                dropped,
+            };
+            learned.sample(10 * SEC + i * 10 * MS, sample);
+        }
+        assert!(learned.limit() < 70, "{by:?}: {}", learned.limit());
+    }
+}
+
+#[test]
+fn one_bad_moment_counts_once() {
+    for by in ALL {
+        let mut learned = guarded(by, 200);
+        // All started before the first of them failed.
+        for i in 0..200 {
+            let sample = Sample {
+                rtt_ns: 500 * MS + i * 5 * MS,
+                inflight: 200,
+                dropped: true,
+            };
+            learned.sample(10 * SEC + 500 * MS + i * 5 * MS, sample);
+        }
+        assert_eq!(learned.limit(), 100, "{by:?}");
+    }
+}
+
+#[test]
+fn after_failures_it_grows_carefully_beyond_where_they_put_it() {
+    let grown = |every| {
+        let mut learned = guarded(Estimator::Aimd, 100);
+        let mut backend = Steady::new(400);
+        backend.serve_learned(1, &mut learned);
+        second_of(&mut learned, backend.now_ns, 20 * MS, every);
+        backend.now_ns += SEC;
+        let from = learned.limit();
+        backend.serve_learned(2, &mut learned);
+        f64::from(learned.limit()) / f64::from(from)
+    };
+    assert!(grown(5) < 1.5, "{}", grown(5));
+    assert!(grown(u64::MAX) > 1.6, "{}", grown(u64::MAX));
+}
+
+#[test]
+fn a_limit_that_holds_nothing_back_does_not_grow_and_is_never_probed() {
+    for by in ALL {
+        let mut learned = guarded(by, 100);
+        for i in 0..10_000 {
+            let sample = Sample {
+                rtt_ns: 20 * MS,
+                inflight: 50,
+                dropped: false,
+            };
+            assert_eq!(learned.sample(i * 10 * MS, sample), 100, "{by:?}");
+        }
+    }
+}
+
+#[test]
+fn a_probe_is_short_and_lowers_the_limit_to_five_eighths_at_the_least() {
+    for by in ALL {
+        let mut learned = guarded(by, 50);
+        let mut backend = Steady::new(40);
+        backend.serve_learned(30, &mut learned);
+        let first = learned.limit();
+        let (mut before, mut lowered, mut last_ns) = (first, 0, backend.now_ns);
+        let watch = |now_ns, sample| {
+            let limit = learned.sample(now_ns, sample);
+            assert!(limit * 8 + 16 >= before * 5, "{by:?}: {before} to {limit}");
+            if limit * 4 <= before * 3 {
+                lowered += now_ns - last_ns;
+            } else {
+                before = limit;
+            }
+            last_ns = now_ns;
+            limit
+        };
+        backend.serve(60, watch, first);
+        assert!(lowered > 0, "{by:?} was never probed");
+        assert!(lowered < 5 * SEC, "{by:?}: {lowered} ns of 60 s");
+    }
+}
+
+#[test]
+fn a_stall_shrinks_to_half_at_the_most_and_only_if_nothing_finishes() {
+    for by in ALL {
+        let mut learned = guarded(by, 100);
+        second_of(&mut learned, 0, 20 * MS, u64::MAX);
+        let before = learned.limit();
+        for i in 0..100 {
+            let now_ns = SEC + i * 100 * MS;
+            learned.tick(now_ns, i * 100 * MS);
+        }
+        assert!(learned.limit() < before * 6 / 10, "{by:?}");
+        assert!(learned.limit() >= before / 2, "{by:?}");
+
+        // One that never ends among others that do is no stall.
+        let mut learned = guarded(by, 100);
+        for i in 0..1000 {
+            let sample = Sample {
+                rtt_ns: 20 * MS,
+                inflight: 50,
+                dropped: false,
+            };
+            learned.sample(i * 10 * MS, sample);
+            learned.tick(i * 10 * MS, i * 10 * MS);
+        }
+        assert_eq!(learned.limit(), 100, "{by:?}");
+        // And nothing in flight is none either.
+        for i in 0..100 {
+            assert_eq!(learned.tick(20 * SEC + i * 100 * MS, 0), 100, "{by:?}");
+        }
+    }
+}
+
+#[test]
+fn a_slow_backend_is_looked_at_though_few_finish() {
+    for by in ALL {
+        let mut learned = guarded(by, 100);
+        for i in 1..30 {
+            let sample = Sample {
+                rtt_ns: 900 * MS,
+                inflight: 100,
+                dropped: true,
+            };
+            learned.sample(i * 1100 * MS, sample);
+        }
+        assert!(learned.limit() < 10, "{by:?}: {}", learned.limit());
+    }
+}
+
+#[test]
+fn the_range_holds_whatever_is_fed_in_and_whenever() {
+    for by in ALL {
+        let mut learned = Learned::new(&Adaptive {
+            by,
+            min: 7,
+            max: 30,
+            initial: 8,
+            timeout: Span::from_secs(1),
+        })
+        .unwrap();
+        let mut now_ns = 0_u64;
+        for (i, sample) in golden::absurd_samples().enumerate() {
+            now_ns = match i % 1000 {
+                998 => u64::MAX,
+                999 => 0,
+                _ => now_ns.saturating_add(sample.rtt_ns % (200 * MS)),
+            };
+            assert!((7..=30).contains(&learned.sample(now_ns, sample)));
+            assert!((7..=30).contains(&learned.tick(now_ns, sample.rtt_ns)));
+        }
+    }
+}
+
+#[test]
+fn a_clock_that_steps_back_does_not_stop_the_learning() {
+    for by in ALL {
+        let mut learned = guarded(by, 20);
+        let mut backend = Steady::new(40);
+        backend.now_ns = 1_000_000 * SEC;
+        backend.serve_learned(10, &mut learned);
+        backend.now_ns = SEC;
+        backend.servers = 160;
+        backend.serve_learned(30, &mut learned);
+        assert!(learned.limit() >= 80, "{by:?}: {}", learned.limit());
+    }
+}
+
+#[test]
+fn a_changed_range_keeps_what_was_learned_and_another_estimator_starts_anew() {
+    let mut learned = guarded(Estimator::Vegas, 20);
+    Steady::new(40).serve_learned(30, &mut learned);
+    let before = learned.limit();
+    assert!(before > 30);
+    let mut rule = adaptive(Estimator::Vegas, 2);
+    learned.change(&rule).unwrap();
+    assert_eq!(learned.limit(), before);
+    rule.max = 25;
+    learned.change(&rule).unwrap();
+    assert_eq!(learned.limit(), 25);
+    rule.by = Estimator::Aimd;
+    learned.change(&rule).unwrap();
+    assert_eq!(learned.limit(), 2);
+    rule.min = 0;
+    assert!(learned.change(&rule).is_err());
+    assert_eq!(learned.limit(), 2, "nothing changed");
+}
+
+#[test]
+fn settings_that_cannot_work_are_refused() {
+    let mut rule = adaptive(Estimator::Gradient2, 20);
+    rule.timeout = Span::ZERO;
+    assert!(Learned::new(&rule).is_err());
+    assert!(Learned::new(&adaptive(Estimator::Vegas, 1)).is_err());
+    assert!(Learned::new(&adaptive(Estimator::Aimd, 501)).is_err());
+}
