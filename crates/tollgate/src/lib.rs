@@ -77,6 +77,8 @@ pub mod gate;
 
 pub mod permit;
 
+pub mod queued;
+
 #[cfg(feature = "async")]
 pub mod until;
 
@@ -94,6 +96,7 @@ pub use key::{Hashed, Key, KeyHasher, KeySecret, Keyed};
 pub use limit::{Algorithm, Estimate, Limit};
 pub use limiter::{Limiter, Settled, Single};
 pub use permit::{ConcurrencyLimiter, Permit};
+pub use queued::HeldSlot;
 pub use rate::{Rate, RateError};
 pub use time::{Moment, Span, SpanError};
 #[cfg(feature = "async")]

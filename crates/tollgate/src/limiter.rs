@@ -4,11 +4,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::algorithm::LimitError;
 use crate::algorithm::credits::{stricter, tighter};
+use crate::algorithm::queue::{Freed, Slot};
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Standing, Verdict};
 use crate::key::{KeySecret, Keyed};
 use crate::limit::{Compiled, Limit};
 use crate::policy::calendar::Periods;
+use crate::queued::HeldSlot;
 use crate::saved::Writer;
 use crate::store::memory::{Part, Purse, all_or_none, purses_of};
 use crate::time::{Moment, Span};
@@ -243,10 +245,49 @@ impl<C: Clock> Limiter<C> {
         self.real(told)
     }
 
+    /// Takes `cost` units for `key`, if they may pass, and a slot if this is a leaky bucket: unlike a plain
+    /// charge, it can be given back although others are behind it.
+    pub fn queue_up<K: Keyed + ?Sized>(
+        &self,
+        key: &K,
+        cost: u64,
+    ) -> (Decision, Option<HeldSlot<C>>) {
+        let inner = &*self.inner;
+        let hash = inner.secret.hash(key);
+        if inner.purse.queue().is_none() {
+            return (self.charge_hash(hash, cost), None);
+        }
+        let fresh = || inner.clock.fresh();
+        let (decision, slot) = inner
+            .purse
+            .charge_slot(hash, inner.clock.now(), fresh, cost);
+        let held = slot.map(|slot| HeldSlot::new(self.clone(), hash, slot));
+        (self.real(decision), held)
+    }
+
+    /// Is it a leaky bucket?
+    pub(crate) fn is_queue(&self) -> bool {
+        matches!(self.inner.purse, Purse::Queue(_))
+    }
+
+    /// Gives up a slot with `behind` units behind it.
+    pub(crate) fn leave_hash(&self, hash: u64, slot: &Slot, behind: u64) -> Option<Freed> {
+        let inner = &*self.inner;
+        inner.purse.leave(hash, inner.clock.fresh(), slot, behind)
+    }
+
+    /// What tells this limiter from others, for as long as it lives.
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(&self.inner) as usize
+    }
+
     /// Corrects a charge whose cost is known only afterwards: `charged` was taken by the charge that
     /// gave `decision`, `actual` was used. Too much is given back *strictly*: what the limit has earned
     /// since is not given a second time, so a late refund returns less. Too little is taken now as far
     /// as there is something left.
+    ///
+    /// A leaky bucket gives back only from a charge that began at once and that nobody came behind, because
+    /// later slots are promised already; see [`crate::algorithm::queue`] and [`Limiter::queue_up`].
     ///
     /// ```
     /// use tollgate::{Limit, Limiter, ManualClock, Span};
@@ -286,7 +327,7 @@ impl<C: Clock> Limiter<C> {
             let issued = inner.face(issued);
             inner
                 .purses()
-                .for_each(|p| p.refund(hash, now, charged - actual, issued));
+                .for_each(|p| p.refund_beyond(hash, now, (charged, actual), issued));
         }
         let more = actual.saturating_sub(charged);
         let unpaid = if more == 0 {
@@ -397,6 +438,7 @@ impl<C: Clock> Limiter<C> {
             hash,
             cost,
             face,
+            slot: None,
         };
         let first = part(&inner.purse);
         let ruling = match &inner.second {

@@ -5,8 +5,8 @@
 use std::collections::HashSet;
 
 use tollgate::{
-    Algorithm, Clock, Estimate, Gate, Key, Limit, LimitError, Limiter, ManualClock, Moment, Origin,
-    Rate, Single, Span, Verdict,
+    Algorithm, Clock, Decision, Estimate, Gate, Key, Limit, LimitError, Limiter, ManualClock,
+    Moment, Origin, Rate, Single, Span, Verdict,
 };
 
 fn rate(text: &str) -> Rate {
@@ -580,4 +580,34 @@ fn limiters_can_be_shared_between_threads_and_are_cheap_to_clone() {
     is_shared(&Single::new(limit).unwrap());
     assert_eq!(size_of_val(&limiter), size_of::<usize>());
     assert!(limiter.clock().now() >= Moment::ORIGIN);
+}
+
+#[test]
+fn settling_a_leaky_bucket_never_puts_a_later_arrival_on_a_promised_slot() {
+    let clock = ManualClock::new();
+    let limit = Limit::leaky_bucket("10/s".parse().unwrap(), 10).unwrap();
+    let limiter = Limiter::with_clock(limit, clock).unwrap();
+    let starts = |decision: &Decision| decision.issued.plus(decision.verdict.wait().unwrap());
+    let first = limiter.charge("k", 1);
+    let second = limiter.charge("k", 1);
+    let third = limiter.charge("k", 1);
+    // The second goes away; the third is promised its slot all the same.
+    limiter.settle("k", &second, 1, 0);
+    let fourth = limiter.charge("k", 1);
+    assert_eq!(starts(&third), Moment::from_nanos(200_000_000));
+    assert_eq!(
+        starts(&fourth),
+        Moment::from_nanos(300_000_000),
+        "not on top of the third"
+    );
+    limiter.settle("k", &first, 1, 0);
+    assert_eq!(
+        starts(&limiter.charge("k", 1)),
+        Moment::from_nanos(400_000_000)
+    );
+
+    // One that began at once and that nobody came behind is safe to give back.
+    let alone = limiter.charge("other", 3);
+    limiter.settle("other", &alone, 3, 0);
+    assert_eq!(limiter.charge("other", 1).verdict, Verdict::Pass);
 }

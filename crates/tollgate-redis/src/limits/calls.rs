@@ -263,7 +263,8 @@ pub(super) fn correct(
     let counted = cost.min(most);
     match correction {
         Correction::Refund(issued) => {
-            args.push(b"r");
+            let is_queue = matches!(meter, Meter::Bucket(b) if b.max_wait.is_some());
+            args.push(if is_queue { b"q" } else { b"r" });
             args.push_number(counted);
             args.push_number(0);
             args.push_number(issued_as(meter, *issued, clock));

@@ -174,6 +174,8 @@ local function refund(key, state, kind, a, cost, issued)
     -- What refilled since would have overflowed a bucket that was never charged.
     local refilled = now > issued and (now - issued) * per or 0
     local back = cost * args[a + 1] - refilled
+    -- A queue's place comes back only if it began when it was taken and nobody came behind it: then it is all there is.
+    if args[2] == 'q' and missing ~= back then return 0 end
     if back > 0 then
       missing = missing - back
       if missing > 0 then

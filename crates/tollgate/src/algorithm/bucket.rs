@@ -193,6 +193,29 @@ impl Bucket {
         }
     }
 
+    /// Ticks in a nanosecond, and ticks that one unit of cost is worth.
+    #[inline]
+    pub(crate) const fn grid(&self) -> (u64, u64) {
+        (self.n, self.p)
+    }
+
+    /// Gives back what `charged` took beyond `kept`, only if it is all that is out, and was taken from a full
+    /// bucket at `issued`.
+    pub(super) fn refund_alone(
+        &self,
+        word: u64,
+        now: Moment,
+        (charged, kept): (u64, u64),
+        issued: Moment,
+    ) -> Option<u64> {
+        let refilled = now.since(issued).as_nanos().saturating_mul(self.n);
+        let still = |cost: u64| cost.saturating_mul(self.p).saturating_sub(refilled);
+        let (out, stays) = (still(charged), still(kept));
+        let ticks = self.ticks(now);
+        let (raw, _) = self.ahead(Some(word), ticks);
+        (stays < out && raw.min(self.depth) == out).then(|| Bucket::word(ticks, stays))
+    }
+
     /// The time until the bucket is full, before and apart from any new charge. For queues: the wait.
     #[inline]
     pub(super) fn drain_ns(&self, word: Option<u64>, now: Moment) -> u64 {

@@ -19,15 +19,25 @@
 //!
 //! # Giving up a place
 //!
-//! Only the *last* place can be given back ([`Queue::cancel`]): moving the TAT back for any other
-//! would put a later arrival on top of a slot that is promised already. Other slots stay idle.
+//! Moving the TAT back is safe only if nobody is promised a slot behind the place, or if everybody who
+//! is moves up with it: a later arrival would be put on top of a slot that is promised already. So:
+//!
+//! - *Settling* knows when a charge was made and what it took, not where it stands. The word proves that
+//!   it is the last one only if it began at once and nobody came since: `TAT == issued + cost * T`. Then
+//!   what was not used comes back ([`Queue::refund_last`]); otherwise nothing does.
+//! - A [`Slot`] knows exactly where it stands, and its owner may know who is behind it. If what the word
+//!   says is exactly the end of the slot and the costs behind it, those are all there are: the word is
+//!   lowered by the slot's time ([`Queue::leave`]), and all behind it begin that much earlier. That this
+//!   is done by one swap from the very word that was compared is what makes it safe in races.
+//!
+//! Other slots stay idle: each at most `cost * T` of the output, once.
 //!
 //! # Why not a list of waiting requests
 //!
 //! It grows with the queue and needs a lock; this is one word, and the order is the order of charges.
 
 use super::bucket::Bucket;
-use super::{Era, LimitError, OneWord, Params, Step};
+use super::{Era, LimitError, OneWord, Params, RESERVED, Step};
 use crate::decision::{Standing, Verdict};
 use crate::rate::Rate;
 use crate::time::{Moment, Span};
@@ -55,13 +65,99 @@ impl Queue {
         })
     }
 
-    /// Gives up the place that a charge of `cost` took, if it is the last one: `word` must be what
-    /// that charge wrote. `None` if somebody came after it; then the slot stays idle.
-    pub fn cancel(&self, word: u64, written: u64, cost: u64, issued: Moment) -> Option<u64> {
-        if word != written {
+    /// The slot of a charge of `cost` that wrote `word`.
+    pub(crate) fn slot(&self, word: u64, cost: u64) -> Slot {
+        let (n, p) = self.bucket.grid();
+        Slot {
+            finish: word,
+            // It passed, so it is worth no more than the depth of the bucket.
+            length: cost.saturating_mul(p),
+            n,
+            p,
+        }
+    }
+
+    /// Gives back what a charge of `charged` at `issued` took beyond `kept`, if it began at once and nobody
+    /// came behind it.
+    pub fn refund_last(
+        &self,
+        word: u64,
+        now: Moment,
+        (charged, kept): (u64, u64),
+        issued: Moment,
+    ) -> Option<u64> {
+        self.bucket.refund_alone(word, now, (charged, kept), issued)
+    }
+
+    /// Gives up a slot that has `behind` units behind it, all of whose owners will move up by what is
+    /// returned: the new word and the ticks that became free. None if the word says otherwise (somebody
+    /// else is behind it, or the limit was changed), or if the slot is over; then nothing may move.
+    ///
+    /// A slot that has begun gives back what is left of it.
+    pub fn leave(&self, slot: &Slot, word: u64, now: Moment, behind: u64) -> Option<(u64, Freed)> {
+        let (n, p) = self.bucket.grid();
+        if (slot.n, slot.p) != (n, p) || word != slot.finish.wrapping_add(behind.checked_mul(p)?) {
             return None;
         }
-        self.bucket.refund(word, issued, cost, issued)
+        let freed = slot.length.min(slot.left(now));
+        let lower = word.wrapping_sub(freed);
+        // The reserved word stands for one tick later, which those behind would not know of.
+        (freed > 0 && lower != RESERVED).then_some((lower, Freed { ticks: freed }))
+    }
+}
+
+/// Where a charge stands in a queue: from when to when, exactly, in the ticks of its bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// The tick at which it is over: the word that the charge wrote.
+    finish: u64,
+    /// Ticks that it takes.
+    length: u64,
+    /// Ticks in a nanosecond.
+    n: u64,
+    /// Ticks that one unit of cost is worth.
+    p: u64,
+}
+
+/// Time that became free when somebody left a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Freed {
+    ticks: u64,
+}
+
+impl Slot {
+    /// What it takes, in units.
+    pub const fn cost(&self) -> u64 {
+        self.length / self.p
+    }
+
+    /// When it begins, rounded up to a nanosecond; `now` if that is past.
+    pub const fn starts(&self, now: Moment) -> Moment {
+        let ticks = now.as_nanos().wrapping_mul(self.n);
+        let ahead = self.finish.wrapping_sub(self.length).wrapping_sub(ticks);
+        if ahead > i64::MAX as u64 {
+            return now;
+        }
+        now.plus(Span::from_nanos(ahead.div_ceil(self.n)))
+    }
+
+    /// Ticks until it is over.
+    const fn left(&self, now: Moment) -> u64 {
+        let left = self
+            .finish
+            .wrapping_sub(now.as_nanos().wrapping_mul(self.n));
+        if left > i64::MAX as u64 { 0 } else { left }
+    }
+
+    /// Does it come after the other one in the same queue?
+    pub const fn is_behind(&self, other: &Slot) -> bool {
+        let ahead = self.finish.wrapping_sub(other.finish);
+        ahead > 0 && ahead <= i64::MAX as u64
+    }
+
+    /// Begins earlier by what became free before it.
+    pub const fn move_up(&mut self, by: Freed) {
+        self.finish = self.finish.wrapping_sub(by.ticks);
     }
 }
 
@@ -86,7 +182,7 @@ impl OneWord for Queue {
     }
 
     fn refund(&self, word: u64, now: Moment, cost: u64, issued: Moment) -> Option<u64> {
-        self.bucket.refund(word, now, cost, issued)
+        self.bucket.refund_alone(word, now, (cost, 0), issued)
     }
 
     fn force(&self, word: Option<u64>, now: Moment, cost: u64) -> (Option<u64>, u64) {
@@ -138,13 +234,73 @@ impl OneWord for Queue {
 mod tests {
     use super::*;
 
+    fn queue(rate: &str) -> Queue {
+        Queue::new(rate.parse().unwrap(), 10, None).unwrap()
+    }
+
     #[test]
-    fn only_the_last_place_can_be_given_up() {
-        let q = Queue::new("10/s".parse().unwrap(), 10, None).unwrap();
-        let now = Moment::ORIGIN;
+    fn settling_gives_back_only_a_charge_that_began_at_once_and_is_the_last() {
+        let (q, now) = (queue("10/s"), Moment::ORIGIN);
         let first = q.charge(None, now, 1).write.unwrap();
         let second = q.charge(Some(first), now, 1).write.unwrap();
-        assert_eq!(q.cancel(second, first, 1, now), None);
-        assert_eq!(q.cancel(second, second, 1, now), Some(first));
+        assert_eq!(
+            q.refund(second, now, 1, now),
+            None,
+            "one is behind it, or it waits"
+        );
+        assert_eq!(q.refund(first, now, 1, now), Some(0));
+        let later = Moment::from_nanos(40_000_000);
+        assert_eq!(
+            q.refund(first, later, 1, now),
+            Some(40_000_000),
+            "what has passed is gone"
+        );
+        assert_eq!(
+            q.refund(first, Moment::from_nanos(100_000_000), 1, now),
+            None
+        );
+    }
+
+    #[test]
+    fn a_slot_is_left_only_if_everybody_behind_it_is_known() {
+        let (q, now) = (queue("3000/s"), Moment::ORIGIN);
+        let mut word = None;
+        let slots: Vec<Slot> = [1, 2, 3]
+            .map(|cost| {
+                word = q.charge(word, now, cost).write;
+                q.slot(word.unwrap(), cost)
+            })
+            .into();
+        let word = word.unwrap();
+        let starts: Vec<u64> = slots.iter().map(|s| s.starts(now).as_nanos()).collect();
+        assert_eq!(starts, [0, 333_334, 1_000_000]);
+        for wrong in [0, 1, 2, 4, u64::MAX] {
+            assert_eq!(q.leave(&slots[1], word, now, wrong), None);
+        }
+        let (lower, freed) = q.leave(&slots[1], word, now, 3).unwrap();
+        assert_eq!(lower, word - 2_000_000);
+        let mut last = slots[2];
+        last.move_up(freed);
+        assert_eq!(last.starts(now).as_nanos(), 333_334);
+        assert_eq!(q.leave(&last, lower, now, 0).unwrap().0, 1_000_000);
+    }
+
+    #[test]
+    fn a_slot_that_has_begun_gives_back_what_is_left_and_one_that_is_over_nothing() {
+        let (q, now) = (queue("10/s"), Moment::ORIGIN);
+        let word = q.charge(None, now, 1).write.unwrap();
+        let slot = q.slot(word, 1);
+        let left = |ms: u64| q.leave(&slot, word, Moment::from_nanos(ms * 1_000_000), 0);
+        assert_eq!(left(30).unwrap().0, 30_000_000);
+        assert_eq!(left(100), None);
+        assert_eq!(left(1_000), None);
+    }
+
+    #[test]
+    fn a_slot_of_another_rate_is_not_given_back() {
+        let now = Moment::ORIGIN;
+        let word = queue("10/s").charge(None, now, 1).write.unwrap();
+        let slot = queue("10/s").slot(word, 1);
+        assert_eq!(queue("20/s").leave(&slot, word, now, 0), None);
     }
 }

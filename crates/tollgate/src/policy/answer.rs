@@ -1,6 +1,7 @@
 //! The answer to a request, before anybody writes it down for a client.
 
 use super::path::PathFault;
+use crate::algorithm::queue::Slot;
 use crate::decision::{Origin, Standing, Verdict};
 use crate::gate::LimitId;
 use crate::store::shared::{SharedKey, SharedOutcome};
@@ -87,6 +88,8 @@ pub struct RuleCharge {
     pub(super) issued: Moment,
     /// Was it charged in a store that a fleet shares?
     pub(super) is_shared: bool,
+    /// The slot that it took, if it is an enforced leaky bucket of this process.
+    pub(super) slot: Option<Slot>,
 }
 
 impl RuleCharge {

@@ -18,6 +18,7 @@
 //! Where facts come from, how an answer is written, and how its predecessor handed on the state (that is
 //! `build`).
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,6 +31,7 @@ use super::fleet::Fleet;
 use super::queue::QueueRule;
 use super::router::Router;
 use super::rule::{FULLY_ENFORCED, Fallback, LimitRule, ListRule, Mode, Policy, Quota};
+use crate::algorithm::queue::Slot;
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Origin, Standing, Verdict};
 use crate::gate::{Charge, Gate, LimitId};
@@ -367,6 +369,7 @@ impl<C: Clock> PolicyGate<C> {
             hash,
             issued: now,
             is_shared: false,
+            slot: None,
         };
         let base = || {
             tier.and_then(|tier| live.tiers.get(tier))
@@ -439,7 +442,7 @@ impl<C: Clock> PolicyGate<C> {
         }
         let mut answer = unlimited(Verdict::Pass, Basis::Unmatched, now);
         if plan.enforced > 0 {
-            answer = self.enforce(&plan, now, ask);
+            answer = self.enforce(&mut plan, now, ask);
         }
         for charge in &mut plan.charges {
             let limiter = self.gate.limiter(charge.limit);
@@ -462,7 +465,19 @@ impl<C: Clock> PolicyGate<C> {
         answer
     }
 
-    fn enforce(&self, plan: &Plan, now: Moment, ask: Ask) -> Answer {
+    /// Where the slots of the enforced charges are told; no room if none of them is a leaky bucket.
+    fn room_for_slots(&self, plan: &Plan) -> Vec<Cell<Option<Slot>>> {
+        let is_queue =
+            |c: &RuleCharge| c.role == Role::Enforced && self.gate.limiter(c.limit).is_queue();
+        if plan.charges.iter().any(is_queue) {
+            (0..plan.enforced).map(|_| Cell::new(None)).collect()
+        } else {
+            Vec::new()
+        }
+    }
+
+    fn enforce(&self, plan: &mut Plan, now: Moment, ask: Ask) -> Answer {
+        let mut slots = self.room_for_slots(plan);
         let enforced = || {
             let numbered = plan.charges.iter().enumerate();
             numbered.filter(|(_, charge)| charge.role == Role::Enforced)
@@ -491,7 +506,8 @@ impl<C: Clock> PolicyGate<C> {
                         .charge_hash(charge.limit, charge.hash, charge.cost);
                     count += 1;
                 }
-                let admission = self.gate.admit(charges.get(..count).unwrap_or_default());
+                let charges = charges.get(..count).unwrap_or_default();
+                let admission = self.gate.admit_telling(charges, &slots);
                 let is_binding =
                     |(_, charge): &(usize, &RuleCharge)| Some(charge.limit) == admission.binding;
                 (
@@ -500,6 +516,13 @@ impl<C: Clock> PolicyGate<C> {
                 )
             }
         };
+        if decision.is_admitted() {
+            let enforced = plan.charges.iter_mut();
+            let enforced = enforced.filter(|charge| charge.role == Role::Enforced);
+            for (charge, slot) in enforced.zip(slots.drain(..)) {
+                charge.slot = slot.take();
+            }
+        }
         Answer {
             verdict: decision.verdict,
             // Without a binding charge all of them are unlimited: the first of these says why.

@@ -10,12 +10,39 @@ use super::rule::CostRule;
 use crate::clock::{Clock, MonotonicClock};
 use crate::limit::Algorithm;
 use crate::limiter::Limiter;
+use crate::queued::HeldSlot;
 use crate::store::shared::{SharedLimits, SharedSettle};
 use crate::time::Moment;
 
 impl<C: Clock> PolicyGate<C> {
     /// Remembers what an answer took, so that it can be corrected later: once.
     pub fn reserve(&self, answer: &Answer) -> Reservation<C> {
+        self.reserve_those(answer, |_| true)
+    }
+
+    /// The same without its leaky buckets: for a request that gives back its slots by themselves
+    /// ([`PolicyGate::queue_slots`]). A slot that is given back twice would be promised to two.
+    pub fn reserve_beside_queues(&self, answer: &Answer) -> Reservation<C> {
+        self.reserve_those(answer, |limiter| !limiter.is_queue())
+    }
+
+    /// The slots that an answer took in leaky buckets of this process. Whoever takes them gives them back
+    /// alone: see [`PolicyGate::reserve_beside_queues`].
+    pub fn queue_slots(&self, answer: &Answer) -> Vec<HeldSlot<C>> {
+        let charges = answer.charges.iter();
+        let taken = charges.filter(|charge| answer.is_admitted() && !charge.is_shared);
+        let held = taken.filter_map(|charge| {
+            let limiter = self.gate.limiter(charge.limit).clone();
+            Some(HeldSlot::new(limiter, charge.hash, charge.slot?))
+        });
+        held.collect()
+    }
+
+    fn reserve_those(
+        &self,
+        answer: &Answer,
+        wanted: impl Fn(&Limiter<C>) -> bool,
+    ) -> Reservation<C> {
         let mut held = Vec::new();
         let taken =
             |charge: &RuleCharge| charge.verdict.is_admitted() && charge.role != Role::Unlimited;
@@ -24,6 +51,9 @@ impl<C: Clock> PolicyGate<C> {
                 continue;
             }
             let limiter = self.gate.limiter(charge.limit).clone();
+            if !wanted(&limiter) {
+                continue;
+            }
             let elsewhere = match (&self.fleet, answer.keys.get(at)) {
                 (Some(fleet), Some(key)) if charge.is_shared => Some(Elsewhere {
                     limits: Arc::clone(&fleet.limits),

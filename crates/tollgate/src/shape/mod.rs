@@ -5,6 +5,7 @@
 //!
 //! - [`fair_queue`] puts waiting requests in an order that is fair by weight: start-time fair
 //!   queuing, SFQ(D).
+//! - [`leaky_queue`] lets what waits in it out at a constant rate, never faster.
 //! - [`shuffle`] maps an unbounded set of clients onto a bounded set of queues, so that one loud
 //!   client rarely shares all of its queues with a quiet one.
 //! - [`adaptive`] is what the three estimators of a concurrency limit have in common, and the window
@@ -16,6 +17,7 @@
 //! opens a socket or waits; time is an argument where it matters, and the caller owns the waiting.
 
 pub mod fair_queue;
+pub mod leaky_queue;
 pub mod shuffle;
 
 #[allow(
@@ -57,6 +59,7 @@ pub use fair_queue::{
 };
 pub use gradient2::{Gradient2, Gradient2Builder};
 pub use guarded::Guarded;
+pub use leaky_queue::{LeakyQueue, Refused};
 pub use learned::{Learned, learned};
 pub use shuffle::{Hand, ShuffleError, ShuffleShard};
 pub use vegas::{Vegas, VegasBuilder};

@@ -5,7 +5,7 @@ use super::slots::Intent;
 use super::table::{Applied, Place, Table};
 use crate::algorithm::bucket::Bucket;
 use crate::algorithm::concurrency::Permits;
-use crate::algorithm::queue::Queue;
+use crate::algorithm::queue::{Freed, Queue, Slot};
 use crate::algorithm::sliding::Sliding;
 use crate::algorithm::window::Window;
 use crate::algorithm::{LimitError, OneWord};
@@ -182,6 +182,50 @@ impl Purse {
             log => logged(&log.charge(hash, now, fresh, cost, true)))
     }
 
+    /// Charges a queue, and tells the slot that was taken too; none if this is no queue.
+    pub(crate) fn charge_slot(
+        &self,
+        hash: u64,
+        now: Moment,
+        fresh: impl Fn() -> Moment,
+        cost: u64,
+    ) -> (Decision, Option<Slot>) {
+        let Purse::Queue(table) = self else {
+            return (self.charge(hash, now, fresh, cost), None);
+        };
+        let applied = table.apply(hash, Intent::Charge(cost), now, fresh, charge(cost));
+        let taken = applied.result.is_admitted() && cost > 0;
+        let slot = applied.word.filter(|_| taken);
+        let slot = slot.map(|word| applied.limit.slot(word, cost));
+        (decision(&applied), slot)
+    }
+
+    /// Gives up a slot with `behind` units behind it; see [`Queue::leave`]. `now` must be fresh.
+    pub(crate) fn leave(&self, hash: u64, now: Moment, slot: &Slot, behind: u64) -> Option<Freed> {
+        let Purse::Queue(table) = self else {
+            return None;
+        };
+        let left = table.apply(
+            hash,
+            Intent::Take,
+            now,
+            || now,
+            |limit, word, now| match word.and_then(|w| limit.leave(slot, w, now, behind)) {
+                Some((lower, freed)) => (Some(freed), Some(lower)),
+                None => (None, None),
+            },
+        );
+        left.result
+    }
+
+    /// The queue in force, if it is one.
+    pub(crate) fn queue(&self) -> Option<Queue> {
+        match self {
+            Purse::Queue(table) => Some(table.limit()),
+            _ => None,
+        }
+    }
+
     /// Tells what a charge would come to.
     pub(crate) fn peek(
         &self,
@@ -223,6 +267,29 @@ impl Purse {
                 });
             },
             log => log.refund(hash, now, cost, issued));
+    }
+
+    /// Gives back what was charged at `issued` beyond `kept`, as far as that is safe. `now` must be fresh.
+    pub(crate) fn refund_beyond(
+        &self,
+        hash: u64,
+        now: Moment,
+        (charged, kept): (u64, u64),
+        issued: Moment,
+    ) {
+        let Purse::Queue(table) = self else {
+            return self.refund(hash, now, charged.saturating_sub(kept), issued);
+        };
+        table.apply(
+            hash,
+            Intent::Take,
+            now,
+            || now,
+            |limit, word, now| {
+                let last = |w| limit.refund_last(w, now, (charged, kept), issued);
+                ((), word.and_then(last))
+            },
+        );
     }
 
     /// Renews a permit that was granted at `issued`; the moment it then counts from. None if it was

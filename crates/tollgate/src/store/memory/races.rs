@@ -190,6 +190,7 @@ fn both<'a>(first: &'a Purse, second: &'a Purse) -> [Part<'a>; 2] {
         hash: hash(1, false),
         cost: 1,
         face: None,
+        slot: None,
     })
 }
 
