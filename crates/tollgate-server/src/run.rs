@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use crate::admin::{self, AdminSettings, TokenError, Tokens};
 use crate::engine::watch::watch as watch_policy;
 use crate::engine::{
-    Engine, EngineSettings, PolicySource, StartError, Why, divide_every, write_every,
+    Engine, EngineSettings, PolicySource, StartError, Why, divide_every, step_every, write_every,
 };
 use crate::http::Service;
 use crate::listen::stopped;
@@ -198,6 +198,7 @@ pub async fn run(
     background.spawn(watch_policy(Arc::clone(&engine), until(&ended)));
     background.spawn(write_every(Arc::clone(&engine), until(&ended)));
     background.spawn(divide_every(Arc::clone(&engine), until(&ended)));
+    background.spawn(step_every(Arc::clone(&engine), until(&ended)));
     #[cfg(unix)]
     background.spawn(reload_on_hangup(Arc::clone(&engine), ended.clone()));
 

@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::algorithm::LimitError;
 use crate::algorithm::credits::{stricter, tighter};
-use crate::algorithm::queue::{Freed, Slot};
+use crate::algorithm::pressure::Scale;
+use crate::algorithm::queue::{Behind, Freed, Slot};
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Standing, Verdict};
 use crate::key::{KeySecret, Keyed};
@@ -270,8 +271,8 @@ impl<C: Clock> Limiter<C> {
         matches!(self.inner.purse, Purse::Queue(_))
     }
 
-    /// Gives up a slot with `behind` units behind it.
-    pub(crate) fn leave_hash(&self, hash: u64, slot: &Slot, behind: u64) -> Option<Freed> {
+    /// Gives up a slot with these behind it.
+    pub(crate) fn leave_hash(&self, hash: u64, slot: &Slot, behind: Behind) -> Option<Freed> {
         let inner = &*self.inner;
         inner.purse.leave(hash, inner.clock.fresh(), slot, behind)
     }
@@ -354,9 +355,23 @@ impl<C: Clock> Limiter<C> {
         used.max().unwrap_or(0)
     }
 
-    /// Takes `units` that were used elsewhere.
+    /// How much of its allowance a key has used and not earned back, whatever the pressure.
+    pub(crate) fn used(&self, hash: u64) -> u64 {
+        let inner = &*self.inner;
+        let now = inner.face(inner.clock.now());
+        let fresh = || inner.face(inner.clock.fresh());
+        let used = inner.purses().map(|purse| purse.used(hash, now, fresh));
+        used.max().unwrap_or(0)
+    }
+
+    /// Takes `units` that [`Limiter::withdraw`] told of elsewhere. Pressure, here or there, changes nothing
+    /// about how much that is.
     pub(crate) fn take_over(&self, hash: u64, units: u64) {
-        self.settle_hash(hash, Moment::ORIGIN, 0, units);
+        let inner = &*self.inner;
+        let now = inner.face(inner.clock.fresh());
+        let fresh = || inner.face(inner.clock.fresh());
+        let take = |purse: &Purse| purse.take_over(hash, now, fresh, units);
+        inner.purses().for_each(take);
     }
 
     /// How long to sleep before asking again for `cost`; nothing if it would pass now, none if it
@@ -387,7 +402,32 @@ impl<C: Clock> Limiter<C> {
         Ok(())
     }
 
-    /// The limit in force.
+    /// Leaves only `scale` of the limit for everybody, from the next charge on, until another scale is
+    /// set. Costs the same for one key as for a million, and nothing stored changes: at [`Scale::ONE`]
+    /// all is as it was. What a key is told (what is left, how long to wait) is true under the scale. See
+    /// [`crate::algorithm::under`] for what it comes to in each algorithm.
+    ///
+    /// ```
+    /// use tollgate::{Limit, Limiter, ManualClock, Scale};
+    /// let limiter = Limiter::with_clock(Limit::token_bucket("5/s".parse()?, 10)?, ManualClock::new())?;
+    /// limiter.set_scale(Scale::from_q16(32_768)); // one half
+    /// assert_eq!(limiter.charge("a", 1).remaining(), 4);
+    /// limiter.set_scale(Scale::ONE);
+    /// assert_eq!(limiter.peek("a", 0).remaining(), 8); // the one was bought for two
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_scale(&self, scale: Scale) {
+        // Held, so that both purses of burst credits get the scale of the same caller.
+        let _limit = self.inner.limit.lock();
+        self.inner.purses().for_each(|purse| purse.set_scale(scale));
+    }
+
+    /// How much of the limit is left; see [`Limiter::set_scale`].
+    pub fn scale(&self) -> Scale {
+        self.inner.purse.scale()
+    }
+
+    /// The limit in force, whatever is left of it under pressure.
     pub fn limit(&self) -> Limit {
         self.inner
             .limit

@@ -16,7 +16,7 @@
 //!
 //! Who else waits, and how to wait. A slot that is dropped stays taken.
 
-use crate::algorithm::queue::{Freed, Slot};
+use crate::algorithm::queue::{Behind, Freed, Slot};
 use crate::clock::{Clock, MonotonicClock};
 use crate::limiter::Limiter;
 use crate::time::Moment;
@@ -30,8 +30,8 @@ use crate::time::Moment;
 /// let mut waiting: Vec<_> = (0..3).filter_map(|_| limiter.queue_up("a", 1).1).collect();
 /// assert_eq!(waiting[2].starts(), Moment::from_nanos(200_000_000));
 ///
-/// // The second leaves; one unit is behind it, and nobody else has come.
-/// let freed = waiting[1].leave(1).expect("everybody is known");
+/// // The second leaves; the third is behind it, and nobody else has come.
+/// let freed = waiting[1].leave([&waiting[2]]).expect("everybody is known");
 /// waiting[2].move_up(freed);
 /// assert_eq!(waiting[2].starts(), Moment::from_nanos(100_000_000));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -77,11 +77,23 @@ impl<C: Clock> HeldSlot<C> {
         self.slot.is_behind(&other.slot)
     }
 
-    /// Gives it back, if `behind` units are behind it and not one more: then all of those have to
+    /// Gives it back, if these are behind it and nobody else is: then all of them have to
     /// [move up](HeldSlot::move_up). None if somebody else is behind it, if it is over, or if the limit was
     /// changed; then it stays taken and nobody moves. To be done once.
-    pub fn leave(&self, behind: u64) -> Option<Freed> {
+    pub fn leave<'a>(&self, behind: impl IntoIterator<Item = &'a HeldSlot<C>>) -> Option<Freed> {
+        let add = |sum: Behind, held: &HeldSlot<C>| sum.and(&held.slot);
+        self.leave_before(behind.into_iter().fold(Behind::default(), add))
+    }
+
+    /// The same, with those behind it added up already.
+    pub fn leave_before(&self, behind: Behind) -> Option<Freed> {
         self.limiter.leave_hash(self.hash, &self.slot, behind)
+    }
+
+    /// These slots and this one.
+    #[must_use]
+    pub fn added_to(&self, behind: Behind) -> Behind {
+        behind.and(&self.slot)
     }
 
     /// Begins earlier by what became free before it.

@@ -84,10 +84,7 @@ fn scale(node: &Node, report: &Report<'_>) -> Read<Scale> {
             "write at least `0.01%`; `10%` is usual",
         ));
     }
-    // To the nearest 65536th; at most ten thousand times 65536, which fits.
-    let q16 =
-        (u64::from(share) * u64::from(Scale::ONE.as_q16()) + u64::from(ALL / 2)) / u64::from(ALL);
-    Ok(Scale::from_q16(u32::try_from(q16).unwrap_or(u32::MAX)))
+    Ok(Scale::from_share(share))
 }
 
 /// What is left for each tier at the least.

@@ -22,6 +22,7 @@
 //! | GET, PUT, DELETE | `/overrides` | yes | what single keys are granted |
 //! | GET | `/top` | yes | who is refused most |
 //! | POST | `/switch` | yes | limiting off or on |
+//! | GET, POST, DELETE | `/pressure` | yes | less for everybody for a while, or as much as is due |
 //! | GET | `/policy` | yes | the limits in force |
 //! | POST | `/peek` | yes | what one key has left |
 //!
@@ -29,6 +30,7 @@
 
 mod answer;
 mod guard;
+mod pressure;
 mod routes;
 mod shown;
 mod token;
@@ -126,7 +128,7 @@ impl Admin {
                     StatusCode::NOT_FOUND,
                     "no-such-path",
                     "there is nothing here",
-                    "ask for one of /health, /ready, /metrics, /reload, /overrides, /top, /switch, /policy, /peek, /explain",
+                    "ask for one of /health, /ready, /metrics, /reload, /overrides, /top, /switch, /pressure, /policy, /peek, /explain",
                 ));
             }
             Err(allowed) => {

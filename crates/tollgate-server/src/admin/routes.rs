@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use tollgate::{Span, Verdict};
 
 use super::answer::{Answer, Problem, value, with_body};
-use super::shown;
+use super::{pressure, shown};
 use crate::engine::{Engine, OverrideError, ReloadError, Reloaded, Why};
 
 /// Something that can be asked.
@@ -25,13 +25,16 @@ pub(super) enum Asked {
     RemoveOverride,
     Top,
     Switch,
+    Pressure,
+    HoldPressure,
+    ReleasePressure,
     Policy,
     Peek,
     Explain,
 }
 
 /// Everything, with its method and its path.
-const ALL: [(&str, &str, Asked); 12] = [
+const ALL: [(&str, &str, Asked); 15] = [
     ("GET", "/health", Asked::Health),
     ("GET", "/ready", Asked::Ready),
     ("GET", "/metrics", Asked::Metrics),
@@ -41,6 +44,9 @@ const ALL: [(&str, &str, Asked); 12] = [
     ("DELETE", "/overrides", Asked::RemoveOverride),
     ("GET", "/top", Asked::Top),
     ("POST", "/switch", Asked::Switch),
+    ("GET", "/pressure", Asked::Pressure),
+    ("POST", "/pressure", Asked::HoldPressure),
+    ("DELETE", "/pressure", Asked::ReleasePressure),
     ("GET", "/policy", Asked::Policy),
     ("POST", "/peek", Asked::Peek),
     ("POST", "/explain", Asked::Explain),
@@ -145,6 +151,9 @@ impl Asked {
                 Ok(value(&json!({"refused": top, "not_looked_at": missed})))
             }
             Asked::Switch => switch(engine, read(body, SWITCH_HINT)?, peer),
+            Asked::Pressure => Ok(value(&shown::json_of(&engine.pressure()))),
+            Asked::HoldPressure => pressure::hold(engine, read(body, pressure::HINT)?, peer),
+            Asked::ReleasePressure => Ok(pressure::release(engine, peer)),
             Asked::Policy => Ok(value(&shown::policy(engine))),
             Asked::Peek => peek(engine, read(body, PEEK_HINT)?),
             Asked::Explain => match crate::http::explain(&engine.epoch_for_long(), body) {

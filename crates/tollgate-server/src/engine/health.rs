@@ -3,6 +3,7 @@
 use serde::Serialize;
 use tollgate::Moment;
 
+use super::pressure::PressureHealth;
 use super::store::StoreHealth;
 use super::{Engine, locked, seconds};
 
@@ -13,6 +14,8 @@ pub struct Health {
     pub status: &'static str,
     /// Is limiting `on` or `off`?
     pub limiting: &'static str,
+    /// Is there less for everybody? Not a fault: it decides as it should.
+    pub pressure: PressureHealth,
     /// The policy.
     pub policy: PolicyHealth,
     /// The state file, if there is one.
@@ -87,6 +90,7 @@ impl Engine {
         Health {
             status: if degraded { "degraded" } else { "ok" },
             limiting: if self.is_switched_off() { "off" } else { "on" },
+            pressure: self.pressure_health(),
             policy,
             state,
             store,

@@ -21,6 +21,7 @@
 //! | `overrides` | what operators change while running |
 //! | `state`, `keep` | what survives a restart: as bytes, and as a file |
 //! | `observe`, `top` | what is counted, and who is refused most |
+//! | `pressure` | how much of all limits is left while a backend is in trouble |
 //! | `store` | the store that a fleet shares, as operators see it |
 //! | `health`, `scrape` | what is told about all this |
 //!
@@ -30,6 +31,7 @@ mod health;
 mod keep;
 mod observe;
 mod overrides;
+mod pressure;
 mod reload;
 mod scrape;
 mod start;
@@ -41,6 +43,8 @@ pub mod watch;
 pub use health::{Fault, Health, PolicyHealth, StateHealth};
 pub(crate) use keep::write_every;
 pub use overrides::{OVERRIDES_MAX, OverrideChanged, OverrideError, OverrideListed};
+pub(crate) use pressure::step_every;
+pub use pressure::{Backends, Observed, PressureHealth, PressureTold};
 pub use reload::{ReloadError, Reloaded, Why};
 pub use start::{
     EngineSettings, OpenStore, Opens, PolicySource, StartError, StateSettings, for_tests,
@@ -110,6 +114,8 @@ pub struct Engine {
     metrics: Metrics,
     scraped: Mutex<scrape::Looked>,
     refusals: observe::Refusals,
+    /// How much of all limits is left. Locked after `change`, never before it.
+    pressure: Mutex<pressure::UnderPressure>,
     keeper: Option<keep::Keeper>,
     /// What keys that must not be shown are hashed with.
     secret: [u8; 32],

@@ -67,6 +67,7 @@ impl Engine {
         );
         tables(&self.look(&epoch), &mut text);
         self.store_metrics(&epoch, &mut text);
+        self.pressure_metrics(&epoch, &mut text);
         self.gauges(&epoch, &mut text);
         text.finish()
     }

@@ -17,7 +17,7 @@ use super::observe::Refusals;
 use super::overrides::{Stored, resolve, unfit};
 use super::reload::{self, InForce, ReloadError};
 use super::state::{Flaw, State, StateError};
-use super::{Engine, Epoch, Gate, seconds};
+use super::{Engine, Epoch, Gate, pressure, seconds};
 use crate::metrics::Metrics;
 
 /// Where the policy comes from.
@@ -225,6 +225,7 @@ impl Engine {
         let metrics = Metrics::default();
         let names: Vec<Arc<str>> = gate.rules().map(|rule| Arc::clone(&rule.name)).collect();
         let handles = metrics.handles(names.iter(), gate.policy());
+        let under_pressure = pressure::UnderPressure::new(gate.pressure_rule().into_owned());
         let epoch = Epoch {
             version: 1,
             gate,
@@ -244,6 +245,7 @@ impl Engine {
             metrics,
             scraped: Mutex::default(),
             refusals: Refusals::new(),
+            pressure: Mutex::new(under_pressure),
             keeper: state
                 .zip(lock)
                 .map(|(state, lock)| Keeper::new(state.path, state.every, lock)),

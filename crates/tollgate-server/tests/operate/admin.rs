@@ -12,7 +12,7 @@ use tollgate_server::engine::Engine;
 
 use crate::world::{Dir, TOKEN, admitted, logged_by_all, operate, policy, send, start};
 
-const ROUTES: [(&str, &str, bool); 11] = [
+const ROUTES: [(&str, &str, bool); 14] = [
     ("GET", "/health", false),
     ("GET", "/ready", false),
     ("GET", "/metrics", false),
@@ -22,19 +22,22 @@ const ROUTES: [(&str, &str, bool); 11] = [
     ("DELETE", "/overrides", true),
     ("GET", "/top", true),
     ("POST", "/switch", true),
+    ("GET", "/pressure", true),
+    ("POST", "/pressure", true),
+    ("DELETE", "/pressure", true),
     ("GET", "/policy", true),
     ("POST", "/peek", true),
 ];
 
 /// A server for operators, and how to end it.
-struct Desk {
-    at: SocketAddr,
-    engine: Arc<Engine>,
+pub(crate) struct Desk {
+    pub(crate) at: SocketAddr,
+    pub(crate) engine: Arc<Engine>,
     _stop: watch::Sender<bool>,
     _runtime: tokio::runtime::Runtime,
 }
 
-fn desk(policy: &Path) -> Desk {
+pub(crate) fn desk(policy: &Path) -> Desk {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()

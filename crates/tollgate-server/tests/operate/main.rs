@@ -10,6 +10,7 @@
 
 mod admin;
 mod overrides;
+mod pressure;
 mod reload;
 mod run;
 mod scrape;

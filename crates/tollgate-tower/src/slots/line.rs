@@ -18,6 +18,7 @@
 
 use std::collections::VecDeque;
 
+use tollgate::algorithm::queue::Behind;
 use tollgate::{Clock, HeldSlot, Moment};
 
 /// A line.
@@ -89,7 +90,7 @@ impl<C: Clock, W> Line<C, W> {
 
     /// Gives empty slots back as far as that can be done, from the last one on.
     fn close_up(&mut self) {
-        let mut behind: u64 = 0;
+        let mut behind = Behind::default();
         let mut at = self.waiting.len();
         while at > 0 {
             at -= 1;
@@ -97,10 +98,10 @@ impl<C: Clock, W> Line<C, W> {
                 return;
             };
             if waiting.told.is_some() {
-                behind = behind.saturating_add(waiting.slot.cost());
+                behind = waiting.slot.added_to(behind);
                 continue;
             }
-            let Some(freed) = waiting.slot.leave(behind) else {
+            let Some(freed) = waiting.slot.leave_before(behind) else {
                 // Somebody is behind this one who is not here; and so behind all before it.
                 return;
             };

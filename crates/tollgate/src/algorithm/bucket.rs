@@ -34,11 +34,16 @@
 //! the TAT lies more than a second beyond what a pass could have left, the clock was set: the bucket
 //! restarts *empty* at the new now.
 //!
+//! # Under a scale
+//!
+//! A unit is dearer: `p` is stretched, the depth stays. [`super::under`] has the proof.
+//!
 //! # Why not two words (level and last update)
 //!
 //! They must change together, so every charge would be a lock or a double-width swap, and every
 //! refill rounds. One word needs neither.
 
+use super::pressure::Scale;
 use super::{Era, HEAL_NS, LimitError, OneWord, Params, RESERVED, Step, mul_div_ceil};
 use crate::decision::{Standing, Verdict};
 use crate::rate::Rate;
@@ -58,6 +63,8 @@ pub struct Bucket {
     n: u64,
     /// Ticks that one unit of cost is worth.
     p: u64,
+    /// What it is worth without pressure; `p` is never less.
+    plain: u64,
     /// Ticks in a full bucket.
     depth: u64,
     exact: bool,
@@ -84,6 +91,7 @@ impl Bucket {
             return Ok(Bucket {
                 n,
                 p,
+                plain: p,
                 depth,
                 exact: true,
             });
@@ -95,6 +103,7 @@ impl Bucket {
                 return Ok(Bucket {
                     n: 1 << e,
                     p,
+                    plain: p,
                     depth,
                     exact: false,
                 });
@@ -161,10 +170,27 @@ impl Bucket {
 
     /// The ticks that `cost` is worth, unless the bucket never holds as many.
     #[inline]
-    const fn worth(&self, cost: u64) -> Option<u64> {
+    pub(super) const fn worth(&self, cost: u64) -> Option<u64> {
         match cost.checked_mul(self.p) {
             Some(ticks) if ticks <= self.depth => Some(ticks),
+            _ => self.whole_for(cost),
+        }
+    }
+
+    /// Pressure alone makes nothing impossible: what a bucket holds in better times takes all of it.
+    #[cold]
+    const fn whole_for(&self, cost: u64) -> Option<u64> {
+        match cost.checked_mul(self.plain) {
+            Some(ticks) if ticks <= self.depth => Some(self.depth),
             _ => None,
+        }
+    }
+
+    /// Units in a full bucket, bought one by one. At least one, if it holds one in better times.
+    const fn holds(&self) -> u64 {
+        match self.depth / self.p {
+            0 if self.depth >= self.plain => 1,
+            units => units,
         }
     }
 
@@ -193,14 +219,15 @@ impl Bucket {
         }
     }
 
-    /// Ticks in a nanosecond, and ticks that one unit of cost is worth.
+    /// Ticks in a nanosecond, and ticks that one unit of cost is worth without pressure.
     #[inline]
     pub(crate) const fn grid(&self) -> (u64, u64) {
-        (self.n, self.p)
+        (self.n, self.plain)
     }
 
     /// Gives back what `charged` took beyond `kept`, only if it is all that is out, and was taken from a full
-    /// bucket at `issued`.
+    /// bucket at `issued`. By the plain price: nobody has paid less, so if what is out is worth no more, nobody
+    /// else has paid anything.
     pub(super) fn refund_alone(
         &self,
         word: u64,
@@ -209,7 +236,7 @@ impl Bucket {
         issued: Moment,
     ) -> Option<u64> {
         let refilled = now.since(issued).as_nanos().saturating_mul(self.n);
-        let still = |cost: u64| cost.saturating_mul(self.p).saturating_sub(refilled);
+        let still = |cost: u64| cost.saturating_mul(self.plain).saturating_sub(refilled);
         let (out, stays) = (still(charged), still(kept));
         let ticks = self.ticks(now);
         let (raw, _) = self.ahead(Some(word), ticks);
@@ -256,9 +283,9 @@ impl OneWord for Bucket {
 
     fn refund(&self, word: u64, now: Moment, cost: u64, issued: Moment) -> Option<u64> {
         // What refilled since `issued` would have overflowed a bucket that was never charged, so
-        // only the rest comes back.
+        // only the rest comes back. At the plain price: nobody has paid less, whatever the scale was.
         let refilled = now.since(issued).as_nanos().saturating_mul(self.n);
-        let back = cost.saturating_mul(self.p).saturating_sub(refilled);
+        let back = cost.saturating_mul(self.plain).saturating_sub(refilled);
         if back == 0 {
             return None;
         }
@@ -284,17 +311,22 @@ impl OneWord for Bucket {
         let (raw, _) = self.ahead(word, self.ticks(now));
         let backlog = raw.min(self.depth);
         let free = self.depth - backlog;
-        let remaining = free / self.p;
+        let remaining = if backlog == 0 {
+            self.holds()
+        } else {
+            free / self.p
+        };
         Standing {
             remaining,
             full_after: Span::from_nanos(self.nanos(backlog)),
             // From the backlog as it is, not capped: after a step back of the clock more is left only
             // when time has caught up.
             // (As many as the bucket holds: then less than one unit is missing.)
-            next_after: Span::from_nanos(if backlog < self.p && remaining == self.depth / self.p {
+            next_after: Span::from_nanos(if backlog < self.p && remaining == self.holds() {
                 0
             } else {
-                self.nanos(raw - (self.depth - (remaining + 1) * self.p))
+                let need = self.p.saturating_mul(remaining + 1).min(self.depth);
+                self.nanos(raw - (self.depth - need))
             }),
         }
     }
@@ -343,21 +375,32 @@ impl OneWord for Bucket {
         Some(Bucket::word(self.ticks(now), backlog))
     }
 
+    #[cold]
+    fn under(&self, scale: Scale) -> Self {
+        Bucket {
+            p: scale.price(self.plain),
+            ..*self
+        }
+    }
+
     fn capacity(&self) -> u64 {
-        self.depth / self.p
+        self.depth / self.plain
     }
 
     #[inline(always)]
     fn to_params(&self) -> Params {
         // `p` is at most 2^61: its top bit is free.
-        [self.n, self.p | u64::from(self.exact) << 63, self.depth, 0]
+        let plain = self.plain | u64::from(self.exact) << 63;
+        [self.n, plain, self.depth, 0]
     }
 
     #[inline(always)]
     fn from_params(&[n, p, depth, _]: &Params) -> Self {
+        let plain = p & (u64::MAX >> 1);
         Bucket {
             n,
-            p: p & (u64::MAX >> 1),
+            p: plain,
+            plain,
             depth,
             exact: p >> 63 != 0,
         }

@@ -25,6 +25,7 @@
 //!
 //! A holder that crashes between up and down leaks its place for ever.
 
+use super::pressure::Scale;
 use super::{Era, LimitError, OneWord, Params, Step};
 use crate::decision::{Standing, Verdict};
 use crate::time::{Moment, Span};
@@ -144,6 +145,8 @@ const SLOTS_MAX: usize = 6;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permits {
     limit: u64,
+    /// The limit without pressure, which the word is laid out for; `limit` is never more.
+    plain: u64,
     /// Length of an epoch.
     epoch: u64,
     /// Epochs in the word. A permit counts for `slots - 1` epochs after its own.
@@ -181,6 +184,7 @@ impl Permits {
         };
         Ok(Permits {
             limit,
+            plain: limit,
             epoch: ttl.as_nanos().div_ceil(slots - 1),
             slots: slots as u32,
         })
@@ -286,7 +290,7 @@ impl Permits {
 
 impl OneWord for Permits {
     fn charge(&self, word: Option<u64>, now: Moment, cost: u64) -> Step {
-        if cost > self.limit {
+        if cost > self.plain {
             return Step::never();
         }
         if cost == 0 {
@@ -297,7 +301,9 @@ impl OneWord for Permits {
         }
         let mut state = self.in_force(word, now);
         let live: u64 = state.counts.iter().sum();
-        if live + cost <= self.limit {
+        // Pressure alone makes nothing impossible: what is more than the limit then takes all of it.
+        let asked = cost.min(self.limit);
+        if live + asked <= self.limit {
             state.counts[0] += cost;
             return Step {
                 verdict: Verdict::Pass,
@@ -305,7 +311,7 @@ impl OneWord for Permits {
             };
         }
         Step {
-            verdict: Verdict::refuse(self.wait_until_at_most(&state, self.limit - cost)),
+            verdict: Verdict::refuse(self.wait_until_at_most(&state, self.limit - asked)),
             write: state.healed.then(|| self.word(&state)),
         }
     }
@@ -376,19 +382,28 @@ impl OneWord for Permits {
         (!fresh).then(|| self.word(&state))
     }
 
+    #[cold]
+    fn under(&self, scale: Scale) -> Self {
+        Permits {
+            limit: scale.of(self.plain),
+            ..*self
+        }
+    }
+
     fn capacity(&self) -> u64 {
-        self.limit
+        self.plain
     }
 
     #[inline(always)]
     fn to_params(&self) -> Params {
-        [self.limit, self.epoch, u64::from(self.slots), 0]
+        [self.plain, self.epoch, u64::from(self.slots), 0]
     }
 
     #[inline(always)]
     fn from_params(&[limit, epoch, slots, ..]: &Params) -> Self {
         Permits {
             limit,
+            plain: limit,
             epoch,
             slots: slots as u32,
         }

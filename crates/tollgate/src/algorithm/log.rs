@@ -27,6 +27,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::LimitError;
+use super::pressure::Scale;
 use crate::decision::{Standing, Verdict};
 use crate::time::{Moment, Span};
 
@@ -61,6 +62,8 @@ impl StampCell for AtomicU64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Log {
     limit: u64,
+    /// The limit without pressure, which rings are laid out for; `limit` is never more.
+    plain: u64,
     window: u64,
 }
 
@@ -171,18 +174,33 @@ impl Log {
         }
         Ok(Log {
             limit,
+            plain: limit,
             window: window.as_nanos(),
         })
     }
 
     /// Cells that the ring of one key needs: its header and a stamp for each unit.
     pub fn cells(&self) -> usize {
-        usize::try_from(self.limit).unwrap_or(usize::MAX - 1) + 1
+        usize::try_from(self.plain).unwrap_or(usize::MAX - 1) + 1
     }
 
-    /// The limit.
+    /// The limit, under whatever scale.
     pub const fn limit(&self) -> u64 {
         self.limit
+    }
+
+    /// The greatest cost that can ever pass: the limit without pressure.
+    pub const fn capacity(&self) -> u64 {
+        self.plain
+    }
+
+    /// This limit with only `scale` of it left, on the same rings; see [`super::under`].
+    #[must_use]
+    pub const fn under(&self, scale: Scale) -> Log {
+        Log {
+            limit: scale.of(self.plain),
+            ..*self
+        }
     }
 
     /// The window.
@@ -253,15 +271,17 @@ impl Log {
     ) -> (Verdict, Standing) {
         let f = self.in_force(ring, now);
         let used = f.live as u64;
-        if cost > self.limit {
+        if cost > self.plain {
             return (Verdict::Never, self.standing_in(ring, &f, now, 0));
         }
+        // Pressure alone makes nothing impossible: what is more than the limit then takes all of it.
+        let asked = cost.min(self.limit);
         // Rings are as long as the limit was when they were laid out; one that is shorter is full
         // earlier.
-        let room = self.limit.min(ring.stamps.len() as u64);
-        if cost > 0 && used + cost > room {
+        let fits = used + asked <= self.limit && used + cost <= ring.stamps.len() as u64;
+        if cost > 0 && !fits {
             // The oldest stamp whose going makes room enough.
-            let to_free = (used + cost).saturating_sub(self.limit).max(1);
+            let to_free = (used + asked).saturating_sub(self.limit).max(1);
             let last = f.dead + usize::try_from(to_free.min(used.max(1)) - 1).unwrap_or(0);
             let retry = self.dies_in(ring, &f, last, now);
             let standing = self.standing_in(ring, &f, now, 0);

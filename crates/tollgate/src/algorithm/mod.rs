@@ -27,10 +27,12 @@ pub mod log;
 pub mod pressure;
 pub mod queue;
 pub mod sliding;
+pub mod under;
 pub mod window;
 
 use crate::decision::{Standing, Verdict};
 use crate::time::Moment;
+use pressure::Scale;
 
 /// How far a clock may step back before a bucket is healed: longer than any preemption, shorter than
 /// any lock-out that a person would notice as one.
@@ -103,7 +105,13 @@ pub trait OneWord: Copy + Send + Sync + 'static {
     /// `None` if that is a key never used.
     fn convert(&self, old: &Self, word: u64, now: Moment) -> Option<u64>;
 
-    /// The greatest cost that can ever pass.
+    /// This limit with only `scale` of it left ([`under`]). It reads and writes the same words. Of a limit
+    /// under a scale only what decides may be asked (`charge`, `refund`, `force`, `standing`); what keeps
+    /// words (eras, healing, conversion, parameters) is for the limit itself.
+    #[must_use]
+    fn under(&self, scale: Scale) -> Self;
+
+    /// The greatest cost that can ever pass, under whatever scale.
     fn capacity(&self) -> u64;
 
     /// The limit itself as words, so that a store can change it while it is in use.

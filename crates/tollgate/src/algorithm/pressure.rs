@@ -13,6 +13,12 @@
 //! `V` never runs backward and never faster than real time, so every bound that holds on it holds in
 //! real time with the rate scaled. Bursts that were saved already stay.
 //!
+//! # Where a clock is not enough
+//!
+//! A clock slows down all that runs on it, minutes of the calendar included, and there is one for all
+//! limits. Where each limit has to give way by itself it is read under a scale instead:
+//! [`super::under`].
+//!
 //! # Counted limits
 //!
 //! Windows, logs and permits do not refill; there the *limit* is scaled when it is read
@@ -41,6 +47,29 @@ impl Scale {
         }
     }
 
+    /// A share in ten-thousandths, rounded up: a fifth of ten is two, not one.
+    pub const fn from_share(ten_thousandths: u32) -> Scale {
+        let share = if ten_thousandths > 10_000 {
+            10_000
+        } else {
+            ten_thousandths
+        };
+        Scale::from_q16((share * 65_536).div_ceil(10_000))
+    }
+
+    /// As a share in ten-thousandths, rounded down: for people.
+    pub const fn as_share(self) -> u32 {
+        // At most 65536 * 10000, which fits.
+        self.0 * 10_000 / 65_536
+    }
+
+    /// What [`Scale::as_q16`] told, taken at its word.
+    #[inline(always)]
+    pub(crate) const fn again(q16: u32) -> Scale {
+        debug_assert!(q16 != 0 && q16 <= 65_536);
+        Scale(q16)
+    }
+
     /// The factor in 65536ths.
     pub const fn as_q16(self) -> u32 {
         self.0
@@ -50,6 +79,22 @@ impl Scale {
     pub const fn of(self, limit: u64) -> u64 {
         let scaled = (limit as u128 * self.0 as u128) >> 16;
         if scaled == 0 { 1 } else { scaled as u64 }
+    }
+
+    /// What a unit costs when only this much of all is left: `price / scale`, rounded up.
+    pub const fn price(self, price: u64) -> u64 {
+        let scale = self.0 as u64;
+        // Nearly all prices, without the long division.
+        if price >> 48 == 0 {
+            return (price << 16).div_ceil(scale);
+        }
+        let dear = ((price as u128) << 16).div_ceil(scale as u128);
+        // Dearer than any bucket is deep, which is all that matters then.
+        if dear > u64::MAX as u128 {
+            u64::MAX
+        } else {
+            dear as u64
+        }
     }
 }
 
@@ -150,6 +195,30 @@ mod tests {
             clock.real(Moment::from_nanos(5), Span::from_nanos(7)),
             Span::from_nanos(7)
         );
+    }
+
+    #[test]
+    fn every_share_that_people_write_is_told_as_it_was_written() {
+        for share in 1..=10_000 {
+            let scale = Scale::from_share(share);
+            assert_eq!(scale.as_share(), share);
+            assert!(scale.of(10_000) >= u64::from(share));
+        }
+        assert_eq!(Scale::from_share(2_000).of(10), 2);
+        assert_eq!(Scale::from_share(10_000), Scale::ONE);
+        assert_eq!(Scale::from_share(u32::MAX), Scale::ONE);
+    }
+
+    #[test]
+    fn a_price_is_rounded_up_and_never_overflows() {
+        assert_eq!(Scale::ONE.price(7), 7);
+        assert_eq!(Scale::from_q16(32_768).price(7), 14);
+        assert_eq!(Scale::from_q16(58_982).price(1_000_000), 1_111_119);
+        assert_eq!(Scale::from_q16(1).price(1 << 61), u64::MAX);
+        for price in [(1 << 48) - 1, 1 << 48, (1 << 48) + 1] {
+            let exact = (u128::from(price) << 16).div_ceil(58_982);
+            assert_eq!(u128::from(Scale::from_q16(58_982).price(price)), exact);
+        }
     }
 
     #[test]

@@ -37,6 +37,7 @@
 //! It grows with the queue and needs a lock; this is one word, and the order is the order of charges.
 
 use super::bucket::Bucket;
+use super::pressure::Scale;
 use super::{Era, LimitError, OneWord, Params, RESERVED, Step};
 use crate::decision::{Standing, Verdict};
 use crate::rate::Rate;
@@ -67,13 +68,12 @@ impl Queue {
 
     /// The slot of a charge of `cost` that wrote `word`.
     pub(crate) fn slot(&self, word: u64, cost: u64) -> Slot {
-        let (n, p) = self.bucket.grid();
         Slot {
             finish: word,
-            // It passed, so it is worth no more than the depth of the bucket.
-            length: cost.saturating_mul(p),
-            n,
-            p,
+            cost,
+            // What it paid; it passed, so the bucket holds as much.
+            length: self.bucket.worth(cost).unwrap_or(0),
+            grid: self.bucket.grid(),
         }
     }
 
@@ -89,14 +89,20 @@ impl Queue {
         self.bucket.refund_alone(word, now, (charged, kept), issued)
     }
 
-    /// Gives up a slot that has `behind` units behind it, all of whose owners will move up by what is
+    /// Gives up a slot that has the slots `behind` behind it, all of whose owners will move up by what is
     /// returned: the new word and the ticks that became free. None if the word says otherwise (somebody
     /// else is behind it, or the limit was changed), or if the slot is over; then nothing may move.
     ///
-    /// A slot that has begun gives back what is left of it.
-    pub fn leave(&self, slot: &Slot, word: u64, now: Moment, behind: u64) -> Option<(u64, Freed)> {
-        let (n, p) = self.bucket.grid();
-        if (slot.n, slot.p) != (n, p) || word != slot.finish.wrapping_add(behind.checked_mul(p)?) {
+    /// A slot that has begun gives back what is left of it. Slots have the lengths that they paid for, so
+    /// it does not matter under which pressure each was taken.
+    pub fn leave(
+        &self,
+        slot: &Slot,
+        word: u64,
+        now: Moment,
+        behind: Behind,
+    ) -> Option<(u64, Freed)> {
+        if slot.grid != self.bucket.grid() || word != slot.finish.wrapping_add(behind.ticks) {
             return None;
         }
         let freed = slot.length.min(slot.left(now));
@@ -111,12 +117,28 @@ impl Queue {
 pub struct Slot {
     /// The tick at which it is over: the word that the charge wrote.
     finish: u64,
+    /// What it takes, in units.
+    cost: u64,
     /// Ticks that it takes.
     length: u64,
-    /// Ticks in a nanosecond.
-    n: u64,
-    /// Ticks that one unit of cost is worth.
-    p: u64,
+    /// Ticks in a nanosecond, and ticks that a unit is worth without pressure.
+    grid: (u64, u64),
+}
+
+/// The slots behind one, added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Behind {
+    ticks: u64,
+}
+
+impl Behind {
+    /// With one slot more.
+    #[must_use]
+    pub const fn and(self, slot: &Slot) -> Behind {
+        Behind {
+            ticks: self.ticks.saturating_add(slot.length),
+        }
+    }
 }
 
 /// Time that became free when somebody left a queue.
@@ -128,24 +150,24 @@ pub struct Freed {
 impl Slot {
     /// What it takes, in units.
     pub const fn cost(&self) -> u64 {
-        self.length / self.p
+        self.cost
     }
 
     /// When it begins, rounded up to a nanosecond; `now` if that is past.
     pub const fn starts(&self, now: Moment) -> Moment {
-        let ticks = now.as_nanos().wrapping_mul(self.n);
+        let ticks = now.as_nanos().wrapping_mul(self.grid.0);
         let ahead = self.finish.wrapping_sub(self.length).wrapping_sub(ticks);
         if ahead > i64::MAX as u64 {
             return now;
         }
-        now.plus(Span::from_nanos(ahead.div_ceil(self.n)))
+        now.plus(Span::from_nanos(ahead.div_ceil(self.grid.0)))
     }
 
     /// Ticks until it is over.
     const fn left(&self, now: Moment) -> u64 {
         let left = self
             .finish
-            .wrapping_sub(now.as_nanos().wrapping_mul(self.n));
+            .wrapping_sub(now.as_nanos().wrapping_mul(self.grid.0));
         if left > i64::MAX as u64 { 0 } else { left }
     }
 
@@ -208,6 +230,13 @@ impl OneWord for Queue {
 
     fn convert(&self, old: &Self, word: u64, now: Moment) -> Option<u64> {
         self.bucket.convert(&old.bucket, word, now)
+    }
+
+    fn under(&self, scale: Scale) -> Self {
+        Queue {
+            bucket: self.bucket.under(scale),
+            ..*self
+        }
     }
 
     fn capacity(&self) -> u64 {
@@ -274,15 +303,17 @@ mod tests {
         let word = word.unwrap();
         let starts: Vec<u64> = slots.iter().map(|s| s.starts(now).as_nanos()).collect();
         assert_eq!(starts, [0, 333_334, 1_000_000]);
-        for wrong in [0, 1, 2, 4, u64::MAX] {
+        let none = Behind::default();
+        for wrong in [none, none.and(&slots[0]), none.and(&slots[1])] {
             assert_eq!(q.leave(&slots[1], word, now, wrong), None);
         }
-        let (lower, freed) = q.leave(&slots[1], word, now, 3).unwrap();
+        let behind = none.and(&slots[2]);
+        let (lower, freed) = q.leave(&slots[1], word, now, behind).unwrap();
         assert_eq!(lower, word - 2_000_000);
         let mut last = slots[2];
         last.move_up(freed);
         assert_eq!(last.starts(now).as_nanos(), 333_334);
-        assert_eq!(q.leave(&last, lower, now, 0).unwrap().0, 1_000_000);
+        assert_eq!(q.leave(&last, lower, now, none).unwrap().0, 1_000_000);
     }
 
     #[test]
@@ -290,7 +321,14 @@ mod tests {
         let (q, now) = (queue("10/s"), Moment::ORIGIN);
         let word = q.charge(None, now, 1).write.unwrap();
         let slot = q.slot(word, 1);
-        let left = |ms: u64| q.leave(&slot, word, Moment::from_nanos(ms * 1_000_000), 0);
+        let left = |ms: u64| {
+            q.leave(
+                &slot,
+                word,
+                Moment::from_nanos(ms * 1_000_000),
+                Behind::default(),
+            )
+        };
         assert_eq!(left(30).unwrap().0, 30_000_000);
         assert_eq!(left(100), None);
         assert_eq!(left(1_000), None);
@@ -301,6 +339,30 @@ mod tests {
         let now = Moment::ORIGIN;
         let word = queue("10/s").charge(None, now, 1).write.unwrap();
         let slot = queue("10/s").slot(word, 1);
-        assert_eq!(queue("20/s").leave(&slot, word, now, 0), None);
+        assert_eq!(
+            queue("20/s").leave(&slot, word, now, Behind::default()),
+            None
+        );
+    }
+
+    #[test]
+    fn slots_taken_under_pressure_are_left_at_the_length_they_paid_for() {
+        let (q, now) = (queue("10/s"), Moment::ORIGIN);
+        let half = q.under(Scale::from_q16(1 << 15));
+        let first = q.charge(None, now, 1).write.unwrap();
+        let second = half.charge(Some(first), now, 1).write.unwrap();
+        let (one, two) = (q.slot(first, 1), half.slot(second, 1));
+        assert_eq!(second - first, 200_000_000, "twice the price");
+        for in_force in [q, half] {
+            let behind = Behind::default().and(&two);
+            let (lower, freed) = in_force.leave(&one, second, now, behind).unwrap();
+            assert_eq!(lower, 200_000_000);
+            let mut moved = two;
+            moved.move_up(freed);
+            assert_eq!(moved.starts(now), now);
+        }
+        // One that paid less is not behind it.
+        let plain = Behind::default().and(&q.slot(second, 1));
+        assert_eq!(q.leave(&one, second, now, plain), None);
     }
 }

@@ -33,6 +33,7 @@
 //! It keeps every arrival. This is one word whatever the limit; take [`super::log`] where a count
 //! must be exact and the limit is small.
 
+use super::pressure::Scale;
 use super::{Era, LimitError, OneWord, Params, RESERVED, Step};
 use crate::decision::{Standing, Verdict};
 use crate::time::{Moment, Span};
@@ -65,6 +66,8 @@ pub enum Estimate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sliding {
     limit: u64,
+    /// The limit without pressure, which the word is laid out for; `limit` is never more.
+    plain: u64,
     /// The window as it was written.
     window: u64,
     /// Length of a part, rounded up if the parts do not divide the window: a longer window never
@@ -189,6 +192,7 @@ impl Sliding {
         }
         Ok(Sliding {
             limit,
+            plain: limit,
             window: window.as_nanos(),
             part: window.as_nanos().div_ceil(u64::from(parts)),
             parts,
@@ -430,7 +434,7 @@ impl Sliding {
 
 impl OneWord for Sliding {
     fn charge(&self, word: Option<u64>, now: Moment, cost: u64) -> Step {
-        if cost > self.limit {
+        if cost > self.plain {
             return Step::never();
         }
         if cost == 0 {
@@ -440,7 +444,9 @@ impl OneWord for Sliding {
             };
         }
         let mut state = self.in_force(word, now);
-        let room = self.limit.checked_sub(self.head(&state) + cost);
+        // Pressure alone makes nothing impossible: what is more than the limit then takes all of it.
+        let asked = cost.min(self.limit);
+        let room = self.limit.checked_sub(self.head(&state) + asked);
         if room.is_some_and(|r| self.tail_fits(state.cells[self.parts as usize], state.into, r)) {
             self.add(&mut state, cost);
             return Step {
@@ -449,7 +455,7 @@ impl OneWord for Sliding {
             };
         }
         Step {
-            verdict: Verdict::refuse(self.wait_for(&state, cost)),
+            verdict: Verdict::refuse(self.wait_for(&state, asked)),
             write: state.healed.then(|| self.pack(&self.indexed(state))),
         }
     }
@@ -529,6 +535,7 @@ impl OneWord for Sliding {
         {
             return Sliding {
                 limit: self.limit,
+                plain: self.plain,
                 ..*old
             };
         }
@@ -557,8 +564,16 @@ impl OneWord for Sliding {
         (!fresh).then(|| self.pack(&self.indexed(state)))
     }
 
+    #[cold]
+    fn under(&self, scale: Scale) -> Self {
+        Sliding {
+            limit: scale.of(self.plain),
+            ..*self
+        }
+    }
+
     fn capacity(&self) -> u64 {
-        self.limit
+        self.plain
     }
 
     #[inline(always)]
@@ -570,7 +585,7 @@ impl OneWord for Sliding {
         };
         let bits = self.count_bits << 16 | self.span_bits << 8 | self.index_bits;
         let layout = u64::from(bits) << 32 | u64::from(self.parts) << 8 | tail;
-        [self.limit, self.part, layout, self.window]
+        [self.plain, self.part, layout, self.window]
     }
 
     #[inline(always)]
@@ -578,6 +593,7 @@ impl OneWord for Sliding {
         let bits = layout >> 32;
         Sliding {
             limit,
+            plain: limit,
             window,
             part,
             parts: (layout >> 8 & 255) as u32,

@@ -22,6 +22,7 @@
 //! It starts each key's window at its first request, so nobody can say when it resets, and the two
 //! steps (count, set expiry) must be made one.
 
+use super::pressure::Scale;
 use super::{Era, LimitError, OneWord, Params, RESERVED, Step};
 use crate::decision::{Standing, Verdict};
 use crate::time::{Moment, Span};
@@ -35,6 +36,8 @@ const ERA_BITS: u32 = 30;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     limit: u64,
+    /// The limit without pressure; `limit` is never more.
+    plain: u64,
     length: u64,
     /// Start of window 0, less than a window after the origin.
     anchor: u64,
@@ -68,6 +71,7 @@ impl Window {
         }
         Ok(Window {
             limit,
+            plain: limit,
             length: length.as_nanos(),
             anchor: anchor.as_nanos() % length.as_nanos(),
         })
@@ -128,7 +132,7 @@ impl Window {
 impl OneWord for Window {
     #[inline(always)]
     fn charge(&self, word: Option<u64>, now: Moment, cost: u64) -> Step {
-        if cost > self.limit {
+        if cost > self.plain {
             return Step::never();
         }
         if cost == 0 {
@@ -138,7 +142,8 @@ impl OneWord for Window {
             };
         }
         let w = self.in_force(word, now);
-        if w.count + cost <= self.limit {
+        // Pressure alone makes nothing impossible: what is more than the limit then takes all of it.
+        if w.count + cost.min(self.limit) <= self.limit {
             return Step {
                 verdict: Verdict::Pass,
                 write: Some(Window::word(w.number, w.count + cost)),
@@ -205,19 +210,28 @@ impl OneWord for Window {
         (w.count > 0).then(|| Window::word(number, w.count))
     }
 
+    #[cold]
+    fn under(&self, scale: Scale) -> Self {
+        Window {
+            limit: scale.of(self.plain),
+            ..*self
+        }
+    }
+
     fn capacity(&self) -> u64 {
-        self.limit
+        self.plain
     }
 
     #[inline(always)]
     fn to_params(&self) -> Params {
-        [self.limit, self.length, self.anchor, 0]
+        [self.plain, self.length, self.anchor, 0]
     }
 
     #[inline(always)]
     fn from_params(&[limit, length, anchor, ..]: &Params) -> Self {
         Window {
             limit,
+            plain: limit,
             length,
             anchor,
         }

@@ -27,6 +27,7 @@ use super::router::Router;
 use super::rule::{CostRule, Fallback, Grant, LimitRule, Match, Override, Policy, Privacy, Quota};
 use super::saved::SavedLimiter;
 use crate::algorithm::LimitError;
+use crate::algorithm::pressure::Scale;
 use crate::clock::Clock;
 use crate::gate::{Gate, LimitId};
 use crate::key::{Key, KeySecret};
@@ -268,7 +269,8 @@ impl<'a, C: Clock> Builder<'a, C> {
                 to.iter().for_each(|to| to.take_over(hash, used));
             }
         }
-        Ok(PolicyGate {
+        let before = self.before.map(PolicyGate::pressure);
+        let gate = PolicyGate {
             fallback: fallback.map(|_| policy.limits.len()),
             router,
             allow: Router::new(policy.allow.iter().map(|rule| &rule.matches)),
@@ -282,11 +284,17 @@ impl<'a, C: Clock> Builder<'a, C> {
             by_name,
             extra,
             switched_off,
+            pressure: Scale::ONE.as_q16().into(),
             moving: Default::default(),
             secret: self.inherited.secret,
             clock: self.clock,
             fleet,
-        })
+        };
+        // Whoever is new is under the pressure that is there.
+        if let Some(scale) = before {
+            gate.set_pressure(scale);
+        }
+        Ok(gate)
     }
 
     /// Makes the limits known to the store that a fleet shares, if there is one.

@@ -21,6 +21,12 @@
 //! never meets the limit; for a window of the clock what is left of it. When refused it is `r=0` and the
 //! wait. A limit on requests at once has no window; its unit is `concurrent-requests`.
 //!
+//! # Under pressure
+//!
+//! What is told is what is so: `q` and `X-RateLimit-Limit` shrink with the limit, `w` stays (a bucket needs
+//! as long to be full as ever, and there is less in it), and what is left and the waits are those under
+//! the scale. The body of a refusal then says that it is for want of capacity.
+//!
 //! # Invariant
 //!
 //! Nothing here needs quoting: names of limits are letters, digits, `-`, `_` and `.`, everything else is
@@ -36,6 +42,7 @@ use std::ops::Range;
 use super::answer::{Answer, Basis, Role, RuleCharge};
 use super::gate::PolicyGate;
 use super::rule::{Quota, XRateLimit};
+use crate::algorithm::pressure::Scale;
 use crate::clock::Clock;
 use crate::decision::Verdict;
 use crate::limit::Algorithm;
@@ -43,7 +50,7 @@ use crate::time::Span;
 
 mod problem;
 
-pub use problem::{PROBLEM_TYPE, QUOTA_EXCEEDED, problem, push_json_text};
+pub use problem::{PROBLEM_TYPE, QUOTA_EXCEEDED, REDUCED_CAPACITY, problem, push_json_text};
 
 /// The largest integer of a structured field.
 const MOST: u64 = 999_999_999_999_999;
@@ -151,10 +158,11 @@ pub fn fields<C: Clock>(
     }
     let told = binding.and_then(|charge| {
         let quota = gate.quota(charge.limit)?;
-        Some((gate.rule(charge.rule)?, quota, gate.advert(charge.limit)?))
+        let advert = gate.advert(charge.limit)?;
+        let most = gate.scale_of(charge).of(advert.most);
+        Some((gate.rule(charge.rule)?, quota, most, advert.window))
     });
-    if let Some((rule, quota, advert)) = told {
-        let Advert { most, window, .. } = *advert;
+    if let Some((rule, quota, most, window)) = told {
         let remaining = answer.standing.remaining.min(MOST);
         if style.x_ratelimit != XRateLimit::Off {
             field(text, Field::Limit, &mut number(most.min(MOST)));
@@ -196,6 +204,8 @@ pub(super) struct Advert {
     window: Span,
     /// `"name";q=10;w=2`
     policy: Box<str>,
+    /// Where the 10 is.
+    number: Range<usize>,
 }
 
 impl Advert {
@@ -203,7 +213,10 @@ impl Advert {
         let (most, window) = quota.advertised();
         let mut policy = String::new();
         push_name(&mut policy, name);
-        push_parameter(&mut policy, ";q=", most);
+        policy.push_str(";q=");
+        let start = policy.len();
+        push_number(&mut policy, most.min(MOST));
+        let number = start..policy.len();
         match quota.limit.algorithm() {
             Algorithm::Concurrency { .. } => policy.push_str(";qu=\"concurrent-requests\""),
             _ => push_parameter(&mut policy, ";w=", whole_seconds(window)),
@@ -212,7 +225,19 @@ impl Advert {
             most,
             window,
             policy: policy.into(),
+            number,
         }
+    }
+
+    fn push_policy(&self, scale: Scale, text: &mut String) {
+        if scale == Scale::ONE {
+            text.push_str(&self.policy);
+            return;
+        }
+        let part = |range| self.policy.get(range).unwrap_or_default();
+        text.push_str(part(0..self.number.start));
+        push_number(text, scale.of(self.most).min(MOST));
+        text.push_str(part(self.number.end..self.policy.len()));
     }
 }
 
@@ -220,10 +245,10 @@ impl Advert {
 fn push_policies<C: Clock>(gate: &PolicyGate<C>, answer: &Answer, text: &mut String) {
     let mut between = "";
     let enforced = answer.charges.iter().filter(|c| c.role == Role::Enforced);
-    for advert in enforced.filter_map(|charge| gate.advert(charge.limit)) {
+    for (charge, advert) in enforced.filter_map(|c| Some((c, gate.advert(c.limit)?))) {
         text.push_str(between);
         between = ", ";
-        text.push_str(&advert.policy);
+        advert.push_policy(gate.scale_of(charge), text);
     }
 }
 

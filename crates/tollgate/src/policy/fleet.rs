@@ -243,8 +243,7 @@ impl<C: Clock> PolicyGate<C> {
         }
         // The share holds these units, less what was earned since, and what the store let pass itself.
         let limiter = self.gate.limiter(charge.limit);
-        let left = limiter.peek_hash(charge.hash, 0).standing.remaining;
-        units.min(limiter.capacity().saturating_sub(left))
+        units.min(limiter.used(charge.hash))
     }
 
     /// Notes what the store is to be told. Places of concurrency limits are given back to whoever granted

@@ -20,7 +20,7 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::answer::{Answer, Basis, Role, RuleCharge};
@@ -61,6 +61,8 @@ pub struct PolicyGate<C = MonotonicClock> {
     pub(super) by_name: HashMap<Arc<str>, usize>,
     pub(super) extra: Vec<LiveOverride>,
     pub(super) switched_off: Arc<AtomicBool>,
+    /// What is left of all limits, in 65536ths; see `under_pressure`.
+    pub(super) pressure: AtomicU32,
     /// Held while the usage of a key is moved, by the key's hash: between taking it out of one limiter and
     /// putting it into the other nobody else may be decided.
     pub(super) moving: [Mutex<()>; 16],

@@ -49,6 +49,7 @@ mod router;
 pub mod rule;
 mod saved;
 mod share;
+mod under_pressure;
 
 pub use answer::{Answer, Basis, Role, RuleCharge};
 pub use build::{Inherited, PolicyError};

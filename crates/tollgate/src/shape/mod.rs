@@ -8,6 +8,7 @@
 //! - [`leaky_queue`] lets what waits in it out at a constant rate, never faster.
 //! - [`shuffle`] maps an unbounded set of clients onto a bounded set of queues, so that one loud
 //!   client rarely shares all of its queues with a quiet one.
+//! - [`pressure`] says how much of all limits is to be left while a backend is in trouble.
 //! - [`adaptive`] is what the three estimators of a concurrency limit have in common, and the window
 //!   they are fed through: [`aimd`] sees only failures, [`vegas`] and [`gradient2`] see latency.
 //! - [`guarded`] keeps each of them from its known drifts, and [`learned`](mod@learned) is the one to use: the
@@ -18,6 +19,7 @@
 
 pub mod fair_queue;
 pub mod leaky_queue;
+pub mod pressure;
 pub mod shuffle;
 
 #[allow(
@@ -61,5 +63,6 @@ pub use gradient2::{Gradient2, Gradient2Builder};
 pub use guarded::Guarded;
 pub use leaky_queue::{LeakyQueue, Refused};
 pub use learned::{Learned, learned};
+pub use pressure::{Pressure, Signals, Trouble};
 pub use shuffle::{Hand, ShuffleError, ShuffleShard};
 pub use vegas::{Vegas, VegasBuilder};

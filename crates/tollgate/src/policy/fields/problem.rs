@@ -10,15 +10,24 @@ use crate::time::Span;
 
 /// The media type of the body.
 pub const PROBLEM_TYPE: &str = "application/problem+json";
-/// The type of a refusal for now. All other kinds are told by their status alone: `about:blank`.
+/// The type of a refusal for now. All kinds but this and the next are told by their status alone:
+/// `about:blank`.
 pub const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+/// The type of a refusal for now by a limit that is smaller than usual.
+pub const REDUCED_CAPACITY: &str =
+    "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
 
 /// Appends the body of an answer that is no admission. It names limits, which clients are told anyhow,
 /// but neither keys nor lists.
 pub fn problem<C: Clock>(gate: &PolicyGate<C>, answer: &Answer, text: &mut String) {
     let status = status(answer);
     let refused = matches!(answer.verdict, Verdict::Refuse { .. });
+    let pressed = refused && gate.is_pressed(answer);
     let (kind, title) = match status {
+        429 if pressed => (
+            REDUCED_CAPACITY,
+            "Request cannot be satisfied due to temporary server capacity constraints",
+        ),
         429 if refused => (
             QUOTA_EXCEEDED,
             "Request cannot be satisfied as assigned quota has been exceeded",
@@ -64,6 +73,12 @@ fn detail<C: Clock>(gate: &PolicyGate<C>, answer: &Answer) -> String {
     match (answer.verdict, answer.basis) {
         (Verdict::Refuse { .. }, Basis::StoreError(_)) => {
             format!("What the limit `{name}` counts in does not answer; try again in a moment.")
+        }
+        (Verdict::Refuse { retry_after }, _) if gate.is_pressed(answer) => {
+            let wait = Span::from_millis(retry_after.as_nanos().div_ceil(1_000_000).max(1));
+            format!(
+                "The limit `{name}` is lower than usual for now and has nothing left for this request; try again in {wait}."
+            )
         }
         (Verdict::Refuse { retry_after }, _) => {
             let wait = Span::from_millis(retry_after.as_nanos().div_ceil(1_000_000).max(1));

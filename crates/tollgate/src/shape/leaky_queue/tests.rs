@@ -152,14 +152,14 @@ fn no_caller_however_late_gets_more_out_of_any_window_than_the_rate_allows() {
         let mut inside = 0;
         for item in 0..500 {
             now += next(seed) % (2 * unit);
-            if next(seed) % 3 > 0 {
+            if !next(seed).is_multiple_of(3) {
                 let cost = 1 + next(seed) % 3;
                 if q.offer(at(now), cost, cost).is_ok() {
                     inside += cost;
                 }
                 assert!(inside <= capacity, "item {item}");
             }
-            if next(seed) % 2 == 0 {
+            if next(seed).is_multiple_of(2) {
                 while let Some(cost) = q.due(at(now)) {
                     inside -= cost;
                     out.push((now, cost));

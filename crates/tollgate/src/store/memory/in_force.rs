@@ -1,11 +1,15 @@
-//! The limit in force and the era it is in, read by every charge and changed while they go on.
+//! The limit in force, how much of it is left under pressure, and the era it is in; read by every charge
+//! and changed while they go on.
 //!
 //! A sequence lock on one cache line: readers copy the words and look at the version again; it is odd
-//! while they change. Changes are rare (another limit, another era) and made by one thread at a time.
+//! while they change. Changes are rare (another limit, scale or era) and made by one thread at a time.
+//! The scale shares a word with the stamp, so that it costs no read of its own: without pressure it is a
+//! comparison.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::slots::stamp;
+use crate::algorithm::pressure::Scale;
 use crate::algorithm::{Era, OneWord};
 use crate::sync::{AtomicU64, fence, relax};
 use crate::time::Moment;
@@ -13,7 +17,10 @@ use crate::time::Moment;
 /// A copy of what is in force.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InForce<A> {
+    /// The limit without pressure: what words are kept by.
     pub(super) limit: A,
+    /// How much of it is left.
+    pub(super) scale: Scale,
     /// The stamp of this generation of the limit in this era.
     pub(super) stamp: u16,
     /// The era that the stamp is good for.
@@ -22,12 +29,23 @@ pub(super) struct InForce<A> {
 }
 
 impl<A: OneWord> InForce<A> {
-    pub(super) fn new(limit: A, generation: u64, era: Era) -> InForce<A> {
+    pub(super) fn new(limit: A, scale: Scale, generation: u64, era: Era) -> InForce<A> {
         InForce {
             limit,
+            scale,
             stamp: stamp(generation, era.number),
             from: era.from,
             lasts: era.lasts,
+        }
+    }
+
+    /// The limit as it decides: under its scale.
+    #[inline(always)]
+    pub(super) fn deciding(&self) -> A {
+        if self.scale == Scale::ONE {
+            self.limit
+        } else {
+            self.limit.under(self.scale)
         }
     }
 
@@ -43,6 +61,17 @@ impl<A: OneWord> InForce<A> {
     }
 }
 
+/// Stamp and scale as one word, and back.
+#[inline(always)]
+const fn packed(stamp: u16, scale: Scale) -> u64 {
+    (scale.as_q16() as u64) << 32 | stamp as u64
+}
+
+#[inline(always)]
+const fn unpacked(word: u64) -> (u16, Scale) {
+    (word as u16, Scale::again((word >> 32) as u32))
+}
+
 /// Out of the way of the readers that need not wait.
 #[cold]
 #[inline(never)]
@@ -56,7 +85,7 @@ fn wait(spins: &mut u32) {
 pub(super) struct InForceCell<A> {
     version: AtomicU64,
     params: [AtomicU64; 4],
-    stamp: AtomicU64,
+    stamp_and_scale: AtomicU64,
     from: AtomicU64,
     lasts: AtomicU64,
     kind: std::marker::PhantomData<A>,
@@ -67,7 +96,7 @@ impl<A: OneWord> InForceCell<A> {
         InForceCell {
             version: AtomicU64::new(0),
             params: first.limit.to_params().map(AtomicU64::new),
-            stamp: AtomicU64::new(u64::from(first.stamp)),
+            stamp_and_scale: AtomicU64::new(packed(first.stamp, first.scale)),
             from: AtomicU64::new(first.from),
             lasts: AtomicU64::new(first.lasts),
             kind: std::marker::PhantomData,
@@ -90,9 +119,11 @@ impl<A: OneWord> InForceCell<A> {
     fn try_read(&self) -> Option<InForce<A>> {
         // Acquire pairs with the Release that ends a change: the words are at least as new.
         let before = self.version.load(Acquire);
+        let (stamp, scale) = unpacked(self.stamp_and_scale.load(Relaxed));
         let copy = InForce {
             limit: A::from_params(&self.params.each_ref().map(|w| w.load(Relaxed))),
-            stamp: self.stamp.load(Relaxed) as u16,
+            scale,
+            stamp,
             from: self.from.load(Relaxed),
             lasts: self.lasts.load(Relaxed),
         };
@@ -110,7 +141,8 @@ impl<A: OneWord> InForceCell<A> {
         for (cell, word) in self.params.iter().zip(next.limit.to_params()) {
             cell.store(word, Relaxed);
         }
-        self.stamp.store(u64::from(next.stamp), Relaxed);
+        self.stamp_and_scale
+            .store(packed(next.stamp, next.scale), Relaxed);
         self.from.store(next.from, Relaxed);
         self.lasts.store(next.lasts, Relaxed);
         self.version.store(version.wrapping_add(2), Release);

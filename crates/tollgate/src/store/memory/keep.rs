@@ -2,7 +2,8 @@
 //!
 //! A table is written segment by segment, each under its lock, while charges go on: every word is one
 //! that was there at some moment of the writing. It does not grow and its limit does not change
-//! meanwhile, so places and stamps mean one thing throughout.
+//! meanwhile, so places and stamps mean one thing throughout. The scale is not written: whether there is
+//! pressure is for the next process to find out.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -11,6 +12,7 @@ use super::in_force::InForce;
 use super::slots::{Age, Reading, Shape, read_slot};
 use super::table::{Changes, Table};
 use super::{CLAIM, LINES};
+use crate::algorithm::pressure::Scale;
 use crate::algorithm::{OneWord, Params};
 use crate::raw::SLOTS;
 use crate::saved::{Reader, RestoreError, Writer};
@@ -79,10 +81,12 @@ impl<A: OneWord> Table<A> {
         let (generation, swept) = (from.number()?, from.number()?);
         let since = from.number()?;
         let mut table = Table::new(limit, max_keys).map_err(|_| RestoreError::NoMemory)?;
-        let in_force = InForce::new(limit, generation, limit.era(Moment::from_nanos(since)));
+        let era = limit.era(Moment::from_nanos(since));
+        let in_force = InForce::new(limit, Scale::ONE, generation, era);
         table.current.write(&in_force);
         table.before.write(&InForce::new(
             before,
+            Scale::ONE,
             generation.wrapping_sub(1),
             before.era(Moment::from_nanos(since)),
         ));

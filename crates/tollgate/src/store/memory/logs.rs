@@ -14,6 +14,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::algorithm::LimitError;
 use crate::algorithm::log::{Log, Ring};
+use crate::algorithm::pressure::Scale;
 use crate::decision::{Origin, Standing, Verdict};
 use crate::raw::Zeroed;
 use crate::saved::{Reader, RestoreError, Writer};
@@ -39,7 +40,10 @@ struct Entry {
 }
 
 struct Shard {
+    /// The limit without pressure.
     limit: Log,
+    /// How much of it is left.
+    scale: Scale,
     /// The places, and behind them those of the crowd.
     index: Box<[Entry]>,
     rings: Zeroed<AtomicU64>,
@@ -72,11 +76,17 @@ impl Shard {
         index.resize(all, Entry::default());
         Ok(Shard {
             limit,
+            scale: Scale::ONE,
             index: index.into_boxed_slice(),
             rings,
             ring_cells: limit.cells(),
             crowd_used: false,
         })
+    }
+
+    /// The limit as it decides: under its scale.
+    fn deciding(&self) -> Log {
+        self.limit.under(self.scale)
     }
 
     fn places(&self) -> usize {
@@ -189,7 +199,7 @@ impl LogTable {
             }
             None => return None,
         };
-        let limit = shard.limit;
+        let limit = shard.deciding();
         let ring = shard.ring(place)?;
         let (result, standing) = step(&limit, ring, now);
         let issued = ring.newest().unwrap_or(now);
@@ -223,8 +233,8 @@ impl LogTable {
         let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
         let crowd = shard.crowd_place(hash);
         let (verdict, standing) = match shard.ring(crowd) {
-            Some(ring) if shard.crowd_used => shard.limit.charge(ring, now, cost, false),
-            _ => never_used(&shard.limit, now, cost),
+            Some(ring) if shard.crowd_used => shard.deciding().charge(ring, now, cost, false),
+            _ => never_used(&shard.deciding(), now, cost),
         };
         Logged {
             result: verdict,
@@ -262,12 +272,41 @@ impl LogTable {
             .map_or(cost, |l| l.result)
     }
 
+    /// How much a key has used, whatever the pressure.
+    pub(crate) fn used(&self, hash: u64, now: Moment, fresh: impl Fn() -> Moment) -> u64 {
+        let used = |limit: &Log, ring: Ring<'_, AtomicU64>, now| {
+            let plain = limit.under(Scale::ONE);
+            let standing = plain.standing(ring, now);
+            (plain.limit().saturating_sub(standing.remaining), standing)
+        };
+        if let Some(logged) = self.with(hash, now, &fresh, false, used) {
+            return logged.result;
+        }
+        let (hash, shard) = self.shard(hash);
+        let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+        match shard.ring(shard.crowd_place(hash)) {
+            Some(ring) if shard.crowd_used => used(&shard.limit, ring, now).0,
+            _ => 0,
+        }
+    }
+
+    /// Takes units that were used elsewhere, as if there were no pressure.
+    pub(crate) fn take_over(&self, hash: u64, now: Moment, fresh: impl Fn() -> Moment, units: u64) {
+        let take = |limit: &Log, ring: Ring<'_, AtomicU64>, now| {
+            let plain = limit.under(Scale::ONE);
+            (plain.force(ring, now, units), plain.standing(ring, now))
+        };
+        self.with(hash, now, fresh, true, take);
+    }
+
     /// Forgets a key and tells how much it had used.
     pub(crate) fn withdraw(&self, hash: u64, now: Moment) -> u64 {
         let take = |limit: &Log, ring: Ring<'_, AtomicU64>, now| {
-            let left = limit.standing(ring, now).remaining;
+            // Counted without pressure, under which more may be used than is allowed.
+            let plain = limit.under(Scale::ONE);
+            let left = plain.standing(ring, now).remaining;
             ring.clear();
-            let used = limit.limit().saturating_sub(left);
+            let used = plain.limit().saturating_sub(left);
             (used, limit.standing(ring, now))
         };
         self.with(hash, now, || now, false, take)
@@ -288,6 +327,7 @@ impl LogTable {
                     }
                 }
                 larger.index.copy_from_slice(&shard.index);
+                larger.scale = shard.scale;
                 larger.crowd_used = shard.crowd_used;
                 *shard = larger;
             }
@@ -299,6 +339,21 @@ impl LogTable {
             }
         }
         Ok(())
+    }
+
+    /// Leaves only `scale` of the limit, from the next charge on.
+    pub(crate) fn set_scale(&self, scale: Scale) {
+        for shard in &self.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            shard.scale = scale;
+        }
+    }
+
+    pub(crate) fn scale(&self) -> Scale {
+        self.shards[0]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .scale
     }
 
     /// Writes every ring in use. Charges wait for the shard that is being written.
@@ -401,10 +456,10 @@ fn never_used(limit: &Log, now: Moment, cost: u64) -> (Verdict, Standing) {
     let cells = [const { std::cell::Cell::new(0u64) }; 2];
     match Ring::over(&cells) {
         // A ring of one is shorter than the limit, so the verdict is made here.
-        Some(ring) if cost <= limit.limit() => {
+        Some(ring) if cost <= limit.capacity() => {
             let mut standing = limit.standing(ring, now);
             if cost > 0 {
-                standing.remaining = limit.limit() - cost;
+                standing.remaining = limit.limit().saturating_sub(cost);
                 standing.full_after = limit.window();
                 standing.next_after = limit.window();
             }

@@ -5,7 +5,8 @@ use super::slots::Intent;
 use super::table::{Applied, Place, Table};
 use crate::algorithm::bucket::Bucket;
 use crate::algorithm::concurrency::Permits;
-use crate::algorithm::queue::{Freed, Queue, Slot};
+use crate::algorithm::pressure::Scale;
+use crate::algorithm::queue::{Behind, Freed, Queue, Slot};
 use crate::algorithm::sliding::Sliding;
 use crate::algorithm::window::Window;
 use crate::algorithm::{LimitError, OneWord};
@@ -200,8 +201,14 @@ impl Purse {
         (decision(&applied), slot)
     }
 
-    /// Gives up a slot with `behind` units behind it; see [`Queue::leave`]. `now` must be fresh.
-    pub(crate) fn leave(&self, hash: u64, now: Moment, slot: &Slot, behind: u64) -> Option<Freed> {
+    /// Gives up a slot with these behind it; see [`Queue::leave`]. `now` must be fresh.
+    pub(crate) fn leave(
+        &self,
+        hash: u64,
+        now: Moment,
+        slot: &Slot,
+        behind: Behind,
+    ) -> Option<Freed> {
         let Purse::Queue(table) = self else {
             return None;
         };
@@ -218,10 +225,10 @@ impl Purse {
         left.result
     }
 
-    /// The queue in force, if it is one.
+    /// The queue in force, if it is one, as it decides.
     pub(crate) fn queue(&self) -> Option<Queue> {
         match self {
-            Purse::Queue(table) => Some(table.limit()),
+            Purse::Queue(table) => Some(table.deciding()),
             _ => None,
         }
     }
@@ -327,7 +334,29 @@ impl Purse {
             log => log.force(hash, now, fresh, cost))
     }
 
-    /// Forgets a key and tells how much it had used.
+    /// How much a key has used and not earned back, in units without pressure.
+    pub(crate) fn used(&self, hash: u64, now: Moment, fresh: impl Fn() -> Moment) -> u64 {
+        for_table!(self,
+            table => table.apply(hash, Intent::Ask, now, fresh, |limit, word, now| {
+                let plain = limit.under(Scale::ONE);
+                let left = plain.standing(word, now).remaining;
+                (plain.capacity().saturating_sub(left), None)
+            }).result,
+            log => log.used(hash, now, fresh))
+    }
+
+    /// Takes `units` that [`Purse::withdraw`] told of, as if there had never been pressure.
+    pub(crate) fn take_over(&self, hash: u64, now: Moment, fresh: impl Fn() -> Moment, units: u64) {
+        for_table!(self,
+            table => {
+                table.apply(hash, Intent::Take, now, fresh, |limit, word, now| {
+                    ((), limit.under(Scale::ONE).force(word, now, units).0)
+                });
+            },
+            log => log.take_over(hash, now, fresh, units));
+    }
+
+    /// Forgets a key and tells how much it had used, in units without pressure.
     pub(crate) fn withdraw(&self, hash: u64, now: Moment) -> u64 {
         for_table!(self,
             table => table.withdraw(hash, now),
@@ -359,7 +388,7 @@ impl Purse {
     pub(crate) fn standing_at(&self, place: &Place<'_>, now: Moment, made: bool) -> Standing {
         let word = place.write.filter(|_| made).unwrap_or(place.word);
         for_table!(self,
-            table => table.limit().standing(Some(word), now),
+            table => table.deciding().standing(Some(word), now),
             _log => Standing::default())
     }
 
@@ -375,6 +404,16 @@ impl Purse {
             _ => return Err(LimitError::OtherKind),
         }
         Ok(())
+    }
+
+    /// Leaves only `scale` of the limit, from the next charge on.
+    pub(crate) fn set_scale(&self, scale: Scale) {
+        for_table!(self, table => table.set_scale(scale), log => log.set_scale(scale));
+    }
+
+    /// How much of the limit is left.
+    pub(crate) fn scale(&self) -> Scale {
+        for_table!(self, table => table.scale(), log => log.scale())
     }
 
     /// Writes all keys.
@@ -404,7 +443,7 @@ impl Purse {
         Ok((one, None))
     }
 
-    /// The greatest cost that can ever pass.
+    /// The greatest cost that can ever pass, under whatever scale.
     pub(crate) fn capacity(&self) -> u64 {
         for_table!(self, table => table.limit().capacity(), log => log.limit().limit())
     }

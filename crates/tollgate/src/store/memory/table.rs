@@ -9,6 +9,7 @@ use super::segment::{Segment, SegmentGuard};
 use super::slot::{apply_locked, candidate, charge_slot, check_slot, claim, find, take_over};
 use super::slots::{Age, Intent, Reading, Shape, home_line, line_at, read_slot, tag};
 use super::{CLAIM, Extent, LINES, TARGET, WINDOW};
+use crate::algorithm::pressure::Scale;
 use crate::algorithm::{LimitError, OneWord};
 use crate::decision::{Origin, Verdict};
 use crate::raw::{Line, Lines, SLOTS};
@@ -107,6 +108,20 @@ impl Place<'_> {
     }
 }
 
+/// [`check_slot`] under pressure. Apart, so that those without do not carry it.
+#[cold]
+#[inline(never)]
+fn check_pressed<A: OneWord>(
+    line: &Line,
+    slot: usize,
+    key: u64,
+    current: &InForce<A>,
+    now: Moment,
+    cost: u64,
+) -> Option<Verdict> {
+    check_slot(line, slot, key, &current.deciding(), now, cost)
+}
+
 /// How far from home keys may be: nothing at first.
 #[cfg(not(loom))]
 pub(super) type Reach = crate::raw::Zeroed<AtomicU8>;
@@ -130,7 +145,7 @@ impl<A: OneWord> Table<A> {
         let no_memory = || LimitError::NoMemory {
             bytes: lines.saturating_mul(size_of::<Line>()),
         };
-        let first = InForce::new(limit, 0, limit.era(Moment::ORIGIN));
+        let first = InForce::new(limit, Scale::ONE, 0, limit.era(Moment::ORIGIN));
         Ok(Table {
             current: InForceCell::new(&first),
             shape: AtomicU64::new(Shape::of(extent.base, extent).to_word()),
@@ -148,9 +163,19 @@ impl<A: OneWord> Table<A> {
         })
     }
 
-    /// The limit in force.
+    /// The limit in force, without pressure.
     pub(crate) fn limit(&self) -> A {
         self.current.read().limit
+    }
+
+    /// The limit in force as it decides: under its scale.
+    pub(crate) fn deciding(&self) -> A {
+        self.current.read().deciding()
+    }
+
+    /// How much of the limit is left.
+    pub(crate) fn scale(&self) -> Scale {
+        self.current.read().scale
     }
 
     /// The most memory that the table can take, in bytes.
@@ -219,7 +244,11 @@ impl<A: OneWord> Table<A> {
         if !current.holds_at(now) {
             return None;
         }
-        check_slot(line, candidate(line, key), key, &current.limit, now, cost)
+        let slot = candidate(line, key);
+        if current.scale != Scale::ONE {
+            return check_pressed(line, slot, key, &current, now, cost);
+        }
+        check_slot(line, slot, key, &current.limit, now, cost)
     }
 
     /// Asks for the lines in which a key may be that is not at home.
@@ -243,7 +272,7 @@ impl<A: OneWord> Table<A> {
         let key = tag(hash) | u64::from(current.stamp);
         if current.holds_at(now)
             && let Some((line, slot)) = self.find_far(hash, home, key)
-            && let Some(verdict) = check_slot(line, slot, key, &current.limit, now, cost)
+            && let Some(verdict) = check_slot(line, slot, key, &current.deciding(), now, cost)
         {
             return verdict;
         }
@@ -268,14 +297,15 @@ impl<A: OneWord> Table<A> {
         let current = self.current.read();
         if current.holds_at(now) {
             let key = tag(hash) | u64::from(current.stamp);
+            let limit = current.deciding();
             if let Some((line, slot)) = self.find_any(hash, key)
                 && let Some((result, word)) =
-                    charge_slot(line, slot, key, |w| step(&current.limit, Some(w), now))
+                    charge_slot(line, slot, key, |w| step(&limit, Some(w), now))
             {
                 return Applied {
                     result,
                     word: Some(word),
-                    limit: current.limit,
+                    limit,
                     now,
                     origin: Origin::Fresh,
                 };
@@ -320,7 +350,7 @@ impl<A: OneWord> Table<A> {
         if word == CLAIM || line.keys[slot].load(Acquire) != key {
             return None;
         }
-        let step = current.limit.charge(Some(word), now, cost);
+        let step = current.deciding().charge(Some(word), now, cost);
         // A pass is only good if it can be committed; a refusal must be seen to hold now.
         if !step.verdict.is_admitted() && cell.load(Acquire) != word {
             return None;
@@ -356,11 +386,12 @@ impl<A: OneWord> Table<A> {
             // very key had and lost meanwhile, and would count that time a second time.
             let now = fresh().max(now);
             let current = self.current.read();
-            let limit = current.limit;
+            // Words are kept by the limit itself, and decided on under its scale.
+            let limit = current.deciding();
             let before = self.before.read();
             let reading = Reading {
                 age: Age::AsStamped,
-                limit: &limit,
+                limit: &current.limit,
                 stamp: current.stamp,
                 before: &before.limit,
                 now,
@@ -406,12 +437,14 @@ impl<A: OneWord> Table<A> {
                 tries += 1;
                 continue;
             }
-            let (result, word) = self.crowd.apply(hash, &reading, &step);
+            let on_cell = |_: &A, word, now| step(&limit, word, now);
+            let (result, word) = self.crowd.apply(hash, &reading, on_cell);
             return applied(result, word, Origin::Crowded);
         }
     }
 
-    /// Forgets a key and tells how much it had used, rounded up. What a newcomer without a slot has used
+    /// Forgets a key and tells how much it had used, rounded up, in units without pressure: whoever takes
+    /// it over may be under another scale. What a newcomer without a slot has used
     /// stays where it is, because others share it.
     pub(crate) fn withdraw(&self, hash: u64, now: Moment) -> u64 {
         let (segment, _guard) = self.lock_segment_of(hash);

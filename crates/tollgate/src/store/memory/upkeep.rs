@@ -9,6 +9,7 @@ use super::slot::{claim, restamp};
 use super::slots::{Age, ERA_BITS, Reading, Shape, branch, read_slot};
 use super::table::{Changes, Table};
 use crate::algorithm::OneWord;
+use crate::algorithm::pressure::Scale;
 use crate::raw::{Line, SLOTS};
 use crate::time::Moment;
 
@@ -115,11 +116,19 @@ impl<A: OneWord> Table<A> {
         self.before.write(&old);
         changes.generation += 1;
         self.current
-            .write(&InForce::new(limit, changes.generation, era));
+            .write(&InForce::new(limit, old.scale, changes.generation, era));
         // From here on slots with the old stamp are converted by whoever meets them; this converts
         // the rest, so that the next change finds none that are older than it.
         self.restamp_all(now, Age::AsStamped);
         changes.swept = era.number;
+    }
+
+    /// Leaves only `scale` of the limit, from the next charge on. No word changes.
+    pub(crate) fn set_scale(&self, scale: Scale) {
+        let _changes = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.current.read();
+        current.scale = scale;
+        self.current.write(&current);
     }
 
     pub(super) fn turn_era_if_due(&self, now: Moment, fresh: &impl Fn() -> Moment) {
@@ -137,8 +146,12 @@ impl<A: OneWord> Table<A> {
             return;
         }
         let era = current.limit.era(now);
-        self.current
-            .write(&InForce::new(current.limit, changes.generation, era));
+        self.current.write(&InForce::new(
+            current.limit,
+            current.scale,
+            changes.generation,
+            era,
+        ));
         // Every slot was stamped within SWEEP_EVERY of the last sweep. If now is further away than
         // that by more than an era, all of them are as old, or as far ahead, as can be.
         let every = SWEEP_EVERY.cast_signed();

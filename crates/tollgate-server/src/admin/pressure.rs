@@ -1,0 +1,111 @@
+//! Less for everybody for a while, because an operator says so.
+
+use std::net::IpAddr;
+
+use serde::Deserialize;
+use tollgate::{Scale, Span};
+
+use super::answer::{Answer, Problem, value};
+use super::shown;
+use crate::engine::Engine;
+
+pub(super) const HINT: &str =
+    r#"send {"scale": "50%", "for": "10m"}; "scale" from 0.01% to 100%, "for" from 1s to 24h"#;
+
+const SHORTEST: Span = Span::from_secs(1);
+/// What should be so for longer is to be written into the policy.
+const LONGEST: Span = Span::from_secs(24 * 3600);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HoldBody {
+    scale: String,
+    #[serde(rename = "for")]
+    lasts: String,
+}
+
+pub(super) fn hold(engine: &Engine, body: HoldBody, peer: IpAddr) -> Result<Answer, Problem> {
+    let HoldBody { scale, lasts } = body;
+    let bad = |detail: String| Problem::bad_request("bad-pressure", detail, HINT);
+    let wanted = share(&scale).ok_or_else(|| {
+        bad(format!(
+            "`{}` is no share that limits can be left with",
+            scale.escape_debug()
+        ))
+    })?;
+    let span: Span = lasts
+        .parse()
+        .map_err(|error| bad(format!("`{}`: {error}", lasts.escape_debug())))?;
+    if !(SHORTEST..=LONGEST).contains(&span) {
+        return Err(bad(format!(
+            "`{}` is too short or too long",
+            lasts.escape_debug()
+        )));
+    }
+    let (before, told) = engine.hold_pressure(wanted, span);
+    tracing::warn!(
+        target: "tollgate::audit", who = %peer, what = "pressure",
+        old = %before, new = %told.scale, lasts = %span, "limits are held at a part of themselves"
+    );
+    Ok(value(&shown::json_of(&told)))
+}
+
+pub(super) fn release(engine: &Engine, peer: IpAddr) -> Answer {
+    let (was, told) = engine.release_pressure();
+    tracing::warn!(
+        target: "tollgate::audit", who = %peer, what = "pressure",
+        old = if was { "held" } else { "free" }, new = "free", scale = %told.scale,
+        "how much of limits is left follows what is observed"
+    );
+    value(&shown::json_of(&told))
+}
+
+/// `50%`, `12.5%`: a share with two digits behind the point at the most, above nothing and not above all.
+fn share(text: &str) -> Option<Scale> {
+    let number = text.trim().strip_suffix('%')?.trim_end();
+    let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
+    let digits = |text: &str| {
+        let is_number = (1..=3).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
+        is_number.then(|| text.parse::<u32>().ok()).flatten()
+    };
+    let hundredths = match part.len() {
+        1 => digits(part)? * 10,
+        2 => digits(part)?,
+        _ => return None,
+    };
+    let share = digits(whole)? * 100 + hundredths;
+    (1..=10_000)
+        .contains(&share)
+        .then(|| Scale::from_share(share))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_read_as_people_write_them() {
+        for (text, due) in [
+            ("50%", Some(5_000)),
+            ("12.5%", Some(1_250)),
+            (" 0.01 %", Some(1)),
+            ("100%", Some(10_000)),
+            ("100.00%", Some(10_000)),
+            ("0%", None),
+            ("100.01%", None),
+            ("101%", None),
+            ("9999999999%", None),
+            ("-5%", None),
+            ("+5%", None),
+            ("5", None),
+            ("%", None),
+            (".5%", None),
+            ("5.%", None),
+            ("5.125%", None),
+            ("1e1%", None),
+            ("٥٠%", None),
+        ] {
+            assert_eq!(share(text), due.map(Scale::from_share), "{text}");
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! How much of all limits is left, looked after twice a second.
+//!
+//! # Theory
+//!
+//! A loop reads what can be observed (this machine's processors; how backends fare, if somebody who talks to
+//! them says so), lets the controller of the core make a scale of it ([`tollgate::shape::pressure`]), and tells
+//! the policy in force. An operator's word goes the same way and counts at once.
+//!
+//! # Invariant
+//!
+//! Whatever epoch comes into force, within a step it is under the scale that is told. Nothing here is on the
+//! way of a request.
+//!
+//! # What it does not know
+//!
+//! Other nodes of a fleet: each sees to itself, and what a shared store decides is not scaled. It is not
+//! kept over a restart either: a new process finds out for itself, and an operator says it again.
+
+mod signals;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::time::MissedTickBehavior;
+use tollgate::policy::PressureRule;
+use tollgate::shape::{Pressure, Signals, Trouble};
+use tollgate::{Scale, Span};
+
+use super::{Engine, Epoch, locked, seconds};
+use crate::metrics::{Kind, Text, in_millionths};
+
+pub use signals::{Backends, Observed};
+use signals::{Processors, Seen};
+
+/// How often it is looked after.
+const STEP_EVERY: Duration = Duration::from_millis(500);
+
+/// The controller and what it is fed with.
+#[derive(Debug)]
+pub(super) struct UnderPressure {
+    controller: Pressure,
+    processors: Processors,
+    backends: Option<(Arc<dyn Backends>, Seen)>,
+    /// What was observed last.
+    signals: Signals,
+    /// What was told last: which epoch, and how much.
+    told: (u64, Scale),
+}
+
+/// How much of all limits is left, and why, for operators.
+#[derive(Clone, Debug, Serialize)]
+pub struct PressureTold {
+    /// What is left, floors aside: `58.98%`.
+    pub scale: Share,
+    /// What is left of limits without a tier.
+    pub plain: Share,
+    /// What is left of those of each tier.
+    pub tiers: BTreeMap<Arc<str>, Share>,
+    /// Until when an operator's word counts, in seconds since 1970.
+    pub held_until: Option<u64>,
+    /// What is observed comes to: `well`, `near`, `over`.
+    pub trouble: &'static str,
+    /// How long backends take on average, in milliseconds.
+    pub latency_ms: Option<u64>,
+    /// The share of failed answers of backends.
+    pub errors: Option<Share>,
+    /// The share of this machine's processors in use.
+    pub cpu: Option<Share>,
+}
+
+/// The same in short, for everybody.
+#[derive(Clone, Debug, Serialize)]
+pub struct PressureHealth {
+    /// What is left of all limits, floors aside.
+    pub scale: Share,
+    /// Is it so because an operator says so?
+    pub held: bool,
+}
+
+/// A share in ten-thousandths, as people read it: `50%`, `58.98%`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share(u32);
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0 / 100, self.0 % 100) {
+            (whole, 0) => write!(f, "{whole}%"),
+            (whole, part) => write!(f, "{whole}.{part:02}%"),
+        }
+    }
+}
+
+impl Serialize for Share {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl From<Scale> for Share {
+    fn from(scale: Scale) -> Share {
+        Share(scale.as_share())
+    }
+}
+
+impl UnderPressure {
+    pub(super) fn new(rule: PressureRule) -> UnderPressure {
+        UnderPressure {
+            controller: Pressure::new(rule),
+            processors: Processors::default(),
+            backends: None,
+            signals: Signals::default(),
+            told: (1, Scale::ONE),
+        }
+    }
+
+    fn observe(&mut self) {
+        let observed = self
+            .backends
+            .as_mut()
+            .map(|(who, seen)| seen.next(who.observed()));
+        let (latency, errors) = observed.unwrap_or_default();
+        self.signals = Signals {
+            latency,
+            errors,
+            cpu: self.processors.in_use(),
+        };
+    }
+
+    /// Goes by the rule of this epoch, and tells it how much is left if it does not know.
+    fn put_in_force(&mut self, epoch: &Epoch) {
+        let (version, before) = self.told;
+        if version != epoch.version {
+            self.controller
+                .set_rule(epoch.gate.pressure_rule().into_owned());
+        }
+        let scale = self.controller.scale();
+        if self.told != (epoch.version, scale) {
+            tell(epoch, scale);
+            self.told = (epoch.version, scale);
+        }
+        if (before == Scale::ONE) != (scale == Scale::ONE) {
+            tracing::warn!(
+                target: "tollgate::pressure", scale = %Share::from(scale),
+                trouble = word(self.controller.trouble(&self.signals)),
+                "{}", if scale == Scale::ONE { "limits are whole again" } else { "limits give way" }
+            );
+        }
+    }
+}
+
+/// Tells an epoch how much is left. The one place where this is done: whatever else of an epoch gives way
+/// under pressure is to be told here.
+fn tell(epoch: &Epoch, scale: Scale) {
+    epoch.gate.set_pressure(scale);
+}
+
+const fn word(trouble: Trouble) -> &'static str {
+    match trouble {
+        Trouble::Well => "well",
+        Trouble::Near => "near",
+        Trouble::Over => "over",
+    }
+}
+
+impl Engine {
+    /// From now on these say how backends fare. Those from before are not asked any more.
+    pub fn watch_backends(&self, backends: Arc<dyn Backends>) {
+        let seen = Seen::from(backends.observed());
+        locked(&self.pressure).backends = Some((backends, seen));
+    }
+
+    /// Looks at what can be observed and puts in force what it comes to. Waits for a reload that is under
+    /// way: not for a thread that serves requests.
+    pub fn step_pressure(&self) {
+        let _in_order = self.in_force();
+        let mut under = locked(&self.pressure);
+        under.observe();
+        let signals = under.signals;
+        under.controller.step(&signals, self.now());
+        under.put_in_force(&self.epoch());
+    }
+
+    /// Leaves `scale` of all limits for as long as `lasts`, whatever is observed. Returns what was left
+    /// before.
+    pub fn hold_pressure(&self, scale: Scale, lasts: Span) -> (Share, PressureTold) {
+        let before = {
+            let _in_order = self.in_force();
+            let mut under = locked(&self.pressure);
+            let before = under.controller.scale();
+            under.controller.hold(scale, self.now().plus(lasts));
+            under.put_in_force(&self.epoch());
+            before
+        };
+        (before.into(), self.pressure())
+    }
+
+    /// What is observed counts again, from where it is. Returns whether an operator's word counted.
+    pub fn release_pressure(&self) -> (bool, PressureTold) {
+        let was = locked(&self.pressure).controller.release(self.now());
+        (was, self.pressure())
+    }
+
+    /// How much of all limits is left, and why.
+    pub fn pressure(&self) -> PressureTold {
+        let under = locked(&self.pressure);
+        let epoch = self.epoch();
+        let (scale, signals) = (under.controller.scale(), under.signals);
+        let tiers = epoch.gate.pressure_by_tier().into_iter();
+        PressureTold {
+            scale: scale.into(),
+            plain: epoch.gate.pressure_rule().scale_of(None, scale).into(),
+            tiers: tiers.map(|(name, left)| (name, left.into())).collect(),
+            held_until: under.controller.held_until(self.now()).map(seconds),
+            trouble: word(under.controller.trouble(&signals)),
+            latency_ms: signals.latency.map(|l| l.as_nanos() / 1_000_000),
+            errors: signals.errors.map(Share),
+            cpu: signals.cpu.map(Share),
+        }
+    }
+
+    pub(super) fn pressure_health(&self) -> PressureHealth {
+        let under = locked(&self.pressure);
+        PressureHealth {
+            scale: under.controller.scale().into(),
+            held: under.controller.held_until(self.now()).is_some(),
+        }
+    }
+
+    pub(super) fn pressure_metrics(&self, epoch: &Epoch, text: &mut Text) {
+        let (scale, signals, rule) = {
+            let under = locked(&self.pressure);
+            let controller = &under.controller;
+            (controller.scale(), under.signals, controller.rule().clone())
+        };
+        let ratio = |scale: Scale| in_millionths(of(scale.as_q16()), of(Scale::ONE.as_q16()));
+        text.alone(
+            "tollgate_pressure_scale",
+            Kind::Gauge,
+            "How much of all limits is left, floors aside.",
+            ratio(scale),
+        );
+        let name = "tollgate_pressure_tier_scale";
+        text.name(
+            name,
+            Kind::Gauge,
+            "How much of the limits of a tier is left.",
+        );
+        for (tier, left) in epoch.gate.pressure_by_tier() {
+            text.series(name, &[("tier", &tier)], ratio(left));
+        }
+        let name = "tollgate_pressure_signal";
+        text.name(
+            name,
+            Kind::Gauge,
+            "How much of its bound a signal is; above 1 limits shrink, up to 0.9 they grow.",
+        );
+        let micros = |span: Span| usize::try_from(span.as_nanos() / 1_000).unwrap_or(usize::MAX);
+        for (signal, observed, bound) in [
+            (
+                "latency",
+                signals.latency.map(micros),
+                rule.latency.map(micros),
+            ),
+            ("errors", signals.errors.map(of), rule.errors.map(of)),
+            ("cpu", signals.cpu.map(of), rule.cpu.map(of)),
+        ] {
+            if let (Some(observed), Some(bound)) = (observed, bound) {
+                text.series(name, &[("signal", signal)], in_millionths(observed, bound));
+            }
+        }
+    }
+}
+
+fn of(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// Looks after how much of all limits is left, until `stop`.
+pub(crate) async fn step_every(engine: Arc<Engine>, stop: impl Future<Output = ()>) {
+    let mut tick = tokio::time::interval(STEP_EVERY);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut stop = std::pin::pin!(stop);
+    loop {
+        tokio::select! {
+            () = &mut stop => return,
+            _ = tick.tick() => {}
+        }
+        let engine = Arc::clone(&engine);
+        // It may have to wait for a reload.
+        let _ = tokio::task::spawn_blocking(move || engine.step_pressure()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+use std::sync::Mutex;
+
+use tollgate::policy::Facts;
+
+use super::*;
+use crate::engine::for_tests;
+
+const POLICY: &str = "
+default: pass
+limits:
+  - { name: all, key: ip, allow: 100/h, burst: 100 }
+";
+
+#[derive(Debug, Default)]
+struct Told(Mutex<Observed>);
+
+impl Backends for Told {
+    fn observed(&self) -> Observed {
+        *self.0.lock().unwrap()
+    }
+}
+
+impl Told {
+    /// Ten more answers that took this long each, so many of which were failures.
+    fn ten(&self, failed: u64, millis: u64) {
+        let mut told = self.0.lock().unwrap();
+        told.ended += 10;
+        told.failed += failed;
+        told.answered += 10;
+        told.latency_ns += 10 * millis * 1_000_000;
+    }
+}
+
+fn left(engine: &Engine) -> u64 {
+    let facts = Facts {
+        path: "/",
+        client: Some([192, 0, 2, 1].into()),
+        cost: Some(0),
+        ..Facts::default()
+    };
+    engine.epoch().gate.peek(&facts).standing.remaining
+}
+
+/// Steps as the loop would.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "steps that come too soon change nothing"
+)]
+fn step(engine: &Engine) {
+    std::thread::sleep(Duration::from_millis(110));
+    engine.step_pressure();
+}
+
+#[test]
+fn backends_in_trouble_shrink_limits_and_backends_that_are_well_let_them_grow() {
+    let engine = for_tests(POLICY);
+    locked(&engine.pressure).controller = Pressure::new(PressureRule {
+        latency: Some(Span::from_millis(200)),
+        errors: Some(500),
+        ..PressureRule::default()
+    });
+    let told = Arc::new(Told::default());
+    engine.watch_backends(Arc::clone(&told) as Arc<dyn Backends>);
+    told.ten(0, 20);
+    step(&engine);
+    assert_eq!(left(&engine), 100, "all is well");
+    told.ten(0, 201);
+    step(&engine);
+    assert_eq!(left(&engine), 89, "slow");
+    told.ten(1, 20);
+    step(&engine);
+    assert_eq!(left(&engine), 80, "failing");
+    assert_eq!(engine.pressure().trouble, "over");
+    assert_eq!(engine.pressure().errors, Some(Share(1_000)));
+    told.ten(0, 190);
+    step(&engine);
+    assert_eq!(left(&engine), 80, "between well and over");
+    // Nobody asks the backend for anything.
+    step(&engine);
+    assert_eq!(left(&engine), 82);
+    let metrics = engine.metrics();
+    assert!(
+        metrics.contains("\ntollgate_pressure_scale 0.82"),
+        "{metrics}"
+    );
+    assert!(!metrics.contains("tollgate_pressure_signal{"), "{metrics}");
+    told.ten(0, 100);
+    step(&engine);
+    assert!(
+        engine
+            .metrics()
+            .contains("\ntollgate_pressure_signal{signal=\"latency\"} 0.500000\n")
+    );
+}
+
+#[test]
+fn the_next_epoch_is_told_too_and_goes_by_its_own_rule() {
+    let engine = for_tests(POLICY);
+    engine.hold_pressure(Scale::from_share(5_000), Span::from_secs(60));
+    assert_eq!(left(&engine), 50);
+    // A gate that knows nothing of the one before, as no reload makes it.
+    let fresh = for_tests(POLICY);
+    let gate = fresh.epoch().gate.with_overrides(Vec::new()).unwrap();
+    engine.swap(2, gate);
+    assert_eq!(left(&engine), 100);
+    engine.step_pressure();
+    assert_eq!(left(&engine), 50);
+}
+
+#[test]
+fn shares_are_told_as_people_read_them() {
+    for (share, text) in [
+        (10_000, "100%"),
+        (5_898, "58.98%"),
+        (505, "5.05%"),
+        (1, "0.01%"),
+    ] {
+        assert_eq!(Share(share).to_string(), text);
+    }
+}

@@ -1,0 +1,74 @@
+//! Limits of which only a part is left: reading a limit under a scale.
+//!
+//! # Theory
+//!
+//! While a backend is in trouble everybody is to have `s` of what was promised, `0 < s <= 1`
+//! ([`Scale`](super::pressure::Scale)), and all of it again the moment the trouble is over. There are millions of words,
+//! so none of them may change; what changes is how they are *read* ([`super::OneWord::under`]).
+//!
+//! | algorithm | what is scaled | what is left |
+//! |---|---|---|
+//! | token bucket, GCRA, leaky queue, burst credits | the price of a unit: `P' = ceil(P / s)`; depth `B` stays | `s * rate`, a burst of `s * capacity` |
+//! | fixed and sliding window, log, permits | the limit: `max(1, floor(s * L))`; the layout stays | so many; who has more waits until it is less |
+//!
+//! `P'` is rounded up, so the rate is never above `s * rate`; it is below it by less than `1 / P'`, which
+//! is one in a million at a thousand units a second.
+//!
+//! # Why the price and not the depth
+//!
+//! A word is a moment in ticks. Were the depth smaller, a key that had used much would lie beyond it and
+//! be locked out or healed; were the ticks slower, every word would mean something else. Under a dearer
+//! price a word means what it meant: so long until full. That time does not change with the scale, and
+//! is told truthfully before, during and after.
+//!
+//! # Invariant: any sequence of scales
+//!
+//! The proof of [`super::bucket`] does not mention the price: a pass leaves `TAT <= now + B`, and charges
+//! only raise it, each by what it pays. So in any window of length `w`, however often the scale changes in
+//! it, what is *paid* is at most `B + n*w`. Let `c_i` be admitted under scale `s_i`, at price
+//! `P_i >= P / s_i`. Then
+//!
+//! ```text
+//! sum c_i * P_i <= B + n*w        that is        sum c_i / s_i  <=  C + rate * w
+//! ```
+//!
+//! With one scale this is the old law with the scaled numbers: at most `s*C + s*rate*w`. With several, let
+//! `w_i` be the time under `s_i`, and count what is free in units at the price of the moment. It grows by
+//! at most `s_i * rate * w_i`, shrinks by what is admitted, and is revalued when the scale rises, by at most
+//! `(s_(i+1) - s_i) * C`. So
+//!
+//! ```text
+//! sum c_i  <=  s_0 * C + sum s_i * rate * w_i + C * sum max(0, s_(i+1) - s_i)
+//! ```
+//!
+//! the scaled allowances and, over a recovery, no more than the burst that is then due anyhow.
+//!
+//! Counted limits: a pass under `s_i` leaves a count of at most `max(1, s_i * L)`, whatever it was before.
+//!
+//! # One request that is larger than what is left
+//!
+//! Pressure must not make a request impossible that the limit allows in better times: its sender would be
+//! told to split it, and could not know that waiting helps. So a cost above the scaled capacity takes
+//! *all* of it: it passes when the bucket is full, or the window empty, and leaves nothing. In windows it
+//! is counted whole. In buckets it pays `B`, less than `c * P'`, so such requests are
+//! slowed by less than `s`: one of cost `c` comes at most every `B / n`, at `c / C` of the plain rate. The
+//! law above holds for all others, and for these with `C` in the place of `s*C`.
+//!
+//! # Giving back
+//!
+//! A refund does not know at which scale it was charged. It is given at the *plain* price: nobody has ever
+//! paid less, so no more comes back than was taken, in any order of changes. Under pressure a refund
+//! therefore returns only `s` of what it would; what is left out refills like all that is used. The same
+//! holds for a charge that is taken back because another limit, asked together with it, refused after a
+//! lost race. Counted limits give back exactly what was counted. Usage that moves from one limit to another, when a policy
+//! changes, moves in plain units and is the same part of either.
+//!
+//! # Several threads
+//!
+//! A charge is decided under one scale, the one it read. A charge that has begun when the scale falls may
+//! still pass under the one before.
+//!
+//! It does not know when there is pressure; [`crate::shape::pressure`] does.
+
+#[cfg(test)]
+mod tests;
