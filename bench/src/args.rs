@@ -1,6 +1,8 @@
-//! The command line, by hand: six commands and a few lists.
+//! The command line, by hand: some commands and a few lists.
 
 mod doors;
+mod fair;
+mod layer;
 mod stores;
 
 use std::ffi::OsString;
@@ -11,6 +13,8 @@ use crate::measure::Until;
 use crate::workload::{KEYS_MAX, Kind, Mode, Spread};
 
 pub(crate) use self::doors::{BARE_CHILD, Doors};
+pub(crate) use self::fair::Fairness;
+pub(crate) use self::layer::Layering;
 pub(crate) use self::stores::Stores;
 
 pub(crate) const USAGE: &str = "\
@@ -25,6 +29,8 @@ usage: tollgate-bench compare [--keys 1,10k,1m,10m] [--dist uniform,zipf] [--kin
        tollgate-bench doors   [--seconds 4] [--passes 5] [--tollgate PATH] [--throttlecrab PATH]
                               [--json]
        tollgate-bench store   [--seconds 2] [--passes 5] [--json]
+       tollgate-bench fair    [--flows 10k] [--items 1m] [--passes 5] [--json]
+       tollgate-bench layer   [--rounds N] [--ops N] [--json]
        tollgate-bench quick   [--json]
        tollgate-bench help
 
@@ -35,6 +41,8 @@ flood    memory under distinct keys that never come back, and whether a throttle
 doors    the HTTP doors of `tollgate serve` against a bare server, throttlecrab and nginx, each a
          process on a core of its own; what is not installed is named and left out
 store    what a decision costs a real redis-server, how fast one client asks, what a key takes
+fair     the fair queue beside the channel of tokio, and the turnstile beside its semaphore
+layer    what limits and queues add to a request of an axum server
 quick    a little of everything, within about twenty seconds, to see that everything still works
 
 --keys     how many distinct keys; `k` and `m` are thousands and millions
@@ -50,6 +58,8 @@ quick    a little of everything, within about twenty seconds, to see that everyt
 --passes   over all servers; the median is reported
 --tollgate the program to start instead of the one beside this one, and likewise --throttlecrab,
            which is otherwise looked for on PATH as `throttlecrab-server`
+--flows    that items belong to
+--items    that pass through the queue in each pass
 --json     one object per line
 
 The exit code is 0 if all is well, 1 if a contestant admitted what it should have refused (or the
@@ -72,6 +82,8 @@ pub(crate) enum Command {
     Flood(Flooding),
     Doors(Doors),
     Store(Stores),
+    Fair(Fairness),
+    Layer(Layering),
     Quick {
         json: bool,
     },
@@ -225,6 +237,8 @@ pub(crate) fn parse(words: impl Iterator<Item = OsString>) -> Result<Command, St
         "flood" => parse_flooding(flags).map(Command::Flood),
         "doors" => doors::parse(flags).map(Command::Doors),
         "store" => stores::parse(flags).map(Command::Store),
+        "fair" => fair::parse(flags).map(Command::Fair),
+        "layer" => layer::parse(flags).map(Command::Layer),
         "quick" => parse_quick(flags),
         "help" | "--help" | "-h" => Ok(Command::Help),
         MEMORY_CHILD => parse_probe(rest).map(Command::MemoryChild),

@@ -8,7 +8,8 @@
 //! - [`stream`]: the order in which keys come, drawn before any clock runs.
 //! - [`contestants`]: one small file per limiter, and the list of all of them.
 //! - [`measure`]: the timed loop, shared by all and compiled once for each.
-//! - [`compare`], [`memory`], [`gate`], [`flood`], [`doors`], [`store`], [`quick`]: the commands.
+//! - [`compare`], [`memory`], [`gate`], [`flood`], [`doors`], [`store`], [`fair`], [`layer`], [`quick`]:
+//!   the commands.
 //! - [`process`]: this process, its memory and its children.
 //! - [`table`]: columns for people.
 //!
@@ -22,8 +23,10 @@ mod args;
 mod compare;
 mod contestants;
 mod doors;
+mod fair;
 mod flood;
 mod gate;
+mod layer;
 mod measure;
 mod memory;
 mod process;
@@ -67,6 +70,8 @@ fn main() -> ExitCode {
         Command::Doors(wanted) => doors::run(&wanted, &mut out),
         Command::BareChild(port) => doors::bare::run(port).map(|()| true),
         Command::Store(wanted) => store::run(&wanted, &mut out),
+        Command::Fair(wanted) => fair::run(&wanted, &mut out),
+        Command::Layer(wanted) => layer::run(&wanted, &mut out),
         Command::Quick { json } => quick::run(json, &mut out),
     };
     match done {

@@ -4,10 +4,10 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use crate::args::{Comparison, Doors, Flooding, Gating, Stores, Weighing};
+use crate::args::{Comparison, Doors, Fairness, Flooding, Gating, Layering, Stores, Weighing};
 use crate::measure::Until;
 use crate::workload::Kind;
-use crate::{compare, doors, flood, gate, memory, store};
+use crate::{compare, doors, fair, flood, gate, layer, memory, store};
 
 /// Runs all commands on a small scale; returns whether every contestant did its work.
 pub(crate) fn run(json: bool, out: &mut dyn Write) -> io::Result<bool> {
@@ -51,11 +51,24 @@ pub(crate) fn run(json: bool, out: &mut dyn Write) -> io::Result<bool> {
         passes: 1,
         json,
     };
+    let queueing = Fairness {
+        flows: 1_000,
+        items: 50_000,
+        passes: 2,
+        json,
+    };
+    let layering = Layering {
+        rounds: 2,
+        requests: 10_000,
+        json,
+    };
     let compared = compare::run(&comparison, out)?;
     let weighed = memory::run(&weighing, out)?;
     let gated = gate::run(&gating, out)?;
     let flooded = flood::run(&flooding, out)?;
     let opened = doors::run(&opening, out)?;
     let stored = store::run(&storing, out)?;
-    Ok(compared && weighed && gated && flooded && opened && stored)
+    let queued = fair::run(&queueing, out)?;
+    let layered = layer::run(&layering, out)?;
+    Ok(compared && weighed && gated && flooded && opened && stored && queued && layered)
 }

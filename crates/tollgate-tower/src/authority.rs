@@ -11,9 +11,11 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use tollgate::policy::{Answer, Facts, Policy, PolicyError, PolicyGate};
+use tollgate::policy::{Answer, Facts, Inherited, Policy, PolicyError, PolicyGate};
+use tollgate::store::shared::SharedStore;
 use tollgate::{Clock, MonotonicClock};
 
+use crate::slots::Slots;
 use crate::turnstile::{QueueError, QueueSet};
 
 /// One policy with its state: the limits and the queues.
@@ -36,6 +38,10 @@ pub trait Authority: Clone + Send + Sync + 'static {
     /// The policy in force now.
     fn epoch(&self) -> Arc<Self::Epoch>;
 
+    /// Where requests wait for the slots of leaky buckets: one for all layers of this authority, because
+    /// whoever leaves gives its slot only to those who wait in the same place.
+    fn slots(&self) -> &Slots<<Self::Epoch as Epoch>::Clock>;
+
     /// Told of every request that was decided, and how long that took.
     fn decided(&self, epoch: &Self::Epoch, facts: &Facts<'_>, answer: &Answer, took: Duration) {
         let _ = (epoch, facts, answer, took);
@@ -46,12 +52,15 @@ pub trait Authority: Clone + Send + Sync + 'static {
 #[derive(Debug)]
 pub struct InForce<C = MonotonicClock> {
     now: Arc<RwLock<Arc<Standing<C>>>>,
+    slots: Slots<C>,
 }
 
-impl<C> Clone for InForce<C> {
+impl<C: Clone> Clone for InForce<C> {
     fn clone(&self) -> InForce<C> {
-        let now = Arc::clone(&self.now);
-        InForce { now }
+        InForce {
+            now: Arc::clone(&self.now),
+            slots: self.slots.clone(),
+        }
     }
 }
 
@@ -103,6 +112,16 @@ impl InForce {
     pub fn new(policy: Policy) -> Result<InForce, InForceError> {
         InForce::with_clock(policy, MonotonicClock::since_1970())
     }
+
+    /// The same, with what is used counted in a store that several processes share. Queues stay those of
+    /// this process.
+    ///
+    /// # Errors
+    /// A limit or a queue that cannot be.
+    pub fn shared(policy: Policy, store: Arc<dyn SharedStore>) -> Result<InForce, InForceError> {
+        let inherited = Inherited::nothing().with_store(store);
+        InForce::inheriting(policy, MonotonicClock::since_1970(), inherited)
+    }
 }
 
 impl<C: Clock> InForce<C> {
@@ -111,10 +130,20 @@ impl<C: Clock> InForce<C> {
     /// # Errors
     /// A limit or a queue that cannot be.
     pub fn with_clock(policy: Policy, clock: C) -> Result<InForce<C>, InForceError> {
+        InForce::inheriting(policy, clock, Inherited::nothing())
+    }
+
+    fn inheriting(
+        policy: Policy,
+        clock: C,
+        inherited: Inherited<C>,
+    ) -> Result<InForce<C>, InForceError> {
         let queues = QueueSet::new(&policy.queues, None).map_err(InForceError::Queue)?;
-        let gate = PolicyGate::new(policy, clock).map_err(InForceError::Policy)?;
+        let gate = PolicyGate::inheriting(policy, Vec::new(), clock, inherited);
+        let gate = gate.map_err(InForceError::Policy)?;
         let now = Arc::new(RwLock::new(Arc::new(Standing { gate, queues })));
-        Ok(InForce { now })
+        let slots = Slots::new();
+        Ok(InForce { now, slots })
     }
 
     /// Puts another policy in force. What was used, who waits and what is under way stay as they are.
@@ -138,5 +167,9 @@ impl<C: Clock> Authority for InForce<C> {
 
     fn epoch(&self) -> Arc<Standing<C>> {
         Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn slots(&self) -> &Slots<C> {
+        &self.slots
     }
 }

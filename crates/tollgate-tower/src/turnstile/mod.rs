@@ -1,14 +1,71 @@
 //! The async side of a queue: who waits, whose turn it is, and how many are under way.
+//!
+//! # Theory
+//!
+//! A turnstile stands in front of a backend that bears only so much. Whoever comes is given a turn at
+//! once if nobody waits, a place is free and the rate allows it; otherwise they wait in a
+//! [fair queue](tollgate::shape::fair_queue), each flow by its weight, and every turn that ends lets the
+//! next one go. Three things bound what goes:
+//!
+//! - `at_once`: how many are under way, a fixed number or one that is learned from how they end: the time
+//!   from when a turn was given to when it was [answered](Turn::answered) or [finished](Turn::finish),
+//!   how many were under way when it began, and whether it [failed](Outcome::Failed). What takes longer
+//!   than the `timeout` counts as failed as soon as that has passed, even while it goes on.
+//! - `rate`: a token bucket that each turn is paid from, see `pace`. A request that costs more than the
+//!   burst waits for a full bucket and empties it.
+//! - pressure: [`Turnstile::set_scale`] makes both smaller for a while. `at_once` is never below 1 then,
+//!   but may be below the `min` of an adaptive one: `min` bounds what is learned.
+//!
+//! With `shuffle`, flows are dealt onto so many lanes and the queue is fair between lanes; what arrives
+//! goes to the lane of its hand where the least cost waits.
+//!
+//! # Invariant
+//!
+//! Never more than `at_once` turns are given and not over. A turn ends exactly once: when it is finished
+//! or dropped, or when whoever it was given to went away before taking it. Nobody waits longer than
+//! `max_wait`, give or take the millisecond that timers are good to. At most `total` wait, `per_flow` of
+//! one flow. Costs that weights cannot order (more than `2^28` per unit of weight) are taken for the
+//! largest that can.
+//!
+//! # What it costs
+//!
+//! One lock for coming and one for going, held for the few steps of the queue, and no allocation once
+//! the queue has grown to its usual size. Wakers are called when the lock is let go. There is one timer
+//! for the whole turnstile, and none while nobody waits, unless `at_once` is learned.
+//!
+//! # What it does not know
+//!
+//! What it is a turn for. It also cannot see whether a client is still there: whoever serves it drops the
+//! future of [`Turnstile::enter`]. It needs a tokio runtime with its timer to wait on.
+
+mod at_once;
+mod entering;
+mod outlook;
+mod pace;
+mod pacer;
+mod report;
+mod roll;
+mod set;
+mod state;
+mod time;
+mod turn;
+mod wakes;
 
 use std::fmt;
-use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use tokio::sync::oneshot;
-use tollgate::policy::{AtOnce, Place, QueueRule};
-use tollgate::shape::{FairQueue, FairQueueConfig, Ticket};
-use tollgate::{Scale, Span};
+use tokio::sync::Notify;
+use tollgate::policy::{Place, QueueRule};
+use tollgate::{Clock, Moment, Scale, Span};
+
+pub use self::entering::Entering;
+use self::pacer::Call;
+pub use self::report::{QueueReport, Served, Unserved, Waits};
+pub use self::set::QueueSet;
+use self::state::State;
+use self::time::RuntimeClock;
+pub use self::turn::{Outcome, Turn};
+use self::wakes::Wakes;
 
 /// A queue with its capacity. Clones are the same one.
 #[derive(Clone, Debug)]
@@ -18,27 +75,10 @@ pub struct Turnstile {
 
 #[derive(Debug)]
 struct Shared {
-    queue: Mutex<FairQueue<u64, oneshot::Sender<Ticket>>>,
-}
-
-/// Permission to go ahead. The next may go when it is finished or dropped.
-#[derive(Debug)]
-pub struct Turn {
-    turnstile: Turnstile,
-    ticket: Option<Ticket>,
-    cost: u64,
-    waited: Duration,
-}
-
-/// How what went ahead ended, as far as it tells what the backend bears.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// It was answered.
-    Answered,
-    /// It failed in a way that speaks of overload: no answer in time, no connection, 503.
-    Failed,
-    /// Nobody knows, for example because the client went away. Nothing is learned from it.
-    Unknown,
+    clock: RuntimeClock,
+    state: Mutex<State>,
+    /// Wakes the pacer.
+    bell: Arc<Notify>,
 }
 
 /// No turn will come.
@@ -46,7 +86,9 @@ pub enum Outcome {
 pub struct Turned {
     /// Why.
     pub why: Why,
-    /// When it is worth coming back, by what has lately been served.
+    /// When it is worth coming back: an estimate, by what waits and how turns were lately given. With a
+    /// rate and no `at_once` it is how long the rate takes for all that waits. At least 1 ms; at most 60 s
+    /// and, unless that is less, `max_wait`.
     pub retry_after: Span,
 }
 
@@ -62,18 +104,6 @@ pub enum Why {
     Displaced,
     /// It would have waited, or has waited, for longer than the queue lets anybody.
     TooLong,
-}
-
-/// What is told of a queue. Counts are since the start.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct QueueReport {
-    /// How many wait.
-    pub waiting: usize,
-    /// How many are under way.
-    pub under_way: usize,
-    /// How many may be.
-    pub at_once: Option<u32>,
 }
 
 /// Why a queue cannot be.
@@ -103,166 +133,69 @@ impl Turnstile {
     /// An empty queue.
     ///
     /// # Errors
-    /// A queue that would never let anything through.
+    /// A queue that would never let anything through, or never let anybody wait.
     pub fn new(rule: &QueueRule) -> Result<Turnstile, QueueError> {
-        let depth = match rule.at_once {
-            Some(AtOnce::Fixed(depth)) => depth as usize,
-            Some(AtOnce::Adaptive(adaptive)) => adaptive.initial as usize,
-            None => usize::MAX,
-        };
-        let queue = FairQueue::new(FairQueueConfig {
-            depth,
-            max_queued_per_flow: rule.per_flow,
-            max_queued_total: rule.total,
-        });
-        let queue = queue.map_err(|error| QueueError::Unusable {
-            name: Arc::clone(&rule.name),
-            why: error.to_string(),
-        })?;
+        let clock = RuntimeClock::new();
+        let state = State::new(rule, clock)?;
         let shared = Arc::new(Shared {
-            queue: Mutex::new(queue),
+            clock,
+            state: Mutex::new(state),
+            bell: Arc::new(Notify::new()),
         });
         Ok(Turnstile { shared })
     }
 
-    /// Goes on under another rule. Who waits keeps waiting, what is under way keeps its place.
+    /// Goes on under another rule. Who waits keeps waiting, where they stand and under the new
+    /// `max_wait`; what is under way keeps its place; what was learned and what was used of the rate
+    /// stay. Parts of the rule that cannot be, as [`Turnstile::new`] would tell, change nothing.
     pub fn change(&self, rule: &QueueRule) {
-        let _ = rule;
+        self.act(|state, _| state.change(rule));
     }
 
     /// Gives everybody less for a while: so much of what may be under way and of the rate.
     pub fn set_scale(&self, scale: Scale) {
-        let _ = scale;
+        self.act(|state, _| state.set_scale(scale));
     }
 
     /// Waits for a turn. Whoever drops the future gives the place back and has cost nothing.
-    pub fn enter(
-        &self,
-        place: &Place,
-    ) -> impl Future<Output = Result<Turn, Turned>> + Send + 'static {
-        let (told, turn) = oneshot::channel();
-        let weight = u64::from(place.weight);
-        let entered = {
-            let mut queue = self.queue();
-            let entered = queue.enqueue(place.flow, weight, place.cost, told);
-            self.advance(&mut queue);
-            entered.map(|_| ())
-        };
-        let turnstile = self.clone();
-        let cost = place.cost;
-        async move {
-            let turned = |why| Turned {
-                why,
-                retry_after: Span::from_secs(1),
-            };
-            if entered.is_err() {
-                return Err(turned(Why::FlowFull));
-            }
-            let ticket = turn.await.map_err(|_| turned(Why::Displaced))?;
-            Ok(Turn {
-                turnstile,
-                ticket: Some(ticket),
-                cost,
-                waited: Duration::ZERO,
-            })
-        }
+    pub fn enter(&self, place: &Place) -> Entering {
+        Entering::new(self.clone(), *place)
     }
 
     /// How things stand.
     pub fn report(&self) -> QueueReport {
-        let queue = self.queue();
-        QueueReport {
-            waiting: queue.queued(),
-            under_way: queue.running(),
-            at_once: None,
-        }
+        self.shared.lock().report()
     }
 
-    fn queue(&self) -> MutexGuard<'_, FairQueue<u64, oneshot::Sender<Ticket>>> {
-        self.shared
-            .queue
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn advance(&self, queue: &mut FairQueue<u64, oneshot::Sender<Ticket>>) {
-        while let Some(next) = queue.dispatch() {
-            if next.item.send(next.ticket).is_err() {
-                queue.complete(next.ticket, 0);
-            }
-        }
-    }
-}
-
-impl Turn {
-    /// How long it was waited for.
-    pub fn waited(&self) -> Duration {
-        self.waited
-    }
-
-    /// Lets the next one go, and tells what became of this one.
-    pub fn finish(mut self, outcome: Outcome) {
-        self.end(outcome);
-    }
-
-    fn end(&mut self, outcome: Outcome) {
-        let _ = outcome;
-        if let Some(ticket) = self.ticket.take() {
-            let mut queue = self.turnstile.queue();
-            queue.complete(ticket, self.cost);
-            self.turnstile.advance(&mut queue);
-        }
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        self.end(Outcome::Unknown);
-    }
-}
-
-/// The queues of one policy, in its order. A queue that the policy before had by the same name goes on.
-#[derive(Debug, Default)]
-pub struct QueueSet {
-    queues: Vec<(QueueRule, Turnstile)>,
-}
-
-impl QueueSet {
-    /// The queues of a policy that may follow another one. Nothing changes for those that go on until
-    /// [`QueueSet::put_in_force`].
-    ///
-    /// # Errors
-    /// A queue that cannot be.
-    pub fn new(rules: &[QueueRule], before: Option<&QueueSet>) -> Result<QueueSet, QueueError> {
-        let turnstile = |rule: &QueueRule| {
-            let mut old = before.into_iter().flat_map(|before| &before.queues);
-            let fresh = Turnstile::new(rule)?;
-            let goes_on = old.find(|(old, _)| old.name == rule.name);
-            Ok(goes_on.map_or(fresh, |(_, turnstile)| turnstile.clone()))
+    /// Does something that may free a place, and gives the turns that come of it.
+    fn act<R>(&self, act: impl FnOnce(&mut State, Moment) -> R) -> R {
+        let mut wakes = Wakes::default();
+        let (result, call) = {
+            let mut state = self.shared.lock();
+            let now = self.shared.now();
+            let result = act(&mut state, now);
+            state.look(now, &mut wakes);
+            (result, Call::of(&mut state))
         };
-        let queues = rules
-            .iter()
-            .map(|rule| Ok((rule.clone(), turnstile(rule)?)));
-        let queues = queues.collect::<Result<_, QueueError>>()?;
-        Ok(QueueSet { queues })
+        call.make(&self.shared);
+        wakes.wake();
+        result
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the queues that go on follow their new rules.
-    pub fn put_in_force(&self) {
-        for (rule, turnstile) in &self.queues {
-            turnstile.change(rule);
-        }
+    fn now(&self) -> Moment {
+        self.clock.now()
     }
+}
 
-    /// A queue by its place in the policy.
-    pub fn get(&self, at: usize) -> Option<&Turnstile> {
-        self.queues.get(at).map(|(_, turnstile)| turnstile)
-    }
-
-    /// Every queue with its rule.
-    pub fn iter(&self) -> impl Iterator<Item = (&QueueRule, &Turnstile)> {
-        self.queues
-            .iter()
-            .map(|(rule, turnstile)| (rule, turnstile))
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // So that the pacer sees that there is nothing to pace any more.
+        self.bell.notify_one();
     }
 }

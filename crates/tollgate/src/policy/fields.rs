@@ -50,7 +50,9 @@ use crate::time::Span;
 
 mod problem;
 
-pub use problem::{PROBLEM_TYPE, QUOTA_EXCEEDED, REDUCED_CAPACITY, problem, push_json_text};
+pub use problem::{
+    PROBLEM_TYPE, QUOTA_EXCEEDED, REDUCED_CAPACITY, detail, problem, push_json_text,
+};
 
 /// The largest integer of a structured field.
 const MOST: u64 = 999_999_999_999_999;

@@ -67,8 +67,8 @@ fn violated<'g, C: Clock>(gate: &'g PolicyGate<C>, answer: &Answer) -> Option<&'
     gate.rule(rule).map(|rule| &*rule.name)
 }
 
-/// What is wrong and how to mend it, in a sentence.
-fn detail<C: Clock>(gate: &PolicyGate<C>, answer: &Answer) -> String {
+/// What is wrong with a request that was not admitted and how to mend it, in a sentence.
+pub fn detail<C: Clock>(gate: &PolicyGate<C>, answer: &Answer) -> String {
     let name = violated(gate, answer).unwrap_or_default();
     match (answer.verdict, answer.basis) {
         (Verdict::Refuse { .. }, Basis::StoreError(_)) => {

@@ -7,6 +7,8 @@
     clippy::indexing_slicing
 )]
 
+use std::collections::HashMap;
+
 use super::*;
 
 type Queue = FairQueue<char, ()>;
@@ -38,10 +40,10 @@ fn serve_all(queue: &mut Queue) -> String {
 }
 
 /// The generator of Steele, Lea and Flood: good enough to shuffle test cases, the same everywhere.
-struct SplitMix(u64);
+pub(super) struct SplitMix(pub(super) u64);
 
 impl SplitMix {
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -51,37 +53,64 @@ impl SplitMix {
 }
 
 /// Recounts everything that is kept twice, and checks every stated bound.
-fn check<F: Clone + Eq + Hash, T>(queue: &FairQueue<F, T>) {
+pub(super) fn check<F: Clone + Eq + Hash, T, S: BuildHasher>(queue: &FairQueue<F, T, S>) {
     let config = queue.config;
     assert!(queue.running() <= config.depth);
     assert!(queue.queued() <= config.max_queued_total);
-    assert!(queue.flows() <= 2 * (config.max_queued_total + config.depth));
-    assert_eq!(queue.ids.len(), queue.flows.len());
+    let most = config.max_queued_total.saturating_add(config.depth);
+    assert!(queue.flows() <= most.saturating_mul(2));
+    let per_flow = queue.flows.iter().map(|(_, state)| state.queued).max();
+    assert!(per_flow.unwrap_or(0) <= config.max_queued_per_flow);
+    recount(queue);
+}
+
+/// The part of it that holds even while more wait or run than bounds set since would let.
+pub(super) fn recount<F: Clone + Eq + Hash, T, S: BuildHasher>(queue: &FairQueue<F, T, S>) {
+    assert!(queue.ahead.len() <= queue.most_ahead());
+    assert_eq!(queue.names.len(), queue.flows.len());
     let mut queued = 0;
     let mut running = 0;
     let mut heads = 0;
-    for (id, state) in &queue.flows {
-        assert_eq!(queue.ids.get(&state.name), Some(id));
-        assert!(state.queue.len() <= config.max_queued_per_flow);
+    let mut ahead = 0;
+    for (slot, state) in queue.flows.iter() {
+        assert_eq!(queue.names.get(&state.name), Some(&slot));
         assert!(state.finish <= queue.now + MAX_LEAD);
-        queued += state.queue.len();
+        queued += state.queued;
         running += state.running;
-        let load: u128 = state.queue.iter().map(|q| u128::from(q.step)).sum();
-        let cost: u128 = state.queue.iter().map(|q| u128::from(q.cost)).sum();
+        let (mut load, mut cost, mut count) = (0_u128, 0_u128, 0);
+        let (mut before, mut at) = (NONE, state.first);
+        while let Some(item) = queue.items.get(at) {
+            assert_eq!((item.flow, item.before), (slot, before));
+            assert!(item.waiting.is_some());
+            assert!(queue.items.get(before).is_none_or(|b| b.seq < item.seq));
+            load += u128::from(item.step);
+            cost += u128::from(item.cost);
+            count += 1;
+            (before, at) = (at, item.after);
+        }
+        assert_eq!((at, state.last), (NONE, before));
         assert_eq!((state.load, state.queued_cost), (load, cost));
-        if let Some(head) = state.queue.front() {
+        assert_eq!(state.queued, count);
+        let kept = (queue.are_loads_kept && count > 0).then_some(Reverse((load, state.born)));
+        assert_eq!(queue.loads.get(slot), kept);
+        if let Some(head) = queue.items.get(state.first) {
             heads += 1;
-            assert_eq!(state.head_tag, state.finish.max(queue.now));
-            assert_eq!(queue.heads.get(&(state.head_tag, head.seq)), Some(id));
-            assert!(queue.loads.contains(&(state.load, *id)));
-            assert!(!queue.ahead.contains(&(state.finish, *id)));
+            let tag = state.finish.max(queue.now);
+            assert_eq!(queue.heads.get(slot), Some(order_of(tag, head.seq)));
+            assert_eq!(queue.ahead.get(slot), None);
         } else if state.running == 0 {
+            ahead += 1;
             assert!(state.finish > queue.now, "kept without a reason");
-            assert!(queue.ahead.contains(&(state.finish, *id)));
+            assert_eq!(
+                queue.ahead.get(slot),
+                Some(order_of(state.finish, state.born))
+            );
         }
     }
     assert_eq!((queued, running), (queue.queued(), queue.running()));
-    assert_eq!((heads, heads), (queue.heads.len(), queue.loads.len()));
+    assert_eq!(queue.items.len(), queued + running);
+    assert_eq!((heads, ahead), (queue.heads.len(), queue.ahead.len()));
+    assert!(queue.loads.len() == heads || !queue.are_loads_kept);
     assert!(queue.now < REBASE_AT);
     if queued + running == 0 {
         assert_eq!((queue.flows(), queue.virtual_time()), (0, 0));
@@ -334,13 +363,13 @@ fn cancelling_the_head_lets_the_next_inherit_its_turn() {
 #[test]
 fn cancelling_the_last_item_makes_the_queue_as_new() {
     let mut queue = queue(1, 10, 10);
-    for _ in 0..3 {
-        push(&mut queue, 'a', 1, 1);
-    }
+    push(&mut queue, 'a', 1, 1);
+    push(&mut queue, 'a', 1, 1);
+    let last = push(&mut queue, 'a', 1, 1);
     serve(&mut queue);
     serve(&mut queue);
     assert!(queue.virtual_time() > 0);
-    queue.cancel(Ticket(3));
+    assert_eq!(queue.cancel(last), Some(()));
     check(&queue);
     assert_eq!((queue.virtual_time(), queue.flows()), (0, 0));
 }
@@ -393,6 +422,7 @@ fn every_bound_holds_under_random_use() {
         })
         .unwrap();
         let mut running = Vec::new();
+        let mut tickets = Vec::new();
         let (mut taken, mut refused, mut left) = (0_u64, 0_u64, 0_u64);
         for step in 0..3000_u64 {
             match random.below(8) {
@@ -413,6 +443,7 @@ fn every_bound_holds_under_random_use() {
                     match queue.enqueue(flow, weight, cost, step) {
                         Ok(enqueued) => {
                             taken += 1;
+                            tickets.push(enqueued.ticket);
                             left += u64::from(enqueued.displaced.is_some());
                         }
                         Err(rejected) => {
@@ -429,8 +460,10 @@ fn every_bound_holds_under_random_use() {
                     left += 1;
                 }
                 _ => {
-                    let ticket = Ticket(1 + random.below(taken + 1));
-                    left += u64::from(queue.cancel(ticket).is_some());
+                    // Most of them are long gone, and their slots are others' now.
+                    let at = random.below(taken + 1) as usize;
+                    let ticket = tickets.get(at).copied();
+                    left += u64::from(ticket.and_then(|ticket| queue.cancel(ticket)).is_some());
                 }
             }
             check(&queue);

@@ -312,7 +312,9 @@ impl<L: Steered> Guarded<L> {
             *baseline += (pace.rtt_ns - *baseline) / 8.0;
         }
         let baseline = *baseline;
-        let due_ns = *self.probe_due_ns.get_or_insert(now_ns + PROBE_REST_NS);
+        let due_ns = *self
+            .probe_due_ns
+            .get_or_insert(now_ns.saturating_add(PROBE_REST_NS));
         if inflight < limit * 0.9 {
             return;
         }

@@ -1,0 +1,206 @@
+//! The price of a layer: an axum handler with it and without it.
+//!
+//! # Method
+//!
+//! Each service is a router with one route whose handler answers a fixed text, called as a server calls
+//! it: made ready, called, its future polled to the end, its response dropped. Requests are made before
+//! any clock runs. All services take turns; the median of each one's turns is told, and what it takes more
+//! than the bare router, which is the price of its layers. Every request has one of 1000 keys and passes.
+//!
+//! The layer of tower that limits concurrency stands beside them as a measure: it counts to a number, for
+//! everybody together.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io::{self, Write};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::request::Parts;
+use axum::http::{Request, Response};
+use axum::routing::get;
+use tollgate::Limit;
+use tollgate::policy::{AtOnce, KeyPart, LimitRule, Policy, QueueRule, Quota, Source, XRateLimit};
+use tollgate_tower::{InForce, LimitLayer, QueueLayer};
+use tower::Service;
+use tower::limit::ConcurrencyLimitLayer;
+
+use crate::args::Layering;
+use crate::table::Table;
+
+const KEYS: usize = 1000;
+/// Requests that are made before they are timed.
+const BATCH: usize = 1000;
+
+type BoxError = Box<dyn std::error::Error>;
+
+/// A router and what stands in front of its handler.
+struct Contestant {
+    name: &'static str,
+    router: Router,
+    ns: Vec<f64>,
+    is_well: bool,
+}
+
+/// Measures all services; returns whether all requests were answered.
+pub(crate) fn run(wanted: &Layering, out: &mut dyn Write) -> io::Result<bool> {
+    let mut all = contestants().map_err(|error| io::Error::other(error.to_string()))?;
+    // Turnstiles want a timer at hand.
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_time().build()?;
+    let _inside = runtime.enter();
+    for _ in 0..wanted.rounds {
+        for contestant in &mut all {
+            contestant.turn(wanted.requests);
+        }
+    }
+    let bare = all.first().map_or(0.0, Contestant::median);
+    let mut table = Table::new(["service", "ns", "added ns"]);
+    for contestant in &all {
+        let (ns, added) = (contestant.median(), contestant.median() - bare);
+        let Contestant { name, is_well, .. } = contestant;
+        if wanted.json {
+            writeln!(
+                out,
+                "{{\"command\":\"layer\",\"service\":\"{name}\",\"ns\":{ns:.1},\"added_ns\":{added:.1},\
+                 \"rounds\":{},\"requests\":{},\"answered_as_expected\":{is_well}}}",
+                wanted.rounds, wanted.requests
+            )?;
+        }
+        let mark = if *is_well { "" } else { " !" };
+        table.row([
+            (*name).to_owned(),
+            format!("{ns:.0}"),
+            format!("{added:.0}{mark}"),
+        ]);
+    }
+    if !wanted.json {
+        writeln!(
+            out,
+            "\none route of axum, {KEYS} keys, 1 thread: ns per request"
+        )?;
+        table.print(out)?;
+    }
+    Ok(all.iter().all(|contestant| contestant.is_well))
+}
+
+impl Contestant {
+    fn new(name: &'static str, router: Router) -> Contestant {
+        Contestant {
+            name,
+            router,
+            ns: Vec::new(),
+            is_well: true,
+        }
+    }
+
+    fn median(&self) -> f64 {
+        let mut ns = self.ns.clone();
+        ns.sort_by(f64::total_cmp);
+        ns.get(ns.len() / 2).copied().unwrap_or(0.0)
+    }
+
+    fn turn(&mut self, requests: usize) {
+        let mut elapsed = std::time::Duration::ZERO;
+        let mut done = 0;
+        while done < requests {
+            let batch = made(BATCH.min(requests - done));
+            done += batch.len();
+            let (answered, count) = (&mut 0, batch.len());
+            let begin = Instant::now();
+            for request in batch {
+                *answered += usize::from(is_answered(&mut self.router, request));
+            }
+            elapsed += begin.elapsed();
+            self.is_well &= *answered == count;
+        }
+        // Below a day of nanoseconds: exact enough.
+        self.ns.push(elapsed.as_nanos() as f64 / done as f64);
+    }
+}
+
+fn made(count: usize) -> Vec<Request<Body>> {
+    let request = |number: usize| {
+        let key = format!("rider-{}", number % KEYS);
+        let mut request = Request::new(Body::empty());
+        *request.uri_mut() = axum::http::Uri::from_static("/rides/nearby?limit=10");
+        let headers = request.headers_mut();
+        if let Ok(key) = key.parse() {
+            headers.insert("x-rider-id", key);
+        }
+        headers.insert("host", axum::http::HeaderValue::from_static("api.example"));
+        request
+    };
+    (0..count).map(request).collect()
+}
+
+/// Calls the router as a server does. Nothing here ever waits.
+fn is_answered(router: &mut Router, request: Request<Body>) -> bool {
+    let mut context = Context::from_waker(Waker::noop());
+    let ready: Poll<Result<(), Infallible>> =
+        <Router as Service<Request<Body>>>::poll_ready(router, &mut context);
+    if ready.is_pending() {
+        return false;
+    }
+    let mut response = pin!(router.call(request));
+    let answered: Poll<Result<Response<Body>, Infallible>> = response.as_mut().poll(&mut context);
+    matches!(answered, Poll::Ready(Ok(response)) if response.status() == 200)
+}
+
+fn contestants() -> Result<Vec<Contestant>, BoxError> {
+    let route = || Router::new().route("/rides/nearby", get(async || "none"));
+    let plain = InForce::new(policy(1)?)?;
+    let three = InForce::new(policy(3)?)?;
+    let mut silent = policy(1)?;
+    silent.answers.x_ratelimit = XRateLimit::Off;
+    silent.answers.ratelimit = false;
+    let silent = InForce::new(silent)?;
+    let mut queued = policy(1)?;
+    let mut queue = QueueRule::new("all", AtOnce::Fixed(64));
+    queue.flow = vec![rider()];
+    queued.queues = vec![queue];
+    let queued = InForce::new(queued)?;
+    let single = LimitLayer::single(limit()?, |parts: &Parts| {
+        Some(parts.headers.get("x-rider-id")?.to_str().ok()?.to_owned())
+    })?;
+    Ok(vec![
+        Contestant::new("bare", route()),
+        Contestant::new(
+            "tower: concurrency limit",
+            route().layer(ConcurrencyLimitLayer::new(64)),
+        ),
+        Contestant::new("limit", route().layer(LimitLayer::new(plain))),
+        Contestant::new("limit, no headers", route().layer(LimitLayer::new(silent))),
+        Contestant::new("three limits", route().layer(LimitLayer::new(three))),
+        Contestant::new("limit on the route", route().layer(single)),
+        Contestant::new("queue", route().layer(QueueLayer::new(queued.clone()))),
+        Contestant::new(
+            "limit and queue",
+            route()
+                .layer(QueueLayer::new(queued.clone()))
+                .layer(LimitLayer::new(queued)),
+        ),
+    ])
+}
+
+fn limit() -> Result<Limit, BoxError> {
+    Ok(Limit::token_bucket("1000000/s".parse()?, 1_000_000)?)
+}
+
+fn rider() -> KeyPart {
+    KeyPart::of(Source::Header("x-rider-id".into()))
+}
+
+fn policy(limits: usize) -> Result<Policy, BoxError> {
+    let mut policy = Policy::default();
+    for number in 0..limits {
+        let quota = Quota::plain(limit()?);
+        let mut rule = LimitRule::new(&format!("rides-{number}"), quota);
+        rule.key = vec![rider()];
+        policy.limits.push(rule);
+    }
+    Ok(policy)
+}

@@ -1,0 +1,456 @@
+//! What is behind the lock: who waits, what is under way, and what it takes to give a turn.
+//!
+//! # Invariant
+//!
+//! Whenever the lock is let go, either nobody waits, or no place is free, or the rate has to earn more
+//! first and [`State::alarm`] is no later than when it will have. So a turn is never owed to anybody
+//! without somebody whose business it is to give it: whoever frees a place, or the pacer.
+
+mod giving;
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use tollgate::policy::{Place, QueueRule};
+use tollgate::shape::fair_queue::{MAX_COST_PER_WEIGHT, NumberHasher};
+use tollgate::shape::{FairQueue, FairQueueConfig, RejectReason, Sample, ShuffleShard, Ticket};
+use tollgate::{Moment, Scale, Span};
+
+use super::at_once::Width;
+use super::outlook::Outlook;
+use super::pace::{Pace, Paid};
+use super::report::{QueueReport, Served, Unserved, Waits};
+use super::roll::Roll;
+use super::time::RuntimeClock;
+use super::wakes::Wakes;
+use super::{Outcome, QueueError, Turned, Why};
+
+/// Nobody is told to come back sooner or later than that.
+const SOONEST: Span = Span::from_millis(1);
+const LATEST: Span = Span::from_secs(60);
+
+/// Stands for an item that is dispatched in the same breath.
+const NOBODY: usize = usize::MAX;
+
+#[derive(Debug)]
+pub(super) struct State {
+    clock: RuntimeClock,
+    queue: FairQueue<u64, usize, NumberHasher>,
+    /// Whoever waits, on the list; and whoever has been told something and not yet heard it, off it.
+    waiters: Roll<Waiter>,
+    /// What is under way and may still time out, if that is to be learned from.
+    watched: Roll<Watched>,
+    width: Width,
+    pace: Option<Pace>,
+    scale: Scale,
+    shuffle: Option<ShuffleShard>,
+    max_wait: Span,
+    /// The cost of everything that waits.
+    queued_cost: u128,
+    /// When the rate lets the next one go, if that is what it waits for.
+    ready_at: Option<Moment>,
+    /// When the pacer will look. None: when it is told to.
+    pub(super) alarm: Option<Moment>,
+    pub(super) is_pacer_there: bool,
+    outlook: Outlook,
+    waits: Waits,
+    served: Vec<Served>,
+    served_of_none: Served,
+    unserved: Unserved,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    waker: Option<Waker>,
+    arrived: Moment,
+    cost: u64,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Waiting(Ticket),
+    Given(Given),
+    Turned(Turned),
+}
+
+/// A turn that was given.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Given {
+    ticket: Ticket,
+    cost: u64,
+    started: Moment,
+    pub(super) waited: Span,
+    inflight: u32,
+    paid: Option<Paid>,
+    /// Its place in [`State::watched`].
+    watch: Option<usize>,
+}
+
+impl Given {
+    /// May something still be learned from it?
+    pub(super) fn is_watched(&self) -> bool {
+        self.watch.is_some()
+    }
+}
+
+/// One under way. Arrival numbers are never given twice, so the place of one that timed out can be
+/// another's without harm.
+#[derive(Debug)]
+struct Watched {
+    seq: u64,
+    started: Moment,
+    inflight: u32,
+}
+
+/// What becomes of an arrival.
+#[derive(Debug)]
+pub(super) enum Arrival {
+    Given(Given),
+    Turned(Turned),
+    /// It waits in this place of the roll.
+    Waits(usize),
+}
+
+impl State {
+    pub(super) fn new(rule: &QueueRule, clock: RuntimeClock) -> Result<State, QueueError> {
+        let unusable = |why: String| QueueError::Unusable {
+            name: Arc::clone(&rule.name),
+            why,
+        };
+        if rule.at_once.is_none() && rule.rate.is_none() {
+            let why = "it has neither `at_once` nor `rate`, so nobody would ever wait";
+            return Err(unusable(why.to_owned()));
+        }
+        let width = Width::new(rule.at_once).map_err(|error| unusable(error.to_string()))?;
+        let queue = FairQueue::with_hasher(
+            FairQueueConfig {
+                depth: depth_of(width.limit()),
+                max_queued_per_flow: rule.per_flow,
+                max_queued_total: rule.total,
+            },
+            NumberHasher::new(),
+        );
+        let pace = rule
+            .rate
+            .map(|(rate, burst)| Pace::new(rate, burst, clock, Scale::ONE))
+            .transpose();
+        let shuffle = rule
+            .shuffle
+            .map(|(deck, hand)| ShuffleShard::new(deck, hand));
+        Ok(State {
+            clock,
+            queue: queue.map_err(|error| unusable(error.to_string()))?,
+            waiters: Roll::new(),
+            watched: Roll::new(),
+            width,
+            pace: pace.map_err(|error| unusable(error.to_string()))?,
+            scale: Scale::ONE,
+            shuffle: shuffle
+                .transpose()
+                .map_err(|error| unusable(error.to_string()))?,
+            max_wait: rule.max_wait,
+            queued_cost: 0,
+            ready_at: None,
+            alarm: None,
+            is_pacer_there: false,
+            outlook: Outlook::default(),
+            waits: Waits::default(),
+            served: vec![Served::default(); tiers_of(rule)],
+            served_of_none: Served::default(),
+            unserved: Unserved::default(),
+        })
+    }
+
+    /// Follows another rule from now on. A part of it that cannot be is left as it was: whoever calls
+    /// this has built a queue from the rule before, which tells.
+    pub(super) fn change(&mut self, rule: &QueueRule) {
+        let _ = self.queue.set_bounds(rule.per_flow, rule.total);
+        if rule.at_once.is_some() || rule.rate.is_some() {
+            let is_usable = Width::new(rule.at_once).is_ok_and(|width| width.limit() != Some(0));
+            if is_usable {
+                let _ = self.width.change(rule.at_once);
+            }
+            match (&mut self.pace, rule.rate) {
+                (_, None) => self.pace = None,
+                (Some(pace), Some((rate, burst))) => {
+                    let _ = pace.change(rate, burst);
+                }
+                (none, Some((rate, burst))) => {
+                    *none = Pace::new(rate, burst, self.clock, self.scale).ok();
+                }
+            }
+        }
+        match rule
+            .shuffle
+            .map(|(deck, hand)| ShuffleShard::new(deck, hand))
+        {
+            None => self.shuffle = None,
+            Some(Ok(shuffle)) => self.shuffle = Some(shuffle),
+            Some(Err(_)) => {}
+        }
+        self.max_wait = rule.max_wait;
+        // Counts never go away: a class that is gone keeps what it had.
+        let tiers = tiers_of(rule).max(self.served.len());
+        self.served.resize(tiers, Served::default());
+        self.set_depth();
+    }
+
+    pub(super) fn set_scale(&mut self, scale: Scale) {
+        self.scale = scale;
+        if let Some(pace) = &self.pace {
+            pace.set_scale(scale);
+        }
+        self.set_depth();
+    }
+
+    /// Somebody comes. After [`State::look`], so that whoever could go has gone.
+    pub(super) fn arrive(
+        &mut self,
+        now: Moment,
+        place: &Place,
+        waker: &Waker,
+        wakes: &mut Wakes,
+    ) -> Arrival {
+        let weight = u64::from(place.weight.max(1));
+        let cost = place
+            .cost
+            .clamp(1, weight.saturating_mul(MAX_COST_PER_WEIGHT));
+        let queue = &self.queue;
+        let flow = self.shuffle.map_or(place.flow, |shuffle| {
+            let shortest =
+                shuffle.shortest(place.flow, |lane| queue.queued_cost_of(&lane_of(lane)));
+            lane_of(shortest)
+        });
+
+        if self.queue.queued() == 0 && self.queue.running() < self.queue.config().depth {
+            let paid = self.pace.as_ref().map(|pace| pace.pay(cost)).transpose();
+            // If the rate has to earn more first, it waits as everybody does, and asks again below.
+            if let Ok(paid) = paid {
+                let taken = self.queue.enqueue(flow, weight, cost, NOBODY);
+                if let Err(rejected) = taken {
+                    return Arrival::Turned(self.turn_away(now, why_of(rejected.reason)));
+                }
+                if let Some(next) = self.queue.dispatch() {
+                    self.outlook.turn(now, now);
+                    let given = self.start(now, now, next.ticket, cost, paid);
+                    return Arrival::Given(given);
+                }
+            }
+        }
+
+        let slot = self.waiters.push(Waiter {
+            waker: Some(waker.clone()),
+            arrived: now,
+            cost,
+            stage: Stage::Turned(Turned {
+                why: Why::Full,
+                retry_after: SOONEST,
+            }),
+        });
+        match self.queue.enqueue(flow, weight, cost, slot) {
+            Err(rejected) => {
+                self.waiters.remove(slot);
+                return Arrival::Turned(self.turn_away(now, why_of(rejected.reason)));
+            }
+            Ok(taken) => {
+                if let Some(waiter) = self.waiters.get_mut(slot) {
+                    waiter.stage = Stage::Waiting(taken.ticket);
+                }
+                self.queued_cost = self.queued_cost.saturating_add(cost.into());
+                if let Some(displaced) = taken.displaced {
+                    self.left(displaced.cost);
+                    self.tell_turned(now, displaced.item, Why::Displaced, wakes);
+                }
+            }
+        }
+        self.give_turns(now, wakes);
+        self.expire(now, wakes);
+        self.hear(slot, waker, wakes)
+            .map_or(Arrival::Waits(slot), |told| match told {
+                Ok(given) => Arrival::Given(given),
+                Err(turned) => Arrival::Turned(turned),
+            })
+    }
+
+    /// What somebody who waits has been told, if anything. Whoever has heard it is off the roll.
+    pub(super) fn hear(
+        &mut self,
+        slot: usize,
+        waker: &Waker,
+        wakes: &mut Wakes,
+    ) -> Option<Result<Given, Turned>> {
+        let waiter = self.waiters.get_mut(slot)?;
+        if let Stage::Waiting(_) = waiter.stage {
+            if !waiter
+                .waker
+                .as_ref()
+                .is_some_and(|known| known.will_wake(waker))
+            {
+                // The old one may be the last that holds a task, and must not be dropped under the
+                // lock. To wake it once too often does no harm.
+                wakes.add(waiter.waker.replace(waker.clone()));
+            }
+            return None;
+        }
+        match self.waiters.remove(slot)?.stage {
+            Stage::Waiting(_) => None,
+            Stage::Given(given) => Some(Ok(given)),
+            Stage::Turned(turned) => Some(Err(turned)),
+        }
+    }
+
+    /// Counts a turn that was taken.
+    pub(super) fn count_served(&mut self, tier: Option<usize>, given: &Given) {
+        self.waits.count(given.waited);
+        let of_tier = tier.and_then(|tier| self.served.get_mut(tier));
+        of_tier
+            .unwrap_or(&mut self.served_of_none)
+            .count(given.cost);
+    }
+
+    /// Somebody who waits, or has been told something and not heard it, goes away. Their waker is not to
+    /// be dropped under the lock: it may be the last that holds a task.
+    #[must_use]
+    pub(super) fn go_away(&mut self, slot: usize) -> Option<Waker> {
+        let waiter = self.waiters.remove(slot)?;
+        match waiter.stage {
+            Stage::Waiting(ticket) => {
+                if self.queue.cancel(ticket).is_some() {
+                    self.left(waiter.cost);
+                }
+            }
+            Stage::Given(given) => self.take_back(&given),
+            // It was counted when it was turned away.
+            Stage::Turned(_) => return waiter.waker,
+        }
+        self.unserved.gone = self.unserved.gone.saturating_add(1);
+        waiter.waker
+    }
+
+    /// A turn that was given and never used: as if it had not been.
+    fn take_back(&mut self, given: &Given) {
+        if let (Some(pace), Some(paid)) = (&self.pace, &given.paid) {
+            pace.give_back(paid);
+        }
+        self.unwatch(given);
+        self.queue.complete(given.ticket, 0);
+    }
+
+    /// Learns what became of a turn. The first to tell is believed.
+    pub(super) fn learn(&mut self, now: Moment, given: &mut Given, outcome: Outcome) {
+        let is_watched = self.unwatch(given);
+        given.watch = None;
+        if !is_watched || outcome == Outcome::Unknown {
+            return;
+        }
+        let sample = Sample {
+            rtt_ns: now.since(given.started).as_nanos(),
+            inflight: given.inflight,
+            dropped: outcome == Outcome::Failed,
+        };
+        self.width.learn(now, sample);
+        self.set_depth();
+    }
+
+    /// The place of a turn is free again.
+    pub(super) fn end(&mut self, given: &Given) {
+        self.queue.complete(given.ticket, given.cost);
+    }
+
+    /// Turns away who waited too long, learns from what has timed out, and gives what turns there are.
+    pub(super) fn look(&mut self, now: Moment, wakes: &mut Wakes) {
+        self.time_out(now);
+        self.tick(now);
+        self.expire(now, wakes);
+        self.give_turns(now, wakes);
+    }
+
+    /// Has the width see that time passes, and what does not end.
+    fn tick(&mut self, now: Moment) {
+        if self.width.next_tick().is_some_and(|due| due <= now) {
+            let oldest = self.watched.oldest().map(|(_, watched)| watched.started);
+            self.width.tick(now, oldest);
+            self.set_depth();
+        }
+    }
+
+    /// When the pacer has to look, if it does not look before: then it must be told.
+    pub(super) fn set_alarm(&mut self) -> bool {
+        let Some(next) = self.next_event() else {
+            return false;
+        };
+        if self.alarm.is_some_and(|alarm| alarm <= next) {
+            return false;
+        }
+        self.alarm = Some(next);
+        true
+    }
+
+    /// The next moment at which something happens by itself.
+    pub(super) fn next_event(&self) -> Option<Moment> {
+        let deadline = self.waiters.oldest();
+        let deadline = deadline.map(|(_, waiter)| waiter.arrived.plus(self.max_wait));
+        let timeout = self.width.timeout().zip(self.watched.oldest());
+        let timeout = timeout.map(|(timeout, (_, watched))| watched.started.plus(timeout));
+        let tick = self.width.next_tick().zip(self.watched.oldest());
+        // From now on, if nothing was under way for long.
+        let tick = tick.map(|(tick, (_, watched))| tick.max(watched.started));
+        let ready = self.ready_at;
+        let all = [deadline, timeout, tick, ready];
+        all.into_iter().flatten().min()
+    }
+
+    /// Has everybody who waits look for themselves, because the pacer is gone.
+    pub(super) fn wake_all(&mut self, wakes: &mut Wakes) {
+        for waiter in self.waiters.values_mut() {
+            wakes.add(waiter.waker.take());
+        }
+    }
+
+    pub(super) fn report(&self) -> QueueReport {
+        QueueReport {
+            waiting: self.queue.queued(),
+            under_way: self.queue.running(),
+            at_once: self.at_once(),
+            waits: self.waits,
+            served: self.served.clone(),
+            served_of_none: self.served_of_none,
+            unserved: self.unserved,
+        }
+    }
+
+    fn at_once(&self) -> Option<u32> {
+        let scaled = self.scale.of(self.width.limit()?.into());
+        Some(u32::try_from(scaled).unwrap_or(u32::MAX))
+    }
+
+    fn set_depth(&mut self) {
+        // Never 0: a scale leaves at least 1.
+        let _ = self.queue.set_depth(depth_of(self.at_once()));
+    }
+}
+
+fn depth_of(limit: Option<u32>) -> usize {
+    limit.map_or(usize::MAX, |limit| {
+        usize::try_from(limit).unwrap_or(usize::MAX)
+    })
+}
+
+fn lane_of(lane: usize) -> u64 {
+    u64::try_from(lane).unwrap_or(u64::MAX)
+}
+
+fn tiers_of(rule: &QueueRule) -> usize {
+    rule.weights
+        .as_ref()
+        .map_or(0, |weights| weights.tiers.len())
+}
+
+fn why_of(reason: RejectReason) -> Why {
+    match reason {
+        RejectReason::FlowFull { .. } => Why::FlowFull,
+        // Weights and costs that could not be ordered were mended on arrival.
+        _ => Why::Full,
+    }
+}

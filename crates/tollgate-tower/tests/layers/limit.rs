@@ -1,0 +1,269 @@
+//! What is let through, what is refused, and what clients are told.
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use http_body::Body as _;
+use http_body_util::{Empty, Full};
+use tollgate::policy::address::Proxies;
+use tollgate::policy::{Answer, Facts, KeyPart, LimitRule, Mode, Policy, Quota, Source};
+use tollgate::{ManualClock, Span};
+use tollgate_tower::{Authority, Client, InForce, LimitLayer, Peer, Refused, Slots};
+use tower::{Layer, Service, ServiceExt, service_fn};
+
+use crate::support::{NoBody, bucket, get, header, in_force, policy, rule, text};
+
+/// Says what the policy makes of the client, and sets a field that we set, too.
+async fn hello(request: Request<NoBody>) -> Result<Response<Full<Bytes>>, Infallible> {
+    let client = request.extensions().get::<Client>();
+    let told = client.map_or("nobody".to_owned(), |client| client.0.to_string());
+    let response = Response::builder()
+        .header("ratelimit", "mine")
+        .header("retry-after", "77")
+        .header("cache-control", "max-age=5");
+    Ok(response.body(Full::from(told)).unwrap())
+}
+
+#[tokio::test]
+async fn what_passes_is_told_what_is_left_and_what_does_not_is_told_why() {
+    let (in_force, clock) = in_force([rule("rides", bucket("5/s", 2))]);
+    let service = LimitLayer::new(in_force).layer(service_fn(hello));
+    let ask = || service.clone().oneshot(get("/", "a"));
+
+    let first = ask().await.unwrap();
+    assert_eq!(first.status(), 200);
+    assert_eq!(header(&first, "x-ratelimit-limit"), Some("2"));
+    assert_eq!(header(&first, "x-ratelimit-remaining"), Some("1"));
+    assert_eq!(
+        header(&first, "ratelimit-policy"),
+        Some("\"rides\";q=2;w=1")
+    );
+    assert_eq!(header(&first, "ratelimit"), Some("\"rides\";r=1;t=1"));
+    // These two are the service's own as long as nothing is refused.
+    assert_eq!(header(&first, "retry-after"), Some("77"));
+    assert_eq!(header(&first, "cache-control"), Some("max-age=5"));
+    assert_eq!(first.headers().get_all("ratelimit").iter().count(), 1);
+    assert_eq!(text(first).await, "nobody");
+
+    assert_eq!(ask().await.unwrap().status(), 200);
+    let refused = ask().await.unwrap();
+    assert_eq!(refused.status(), 429);
+    assert_eq!(header(&refused, "retry-after"), Some("1"));
+    assert_eq!(header(&refused, "ratelimit"), Some("\"rides\";r=0;t=1"));
+    assert_eq!(header(&refused, "cache-control"), Some("no-store"));
+    let media = header(&refused, "content-type");
+    assert_eq!(media, Some("application/problem+json"));
+    assert!(refused.extensions().get::<Refused>().is_some());
+    let size = refused.body().size_hint().exact();
+    let body = text(refused).await;
+    assert_eq!(size, Some(body.len() as u64));
+    assert!(body.contains("\"status\":429"), "{body}");
+    assert!(body.contains("\"violated-policies\":[\"rides\"]"), "{body}");
+    assert!(body.contains("\"retry_after_ms\":200"), "{body}");
+
+    // Another key has its own, and time mends everything.
+    let other = service.clone().oneshot(get("/", "b")).await.unwrap();
+    assert_eq!(other.status(), 200);
+    clock.advance(Span::from_millis(200));
+    assert_eq!(ask().await.unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn the_answer_to_head_has_no_body() {
+    let (in_force, _clock) = in_force([rule("rides", bucket("5/s", 1))]);
+    let service = LimitLayer::new(in_force).layer(service_fn(hello));
+    let head = || {
+        let mut request = get("/", "a");
+        *request.method_mut() = Method::HEAD;
+        request
+    };
+    assert_eq!(service.clone().oneshot(head()).await.unwrap().status(), 200);
+    let refused = service.oneshot(head()).await.unwrap();
+    assert_eq!(refused.status(), 429);
+    assert!(refused.body().is_end_stream());
+}
+
+#[tokio::test]
+async fn a_policy_that_tells_nothing_adds_nothing() {
+    let mut quiet = policy([rule("rides", bucket("5/s", 1))]);
+    quiet.answers.retry_after = false;
+    quiet.answers.ratelimit = false;
+    quiet.answers.problem = false;
+    quiet.answers.x_ratelimit = tollgate::policy::XRateLimit::Off;
+    let in_force = InForce::with_clock(quiet, ManualClock::new()).unwrap();
+    let service = LimitLayer::new(in_force).layer(service_fn(hello));
+    let passed = service.clone().oneshot(get("/", "a")).await.unwrap();
+    assert_eq!(passed.headers().len(), 3, "{:?}", passed.headers());
+    assert_eq!(header(&passed, "ratelimit"), Some("mine"));
+    let refused = service.oneshot(get("/", "a")).await.unwrap();
+    assert_eq!(refused.headers().len(), 1, "{:?}", refused.headers());
+    assert_eq!(header(&refused, "cache-control"), Some("no-store"));
+    assert_eq!(text(refused).await, "");
+}
+
+#[tokio::test]
+async fn other_refusals_have_their_own_status() {
+    let mut rules = policy([rule("rides", bucket("5/s", 1))]);
+    rules.limits[0].missing_key = tollgate::policy::MissingKey::Deny;
+    let in_force = InForce::with_clock(rules, ManualClock::new()).unwrap();
+    let layer = LimitLayer::new(in_force).with_cost(|parts| {
+        let cost = parts.headers.get("x-cost")?;
+        cost.to_str().ok()?.parse().ok()
+    });
+    let service = layer.layer(service_fn(hello));
+    let status =
+        async |request: Request<NoBody>| service.clone().oneshot(request).await.unwrap().status();
+    let plain = |path: &str| Request::get(path).body(Empty::new()).unwrap();
+    assert_eq!(status(plain("/")).await, 403);
+    assert_eq!(status(plain("/%2f")).await, 400);
+    let mut costly = get("/", "a");
+    costly.headers_mut().insert("x-cost", 2.into());
+    assert_eq!(status(costly).await, 422);
+    assert_eq!(status(get("/", "a")).await, 200);
+}
+
+#[tokio::test]
+async fn a_refusal_of_an_inner_layer_keeps_its_numbers() {
+    let (outer, _) = in_force([rule("outer", bucket("5/s", 100))]);
+    let (inner, _) = in_force([rule("inner", bucket("5/s", 1))]);
+    let service = LimitLayer::new(inner).layer(service_fn(hello));
+    let service = LimitLayer::new(outer).layer(service);
+    let passed = service.clone().oneshot(get("/", "a")).await.unwrap();
+    assert_eq!(header(&passed, "ratelimit"), Some("\"outer\";r=99;t=20"));
+    let refused = service.oneshot(get("/", "a")).await.unwrap();
+    assert_eq!(refused.status(), 429);
+    assert_eq!(header(&refused, "ratelimit"), Some("\"inner\";r=0;t=1"));
+}
+
+#[tokio::test]
+async fn the_client_is_found_through_trusted_proxies_and_told_to_inner_services() {
+    let mut by_address = LimitRule::new("clients", Quota::plain(bucket("1/s", 1)));
+    by_address.key = vec![KeyPart::of(Source::Address { v4: 32, v6: 64 })];
+    let rules = Policy {
+        proxies: Proxies {
+            trusted: ["10.0.0.0/8".parse().unwrap()].into_iter().collect(),
+            ..Proxies::default()
+        },
+        ..policy([by_address])
+    };
+    let in_force = InForce::with_clock(rules, ManualClock::new()).unwrap();
+    let service = LimitLayer::new(in_force.clone()).layer(service_fn(hello));
+    let from = |peer: [u8; 4], client: &str| {
+        let mut request = get("/", "a");
+        let headers = request.headers_mut();
+        headers.insert("x-forwarded-for", client.parse().unwrap());
+        request.extensions_mut().insert(Peer(peer.into()));
+        request
+    };
+    let ask = |request| service.clone().oneshot(request);
+    let first = ask(from([10, 0, 0, 1], "203.0.113.7")).await.unwrap();
+    assert_eq!(text(first).await, "203.0.113.7");
+    let again = ask(from([10, 0, 0, 2], "203.0.113.7")).await.unwrap();
+    assert_eq!(again.status(), 429);
+    // Somebody else's word about itself is worth nothing.
+    let liar = ask(from([192, 0, 2, 1], "203.0.113.8")).await.unwrap();
+    assert_eq!(text(liar).await, "192.0.2.1");
+
+    // A function of the program may know better where the peer is told.
+    #[derive(Clone)]
+    struct Socket(IpAddr);
+    let layer = LimitLayer::new(in_force).with_peer(|e| e.get::<Socket>().map(|s| s.0));
+    let mut request = get("/", "a");
+    request
+        .extensions_mut()
+        .insert(Socket([192, 0, 2, 9].into()));
+    let found = layer.layer(service_fn(hello)).oneshot(request).await;
+    assert_eq!(text(found.unwrap()).await, "192.0.2.9");
+}
+
+#[tokio::test]
+async fn a_slot_is_waited_for_and_too_long_a_wait_is_a_refusal() {
+    let line = tollgate::Limit::leaky_bucket("10/s".parse().unwrap(), 100).unwrap();
+    let in_force = InForce::new(policy([rule("line", line)])).unwrap();
+    let layer = LimitLayer::new(in_force).with_longest_wait(Span::from_millis(250));
+    let service = layer.layer(service_fn(hello));
+    let begun = tokio::time::Instant::now();
+    let asked: Vec<_> = (0..5)
+        .map(|_| {
+            let mut service = service.clone();
+            // Called here, so that they stand in this order.
+            let response = service.call(get("/", "a"));
+            tokio::spawn(async move { (response.await.unwrap().status(), begun.elapsed()) })
+        })
+        .collect();
+    let mut statuses = Vec::new();
+    for (nth, asked) in asked.into_iter().enumerate() {
+        let (status, after) = asked.await.unwrap();
+        let slot = Duration::from_millis(100 * nth as u64);
+        assert!(
+            status != 200 || after + Duration::from_millis(5) >= slot,
+            "{nth}: {after:?}"
+        );
+        statuses.push(status.as_u16());
+    }
+    // Those who were refused gave their slots back, so both would have had the same.
+    assert_eq!(statuses, [200, 200, 200, 429, 429]);
+    let next = service.clone().oneshot(get("/", "a")).await.unwrap();
+    assert_eq!(next.status(), 200);
+}
+
+#[tokio::test]
+async fn everything_that_is_decided_is_reported() {
+    #[derive(Clone)]
+    struct Listening {
+        in_force: InForce<ManualClock>,
+        heard: Arc<Mutex<Vec<(String, bool)>>>,
+    }
+    impl Authority for Listening {
+        type Epoch = <InForce<ManualClock> as Authority>::Epoch;
+        fn epoch(&self) -> Arc<Self::Epoch> {
+            self.in_force.epoch()
+        }
+        fn slots(&self) -> &Slots<ManualClock> {
+            self.in_force.slots()
+        }
+        fn decided(&self, _: &Self::Epoch, facts: &Facts<'_>, answer: &Answer, _: Duration) {
+            let heard = (facts.path.to_owned(), answer.is_admitted());
+            self.heard.lock().unwrap().push(heard);
+        }
+    }
+    let (in_force, _clock) = in_force([rule("rides", bucket("5/s", 1))]);
+    let heard = Arc::default();
+    let listening = Listening {
+        in_force,
+        heard: Arc::clone(&heard),
+    };
+    let service = LimitLayer::new(listening).layer(service_fn(hello));
+    for path in ["/a", "/b"] {
+        service.clone().oneshot(get(path, "a")).await.unwrap();
+    }
+    let heard = heard.lock().unwrap();
+    assert_eq!(*heard, [("/a".into(), true), ("/b".into(), false)]);
+}
+
+#[tokio::test]
+async fn a_policy_is_replaced_under_a_running_service() {
+    let (in_force, _clock) = in_force([rule("rides", bucket("5/s", 1))]);
+    let mut service = LimitLayer::new(in_force.clone()).layer(service_fn(hello));
+    let mut ask = async || {
+        let service = service.ready().await.unwrap();
+        service.call(get("/", "a")).await.unwrap().status()
+    };
+    assert_eq!(ask().await, 200);
+    assert_eq!(ask().await, 429);
+    let mut shadow = rule("rides", bucket("5/s", 1));
+    shadow.mode = Mode::Shadow;
+    in_force.replace(policy([shadow])).unwrap();
+    assert_eq!(ask().await, 200);
+    in_force
+        .replace(policy([rule("rides", bucket("5/s", 3))]))
+        .unwrap();
+    // What was used before counts; what only the shadow refused was never taken.
+    assert_eq!(ask().await, 200);
+    assert_eq!(ask().await, 200);
+    assert_eq!(ask().await, 429);
+}

@@ -1,0 +1,17 @@
+//! The layers around real services, driven as a server would drive them.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test may"
+)]
+
+mod support;
+
+mod dropped;
+mod grpc;
+mod limit;
+mod pace;
+mod queue;
+mod ready;
+mod single;

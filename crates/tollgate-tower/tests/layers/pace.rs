@@ -1,0 +1,230 @@
+//! Outgoing calls: when they go, and what they take.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use tokio::time::Instant;
+use tollgate::{Clock, Limit, Limiter, Moment, Span};
+use tollgate_tower::{PaceError, PaceLayer};
+use tower::{Layer, Service, ServiceExt, service_fn};
+
+use crate::support::{NoBody, bucket};
+
+/// The clock of the runtime, which tests can stop.
+#[derive(Clone, Debug)]
+struct TokioClock(Instant);
+
+impl Clock for TokioClock {
+    fn now(&self) -> Moment {
+        let ns = self.0.elapsed().as_nanos();
+        Moment::from_nanos(u64::try_from(ns).unwrap())
+    }
+}
+
+fn clock() -> TokioClock {
+    TokioClock(Instant::now())
+}
+
+fn own(limit: Limit) -> Limiter<TokioClock> {
+    Limiter::with_clock(limit, clock()).unwrap()
+}
+
+fn to(uri: &str) -> Request<NoBody> {
+    Request::get(uri).body(NoBody::new()).unwrap()
+}
+
+/// A server that answers with what stands in the list, then with 200, and notes when it was asked.
+#[derive(Clone)]
+struct Server {
+    answers: Arc<Mutex<Vec<Response<Full<Bytes>>>>>,
+    asked: Arc<Mutex<Vec<u64>>>,
+    begun: Instant,
+}
+
+impl Server {
+    fn new(answers: &[(u16, &[(&'static str, &str)])]) -> Server {
+        let answers = answers.iter().rev().map(|(status, headers)| {
+            let mut response = Response::builder().status(*status);
+            for (name, value) in *headers {
+                response = response.header(*name, *value);
+            }
+            response.body(Full::default()).unwrap()
+        });
+        Server {
+            answers: Arc::new(Mutex::new(answers.collect())),
+            asked: Arc::default(),
+            begun: Instant::now(),
+        }
+    }
+
+    /// When it was asked, in milliseconds.
+    fn asked(&self) -> Vec<u64> {
+        self.asked.lock().unwrap().clone()
+    }
+
+    async fn answer(self, _: Request<NoBody>) -> Result<Response<Full<Bytes>>, Infallible> {
+        let now = self.begun.elapsed().as_millis();
+        self.asked.lock().unwrap().push(u64::try_from(now).unwrap());
+        let next = self.answers.lock().unwrap().pop();
+        Ok(next.unwrap_or_default())
+    }
+
+    fn service(
+        &self,
+    ) -> impl Service<
+        Request<NoBody>,
+        Response = Response<Full<Bytes>>,
+        Error = Infallible,
+        Future: Send,
+    > + Clone
+    + Send
+    + 'static {
+        let server = self.clone();
+        service_fn(move |request| server.clone().answer(request))
+    }
+}
+
+fn near(asked: &[u64], wanted: &[u64]) {
+    let is_near = |(asked, wanted): (&u64, &u64)| (*wanted..wanted + 5).contains(asked);
+    let is_so = asked.len() == wanted.len() && asked.iter().zip(wanted).all(is_near);
+    assert!(is_so, "{asked:?} is not {wanted:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_wait_for_the_own_limit_of_their_destination() {
+    let server = Server::new(&[]);
+    let layer = PaceLayer::new(own(bucket("10/s", 2)));
+    let service = layer.layer(server.service());
+    for _ in 0..4 {
+        service
+            .clone()
+            .oneshot(to("http://a.example/"))
+            .await
+            .unwrap();
+    }
+    near(&server.asked(), &[0, 0, 100, 200]);
+    // Another host has its own allowance, and so has another port.
+    service
+        .clone()
+        .oneshot(to("http://b.example/"))
+        .await
+        .unwrap();
+    service.oneshot(to("http://a.example:81/")).await.unwrap();
+    near(&server.asked(), &[0, 0, 100, 200, 200, 200]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leaky_bucket_gives_each_call_its_slot_and_who_leaves_gives_it_back() {
+    let server = Server::new(&[]);
+    let line = Limit::leaky_bucket("10/s".parse().unwrap(), 10).unwrap();
+    let own = own(line);
+    let left = || own.peek("http://a.example:80", 0).remaining();
+    let service = PaceLayer::new(own.clone()).layer(server.service());
+    let calls: Vec<_> = (0..3)
+        .map(|_| tokio::spawn(service.clone().oneshot(to("http://a.example/"))))
+        .collect();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let before = left();
+    calls.last().unwrap().abort();
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(left(), before + 1);
+    for call in calls.into_iter().take(2) {
+        call.await.unwrap().unwrap();
+    }
+    near(&server.asked(), &[0, 100]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_would_wait_too_long_fails_at_once_and_takes_nothing() {
+    let server = Server::new(&[]);
+    let own = own(bucket("1/s", 1));
+    let layer = PaceLayer::new(own.clone()).with_max_wait(Span::from_millis(500));
+    let service = layer.layer(server.service());
+    let call = || service.clone().oneshot(to("http://a.example/"));
+    call().await.unwrap();
+    let begun = Instant::now();
+    let PaceError::TooLong {
+        destination, wait, ..
+    } = call().await.unwrap_err()
+    else {
+        panic!("it is too long");
+    };
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+    assert_eq!(destination, "http://a.example:80");
+    assert_eq!(wait, Span::from_secs(1));
+    assert_eq!(server.asked().len(), 1);
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    call().await.unwrap();
+    near(&server.asked(), &[0, 1000]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_server_says_is_obeyed_and_nothing_is_repeated() {
+    let server = Server::new(&[
+        (429, &[("retry-after", "3")]),
+        (200, &[("ratelimit", "\"a\";r=0;t=2")]),
+        (
+            200,
+            &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "1")],
+        ),
+        (503, &[("retry-after", "nonsense")]),
+    ]);
+    let service = PaceLayer::new(own(bucket("1000/s", 1000))).layer(server.service());
+    let call = || service.clone().oneshot(to("http://a.example/"));
+    // The refusal is for the caller to see; it is not sent again.
+    assert_eq!(call().await.unwrap().status(), 429);
+    near(&server.asked(), &[0]);
+    for _ in 0..4 {
+        call().await.unwrap();
+    }
+    near(&server.asked(), &[0, 3000, 5000, 6000, 6000]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_is_for_one_destination_and_never_longer_than_allowed() {
+    let server = Server::new(&[(503, &[("retry-after", "100000")])]);
+    let layer = PaceLayer::new(own(bucket("1000/s", 1000))).with_max_hold(Span::from_secs(2));
+    let service = layer.layer(server.service());
+    let call = |uri: &str| service.clone().oneshot(to(uri));
+    call("http://a.example/").await.unwrap();
+    call("http://b.example/").await.unwrap();
+    call("http://a.example/").await.unwrap();
+    near(&server.asked(), &[0, 0, 2000]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_few_that_are_left_are_spread() {
+    let few: (u16, &[(&'static str, &str)]) = (200, &[("ratelimit", "\"a\";r=4;t=2")]);
+    let server = Server::new(&[few, few]);
+    let service = PaceLayer::new(own(bucket("1000/s", 1000))).layer(server.service());
+    let calls: Vec<_> = (0..4)
+        .map(|_| {
+            let service = service.clone();
+            async move { service.oneshot(to("http://a.example/")).await }
+        })
+        .collect();
+    for call in calls {
+        call.await.unwrap();
+    }
+    // The third answer says nothing of the kind, so the fourth need not wait.
+    near(&server.asked(), &[0, 500, 1000, 1000]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_dropped_while_it_waits_takes_nothing() {
+    let server = Server::new(&[(429, &[("retry-after", "3")])]);
+    let own = own(bucket("1/h", 2));
+    let left = || own.peek("http://a.example:80", 0).remaining();
+    let service = PaceLayer::new(own.clone()).layer(server.service());
+    let call = || service.clone().oneshot(to("http://a.example/"));
+    call().await.unwrap();
+    let waits = tokio::spawn(call());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    waits.abort();
+    assert!(waits.await.unwrap_err().is_cancelled());
+    assert_eq!((left(), server.asked().len()), (1, 1));
+}

@@ -1,0 +1,191 @@
+//! Limits that are counted in a store which several processes share: a real server, which is needed.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test may"
+)]
+
+use std::convert::Infallible;
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Empty, Full};
+use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep};
+use tollgate::policy::{Begun, LimitRule, OnStoreError, Policy, Quota};
+use tollgate::store::shared::SharedStore;
+use tollgate::{Limit, Origin};
+use tollgate_redis::{Settings, Store};
+use tollgate_tower::{Authority, Epoch, InForce, LimitLayer};
+use tower::{Layer, ServiceExt, service_fn};
+
+/// A server that ends with the test.
+struct Server {
+    port: u16,
+    child: Child,
+}
+
+impl Server {
+    fn start() -> Server {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = free.local_addr().unwrap().port();
+        drop(free);
+        let mut child = Command::new("redis-server")
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
+            .args(["--save", "", "--appendonly", "no"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("redis-server is needed for this test: install redis-server");
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut told = lines.by_ref().map_while(Result::ok);
+        assert!(told.any(|line| line.contains("eady to accept connections")));
+        std::thread::spawn(move || lines.for_each(drop));
+        Server { port, child }
+    }
+
+    /// Answers nobody for a while.
+    fn pause(&self, ms: u32) {
+        let output = Command::new("redis-cli")
+            .args(["-p", &self.port.to_string(), "client", "pause"])
+            .args([&ms.to_string(), "ALL"])
+            .output()
+            .expect("redis-cli is needed for this test: install redis-tools");
+        assert_eq!(output.stdout.trim_ascii(), b"OK");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// One of the processes that share the server, as far as limits go.
+async fn node(server: &Server) -> InForce {
+    let mut settings = Settings::standalone("127.0.0.1", server.port);
+    settings.deadline = Duration::from_secs(5);
+    let store = Store::open(settings, &Handle::current()).unwrap();
+    let since = Instant::now();
+    while !store.report().servers.iter().any(|server| server.is_up) {
+        assert!(
+            since.elapsed() < Duration::from_secs(10),
+            "it never came up"
+        );
+        sleep(Duration::from_millis(2)).await;
+    }
+    let rule = |name: &str, limit: Limit| {
+        let mut rule = LimitRule::new(name, Quota::plain(limit));
+        rule.on_store_error = OnStoreError::Deny;
+        rule
+    };
+    let units = Limit::token_bucket("1/h".parse().unwrap(), 5).unwrap();
+    let places = Limit::concurrency(1, "1h".parse().unwrap()).unwrap();
+    let policy = Policy {
+        limits: vec![rule("units", units), rule("places", places)],
+        ..Policy::default()
+    };
+    InForce::shared(policy, Arc::new(store)).unwrap()
+}
+
+async fn hello(_: Request<Empty<Bytes>>) -> Result<Response<Full<Bytes>>, Infallible> {
+    Ok(Response::new(Full::from("hello")))
+}
+
+fn get() -> Request<Empty<Bytes>> {
+    Request::get("/").body(Empty::new()).unwrap()
+}
+
+/// What the server has left of each limit: units and places.
+async fn left(in_force: &InForce) -> (u64, u64) {
+    let epoch = in_force.epoch();
+    let mut both = [0; 2];
+    for (left, limit) in both.iter_mut().zip(["units", "places"]) {
+        let begun = epoch.gate().begin_named(limit, &[], 0, false).unwrap();
+        let Begun::Asks(asking) = begun else {
+            panic!("the store is not asked");
+        };
+        let answer = epoch.gate().finish(asking).await;
+        assert_eq!(answer.origin, Origin::Fresh);
+        *left = answer.standing.remaining;
+    }
+    both.into()
+}
+
+async fn until_left(in_force: &InForce, wanted: (u64, u64)) {
+    let since = Instant::now();
+    loop {
+        let left = left(in_force).await;
+        if left == wanted {
+            return;
+        }
+        let is_late = since.elapsed() > Duration::from_secs(10);
+        assert!(!is_late, "{left:?} are left, not {wanted:?}");
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_place_that_is_held_on_one_node_is_taken_on_all_and_is_given_back_everywhere() {
+    let server = Server::start();
+    let (here, there) = (node(&server).await, node(&server).await);
+    let ask = |node: &InForce| {
+        let service = LimitLayer::new(node.clone()).layer(service_fn(hello));
+        service.oneshot(get())
+    };
+    let response = ask(&here).await.unwrap();
+    assert_eq!(response.status(), 200);
+    assert_eq!(left(&there).await, (4, 0));
+    let refused = ask(&there).await.unwrap();
+    assert_eq!(refused.status(), 429);
+    let policies = &refused.headers()["ratelimit-policy"];
+    assert!(
+        policies.to_str().unwrap().contains("\"places\""),
+        "{policies:?}"
+    );
+    // The refused one took nothing; the body of the first one ends, and its place is free.
+    let body = response.into_body().collect().await.unwrap();
+    assert_eq!(body.to_bytes(), "hello");
+    until_left(&there, (4, 1)).await;
+    assert_eq!(ask(&there).await.unwrap().status(), 200);
+    until_left(&here, (3, 1)).await;
+}
+
+#[tokio::test]
+async fn who_leaves_while_the_store_is_asked_gets_everything_back_when_it_answers() {
+    let server = Server::start();
+    let node = node(&server).await;
+    let service = LimitLayer::new(node.clone()).layer(service_fn(hello));
+    assert_eq!(left(&node).await, (5, 1));
+    server.pause(500);
+    let leaves = tokio::spawn(service.clone().oneshot(get()));
+    sleep(Duration::from_millis(100)).await;
+    leaves.abort();
+    assert!(leaves.await.unwrap_err().is_cancelled());
+    // The charge is at the server, which takes it when it wakes; then it is given back.
+    until_left(&node, (5, 1)).await;
+    sleep(Duration::from_millis(700)).await;
+    assert_eq!(left(&node).await, (5, 1));
+
+    // Never polled, so never asked.
+    let mut service = service;
+    drop(tower::Service::call(service.ready().await.unwrap(), get()));
+    assert_eq!(left(&node).await, (5, 1));
+}
+
+#[tokio::test]
+async fn a_store_that_is_gone_is_a_503_where_the_policy_says_so() {
+    let server = Server::start();
+    let node = node(&server).await;
+    let service = LimitLayer::new(node.clone()).layer(service_fn(hello));
+    drop(server);
+    let response = service.oneshot(get()).await.unwrap();
+    assert_eq!(response.status(), 503);
+    assert_eq!(response.headers()["retry-after"], "1");
+}

@@ -1,0 +1,211 @@
+//! Many tasks on several threads that come, wait, go away at any moment, and are never lost.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+use tollgate::policy::{AtOnce, Place, QueueRule};
+use tollgate::{Scale, Span};
+use tollgate_tower::turnstile::{Entering, Outcome, Turn, Turned, Turnstile};
+
+const TASKS: u64 = 100;
+const EACH: u64 = 1000;
+const AT_ONCE: usize = 7;
+
+struct SplitMix(u64);
+
+impl SplitMix {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+}
+
+/// What the test counts for itself.
+#[derive(Default)]
+struct Counts {
+    under_way: AtomicUsize,
+    turns: AtomicU64,
+    gone: AtomicU64,
+    turned: AtomicU64,
+}
+
+impl Counts {
+    async fn use_turn(&self, turn: Turn, random: &mut SplitMix) {
+        let others = self.under_way.fetch_add(1, SeqCst);
+        assert!(others < AT_ONCE, "{} under way", others + 1);
+        self.turns.fetch_add(1, SeqCst);
+        for _ in 0..random.below(4) {
+            tokio::task::yield_now().await;
+        }
+        if random.below(50) == 0 {
+            sleep(Duration::from_micros(random.below(1500))).await;
+        }
+        // Before it ends: afterwards the next may already have begun.
+        self.under_way.fetch_sub(1, SeqCst);
+        match random.below(3) {
+            0 => drop(turn),
+            1 => turn.finish(Outcome::Failed),
+            _ => turn.finish(Outcome::Answered),
+        }
+    }
+
+    async fn told(&self, told: Result<Turn, Turned>, random: &mut SplitMix) {
+        match told {
+            Ok(turn) => self.use_turn(turn, random).await,
+            Err(_) => {
+                self.turned.fetch_add(1, SeqCst);
+                // Whoever is refused comes back a little later, or the others never get on.
+                sleep(Duration::from_micros(random.below(500))).await;
+            }
+        }
+    }
+}
+
+async fn poll_once(entering: &mut Entering) -> Poll<Result<Turn, Turned>> {
+    poll_fn(|cx| Poll::Ready(Pin::new(&mut *entering).poll(cx))).await
+}
+
+/// One request that goes away at a random moment, if it does.
+async fn request(turnstile: &Turnstile, counts: &Counts, random: &mut SplitMix) {
+    let place = Place {
+        queue: 0,
+        flow: random.below(12),
+        tier: None,
+        weight: 1 + random.below(5) as u32,
+        cost: 1 + random.below(9),
+    };
+    let mut entering = turnstile.enter(&place);
+    match random.below(6) {
+        // Before it has come.
+        0 => {}
+        // After it has come, and perhaps after its turn was given and before it was taken.
+        1 | 2 => match poll_once(&mut entering).await {
+            Poll::Ready(told) => counts.told(told, random).await,
+            Poll::Pending => {
+                for _ in 0..random.below(6) {
+                    tokio::task::yield_now().await;
+                }
+                drop(entering);
+                counts.gone.fetch_add(1, SeqCst);
+            }
+        },
+        3 => match timeout(Duration::from_micros(random.below(3000)), entering).await {
+            Ok(told) => counts.told(told, random).await,
+            Err(_) => {
+                counts.gone.fetch_add(1, SeqCst);
+            }
+        },
+        _ => counts.told(entering.await, random).await,
+    }
+}
+
+/// Runs all requests, and `meanwhile` beside them; then nothing may be left over.
+async fn stress(
+    rule: &QueueRule,
+    seed: u64,
+    meanwhile: fn(&Turnstile, &mut SplitMix),
+) -> Turnstile {
+    let turnstile = Turnstile::new(rule).unwrap();
+    let counts = Arc::new(Counts::default());
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|task| {
+            let (turnstile, counts) = (turnstile.clone(), Arc::clone(&counts));
+            tokio::spawn(async move {
+                let mut random = SplitMix(seed ^ (task << 32));
+                for _ in 0..EACH {
+                    request(&turnstile, &counts, &mut random).await;
+                }
+            })
+        })
+        .collect();
+    let meddler = {
+        let turnstile = turnstile.clone();
+        tokio::spawn(async move {
+            let mut random = SplitMix(seed);
+            loop {
+                meanwhile(&turnstile, &mut random);
+                sleep(Duration::from_millis(1)).await;
+            }
+        })
+    };
+    for task in tasks {
+        let done = timeout(Duration::from_secs(60), task).await;
+        let report = turnstile.report();
+        let done = done.unwrap_or_else(|_| panic!("somebody waits for ever: {report:?}"));
+        done.unwrap();
+    }
+    meddler.abort();
+    let _ = meddler.await;
+
+    turnstile.set_scale(Scale::ONE);
+    turnstile.change(rule);
+    let report = turnstile.report();
+    assert_eq!((report.waiting, report.under_way), (0, 0), "{report:?}");
+    assert_eq!(counts.under_way.load(SeqCst), 0);
+    let unserved = report.unserved;
+    assert_eq!(report.served_of_none.turns, counts.turns.load(SeqCst));
+    // Whoever was turned away and went before hearing it counts as turned away there, as gone here.
+    let all: u64 = unserved.by_name().iter().map(|(_, count)| count).sum();
+    let here = counts.gone.load(SeqCst) + counts.turned.load(SeqCst);
+    assert_eq!(all, here, "{unserved:?}");
+    assert!(unserved.gone > 1000, "{unserved:?}");
+    assert!(report.served_of_none.turns > 5_000, "{report:?}");
+    turnstile
+}
+
+fn rule() -> QueueRule {
+    let mut rule = QueueRule::new("api", AtOnce::Fixed(AT_ONCE as u32));
+    rule.max_wait = Span::from_secs(50);
+    rule
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn whoever_goes_away_whenever_no_place_and_no_wake_is_lost() {
+    let turnstile = stress(&rule(), 1, |_, _| {}).await;
+    // Every place can be had again at once.
+    let mut turns = Vec::new();
+    for _ in 0..AT_ONCE {
+        let place = Place {
+            queue: 0,
+            flow: 1,
+            tier: None,
+            weight: 1,
+            cost: 1,
+        };
+        match poll_once(&mut turnstile.enter(&place)).await {
+            Poll::Ready(Ok(turn)) => turns.push(turn),
+            other => panic!("a place was lost: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn full_queues_impatience_rates_and_pressure_lose_nobody_either() {
+    let mut rule = rule();
+    (rule.per_flow, rule.total) = (6, 30);
+    rule.max_wait = Span::from_millis(3);
+    rule.rate = Some(("400000/s".parse().unwrap(), 2000));
+    rule.shuffle = Some((8, 2));
+    stress(&rule, 2, |turnstile, random| {
+        let q16 = 20_000 + random.below(50_000) as u32;
+        turnstile.set_scale(Scale::from_q16(q16));
+        let mut other = self::rule();
+        other.at_once = Some(AtOnce::Fixed(1 + random.below(AT_ONCE as u64) as u32));
+        (other.per_flow, other.total) = (1 + random.below(6) as usize, 30);
+        other.max_wait = Span::from_millis(1 + random.below(4));
+        other.rate = Some(("400000/s".parse().unwrap(), 1 + random.below(2000)));
+        other.shuffle = (random.below(2) == 0).then_some((8, 2));
+        turnstile.change(&other);
+    })
+    .await;
+}
