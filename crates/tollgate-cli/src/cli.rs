@@ -12,6 +12,7 @@ Examples:
   tollgate try \"fixed-window 10/min\" 1s-20s/1s       one every second
   tollgate limits                                    every algorithm, its bound and its use
   tollgate serve                                     the decision service, on a built-in example
+  tollgate gateway --upstream http://127.0.0.1:3000  a reverse proxy with limits, in front of an app
   tollgate explain --path /api/rides/request         which limits a request would meet
   tollgate check tollgate.yaml                       everything that is wrong with a policy
   tollgate doctor tollgate.yaml                      what is wrong with the store that it names
@@ -92,6 +93,8 @@ pub(crate) enum Command {
     Schema,
     /// Run the decision service
     Serve(Serve),
+    /// Run the gateway: a reverse proxy behind limits and fair queues
+    Gateway(Gateway),
     /// Show what one request would meet: which limits, why, for which key, and the verdict
     Explain(Explain),
     /// Look at the store that a policy names: is it there, is it fit, is it fast enough
@@ -174,6 +177,17 @@ pub(crate) struct Serve {
         default_value = "127.0.0.1:8080"
     )]
     pub(crate) listen: SocketAddr,
+    /// Threads that answer decisions; as many as there are processors if left out
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) threads: Option<usize>,
+    /// Where operators are answered, the state, the log.
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+/// What everything that runs as a server has in common.
+#[derive(Debug, Args)]
+pub(crate) struct Common {
     /// Where operators are answered (health, metrics, overrides), or `off`
     #[arg(
         long,
@@ -205,9 +219,56 @@ pub(crate) struct Serve {
         default_value = "info"
     )]
     pub(crate) log_level: String,
-    /// Threads that answer decisions; as many as there are processors if left out
+}
+
+const GATEWAY_EXAMPLES: &str = "\
+Examples:
+  tollgate gateway --upstream http://127.0.0.1:3000  one app, 100 requests a second from each address
+  tollgate gateway --upstream http://127.0.0.1:3000 --policy tollgate.yaml
+                                                     limits and queues of your own
+  tollgate gateway --policy tollgate.yaml            where requests go stands in `gateway` of the policy
+  tollgate gateway --upstream http://10.0.0.1:3000 --upstream http://10.0.0.2:3000
+                                                     two servers of one app
+  tollgate gateway --upstream http://127.0.0.1:3000 --listen 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem
+
+Signals: SIGHUP reads the policy and the certificate again, SIGTERM and SIGINT stop after the requests in
+flight; a second one stops at once.";
+
+/// What `tollgate gateway` was asked.
+#[derive(Debug, Args)]
+#[command(after_help = GATEWAY_EXAMPLES)]
+pub(crate) struct Gateway {
+    /// A server that requests go to, such as http://127.0.0.1:3000; several are servers of one app
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "TOLLGATE_UPSTREAM",
+        value_delimiter = ','
+    )]
+    pub(crate) upstream: Vec<String>,
+    /// The policy file; without one, 100 requests a second from each address
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_POLICY")]
+    pub(crate) policy: Option<PathBuf>,
+    /// Where clients connect
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        env = "TOLLGATE_LISTEN",
+        default_value = "127.0.0.1:8000"
+    )]
+    pub(crate) listen: SocketAddr,
+    /// A PEM file with the certificate that clients are shown, and those between it and its root
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// A PEM file with the private key of the certificate
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Threads that serve; as many as there are processors if left out
     #[arg(long, value_name = "NUMBER")]
     pub(crate) threads: Option<usize>,
+    /// Where operators are answered, the state, the log.
+    #[command(flatten)]
+    pub(crate) common: Common,
 }
 
 /// How the log is written.

@@ -4,7 +4,7 @@
 //!
 //! `cli` says what can be typed; `limit_text` and `arrivals` read it; `trial` runs it; `table`,
 //! `json` and `span_text` print it; `catalogue` lists the algorithms; `check` looks at a policy file,
-//! `explain` at one request, `doctor` at the store; `serve` runs the service. `wiring` knows which crate
+//! `explain` at one request, `doctor` at the store; `serve` runs the service, `gateway` the reverse proxy. `wiring` knows which crate
 //! opens the store that a policy names.
 //! `fault` is everything that can be wrong with what was typed.
 
@@ -15,6 +15,7 @@ mod cli;
 mod doctor;
 mod explain;
 mod fault;
+mod gateway;
 mod json;
 mod limit_text;
 mod serve;
@@ -52,6 +53,7 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<ExitCode, Stop> {
         Command::Limits { json } => catalogue::print(*json, out).map_err(Stop::Write)?,
         Command::Check(asked) => return check::run(asked, &mut io::stdin().lock(), out),
         Command::Serve(asked) => return serve::run(asked, out),
+        Command::Gateway(asked) => return gateway::run(asked, out),
         Command::Explain(asked) => return explain::run(asked, out),
         Command::Doctor(asked) => return doctor::run(asked, out),
         Command::Schema => write!(out, "{}", tollgate_policy::schema()).map_err(Stop::Write)?,

@@ -14,7 +14,7 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::cli::{LogForm, Serve};
+use crate::cli::{Common, LogForm, Serve};
 use crate::fault::{Fault, Stop, Wrong};
 use crate::wiring;
 
@@ -24,7 +24,7 @@ const TOKEN_VARIABLE: &str = "TOLLGATE_ADMIN_TOKEN";
 /// Serves until a signal says to stop.
 pub(crate) fn run(asked: &Serve, out: &mut impl Write) -> Result<ExitCode, Stop> {
     let mut settings = settings(asked)?;
-    log(asked)?;
+    log(&asked.common)?;
     // For operators, files and signals; decisions have threads of their own.
     let events = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -48,23 +48,26 @@ fn settings(asked: &Serve) -> Result<Settings, Stop> {
         Some(path) => PolicySource::File(path.clone()),
         None => PolicySource::built_in(),
     };
-    let state = match &asked.state {
-        Some(path) => Some(StateSettings {
-            path: path.clone(),
-            every: every(&asked.state_every)?,
-        }),
-        None => None,
-    };
     Ok(Settings {
         engine: EngineSettings {
             source,
-            state,
+            state: state(&asked.common)?,
             open_store: None,
         },
         http: asked.listen,
-        admin: admin(asked)?,
+        admin: admin(&asked.common)?,
         threads: asked.threads,
     })
+}
+
+pub(crate) fn state(asked: &Common) -> Result<Option<StateSettings>, Stop> {
+    let Some(path) = &asked.state else {
+        return Ok(None);
+    };
+    Ok(Some(StateSettings {
+        path: path.clone(),
+        every: every(&asked.state_every)?,
+    }))
 }
 
 /// From a tenth of a second to an hour: less would do nothing but write, more would be worth nothing.
@@ -77,7 +80,7 @@ fn every(text: &str) -> Result<Duration, Fault> {
     Ok(every)
 }
 
-fn admin(asked: &Serve) -> Result<Option<AdminBind>, Stop> {
+pub(crate) fn admin(asked: &Common) -> Result<Option<AdminBind>, Stop> {
     if asked.admin == "off" {
         return Ok(None);
     }
@@ -108,7 +111,7 @@ fn admin(asked: &Serve) -> Result<Option<AdminBind>, Stop> {
 }
 
 /// Logs go to standard error, so that standard output holds only what was started.
-fn log(asked: &Serve) -> Result<(), Stop> {
+pub(crate) fn log(asked: &Common) -> Result<(), Stop> {
     let level: LevelFilter = asked.log_level.parse().map_err(|_| {
         Fault::from(Wrong::LogLevel {
             text: asked.log_level.clone(),
@@ -130,7 +133,7 @@ fn log(asked: &Serve) -> Result<(), Stop> {
 }
 
 /// Resolves at the first SIGTERM or SIGINT; the second ends the process at once.
-async fn stop() {
+pub(crate) async fn stop() {
     heard().await;
     tracing::info!(target: "tollgate::stop", "stopping; requests in flight are answered first");
     tokio::spawn(async {

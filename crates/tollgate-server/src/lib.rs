@@ -5,15 +5,16 @@
 //!
 //! `engine` holds the policy in force and everything that outlives a request: reloads, overrides, the
 //! state file, what is counted. `listen` accepts connections and bounds them. `http` is the door for
-//! decisions, `admin` the one for operators.
+//! decisions, `admin` the one for operators, `gateway` the reverse proxy.
 
 pub mod admin;
 pub mod engine;
 pub mod explain;
+pub mod gateway;
 pub mod http;
 mod listen;
 mod metrics;
-mod run;
+pub(crate) mod run;
 mod words;
 
 pub use run::{ADMIN_PORT, AdminBind, HTTP_PORT, RunError, Settings, Started, run};

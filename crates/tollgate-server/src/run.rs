@@ -274,7 +274,9 @@ fn decision_threads(
         .map_err(failed)
 }
 
-fn admin_of(bind: AdminBind) -> Result<(SocketAddr, AdminSettings, Option<String>), RunError> {
+pub(crate) fn admin_of(
+    bind: AdminBind,
+) -> Result<(SocketAddr, AdminSettings, Option<String>), RunError> {
     let AdminBind {
         address,
         tokens,
@@ -292,7 +294,7 @@ fn admin_of(bind: AdminBind) -> Result<(SocketAddr, AdminSettings, Option<String
     Ok((address, AdminSettings { tokens, hosts }, generated))
 }
 
-async fn bind(what: &'static str, address: SocketAddr) -> Result<TcpListener, RunError> {
+pub(crate) async fn bind(what: &'static str, address: SocketAddr) -> Result<TcpListener, RunError> {
     let failed = |cause| RunError::Bind {
         what,
         address,
@@ -301,7 +303,10 @@ async fn bind(what: &'static str, address: SocketAddr) -> Result<TcpListener, Ru
     TcpListener::bind(address).await.map_err(failed)
 }
 
-fn local_address(listener: &TcpListener, what: &'static str) -> Result<SocketAddr, RunError> {
+pub(crate) fn local_address(
+    listener: &TcpListener,
+    what: &'static str,
+) -> Result<SocketAddr, RunError> {
     listener.local_addr().map_err(|cause| RunError::Bind {
         what,
         address: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
@@ -309,14 +314,14 @@ fn local_address(listener: &TcpListener, what: &'static str) -> Result<SocketAdd
     })
 }
 
-fn until(ended: &watch::Receiver<bool>) -> impl Future<Output = ()> + Send + 'static {
+pub(crate) fn until(ended: &watch::Receiver<bool>) -> impl Future<Output = ()> + Send + 'static {
     let mut ended = ended.clone();
     async move { stopped(&mut ended).await }
 }
 
 /// Begins to hear hangups at once, so that none ends the server once it has started.
 #[cfg(unix)]
-fn reload_on_hangup(
+pub(crate) fn reload_on_hangup(
     engine: Arc<Engine>,
     mut ended: watch::Receiver<bool>,
 ) -> impl Future<Output = ()> + Send + 'static {

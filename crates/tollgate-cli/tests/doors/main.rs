@@ -10,6 +10,7 @@ mod caddy;
 mod explain;
 mod first_run;
 mod fleet;
+mod gateway;
 mod harness;
 mod headers;
 mod nginx;

@@ -23,10 +23,12 @@
 //! | `observe`, `top` | what is counted, and who is refused most |
 //! | `pressure` | how much of all limits is left while a backend is in trouble |
 //! | `store` | the store that a fleet shares, as operators see it |
+//! | `authority` | the engine as the layers of a gateway ask it |
 //! | `health`, `scrape` | what is told about all this |
 //!
 //! It does not know HTTP.
 
+mod authority;
 mod health;
 mod keep;
 mod observe;
@@ -40,6 +42,7 @@ mod store;
 mod top;
 pub mod watch;
 
+pub use authority::Front;
 pub use health::{Fault, Health, PolicyHealth, StateHealth};
 pub(crate) use keep::write_every;
 pub use overrides::{OVERRIDES_MAX, OverrideChanged, OverrideError, OverrideListed};
@@ -54,14 +57,16 @@ pub(crate) use store::divide_every;
 pub use store::{ServerHealth, StoreHealth, StoreWarning};
 pub use top::TopKey;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
+use tokio::sync::watch as watch_channel;
 use tollgate::policy::PolicyGate;
 use tollgate::{Clock, Moment, MonotonicClock};
-use tollgate_policy::StoreSpec;
+use tollgate_policy::{GatewaySpec, StoreSpec};
+use tollgate_tower::QueueSet;
 
-use crate::metrics::{Handles, Metrics};
+use crate::metrics::{Handles, Metrics, Scraped};
 
 /// The gate as this server runs it.
 pub type Gate = PolicyGate<MonotonicClock>;
@@ -73,6 +78,10 @@ pub struct Epoch {
     pub version: u64,
     /// The policy and its state.
     pub gate: Gate,
+    /// The queues, in the order of the policy. Those that stay go on from policy to policy.
+    pub queues: Arc<QueueSet>,
+    /// How a gateway behaves under it.
+    pub gateway: Arc<GatewaySpec>,
     /// The counters of its rules.
     handles: Handles,
 }
@@ -84,17 +93,20 @@ pub enum Door {
     Http,
     /// Forward-auth.
     Auth,
+    /// The reverse proxy.
+    Gateway,
 }
 
 impl Door {
     /// All of them, in order.
-    pub const ALL: [Door; 2] = [Door::Http, Door::Auth];
+    pub const ALL: [Door; 3] = [Door::Http, Door::Auth, Door::Gateway];
 
     /// What it is called in metrics and logs.
     pub const fn name(self) -> &'static str {
         match self {
             Door::Http => "http",
             Door::Auth => "auth",
+            Door::Gateway => "gateway",
         }
     }
 }
@@ -103,6 +115,10 @@ impl Door {
 #[derive(Debug)]
 pub struct Engine {
     epoch: ArcSwap<Epoch>,
+    /// Told whenever another epoch is in force.
+    changed: watch_channel::Sender<()>,
+    /// What a gateway adds to metrics, if there is one.
+    gateway_metrics: OnceLock<Arc<dyn Scraped>>,
     clock: MonotonicClock,
     source: PolicySource,
     /// The store that the policy named at the start.
@@ -151,6 +167,16 @@ impl Engine {
     /// Is limiting switched off?
     pub fn is_switched_off(&self) -> bool {
         self.epoch().gate.is_switched_off()
+    }
+
+    /// Hears whenever another epoch is in force.
+    pub fn changes(&self) -> watch_channel::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    /// Has a gateway tell its own numbers with the metrics. The first that asks is the one.
+    pub(crate) fn scrape_also(&self, gateway: Arc<dyn Scraped>) {
+        let _ = self.gateway_metrics.set(gateway);
     }
 
     fn now(&self) -> Moment {

@@ -20,7 +20,7 @@ use tollgate::Moment;
 use tollgate::policy::{LimitRule, LiveOverride, Override, Policy, PolicyError};
 use tollgate_policy::{Problems, override_from};
 
-use super::reload::{InForce, rules};
+use super::reload::{InForce, Next, rules};
 use super::state::SavedOverride;
 use super::{Engine, locked, seconds};
 
@@ -312,7 +312,12 @@ impl Engine {
         let epoch = self.epoch();
         let gate = epoch.gate.with_overrides(live);
         let gate = gate.map_err(OverrideError::Refused)?;
-        self.swap(epoch.version, gate);
+        let next = Next {
+            gate,
+            queues: Arc::clone(&epoch.queues),
+            gateway: Arc::clone(&epoch.gateway),
+        };
+        self.swap(epoch.version, next);
         locked(&self.told).overrides_unfit = unfit(&overrides);
         in_force.overrides = overrides;
         Ok(())

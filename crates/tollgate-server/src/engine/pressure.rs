@@ -155,6 +155,10 @@ impl UnderPressure {
 /// under pressure is to be told here.
 fn tell(epoch: &Epoch, scale: Scale) {
     epoch.gate.set_pressure(scale);
+    let left = epoch.gate.pressure_rule().scale_of(None, scale);
+    for (_, queue) in epoch.queues.iter() {
+        queue.set_scale(left);
+    }
 }
 
 const fn word(trouble: Trouble) -> &'static str {

@@ -17,7 +17,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tollgate::policy::{Policy, PolicyError, Privacy};
-use tollgate_policy::{Loaded, Problems, Severity};
+use tollgate_policy::{GatewaySpec, Loaded, Problems, Severity};
+use tollgate_tower::QueueSet;
+use tollgate_tower::turnstile::QueueError;
 
 use super::health::Fault;
 use super::overrides::{Stored, resolve, unfit};
@@ -82,6 +84,8 @@ pub enum ReloadError {
     Invalid(Problems),
     /// It is a policy that cannot be put in force.
     Refused(PolicyError),
+    /// It has a queue that cannot be.
+    Queue(QueueError),
     /// It names another store than the one in use.
     OtherStore,
 }
@@ -92,7 +96,7 @@ impl ReloadError {
         match self {
             Self::Missing { .. } => "policy-missing",
             Self::Unreadable { .. } => "policy-unreadable",
-            Self::Invalid(_) | Self::Refused(_) => "policy-invalid",
+            Self::Invalid(_) | Self::Refused(_) | Self::Queue(_) => "policy-invalid",
             Self::OtherStore => "policy-other-store",
         }
     }
@@ -112,7 +116,7 @@ impl ReloadError {
                 let first = first.unwrap_or_default();
                 format!("the policy file has {} ({first})", problems.summary())
             }
-            Self::Refused(_) => "the policy cannot be put in force".into(),
+            Self::Refused(_) | Self::Queue(_) => "the policy cannot be put in force".into(),
             Self::OtherStore => "the policy names another store; that needs a restart".into(),
         }
     }
@@ -136,6 +140,10 @@ impl fmt::Display for ReloadError {
                 f,
                 "the policy cannot be put in force: {cause}\nhint: make `max_keys` smaller or the numbers of the limit"
             ),
+            Self::Queue(cause) => write!(
+                f,
+                "{cause}\nhint: see `queues` in the policy"
+            ),
             Self::OtherStore => f.write_str(
                 "the policy names another `store` than the one in use\nhint: put `store` back as it was, or restart: what was counted does not move from one store to another",
             ),
@@ -153,6 +161,13 @@ pub(super) struct InForce {
     /// Of what was last wrong and logged.
     pub(super) logged: Option<blake3::Hash>,
     pub(super) overrides: Vec<Stored>,
+}
+
+/// What is put in force together.
+pub(super) struct Next {
+    pub(super) gate: Gate,
+    pub(super) queues: Arc<QueueSet>,
+    pub(super) gateway: Arc<GatewaySpec>,
 }
 
 /// Reads a file as far as a policy may go, and a byte more so that what is larger is refused.
@@ -209,8 +224,8 @@ impl Engine {
             .map_err(ReloadError::Invalid)
             .and_then(|loaded| self.prepare(loaded, &mut in_force));
         match next {
-            Ok((gate, warnings)) => {
-                Ok(self.put_in_force(&mut in_force, gate, &warnings, content, why))
+            Ok((next, warnings)) => {
+                Ok(self.put_in_force(&mut in_force, next, &warnings, content, why))
             }
             Err(error) => Err(self.failed(&mut in_force, content, why, error)),
         }
@@ -221,11 +236,12 @@ impl Engine {
         &self,
         loaded: Loaded,
         in_force: &mut InForce,
-    ) -> Result<(Gate, Problems), ReloadError> {
+    ) -> Result<(Next, Problems), ReloadError> {
         let Loaded {
             policy,
             warnings,
             store,
+            gateway,
             ..
         } = loaded;
         if store != self.spec {
@@ -233,16 +249,25 @@ impl Engine {
         }
         let mut overrides = in_force.overrides.clone();
         let live = resolve(&policy, &mut overrides, self.now());
-        let gate = self.epoch().gate.succeed(policy, live);
+        let epoch = self.epoch();
+        let queues = QueueSet::new(&policy.queues, Some(&epoch.queues));
+        let queues = Arc::new(queues.map_err(ReloadError::Queue)?);
+        let gate = epoch.gate.succeed(policy, live);
         let gate = gate.map_err(ReloadError::Refused)?;
         in_force.overrides = overrides;
-        Ok((gate, warnings))
+        let gateway = Arc::new(gateway);
+        let next = Next {
+            gate,
+            queues,
+            gateway,
+        };
+        Ok((next, warnings))
     }
 
     fn put_in_force(
         &self,
         in_force: &mut InForce,
-        gate: Gate,
+        next: Next,
         warnings: &Problems,
         content: blake3::Hash,
         why: Why,
@@ -250,8 +275,10 @@ impl Engine {
         let old = std::mem::replace(&mut in_force.content, content);
         in_force.logged = None;
         let version = self.epoch().version + 1;
-        let hide = gate.policy().privacy == Privacy::Hashed;
-        self.swap(version, gate);
+        let hide = next.gate.policy().privacy == Privacy::Hashed;
+        // Nothing can fail any more.
+        next.queues.put_in_force();
+        self.swap(version, next);
         if hide {
             self.refusals.forget();
         }
@@ -286,14 +313,22 @@ impl Engine {
     }
 
     /// Puts a gate in force.
-    pub(super) fn swap(&self, version: u64, gate: Gate) {
+    pub(super) fn swap(&self, version: u64, next: Next) {
+        let Next {
+            gate,
+            queues,
+            gateway,
+        } = next;
         let names: Vec<Arc<str>> = gate.rules().map(|rule| Arc::clone(&rule.name)).collect();
         let handles = self.metrics.handles(names.iter(), gate.policy());
         self.epoch.store(Arc::new(Epoch {
             version,
             gate,
+            queues,
+            gateway,
             handles,
         }));
+        self.changed.send_replace(());
     }
 
     fn failed(

@@ -2,14 +2,16 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use tokio::sync::watch;
 use tollgate::MonotonicClock;
 use tollgate::policy::Inherited;
 use tollgate::store::shared::SharedStore;
 use tollgate_policy::{Loaded, Problems, Severity, SharedSpec, StoreSpec};
+use tollgate_tower::QueueSet;
 
 use super::health::PolicyHealth;
 use super::keep::{self, Keeper};
@@ -165,8 +167,10 @@ impl Engine {
             policy,
             warnings,
             store: spec,
+            gateway,
             ..
         } = loaded;
+        let queues = QueueSet::new(&policy.queues, None).map_err(ReloadError::Queue)?;
         let store = opened(&spec, open_store.as_ref())?;
         let sharing = |inherited: Inherited<MonotonicClock>| match &store {
             Some(store) => inherited.with_store(Arc::clone(store)),
@@ -229,10 +233,14 @@ impl Engine {
         let epoch = Epoch {
             version: 1,
             gate,
+            queues: Arc::new(queues),
+            gateway: Arc::new(gateway),
             handles,
         };
         Ok(Arc::new(Engine {
             epoch: ArcSwap::from_pointee(epoch),
+            changed: watch::Sender::new(()),
+            gateway_metrics: OnceLock::new(),
             clock,
             source,
             spec,

@@ -40,7 +40,7 @@ mod brisk;
 mod decide;
 mod limits;
 mod pairs;
-mod problems;
+pub(crate) mod problems;
 mod reservations;
 
 use crate::engine::{Engine, Epoch, Gate};

@@ -8,11 +8,11 @@ use tollgate::policy::fields::{PROBLEM_TYPE, push_json_text, push_number};
 
 use crate::listen::body::BodyFault;
 
-pub(super) type Answered = Response<Full<Bytes>>;
+pub(crate) type Answered = Response<Full<Bytes>>;
 
 /// An answer with this status, its own words for a title, and a sentence.
 #[cold]
-pub(super) fn problem(status: StatusCode, detail: &str) -> Answered {
+pub(crate) fn problem(status: StatusCode, detail: &str) -> Answered {
     let mut text = String::with_capacity(detail.len() + 96);
     push_problem(&mut text, status, detail);
     let mut answer = Response::new(Full::from(text));
@@ -64,7 +64,7 @@ pub(super) fn bad_body(fault: BodyFault) -> Answered {
 }
 
 /// The same answer, after which the connection ends.
-pub(super) fn closing(mut answer: Answered) -> Answered {
+pub(crate) fn closing(mut answer: Answered) -> Answered {
     let headers = answer.headers_mut();
     headers.insert(CONNECTION, HeaderValue::from_static("close"));
     answer
@@ -82,7 +82,7 @@ pub(super) fn no_such_path(path: &str) -> Answered {
 }
 
 #[cold]
-pub(super) fn wrong_method(allowed: &'static str) -> Answered {
+pub(crate) fn wrong_method(allowed: &'static str) -> Answered {
     let detail = format!("this path answers to {allowed} only");
     let mut answer = problem(StatusCode::METHOD_NOT_ALLOWED, &detail);
     let headers = answer.headers_mut();

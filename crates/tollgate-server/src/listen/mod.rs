@@ -45,7 +45,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep, tim
 
 pub(crate) mod body;
 pub(crate) mod brisk;
-mod pulse;
+pub(crate) mod pulse;
 mod warden;
 
 use brisk::{Brisk, Left, Plain, Sheets};
@@ -113,11 +113,11 @@ impl Default for ListenLimits {
 }
 
 /// How often a connection looks at its pulse.
-const TICK: Duration = Duration::from_secs(1);
+pub(crate) const TICK: Duration = Duration::from_secs(1);
 /// How long after the word to stop a connection that was just made may bring its request.
 const GRACE: Duration = Duration::from_millis(50);
 /// How long to wait when the system has no room for another connection.
-const OUT_OF_ROOM: Duration = Duration::from_millis(100);
+pub(crate) const OUT_OF_ROOM: Duration = Duration::from_millis(100);
 
 /// Serves until `stop` says so, then ends what is in flight.
 pub(crate) async fn serve<H: Handler>(
@@ -206,7 +206,7 @@ pub(crate) async fn serve<H: Handler>(
 
 type Accepted = (TcpStream, IpAddr, OwnedSemaphorePermit);
 
-fn ticks() -> Interval {
+pub(crate) fn ticks() -> Interval {
     let mut tick = interval_at(Instant::now() + TICK, TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     tick
@@ -224,7 +224,7 @@ async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> io::Result<Acc
     Ok((stream, peer.ip().to_canonical(), permit))
 }
 
-fn is_of_one_client(error: &io::Error) -> bool {
+pub(crate) fn is_of_one_client(error: &io::Error) -> bool {
     use io::ErrorKind as Kind;
     matches!(
         error.kind(),
@@ -282,7 +282,7 @@ async fn connection<H: Handler>(
 
 /// Waits for what a connection does, and gives it up if its pulse stands still for too long, or if it is
 /// not done by the end of the drain. `ends` is told when the server stops.
-async fn attended<F: Future>(
+pub(crate) async fn attended<F: Future>(
     mut work: Pin<&mut F>,
     pulse: &Pulse,
     limits: &ListenLimits,

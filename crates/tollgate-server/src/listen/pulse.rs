@@ -28,7 +28,7 @@ use super::ListenLimits;
 
 /// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(crate) enum Phase {
     /// Nothing of the next request is there.
     Idle = 0,
     /// A head has begun.
@@ -46,7 +46,7 @@ const PHASE_BITS: u32 = 3;
 /// What a connection is doing, as a word that changes whenever that changes. Whoever looks at it sees it a
 /// little late at worst, so nothing needs an order.
 #[derive(Debug, Default)]
-pub(super) struct Pulse {
+pub(crate) struct Pulse {
     word: AtomicU32,
     hurried: AtomicBool,
     in_lane: AtomicBool,
@@ -55,7 +55,7 @@ pub(super) struct Pulse {
 }
 
 impl Pulse {
-    pub(super) fn enter(&self, phase: Phase) {
+    pub(crate) fn enter(&self, phase: Phase) {
         let changes = (self.word.load(Relaxed) >> PHASE_BITS).wrapping_add(1);
         self.word
             .store(changes << PHASE_BITS | phase as u32, Relaxed);
@@ -71,12 +71,12 @@ impl Pulse {
         }
     }
 
-    pub(super) fn is_in(&self, phase: Phase) -> bool {
+    pub(crate) fn is_in(&self, phase: Phase) -> bool {
         self.phase() == phase
     }
 
     /// From now on nobody waits for clients to close.
-    pub(super) fn hurry(&self) {
+    pub(crate) fn hurry(&self) {
         self.hurried.store(true, Relaxed);
         // The lock puts the word before the waking, for whoever runs on another thread.
         let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
@@ -86,7 +86,7 @@ impl Pulse {
     }
 
     /// A pulse of a connection that begins in the brisk lane, or not.
-    pub(super) fn beginning(in_lane: bool) -> Pulse {
+    pub(crate) fn beginning(in_lane: bool) -> Pulse {
         Pulse {
             in_lane: AtomicBool::new(in_lane),
             ..Pulse::default()
@@ -109,21 +109,21 @@ impl Pulse {
         self.in_lane.load(Relaxed)
     }
 
-    pub(super) fn is_hurried(&self) -> bool {
+    pub(crate) fn is_hurried(&self) -> bool {
         self.hurried.load(Relaxed)
     }
 }
 
 /// What was seen of a pulse so far.
 #[derive(Debug, Default)]
-pub(super) struct Beat {
+pub(crate) struct Beat {
     word: u32,
     ticks: u32,
 }
 
 impl Beat {
     /// To be asked once every `tick`: has it stood still for too long?
-    pub(super) fn is_overdue(
+    pub(crate) fn is_overdue(
         &mut self,
         pulse: &Pulse,
         tick: Duration,

@@ -32,6 +32,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tollgate::policy::Policy;
 
+/// Whoever has numbers of its own to tell.
+pub(crate) trait Scraped: Send + Sync + std::fmt::Debug {
+    /// Tells them.
+    fn scraped(&self, text: &mut Text);
+}
+
 /// All counters of a server.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {

@@ -2,6 +2,7 @@
 //! when the test ends, however it ends.
 
 mod client;
+mod gateway;
 mod process;
 mod proxies;
 mod scratch;
@@ -10,6 +11,7 @@ mod time;
 mod upstream;
 
 pub(crate) use client::{Client, Reply};
+pub(crate) use gateway::{Gateway, Nginx};
 pub(crate) use process::{free_port, program, run_to_end};
 pub(crate) use proxies::{Proxy, caddy, nginx, nginx_with};
 pub(crate) use scratch::Scratch;

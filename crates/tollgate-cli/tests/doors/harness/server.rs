@@ -101,7 +101,7 @@ impl Start {
 }
 
 /// The built binary, told nothing by the environment.
-fn binary() -> Command {
+pub(super) fn binary() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
     let told = std::env::vars_os().map(|(name, _)| name);
     for name in told.filter(|name| name.to_string_lossy().starts_with("TOLLGATE_")) {
@@ -111,7 +111,7 @@ fn binary() -> Command {
 }
 
 /// Everything on standard error; the pipe may lag behind the end of its program.
-fn eventually_all(process: &Process) -> String {
+pub(super) fn eventually_all(process: &Process) -> String {
     eventually("it says why", || {
         Some(process.err()).filter(|e| !e.is_empty())
     })
@@ -242,7 +242,7 @@ impl Tollgate {
 }
 
 /// The port in a line such as `decisions  http://127.0.0.1:8080`.
-fn port_of(out: &str, name: &str) -> Option<u16> {
+pub(super) fn port_of(out: &str, name: &str) -> Option<u16> {
     // Only whole lines: the last may still be on its way.
     let lines = out.split_inclusive('\n').filter(|l| l.ends_with('\n'));
     let mut said = lines.filter_map(|line| line.trim().strip_prefix(name));

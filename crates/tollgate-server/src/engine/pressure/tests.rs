@@ -102,8 +102,13 @@ fn the_next_epoch_is_told_too_and_goes_by_its_own_rule() {
     assert_eq!(left(&engine), 50);
     // A gate that knows nothing of the one before, as no reload makes it.
     let fresh = for_tests(POLICY);
-    let gate = fresh.epoch().gate.with_overrides(Vec::new()).unwrap();
-    engine.swap(2, gate);
+    let fresh = fresh.epoch();
+    let next = crate::engine::reload::Next {
+        gate: fresh.gate.with_overrides(Vec::new()).unwrap(),
+        queues: Arc::clone(&fresh.queues),
+        gateway: Arc::clone(&fresh.gateway),
+    };
+    engine.swap(2, next);
     assert_eq!(left(&engine), 100);
     engine.step_pressure();
     assert_eq!(left(&engine), 50);

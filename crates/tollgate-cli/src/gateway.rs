@@ -1,0 +1,180 @@
+//! `tollgate gateway`: the reverse proxy. Flags become settings here, and what was started is told; the rest
+//! is `tollgate_server::gateway`.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use tollgate_policy::{ServerSpec, UpstreamSpec};
+use tollgate_server::engine::{EngineSettings, PolicySource};
+use tollgate_server::gateway::{self, GatewaySettings, GatewayStarted, TlsFiles};
+
+use crate::cli::Gateway;
+use crate::fault::Stop;
+use crate::{serve, wiring};
+
+/// What a gateway without a file runs on, as it is called.
+const BUILT_IN: &str = "the built-in policy of gateways";
+
+/// Serves until a signal says to stop.
+pub(crate) fn run(asked: &Gateway, out: &mut impl Write) -> Result<ExitCode, Stop> {
+    let mut settings = settings(asked)?;
+    serve::log(&asked.common)?;
+    // For operators, files, signals and looks at servers; requests have threads of their own.
+    let events = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let events = events.map_err(|cause| Stop::Other {
+        what: format!("no events can be waited for: {cause}"),
+        hint: "raise the limits of the process".into(),
+    })?;
+    settings.engine.open_store = Some(wiring::open_store(events.handle().clone()));
+    let mut told = Ok(());
+    let started = |started: &GatewayStarted| told = tell(asked, started, out);
+    let served = events.block_on(gateway::run(settings, started, serve::stop()));
+    told.map_err(Stop::Write)?;
+    served.map_err(|error| Stop::Plain(error.to_string()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn settings(asked: &Gateway) -> Result<GatewaySettings, Stop> {
+    let source = match &asked.policy {
+        Some(path) => PolicySource::File(path.clone()),
+        None => PolicySource::Text {
+            name: BUILT_IN.into(),
+            text: gateway::POLICY.into(),
+        },
+    };
+    let tls = asked.tls_cert.as_ref().zip(asked.tls_key.as_ref());
+    Ok(GatewaySettings {
+        engine: EngineSettings {
+            source,
+            state: serve::state(&asked.common)?,
+            open_store: None,
+        },
+        upstreams: upstreams(&asked.upstream)?,
+        listen: asked.listen,
+        tls: tls.map(|(cert, key)| TlsFiles {
+            cert: cert.clone(),
+            key: key.clone(),
+        }),
+        admin: serve::admin(&asked.common)?,
+        threads: asked.threads,
+    })
+}
+
+/// All servers that were named are those of one upstream, for everything.
+fn upstreams(urls: &[String]) -> Result<Vec<UpstreamSpec>, Stop> {
+    if urls.is_empty() {
+        return Ok(Vec::new());
+    }
+    let server = |url: &String| {
+        server(url).ok_or_else(|| Stop::Other {
+            what: format!("`{}` is not where a server is", url.escape_debug()),
+            hint: "write it as `http://127.0.0.1:3000` or `https://app.example`, without a path"
+                .into(),
+        })
+    };
+    let servers = urls.iter().map(server).collect::<Result<_, _>>()?;
+    Ok(vec![UpstreamSpec::new("upstream", servers)])
+}
+
+fn server(url: &str) -> Option<ServerSpec> {
+    let (tls, rest) = match url.split_once("://")? {
+        ("http", rest) => (false, rest),
+        ("https", rest) => (true, rest),
+        _ => return None,
+    };
+    let rest = rest.strip_suffix('/').unwrap_or(rest);
+    let usual = if tls { 443 } else { 80 };
+    let (host, port) = match rest.strip_prefix('[') {
+        Some(rest) => {
+            let (host, rest) = rest.split_once(']')?;
+            let _: std::net::Ipv6Addr = host.parse().ok()?;
+            let port = match rest {
+                "" => usual,
+                rest => rest.strip_prefix(':')?.parse().ok()?,
+            };
+            (host, port)
+        }
+        None => match rest.split_once(':') {
+            Some((host, port)) => (host, port.parse().ok()?),
+            None => (rest, usual),
+        },
+    };
+    let is_fit = |c: char| c.is_ascii_alphanumeric() || "-._:".contains(c);
+    let is_host = !host.is_empty() && host.chars().all(is_fit) && port != 0;
+    is_host.then(|| ServerSpec {
+        tls,
+        host: host.to_owned(),
+        port,
+    })
+}
+
+fn tell(asked: &Gateway, started: &GatewayStarted, out: &mut impl Write) -> io::Result<()> {
+    let epoch = started.engine.epoch();
+    let limits = epoch.gate.rules().len();
+    let queues = epoch.gate.policy().queues.len();
+    let source = asked.policy.as_deref();
+    let source = source.map_or(BUILT_IN.into(), |path| path.display().to_string());
+    let plural = |count: usize| if count == 1 { "" } else { "s" };
+    writeln!(
+        out,
+        "tollgate {}: {limits} limit{} and {queues} queue{} from {source}",
+        env!("CARGO_PKG_VERSION"),
+        plural(limits),
+        plural(queues),
+    )?;
+    let scheme = if asked.tls_cert.is_some() {
+        "https"
+    } else {
+        "http"
+    };
+    writeln!(out, "gateway    {scheme}://{}", started.listen)?;
+    if let Some(admin) = started.admin {
+        writeln!(out, "admin      http://{admin}")?;
+    }
+    if let Some(token) = &started.generated_token {
+        writeln!(
+            out,
+            "token      {token}  (made up for this run; give your own with --admin-token-file)"
+        )?;
+    }
+    let insecure = if asked.tls_cert.is_some() { "-k " } else { "" };
+    writeln!(
+        out,
+        "\ntry        curl -i {insecure}{scheme}://{}/",
+        started.listen
+    )?;
+    out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_where_its_url_says() {
+        let named = |url| server(url).map(|s| (s.tls, s.host, s.port));
+        let at = |tls, host: &str, port| Some((tls, host.to_owned(), port));
+        assert_eq!(named("http://127.0.0.1:3000"), at(false, "127.0.0.1", 3000));
+        assert_eq!(named("https://app.example/"), at(true, "app.example", 443));
+        assert_eq!(named("http://[::1]:8080"), at(false, "::1", 8080));
+        assert_eq!(named("http://app"), at(false, "app", 80));
+        for wrong in [
+            "",
+            "app",
+            "app:80",
+            "ftp://app",
+            "http://",
+            "http://app/path",
+            "http://app:0",
+            "http://u@app",
+            "http://app:x",
+            "http://[::1",
+            "http://[x]:1",
+            "http://a b",
+        ] {
+            assert_eq!(named(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! What the gateway answers itself: problems (RFC 9457), like the rest of the server.
+
+use hyper::{Response, StatusCode};
+
+use super::check::Refused;
+use super::proxy::body::Download;
+use crate::http::problems;
+
+pub(super) type Answered = Response<Download>;
+
+/// An answer with this status and a sentence.
+pub(super) fn problem(status: StatusCode, detail: &str) -> Answered {
+    problems::problem(status, detail).map(Download::own)
+}
+
+/// The same, after which the connection ends: where the next request begins is not known.
+pub(super) fn refused((status, detail): Refused) -> Answered {
+    let mut answer = problems::closing(problems::problem(status, detail));
+    if status == StatusCode::METHOD_NOT_ALLOWED {
+        let allowed = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
+        let allowed = hyper::header::HeaderValue::from_static(allowed);
+        answer.headers_mut().insert(hyper::header::ALLOW, allowed);
+    }
+    answer.map(Download::own)
+}

@@ -1,0 +1,328 @@
+//! One connection, from its first byte to its last.
+
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::IpAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::header::UPGRADE;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode, Version};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tollgate_tower::{Held, Peer};
+use tower_service::Service;
+
+use super::frames::WRONG;
+use super::head::{FIELDS, Fault, HEAD_BYTES};
+use super::life::{Life, UnderWay};
+use super::line::Line;
+use super::{Door, GRACE, tunnel};
+use crate::gateway::answers::{problem, refused};
+use crate::gateway::check::check;
+use crate::gateway::proxy::body::Download;
+use crate::gateway::proxy::{Ends, Over};
+use crate::gateway::{Stack, StackBody};
+use crate::listen::{ListenLimits, attended, stopped};
+
+/// How both versions of HTTP are spoken.
+pub(super) struct Protocols {
+    http1: http1::Builder,
+    http2: http2::Builder<TokioExecutor>,
+}
+
+impl Protocols {
+    pub(super) fn new() -> Protocols {
+        let mut http1 = http1::Builder::new();
+        // Heads were bounded and looked at before; a bound in time is held by the pulse.
+        http1
+            .timer(TokioTimer::new())
+            .header_read_timeout(None)
+            .max_headers(FIELDS + 1)
+            .max_buf_size(4 * HEAD_BYTES)
+            .keep_alive(true);
+        let mut http2 = http2::Builder::new(TokioExecutor::new());
+        http2
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(100)
+            .max_header_list_size(16 * 1024)
+            .initial_stream_window_size(64 * 1024)
+            .initial_connection_window_size(1024 * 1024)
+            .max_send_buf_size(64 * 1024)
+            // A client that resets more than this has its connection ended.
+            .max_pending_accept_reset_streams(20)
+            .max_local_error_reset_streams(100)
+            .keep_alive_interval(Duration::from_secs(20))
+            .keep_alive_timeout(Duration::from_secs(10));
+        Protocols { http1, http2 }
+    }
+}
+
+/// What HTTP/2 begins with.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// A connection that was made.
+pub(super) struct Made {
+    pub(super) stream: TcpStream,
+    pub(super) peer: IpAddr,
+    pub(super) life: Arc<Life>,
+    pub(super) limits: ListenLimits,
+    pub(super) stop: watch::Receiver<bool>,
+}
+
+/// What a connection's requests have in common.
+struct Shared {
+    door: Arc<Door>,
+    stack: Stack,
+    life: Arc<Life>,
+    peer: IpAddr,
+    is_tls: bool,
+}
+
+impl Made {
+    pub(super) async fn serve(self, door: Arc<Door>, stack: Stack, protocols: Arc<Protocols>) {
+        let Made {
+            stream,
+            peer,
+            life,
+            limits,
+            mut stop,
+        } = self;
+        let _ = stream.set_nodelay(true);
+        let tls = door.tls.load_full();
+        let shared = Arc::new(Shared {
+            door,
+            stack,
+            life: Arc::clone(&life),
+            peer,
+            is_tls: tls.is_some(),
+        });
+        let ways = (limits, &mut stop, &*protocols);
+        let Some(tls) = tls else {
+            return sniffed(stream, shared, ways).await;
+        };
+        let shaken = timeout(limits.head, TlsAcceptor::from(tls).accept(stream)).await;
+        // Whoever cannot agree on TLS has been told so by it.
+        let Ok(Ok(stream)) = shaken else { return };
+        match stream.get_ref().1.alpn_protocol() {
+            Some(b"h2") => {
+                let line = Line::new(stream, BytesMut::new(), false, life);
+                serve_http2(line, shared, ways).await;
+            }
+            _ => {
+                let line = Line::new(stream, BytesMut::new(), true, life);
+                serve_http1(line, shared, ways).await;
+            }
+        }
+    }
+}
+
+type Ways<'a> = (ListenLimits, &'a mut watch::Receiver<bool>, &'a Protocols);
+
+/// Sees from the first bytes which HTTP is spoken.
+async fn sniffed(mut stream: TcpStream, shared: Arc<Shared>, ways: Ways<'_>) {
+    let (limits, stop, protocols) = ways;
+    let mut read = BytesMut::new();
+    let looked = {
+        let life = &shared.life;
+        let looking = async {
+            while read.len() < PREFACE.len() && PREFACE.starts_with(&read) {
+                if stream.read_buf(&mut read).await? == 0 {
+                    return Ok(());
+                }
+                life.head_begins();
+            }
+            io::Result::Ok(())
+        };
+        let ended = async {
+            stopped(&mut stop.clone()).await;
+            // What it was made for may be on its way.
+            sleep(GRACE).await;
+        };
+        let (looking, mut until) = (pin!(looking), stop.clone());
+        tokio::select! {
+            looked = attended(looking, &life.pulse, &limits, &mut until, |_| ()) => looked,
+            () = ended => None,
+        }
+    };
+    let Some(Ok(())) = looked else { return };
+    if read.is_empty() {
+        return;
+    }
+    let is_http1 = !read.starts_with(PREFACE);
+    let line = Line::new(stream, read, is_http1, Arc::clone(&shared.life));
+    let ways = (limits, stop, protocols);
+    if is_http1 {
+        serve_http1(line, shared, ways).await;
+    } else {
+        serve_http2(line, shared, ways).await;
+    }
+}
+
+async fn serve_http1<S>(line: Line<S>, shared: Arc<Shared>, (limits, stop, protocols): Ways<'_>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let life = Arc::clone(&shared.life);
+    let service = service_fn(move |request| answer(Arc::clone(&shared), request));
+    let served = protocols.http1.serve_connection(line, service);
+    let served = pin!(served.with_upgrades());
+    // Its errors are those of the client: gone, too slow, not HTTP.
+    let _ = attended(served, &life.pulse, &limits, stop, |served| {
+        served.graceful_shutdown();
+    })
+    .await;
+}
+
+async fn serve_http2<S>(line: Line<S>, shared: Arc<Shared>, (limits, stop, protocols): Ways<'_>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let life = Arc::clone(&shared.life);
+    let service = service_fn(move |request| answer(Arc::clone(&shared), request));
+    let served = pin!(protocols.http2.serve_connection(line, service));
+    let _ = attended(served, &life.pulse, &limits, stop, |served| {
+        served.graceful_shutdown();
+    })
+    .await;
+}
+
+/// Answers one request.
+async fn answer(
+    shared: Arc<Shared>,
+    request: Request<Incoming>,
+) -> Result<Response<Counted>, Infallible> {
+    let under_way = shared.life.begin();
+    let (mut parts, body) = request.into_parts();
+    let refusal = if parts.method.as_str() == WRONG {
+        let number = parts.uri.path().trim_start_matches('/').parse();
+        let fault = number.ok().and_then(Fault::numbered);
+        Some(fault.unwrap_or(Fault::RequestLine).told())
+    } else {
+        check(&parts, shared.door.way.load().max_body).err()
+    };
+    if let Some(refusal) = refusal {
+        if parts.version != Version::HTTP_2 && parts.headers.contains_key(UPGRADE) {
+            shared.life.decide(false);
+        }
+        let mut answer = refused(refusal);
+        if parts.version == Version::HTTP_2 {
+            answer.headers_mut().remove(hyper::header::CONNECTION);
+        }
+        return Ok(answer.map(|body| Counted::own(body, under_way)));
+    }
+    let may_switch = parts.version == Version::HTTP_11 && parts.headers.contains_key(UPGRADE);
+    let is_http2 = parts.version == Version::HTTP_2;
+    parts.extensions.insert(Peer(shared.peer));
+    parts.extensions.insert(Over {
+        is_tls: shared.is_tls,
+    });
+    let mut stack = shared.stack.clone();
+    let called = async move { stack.call(Request::from_parts(parts, body)).await };
+    let mut answer = match contained(called).await {
+        Some(Ok(answer)) => answer.map(|body| Counted::passed(body, under_way)),
+        None => {
+            let told = "the gateway failed on this request; see its log";
+            problem(StatusCode::INTERNAL_SERVER_ERROR, told)
+                .map(|body| Counted::own(body, under_way))
+        }
+    };
+    if is_http2 {
+        answer.headers_mut().remove(hyper::header::CONNECTION);
+    }
+    if may_switch {
+        let ends = answer.extensions_mut().remove::<Ends>();
+        shared.life.decide(ends.is_some());
+        if let Some(ends) = ends {
+            let held = answer.extensions_mut().remove::<Held>();
+            let held = held.map(|held| held.take());
+            tunnel::open(ends, held, Arc::clone(&shared.life));
+        }
+    }
+    Ok(answer)
+}
+
+/// What it comes to; None if it panics.
+async fn contained<T>(work: impl Future<Output = T>) -> Option<T> {
+    let mut work = pin!(work);
+    poll_fn(|cx| {
+        // What a request shares with others is atomic or behind a lock that survives a panic.
+        let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx)));
+        match polled {
+            Ok(polled) => polled.map(Some),
+            Err(_) => {
+                tracing::error!("a request made the gateway panic; it was answered with 500");
+                Poll::Ready(None)
+            }
+        }
+    })
+    .await
+}
+
+/// The body of an answer; the request is under way until it ends or is dropped.
+pub(super) struct Counted {
+    body: Either,
+    _under_way: UnderWay,
+}
+
+enum Either {
+    Own(Download),
+    Passed(StackBody),
+}
+
+impl Counted {
+    fn own(body: Download, under_way: UnderWay) -> Counted {
+        Counted {
+            body: Either::Own(body),
+            _under_way: under_way,
+        }
+    }
+
+    fn passed(body: StackBody, under_way: UnderWay) -> Counted {
+        Counted {
+            body: Either::Passed(body),
+            _under_way: under_way,
+        }
+    }
+}
+
+impl Body for Counted {
+    type Data = Bytes;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        match &mut self.body {
+            Either::Own(body) => Pin::new(body).poll_frame(cx),
+            Either::Passed(body) => Pin::new(body).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.body {
+            Either::Own(body) => body.is_end_stream(),
+            Either::Passed(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.body {
+            Either::Own(body) => body.size_hint(),
+            Either::Passed(body) => body.size_hint(),
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! The gateway's listener: connections of HTTP/1.1 and HTTP/2, bounded, watched, drained.
+//!
+//! # Theory
+//!
+//! Each thread accepts for itself, and a connection stays on the thread that accepted it. Which HTTP is
+//! spoken is agreed in the TLS handshake, or seen from the first bytes. Everything that a stranger can
+//! stretch has a bound; those in time are held by the connection's pulse, looked at once a second
+//! (see [`crate::listen`]).
+//!
+//! HTTP/1 is read through [`frames`], so that what the parser sees is unambiguous. Whatever is refused for
+//! its form is refused before any limit is asked.
+//!
+//! # What it does not know
+//!
+//! Limits, queues and servers: a request is given to a service, and what it answers is written down.
+
+mod accept;
+mod connection;
+mod frames;
+mod head;
+mod life;
+mod line;
+mod tunnel;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use rustls::ServerConfig;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::{sleep, timeout};
+use tollgate_policy::ClientTimeouts;
+
+use super::Stack;
+use super::proxy::Way;
+use crate::listen::{ListenLimits, OUT_OF_ROOM, TICK, is_of_one_client, stopped};
+
+pub(crate) use accept::Doorkeeper;
+
+/// What all threads of a listener share.
+#[derive(Debug)]
+pub(crate) struct Door {
+    pub(crate) keeper: ArcSwap<Doorkeeper>,
+    pub(crate) timeouts: ArcSwap<ClientTimeouts>,
+    /// None: no TLS.
+    pub(crate) tls: ArcSwapOption<ServerConfig>,
+    pub(crate) way: Arc<ArcSwap<Way>>,
+    /// Connections that were turned away.
+    pub(crate) turned_away: crate::metrics::Striped<2>,
+}
+
+/// Bounds in time of one connection, as the policy has them now.
+fn limits(timeouts: &ClientTimeouts) -> ListenLimits {
+    ListenLimits {
+        head: timeouts.head.into(),
+        idle: timeouts.idle.into(),
+        write: timeouts.write.into(),
+        ..ListenLimits::default()
+    }
+}
+
+/// Serves until `stop` says so, then ends what is in flight.
+pub(super) async fn serve(
+    listener: TcpListener,
+    connections: usize,
+    door: Arc<Door>,
+    stack: Stack,
+    mut stop: watch::Receiver<bool>,
+) {
+    let room = Arc::new(Semaphore::new(connections));
+    let protocols = Arc::new(connection::Protocols::new());
+    let mut failing = false;
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = stopped(&mut stop) => break,
+            accepted = accept(&listener, &room) => accepted,
+        };
+        match accepted {
+            Ok((stream, peer, room)) => {
+                failing = false;
+                match door.keeper.load().admit(peer, room) {
+                    Ok(admitted) => {
+                        let made = connection::Made {
+                            stream,
+                            peer,
+                            life: life::Life::new(admitted),
+                            limits: limits(&door.timeouts.load()),
+                            stop: stop.clone(),
+                        };
+                        let (door, stack) = (Arc::clone(&door), stack.clone());
+                        let protocols = Arc::clone(&protocols);
+                        tokio::spawn(made.serve(door, stack, protocols));
+                    }
+                    Err(why) => door.turned_away.add(why as usize, 1),
+                }
+            }
+            Err(error) if is_of_one_client(&error) => {}
+            Err(error) => {
+                if !failing {
+                    tracing::error!(%error, "cannot accept connections; trying again");
+                }
+                failing = true;
+                sleep(OUT_OF_ROOM).await;
+            }
+        }
+    }
+    drop(listener);
+    let everything = u32::try_from(connections).unwrap_or(u32::MAX);
+    let drain = ListenLimits::default().drain + TICK;
+    // What is not done by then is dropped with the loop that runs it.
+    let _ = timeout(drain, room.acquire_many(everything)).await;
+}
+
+async fn accept(
+    listener: &TcpListener,
+    room: &Arc<Semaphore>,
+) -> std::io::Result<(TcpStream, IpAddr, OwnedSemaphorePermit)> {
+    let permit = Arc::clone(room).acquire_owned().await;
+    let permit = permit.map_err(std::io::Error::other)?;
+    let (stream, peer) = listener.accept().await?;
+    Ok((stream, peer.ip().to_canonical(), permit))
+}
+
+/// How long after the word to stop a connection that was just made may bring its request.
+const GRACE: Duration = Duration::from_millis(50);

@@ -1,0 +1,54 @@
+//! The gateway: a reverse proxy behind the limits and queues of a policy.
+//!
+//! # Theory
+//!
+//! It is the layers of `tollgate_tower` over a proxy service, and nothing more:
+//!
+//! ```text
+//! client --> [listen] --> [check] --> LimitLayer --> QueueLayer --> [proxy] --> server
+//!            framing      form        may it pass?   its turn       one try
+//! ```
+//!
+//! Each thread has a loop of its own, with its own listener, its own connections to servers and nothing
+//! handed to another thread. What they share is read by all and replaced whole: the policy, the upstreams,
+//! the bounds.
+//!
+//! # Invariant
+//!
+//! Requests that servers see are requests that were admitted, each once.
+//!
+//! # Rooms
+//!
+//! | file | what |
+//! |---|---|
+//! | `listen` | connections: who may connect, how requests are framed, tunnels |
+//! | `check` | what a request must be, whichever HTTP it came in |
+//! | `proxy` | upstreams, servers, connections to them, header fields, bodies |
+//! | `run` | everything together, from settings to an orderly end |
+//! | `tls`, `told`, `answers` | certificates, metrics, what the gateway says itself |
+
+mod answers;
+mod check;
+mod listen;
+mod proxy;
+mod run;
+mod tls;
+mod told;
+
+use tollgate_tower::limit::LimitService;
+use tollgate_tower::queue::QueueService;
+use tollgate_tower::{LimitBody, QueueBody};
+
+use crate::engine::Front;
+use proxy::Proxy;
+use proxy::body::Download;
+
+pub use proxy::{Observed, UpstreamError};
+pub use run::{GATEWAY_PORT, GatewayError, GatewaySettings, GatewayStarted, POLICY, run};
+pub use tls::{TlsError, TlsFiles};
+pub use told::Observations;
+
+/// The layers over the proxy.
+type Stack = LimitService<QueueService<Proxy, Front>, Front>;
+/// What they answer with.
+type StackBody = LimitBody<QueueBody<Download>>;

@@ -1,0 +1,289 @@
+//! Bodies on their way through: part by part, never gathered.
+//!
+//! Each has a bound in time between two parts, with a timer only while it waits for one: most bodies come
+//! with their heads and never make one. A body from a client has a bound in size as well, which holds for
+//! chunks as for a length.
+
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use tokio::time::{Instant, Sleep, sleep};
+
+use super::pool::Lent;
+use super::server::WithServer;
+
+/// Why a body broke off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Broken {
+    /// It did not, as far as is known.
+    Not = 0,
+    /// It is larger than it may be.
+    TooLarge = 1,
+    /// Its next part did not come in time.
+    TooSlow = 2,
+    /// Whoever sends it broke off.
+    Off = 3,
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Broken::TooLarge => "the body is larger than it may be",
+            Broken::TooSlow => "the body's next part did not come in time",
+            Broken::Not | Broken::Off => "the body broke off",
+        })
+    }
+}
+
+impl Error for Broken {}
+
+type BoxError = Box<dyn Error + Send + Sync>;
+
+/// A timer that is there only while somebody waits.
+#[derive(Debug)]
+struct Patience {
+    idle: Duration,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Patience {
+    fn new(idle: Duration) -> Patience {
+        Patience { idle, timer: None }
+    }
+
+    /// Something came: what is waited for next has its whole time.
+    fn renew(&mut self) {
+        if let Some(timer) = &mut self.timer {
+            timer.as_mut().reset(Instant::now() + self.idle);
+        }
+    }
+
+    /// Nothing is there yet. Is it over?
+    fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(self.idle)));
+        timer.as_mut().poll(cx).is_ready()
+    }
+}
+
+/// The body of a request.
+#[derive(Debug)]
+pub(super) struct Upload {
+    body: Incoming,
+    bounds: Option<Box<Bounds>>,
+}
+
+/// What a body from a client is held to; a request without a body has none.
+#[derive(Debug)]
+struct Bounds {
+    left: u64,
+    patience: Patience,
+    progress: Arc<Progress>,
+}
+
+/// How far a body came, for whoever waits for the answer meanwhile.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    parts: AtomicU64,
+    broken: AtomicU8,
+}
+
+impl Progress {
+    /// Changes with every part.
+    pub(super) fn parts(&self) -> u64 {
+        self.parts.load(Relaxed)
+    }
+
+    /// Why it broke off, if it did.
+    pub(super) fn broken(&self) -> Broken {
+        match self.broken.load(Relaxed) {
+            1 => Broken::TooLarge,
+            2 => Broken::TooSlow,
+            3 => Broken::Off,
+            _ => Broken::Not,
+        }
+    }
+}
+
+impl Upload {
+    /// A body of at most so many bytes, and how to see how far it came.
+    pub(super) fn new(
+        body: Incoming,
+        max: Option<u64>,
+        idle: Duration,
+    ) -> (Upload, Option<Arc<Progress>>) {
+        if body.is_end_stream() {
+            return (Upload { body, bounds: None }, None);
+        }
+        let progress = Arc::<Progress>::default();
+        let bounds = Bounds {
+            left: max.unwrap_or(u64::MAX),
+            patience: Patience::new(idle),
+            progress: Arc::clone(&progress),
+        };
+        let bounds = Some(Box::new(bounds));
+        (Upload { body, bounds }, Some(progress))
+    }
+}
+
+impl Body for Upload {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let Upload { body, bounds } = self.get_mut();
+        let polled = Pin::new(body).poll_frame(cx);
+        let Some(bounds) = bounds else {
+            return polled.map_err(Into::into);
+        };
+        let fails = |why: Broken| {
+            bounds.progress.broken.store(why as u8, Relaxed);
+            Poll::Ready(Some(Err(why.into())))
+        };
+        match polled {
+            Poll::Pending if bounds.patience.is_over(cx) => fails(Broken::TooSlow),
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Some(Err(_))) => fails(Broken::Off),
+            Poll::Ready(frame) => {
+                bounds.progress.parts.fetch_add(1, Relaxed);
+                bounds.patience.renew();
+                if let Some(data) = frame.as_ref().and_then(|f| f.as_ref().ok()?.data_ref()) {
+                    match bounds.left.checked_sub(data.len() as u64) {
+                        Some(left) => bounds.left = left,
+                        None => return fails(Broken::TooLarge),
+                    }
+                }
+                Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// The body of an answer.
+#[derive(Debug)]
+pub(crate) struct Download(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    /// Ours.
+    Own(Full<Bytes>),
+    /// Of an upstream.
+    Passed(Box<Passed>),
+}
+
+#[derive(Debug)]
+struct Passed {
+    body: Incoming,
+    patience: Patience,
+    /// The connection that it comes over, if that can be used again.
+    lent: Option<Lent>,
+    with: Option<WithServer>,
+}
+
+impl Download {
+    pub(crate) fn own(body: Full<Bytes>) -> Download {
+        Download(Kind::Own(body))
+    }
+
+    pub(super) fn passed(
+        body: Incoming,
+        idle: Duration,
+        lent: Option<Lent>,
+        with: WithServer,
+    ) -> Download {
+        let mut passed = Passed {
+            body,
+            patience: Patience::new(idle),
+            lent,
+            with: Some(with),
+        };
+        if passed.body.is_end_stream() {
+            passed.end();
+        }
+        Download(Kind::Passed(Box::new(passed)))
+    }
+}
+
+impl Default for Download {
+    fn default() -> Download {
+        Download::own(Full::default())
+    }
+}
+
+impl Passed {
+    /// All of it was read.
+    fn end(&mut self) {
+        self.with = None;
+        if let Some(lent) = self.lent.take() {
+            lent.give_back();
+        }
+    }
+}
+
+impl Body for Download {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let passed = match &mut self.get_mut().0 {
+            Kind::Own(body) => return Pin::new(body).poll_frame(cx).map_err(Into::into),
+            Kind::Passed(passed) => passed,
+        };
+        match Pin::new(&mut passed.body).poll_frame(cx) {
+            Poll::Pending if passed.patience.is_over(cx) => {
+                Poll::Ready(Some(Err(Broken::TooSlow.into())))
+            }
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(error.into()))),
+            Poll::Ready(None) => {
+                passed.end();
+                Poll::Ready(None)
+            }
+            Poll::Ready(Some(Ok(frame))) => {
+                passed.patience.renew();
+                // Whoever knows that it is the last does not ask for another.
+                if passed.body.is_end_stream() {
+                    passed.end();
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Kind::Own(body) => body.is_end_stream(),
+            Kind::Passed(passed) => passed.body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Kind::Own(body) => body.size_hint(),
+            Kind::Passed(passed) => passed.body.size_hint(),
+        }
+    }
+}

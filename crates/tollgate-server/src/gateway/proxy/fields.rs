@@ -1,0 +1,269 @@
+//! Header fields on their way through: what is for one hop is taken off, what is ours is put on.
+//!
+//! # Theory
+//!
+//! Some fields are about a connection, not about a request: those that RFC 9110 (7.6.1) names, and those
+//! that `Connection` names. A client may name any field there, so everything is taken off *before* anything
+//! of ours is put on: what we say of a request cannot be nominated away.
+//!
+//! What a request says about where it came from is believed of a trusted proxy only. From anybody else it
+//! is replaced.
+
+use std::fmt::Write;
+use std::net::IpAddr;
+
+use hyper::header::{
+    CONNECTION, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
+};
+
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
+
+/// Fields that are about a connection.
+const OF_ONE_HOP: [HeaderName; 10] = [
+    CONNECTION,
+    KEEP_ALIVE,
+    PROXY_CONNECTION,
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+    HTTP2_SETTINGS,
+];
+
+/// Who sent a request, as far as the fields tell it on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sender {
+    /// Whoever connected.
+    pub(super) peer: IpAddr,
+    /// Is its word about others taken?
+    pub(super) is_trusted: bool,
+    /// Did it come over TLS?
+    pub(super) is_tls: bool,
+}
+
+/// Takes off what is about the connection, whoever names it.
+pub(super) fn strip_hop(headers: &mut HeaderMap) {
+    if headers.contains_key(CONNECTION) {
+        let nominated: Vec<HeaderName> = headers
+            .get_all(CONNECTION)
+            .iter()
+            .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+            .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
+            // What says where a request ends and for whom it is does not go by anybody's word.
+            .filter(|name| !matches!(name.as_str(), "host" | "content-length"))
+            .collect();
+        for name in nominated {
+            headers.remove(name);
+        }
+    }
+    for name in &OF_ONE_HOP {
+        headers.remove(name);
+    }
+}
+
+/// Makes the fields of a request those that an upstream gets.
+pub(super) fn to_upstream(headers: &mut HeaderMap, sender: Sender, host: &str) {
+    let takes_trailers = headers.get_all(TE).iter().any(|value| {
+        let mut words = value.as_bytes().split(|byte| *byte == b',');
+        words.any(|word| word.trim_ascii().eq_ignore_ascii_case(b"trailers"))
+    });
+    strip_hop(headers);
+    // We have met it: the body is asked for when it is passed on.
+    headers.remove(EXPECT);
+    let is_foreign = |name: &&HeaderName| {
+        let name = name.as_str();
+        name.starts_with("x-tollgate-")
+            || name.contains('_')
+            || (!sender.is_trusted
+                && (name.starts_with("x-forwarded-")
+                    || name == REAL_IP.as_str()
+                    || name == FORWARDED.as_str()))
+    };
+    let foreign: Vec<HeaderName> = headers.keys().filter(is_foreign).cloned().collect();
+    for name in foreign {
+        headers.remove(name);
+    }
+    if takes_trailers {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+    append(headers, FORWARDED_FOR, |text| {
+        let _ = write!(text, "{}", sender.peer);
+    });
+    if !headers.contains_key(FORWARDED_PROTO) {
+        let scheme = if sender.is_tls { "https" } else { "http" };
+        headers.insert(FORWARDED_PROTO, HeaderValue::from_static(scheme));
+    }
+    if !headers.contains_key(FORWARDED_HOST)
+        && let Ok(host) = HeaderValue::from_str(host)
+    {
+        headers.insert(FORWARDED_HOST, host);
+    }
+    append(headers, VIA, |text| text.push_str("1.1 tollgate"));
+}
+
+/// Makes the fields of an answer those that a client gets.
+pub(super) fn to_client(headers: &mut HeaderMap) {
+    strip_hop(headers);
+}
+
+/// Adds to the end of a list, in one line.
+fn append(headers: &mut HeaderMap, name: HeaderName, write: impl FnOnce(&mut String)) {
+    let mut text = String::with_capacity(48);
+    let mut is_readable = true;
+    for value in headers.get_all(&name) {
+        match value.to_str() {
+            Ok(value) => {
+                text.push_str(value);
+                text.push_str(", ");
+            }
+            // What is no text is no list: ours stands alone.
+            Err(_) => is_readable = false,
+        }
+    }
+    if !is_readable {
+        text.clear();
+    }
+    write(&mut text);
+    if let Ok(value) = HeaderValue::try_from(text) {
+        headers.insert(name, value);
+    }
+}
+
+/// The host that a request is for: the authority of its target, or its `Host`.
+pub(super) fn host_of<'r>(uri: &'r hyper::Uri, headers: &'r HeaderMap) -> &'r str {
+    match uri.authority() {
+        Some(authority) => authority.as_str(),
+        None => headers
+            .get(HOST)
+            .and_then(|host| host.to_str().ok())
+            .unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(fields: &[(&'static str, &str)], is_trusted: bool) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            headers.append(*name, HeaderValue::from_str(value).unwrap());
+        }
+        let sender = Sender {
+            peer: "203.0.113.7".parse().unwrap(),
+            is_trusted,
+            is_tls: true,
+        };
+        to_upstream(&mut headers, sender, "shop.example");
+        headers
+    }
+
+    fn names(headers: &HeaderMap) -> Vec<&str> {
+        let mut names: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+        names.sort_unstable();
+        names
+    }
+
+    const OURS: [&str; 4] = [
+        "via",
+        "x-forwarded-for",
+        "x-forwarded-host",
+        "x-forwarded-proto",
+    ];
+
+    #[test]
+    fn what_is_about_a_connection_is_taken_off_and_what_it_nominates() {
+        let headers = sent(
+            &[
+                ("connection", "close, X-Secret"),
+                ("connection", "x-other"),
+                ("x-secret", "1"),
+                ("x-other", "1"),
+                ("keep-alive", "timeout=5"),
+                ("proxy-authorization", "Basic x"),
+                ("proxy-connection", "keep-alive"),
+                ("te", "gzip"),
+                ("trailer", "x"),
+                ("transfer-encoding", "chunked"),
+                ("upgrade", "h2c"),
+                ("expect", "100-continue"),
+            ],
+            false,
+        );
+        assert_eq!(names(&headers), OURS);
+    }
+
+    #[test]
+    fn what_is_ours_cannot_be_nominated_away() {
+        let nominated =
+            "x-forwarded-for, via, x-forwarded-proto, x-forwarded-host, content-length, host";
+        let headers = sent(
+            &[
+                ("connection", nominated),
+                ("content-length", "5"),
+                ("host", "a"),
+            ],
+            false,
+        );
+        assert_eq!(headers["x-forwarded-for"], "203.0.113.7");
+        assert_eq!(headers["content-length"], "5");
+        assert_eq!(headers["host"], "a");
+        assert!(OURS.iter().all(|name| headers.contains_key(*name)));
+    }
+
+    #[test]
+    fn a_stranger_does_not_say_where_a_request_came_from() {
+        let said = [
+            ("x-forwarded-for", "6.6.6.6"),
+            ("x-forwarded-proto", "gopher"),
+            ("x-forwarded-host", "evil"),
+            ("x-forwarded-prefix", "/admin"),
+            ("forwarded", "for=6.6.6.6"),
+            ("x-real-ip", "6.6.6.6"),
+            ("x-tollgate-client", "root"),
+            ("x_forwarded_for", "6.6.6.6"),
+        ];
+        let headers = sent(&said, false);
+        assert_eq!(names(&headers), OURS);
+        assert_eq!(headers["x-forwarded-for"], "203.0.113.7");
+        assert_eq!(headers["x-forwarded-proto"], "https");
+        assert_eq!(headers["x-forwarded-host"], "shop.example");
+    }
+
+    #[test]
+    fn a_trusted_proxy_is_believed_and_we_are_added_to_the_list() {
+        let headers = sent(
+            &[
+                ("x-forwarded-for", "198.51.100.1"),
+                ("x-forwarded-for", "10.0.0.1"),
+                ("x-forwarded-proto", "http"),
+                ("x-tollgate-client", "root"),
+                ("via", "2 edge"),
+            ],
+            true,
+        );
+        let list = "198.51.100.1, 10.0.0.1, 203.0.113.7";
+        assert_eq!(headers["x-forwarded-for"], list);
+        assert_eq!(headers.get_all("x-forwarded-for").iter().count(), 1);
+        assert_eq!(headers["x-forwarded-proto"], "http");
+        assert_eq!(headers["via"], "2 edge, 1.1 tollgate");
+        assert!(!headers.contains_key("x-tollgate-client"));
+    }
+
+    #[test]
+    fn that_trailers_are_taken_is_passed_on() {
+        assert_eq!(
+            sent(&[("te", "trailers, deflate")], false)["te"],
+            "trailers"
+        );
+    }
+}

@@ -1,0 +1,368 @@
+//! The proxy service: a request goes to a server of its upstream, and the answer comes back, both part by
+//! part.
+//!
+//! # Invariant
+//!
+//! An admitted request reaches a server once or not at all. It is tried elsewhere only if the policy says
+//! so, it is safe to repeat, and nothing of it was sent. Whoever drops the future or the answer's body ends
+//! the request at the server, too: its connection is closed at once.
+//!
+//! # What it does not know
+//!
+//! Limits and queues: those are layers around it. How a request was framed: that was looked at before.
+
+pub(crate) mod body;
+mod fields;
+mod health;
+mod pool;
+mod server;
+mod upstream;
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use hyper::body::Incoming;
+use hyper::header::{CONNECTION, HOST, HeaderValue, UPGRADE};
+use hyper::http::request::Parts;
+use hyper::http::uri::{PathAndQuery, Scheme};
+use hyper::upgrade::OnUpgrade;
+use hyper::{Method, Request, Response, StatusCode, Uri, Version};
+use tokio::time::{Instant, timeout};
+use tollgate::policy::Facts;
+use tollgate_policy::Protocol;
+use tollgate_tower::facts::HttpHeaders;
+use tollgate_tower::{Client, Peer};
+use tower_service::Service;
+
+use super::answers::{Answered, problem, refused};
+use super::check::TOO_LARGE;
+use body::{Broken, Download, Progress, Upload};
+use fields::{Sender, host_of};
+use pool::{Lent, Unsent};
+use server::WithServer;
+
+pub(crate) use health::watch_servers;
+pub(crate) use server::Server;
+pub use upstream::{Observed, UpstreamError};
+pub(crate) use upstream::{Upstream, Upstreams};
+
+/// How requests are passed on at present.
+#[derive(Debug)]
+pub(crate) struct Way {
+    pub(crate) upstreams: Upstreams,
+    pub(crate) max_body: Option<u64>,
+    pub(crate) body_idle: Duration,
+    pub(crate) proxies: tollgate::policy::address::Proxies,
+}
+
+/// Over what a request came; in its extensions.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Over {
+    pub(super) is_tls: bool,
+}
+
+/// The two ends of a tunnel that an answer opens; in its extensions.
+#[derive(Clone)]
+pub(super) struct Ends {
+    pub(super) client: OnUpgrade,
+    pub(super) server: OnUpgrade,
+    pub(super) idle: Duration,
+    pub(super) with: Arc<WithServer>,
+}
+
+/// The proxy of one thread. Clones are the same one.
+#[derive(Clone, Debug)]
+pub(crate) struct Proxy {
+    way: Arc<ArcSwap<Way>>,
+    thread: usize,
+}
+
+impl Proxy {
+    pub(crate) fn new(way: Arc<ArcSwap<Way>>, thread: usize) -> Proxy {
+        Proxy { way, thread }
+    }
+}
+
+impl Service<Request<Incoming>> for Proxy {
+    type Response = Response<Download>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Download>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+        let way = self.way.load_full();
+        let thread = self.thread;
+        Box::pin(async move { Ok(pass_on(&way, thread, request).await) })
+    }
+}
+
+/// What a server answers a request.
+async fn pass_on(way: &Way, thread: usize, request: Request<Incoming>) -> Answered {
+    let (mut parts, body) = request.into_parts();
+    let Some(upstream) = find(way, &parts) else {
+        return problem(
+            StatusCode::NOT_FOUND,
+            "no upstream is for this request; ask for another path or host",
+        );
+    };
+    let client = wants_tunnel(&parts).then(|| parts.extensions.remove::<OnUpgrade>());
+    let client = client.flatten();
+    prepare(way, upstream, &mut parts, client.is_some());
+    let (body, progress) = Upload::new(body, way.max_body, way.body_idle);
+    let is_repeatable = progress.is_none() && parts.method.is_idempotent() && client.is_none();
+    let mut request = Request::from_parts(parts, body);
+    let mut tries = if is_repeatable {
+        upstream.spec.retries
+    } else {
+        0
+    };
+    let mut tried = Vec::new();
+    loop {
+        let Some(server) = upstream.choose(&tried) else {
+            return unreachable_answer();
+        };
+        address(upstream, server, &mut request);
+        let with = server.begin();
+        let began = Instant::now();
+        let sent = pool::send(server, &upstream.spec, thread, request);
+        let answer = in_time(sent, upstream.spec.answer.into(), progress.as_deref()).await;
+        match answer {
+            Some(Ok((answer, lent))) => {
+                server.well();
+                let is_failure = matches!(answer.status().as_u16(), 502..=504);
+                upstream.observed.answered(began.elapsed(), is_failure);
+                return answered(answer, lent, with, client, upstream);
+            }
+            Some(Err(Unsent::Unreachable(whole, cause))) => {
+                upstream.observed.failed();
+                server.failed(upstream.spec.health.as_ref(), upstream::now_ms());
+                tracing::debug!(target: "tollgate::gateway", server = %server.authority(), %cause, "no connection");
+                if tries == 0 {
+                    return unreachable_answer();
+                }
+                tries -= 1;
+                tried.push(Arc::clone(server));
+                request = *whole;
+            }
+            Some(Err(Unsent::Broken(cause))) => {
+                return broken(upstream, server, progress.as_deref(), &cause);
+            }
+            None => {
+                upstream.observed.failed();
+                server.failed(upstream.spec.health.as_ref(), upstream::now_ms());
+                return problem(
+                    StatusCode::GATEWAY_TIMEOUT,
+                    "the server behind did not answer in time; try again later",
+                );
+            }
+        }
+    }
+}
+
+fn find<'w>(way: &'w Way, parts: &Parts) -> Option<&'w Arc<Upstream>> {
+    let facts = Facts {
+        method: parts.method.as_str(),
+        path: parts.uri.path(),
+        query: parts.uri.query().unwrap_or_default(),
+        host: host_of(&parts.uri, &parts.headers),
+        client: parts.extensions.get::<Client>().map(|client| client.0),
+        headers: &HttpHeaders(&parts.headers),
+        ..Facts::default()
+    };
+    way.upstreams.find(&facts)
+}
+
+/// Does the client want a WebSocket? Of all things that a connection could become, only this is passed on.
+fn wants_tunnel(parts: &Parts) -> bool {
+    let is_websocket = |value: &HeaderValue| {
+        let value = value.as_bytes().trim_ascii();
+        value.eq_ignore_ascii_case(b"websocket")
+    };
+    let names_upgrade = |value: &HeaderValue| {
+        let mut words = value.as_bytes().split(|byte| *byte == b',');
+        words.any(|word| word.trim_ascii().eq_ignore_ascii_case(b"upgrade"))
+    };
+    parts.version == Version::HTTP_11
+        && parts.method == Method::GET
+        && parts.headers.get(UPGRADE).is_some_and(is_websocket)
+        && parts.headers.get_all(CONNECTION).iter().any(names_upgrade)
+}
+
+/// Makes the head what every server of the upstream gets.
+fn prepare(way: &Way, upstream: &Upstream, parts: &mut Parts, is_tunnel: bool) {
+    let extensions = &parts.extensions;
+    let nobody = IpAddr::from([0, 0, 0, 0]);
+    let peer = extensions.get::<Peer>().map_or(nobody, |peer| peer.0);
+    let sender = Sender {
+        peer,
+        is_trusted: way.proxies.trusts(peer),
+        is_tls: extensions.get::<Over>().is_some_and(|over| over.is_tls),
+    };
+    let host = host_of(&parts.uri, &parts.headers).to_owned();
+    fields::to_upstream(&mut parts.headers, sender, &host);
+    if is_tunnel {
+        let headers = &mut parts.headers;
+        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    }
+    match HeaderValue::try_from(host) {
+        Ok(host) if upstream.spec.keep_host => drop(parts.headers.insert(HOST, host)),
+        _ => drop(parts.headers.remove(HOST)),
+    }
+    parts.extensions.clear();
+}
+
+/// Makes the target what this server gets.
+fn address(upstream: &Upstream, server: &Server, request: &mut Request<Upload>) {
+    let target = request.uri().path_and_query().cloned();
+    let target = target.unwrap_or_else(|| PathAndQuery::from_static("/"));
+    let mut uri = hyper::http::uri::Parts::default();
+    uri.path_and_query = Some(target);
+    let own = server.authority();
+    // As the client named it, unless the server's own name is wanted; kept over several tries.
+    let named = || {
+        let host = request
+            .headers()
+            .get(HOST)
+            .and_then(|host| host.to_str().ok());
+        host.or_else(|| Some(request.uri().authority()?.as_str()))
+    };
+    let host = match upstream.spec.keep_host {
+        true => named().unwrap_or(own),
+        false => own,
+    };
+    match upstream.spec.protocol {
+        Protocol::Http1 => {
+            if let Ok(host) = HeaderValue::from_str(host) {
+                request.headers_mut().insert(HOST, host);
+            }
+            *request.version_mut() = Version::HTTP_11;
+        }
+        Protocol::Http2 => {
+            uri.authority = host.parse().ok();
+            uri.scheme = Some(match server.spec.tls {
+                true => Scheme::HTTPS,
+                false => Scheme::HTTP,
+            });
+            request.headers_mut().remove(HOST);
+            *request.version_mut() = Version::HTTP_2;
+        }
+    }
+    if let Ok(uri) = Uri::from_parts(uri) {
+        *request.uri_mut() = uri;
+    }
+}
+
+/// Waits so long at the most, from the last part of the request on. None: it was too long.
+async fn in_time<T>(
+    work: impl Future<Output = T>,
+    most: Duration,
+    progress: Option<&Progress>,
+) -> Option<T> {
+    let mut work = std::pin::pin!(work);
+    let parts = || progress.map_or(0, Progress::parts);
+    loop {
+        let before = parts();
+        match timeout(most, work.as_mut()).await {
+            Ok(done) => return Some(done),
+            Err(_) if parts() != before => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+fn answered(
+    answer: Response<Incoming>,
+    lent: Option<Lent>,
+    with: WithServer,
+    client: Option<OnUpgrade>,
+    upstream: &Upstream,
+) -> Answered {
+    let idle: Duration = upstream.spec.idle.into();
+    if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+        return tunnel(answer, lent, with, client, idle);
+    }
+    let (mut parts, body) = answer.into_parts();
+    fields::to_client(&mut parts.headers);
+    // Hop by hop: whichever HTTP the client speaks is for its connection to say.
+    parts.version = Version::HTTP_11;
+    Response::from_parts(parts, Download::passed(body, idle, lent, with))
+}
+
+/// The server switches protocols; that is passed on if the client asked for it.
+fn tunnel(
+    mut answer: Response<Incoming>,
+    lent: Option<Lent>,
+    with: WithServer,
+    client: Option<OnUpgrade>,
+    idle: Duration,
+) -> Answered {
+    let is_websocket = answer
+        .headers()
+        .get(UPGRADE)
+        .is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"));
+    let (Some(client), Some(lent), true) = (client, lent, is_websocket) else {
+        return problem(
+            StatusCode::BAD_GATEWAY,
+            "the server behind switched to a protocol that nobody asked for",
+        );
+    };
+    let server = hyper::upgrade::on(&mut answer);
+    lent.let_go();
+    let (mut parts, _) = answer.into_parts();
+    fields::to_client(&mut parts.headers);
+    let headers = &mut parts.headers;
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    parts.extensions.insert(Ends {
+        client,
+        server,
+        idle,
+        with: Arc::new(with),
+    });
+    Response::from_parts(parts, Download::default())
+}
+
+fn unreachable_answer() -> Answered {
+    problem(
+        StatusCode::BAD_GATEWAY,
+        "the server behind cannot be reached; try again later",
+    )
+}
+
+/// The request broke off on its way: by the client's fault, or by the server's.
+fn broken(
+    upstream: &Upstream,
+    server: &Server,
+    progress: Option<&Progress>,
+    cause: &hyper::Error,
+) -> Answered {
+    match progress.map_or(Broken::Not, Progress::broken) {
+        Broken::TooLarge => refused(TOO_LARGE),
+        Broken::TooSlow => refused((
+            StatusCode::REQUEST_TIMEOUT,
+            "the body did not arrive in time; send it at once",
+        )),
+        Broken::Off => refused((
+            StatusCode::BAD_REQUEST,
+            "the body broke off or its chunks make no sense; send it whole",
+        )),
+        Broken::Not => {
+            upstream.observed.failed();
+            tracing::debug!(target: "tollgate::gateway", server = %server.authority(), %cause, "no answer");
+            problem(
+                StatusCode::BAD_GATEWAY,
+                "the server behind broke off before it answered; the request may have taken effect",
+            )
+        }
+    }
+}

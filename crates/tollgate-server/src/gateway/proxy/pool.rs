@@ -1,0 +1,355 @@
+//! Connections to servers, each thread with its own.
+//!
+//! # Theory
+//!
+//! A thread keeps the connections that it made and uses the one that rested least. They are dropped when
+//! they have rested for longer than [`REST`], which is below what common servers allow, so that a server
+//! seldom closes a connection just as a request goes out on it.
+//!
+//! # Invariant
+//!
+//! A request is sent once. Only one that the connection gave back, before a byte of it was written, is put
+//! on another connection. A connection whose answer was not read to its end is closed, never used again.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, timeout};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tollgate_policy::{Protocol, UpstreamSpec};
+
+use super::body::Upload;
+use super::server::Server;
+
+/// How long a connection rests before it is dropped: servers that close after five seconds are common.
+const REST: Duration = Duration::from_secs(4);
+/// Connections of one thread to one server that rest.
+const RESTING: usize = 256;
+/// Bytes of the head of an answer.
+const HEAD_BYTES: usize = 64 * 1024;
+
+/// A connection of HTTP/1 to a server.
+#[derive(Debug)]
+pub(super) struct Http1 {
+    sender: http1::SendRequest<Upload>,
+    task: AbortHandle,
+    rested_since: Instant,
+}
+
+/// A connection of HTTP/2 to a server.
+#[derive(Clone, Debug)]
+pub(super) struct Http2 {
+    sender: http2::SendRequest<Upload>,
+}
+
+/// Why a request was not answered.
+#[derive(Debug)]
+pub(super) enum Unsent {
+    /// No connection could be made; the request is still whole.
+    Unreachable(Box<Request<Upload>>, io::Error),
+    /// The request went out, perhaps, and no answer came.
+    Broken(hyper::Error),
+}
+
+/// A connection that a request is on. Closed when this is dropped, unless it was given back.
+#[derive(Debug)]
+pub(super) struct Lent {
+    connection: Option<Http1>,
+    server: Arc<Server>,
+    thread: usize,
+}
+
+impl Lent {
+    /// The answer was read to its end: the connection rests, if it can.
+    pub(super) fn give_back(mut self) {
+        let Some(mut connection) = self.connection.take() else {
+            return;
+        };
+        if connection.sender.is_ready() {
+            rest(&self.server, self.thread, connection);
+            return;
+        }
+        if connection.sender.is_closed() {
+            return;
+        }
+        // The rest of the request is still being sent, or the connection has not come round to it.
+        let (server, thread) = (Arc::clone(&self.server), self.thread);
+        tokio::spawn(async move {
+            match timeout(Duration::from_secs(1), connection.sender.ready()).await {
+                Ok(Ok(())) => rest(&server, thread, connection),
+                _ => connection.task.abort(),
+            }
+        });
+    }
+
+    /// The connection becomes something else than HTTP.
+    pub(super) fn let_go(mut self) {
+        self.connection = None;
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            connection.task.abort();
+        }
+    }
+}
+
+fn rest(server: &Server, thread: usize, mut connection: Http1) {
+    connection.rested_since = Instant::now();
+    let Some(mut idle) = server.idle(thread) else {
+        return;
+    };
+    // The oldest are in front.
+    while let Some(oldest) = idle.front() {
+        let is_old = connection.rested_since.duration_since(oldest.rested_since) > REST;
+        if !is_old && idle.len() < RESTING && !oldest.sender.is_closed() {
+            break;
+        }
+        idle.pop_front();
+    }
+    idle.push_back(connection);
+}
+
+/// A connection that rested, and not for too long.
+fn rested(server: &Server, thread: usize) -> Option<Http1> {
+    let mut idle = server.idle(thread)?;
+    while let Some(connection) = idle.pop_back() {
+        if !connection.sender.is_ready() {
+            continue;
+        }
+        if connection.rested_since.elapsed() > REST {
+            // All others have rested for longer.
+            idle.clear();
+            return None;
+        }
+        return Some(connection);
+    }
+    None
+}
+
+/// Sends a request to a server and waits for the head of the answer.
+pub(super) async fn send(
+    server: &Arc<Server>,
+    spec: &UpstreamSpec,
+    thread: usize,
+    request: Request<Upload>,
+) -> Result<(Response<Incoming>, Option<Lent>), Unsent> {
+    match spec.protocol {
+        Protocol::Http1 => {
+            let (answer, lent) = send_http1(server, spec, thread, request).await?;
+            Ok((answer, Some(lent)))
+        }
+        Protocol::Http2 => {
+            let answer = send_http2(server, spec, thread, request).await?;
+            Ok((answer, None))
+        }
+    }
+}
+
+async fn send_http1(
+    server: &Arc<Server>,
+    spec: &UpstreamSpec,
+    thread: usize,
+    mut request: Request<Upload>,
+) -> Result<(Response<Incoming>, Lent), Unsent> {
+    let lend = |connection| Lent {
+        connection: Some(connection),
+        server: Arc::clone(server),
+        thread,
+    };
+    while let Some(connection) = rested(server, thread) {
+        let mut lent = lend(connection);
+        let Some(connection) = &mut lent.connection else {
+            break;
+        };
+        match connection.sender.try_send_request(request).await {
+            Ok(answer) => return Ok((answer, lent)),
+            Err(mut error) => match error.take_message() {
+                // It was closed while it rested; nothing of the request was written.
+                Some(whole) => request = whole,
+                None => return Err(Unsent::Broken(error.into_error())),
+            },
+        }
+    }
+    let connection = match timeout(spec.connect.into(), connect_http1(server)).await {
+        Ok(Ok(connection)) => connection,
+        Ok(Err(error)) => return Err(Unsent::Unreachable(Box::new(request), error)),
+        Err(_) => return Err(Unsent::Unreachable(Box::new(request), timed_out())),
+    };
+    let mut lent = lend(connection);
+    let Some(connection) = &mut lent.connection else {
+        return Err(Unsent::Unreachable(Box::new(request), timed_out()));
+    };
+    match connection.sender.try_send_request(request).await {
+        Ok(answer) => Ok((answer, lent)),
+        Err(mut error) => Err(match error.take_message() {
+            Some(whole) => {
+                let cause = io::Error::from(io::ErrorKind::ConnectionAborted);
+                Unsent::Unreachable(Box::new(whole), cause)
+            }
+            None => Unsent::Broken(error.into_error()),
+        }),
+    }
+}
+
+async fn send_http2(
+    server: &Arc<Server>,
+    spec: &UpstreamSpec,
+    thread: usize,
+    mut request: Request<Upload>,
+) -> Result<Response<Incoming>, Unsent> {
+    let known = server.shared(thread).and_then(|shared| shared.clone());
+    if let Some(mut known) = known.filter(|known| known.sender.is_ready()) {
+        match known.sender.try_send_request(request).await {
+            Ok(answer) => return Ok(answer),
+            Err(mut error) => match error.take_message() {
+                Some(whole) => request = whole,
+                None => return Err(Unsent::Broken(error.into_error())),
+            },
+        }
+    }
+    let mut connection = match timeout(spec.connect.into(), connect_http2(server)).await {
+        Ok(Ok(connection)) => connection,
+        Ok(Err(error)) => return Err(Unsent::Unreachable(Box::new(request), error)),
+        Err(_) => return Err(Unsent::Unreachable(Box::new(request), timed_out())),
+    };
+    if let Some(mut shared) = server.shared(thread) {
+        // Two may have been made at once; the later stays, the earlier ends with its requests.
+        *shared = Some(connection.clone());
+    }
+    connection
+        .sender
+        .try_send_request(request)
+        .await
+        .map_err(|error| Unsent::Broken(error.into_error()))
+}
+
+fn timed_out() -> io::Error {
+    io::Error::from(io::ErrorKind::TimedOut)
+}
+
+async fn connect_http1(server: &Server) -> io::Result<Http1> {
+    let io = TokioIo::new(connect(server).await?);
+    let mut builder = http1::Builder::new();
+    builder.max_headers(256).max_buf_size(HEAD_BYTES);
+    let (sender, connection) = builder.handshake(io).await.map_err(io::Error::other)?;
+    // Its errors are told to whoever waits for an answer on it.
+    let task = tokio::spawn(async move {
+        let _ = connection.with_upgrades().await;
+    });
+    Ok(Http1 {
+        sender,
+        task: task.abort_handle(),
+        rested_since: Instant::now(),
+    })
+}
+
+async fn connect_http2(server: &Server) -> io::Result<Http2> {
+    let io = TokioIo::new(connect(server).await?);
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(256 * 1024)
+        .initial_connection_window_size(4 * 1024 * 1024)
+        .max_header_list_size(64 * 1024)
+        .keep_alive_interval(Duration::from_secs(20))
+        .keep_alive_timeout(Duration::from_secs(10));
+    let (sender, connection) = builder.handshake(io).await.map_err(io::Error::other)?;
+    tokio::spawn(async move {
+        let _ = connection.await;
+    });
+    Ok(Http2 { sender })
+}
+
+/// A connection to the server, over TLS if it speaks that.
+pub(super) async fn connect(server: &Server) -> io::Result<Stream> {
+    let spec = &server.spec;
+    let stream = TcpStream::connect((spec.host.as_str(), spec.port)).await?;
+    let _ = stream.set_nodelay(true);
+    match &server.tls {
+        None => Ok(Stream::Plain(stream)),
+        Some((config, name)) => {
+            let connector = TlsConnector::from(Arc::clone(config));
+            let stream = connector.connect(name.clone(), stream).await?;
+            Ok(Stream::Tls(Box::new(stream)))
+        }
+    }
+}
+
+/// Bytes to and from a server.
+#[derive(Debug)]
+pub(super) enum Stream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+macro_rules! either {
+    ($self:expr, $stream:ident => $call:expr) => {
+        match $self.get_mut() {
+            Stream::Plain(stream) => {
+                let $stream = Pin::new(stream);
+                $call
+            }
+            Stream::Tls(stream) => {
+                let $stream = Pin::new(&mut **stream);
+                $call
+            }
+        }
+    };
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        either!(self, stream => stream.poll_read(cx, buffer))
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        either!(self, stream => stream.poll_write(cx, buffer))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        either!(self, stream => stream.poll_write_vectored(cx, buffers))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Stream::Plain(stream) => stream.is_write_vectored(),
+            Stream::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        either!(self, stream => stream.poll_flush(cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        either!(self, stream => stream.poll_shutdown(cx))
+    }
+}

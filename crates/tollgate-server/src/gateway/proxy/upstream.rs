@@ -1,0 +1,321 @@
+//! Where requests go: upstreams and their servers, replaced whole with the policy.
+//!
+//! The first upstream that matches is the one; of its servers the one with the fewest requests under way,
+//! among those that are up. Equals take turns. What stays the same from one policy to the next (a server
+//! with its connections, the numbers of an upstream) goes on.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::time::Instant;
+use tollgate::policy::path::PathRules;
+use tollgate::policy::{Facts, Match};
+use tollgate_policy::{Protocol, UpstreamSpec};
+
+use super::server::Server;
+use crate::gateway::tls::{self, TlsError};
+
+/// What is seen of one upstream, for whoever wants to know how it goes there. Only grows.
+#[derive(Debug, Default)]
+pub struct Observed {
+    /// Requests that were answered, whatever the answer.
+    pub answers: AtomicU64,
+    /// Requests that were not: no connection, no answer in time, a broken one; or answered with 502, 503 or
+    /// 504. The latter are among the answers, too.
+    pub failed: AtomicU64,
+    /// Those of them that were not answered at all.
+    pub unanswered: AtomicU64,
+    /// Nanoseconds from a request's head to that of its answer, all answers together.
+    pub latency_ns: AtomicU64,
+}
+
+impl Observed {
+    pub(super) fn answered(&self, took: Duration, is_failure: bool) {
+        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.answers.fetch_add(1, Relaxed);
+        self.latency_ns.fetch_add(took, Relaxed);
+        if is_failure {
+            self.failed.fetch_add(1, Relaxed);
+        }
+    }
+
+    pub(super) fn failed(&self) {
+        self.unanswered.fetch_add(1, Relaxed);
+        self.failed.fetch_add(1, Relaxed);
+    }
+}
+
+/// All upstreams of one policy.
+#[derive(Debug, Default)]
+pub(crate) struct Upstreams {
+    list: Vec<Arc<Upstream>>,
+    paths: PathRules,
+}
+
+/// Servers that answer the same requests.
+#[derive(Debug)]
+pub(crate) struct Upstream {
+    pub(crate) spec: UpstreamSpec,
+    /// The conditions, with patterns that read paths as the policy does.
+    matches: Match,
+    is_for_all: bool,
+    pub(crate) servers: Vec<Arc<Server>>,
+    pub(crate) observed: Arc<Observed>,
+    turn: AtomicUsize,
+}
+
+/// Why upstreams cannot be.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum UpstreamError {
+    /// Because of a file of certificates.
+    Tls {
+        /// The upstream.
+        upstream: String,
+        /// What is wrong.
+        cause: TlsError,
+    },
+    /// A server over TLS has a name that no certificate can have.
+    Name {
+        /// The upstream.
+        upstream: String,
+        /// The name.
+        host: String,
+    },
+}
+
+impl fmt::Display for UpstreamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tls { upstream, cause } => write!(f, "the upstream `{upstream}`: {cause}"),
+            Self::Name { upstream, host } => write!(
+                f,
+                "the upstream `{upstream}` names `{host}`, which no certificate can be for\nhint: write a host name or an address"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for UpstreamError {}
+
+impl Upstreams {
+    /// The upstreams of a policy that may follow another one. Reads files of certificates.
+    pub(crate) fn new(
+        specs: &[UpstreamSpec],
+        paths: PathRules,
+        threads: usize,
+        before: &Upstreams,
+    ) -> Result<Upstreams, UpstreamError> {
+        let upstream = |spec: &UpstreamSpec| {
+            let old = before.list.iter().find(|old| old.spec.name == spec.name);
+            upstream(spec, paths, threads, old.map(|old| &**old)).map(Arc::new)
+        };
+        let list = specs.iter().map(upstream).collect::<Result<_, _>>()?;
+        Ok(Upstreams { list, paths })
+    }
+
+    /// Where a request goes.
+    pub(super) fn find(&self, facts: &Facts<'_>) -> Option<&Arc<Upstream>> {
+        if let Some(first) = self.list.first().filter(|first| first.is_for_all) {
+            return Some(first);
+        }
+        let path = self.paths.normalise(facts.path).ok()?;
+        let is_for =
+            |upstream: &&Arc<Upstream>| upstream.is_for_all || upstream.matches.holds(facts, &path);
+        self.list.iter().find(is_for)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Upstream>> {
+        self.list.iter()
+    }
+}
+
+fn upstream(
+    spec: &UpstreamSpec,
+    paths: PathRules,
+    threads: usize,
+    old: Option<&Upstream>,
+) -> Result<Upstream, UpstreamError> {
+    let is_same_tls = old
+        .is_some_and(|old| old.spec.ca_file == spec.ca_file && old.spec.protocol == spec.protocol);
+    let connector = connector(spec)?;
+    let server = |server: &tollgate_policy::ServerSpec| {
+        let known = old.filter(|_| is_same_tls).and_then(|old| {
+            let mut servers = old.servers.iter();
+            servers.find(|known| known.spec == *server)
+        });
+        if let Some(known) = known {
+            return Ok(Arc::clone(known));
+        }
+        let tls = match (&connector, server.tls) {
+            (Some(connector), true) => {
+                let name = ServerName::try_from(server.host.clone());
+                let name = name.map_err(|_| UpstreamError::Name {
+                    upstream: spec.name.clone(),
+                    host: server.host.clone(),
+                })?;
+                Some((Arc::clone(connector), name))
+            }
+            _ => None,
+        };
+        Ok(Arc::new(Server::new(server.clone(), tls, threads)))
+    };
+    let servers = spec.servers.iter().map(server).collect::<Result<_, _>>()?;
+    let mut matches = spec.matches.clone();
+    for path in &mut matches.paths {
+        *path = path.under(paths);
+    }
+    Ok(Upstream {
+        is_for_all: is_for_all(&matches),
+        matches,
+        servers,
+        observed: old.map_or_else(Arc::default, |old| Arc::clone(&old.observed)),
+        turn: AtomicUsize::new(0),
+        spec: spec.clone(),
+    })
+}
+
+fn connector(spec: &UpstreamSpec) -> Result<Option<Arc<ClientConfig>>, UpstreamError> {
+    if !spec.servers.iter().any(|server| server.tls) {
+        return Ok(None);
+    }
+    let protocol: &[u8] = match spec.protocol {
+        Protocol::Http1 => b"http/1.1",
+        Protocol::Http2 => b"h2",
+    };
+    let ca_file: Option<&PathBuf> = spec.ca_file.as_ref();
+    match tls::client_config(ca_file.map(PathBuf::as_path), protocol) {
+        Ok(connector) => Ok(Some(connector)),
+        Err(cause) => Err(UpstreamError::Tls {
+            upstream: spec.name.clone(),
+            cause,
+        }),
+    }
+}
+
+fn is_for_all(matches: &Match) -> bool {
+    let Match {
+        methods,
+        paths,
+        hosts,
+        headers,
+        query,
+        addresses,
+        domain,
+        descriptor,
+    } = matches;
+    methods.is_empty()
+        && paths.is_empty()
+        && hosts.is_empty()
+        && headers.is_empty()
+        && query.is_empty()
+        && addresses.is_empty()
+        && domain.is_none()
+        && descriptor.is_empty()
+}
+
+impl Upstream {
+    /// The server for the next request, other than those that were tried. None: all were.
+    pub(super) fn choose(&self, tried: &[Arc<Server>]) -> Option<&Arc<Server>> {
+        if let ([only], []) = (&self.servers[..], tried) {
+            return Some(only);
+        }
+        let is_new = |server: &&Arc<Server>| !tried.iter().any(|t| Arc::ptr_eq(t, server));
+        let turn = self.turn.fetch_add(1, Relaxed);
+        let from = turn.checked_rem(self.servers.len()).unwrap_or(0);
+        // Beginning with another each time: of equals the first is taken.
+        let in_turn = || {
+            let (before, behind) = self.servers.split_at(from.min(self.servers.len()));
+            behind.iter().chain(before).filter(is_new)
+        };
+        let least = |server: &&Arc<Server>| server.under_way();
+        let up = in_turn().filter(|server| !server.is_out());
+        up.min_by_key(least).or_else(|| in_turn().min_by_key(least))
+    }
+}
+
+/// Milliseconds since the first time somebody asked.
+pub(super) fn now_ms() -> u64 {
+    static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    u64::try_from(BEGAN.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollgate_policy::ServerSpec;
+
+    fn servers(ports: &[u16]) -> Vec<ServerSpec> {
+        let server = |port: &u16| ServerSpec {
+            tls: false,
+            host: "127.0.0.1".into(),
+            port: *port,
+        };
+        ports.iter().map(server).collect()
+    }
+
+    fn one(ports: &[u16]) -> Upstreams {
+        let spec = UpstreamSpec::new("a", servers(ports));
+        Upstreams::new(&[spec], PathRules::default(), 1, &Upstreams::default()).unwrap()
+    }
+
+    fn chosen(upstream: &Upstream, tried: &[Arc<Server>]) -> u16 {
+        upstream.choose(tried).unwrap().spec.port
+    }
+
+    #[test]
+    fn equals_take_turns_and_the_busier_wait() {
+        let all = one(&[1, 2, 3]);
+        let upstream = &all.list[0];
+        let mut ports: Vec<_> = (0..6).map(|_| chosen(upstream, &[])).collect();
+        ports.sort_unstable();
+        assert_eq!(ports, [1, 1, 2, 2, 3, 3]);
+        let _busy = (upstream.servers[0].begin(), upstream.servers[2].begin());
+        assert!((0..6).all(|_| chosen(upstream, &[]) == 2));
+    }
+
+    #[test]
+    fn a_server_that_is_out_is_left_alone_unless_all_are() {
+        let all = one(&[1, 2]);
+        let upstream = &all.list[0];
+        let fail =
+            |at: usize| (0..FAILS_IN_TEST).for_each(|_| upstream.servers[at].failed(None, 0));
+        fail(0);
+        assert!((0..6).all(|_| chosen(upstream, &[]) == 2));
+        fail(1);
+        let mut ports: Vec<_> = (0..4).map(|_| chosen(upstream, &[])).collect();
+        ports.sort_unstable();
+        assert_eq!(ports, [1, 1, 2, 2]);
+        upstream.servers[0].passed(1);
+        assert!((0..6).all(|_| chosen(upstream, &[]) == 1));
+    }
+
+    const FAILS_IN_TEST: usize = 3;
+
+    #[test]
+    fn one_that_was_tried_is_not_tried_again() {
+        let all = one(&[1, 2]);
+        let upstream = &all.list[0];
+        let tried = [Arc::clone(&upstream.servers[1])];
+        assert!((0..6).all(|_| chosen(upstream, &tried) == 1));
+        assert!(upstream.choose(&upstream.servers).is_none());
+    }
+
+    #[test]
+    fn what_stays_the_same_goes_on_under_the_next_policy() {
+        let before = one(&[1, 2]);
+        before.list[0].observed.failed();
+        let spec = UpstreamSpec::new("a", servers(&[2, 3]));
+        let after = Upstreams::new(&[spec], PathRules::default(), 1, &before).unwrap();
+        assert!(Arc::ptr_eq(
+            &before.list[0].servers[1],
+            &after.list[0].servers[0]
+        ));
+        assert_eq!(after.list[0].observed.failed.load(Relaxed), 1);
+    }
+}

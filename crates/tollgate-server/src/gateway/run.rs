@@ -1,0 +1,341 @@
+//! Everything together: an engine, threads that serve, looks at servers, signals, and an orderly end.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tollgate_policy::{GatewaySpec, UpstreamSpec};
+use tollgate_tower::{LimitLayer, QueueLayer};
+use tower_layer::Layer;
+
+use super::Stack;
+use super::listen::{self, Door, Doorkeeper};
+use super::proxy::{Proxy, UpstreamError, Upstreams, Way, watch_servers};
+use super::tls::{TlsError, TlsFiles, server_config};
+use super::told::Observations;
+use crate::admin;
+use crate::engine::watch::watch as watch_policy;
+use crate::engine::{Engine, EngineSettings, Epoch, Front, divide_every, step_every, write_every};
+use crate::listen::stopped;
+use crate::metrics::Striped;
+use crate::run::{AdminBind, RunError, admin_of, bind, local_address, until};
+
+/// The port for clients, unless told otherwise.
+pub const GATEWAY_PORT: u16 = 8000;
+
+/// The policy of a gateway that was given none: enough for people, not for a flood.
+pub const POLICY: &str = include_str!("policy.yaml");
+
+/// What a gateway needs to run.
+#[derive(Clone, Debug)]
+pub struct GatewaySettings {
+    /// The policy and the state.
+    pub engine: EngineSettings,
+    /// Where requests go, in the place of what the policy says. Empty: as the policy says.
+    pub upstreams: Vec<UpstreamSpec>,
+    /// Where clients connect.
+    pub listen: SocketAddr,
+    /// What clients are shown, if they speak TLS.
+    pub tls: Option<TlsFiles>,
+    /// Where operators ask, if they can.
+    pub admin: Option<AdminBind>,
+    /// Threads that serve. None: as many as there are processors.
+    pub threads: Option<usize>,
+}
+
+/// What whoever started a gateway may want to know.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct GatewayStarted {
+    /// Where clients connect.
+    pub listen: SocketAddr,
+    /// Where operators ask.
+    pub admin: Option<SocketAddr>,
+    /// The token that was made up because none was given.
+    pub generated_token: Option<String>,
+    /// The engine, for whoever runs in the same process.
+    pub engine: Arc<Engine>,
+    /// What is seen of the upstreams.
+    pub observed: Observations,
+}
+
+/// Why a gateway does not run.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum GatewayError {
+    /// For a reason that any server may have.
+    Run(RunError),
+    /// Because of an upstream.
+    Upstream(UpstreamError),
+    /// Because of the certificate.
+    Tls(TlsError),
+    /// Nobody said where requests go.
+    NoUpstream,
+}
+
+impl fmt::Display for GatewayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Run(error) => error.fmt(f),
+            Self::Upstream(error) => error.fmt(f),
+            Self::Tls(error) => error.fmt(f),
+            Self::NoUpstream => f.write_str(
+                "nobody said where requests go\nhint: give `--upstream http://127.0.0.1:3000`, or name `upstreams` in the `gateway` of the policy",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for GatewayError {}
+
+impl From<RunError> for GatewayError {
+    fn from(error: RunError) -> GatewayError {
+        GatewayError::Run(error)
+    }
+}
+
+/// How requests are passed on under this epoch.
+fn way(
+    epoch: &Epoch,
+    given: &[UpstreamSpec],
+    threads: usize,
+    before: &Upstreams,
+) -> Result<Way, GatewayError> {
+    let GatewaySpec {
+        upstreams,
+        timeouts,
+        max_body,
+        ..
+    } = &*epoch.gateway;
+    let specs = if given.is_empty() { upstreams } else { given };
+    if specs.is_empty() {
+        return Err(GatewayError::NoUpstream);
+    }
+    let policy = epoch.gate.policy();
+    let upstreams = Upstreams::new(specs, policy.paths, threads, before);
+    Ok(Way {
+        upstreams: upstreams.map_err(GatewayError::Upstream)?,
+        max_body: *max_body,
+        body_idle: timeouts.body.into(),
+        proxies: policy.proxies.clone(),
+    })
+}
+
+/// Runs a gateway until `stop`, then ends it in order.
+///
+/// # Errors
+/// What keeps it from starting; once `started` was called there are none.
+pub async fn run(
+    settings: GatewaySettings,
+    started: impl FnOnce(&GatewayStarted),
+    stop: impl Future<Output = ()>,
+) -> Result<(), GatewayError> {
+    let GatewaySettings {
+        engine,
+        upstreams: given,
+        listen,
+        tls,
+        admin,
+        threads,
+    } = settings;
+    let (admin, generated_token) = match admin {
+        Some(bind) => {
+            let (address, settings, generated) = admin_of(bind)?;
+            (Some((address, settings)), generated)
+        }
+        None => (None, None),
+    };
+    let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
+    let threads = threads.unwrap_or(processors).max(1);
+    let starting = move || {
+        let engine = Engine::start(engine).map_err(RunError::Start)?;
+        let config = tls.as_ref().map(server_config).transpose();
+        let config = config.map_err(GatewayError::Tls)?;
+        let way = way(&engine.epoch(), &given, threads, &Upstreams::default())?;
+        Ok::<_, GatewayError>((engine, config, way, given, tls))
+    };
+    let began = tokio::task::spawn_blocking(starting).await;
+    let (engine, config, way, given, tls) = began.map_err(|_| RunError::Broken)??;
+    let listener = bind("clients", listen).await?;
+    let admin = match admin {
+        Some((address, settings)) => Some((bind("operators", address).await?, settings)),
+        None => None,
+    };
+    let epoch = engine.epoch_for_long();
+    let trusted = epoch.gate.policy().proxies.trusted.clone();
+    let door = Arc::new(Door {
+        keeper: ArcSwap::from_pointee(Doorkeeper::new(&epoch.gateway.accept, trusted)),
+        timeouts: ArcSwap::from_pointee(epoch.gateway.timeouts),
+        tls: ArcSwapOption::from(config),
+        way: Arc::new(ArcSwap::from_pointee(way)),
+        turned_away: Striped::default(),
+    });
+    engine.scrape_also(Arc::clone(&door) as _);
+    engine.watch_backends(Arc::new(Observations::of(Arc::clone(&door.way))));
+
+    let (end, ended) = watch::channel(false);
+    let mut background = tokio::task::JoinSet::new();
+    background.spawn(watch_policy(Arc::clone(&engine), until(&ended)));
+    background.spawn(write_every(Arc::clone(&engine), until(&ended)));
+    background.spawn(divide_every(Arc::clone(&engine), until(&ended)));
+    background.spawn(step_every(Arc::clone(&engine), until(&ended)));
+    background.spawn(watch_servers(Arc::clone(&door.way), until(&ended)));
+    let follow = follow(Arc::clone(&engine), Arc::clone(&door), given, threads);
+    background.spawn({
+        let ended = until(&ended);
+        async move {
+            tokio::select! {
+                () = follow => {}
+                () = ended => {}
+            }
+        }
+    });
+    #[cfg(unix)]
+    background.spawn(crate::run::reload_on_hangup(
+        Arc::clone(&engine),
+        ended.clone(),
+    ));
+    #[cfg(unix)]
+    if let Some(files) = tls {
+        background.spawn(renew_on_hangup(files, Arc::clone(&door), ended.clone()));
+    }
+
+    let told = GatewayStarted {
+        listen: local_address(&listener, "clients")?,
+        admin: match &admin {
+            Some((listener, _)) => Some(local_address(listener, "operators")?),
+            None => None,
+        },
+        generated_token,
+        engine: Arc::clone(&engine),
+        observed: Observations::of(Arc::clone(&door.way)),
+    };
+    let mut serving = tokio::task::JoinSet::new();
+    let connections = epoch.gateway.accept.connections.div_ceil(threads);
+    drop(epoch);
+    for thread in serve_on_threads(listener, &engine, &door, threads, connections, &ended)? {
+        serving.spawn_blocking(move || thread.join().is_ok());
+    }
+    if let Some((listener, settings)) = admin {
+        let served = admin::serve(listener, Arc::clone(&engine), settings, ended);
+        serving.spawn(async move {
+            served.await;
+            true
+        });
+    }
+    started(&told);
+    stop.await;
+
+    // Nobody listens any more if all have ended already.
+    let _ = end.send(true);
+    while serving.join_next().await.is_some() {}
+    while background.join_next().await.is_some() {}
+    let _ = tokio::task::spawn_blocking(move || engine.persist()).await;
+    Ok(())
+}
+
+/// Has the gateway follow the policy.
+async fn follow(engine: Arc<Engine>, door: Arc<Door>, given: Vec<UpstreamSpec>, threads: usize) {
+    let mut changes = engine.changes();
+    let given: Arc<[UpstreamSpec]> = given.into();
+    let mut version = engine.epoch().version;
+    while changes.changed().await.is_ok() {
+        let epoch = engine.epoch_for_long();
+        if std::mem::replace(&mut version, epoch.version) == epoch.version {
+            continue; // an override
+        }
+        let (door, given) = (Arc::clone(&door), Arc::clone(&given));
+        let _ = tokio::task::spawn_blocking(move || {
+            let trusted = epoch.gate.policy().proxies.trusted.clone();
+            let keeper = door.keeper.load().changed(&epoch.gateway.accept, trusted);
+            door.keeper.store(Arc::new(keeper));
+            door.timeouts.store(Arc::new(epoch.gateway.timeouts));
+            let next = way(&epoch, &given, threads, &door.way.load().upstreams);
+            match next {
+                Ok(next) => door.way.store(Arc::new(next)),
+                Err(error) => tracing::error!(
+                    target: "tollgate::gateway",
+                    "requests go on to where they went before: {error}"
+                ),
+            }
+        })
+        .await;
+    }
+}
+
+/// Threads that serve, each with a loop of its own. All accept from one listener.
+fn serve_on_threads(
+    listener: TcpListener,
+    engine: &Arc<Engine>,
+    door: &Arc<Door>,
+    count: usize,
+    connections: usize,
+    stop: &watch::Receiver<bool>,
+) -> Result<Vec<JoinHandle<()>>, RunError> {
+    let failed = |cause| RunError::Bind {
+        what: "clients",
+        address: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+        cause,
+    };
+    let listener = listener.into_std().map_err(failed)?;
+    let tells_wait = engine.epoch().gateway.tell_wait;
+    // One for all threads: who waits for a slot of a leaky bucket may wait on any of them.
+    let front = Front::new(Arc::clone(engine));
+    let thread = |number: usize| {
+        let listener = listener.try_clone()?;
+        let front = front.clone();
+        let queues = QueueLayer::new(front.clone()).tell_wait(tells_wait);
+        let proxy = Proxy::new(Arc::clone(&door.way), number);
+        let stack: Stack = LimitLayer::new(front).layer(queues.layer(proxy));
+        let (door, stop) = (Arc::clone(door), stop.clone());
+        let events = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let serve = move || {
+            events.block_on(async {
+                match TcpListener::from_std(listener) {
+                    Ok(listener) => listen::serve(listener, connections, door, stack, stop).await,
+                    Err(error) => tracing::error!(%error, "a thread cannot listen"),
+                }
+            });
+        };
+        std::thread::Builder::new()
+            .name(format!("gateway-{number}"))
+            .spawn(serve)
+    };
+    (0..count)
+        .map(thread)
+        .collect::<io::Result<_>>()
+        .map_err(failed)
+}
+
+/// Reads the certificate again at every hangup; a bad one changes nothing.
+#[cfg(unix)]
+async fn renew_on_hangup(files: TlsFiles, door: Arc<Door>, mut ended: watch::Receiver<bool>) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Ok(mut hangups) = signal(SignalKind::hangup()) else {
+        return;
+    };
+    loop {
+        tokio::select! {
+            () = stopped(&mut ended) => return,
+            heard = hangups.recv() => if heard.is_none() { return },
+        }
+        match server_config(&files) {
+            Ok(config) => {
+                door.tls.store(Some(config));
+                tracing::info!(target: "tollgate::gateway", "the certificate was read again");
+            }
+            Err(error) => tracing::error!(
+                target: "tollgate::gateway",
+                "the certificate stays as it was: {error}"
+            ),
+        }
+    }
+}

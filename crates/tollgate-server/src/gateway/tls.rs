@@ -1,0 +1,173 @@
+//! TLS in both directions: the certificate that clients see, and whom servers behind are trusted by.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+/// The files of the certificate that clients see.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate, and those between it and whom clients trust, as PEM.
+    pub cert: PathBuf,
+    /// Its private key, as PEM.
+    pub key: PathBuf,
+}
+
+/// Why TLS cannot be spoken.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// A file cannot be read.
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        cause: io::Error,
+    },
+    /// A file has nothing of what it should have.
+    Empty {
+        /// The file.
+        path: PathBuf,
+        /// What should be in it.
+        what: &'static str,
+    },
+    /// What is in a file makes no sense.
+    Bad {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// The certificate and the key are not of one kind.
+    Mismatch {
+        /// The files.
+        files: TlsFiles,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+impl fmt::Display for TlsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable { path, cause } => write!(
+                f,
+                "`{}` cannot be read: {cause}\nhint: see that it is there and that this program may read it",
+                path.display()
+            ),
+            Self::Empty { path, what } => write!(
+                f,
+                "`{}` has no {what}\nhint: give a PEM file with a `-----BEGIN …-----` line for it",
+                path.display()
+            ),
+            Self::Bad { path, why } => write!(
+                f,
+                "`{}` is not what it should be: {why}\nhint: give a PEM file as it was issued",
+                path.display()
+            ),
+            Self::Mismatch { files, why } => write!(
+                f,
+                "the certificate `{}` and the key `{}` cannot be used together: {why}\nhint: give the key that the certificate was issued for",
+                files.cert.display(),
+                files.key.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for TlsError {}
+
+fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    std::fs::read(path).map_err(|cause| TlsError::Unreadable {
+        path: path.into(),
+        cause,
+    })
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let text = read(path)?;
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    let all = all.map_err(|error| TlsError::Bad {
+        path: path.into(),
+        why: error.to_string(),
+    })?;
+    if all.is_empty() {
+        return Err(TlsError::Empty {
+            path: path.into(),
+            what: "certificate",
+        });
+    }
+    Ok(all)
+}
+
+/// What clients are shown, with both versions of HTTP.
+///
+/// # Errors
+/// What is wrong with the files.
+pub(crate) fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
+    let chain = certificates(&files.cert)?;
+    let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?).map_err(|error| match error {
+        rustls::pki_types::pem::Error::NoItemsFound => TlsError::Empty {
+            path: files.key.clone(),
+            what: "private key",
+        },
+        error => TlsError::Bad {
+            path: files.key.clone(),
+            why: error.to_string(),
+        },
+    })?;
+    let mismatch = |error: rustls::Error| TlsError::Mismatch {
+        files: files.clone(),
+        why: error.to_string(),
+    };
+    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(mismatch)?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .map_err(mismatch)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// For servers that those in `ca_file` vouch for, or those that the system trusts.
+///
+/// # Errors
+/// What is wrong with the file.
+pub(crate) fn client_config(
+    ca_file: Option<&Path>,
+    protocol: &[u8],
+) -> Result<Arc<ClientConfig>, TlsError> {
+    let mut roots = RootCertStore::empty();
+    match ca_file {
+        Some(path) => {
+            for certificate in certificates(path)? {
+                roots.add(certificate).map_err(|error| TlsError::Bad {
+                    path: path.into(),
+                    why: error.to_string(),
+                })?;
+            }
+        }
+        None => {
+            // Some of a system's certificates may be beyond this library; the others serve.
+            let found = rustls_native_certs::load_native_certs().certs;
+            roots.add_parsable_certificates(found);
+        }
+    }
+    let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| TlsError::Bad {
+            path: ca_file.unwrap_or(Path::new("")).into(),
+            why: error.to_string(),
+        })?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![protocol.to_vec()];
+    Ok(Arc::new(config))
+}

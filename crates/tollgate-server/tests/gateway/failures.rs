@@ -1,0 +1,159 @@
+//! Servers that are not there, do not answer, or break off; clients that go away.
+
+use std::io::{Read, Write};
+use std::time::Duration;
+
+use tollgate::Span;
+
+use crate::upstream::Upstream;
+use crate::world::{OPEN, World, reply, timed, until};
+
+const UNDER_WAY: &str = "tollgate_server_under_way{upstream=\"app\",server=\"";
+
+fn under_way(world: &World, port: u16) -> u64 {
+    world.metric(&format!("{UNDER_WAY}127.0.0.1:{port}\"}}"))
+}
+
+fn free_port() -> u16 {
+    let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    socket.local_addr().unwrap().port()
+}
+
+#[test]
+fn nobody_there_is_502_and_is_told_as_a_problem() {
+    let world = World::before(OPEN, free_port());
+    let answer = world.get("/");
+    assert_eq!(answer.status, 502);
+    assert_eq!(
+        answer.header("content-type"),
+        Some("application/problem+json")
+    );
+    assert_eq!(answer.header("cache-control"), Some("no-store"));
+    assert_eq!(answer.header("server"), None);
+    assert_eq!(
+        world.metric("tollgate_upstream_failed_total{upstream=\"app\"}"),
+        1
+    );
+}
+
+#[test]
+fn a_server_that_breaks_off_is_502_and_is_not_asked_again() {
+    let upstream = Upstream::start();
+    let world = World::before(OPEN, upstream.port);
+    assert_eq!(world.get("/close").status, 502);
+    // Also on a connection that was used before.
+    assert_eq!(world.get("/").status, 200);
+    assert_eq!(world.get("/close").status, 502);
+    assert_eq!(upstream.count(), 3);
+}
+
+#[test]
+fn a_server_that_hangs_is_504_and_its_connection_is_closed() {
+    let upstream = Upstream::start();
+    let world = World::with(
+        OPEN,
+        |spec| spec.answer = Span::from_millis(300),
+        &[upstream.port],
+    );
+    let (answer, took) = timed(|| world.get("/hang"));
+    assert_eq!(answer.status, 504);
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    until("the connection is closed", || upstream.open() == 0);
+    assert_eq!(under_way(&world, upstream.port), 0);
+}
+
+#[test]
+fn an_answer_that_stalls_is_ended() {
+    let upstream = Upstream::start();
+    let world = World::with(
+        OPEN,
+        |spec| spec.idle = Span::from_millis(300),
+        &[upstream.port],
+    );
+    let mut stream = world.connect();
+    stream
+        .write_all(b"GET /stall HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
+    let mut all = Vec::new();
+    let _ = stream.read_to_end(&mut all);
+    assert!(all.ends_with(b"abc"), "{}", String::from_utf8_lossy(&all));
+    until("the connection is closed", || upstream.open() == 0);
+}
+
+#[test]
+fn a_client_that_goes_away_ends_its_request_at_the_server() {
+    let upstream = Upstream::start();
+    let policy =
+        "default: pass\nlimits:\n  - { name: all, algorithm: concurrency, allow: 1, ttl: 60s }\n";
+    let world = World::before(policy, upstream.port);
+    let mut stream = world.connect();
+    stream
+        .write_all(b"GET /hang HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
+    until("the request is there", || upstream.count() == 1);
+    assert_eq!(under_way(&world, upstream.port), 1);
+    assert_eq!(world.get("/").status, 429, "the only place is taken");
+    drop(stream);
+    until("the connection is closed", || upstream.open() == 0);
+    until("the place is free", || world.get("/").status == 200);
+    assert_eq!(under_way(&world, upstream.port), 0);
+}
+
+#[test]
+fn a_connection_that_a_server_closed_while_it_rested_costs_no_request() {
+    let upstream = Upstream::start();
+    let world = World::before(OPEN, upstream.port);
+    for _ in 0..20 {
+        assert_eq!(world.get("/once").status, 200);
+        crate::world::pause(20);
+    }
+    assert_eq!(upstream.count(), 20);
+    assert_eq!(world.admitted(), 20);
+}
+
+#[test]
+fn a_server_that_is_out_is_left_alone_and_comes_back() {
+    let (good, port) = (Upstream::start(), free_port());
+    let world = World::with(OPEN, |_| (), &[port, good.port]);
+    let up = format!("tollgate_server_up{{upstream=\"app\",server=\"127.0.0.1:{port}\"}}");
+    assert_eq!(world.metric(&up), 1);
+    let failed = (0..40).filter(|_| world.get("/").status == 502).count();
+    assert!((3..=4).contains(&failed), "{failed}");
+    assert_eq!(world.metric(&up), 0);
+    let back = Upstream::on(port);
+    until("it is back", || world.metric(&up) == 1);
+    until("it is asked", || {
+        world.get("/");
+        back.count() > 0
+    });
+}
+
+#[test]
+fn what_was_never_sent_is_tried_elsewhere_if_the_policy_says_so() {
+    let (good, port) = (Upstream::start(), free_port());
+    let world = World::with(OPEN, |spec| spec.retries = 1, &[port, good.port]);
+    for _ in 0..20 {
+        assert_eq!(world.get("/").status, 200);
+    }
+    assert_eq!(good.count(), 20);
+    assert_eq!(world.admitted(), 20);
+}
+
+#[test]
+fn a_slow_server_is_seen_in_the_numbers() {
+    let upstream = Upstream::start();
+    let world = World::before(OPEN, upstream.port);
+    let mut stream = world.connect();
+    stream
+        .write_all(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
+    reply(&mut stream);
+    assert_eq!(world.get("/503").status, 503);
+    let observed = world.started.observed.upstreams();
+    let (name, observed) = &observed[0];
+    use std::sync::atomic::Ordering::Relaxed;
+    assert_eq!(name, "app");
+    assert_eq!(observed.answers.load(Relaxed), 2);
+    assert_eq!(observed.failed.load(Relaxed), 1);
+    assert!(observed.latency_ns.load(Relaxed) > 300_000_000);
+}

@@ -1,0 +1,15 @@
+//! The gateway from outside: raw bytes in, and what a server behind it sees of them.
+
+#![allow(clippy::unwrap_used, reason = "a test may")]
+#![allow(clippy::expect_used, reason = "a test that cannot run has failed")]
+#![allow(clippy::panic, reason = "a test that cannot run has failed")]
+
+mod bodies;
+mod failures;
+mod fields;
+mod framing;
+mod limits;
+mod passes;
+mod tunnels;
+mod upstream;
+mod world;

@@ -1,0 +1,139 @@
+//! What goes through as it is.
+
+use std::io::Write;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+
+use crate::upstream::Upstream;
+use crate::world::{OPEN, PATIENCE, World, reply};
+
+#[test]
+fn the_target_reaches_the_server_as_it_was_sent() {
+    let upstream = Upstream::start();
+    let world = World::before(OPEN, upstream.port);
+    for target in [
+        "/", "//a", "/a/../b", "/a?b=c&d", "/%61", "/a;b", "/?", "/a?b?c", "/a/", "/a%20b",
+    ] {
+        assert_eq!(world.get(target).status, 200, "{target}");
+        assert_eq!(upstream.last().line, format!("GET {target} HTTP/1.1"));
+    }
+    // What servers would read in different ways is not believed by the policy.
+    assert_eq!(world.get("/a%2Fb").status, 400);
+    assert_ne!(upstream.last().line, "GET /a%2Fb HTTP/1.1");
+    // A target that names its host loses it: servers that are not proxies expect a path.
+    let whole = b"GET http://app.example/x HTTP/1.1\r\nHost: app.example\r\n\r\n";
+    assert_eq!(world.ask(whole).status, 200);
+    assert_eq!(upstream.last().line, "GET /x HTTP/1.1");
+    assert_eq!(upstream.last().header("host").unwrap(), "app.example");
+}
+
+#[test]
+fn answers_keep_their_kind() {
+    let upstream = Upstream::start();
+    let world = World::before(OPEN, upstream.port);
+    let chunks = world.get("/chunks");
+    assert_eq!((chunks.status, chunks.text()), (200, "abcde".into()));
+    assert_eq!(chunks.header("x-end"), Some("1"));
+    for hop in ["keep-alive", "x-hop", "connection"] {
+        assert_eq!(chunks.header(hop), None, "{}", chunks.head);
+    }
+    assert_eq!(world.get("/empty").status, 204);
+    let mut stream = world.connect();
+    stream
+        .write_all(b"HEAD /h HTTP/1.1\r\nHost: a\r\n\r\nGET /g HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
+    let head = crate::world::read_head(&mut stream);
+    assert!(head.contains("content-length: 7"), "{head}");
+    assert_eq!(reply(&mut stream).text(), "<>");
+}
+
+#[test]
+fn old_clients_are_served() {
+    let upstream = Upstream::start();
+    let world = World::before(OPEN, upstream.port);
+    let answer = world.ask(b"GET /old HTTP/1.0\r\n\r\n");
+    assert_eq!((answer.status, answer.text()), (200, "<>".into()));
+    // A server may need chunks to answer, and such a client knows none.
+    let answer = world.ask(b"GET /chunks HTTP/1.0\r\n\r\n");
+    assert_eq!(answer.header("transfer-encoding"), None, "{}", answer.head);
+}
+
+#[test]
+fn http_2_is_spoken_with_prior_knowledge_and_passed_on_as_http_1() {
+    let upstream = Upstream::start();
+    let world = World::before(OPEN, upstream.port);
+    let events = tokio::runtime::Runtime::new().unwrap();
+    events.block_on(async {
+        let stream = tokio::net::TcpStream::connect(world.address())
+            .await
+            .unwrap();
+        let io = TokioIo::new(stream);
+        let shaken = hyper::client::conn::http2::handshake(TokioExecutor::new(), io);
+        let (sender, connection) = shaken.await.unwrap();
+        tokio::spawn(connection);
+        let mut asked = Vec::new();
+        for n in 0..50 {
+            let mut sender = sender.clone();
+            asked.push(tokio::spawn(async move {
+                let request = hyper::Request::post(format!("http://app.example/n/{n}"))
+                    .body(Full::new(Bytes::from(format!("body {n}"))))
+                    .unwrap();
+                let answer = tokio::time::timeout(PATIENCE, sender.send_request(request));
+                let answer = answer.await.unwrap().unwrap();
+                assert_eq!(answer.status(), 200);
+                let body = answer.into_body().collect().await.unwrap().to_bytes();
+                assert_eq!(body, format!("<body {n}>"));
+            }));
+        }
+        for asked in asked {
+            asked.await.unwrap();
+        }
+        // What HTTP/2 cannot say twice must not be said in two ways.
+        let mut sender = sender.clone();
+        let request = hyper::Request::get("http://app.example/")
+            .header("host", "other")
+            .body(Full::default())
+            .unwrap();
+        assert_eq!(sender.send_request(request).await.unwrap().status(), 400);
+    });
+    assert_eq!(upstream.count(), 50);
+    assert_eq!(world.admitted(), 50);
+    assert_eq!(upstream.last().header("host").unwrap(), "app.example");
+}
+
+#[test]
+fn an_answer_that_dribbles_is_passed_on_as_it_comes() {
+    let upstream = Upstream::start();
+    let world = World::before(OPEN, upstream.port);
+    let mut stream = world.connect();
+    stream
+        .write_all(b"GET /drip HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
+    let (_, took) = crate::world::timed(|| {
+        crate::world::read_head(&mut stream);
+        let mut first = [0; 6];
+        std::io::Read::read_exact(&mut stream, &mut first).unwrap();
+        assert_eq!(&first, b"1\r\nx\r\n");
+    });
+    assert!(
+        took.as_millis() < 1000,
+        "{took:?}: the whole takes two seconds"
+    );
+}
+
+#[test]
+fn stopping_lets_a_request_end() {
+    let upstream = Upstream::start();
+    let world = World::before(OPEN, upstream.port);
+    let mut stream = world.connect();
+    stream
+        .write_all(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
+    crate::world::until("the request is there", || upstream.count() == 1);
+    let _idle = world.connect();
+    let ((), took) = crate::world::timed(|| world.end());
+    assert_eq!(reply(&mut stream).text(), "slow");
+    assert!(took.as_secs() < 5, "{took:?}");
+}
