@@ -1,100 +1,198 @@
 //! How fast turns are given: a token bucket that every turn is paid from.
 //!
-//! In any stretch of time `t` turns of at most `rate * t + burst` units are given. A request that costs
-//! more than the burst would never be let go by a bucket, and the queue would stand still behind it, so
-//! it is charged as much as the whole burst: it waits for a full bucket and leaves it empty.
+//! # Theory
 //!
-//! Timers are good to a millisecond. If a rate earns more than `burst` in one, the bucket holds as much
-//! as it earns in one, because otherwise a queue that wakes once in a millisecond could never reach its
-//! rate.
+//! A request that costs more than the burst would never be let go by a bucket, and the queue would stand
+//! still behind it, so it is charged as much as the whole burst: it waits for a full bucket and leaves it
+//! empty.
+//!
+//! Timers come late, by a millisecond or more. If a turn were paid for when the timer came, everything
+//! that the bucket earned beyond its burst meanwhile would be lost, at every turn: 300 a second became 230.
+//! So while somebody waits, a turn is paid for at the moment when it was *due*, up to [`LATE`] ago, and
+//! what is due next counts from there.
+//!
+//! # Invariant
+//!
+//! In any stretch of time `t` turns of at most `rate * (t + LATE) + burst` units are given; by the moments
+//! they are paid at, at most `rate * t + burst`. A queue that nobody waits in earns nothing by being late.
 
-use tollgate::{Clock, Decision, Limit, LimitError, PressureClock, Rate, Scale, Single, Span};
+use tollgate::algorithm::OneWord;
+use tollgate::algorithm::bucket::Bucket;
+use tollgate::{LimitError, Moment, Rate, Scale, Span, Verdict};
 
-use super::time::RuntimeClock;
-
-/// What timers are good to.
-const GRAIN: Span = Span::from_millis(1);
+/// What lateness is made good for.
+pub(super) const LATE: Span = Span::from_millis(10);
 
 /// The rate at which turns are given.
 #[derive(Debug)]
 pub(super) struct Pace {
     rate: Rate,
-    /// What the bucket holds.
-    holds: u64,
-    bucket: Single<PressureClock<RuntimeClock>>,
+    burst: u64,
+    /// Without pressure.
+    plain: Bucket,
+    /// As it decides.
+    bucket: Bucket,
+    scale: Scale,
+    word: Option<u64>,
 }
 
 /// What was paid for a turn.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Paid {
-    decision: Decision,
+    at: Moment,
     units: u64,
 }
 
+impl Paid {
+    /// When it was due.
+    pub(super) fn at(&self) -> Moment {
+        self.at
+    }
+}
+
 impl Pace {
-    pub(super) fn new(
-        rate: Rate,
-        burst: u64,
-        clock: RuntimeClock,
-        scale: Scale,
-    ) -> Result<Pace, LimitError> {
-        let (limit, holds) = bucket_of(rate, burst)?;
-        let clock = PressureClock::over(clock);
-        clock.set_scale(scale);
+    pub(super) fn new(rate: Rate, burst: u64, scale: Scale) -> Result<Pace, LimitError> {
+        let plain = Bucket::new(rate, burst)?;
         Ok(Pace {
             rate,
-            holds,
-            bucket: Single::with_clock(limit, clock)?,
+            burst,
+            plain,
+            bucket: plain.under(scale),
+            scale,
+            word: None,
         })
     }
 
     /// Another rate from now on. What was used stays used.
-    pub(super) fn change(&mut self, rate: Rate, burst: u64) -> Result<(), LimitError> {
-        let (limit, holds) = bucket_of(rate, burst)?;
-        self.bucket.limiter().change(limit)?;
-        self.rate = rate;
-        self.holds = holds;
+    pub(super) fn change(&mut self, rate: Rate, burst: u64, now: Moment) -> Result<(), LimitError> {
+        let mut next = Pace::new(rate, burst, self.scale)?;
+        let used = self
+            .word
+            .and_then(|w| next.plain.convert(&self.plain, w, now));
+        next.word = used;
+        *self = next;
         Ok(())
     }
 
-    pub(super) fn set_scale(&self, scale: Scale) {
-        self.bucket.limiter().clock().set_scale(scale);
+    pub(super) fn set_scale(&mut self, scale: Scale) {
+        self.scale = scale;
+        self.bucket = self.plain.under(scale);
     }
 
-    /// Pays for a turn.
+    /// Pays for a turn that was due at `due`, or is now if it was not waited for.
     ///
     /// # Errors
-    /// It has to wait: for so long, if nobody goes before it.
-    pub(super) fn pay(&self, cost: u64) -> Result<Paid, Span> {
-        let units = cost.min(self.holds);
-        let decision = self.bucket.charge(units);
-        if decision.is_admitted() {
-            return Ok(Paid { decision, units });
+    /// It has to wait until then, if nobody goes before it.
+    pub(super) fn pay(
+        &mut self,
+        now: Moment,
+        due: Option<Moment>,
+        cost: u64,
+    ) -> Result<Paid, Moment> {
+        let units = cost.min(self.burst);
+        let earliest = Moment::from_nanos(now.as_nanos().saturating_sub(LATE.as_nanos()));
+        let mut at = due.map_or(now, |due| due.max(earliest).min(now));
+        // The second time at the moment that the first one named.
+        for _ in 0..2 {
+            let step = self.bucket.charge(self.word, at, units);
+            if let Some(word) = step.write {
+                self.word = Some(word);
+            }
+            match step.verdict {
+                Verdict::Pass | Verdict::Wait { .. } => return Ok(Paid { at, units }),
+                Verdict::Refuse { retry_after } => at = at.plus(retry_after),
+                Verdict::Never => return Err(now.plus(LATE)),
+            }
+            if at > now {
+                break;
+            }
         }
-        Err(decision.verdict.wait().unwrap_or(GRAIN).max(GRAIN_LEAST))
+        Err(at)
     }
 
     /// Gives back what was paid for a turn that nobody took.
-    pub(super) fn give_back(&self, paid: &Paid) {
-        self.bucket.settle(&paid.decision, paid.units, 0);
+    pub(super) fn give_back(&mut self, now: Moment, paid: &Paid) {
+        let back = |word| self.bucket.refund(word, now, paid.units, paid.at);
+        if let Some(word) = self.word.and_then(back) {
+            self.word = Some(word);
+        }
     }
 
     /// How long the rate, as it is now, takes for so much.
     pub(super) fn time_for(&self, cost: u128) -> Span {
         let cost = u64::try_from(cost).unwrap_or(u64::MAX);
-        let clock = self.bucket.limiter().clock();
-        clock.real(clock.now(), self.rate.time_to_earn(cost))
+        let plain = u128::from(self.rate.time_to_earn(cost).as_nanos()) << 16;
+        let stretched = plain.div_ceil(u128::from(self.scale.as_q16()));
+        Span::from_nanos(u64::try_from(stretched).unwrap_or(u64::MAX))
     }
 }
 
-/// A wait of nothing would be no wait.
-const GRAIN_LEAST: Span = Span::from_nanos(1);
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn bucket_of(rate: Rate, burst: u64) -> Result<(Limit, u64), LimitError> {
-    // A burst of 0 is a mistake to be told, not mended.
-    let holds = match burst {
-        0 => 0,
-        burst => burst.max(rate.earned_in(GRAIN)),
-    };
-    Ok((Limit::token_bucket(rate, holds)?, holds))
+    fn ms(ms: u64) -> Moment {
+        Moment::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn a_late_timer_costs_no_rate_while_somebody_waits() {
+        let mut pace = Pace::new("100/s".parse().unwrap(), 1, Scale::ONE).unwrap();
+        let (mut due, mut turns) = (None, 0);
+        // A timer that comes 7 ms late every time.
+        let mut now = ms(0);
+        while now < ms(10_000) {
+            match pace.pay(now, due, 1) {
+                Ok(paid) => {
+                    turns += 1;
+                    due = Some(paid.at);
+                }
+                Err(at) => {
+                    due = Some(at);
+                    now = at.plus(Span::from_millis(7));
+                }
+            }
+        }
+        assert_eq!(turns, 1000);
+    }
+
+    #[test]
+    fn who_comes_after_a_pause_finds_one_burst_and_no_more() {
+        let mut pace = Pace::new("100/s".parse().unwrap(), 2, Scale::ONE).unwrap();
+        for now in [ms(0), ms(5_000), ms(5_100)] {
+            assert!(pace.pay(now, None, 1).is_ok());
+            assert!(pace.pay(now, None, 1).is_ok());
+            assert_eq!(
+                pace.pay(now, None, 1).unwrap_err(),
+                now.plus(Span::from_millis(10))
+            );
+        }
+    }
+
+    #[test]
+    fn lateness_is_made_good_only_so_far() {
+        let mut pace = Pace::new("1000/s".parse().unwrap(), 1, Scale::ONE).unwrap();
+        assert!(pace.pay(ms(0), None, 1).is_ok());
+        let mut due = pace.pay(ms(0), None, 1).unwrap_err();
+        let (now, mut turns) = (ms(500), 0);
+        while let Ok(paid) = pace.pay(now, Some(due), 1) {
+            turns += 1;
+            due = paid.at;
+        }
+        // One for each of the last ten milliseconds, and the one that was saved.
+        assert_eq!(turns, 11);
+    }
+
+    #[test]
+    fn half_the_scale_is_half_the_rate_and_what_was_not_used_comes_back() {
+        let mut pace = Pace::new("100/s".parse().unwrap(), 1, Scale::ONE).unwrap();
+        pace.set_scale(Scale::from_q16(1 << 15));
+        assert!(pace.pay(ms(0), None, 1).is_ok());
+        assert_eq!(pace.pay(ms(0), None, 1).unwrap_err(), ms(20));
+        assert_eq!(pace.time_for(10), Span::from_millis(200));
+        pace.set_scale(Scale::ONE);
+        let paid = pace.pay(ms(1000), None, 1).unwrap();
+        pace.give_back(ms(1000), &paid);
+        assert!(pace.pay(ms(1000), None, 1).is_ok());
+    }
 }

@@ -14,7 +14,7 @@ use std::task::Waker;
 use tollgate::policy::{Place, QueueRule};
 use tollgate::shape::fair_queue::{MAX_COST_PER_WEIGHT, NumberHasher};
 use tollgate::shape::{FairQueue, FairQueueConfig, RejectReason, Sample, ShuffleShard, Ticket};
-use tollgate::{Moment, Scale, Span};
+use tollgate::{Clock, Moment, Scale, Span};
 
 use super::at_once::Width;
 use super::outlook::Outlook;
@@ -133,7 +133,7 @@ impl State {
         );
         let pace = rule
             .rate
-            .map(|(rate, burst)| Pace::new(rate, burst, clock, Scale::ONE))
+            .map(|(rate, burst)| Pace::new(rate, burst, Scale::ONE))
             .transpose();
         let shuffle = rule
             .shuffle
@@ -174,10 +174,10 @@ impl State {
             match (&mut self.pace, rule.rate) {
                 (_, None) => self.pace = None,
                 (Some(pace), Some((rate, burst))) => {
-                    let _ = pace.change(rate, burst);
+                    let _ = pace.change(rate, burst, self.clock.now());
                 }
                 (none, Some((rate, burst))) => {
-                    *none = Pace::new(rate, burst, self.clock, self.scale).ok();
+                    *none = Pace::new(rate, burst, self.scale).ok();
                 }
             }
         }
@@ -198,7 +198,7 @@ impl State {
 
     pub(super) fn set_scale(&mut self, scale: Scale) {
         self.scale = scale;
-        if let Some(pace) = &self.pace {
+        if let Some(pace) = &mut self.pace {
             pace.set_scale(scale);
         }
         self.set_depth();
@@ -224,7 +224,8 @@ impl State {
         });
 
         if self.queue.queued() == 0 && self.queue.running() < self.queue.config().depth {
-            let paid = self.pace.as_ref().map(|pace| pace.pay(cost)).transpose();
+            let pay = |pace: &mut Pace| pace.pay(now, None, cost);
+            let paid = self.pace.as_mut().map(pay).transpose();
             // If the rate has to earn more first, it waits as everybody does, and asks again below.
             if let Ok(paid) = paid {
                 let taken = self.queue.enqueue(flow, weight, cost, NOBODY);
@@ -330,8 +331,8 @@ impl State {
 
     /// A turn that was given and never used: as if it had not been.
     fn take_back(&mut self, given: &Given) {
-        if let (Some(pace), Some(paid)) = (&self.pace, &given.paid) {
-            pace.give_back(paid);
+        if let (Some(pace), Some(paid)) = (&mut self.pace, &given.paid) {
+            pace.give_back(self.clock.now(), paid);
         }
         self.unwatch(given);
         self.queue.complete(given.ticket, 0);

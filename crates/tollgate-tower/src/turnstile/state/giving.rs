@@ -5,21 +5,24 @@ use tollgate::{Moment, Span};
 
 use super::{Given, LATEST, SOONEST, Stage, State, Watched};
 use crate::turnstile::at_once::Width;
-use crate::turnstile::pace::Paid;
+use crate::turnstile::pace::{Pace, Paid};
 use crate::turnstile::wakes::Wakes;
 use crate::turnstile::{Turned, Why};
 
 impl State {
     pub(super) fn give_turns(&mut self, now: Moment, wakes: &mut Wakes) {
-        self.ready_at = None;
+        let mut due = self.ready_at.take();
         while let Some(cost) = self.queue.next_cost() {
-            let paid = match self.pace.as_ref().map(|pace| pace.pay(cost)).transpose() {
+            let pay = |pace: &mut Pace| pace.pay(now, due, cost);
+            let paid = match self.pace.as_mut().map(pay).transpose() {
                 Ok(paid) => paid,
-                Err(wait) => {
-                    self.ready_at = Some(now.plus(wait));
+                Err(at) => {
+                    self.ready_at = Some(at);
                     return;
                 }
             };
+            // What is due next counts from when this one was, not from when the timer came.
+            due = due.and(paid.as_ref().map(Paid::at));
             let Some(next) = self.queue.dispatch() else {
                 return;
             };
