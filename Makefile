@@ -14,7 +14,7 @@ STEPS ?= 3000000
 # Charges on one key in `make threads`.
 CHARGES ?= 50000000
 
-.PHONY: test setup lint unit docs valkey trials-quick loom vectors property property-long threads bench-quick trials equals-long miri bench doors store flood adaptive
+.PHONY: test setup lint unit docs valkey trials-quick loom vectors property property-long threads bench-quick trials equals-long miri bench doors gateway store flood adaptive
 
 # The whole suite: sets up what it needs, prints what ran, fails when anything fails.
 test: setup lint unit docs valkey trials-quick loom vectors property threads bench-quick
@@ -52,7 +52,7 @@ equals-long:
 	TOLLGATE_OPS=1000000 $(CARGO) test --release -p tollgate-redis --test equals_core
 	TOLLGATE_OPS=1000000 TOLLGATE_REDIS_SERVER=$(VALKEY) $(CARGO) test --release -p tollgate-redis --test equals_core
 
-# Real servers broken under load, each promise checked: in full, and a short version of each in which only counts
+# Real servers broken under load, and the gateway under waves, noise, aborts and abuse; each promise checked: in full, and a short version of each in which only counts
 # are promises, because the machine may be busy.
 trials:
 	$(CARGO) build --quiet --release -p tollgate-cli -p tollgate-trials
@@ -97,6 +97,11 @@ miri:
 doors:
 	$(CARGO) build --quiet --release -p tollgate-cli
 	$(BENCH) doors
+
+# The gateway beside nginx as a reverse proxy.
+gateway:
+	$(CARGO) build --quiet --release -p tollgate-cli
+	$(BENCH) gateway
 
 # What a decision costs a real redis-server, and how fast one client asks.
 store:

@@ -2,6 +2,7 @@
 
 mod doors;
 mod fair;
+mod gateways;
 mod layer;
 mod stores;
 
@@ -14,6 +15,7 @@ use crate::workload::{KEYS_MAX, Kind, Mode, Spread};
 
 pub(crate) use self::doors::{BARE_CHILD, Doors};
 pub(crate) use self::fair::Fairness;
+pub(crate) use self::gateways::Gateways;
 pub(crate) use self::layer::Layering;
 pub(crate) use self::stores::Stores;
 
@@ -28,6 +30,7 @@ usage: tollgate-bench compare [--keys 1,10k,1m,10m] [--dist uniform,zipf] [--kin
        tollgate-bench flood   [--keys 100m] [--max-keys 1m] [--json]
        tollgate-bench doors   [--seconds 4] [--passes 5] [--tollgate PATH] [--throttlecrab PATH]
                               [--json]
+       tollgate-bench gateway [--seconds 4] [--passes 5] [--tollgate PATH] [--json]
        tollgate-bench store   [--seconds 2] [--passes 5] [--json]
        tollgate-bench fair    [--flows 10k] [--items 1m] [--passes 5] [--json]
        tollgate-bench layer   [--rounds N] [--ops N] [--json]
@@ -40,6 +43,7 @@ gate     the time of all or none over 2, 3 and 4 limits, against one charge afte
 flood    memory under distinct keys that never come back, and whether a throttled one gains by it
 doors    the HTTP doors of `tollgate serve` against a bare server, throttlecrab and nginx, each a
          process on a core of its own; what is not installed is named and left out
+gateway  `tollgate gateway` against nginx, both as a reverse proxy with a limit before the same nginx
 store    what a decision costs a real redis-server, how fast one client asks, what a key takes
 fair     the fair queue beside the channel of tokio, and the turnstile beside its semaphore
 layer    what limits and queues add to a request of an axum server
@@ -81,6 +85,7 @@ pub(crate) enum Command {
     Gate(Gating),
     Flood(Flooding),
     Doors(Doors),
+    Gateway(Gateways),
     Store(Stores),
     Fair(Fairness),
     Layer(Layering),
@@ -236,6 +241,7 @@ pub(crate) fn parse(words: impl Iterator<Item = OsString>) -> Result<Command, St
         "gate" => parse_gating(flags).map(Command::Gate),
         "flood" => parse_flooding(flags).map(Command::Flood),
         "doors" => doors::parse(flags).map(Command::Doors),
+        "gateway" => gateways::parse(flags).map(Command::Gateway),
         "store" => stores::parse(flags).map(Command::Store),
         "fair" => fair::parse(flags).map(Command::Fair),
         "layer" => layer::parse(flags).map(Command::Layer),

@@ -8,8 +8,8 @@
 //! - [`stream`]: the order in which keys come, drawn before any clock runs.
 //! - [`contestants`]: one small file per limiter, and the list of all of them.
 //! - [`measure`]: the timed loop, shared by all and compiled once for each.
-//! - [`compare`], [`memory`], [`gate`], [`flood`], [`doors`], [`store`], [`fair`], [`layer`], [`quick`]:
-//!   the commands.
+//! - [`compare`], [`memory`], [`gate`], [`flood`], [`doors`], [`gateway`], [`store`], [`fair`], [`layer`],
+//!   [`quick`]: the commands.
 //! - [`process`]: this process, its memory and its children.
 //! - [`table`]: columns for people.
 //!
@@ -26,6 +26,7 @@ mod doors;
 mod fair;
 mod flood;
 mod gate;
+mod gateway;
 mod layer;
 mod measure;
 mod memory;
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
             flood::run_child(whom, &wanted, &mut out).map(|()| true)
         }
         Command::Doors(wanted) => doors::run(&wanted, &mut out),
+        Command::Gateway(wanted) => gateway::run(&wanted, &mut out),
         Command::BareChild(port) => doors::bare::run(port).map(|()| true),
         Command::Store(wanted) => store::run(&wanted, &mut out),
         Command::Fair(wanted) => fair::run(&wanted, &mut out),

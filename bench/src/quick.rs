@@ -4,10 +4,12 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use crate::args::{Comparison, Doors, Fairness, Flooding, Gating, Layering, Stores, Weighing};
+use crate::args::{
+    Comparison, Doors, Fairness, Flooding, Gateways, Gating, Layering, Stores, Weighing,
+};
 use crate::measure::Until;
 use crate::workload::Kind;
-use crate::{compare, doors, fair, flood, gate, layer, memory, store};
+use crate::{compare, doors, fair, flood, gate, gateway, layer, memory, store};
 
 /// Runs all commands on a small scale; returns whether every contestant did its work.
 pub(crate) fn run(json: bool, out: &mut dyn Write) -> io::Result<bool> {
@@ -45,6 +47,13 @@ pub(crate) fn run(json: bool, out: &mut dyn Write) -> io::Result<bool> {
         json,
         ..Doors::default()
     };
+    let passing_on = Gateways {
+        time: Duration::from_millis(200),
+        warm_up: Duration::from_millis(50),
+        passes: 1,
+        json,
+        ..Gateways::default()
+    };
     let storing = Stores {
         time: Duration::from_millis(100),
         warm_up: Duration::from_millis(20),
@@ -67,8 +76,17 @@ pub(crate) fn run(json: bool, out: &mut dyn Write) -> io::Result<bool> {
     let gated = gate::run(&gating, out)?;
     let flooded = flood::run(&flooding, out)?;
     let opened = doors::run(&opening, out)?;
+    let passed_on = gateway::run(&passing_on, out)?;
     let stored = store::run(&storing, out)?;
     let queued = fair::run(&queueing, out)?;
     let layered = layer::run(&layering, out)?;
-    Ok(compared && weighed && gated && flooded && opened && stored && queued && layered)
+    Ok(compared
+        && weighed
+        && gated
+        && flooded
+        && opened
+        && passed_on
+        && stored
+        && queued
+        && layered)
 }

@@ -226,7 +226,7 @@ impl Program {
 }
 
 /// The `tollgate` that was built into the same folder as this program.
-fn beside_this_program() -> Option<PathBuf> {
+pub(crate) fn beside_this_program() -> Option<PathBuf> {
     let own = std::env::current_exe().ok()?;
     let name = format!("tollgate{}", std::env::consts::EXE_SUFFIX);
     Some(own.with_file_name(name))

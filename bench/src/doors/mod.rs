@@ -26,11 +26,11 @@ mod answer;
 pub(crate) mod bare;
 pub(crate) mod cores;
 mod histogram;
-mod lineup;
-mod load;
+pub(crate) mod lineup;
+pub(crate) mod load;
 mod report;
-mod request;
-mod server;
+pub(crate) mod request;
+pub(crate) mod server;
 mod texts;
 
 use std::io::{self, Write};
@@ -49,16 +49,16 @@ const KEYS: usize = 100_000;
 
 /// What one turn of one contestant gave.
 #[derive(Clone, Copy, Debug)]
-struct Turn {
-    answers: u64,
-    others: u64,
-    elapsed: Duration,
-    p50: Duration,
-    p99: Duration,
+pub(crate) struct Turn {
+    pub(crate) answers: u64,
+    pub(crate) others: u64,
+    pub(crate) elapsed: Duration,
+    pub(crate) p50: Duration,
+    pub(crate) p99: Duration,
     /// Of the server; `None` where the system does not tell.
-    cpu: Option<Duration>,
+    pub(crate) cpu: Option<Duration>,
     /// Of everything but the server and this process.
-    cpu_elsewhere: Option<Duration>,
+    pub(crate) cpu_elsewhere: Option<Duration>,
 }
 
 /// All turns of a contestant, or why it had none.
@@ -153,7 +153,8 @@ fn take_turns(found: Vec<Found>, wanted: &Doors, cores: Option<Cores>) -> io::Re
     }
     for _ in 0..wanted.passes {
         for up in &mut all_up {
-            let turn = turn(up, wanted).map_err(|error| {
+            let turn = turn(&up.server, &up.question, wanted.warm_up, wanted.time);
+            let turn = turn.map_err(|error| {
                 let name = up.contestant.name();
                 io::Error::other(format!("`{name}`: {error}"))
             })?;
@@ -172,16 +173,22 @@ fn take_turns(found: Vec<Found>, wanted: &Doors, cores: Option<Cores>) -> io::Re
     Ok(lines)
 }
 
-fn turn(up: &Up, wanted: &Doors) -> io::Result<Turn> {
-    let tree = up.server.tree();
+/// One turn of one server: a warm-up, and then the time that counts.
+pub(crate) fn turn(
+    server: &Server,
+    question: &Question,
+    warm_up: Duration,
+    time: Duration,
+) -> io::Result<Turn> {
+    let tree = server.tree();
     let own = Tree::only(std::process::id());
     let times = || -> Option<[Duration; 3]> {
         Some([tree.as_ref()?.time()?, own.as_ref()?.time()?, busy_time()?])
     };
-    let mut load = Load::start(up.server.address, &up.question)?;
-    load.run(wanted.warm_up)?;
+    let mut load = Load::start(server.address, question)?;
+    load.run(warm_up)?;
     let before = times();
-    let tally = load.run(wanted.time)?;
+    let tally = load.run(time)?;
     let used = times().zip(before).map(|(after, before)| {
         let used = |at: usize| after[at].saturating_sub(before[at]);
         [used(0), used(1), used(2)]
@@ -223,39 +230,39 @@ impl Line {
 }
 
 impl Turn {
-    fn rate(&self) -> Option<f64> {
+    pub(crate) fn rate(&self) -> Option<f64> {
         Some(self.answers as f64 / self.elapsed.as_secs_f64())
     }
 
-    fn p50_us(&self) -> Option<f64> {
+    pub(crate) fn p50_us(&self) -> Option<f64> {
         Some(self.p50.as_secs_f64() * 1e6)
     }
 
-    fn p99_us(&self) -> Option<f64> {
+    pub(crate) fn p99_us(&self) -> Option<f64> {
         Some(self.p99.as_secs_f64() * 1e6)
     }
 
-    fn cpu_us(&self) -> Option<f64> {
+    pub(crate) fn cpu_us(&self) -> Option<f64> {
         Some(self.cpu?.as_secs_f64() * 1e6 / self.answers as f64)
     }
 
     /// The part of one core that the server used.
-    fn cpu_share(&self) -> Option<f64> {
+    pub(crate) fn cpu_share(&self) -> Option<f64> {
         Some(self.cpu?.as_secs_f64() / self.elapsed.as_secs_f64())
     }
 
     /// The cores that the rest of the machine used.
-    fn cores_elsewhere(&self) -> Option<f64> {
+    pub(crate) fn cores_elsewhere(&self) -> Option<f64> {
         Some(self.cpu_elsewhere?.as_secs_f64() / self.elapsed.as_secs_f64())
     }
 }
 
 /// One figure, turn by turn.
 #[derive(Clone, Debug)]
-struct Figures(Vec<f64>);
+pub(crate) struct Figures(pub(crate) Vec<f64>);
 
 impl Figures {
-    fn median(&self) -> Option<f64> {
+    pub(crate) fn median(&self) -> Option<f64> {
         let mut sorted = self.0.clone();
         sorted.sort_unstable_by(f64::total_cmp);
         let middle = sorted.len() / 2;
@@ -268,19 +275,19 @@ impl Figures {
         }
     }
 
-    fn least_and_most(&self) -> Option<(f64, f64)> {
+    pub(crate) fn least_and_most(&self) -> Option<(f64, f64)> {
         let least = self.0.iter().copied().reduce(f64::min)?;
         Some((least, self.0.iter().copied().reduce(f64::max)?))
     }
 
     /// Half of the range, as a part of the median.
-    fn spread(&self) -> Option<f64> {
+    pub(crate) fn spread(&self) -> Option<f64> {
         let (least, most) = self.least_and_most()?;
         Some((most - least) / 2.0 / self.median()?)
     }
 
     /// This over that, turn by turn.
-    fn over(&self, other: &Self) -> Self {
+    pub(crate) fn over(&self, other: &Self) -> Self {
         Self(self.0.iter().zip(&other.0).map(|(a, b)| a / b).collect())
     }
 }

@@ -92,7 +92,7 @@ fn run(cli: &Cli, out: &mut impl Write) -> io::Result<bool> {
         "work" => return worker(cli, out),
         "list" => {
             for trial in ALL {
-                writeln!(out, "{:10}  {}", trial.name, trial.about)?;
+                writeln!(out, "{:13}  {}", trial.name, trial.about)?;
             }
             return Ok(true);
         }

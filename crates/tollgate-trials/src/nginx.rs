@@ -23,10 +23,15 @@ pub struct Nginx {
 impl Nginx {
     /// Starts it before the services at these ports.
     pub fn start(services: &[u16]) -> Outcome<Nginx> {
+        Nginx::configured(|port| configuration(port, services))
+    }
+
+    /// Starts it with a configuration for the port that it is given.
+    pub(crate) fn configured(text: impl FnOnce(u16) -> String) -> Outcome<Nginx> {
         let port = next_port()?;
         let arguments = ["-p", ".", "-c", CONFIG, "-e", "stderr"];
-        let process = Process::prepare("nginx".into(), program()?, &arguments)?;
-        process.configure(&configuration(port, services))?;
+        let process = Process::prepare("nginx".into(), program("nginx")?, &arguments)?;
+        process.configure(&text(port))?;
         process.start()?;
         wait_until(
             "nginx listens",
@@ -72,15 +77,15 @@ fn configuration(port: u16, services: &[u16]) -> String {
     )
 }
 
-/// Where nginx is: for who is not root it is often not in the path.
-fn program() -> Outcome<PathBuf> {
+/// Where a program is. For who is not root nginx is often not in the path.
+pub(crate) fn program(name: &'static str) -> Outcome<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let more = ["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from);
     let places: Vec<PathBuf> = env::split_paths(&path).chain(more).collect();
-    let mut programs = places.iter().map(|folder| folder.join("nginx"));
+    let mut programs = places.iter().map(|folder| folder.join(name));
     let found = programs.find(|program: &PathBuf| Path::is_file(program));
     found.ok_or(Trouble::Missing {
-        program: "nginx",
+        program: name,
         looked: places,
     })
 }

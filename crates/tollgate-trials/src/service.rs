@@ -119,7 +119,7 @@ impl Service {
 }
 
 /// Where the binary is.
-fn binary() -> Outcome<PathBuf> {
+pub(crate) fn binary() -> Outcome<PathBuf> {
     if let Some(place) = env::var_os(PLACE) {
         return found(&[place.into()]);
     }
@@ -145,7 +145,7 @@ fn found(places: &[PathBuf]) -> Outcome<PathBuf> {
 }
 
 /// Sends a request that closes its connection, and gives the body of the answer.
-fn exchange(port: u16, request: &str) -> Outcome<String> {
+pub(crate) fn exchange(port: u16, request: &str) -> Outcome<String> {
     let ask = || {
         let mut stream = TcpStream::connect((HOST, port))?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -166,7 +166,7 @@ fn exchange(port: u16, request: &str) -> Outcome<String> {
 }
 
 /// The port in a line such as `decisions  http://127.0.0.1:8080`.
-fn port_of(said: &str, name: &str) -> Option<u16> {
+pub(crate) fn port_of(said: &str, name: &str) -> Option<u16> {
     // Only whole lines: the last may still be on its way.
     let lines = said.split_inclusive('\n').filter(|l| l.ends_with('\n'));
     let mut rest = lines.filter_map(|line| line.trim().strip_prefix(name));

@@ -76,6 +76,20 @@ impl Verdicts {
         self.line(mark, promised, &seen.map_or("never".into(), time));
     }
 
+    /// A promise that holds where nobody else is busy: one about time that is not a time, such as a ratio of two.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "a number or a text, made at the call"
+    )]
+    pub fn promise_undisturbed(&mut self, promised: &str, kept: bool, seen: impl ToString) {
+        let mark = match (self.are_times_promised, kept) {
+            (false, _) => Mark::Told,
+            (true, true) => Mark::Kept,
+            (true, false) => Mark::Broken,
+        };
+        self.line(mark, promised, &seen.to_string());
+    }
+
     /// The promise of every trial: answers, and nothing but passes and refusals.
     pub fn all_answered(&mut self, seen: &Seen) {
         let (all, none) = (seen.len(), seen.unanswered());

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use crate::crowd::{Crowd, Guest, Plan};
 use crate::servers::Kind;
+use crate::shaping;
 use crate::trouble::Outcome;
 use crate::verdicts::Verdicts;
 
@@ -41,13 +42,13 @@ pub struct Setting {
 
 impl Setting {
     /// How long the main part of a trial takes.
-    fn span(&self, quick_ms: u64, full_ms: u64) -> Duration {
+    pub(crate) fn span(&self, quick_ms: u64, full_ms: u64) -> Duration {
         let usual = if self.quick { quick_ms } else { full_ms };
         Duration::from_millis(self.seconds.map_or(usual, |s| s.saturating_mul(1000)))
     }
 
     /// One of two numbers.
-    fn either<T>(&self, quick: T, full: T) -> T {
+    pub(crate) fn either<T>(&self, quick: T, full: T) -> T {
         if self.quick { quick } else { full }
     }
 
@@ -79,7 +80,7 @@ impl std::fmt::Debug for Trial {
 }
 
 /// All of them.
-pub const ALL: [Trial; 11] = [
+pub const ALL: [Trial; 17] = [
     Trial {
         name: "kill",
         about: "kill -9 of the primary under Sentinel",
@@ -134,6 +135,36 @@ pub const ALL: [Trial; 11] = [
         name: "flap",
         about: "the store comes and goes twice a second",
         run: flap::run,
+    },
+    Trial {
+        name: "constant-rate",
+        about: "waves of requests leave the gateway's queue at a constant rate",
+        run: shaping::constant_rate::run,
+    },
+    Trial {
+        name: "neighbour",
+        about: "one tenant asks for 50 times its share, and 99 others notice nothing",
+        run: shaping::neighbour::run,
+    },
+    Trial {
+        name: "weights",
+        about: "three tiers that are all backlogged are served 1:4:16",
+        run: shaping::weights::run,
+    },
+    Trial {
+        name: "aborts",
+        about: "clients go away at every moment of a request, and nothing is left behind",
+        run: shaping::aborts::run,
+    },
+    Trial {
+        name: "abuse",
+        about: "slow and flooding clients, and everybody else is answered",
+        run: shaping::abuse::run,
+    },
+    Trial {
+        name: "clients",
+        about: "nginx, curl, h2load and a WebSocket through the gateway",
+        run: shaping::clients::run,
     },
 ];
 

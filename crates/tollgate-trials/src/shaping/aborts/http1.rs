@@ -1,0 +1,79 @@
+//! One request over HTTP/1.1 that its client gives up.
+
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+use tollgate_sim::property::dice::Dice;
+
+use super::super::wire::{Wire, get};
+
+/// How much of a body is announced.
+const BODY: usize = 40_000;
+/// How long the first piece of an answer is waited for.
+const FIRST_PIECE: Duration = Duration::from_millis(500);
+
+/// When the client goes away.
+#[derive(Clone, Copy, Debug, Default)]
+enum Moment {
+    #[default]
+    InTheHead,
+    AfterTheHead,
+    InTheBody,
+    /// While it waits for its turn or the upstream works on it, whichever it is.
+    Later,
+    InTheAnswer,
+}
+
+const MOMENTS: [Moment; 5] = [
+    Moment::InTheHead,
+    Moment::AfterTheHead,
+    Moment::InTheBody,
+    Moment::Later,
+    Moment::InTheAnswer,
+];
+
+/// Sends a part of a request, or all of it, and goes away. What goes wrong is what is wanted.
+pub(super) async fn give_up(port: u16, dice: &mut Dice) {
+    let Ok(mut wire) = Wire::open(port).await else {
+        // Too many at once: somebody has to close first.
+        sleep(Duration::from_millis(5)).await;
+        return;
+    };
+    let _ = talk(&mut wire, dice).await;
+    // Half of them reset the connection, the others close it.
+    if dice.one_in(2) {
+        wire.reset();
+    }
+}
+
+async fn talk(wire: &mut Wire, dice: &mut Dice) -> std::io::Result<()> {
+    match dice.pick(&MOMENTS) {
+        Moment::InTheHead => {
+            let head = get("/work/5", &[("x-id", "partial")]);
+            let most = u64::try_from(head.len()).unwrap_or(1).saturating_sub(1);
+            let part = usize::try_from(dice.between(1, most)).unwrap_or(1);
+            wire.send(head.get(..part).unwrap_or_default()).await
+        }
+        Moment::AfterTheHead => wire.send(&get("/work/5", &[])).await,
+        Moment::InTheBody => {
+            let head =
+                format!("POST /sink HTTP/1.1\r\nhost: app.test\r\ncontent-length: {BODY}\r\n\r\n");
+            wire.send(head.as_bytes()).await?;
+            let part = usize::try_from(dice.below(30_000)).unwrap_or_default();
+            wire.send(&vec![b'x'; part]).await?;
+            sleep(Duration::from_millis(dice.below(10))).await;
+            Ok(())
+        }
+        Moment::Later => {
+            wire.send(&get("/work/10", &[])).await?;
+            sleep(Duration::from_millis(dice.below(40))).await;
+            Ok(())
+        }
+        Moment::InTheAnswer => {
+            wire.send(&get("/stream", &[])).await?;
+            let _ = timeout(FIRST_PIECE, wire.piece()).await;
+            sleep(Duration::from_millis(dice.below(15))).await;
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! One request over HTTP/2 that its client gives up: its stream is reset, or its connection is closed with it.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+use tollgate_sim::property::dice::Dice;
+
+use super::super::frames::{self, DATA, END_HEADERS, END_STREAM, HEADERS, NONE};
+use super::super::wire::Wire;
+
+pub(super) async fn give_up(port: u16, dice: &mut Dice) {
+    let Ok(mut wire) = Wire::open(port).await else {
+        sleep(Duration::from_millis(5)).await;
+        return;
+    };
+    let _ = talk(&mut wire, dice).await;
+    if dice.one_in(2) {
+        wire.reset();
+    }
+}
+
+async fn talk(wire: &mut Wire, dice: &mut Dice) -> std::io::Result<()> {
+    let mut bytes = frames::hello(&[]);
+    bytes.extend_from_slice(&frames::settings_ack());
+    let path = if dice.one_in(2) {
+        "/work/10"
+    } else {
+        "/stream"
+    };
+    match dice.below(3) {
+        // Its body never ends.
+        0 => {
+            let block = frames::request_block("POST", "/sink", &[]);
+            bytes.extend_from_slice(&frames::frame(HEADERS, END_HEADERS, 1, &block));
+            bytes.extend_from_slice(&frames::frame(DATA, NONE, 1, &[b'x'; 5_000]));
+        }
+        // Its head never ends.
+        1 => {
+            let block = frames::request_block("GET", path, &[]);
+            bytes.extend_from_slice(&frames::frame(HEADERS, END_STREAM, 1, &block));
+        }
+        _ => {
+            let block = frames::request_block("GET", path, &[]);
+            let flags = END_HEADERS | END_STREAM;
+            bytes.extend_from_slice(&frames::frame(HEADERS, flags, 1, &block));
+        }
+    }
+    wire.send(&bytes).await?;
+    sleep(Duration::from_millis(dice.below(40))).await;
+    if dice.one_in(4) {
+        // The connection goes without a word about the stream.
+        return Ok(());
+    }
+    wire.send(&frames::reset(1)).await?;
+    sleep(Duration::from_millis(dice.below(5))).await;
+    Ok(())
+}

@@ -1,0 +1,178 @@
+//! Clients go away at every moment of a request, over HTTP/1.1 and HTTP/2.
+//!
+//! What a request holds (a place in the queue, a turn, a place of a concurrency limit, a connection to the upstream,
+//! memory) has to be given back at whatever moment its client closes, resets its connection or cancels its stream.
+//! Afterwards nothing is in flight and nobody waits, the memory is what it was after a warm-up, the upstream has seen
+//! nothing that was not admitted, and as many requests at once as the limit has places pass.
+
+mod http1;
+mod http2;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tollgate_sim::property::dice::Dice;
+
+use super::gateway::{Gateway, before, mebibytes};
+use super::measure::{per_mille, percent};
+use super::probe;
+use super::upstream::Upstream;
+use super::wire::{Wire, get};
+use super::{number, panicked, runtime};
+use crate::patience::{Look, now, rest, wait_until};
+use crate::trials::Setting;
+use crate::trouble::Outcome;
+use crate::verdicts::{Verdicts, time};
+
+/// Clients at once.
+const CLIENTS: u64 = 200;
+/// Places of the concurrency limit: fewer than there are clients, so that it matters.
+const PLACES: usize = 150;
+const AT_ONCE: usize = 16;
+/// How long it may take until nothing is in flight.
+const SETTLED_WITHIN: Duration = Duration::from_secs(10);
+/// How much more memory than after the warm-up there may be, in parts of a thousand.
+const MORE: u64 = 50;
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
+    let upstream = Upstream::quick(now())?;
+    let gateway = Gateway::start(&policy(upstream.port()))?;
+    let all = setting.either(3_000, 100_000);
+    let runtime = runtime()?;
+    // A fifth warms up: buffers grow, connections are opened.
+    let start = now();
+    runtime.block_on(crowd(gateway.port(), all / 5, setting.seed))?;
+    settle(&gateway)?;
+    let before = gateway.memory()?;
+    runtime.block_on(crowd(gateway.port(), all - all / 5, !setting.seed))?;
+    let took = start.elapsed();
+    settle(&gateway)?;
+    verdicts.figure("requests that were given up", all);
+    verdicts.figure("within", time(took));
+    verdicts.promise(
+        "afterwards nothing is in flight and nobody waits",
+        true,
+        format!("within {}", time(SETTLED_WITHIN)),
+    );
+    let after = gateway.memory()?;
+    let more = per_mille(after.saturating_sub(before), before);
+    verdicts.promise_undisturbed(
+        &format!(
+            "the memory is that after the warm-up, within {}",
+            percent(MORE)
+        ),
+        more <= MORE,
+        format!(
+            "{}, after the warm-up {}",
+            mebibytes(after),
+            mebibytes(before)
+        ),
+    );
+    // The last requests may be in the buffers of the system.
+    rest(Duration::from_millis(300));
+    let seen = number(upstream.count());
+    let answered = gateway.metric("tollgate_upstream_answers_total", &[])?;
+    let admitted = gateway.metric("tollgate_decisions_total", &["verdict=\"admitted\""])?;
+    verdicts.promise(
+        "the upstream has seen what it answered, and nothing that was not admitted",
+        (answered..=admitted).contains(&seen) && seen > 0,
+        format!("{answered} answered, {seen} seen, {admitted} admitted"),
+    );
+    let passed = runtime.block_on(all_at_once(gateway.port()))?;
+    verdicts.promise(
+        &format!("all {PLACES} places are free again"),
+        passed == PLACES,
+        format!("{passed} requests at once pass"),
+    );
+    let more = number(upstream.count()).saturating_sub(seen);
+    verdicts.promise(
+        "the upstream sees each of these once",
+        more == number(passed),
+        format!("{more} seen"),
+    );
+    let fresh = runtime.block_on(probe::once(gateway.port(), None));
+    verdicts.promise(
+        "a new request works",
+        fresh.is_ok(),
+        fresh.err().unwrap_or_default(),
+    );
+    gateway.check()
+}
+
+fn policy(upstream: u16) -> String {
+    format!(
+        "version: 1\ndefault: pass\nlimits:\n  - {{ name: places, algorithm: concurrency, allow: {PLACES}, ttl: 60s }}\n\
+         queues:\n  - {{ name: app, at_once: {AT_ONCE}, waiting: 1000, waiting_per_flow: 1000, max_wait: 30s }}\n{}",
+        before(upstream)
+    )
+}
+
+/// Waits until the gateway says that nothing is under way.
+fn settle(gateway: &Gateway) -> Outcome<()> {
+    wait_until(
+        "nothing is in flight and nobody waits",
+        SETTLED_WITHIN,
+        || gateway.log(),
+        || {
+            let under_way = gateway.metric("tollgate_queue_under_way", &[])?;
+            let waiting = gateway.metric("tollgate_queue_waiting", &[])?;
+            let in_flight = gateway.metric("tollgate_server_under_way", &[])?;
+            Ok(match (under_way, waiting, in_flight) {
+                (0, 0, 0) => Look::There(()),
+                counts => Look::NotYet(format!("{counts:?} under way, waiting, in flight")),
+            })
+        },
+    )
+}
+
+/// So many requests that are given up, by clients that draw what they do.
+async fn crowd(port: u16, count: u64, seed: u64) -> Outcome<()> {
+    let left = Arc::new(AtomicU64::new(count));
+    let mut clients = JoinSet::new();
+    for client in 0..CLIENTS {
+        let left = Arc::clone(&left);
+        let mut dice = Dice::new(seed.wrapping_add(client));
+        clients.spawn(async move {
+            // A refused connection is not a given-up request, but the count has to end.
+            while take(&left) {
+                if dice.one_in(3) {
+                    http2::give_up(port, &mut dice).await;
+                } else {
+                    http1::give_up(port, &mut dice).await;
+                }
+            }
+        });
+    }
+    while let Some(done) = clients.join_next().await {
+        done.map_err(panicked)?;
+    }
+    Ok(())
+}
+
+fn take(left: &AtomicU64) -> bool {
+    let less = |left: u64| left.checked_sub(1);
+    // Only the number itself is shared.
+    left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less)
+        .is_ok()
+}
+
+/// As many requests at once as there are places; how many pass.
+async fn all_at_once(port: u16) -> Outcome<usize> {
+    let mut clients = JoinSet::new();
+    for _ in 0..PLACES {
+        clients.spawn(async move {
+            let request = get("/work/50", &[]);
+            let mut wire = Wire::open(port).await?;
+            wire.ask_within(&request, PATIENCE).await
+        });
+    }
+    let mut passed = 0;
+    while let Some(done) = clients.join_next().await {
+        let answer = done.map_err(panicked)?;
+        passed += usize::from(answer.is_ok_and(|answer| answer.status == 200));
+    }
+    Ok(passed)
+}

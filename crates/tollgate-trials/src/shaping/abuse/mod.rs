@@ -1,0 +1,190 @@
+//! Clients that are slow on purpose, that flood, or that hold what they asked for.
+//!
+//! Each kind of abuse ([`attacks`]) goes on for a while from addresses of its own, in a thread of its own. Meanwhile an
+//! honest client asks over connections that it keeps and over new ones. It has to be answered every time; the gateway may
+//! grow by 64 MiB at the most; and a second after the end all is as before.
+//!
+//! What a gateway does with the abusers (close, answer, ignore) is its own business.
+
+mod attacks;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use self::attacks::Attack;
+use super::gateway::{Gateway, mebibytes};
+use super::measure::quantile;
+use super::probe::{self, Probe, Probed};
+use super::upstream::Upstream;
+use super::{allow_connections, runtime};
+use crate::patience::now;
+use crate::servers::HOST;
+use crate::trials::Setting;
+use crate::trouble::{Outcome, Trouble};
+use crate::verdicts::{Verdicts, time};
+
+/// How much the gateway may grow.
+const GROWTH_MAX: u64 = 64 << 20;
+/// How soon after the end all is as before.
+const NORMAL_WITHIN: Duration = Duration::from_secs(1);
+/// So many answers in a row, each within this, are normal.
+const NORMAL: (usize, Duration) = (5, Duration::from_millis(100));
+/// How long normality is waited for.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How often the memory is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(25);
+
+pub(crate) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
+    let upstream = Upstream::quick(now())?;
+    let gateway = Gateway::start(&policy(upstream.port()))?;
+    let span = setting.span(400, 8_000);
+    let slow_ones = setting.either(500, 10_000);
+    allow_connections(slow_ones + 1000)?;
+    let runtime = runtime()?;
+    runtime.block_on(warm_up(gateway.port()))?;
+    for attack in attacks::ALL {
+        let seen = runtime.block_on(endure(&gateway, attack, span, slow_ones))?;
+        judge(verdicts, attack, &seen);
+        gateway.check()?;
+    }
+    Ok(())
+}
+
+/// Each address has 250 connections and 32 requests at once. The second is what keeps an address whose clients never read
+/// their answers from having every turn of the queue until the gateway gives them up.
+fn policy(upstream: u16) -> String {
+    format!(
+        "version: 1\ndefault: pass\n\
+         limits:\n  - {{ name: per-address, key: ip, algorithm: concurrency, allow: 32, ttl: 60s }}\n\
+         queues:\n  - {{ name: app, flow: ip, at_once: 64, waiting: 1000, waiting_per_flow: 100, max_wait: 10s }}\n\
+         gateway:\n  accept: {{ connections: 12_000, per_address: 250 }}\n  upstreams: http://{HOST}:{upstream}\n"
+    )
+}
+
+/// What was seen of one kind of abuse.
+struct Endured {
+    before: u64,
+    most: u64,
+    probed: Probed,
+    /// What the abusers sent and opened.
+    done: attacks::Done,
+    normal_after: Option<Duration>,
+}
+
+async fn warm_up(port: u16) -> Outcome<()> {
+    for _ in 0..50 {
+        let answered = probe::once(port, None).await;
+        answered
+            .map_err(|why| Trouble::Impossible(format!("the gateway does not answer: {why}")))?;
+    }
+    Ok(())
+}
+
+async fn endure(
+    gateway: &Gateway,
+    attack: Attack,
+    span: Duration,
+    slow_ones: usize,
+) -> Outcome<Endured> {
+    let (port, before) = (gateway.port(), gateway.memory()?);
+    let stop = Arc::new(AtomicBool::new(false));
+    let abusers = thread::Builder::new()
+        .name("abusers".into())
+        .spawn({
+            let stop = Arc::clone(&stop);
+            move || {
+                let runtime = runtime()?;
+                runtime.block_on(attacks::carry_out(attack, port, slow_ones, &stop))
+            }
+        })
+        .map_err(Trouble::system("start the abusers"))?;
+    let probe = Probe::start(port);
+    let (start, mut most) = (now(), before);
+    while start.elapsed() < span {
+        most = most.max(gateway.memory()?);
+        sleep(LOOK_EVERY).await;
+    }
+    let probed = probe.end().await?;
+    // Only the flag itself is shared.
+    stop.store(true, Ordering::Relaxed);
+    let done = tokio::task::spawn_blocking(move || abusers.join()).await;
+    let ended = now();
+    let done = match done {
+        Ok(Ok(done)) => done?,
+        _ => return Err(Trouble::Impossible("the abusers panicked".into())),
+    };
+    let normal_after = until_normal(port).await.then(|| ended.elapsed());
+    Ok(Endured {
+        before,
+        most: most.max(gateway.memory()?),
+        probed,
+        done,
+        normal_after,
+    })
+}
+
+/// Asks until answers are normal; whether they become so.
+async fn until_normal(port: u16) -> bool {
+    let (start, mut in_a_row) = (now(), 0);
+    while start.elapsed() < PATIENCE {
+        let asked = now();
+        let answered = probe::once(port, None).await.is_ok();
+        in_a_row = match answered && asked.elapsed() <= NORMAL.1 {
+            true => in_a_row + 1,
+            false => 0,
+        };
+        if in_a_row == NORMAL.0 {
+            return true;
+        }
+    }
+    false
+}
+
+fn judge(verdicts: &mut Verdicts, attack: Attack, seen: &Endured) {
+    let name = attack.name();
+    let Endured { probed, done, .. } = seen;
+    verdicts.figure(
+        &format!("{name}: connections, messages"),
+        format!("{}, {}", done.connections, done.messages),
+    );
+    let mut times = probed.times.clone();
+    verdicts.figure(
+        &format!("{name}: honest p50, p99"),
+        format!(
+            "{}, {}",
+            time(quantile(&mut times, 500)),
+            time(quantile(&mut times, 990))
+        ),
+    );
+    verdicts.promise(
+        &format!("{name}: every honest request is answered"),
+        probed.answered == probed.asked && probed.asked > 0,
+        match &probed.first_error {
+            None => format!("{} of {}", probed.answered, probed.asked),
+            Some(why) => format!("{} of {}: {why}", probed.answered, probed.asked),
+        },
+    );
+    let growth = seen.most.saturating_sub(seen.before);
+    verdicts.promise(
+        &format!(
+            "{name}: the gateway grows by less than {}",
+            mebibytes(GROWTH_MAX)
+        ),
+        growth < GROWTH_MAX,
+        format!("{}, from {}", mebibytes(growth), mebibytes(seen.before)),
+    );
+    verdicts.promise(
+        &format!("{name}: the abuse took place"),
+        done.connections > 0 && done.messages > 0,
+        format!("{} messages", done.messages),
+    );
+    verdicts.promise_time(
+        &format!("{name}: all is as before within {}", time(NORMAL_WITHIN)),
+        NORMAL_WITHIN,
+        seen.normal_after,
+    );
+}

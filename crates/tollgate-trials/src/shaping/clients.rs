@@ -1,0 +1,246 @@
+//! Real programs through the gateway: curl over HTTP/1.1, over HTTP/2 with prior knowledge and over TLS, nginx in front,
+//! h2load with many streams, and a WebSocket whose every message comes back.
+
+use std::path::Path;
+use std::time::Duration;
+
+use futures_util::{SinkExt, StreamExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_tungstenite::client_async;
+use tokio_tungstenite::tungstenite::Message;
+
+use super::contenders::plain_nginx;
+use super::gateway::{Gateway, Tls, before};
+use super::runtime;
+use super::upstream::Upstream;
+use crate::nginx::program;
+use crate::patience::now;
+use crate::servers::{HOST, Process};
+use crate::trials::Setting;
+use crate::trouble::{Outcome, Trouble};
+use crate::verdicts::Verdicts;
+
+/// How long one program may run.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// A body that fits into no buffer.
+const BODY: usize = 3_000_000;
+/// Messages over the WebSocket.
+const MESSAGES: usize = 100;
+
+pub(crate) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
+    let upstream = Upstream::quick(now())?;
+    let policy = policy(upstream.port());
+    let plain = Gateway::start(&policy)?;
+    let folder = tempfile::tempdir().map_err(Trouble::system("make a temporary folder"))?;
+    let (cert, key) = (
+        folder.path().join("cert.pem"),
+        folder.path().join("key.pem"),
+    );
+    certificate(&cert, &key)?;
+    let secret = Gateway::start_with(
+        &policy,
+        Some(Tls {
+            cert: &cert,
+            key: &key,
+        }),
+    )?;
+    let nginx = plain_nginx(plain.port())?;
+    let body = folder.path().join("body");
+    std::fs::write(&body, vec![b'x'; BODY]).map_err(Trouble::system("write a body"))?;
+
+    let (open, fronted) = (url("http", plain.port()), url("http", nginx.port()));
+    let secret_url = url("https", secret.port());
+    let ca = cert.display().to_string();
+    let data = format!("@{}", body.display());
+    let checks: [(&str, &[&str], &str); 7] = [
+        (
+            "curl, HTTP/1.1",
+            &["--http1.1", &open],
+            "200 1.1 0 bytes came",
+        ),
+        (
+            "curl, HTTP/2 with prior knowledge",
+            &["--http2-prior-knowledge", &open],
+            "200 2 0 bytes came",
+        ),
+        (
+            "curl, TLS, HTTP/2 by ALPN",
+            &["--cacert", &ca, &secret_url],
+            "200 2 0 bytes came",
+        ),
+        (
+            "curl, TLS, HTTP/1.1",
+            &["--cacert", &ca, "--http1.1", &secret_url],
+            "200 1.1 0 bytes came",
+        ),
+        (
+            "curl, a large body over HTTP/1.1",
+            &["--http1.1", "--data-binary", &data, &open],
+            "200 1.1 3000000 bytes came",
+        ),
+        (
+            "curl, a large body over HTTP/2",
+            &["--http2-prior-knowledge", "--data-binary", &data, &open],
+            "200 2 3000000 bytes came",
+        ),
+        (
+            "curl, nginx in front",
+            &["--http1.1", &fronted],
+            "200 1.1 0 bytes came",
+        ),
+    ];
+    for (name, arguments, expected) in checks {
+        let said = curl(arguments)?;
+        verdicts.promise(
+            &format!("{name}: `{expected}`"),
+            said == expected,
+            format!("`{said}`"),
+        );
+    }
+    let requests = setting.either(2_000, 100_000);
+    for (name, url) in [("h2load", &open), ("h2load over TLS", &secret_url)] {
+        let (succeeded, summary) = h2load(url, requests)?;
+        verdicts.promise(
+            &format!(
+                "{name}: all of {requests} requests over 4 connections, 20 streams each, succeed"
+            ),
+            succeeded == Some(requests),
+            summary,
+        );
+    }
+    for (name, port) in [
+        ("WebSocket", plain.port()),
+        ("WebSocket, nginx in front", nginx.port()),
+    ] {
+        let echoed = runtime()?.block_on(echo(port));
+        verdicts.promise(
+            &format!("{name}: every message comes back"),
+            echoed == Ok(MESSAGES),
+            echoed.map_or_else(|why| why, |count| format!("{count} of {MESSAGES}")),
+        );
+    }
+    plain.check()?;
+    secret.check()
+}
+
+fn policy(upstream: u16) -> String {
+    format!(
+        "version: 1\ndefault: pass\nqueues:\n  - {{ name: app, at_once: 100, waiting: 1000, waiting_per_flow: 1000 }}\n{}",
+        before(upstream)
+    )
+}
+
+fn url(scheme: &str, port: u16) -> String {
+    format!("{scheme}://{HOST}:{port}/hello")
+}
+
+/// A self-signed certificate for this machine.
+fn certificate(cert: &Path, key: &Path) -> Outcome<()> {
+    let (cert, key) = (cert.display().to_string(), key.display().to_string());
+    let arguments = [
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=localhost",
+        "-addext",
+        "subjectAltName=DNS:localhost,IP:127.0.0.1",
+        "-keyout",
+        &key,
+        "-out",
+        &cert,
+    ];
+    run_program("openssl", &arguments).map(drop)
+}
+
+/// Status, version and body, or what curl complains about.
+fn curl(arguments: &[&str]) -> Outcome<String> {
+    let common = [
+        "-sS",
+        "--max-time",
+        "30",
+        "-o",
+        "body",
+        "-w",
+        "%{http_code} %{http_version}",
+    ];
+    let all: Vec<&str> = common.iter().chain(arguments).copied().collect();
+    let (process, said) = run_program("curl", &all)?;
+    let body = std::fs::read_to_string(process.folder().join("body")).unwrap_or_default();
+    Ok(format!("{} {}", said.trim(), body.trim()).trim().to_owned())
+}
+
+/// How many requests succeeded, and the line that says so.
+fn h2load(url: &str, requests: usize) -> Outcome<(Option<usize>, String)> {
+    let count = requests.to_string();
+    let (_, said) = run_program("h2load", &["-n", &count, "-c", "4", "-m", "20", url])?;
+    let line = said.lines().find(|line| line.starts_with("requests:"));
+    let line = line.unwrap_or(&said).to_owned();
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let mut pairs = words.iter().zip(words.iter().skip(1));
+    let succeeded = pairs
+        .find(|(_, word)| **word == "succeeded,")
+        .map(|(count, _)| count);
+    // Only answers of the upstream count: `succeeded` is any below 400.
+    Ok((succeeded.and_then(|count| count.parse().ok()), line))
+}
+
+/// Runs a program to its end and gives what it said. The exit code is part of what it says: curl fails on purpose here
+/// and there.
+fn run_program(name: &'static str, arguments: &[&str]) -> Outcome<(Process, String)> {
+    let process = Process::prepare(name.into(), program(name)?, arguments)?;
+    process.start()?;
+    process.wait(PATIENCE)?;
+    let said = process.log();
+    Ok((process, said))
+}
+
+/// How many messages came back as they were sent.
+async fn echo(port: u16) -> Result<usize, String> {
+    let said = |error: tokio_tungstenite::tungstenite::Error| error.to_string();
+    let talk = async {
+        let stream = TcpStream::connect((HOST, port)).await;
+        let stream = stream.map_err(|error| error.to_string())?;
+        let url = format!("ws://{HOST}:{port}/echo");
+        let (mut socket, _) = client_async(url, stream).await.map_err(said)?;
+        let mut echoed = 0;
+        for place in 0..MESSAGES {
+            // From a few bytes to more than one buffer.
+            let message = Message::text(format!("{place} {}", "x".repeat(place * place * 10)));
+            socket.send(message.clone()).await.map_err(said)?;
+            match socket.next().await {
+                Some(Ok(back)) => echoed += usize::from(back == message),
+                Some(Err(error)) => return Err(said(error)),
+                None => return Ok(echoed),
+            }
+        }
+        socket.close(None).await.map_err(said)?;
+        Ok(echoed)
+    };
+    match timeout(PATIENCE, talk).await {
+        Ok(echoed) => echoed,
+        Err(_) => Err("no answer in time".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_gateway_every_message_comes_back_too() {
+        let upstream = Upstream::quick(now()).unwrap();
+        let nginx = plain_nginx(upstream.port()).unwrap();
+        for port in [upstream.port(), nginx.port()] {
+            assert_eq!(runtime().unwrap().block_on(echo(port)), Ok(MESSAGES));
+        }
+        assert_eq!(upstream.count(), 2);
+    }
+}

@@ -1,0 +1,212 @@
+//! Waves of requests meet a queue that lets 300 of them go in a second.
+//!
+//! # Theory
+//!
+//! The timeline is the golden one of the leaky bucket at a tenth of its size: 400, 250, 320 and 600 requests come at 0,
+//! 1, 2 and 3 seconds, 500 may wait. At 3 seconds 70 are still there, so 430 of the 600 find a place and 170 do not; the
+//! queue is empty after 4.67 seconds. A crowd takes some milliseconds to arrive, and in each 3.3 of them one place
+//! becomes free. So the same is done at a hundredth of the size beside it, where 33 milliseconds are between two: there the
+//! number of those refused has to be exactly 17.
+//!
+//! The upstream writes down when it sees what. A window of the length `w` may hold `1 + (w + jitter) * rate` of them: one
+//! that goes at once, what the rate gives, and those that were late by less than [`JITTER`] from before.
+//!
+//! Meanwhile in a third queue clients go away while they wait ([`vanish`]).
+
+mod vanish;
+mod waves;
+
+use std::time::Duration;
+
+use super::gateway::{Gateway, before};
+use super::measure::{most_in_a_window, quantile, spacings};
+use super::runtime;
+use super::upstream::{Sighting, Upstream};
+use crate::patience::now;
+use crate::trials::Setting;
+use crate::trouble::Outcome;
+use crate::verdicts::{Verdicts, time};
+use waves::{Seen, Size};
+
+/// How late a request may reach the upstream on an idle machine.
+const JITTER: Duration = Duration::from_millis(10);
+/// How late the last request of a wave may be sent, for the timeline to be the golden one.
+const LATENESS: Duration = Duration::from_millis(50);
+/// How soon after the start the first wave comes.
+const BEGIN: Duration = Duration::from_millis(1000);
+/// How far from the truth the end may be.
+const END_JITTER: Duration = Duration::from_millis(100);
+
+const TENTH: Size = Size {
+    name: "tenth",
+    rate: 300,
+    waiting: 500,
+    waves: [400, 250, 320, 600],
+    refused: 170,
+};
+const HUNDREDTH: Size = Size {
+    name: "hundredth",
+    rate: 30,
+    waiting: 50,
+    waves: [40, 25, 32, 60],
+    refused: 17,
+};
+
+pub(crate) fn run(_: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
+    let start = now();
+    let upstream = Upstream::quick(start)?;
+    let gateway = Gateway::start(&policy(upstream.port()))?;
+    let port = gateway.port();
+    let begin = now() + BEGIN;
+    let (tenth, hundredth, vanished) = runtime()?.block_on(async {
+        tokio::join!(
+            waves::send(&TENTH, port, begin),
+            waves::send(&HUNDREDTH, port, begin),
+            vanish::send(port, begin),
+        )
+    });
+    // Moments of the upstream count from the start of the trial, those of the crowd from the first wave.
+    let offset = begin.saturating_duration_since(start);
+    let mut sightings = upstream.seen();
+    for sighting in &mut sightings {
+        sighting.at = sighting.at.saturating_sub(offset);
+    }
+    judge(verdicts, &TENTH, &tenth?, &sightings);
+    judge(verdicts, &HUNDREDTH, &hundredth?, &sightings);
+    vanish::judge(verdicts, &vanished?, &sightings);
+    Ok(())
+}
+
+fn policy(upstream: u16) -> String {
+    let queue = |size: &Size| {
+        format!(
+            "  - {{ name: {0}, match: {{ path: /{0}/** }}, rate: {1}/s, waiting: {2}, waiting_per_flow: {2}, \
+             max_wait: 60s }}\n",
+            size.name, size.rate, size.waiting
+        )
+    };
+    format!(
+        "version: 1\ndefault: pass\nqueues:\n{}{}{}{}",
+        queue(&TENTH),
+        queue(&HUNDREDTH),
+        vanish::queue(),
+        before(upstream)
+    )
+}
+
+fn judge(verdicts: &mut Verdicts, size: &Size, crowd: &Seen, all: &[Sighting]) {
+    let name = size.name;
+    let golden = size.of_waves(all);
+    let passed = crowd.passed();
+    verdicts.promise(
+        &format!(
+            "{name}: every request passes or is refused, and what passes reaches the upstream once"
+        ),
+        passed + crowd.refused() == size.offered()
+            && passed == golden.len()
+            && crowd.are_sent_once(&golden),
+        format!(
+            "{} offered, {passed} passed, {} refused, {} seen",
+            size.offered(),
+            crowd.refused(),
+            golden.len()
+        ),
+    );
+    let early = crowd.refused_before_the_last_wave();
+    verdicts.promise_undisturbed(
+        &format!("{name}: nobody of the first three waves is refused"),
+        early == 0,
+        format!("{early} are"),
+    );
+    let possible = crowd.possible_refusals(size, &golden);
+    verdicts.promise(
+        &format!("{name}: exactly those are refused that no place becomes free for"),
+        possible.contains(&crowd.refused()),
+        format!("{} of {possible:?}", crowd.refused()),
+    );
+    judge_the_number(verdicts, size, crowd);
+    verdicts.promise(
+        &format!("{name}: waves are served in their order"),
+        golden.is_sorted_by_key(|sighting| waves::wave_of(&sighting.id)),
+        format!("{} seen", golden.len()),
+    );
+    judge_refusals(verdicts, size, crowd);
+    judge_the_rate(verdicts, size, &golden);
+}
+
+fn judge_the_number(verdicts: &mut Verdicts, size: &Size, crowd: &Seen) {
+    let (name, refused) = (size.name, crowd.refused());
+    verdicts.promise_time(
+        &format!(
+            "{name}: the crowd itself is late by at most {}",
+            time(LATENESS)
+        ),
+        LATENESS,
+        Some(crowd.lateness(size)),
+    );
+    let took = crowd.arrival_of_the_last_wave();
+    verdicts.figure(&format!("{name}: the last wave arrives within"), time(took));
+    let freed = size.freed_within(took);
+    verdicts.promise_undisturbed(
+        &format!(
+            "{name}: {} are refused, less one for each place that becomes free while they come",
+            size.refused
+        ),
+        (size.refused - freed.min(size.refused)..=size.refused).contains(&refused),
+        format!("{refused}, with {freed} places"),
+    );
+}
+
+fn judge_refusals(verdicts: &mut Verdicts, size: &Size, crowd: &Seen) {
+    let name = size.name;
+    let told = crowd.told_to_come_back();
+    let silent = told
+        .iter()
+        .filter(|told| told.is_none_or(|seconds| seconds == 0));
+    let silent = silent.count();
+    verdicts.promise(
+        &format!("{name}: every refusal says when to come back"),
+        silent == 0,
+        format!("{silent} of {} do not", told.len()),
+    );
+    let most = size.waiting.div_ceil(size.rate);
+    let latest = told.iter().flatten().max().copied().unwrap_or_default();
+    verdicts.promise_undisturbed(
+        &format!("{name}: that is not later than the queue can be empty, {most} s"),
+        latest <= most,
+        format!("{latest} s at the latest"),
+    );
+    let again = crowd.came_back();
+    verdicts.promise(
+        &format!("{name}: who comes back then passes"),
+        again.iter().all(|&status| status == 200) && !again.is_empty(),
+        format!("{again:?}"),
+    );
+}
+
+fn judge_the_rate(verdicts: &mut Verdicts, size: &Size, golden: &[Sighting]) {
+    let name = size.name;
+    let moments: Vec<Duration> = golden.iter().map(|sighting| sighting.at).collect();
+    for ms in [100, 1000] {
+        let window = Duration::from_millis(ms);
+        let most = 1 + size.freed_within(window + JITTER);
+        let seen = most_in_a_window(&moments, window);
+        verdicts.promise_undisturbed(
+            &format!("{name}: at most {most} in any {}", time(window)),
+            seen <= most,
+            seen,
+        );
+    }
+    let mut spacings = spacings(&moments);
+    for (rank, per_mille) in [("p1", 10), ("p50", 500), ("p99", 990), ("most", 1000)] {
+        let spacing = quantile(&mut spacings, per_mille);
+        verdicts.figure(&format!("{name}: spacing, {rank}"), time(spacing));
+    }
+    let end = moments.last().copied().unwrap_or_default();
+    let expected = size.empty_after();
+    verdicts.promise_undisturbed(
+        &format!("{name}: empty after {}", time(expected)),
+        end.abs_diff(expected) <= END_JITTER,
+        time(end),
+    );
+}

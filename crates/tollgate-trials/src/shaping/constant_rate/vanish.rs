@@ -1,0 +1,140 @@
+//! Clients that go away while they wait: the upstream never sees them, and those behind them move up.
+//!
+//! Forty come at once to a queue that lets twenty go in a second and holds forty. Soon twenty in the middle close their
+//! connections, and twenty others come, for whom there is room only if the places of those who left were given back.
+
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+use tokio::time::{sleep_until, timeout};
+
+use super::super::panicked;
+use super::super::upstream::Sighting;
+use super::super::wire::{Wire, get};
+use crate::trouble::{Outcome, Trouble};
+use crate::verdicts::{Verdicts, time};
+
+const WAITING: usize = 40;
+const RATE: usize = 20;
+/// Who goes away, by number.
+const GO: std::ops::Range<usize> = 10..30;
+const NEWCOMERS: usize = 20;
+const GO_AFTER: Duration = Duration::from_millis(200);
+const COME_AFTER: Duration = Duration::from_millis(450);
+/// With all twenty before him the last of the first forty would go after two seconds, without them after one.
+const MOVED_UP: Duration = Duration::from_millis(1300);
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How many of those who stayed and of the newcomers were answered with 200.
+#[derive(Debug)]
+pub(super) struct Vanished {
+    stayed: usize,
+    came: usize,
+}
+
+pub(super) fn queue() -> String {
+    format!(
+        "  - {{ name: vanish, match: {{ path: /vanish/** }}, rate: {RATE}/s, waiting: {WAITING}, \
+         waiting_per_flow: {WAITING}, max_wait: 60s }}\n"
+    )
+}
+
+pub(super) async fn send(port: u16, begin: Instant) -> Outcome<Vanished> {
+    let mut first = Vec::new();
+    for place in 0..WAITING {
+        first.push((place, open(port).await?));
+    }
+    let mut later = Vec::new();
+    for place in 0..NEWCOMERS {
+        later.push((place, open(port).await?));
+    }
+    sleep_until(begin.into()).await;
+    let (mut stay, mut go) = (JoinSet::new(), Vec::new());
+    for (place, mut wire) in first {
+        // One after the other, so that their numbers are their order.
+        wire.send(&request(&format!("vanish-{place}")))
+            .await
+            .map_err(lost)?;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        match GO.contains(&place) {
+            true => go.push(wire),
+            false => drop(stay.spawn(passes(wire))),
+        }
+    }
+    sleep_until((begin + GO_AFTER).into()).await;
+    drop(go);
+    sleep_until((begin + COME_AFTER).into()).await;
+    let mut come = JoinSet::new();
+    for (place, mut wire) in later {
+        wire.send(&request(&format!("vanish-new-{place}")))
+            .await
+            .map_err(lost)?;
+        come.spawn(passes(wire));
+    }
+    Ok(Vanished {
+        stayed: count(stay).await?,
+        came: count(come).await?,
+    })
+}
+
+pub(super) fn judge(verdicts: &mut Verdicts, crowd: &Vanished, all: &[Sighting]) {
+    let number = |sighting: &Sighting| -> Option<usize> {
+        sighting.id.strip_prefix("vanish-")?.parse().ok()
+    };
+    let gone = all.iter().filter_map(number).filter(|n| GO.contains(n));
+    let gone = gone.count();
+    verdicts.promise(
+        "vanish: the upstream never sees those who went away while they waited",
+        gone == 0,
+        format!("{gone} of {}", GO.len()),
+    );
+    let stayed = WAITING - GO.len();
+    verdicts.promise(
+        "vanish: everybody who stayed is answered",
+        crowd.stayed == stayed,
+        format!("{} of {stayed}", crowd.stayed),
+    );
+    verdicts.promise(
+        "vanish: their places are given to others",
+        crowd.came == NEWCOMERS,
+        format!("{} of {NEWCOMERS} newcomers", crowd.came),
+    );
+    let mut order = all
+        .iter()
+        .filter(|sighting| number(sighting) == Some(WAITING - 1));
+    let last = order.next().map(|sighting| sighting.at);
+    verdicts.promise_time(
+        &format!(
+            "vanish: those behind move up, the last goes within {}",
+            time(MOVED_UP)
+        ),
+        MOVED_UP,
+        last,
+    );
+}
+
+async fn open(port: u16) -> Outcome<Wire> {
+    let opened = Wire::open(port).await;
+    opened.map_err(Trouble::system("connect to the gateway"))
+}
+
+fn lost(error: std::io::Error) -> Trouble {
+    Trouble::system("send a request to the gateway")(error)
+}
+
+fn request(id: &str) -> Vec<u8> {
+    get("/vanish/", &[("x-id", id)])
+}
+
+async fn passes(mut wire: Wire) -> bool {
+    let answer = timeout(PATIENCE, wire.answer()).await;
+    matches!(answer, Ok(Ok(answer)) if answer.status == 200)
+}
+
+async fn count(mut all: JoinSet<bool>) -> Outcome<usize> {
+    let mut passed = 0;
+    while let Some(done) = all.join_next().await {
+        passed += usize::from(done.map_err(panicked)?);
+    }
+    Ok(passed)
+}

@@ -1,0 +1,116 @@
+//! What a list of moments or of times says. All in whole numbers.
+
+use std::time::Duration;
+
+/// The time that `per_mille` of all times do not exceed; zero if there are none.
+pub(super) fn quantile(times: &mut [Duration], per_mille: usize) -> Duration {
+    times.sort_unstable();
+    let rank = (times.len() * per_mille).div_ceil(1000).max(1);
+    times.get(rank - 1).copied().unwrap_or_default()
+}
+
+/// The most moments in any window of this length. The moments are in their order.
+pub(super) fn most_in_a_window(moments: &[Duration], window: Duration) -> usize {
+    let mut most = 0;
+    let mut first = 0;
+    for (at, &moment) in moments.iter().enumerate() {
+        while moments
+            .get(first)
+            .is_some_and(|&earliest| moment.saturating_sub(earliest) >= window)
+        {
+            first += 1;
+        }
+        most = most.max(at + 1 - first);
+    }
+    most
+}
+
+/// The times between one moment and the next.
+pub(super) fn spacings(moments: &[Duration]) -> Vec<Duration> {
+    let pairs = moments.iter().zip(moments.iter().skip(1));
+    pairs.map(|(&a, &b)| b.saturating_sub(a)).collect()
+}
+
+/// Jain's index of fairness in parts of a thousand: 1000 if all have the same, 1000 / n if one has everything.
+pub(super) fn jain(shares: &[u64]) -> u64 {
+    let sum: u128 = shares.iter().map(|&share| u128::from(share)).sum();
+    let squares: u128 = shares.iter().map(|&s| u128::from(s) * u128::from(s)).sum();
+    let count = u128::try_from(shares.len()).unwrap_or(u128::MAX);
+    let index = (sum * sum * 1000).checked_div(squares.saturating_mul(count));
+    u64::try_from(index.unwrap_or(1000)).unwrap_or(u64::MAX)
+}
+
+/// What each gets if nobody shall have less than he asks for while another has more than him (max-min fairness).
+pub(super) fn fair_shares(asked: &[u64], capacity: u64) -> Vec<u64> {
+    let mut order: Vec<usize> = (0..asked.len()).collect();
+    order.sort_by_key(|&who| asked.get(who).copied());
+    let mut shares = vec![0; asked.len()];
+    let (mut left, mut others) = (capacity, u64::try_from(asked.len()).unwrap_or(u64::MAX));
+    for who in order {
+        let wish = asked.get(who).copied().unwrap_or_default();
+        let share = wish.min(left.checked_div(others).unwrap_or_default());
+        if let Some(place) = shares.get_mut(who) {
+            *place = share;
+        }
+        left -= share;
+        others = others.saturating_sub(1);
+    }
+    shares
+}
+
+/// A part of a whole in parts of a thousand.
+pub(super) fn per_mille(part: u64, whole: u64) -> u64 {
+    let parts = (u128::from(part) * 1000).checked_div(u128::from(whole));
+    parts.map_or(1000, |parts| u64::try_from(parts).unwrap_or(u64::MAX))
+}
+
+/// Parts of a thousand as people read them.
+pub(super) fn percent(per_mille: u64) -> String {
+    format!("{}.{} %", per_mille / 10, per_mille % 10)
+}
+
+/// A ratio of two times, such as `1.24`.
+pub(super) fn ratio(of: Duration, over: Duration) -> String {
+    match (of.as_micros() * 100).checked_div(over.as_micros()) {
+        Some(hundredths) => format!("{}.{:02}", hundredths / 100, hundredths % 100),
+        None => "-".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(all: &[u64]) -> Vec<Duration> {
+        all.iter().copied().map(Duration::from_millis).collect()
+    }
+
+    #[test]
+    fn a_window_is_open_at_its_end() {
+        let moments = ms(&[0, 10, 20, 30, 31, 32]);
+        assert_eq!(most_in_a_window(&moments, Duration::from_millis(10)), 3);
+        assert_eq!(most_in_a_window(&moments, Duration::from_millis(13)), 4);
+        assert_eq!(most_in_a_window(&[], Duration::from_millis(13)), 0);
+    }
+
+    #[test]
+    fn quantiles_are_ranks() {
+        let mut times = ms(&(1..=1000).rev().collect::<Vec<u64>>());
+        assert_eq!(quantile(&mut times, 500), Duration::from_millis(500));
+        assert_eq!(quantile(&mut times, 990), Duration::from_millis(990));
+        assert_eq!(quantile(&mut [], 990), Duration::ZERO);
+    }
+
+    #[test]
+    fn jain_is_one_for_equals_and_little_for_one_who_has_all() {
+        assert_eq!(jain(&[7, 7, 7]), 1000);
+        assert_eq!(jain(&[9, 0, 0]), 333);
+        assert_eq!(jain(&[]), 1000);
+    }
+
+    #[test]
+    fn nobody_gets_more_than_asked_and_the_greedy_get_what_is_left() {
+        assert_eq!(fair_shares(&[100, 8, 8], 50), [34, 8, 8]);
+        assert_eq!(fair_shares(&[100, 100], 50), [25, 25]);
+    }
+}

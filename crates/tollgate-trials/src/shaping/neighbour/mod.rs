@@ -1,0 +1,210 @@
+//! One tenant asks for fifty times its share of a slow server, and 99 others ask for theirs.
+//!
+//! # Theory
+//!
+//! The server has 20 workers, each of which takes 20 ms for a request: 1000 a second. The 99 together ask for 80 % of that,
+//! so without their neighbour all is well. With it there is more than the server can do, and the question is who pays.
+//!
+//! The same script, request by request, is offered to three fronts: nothing, nginx with a limit for each tenant
+//! ([`contenders`](super::contenders)), and the gateway with a fair queue. For each of them once without the noisy tenant
+//! (*alone*) and once with it. Latency counts from when a request was due.
+//!
+//! *Fairness* is Jain's index over what each tenant got of what max-min fairness would give it: the 99 what they ask
+//! for, the noisy one all the rest. A limit protects the 99 as well, but it leaves idle what nobody else asks for; that
+//! shows in what the noisy tenant gets.
+
+mod tally;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollgate_sim::property::dice::Dice;
+
+use self::tally::Tally;
+use super::contenders::limiting_nginx;
+use super::gateway::{Gateway, before};
+use super::load::{Due, offer, steady};
+use super::measure::{percent, ratio};
+use super::runtime;
+use super::upstream::{Pool, Upstream};
+use super::wire::get;
+use crate::nginx::Nginx;
+use crate::patience::now;
+use crate::trials::Setting;
+use crate::trouble::Outcome;
+use crate::verdicts::{Verdicts, time};
+
+/// The tenants; the first is the noisy one.
+const TENANTS: u32 = 100;
+const NOISY: u32 = 0;
+/// Requests in 100 seconds of each of the 99: together 80 % of the capacity.
+const QUIET_RATE: u64 = 808;
+/// Fifty times its share, which is a hundredth of the capacity.
+const NOISY_RATE: u64 = 50_000;
+/// The server: 1000 requests a second. Behind its workers there is room as behind those of real ones.
+const POOL: Pool = Pool {
+    workers: 20,
+    work: Duration::from_millis(20),
+    backlog: 1000,
+};
+const CAPACITY: u64 = 1000;
+/// When everything has found its pace.
+const WARM_UP: Duration = Duration::from_millis(300);
+/// The promises: parts of a thousand that the 99 keep, and the most that their p99 may grow by.
+const KEPT: u64 = 990;
+const SLOWER: (u32, u32) = (3, 2);
+
+/// Who stands in front.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Front {
+    Nothing,
+    Nginx,
+    Tollgate,
+}
+
+impl Front {
+    const ALL: [Front; 3] = [Front::Nothing, Front::Nginx, Front::Tollgate];
+
+    fn name(self) -> &'static str {
+        match self {
+            Front::Nothing => "nothing",
+            Front::Nginx => "nginx",
+            Front::Tollgate => "tollgate",
+        }
+    }
+}
+
+/// A front that runs until it is dropped.
+enum Standing {
+    Nothing(u16),
+    Nginx(Nginx),
+    Tollgate(Gateway),
+}
+
+impl Standing {
+    fn port(&self) -> u16 {
+        match self {
+            Standing::Nothing(port) => *port,
+            Standing::Nginx(nginx) => nginx.port(),
+            Standing::Tollgate(gateway) => gateway.port(),
+        }
+    }
+}
+
+pub(crate) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
+    let span = setting.span(500, 20_000);
+    for front in Front::ALL {
+        let alone = measure(front, false, span, setting.seed)?;
+        let beside = measure(front, true, span, setting.seed)?;
+        tell(verdicts, front, &alone, &beside);
+        if front == Front::Tollgate {
+            judge(verdicts, &alone, &beside);
+        }
+    }
+    Ok(())
+}
+
+fn measure(front: Front, with_noise: bool, span: Duration, seed: u64) -> Outcome<Tally> {
+    let start = now();
+    let upstream = Upstream::start(start, POOL)?;
+    let standing = match front {
+        Front::Nothing => Standing::Nothing(upstream.port()),
+        Front::Nginx => Standing::Nginx(limiting_nginx(upstream.port())?),
+        Front::Tollgate => Standing::Tollgate(Gateway::start(&policy(upstream.port()))?),
+    };
+    let requests: Vec<Arc<[u8]>> = (0..TENANTS)
+        .map(|tenant| get("/pool", &[("x-api-key", &format!("tenant-{tenant}"))]).into())
+        .collect();
+    let script = script(with_noise, WARM_UP + span, seed);
+    let nothing: Arc<[u8]> = Arc::new([]);
+    let request = |tenant: u32| {
+        let known = usize::try_from(tenant).ok().and_then(|t| requests.get(t));
+        Arc::clone(known.unwrap_or(&nothing))
+    };
+    let done = offer(standing.port(), now(), &script, request);
+    let mut done = runtime()?.block_on(done)?;
+    done.retain(|done| done.due.at >= WARM_UP);
+    Ok(Tally::of(&done, span))
+}
+
+fn policy(upstream: u16) -> String {
+    format!(
+        "version: 1\ndefault: pass\nqueues:\n  - name: app\n    flow: header.x-api-key\n    at_once: {}\n    \
+         waiting: 2000\n    waiting_per_flow: 100\n    max_wait: 10s\n{}",
+        POOL.workers,
+        before(upstream)
+    )
+}
+
+/// What the 99 ask is the same with and without the noisy one.
+fn script(with_noise: bool, span: Duration, seed: u64) -> Vec<Due> {
+    let mut dice = Dice::new(seed);
+    let mut script: Vec<Due> = (1..TENANTS)
+        .flat_map(|tenant| steady(tenant, QUIET_RATE, span, &mut dice))
+        .collect();
+    if with_noise {
+        script.append(&mut steady(NOISY, NOISY_RATE, span, &mut dice));
+    }
+    script.sort_unstable();
+    script
+}
+
+fn tell(verdicts: &mut Verdicts, front: Front, alone: &Tally, beside: &Tally) {
+    let mut figure = |what: &str, value: String| {
+        verdicts.figure(&format!("{}: {what}", front.name()), value);
+    };
+    figure("the 99 keep", percent(beside.kept_of(alone)));
+    figure("the 99 refused or failed", beside.quiet_failed.to_string());
+    figure(
+        "p50 of the 99",
+        format!("{} (alone {})", time(beside.p50), time(alone.p50)),
+    );
+    figure(
+        "p99 of the 99",
+        format!("{} (alone {})", time(beside.p99), time(alone.p99)),
+    );
+    figure("p99 over alone", ratio(beside.p99, alone.p99));
+    figure(
+        "the noisy one gets",
+        format!("{}/s", beside.noisy_per_second()),
+    );
+    figure("fairness", percent(beside.fairness));
+    figure(
+        "no answer at all",
+        (beside.silent + alone.silent).to_string(),
+    );
+}
+
+fn judge(verdicts: &mut Verdicts, alone: &Tally, beside: &Tally) {
+    let kept = beside.kept_of(alone);
+    verdicts.promise(
+        &format!(
+            "behind tollgate the 99 keep {} of what they have alone",
+            percent(KEPT)
+        ),
+        kept >= KEPT && alone.quiet_served > 0,
+        format!(
+            "{} ({} of {})",
+            percent(kept),
+            beside.quiet_served,
+            alone.quiet_served
+        ),
+    );
+    verdicts.promise(
+        "behind tollgate the noisy one is served, and refused the rest",
+        beside.noisy_served > 0 && beside.silent == 0,
+        format!(
+            "{} served, {} refused",
+            beside.noisy_served, beside.noisy_refused
+        ),
+    );
+    let most = alone.p99 * SLOWER.0 / SLOWER.1;
+    verdicts.promise_time(
+        &format!(
+            "behind tollgate their p99 is within 1.5 times of alone, {}",
+            time(most)
+        ),
+        most,
+        Some(beside.p99),
+    );
+}

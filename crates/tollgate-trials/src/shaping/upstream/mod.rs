@@ -1,0 +1,180 @@
+//! The server behind everything: a thread of its own that writes down every request that reaches it, and when.
+//!
+//! What it does with a request is what the path says:
+//!
+//! | path | answer |
+//! |---|---|
+//! | `/pool...` | after one of a few workers had time for it ([`Workers`]); 503 at once if too many wait for them |
+//! | `/work/MS...` | after so many milliseconds |
+//! | `/stream...` | in pieces, with a pause after each |
+//! | `/echo...` | with `upgrade: websocket`: every message comes back |
+//! | anything else | at once, with the length of the body that came |
+//!
+//! # Invariant
+//!
+//! A request is written down when its head is whole, before anything else is done, and only once.
+
+mod converse;
+mod workers;
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, Socket, Type};
+use tokio::sync::oneshot;
+
+use self::workers::Workers;
+use super::runtime;
+use super::wire::Wire;
+use crate::trouble::{Outcome, Trouble};
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 4096;
+
+/// The sizes of the pool of workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pool {
+    pub(super) workers: usize,
+    /// What one request takes of a worker.
+    pub(super) work: Duration,
+    /// How many may wait for a worker.
+    pub(super) backlog: usize,
+}
+
+/// A request that was seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Sighting {
+    /// When, on the clock of the trial.
+    pub(super) at: Duration,
+    /// The header `x-id`, or nothing.
+    pub(super) id: String,
+    /// The header `x-plan`, or nothing.
+    pub(super) plan: String,
+}
+
+/// A server that runs until this is dropped.
+#[derive(Debug)]
+pub(super) struct Upstream {
+    port: u16,
+    shared: Arc<Shared>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    start: Instant,
+    seen: Mutex<Vec<Sighting>>,
+    workers: Mutex<Workers>,
+}
+
+impl Upstream {
+    /// Starts it. Moments count from `start`.
+    pub(super) fn start(start: Instant, pool: Pool) -> Outcome<Upstream> {
+        let listener = listen().map_err(Trouble::system("listen"))?;
+        let address = listener.local_addr().map_err(Trouble::system("listen"))?;
+        let shared = Arc::new(Shared {
+            start,
+            seen: Mutex::default(),
+            workers: Mutex::new(Workers::new(pool)),
+        });
+        let (stop, stopped) = oneshot::channel();
+        let runtime = runtime()?;
+        let thread = thread::Builder::new()
+            .name("upstream".into())
+            .spawn({
+                let shared = Arc::clone(&shared);
+                // What is still under way ends with the runtime.
+                move || runtime.block_on(serve(listener, &shared, stopped))
+            })
+            .map_err(Trouble::system("start the thread of the upstream"))?;
+        Ok(Upstream {
+            port: address.port(),
+            shared,
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+
+    /// One that works as fast as it can.
+    pub(super) fn quick(start: Instant) -> Outcome<Upstream> {
+        let pool = Pool {
+            workers: 1,
+            work: Duration::ZERO,
+            backlog: 0,
+        };
+        Upstream::start(start, pool)
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// How many requests were seen.
+    pub(super) fn count(&self) -> usize {
+        self.shared.seen().len()
+    }
+
+    /// All that was seen, in its order.
+    pub(super) fn seen(&self) -> Vec<Sighting> {
+        self.shared.seen().clone()
+    }
+}
+
+impl Drop for Upstream {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // If it panicked, what it should have answered is missing already.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn seen(&self) -> MutexGuard<'_, Vec<Sighting>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn workers(&self) -> MutexGuard<'_, Workers> {
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Listens with room for many who connect at once: what is tried is not the queue of the system.
+fn listen() -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}
+
+async fn serve(listener: TcpListener, shared: &Arc<Shared>, stopped: oneshot::Receiver<()>) {
+    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
+        return;
+    };
+    let accept = async {
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    let _ = stream.set_nodelay(true);
+                    let shared = Arc::clone(shared);
+                    tokio::spawn(async move {
+                        // A connection that breaks is what some trials are about.
+                        let _ = converse::converse(Wire::new(stream), &shared).await;
+                    });
+                }
+                // No more descriptors, most likely: others will close some.
+                Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        }
+    };
+    tokio::select! {
+        () = accept => {}
+        _ = stopped => {}
+    }
+}

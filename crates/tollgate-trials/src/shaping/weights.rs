@@ -1,0 +1,149 @@
+//! Three tiers with the weights 1, 4 and 16, all of which always have requests waiting.
+//!
+//! Each connection asks again as soon as it has its answer, and there are so many of each tier that none ever runs out of
+//! waiting requests. Then the upstream has to see them 1:4:16. What is counted begins when all are there and ends with
+//! the last that was asked for, so no request at the edges counts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::gateway::{Gateway, before};
+use super::measure::{per_mille, percent};
+use super::upstream::Upstream;
+use super::wire::{Wire, get};
+use super::{number, panicked, runtime};
+use crate::patience::now;
+use crate::trials::Setting;
+use crate::trouble::{Outcome, Trouble};
+use crate::verdicts::Verdicts;
+
+/// The tiers, their weights, and the connections of each.
+const TIERS: [(&str, u64, usize); 3] = [("basic", 1, 100), ("plus", 4, 200), ("pro", 16, 700)];
+/// All weights together.
+const SUM: u64 = 21;
+const AT_ONCE: usize = 10;
+/// What a request takes at the upstream, in milliseconds.
+const WORK: u64 = 4;
+/// How long all of it may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How far from its share a tier may be, in parts of a thousand.
+const TOLERANCE: u64 = 20;
+
+pub(crate) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
+    let wanted = setting.either(2_100, 42_000);
+    let upstream = Upstream::quick(now())?;
+    let gateway = Gateway::start(&policy(upstream.port()))?;
+    let (from, errors) = runtime()?.block_on(crowd(&gateway, &upstream, wanted))?;
+    verdicts.promise(
+        "every request passes",
+        errors == 0,
+        format!("{errors} do not"),
+    );
+    let seen = upstream.seen();
+    let counted: Vec<&str> = seen
+        .iter()
+        .skip(from)
+        .take(wanted)
+        .map(|sighting| sighting.plan.as_str())
+        .collect();
+    let all = number(counted.len());
+    for (tier, weight, _) in TIERS {
+        let served = number(counted.iter().filter(|&&plan| plan == tier).count());
+        let due = all * weight / SUM;
+        let off = per_mille(served.abs_diff(due), due);
+        verdicts.promise(
+            &format!(
+                "{tier} is served {weight} in {SUM}, within {}",
+                percent(TOLERANCE)
+            ),
+            off <= TOLERANCE && served > 0,
+            format!("{served} of {all}, off by {}", percent(off)),
+        );
+    }
+    Ok(())
+}
+
+fn policy(upstream: u16) -> String {
+    let tiers = TIERS.map(|(name, weight, _)| format!("  {name}: {{ weight: {weight} }}\n"));
+    format!(
+        "version: 1\ndefault: pass\ntiers:\n{}queues:\n  - name: app\n    flow: header.x-plan\n    \
+         tier: header.x-plan\n    at_once: {AT_ONCE}\n    waiting: 10_000\n    waiting_per_flow: 5000\n    \
+         max_wait: 60s\n{}",
+        tiers.concat(),
+        before(upstream)
+    )
+}
+
+/// Keeps all tiers waiting until the upstream has seen `wanted` of what counts, and says how many it had seen before
+/// that and how many answers were no 200.
+async fn crowd(gateway: &Gateway, upstream: &Upstream, wanted: usize) -> Outcome<(usize, usize)> {
+    let port = gateway.port();
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut clients = JoinSet::new();
+    for (tier, _, connections) in TIERS {
+        let request: Arc<[u8]> = get(&format!("/work/{WORK}"), &[("x-plan", tier)]).into();
+        for _ in 0..connections {
+            clients.spawn(ask(port, Arc::clone(&request), Arc::clone(&stop)));
+        }
+    }
+    gather(gateway).await?;
+    let from = upstream.count();
+    let enough = async {
+        while upstream.count() < from + wanted {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let late = timeout(PATIENCE, enough).await.is_err();
+    // Only the flag itself is shared.
+    stop.store(true, Ordering::Relaxed);
+    if late {
+        clients.abort_all();
+        let seen = upstream.count() - from;
+        return Err(Trouble::Impossible(format!(
+            "the upstream saw {seen} of {wanted} requests within {PATIENCE:?}"
+        )));
+    }
+    let mut errors = 0;
+    while let Some(done) = clients.join_next().await {
+        errors += done.map_err(panicked)?;
+    }
+    Ok((from, errors))
+}
+
+/// Waits until nearly everybody waits: one of twenty may be on its way.
+async fn gather(gateway: &Gateway) -> Outcome<()> {
+    let all: usize = TIERS.iter().map(|(_, _, connections)| connections).sum();
+    let start = now();
+    loop {
+        let waiting = gateway.metric("tollgate_queue_waiting", &[])?;
+        if waiting >= number(all) * 19 / 20 {
+            return Ok(());
+        }
+        if start.elapsed() > PATIENCE {
+            return Err(Trouble::Impossible(format!(
+                "of {all} clients only {waiting} wait after {PATIENCE:?}"
+            )));
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Asks until it is told to stop; how many answers were no 200.
+async fn ask(port: u16, request: Arc<[u8]>, stop: Arc<AtomicBool>) -> usize {
+    let mut errors = 0;
+    let Ok(mut wire) = Wire::open(port).await else {
+        return 1;
+    };
+    while !stop.load(Ordering::Relaxed) {
+        match wire.ask_within(&request, PATIENCE).await {
+            Ok(answer) if answer.status == 200 => {}
+            Ok(_) => errors += 1,
+            Err(_) => return errors + 1,
+        }
+    }
+    errors
+}
