@@ -1,4 +1,4 @@
-//! Waves of requests meet a queue that lets 300 of them go in a second.
+//! Waves of requests meet a leaky bucket that lets 300 of them go in a second, and queues that do the same.
 //!
 //! # Theory
 //!
@@ -10,6 +10,9 @@
 //!
 //! The upstream writes down when it sees what. A window of the length `w` may hold `1 + (w + jitter) * rate` of them: one
 //! that goes at once, what the rate gives, and those that were late by less than [`JITTER`] from before.
+//!
+//! A leaky bucket is a limit, which gives each request its slot when it comes; a queue with a rate decides at each turn who
+//! goes. To whoever waits and to the upstream it is the same timeline, so both have to keep it.
 //!
 //! Meanwhile in a third queue clients go away while they wait ([`vanish`]).
 
@@ -37,6 +40,13 @@ const BEGIN: Duration = Duration::from_millis(1000);
 /// How far from the truth the end may be.
 const END_JITTER: Duration = Duration::from_millis(100);
 
+const LEAKY: Size = Size {
+    name: "leaky",
+    rate: 300,
+    waiting: 500,
+    waves: [400, 250, 320, 600],
+    refused: 170,
+};
 const TENTH: Size = Size {
     name: "tenth",
     rate: 300,
@@ -58,8 +68,9 @@ pub(crate) fn run(_: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
     let gateway = Gateway::start(&policy(upstream.port()))?;
     let port = gateway.port();
     let begin = now() + BEGIN;
-    let (tenth, hundredth, vanished) = runtime()?.block_on(async {
+    let (leaky, tenth, hundredth, vanished) = runtime()?.block_on(async {
         tokio::join!(
+            waves::send(&LEAKY, port, begin),
             waves::send(&TENTH, port, begin),
             waves::send(&HUNDREDTH, port, begin),
             vanish::send(port, begin),
@@ -71,6 +82,7 @@ pub(crate) fn run(_: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
     for sighting in &mut sightings {
         sighting.at = sighting.at.saturating_sub(offset);
     }
+    judge(verdicts, &LEAKY, &leaky?, &sightings);
     judge(verdicts, &TENTH, &tenth?, &sightings);
     judge(verdicts, &HUNDREDTH, &hundredth?, &sightings);
     vanish::judge(verdicts, &vanished?, &sightings);
@@ -85,8 +97,12 @@ fn policy(upstream: u16) -> String {
             size.name, size.rate, size.waiting
         )
     };
+    let limit = format!(
+        "  - {{ name: {0}, match: {{ path: /{0}/** }}, algorithm: leaky-bucket, allow: {1}/s, queue: {2} }}\n",
+        LEAKY.name, LEAKY.rate, LEAKY.waiting
+    );
     format!(
-        "version: 1\ndefault: pass\nqueues:\n{}{}{}{}",
+        "version: 1\ndefault: pass\nlimits:\n{limit}queues:\n{}{}{}{}",
         queue(&TENTH),
         queue(&HUNDREDTH),
         vanish::queue(),
@@ -125,7 +141,8 @@ fn judge(verdicts: &mut Verdicts, size: &Size, crowd: &Seen, all: &[Sighting]) {
         format!("{} of {possible:?}", crowd.refused()),
     );
     judge_the_number(verdicts, size, crowd);
-    verdicts.promise(
+    // A crowd that is late by a second sends two waves at once.
+    verdicts.promise_undisturbed(
         &format!("{name}: waves are served in their order"),
         golden.is_sorted_by_key(|sighting| waves::wave_of(&sighting.id)),
         format!("{} seen", golden.len()),
