@@ -3,12 +3,16 @@
 //! The best fixed limit is found by trying: of all limits the smallest that serves within 1 % of the
 //! most, under the load of the phase or three times the capacity if that is less. A limit is *near* it from half to twice of it. It has *settled* when
 //! it has left that range for the last time in a phase, probes included: not when it first enters.
+//!
+//! In a phase that asks for less than the capacity no limit above the need holds anything back: twenty
+//! more places that nobody takes are neither better nor worse. There a limit is near from half of the best on, with no upper end.
 
 use super::backend::Condition;
-use super::control::{Control, ESTIMATORS, MAX, MIN, name};
+use super::control::{Control, MAX, MIN, name};
 use super::scenario::{Phase, Scenario};
 use super::world::{TICK_NS, Tick, run};
 use std::error::Error;
+use std::num::TryFromIntError;
 use tollgate::policy::Estimator;
 
 /// What is promised: near within so many seconds.
@@ -28,6 +32,8 @@ pub struct Finding {
     pub phase: &'static str,
     /// Whether a limit can be right for it.
     pub is_judged: bool,
+    /// Whether more is asked for than can be served, so that a limit can be too high.
+    pub is_overloaded: bool,
     /// The best fixed limit at its start and at its end.
     pub best: (u32, u32),
     /// Seconds until the limit is near that for good. None: it is not even at the end.
@@ -68,35 +74,41 @@ impl Report {
         let alone = if self.is_guarded { "" } else { ", alone" };
         format!("{}{alone}", name(self.by))
     }
+}
 
-    fn judged(&self) -> impl Iterator<Item = &Finding> {
-        self.findings.iter().filter(|finding| finding.is_judged)
-    }
-
-    /// The longest time to settle.
-    pub fn settled_secs(&self) -> Option<f64> {
-        let each = self.judged().map(|finding| finding.settled_secs);
-        each.reduce(|one, other| Some(one?.max(other?)))?
-    }
-
+/// The worst of several phases, be they of one run or of runs with several seeds.
+#[derive(Clone, Copy, Debug)]
+pub struct Worst {
+    /// The longest time to settle. None: one did not.
+    pub settled_secs: Option<f64>,
     /// The least goodput of any phase after 30 s.
-    pub fn goodput(&self) -> f64 {
-        self.judged()
-            .map(|f| f.goodput)
-            .fold(f64::INFINITY, f64::min)
-    }
-
+    pub goodput: f64,
     /// The least goodput of any phase as a whole.
-    pub fn goodput_whole(&self) -> f64 {
-        let each = self.judged().map(|finding| finding.goodput_whole);
-        each.fold(f64::INFINITY, f64::min)
-    }
-
+    pub goodput_whole: f64,
     /// The least and the greatest limit.
-    pub fn range(&self) -> (u32, u32) {
-        let low = self.findings.iter().map(|finding| finding.range.0).min();
-        let high = self.findings.iter().map(|finding| finding.range.1).max();
-        (low.unwrap_or(0), high.unwrap_or(0))
+    pub range: (u32, u32),
+}
+
+impl Worst {
+    /// The worst of all phases of all these runs.
+    pub fn of<'a>(reports: impl Iterator<Item = &'a Report>) -> Self {
+        let mut worst = Self {
+            settled_secs: Some(0.0),
+            goodput: f64::INFINITY,
+            goodput_whole: f64::INFINITY,
+            range: (u32::MAX, 0),
+        };
+        for finding in reports.flat_map(|report| &report.findings) {
+            let (low, high) = finding.range;
+            worst.range = (worst.range.0.min(low), worst.range.1.max(high));
+            if finding.is_judged {
+                let both = worst.settled_secs.zip(finding.settled_secs);
+                worst.settled_secs = both.map(|(one, other)| one.max(other));
+                worst.goodput = worst.goodput.min(finding.goodput);
+                worst.goodput_whole = worst.goodput_whole.min(finding.goodput_whole);
+            }
+        }
+        worst
     }
 }
 
@@ -209,31 +221,33 @@ pub fn report(
         Control::plain(by)?
     };
     let ticks = run(scenario, &mut control, seed)?;
-    let mut findings = Vec::new();
-    let mut rest = ticks.as_slice();
-    for (phase, best) in scenario.phases.iter().zip(best) {
-        let count = usize::try_from(phase.secs * 1_000_000_000 / TICK_NS)?;
-        let (own, later) = rest.split_at(count.min(rest.len()));
-        rest = later;
-        findings.push(finding(phase, *best, own));
-    }
     Ok(Report {
         by,
         is_guarded,
-        findings,
+        findings: findings(scenario, best, &ticks)?,
         ticks,
     })
 }
 
-/// All three through a scenario, with their guard.
+/// What a run through a scenario shows, phase by phase.
 ///
 /// # Errors
 ///
-/// If a queue or an estimator does not take its settings.
-pub fn guarded(scenario: &Scenario, seed: u64) -> Result<Vec<Report>, Box<dyn Error>> {
-    let best = best_of(scenario, seed)?;
-    let each = ESTIMATORS.into_iter();
-    each.map(|by| report(scenario, &best, by, true, seed))
+/// If a phase is longer than can be counted.
+pub fn findings(
+    scenario: &Scenario,
+    best: &[(u32, u32)],
+    ticks: &[Tick],
+) -> Result<Vec<Finding>, TryFromIntError> {
+    let mut rest = ticks;
+    let phases = scenario.phases.iter().zip(best);
+    phases
+        .map(|(phase, best)| {
+            let count = usize::try_from(phase.secs * 1_000_000_000 / TICK_NS)?;
+            let (own, later) = rest.split_at(count.min(rest.len()));
+            rest = later;
+            Ok(finding(phase, *best, own))
+        })
         .collect()
 }
 
@@ -244,10 +258,11 @@ pub fn best_at(best: (u32, u32), share: f64) -> f64 {
 
 fn finding(phase: &Phase, best: (u32, u32), ticks: &[Tick]) -> Finding {
     let secs_of = |count: usize| count as f64 * TICK_NS as f64 / 1e9;
+    let is_overloaded = phase.load >= 100;
     let is_near = |at: usize, tick: &Tick| {
         let best = best_at(best, at as f64 / ticks.len().max(1) as f64);
         f64::from(tick.range.0) * 2.0 >= best.floor()
-            && f64::from(tick.range.1) <= best.ceil() * 2.0
+            && (!is_overloaded || f64::from(tick.range.1) <= best.ceil() * 2.0)
     };
     let far = ticks
         .iter()
@@ -268,6 +283,7 @@ fn finding(phase: &Phase, best: (u32, u32), ticks: &[Tick]) -> Finding {
     Finding {
         phase: phase.name,
         is_judged: phase.is_judged,
+        is_overloaded,
         best,
         settled_secs: (settled < ticks.len()).then(|| secs_of(settled)),
         goodput: share(late),

@@ -2,24 +2,28 @@
 
 use super::{CommandError, Tally, number, usage};
 use crate::adaptive::control::ESTIMATORS;
-use crate::adaptive::measure::{Report, best_at, best_of, report};
+use crate::adaptive::measure::{Report, Worst, best_at, best_of, report};
 use crate::adaptive::plot::{Line, Panel, chart};
 use crate::adaptive::scenario::{Scenario, all};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+/// Unless told otherwise, the seeds are 1 up to this.
+const SEEDS: u64 = 5;
+
 /// What was asked for.
 #[derive(Debug)]
 struct Options {
     secs: u64,
-    seed: u64,
+    first_seed: u64,
+    last_seed: u64,
     is_json: bool,
     plots: Option<PathBuf>,
     only: Option<String>,
 }
 
-/// Runs every estimator, with and without its guard, through every scenario; a promise of a guarded one
-/// is a step that passes or fails.
+/// Runs every estimator, with and without its guard, through every scenario, with each seed; a promise of
+/// a guarded one is a step that passes or fails.
 ///
 /// # Errors
 ///
@@ -42,63 +46,109 @@ pub fn run(
     scenarios.retain(|one| options.only.as_deref().is_none_or(|only| only == one.name));
     for scenario in scenarios {
         writeln!(progress, "{}", scenario.name)?;
-        let broken = |error: Box<dyn std::error::Error>| CommandError::Input(error.to_string());
-        let best = best_of(&scenario, options.seed).map_err(broken)?;
-        let mut reports = Vec::new();
-        for (by, is_guarded) in ESTIMATORS.iter().flat_map(|&by| [(by, true), (by, false)]) {
-            let found = report(&scenario, &best, by, is_guarded, options.seed);
-            reports.push(found.map_err(broken)?);
-        }
-        reports.sort_by_key(|report| !report.is_guarded);
-        for report in &reports {
-            if options.is_json {
-                write_json(out, &scenario, report)?;
-            } else {
-                write_row(out, &scenario, report)?;
-            }
-            for finding in report.findings.iter().filter(|_| report.is_guarded) {
-                if finding.is_kept() {
-                    tally.passed += 1;
-                } else {
-                    tally.failed += 1;
-                    writeln!(
-                        progress,
-                        "FAILED {} {}: {finding:?}",
-                        scenario.name,
-                        report.name()
-                    )?;
+        let mut by_seed = Vec::new();
+        for seed in options.first_seed..=options.last_seed {
+            let (best, reports) = reports_of(&scenario, seed)?;
+            for report in &reports {
+                if options.is_json {
+                    write_json(out, &scenario, seed, report)?;
+                }
+                if report.is_guarded {
+                    check(&scenario, seed, report, &mut tally, progress)?;
                 }
             }
+            if let Some(folder) = &options.plots
+                && seed == options.first_seed
+            {
+                write_plot(folder, &scenario, &best, &reports)?;
+            }
+            by_seed.push(reports);
         }
-        if let Some(folder) = &options.plots {
-            write_plot(folder, &scenario, &best, &reports)?;
+        if !options.is_json {
+            write_rows(out, &scenario, &by_seed)?;
         }
         out.flush()?;
     }
     Ok(tally)
 }
 
-fn write_row(out: &mut dyn Write, scenario: &Scenario, report: &Report) -> std::io::Result<()> {
-    let settled = report.settled_secs();
-    let settled = settled.map_or("never".to_owned(), |secs| format!("{secs:.1} s"));
-    let (low, high) = report.range();
-    writeln!(
-        out,
-        "| {} | {} | {settled} | {:.1} % | {:.1} % | {low}–{high} |",
-        scenario.name,
-        report.name(),
-        report.goodput() * 100.0,
-        report.goodput_whole() * 100.0,
-    )
+/// The best fixed limits of a scenario, and what each estimator did: first all with their guard.
+fn reports_of(
+    scenario: &Scenario,
+    seed: u64,
+) -> Result<(Vec<(u32, u32)>, Vec<Report>), CommandError> {
+    let broken = |error: Box<dyn std::error::Error>| CommandError::Input(error.to_string());
+    let best = best_of(scenario, seed).map_err(broken)?;
+    let mut reports = Vec::new();
+    for is_guarded in [true, false] {
+        for by in ESTIMATORS {
+            reports.push(report(scenario, &best, by, is_guarded, seed).map_err(broken)?);
+        }
+    }
+    Ok((best, reports))
 }
 
-fn write_json(out: &mut dyn Write, scenario: &Scenario, report: &Report) -> std::io::Result<()> {
+fn check(
+    scenario: &Scenario,
+    seed: u64,
+    report: &Report,
+    tally: &mut Tally,
+    progress: &mut dyn Write,
+) -> std::io::Result<()> {
+    for finding in &report.findings {
+        if finding.is_kept() {
+            tally.passed += 1;
+        } else {
+            tally.failed += 1;
+            let (backend, name) = (scenario.name, report.name());
+            writeln!(
+                progress,
+                "FAILED {backend} {name}, seed {seed}: {finding:?}"
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// One row for each estimator: the worst of all seeds.
+fn write_rows(
+    out: &mut dyn Write,
+    scenario: &Scenario,
+    by_seed: &[Vec<Report>],
+) -> std::io::Result<()> {
+    for (at, first) in by_seed
+        .iter()
+        .take(1)
+        .flat_map(|one| one.iter().enumerate())
+    {
+        let worst = Worst::of(by_seed.iter().filter_map(|one| one.get(at)));
+        let settled = worst.settled_secs;
+        let settled = settled.map_or("never".to_owned(), |secs| format!("{secs:.1} s"));
+        let (low, high) = worst.range;
+        writeln!(
+            out,
+            "| {} | {} | {settled} | {:.1} % | {:.1} % | {low}–{high} |",
+            scenario.name,
+            first.name(),
+            worst.goodput * 100.0,
+            worst.goodput_whole * 100.0,
+        )?;
+    }
+    Ok(())
+}
+
+fn write_json(
+    out: &mut dyn Write,
+    scenario: &Scenario,
+    seed: u64,
+    report: &Report,
+) -> std::io::Result<()> {
     for finding in &report.findings {
         let settled = finding.settled_secs;
         let settled = settled.map_or("null".to_owned(), |secs| format!("{secs:.1}"));
         writeln!(
             out,
-            "{{\"backend\":\"{}\",\"phase\":\"{}\",\"estimator\":\"{}\",\"guarded\":{},\"judged\":{},\
+            "{{\"backend\":\"{}\",\"seed\":{seed},\"phase\":\"{}\",\"estimator\":\"{}\",\"guarded\":{},\"judged\":{},\"overloaded\":{},\
              \"best_from\":{},\"best_to\":{},\"settled_secs\":{settled},\"goodput\":{:.4},\
              \"goodput_whole\":{:.4},\"limit_min\":{},\"limit_max\":{},\"kept\":{}}}",
             scenario.name,
@@ -106,6 +156,7 @@ fn write_json(out: &mut dyn Write, scenario: &Scenario, report: &Report) -> std:
             crate::adaptive::control::name(report.by),
             report.is_guarded,
             finding.is_judged,
+            finding.is_overloaded,
             finding.best.0,
             finding.best.1,
             finding.goodput,
@@ -229,7 +280,8 @@ impl Options {
     fn read(options: &[String]) -> Result<Self, CommandError> {
         let mut read = Self {
             secs: 60,
-            seed: 1,
+            first_seed: 1,
+            last_seed: SEEDS,
             is_json: false,
             plots: None,
             only: None,
@@ -245,7 +297,10 @@ impl Options {
                 .ok_or_else(|| usage(format!("`{option}` needs a value")))?;
             match option.as_str() {
                 "--secs" => read.secs = number(option, value)?,
-                "--seed" => read.seed = number(option, value)?,
+                "--seed" => {
+                    read.first_seed = number(option, value)?;
+                    read.last_seed = read.first_seed;
+                }
                 "--plots" => read.plots = Some(PathBuf::from(value)),
                 "--only" => read.only = Some(value.clone()),
                 _ => return Err(usage(format!("no option `{option}`"))),

@@ -28,7 +28,8 @@ usage: tollgate-sim vectors PATH...
 vectors   replays golden timelines (files, or folders of *.csv) through the core's steps and the store
 steps     compares the core with the exact oracle, N random steps for each algorithm
 threads   lets T threads make N charges on the same keys: exactly what the limits hold is admitted
-adaptive  puts the adaptive limits in front of backends that change, N seconds in each state";
+adaptive  puts the adaptive limits in front of backends that change, N seconds in each state; with seeds 1 to 5
+          unless S is given, and the table shows the worst";
 
 /// Why a command could not be done.
 #[derive(Debug)]

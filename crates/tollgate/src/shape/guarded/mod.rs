@@ -12,6 +12,10 @@
 //! upper edge   no growth above 1.25 * rate * baseline, nor above rate * baseline + 1 if that is more
 //! ```
 //!
+//! The rate of a window may be off by one request. Where few are in flight that is as much as the step from 4 to 5.
+//! So while nothing queues, one more than now is allowed if with one request more all places were at work: a
+//! limit must not be stuck at its least.
+//!
 //! | drift | of | what the guard does |
 //! |---|---|---|
 //! | queues are never seen | `Aimd` | the upper edge |
@@ -74,6 +78,8 @@ const SUSPECT: f64 = 1.5;
 const HEADROOM: f64 = 1.25;
 /// But at least so many more, so that a limit of 1 can grow.
 const SPARE: f64 = 1.0;
+/// So much of the limit in requests that do not queue: all of it is at work.
+const AT_WORK: f64 = 0.95;
 /// Growth per window while nothing queues.
 const GROWTH: f64 = 0.1;
 /// So much of the limit is left, whatever the estimator says, until a verdict.
@@ -96,6 +102,8 @@ const HOPELESS: f64 = 0.9;
 const PROBE_EVERY_NS: u64 = 10_000_000_000;
 /// And never sooner than this after the last.
 const PROBE_REST_NS: u64 = 1_000_000_000;
+/// Something has been running for so long: then quick answers of others say nothing.
+const HANGING_NS: u64 = 100_000_000;
 /// Nothing finished for so long, and for four latencies: a stall.
 const STALL_NS: u64 = 1_000_000_000;
 
@@ -120,6 +128,10 @@ pub struct Guarded<L> {
     baseline_ns: Option<f64>,
     pace: Option<Pace>,
     window: Window,
+    /// What finished too quickly to be of a backend, since something else did.
+    quick: Window,
+    /// For how long the oldest had been running, when time was last told to pass.
+    oldest_ns: u64,
     probe: Probe,
     /// When the next probe is due, once anything was seen.
     probe_due_ns: Option<u64>,
@@ -168,6 +180,8 @@ impl<L: Steered> Guarded<L> {
             baseline_ns: None,
             pace: None,
             window: Window::default(),
+            quick: Window::default(),
+            oldest_ns: 0,
             probe: Probe::default(),
             probe_due_ns: None,
             probe_rested_ns: 0,
@@ -207,10 +221,13 @@ impl<L: Steered> Guarded<L> {
     pub fn sample(&mut self, now_ns: u64, sample: Sample) -> u32 {
         self.turn_to(now_ns);
         let dropped = sample.dropped || sample.rtt_ns > self.timeout_ns;
-        // An answer from no backend says nothing; a refused connection does.
+        // An answer from no backend says nothing of one; a refused connection does.
         if sample.rtt_ns < WINDOW_RTT_MIN_NS && !dropped {
+            self.quick.add(now_ns, sample, false);
+            self.advance(now_ns);
             return self.limit();
         }
+        self.quick = Window::default();
         let started_ns = now_ns.saturating_sub(sample.rtt_ns);
         // For a failure of what started before the last shrink, the limit has shrunk already.
         if !dropped || started_ns >= self.shrunk_ns {
@@ -232,12 +249,15 @@ impl<L: Steered> Guarded<L> {
     /// shrinks once a second, to half at the most: what comes after a stall is not known.
     pub fn tick(&mut self, now_ns: u64, oldest_running_ns: u64) -> u32 {
         self.turn_to(now_ns);
+        self.oldest_ns = oldest_running_ns;
         let since_ns = *self.stall.since_ns.get_or_insert(now_ns);
         let patience = self.pace.map_or(0, |pace| (pace.rtt_ns * 4.0) as u64);
         let quiet_ns = now_ns.saturating_sub(since_ns).min(oldest_running_ns);
         if quiet_ns >= patience.max(STALL_NS) {
             let before = *self.stall.before.get_or_insert(self.estimate);
-            self.move_to((self.estimate * 0.7).max(before / 2.0));
+            // Failures may have put it below half already: that is no reason to raise it.
+            let least = (before / 2.0).min(self.estimate);
+            self.move_to((self.estimate * 0.7).max(least));
             self.stall.since_ns = Some(now_ns);
             self.window = Window::default();
             self.probe.stop();
@@ -250,6 +270,7 @@ impl<L: Steered> Guarded<L> {
     fn turn_to(&mut self, now_ns: u64) {
         if now_ns < self.last_ns {
             self.window = Window::default();
+            self.quick = Window::default();
             self.probe.stop();
             self.probe_due_ns = self.probe_due_ns.map(|_| now_ns);
             self.probe_rested_ns = now_ns;
@@ -273,6 +294,23 @@ impl<L: Steered> Guarded<L> {
             let window = std::mem::take(&mut self.window);
             self.close(now_ns, &window);
         }
+        if self.quick.is_due(now_ns, 0) {
+            let quick = std::mem::take(&mut self.quick);
+            self.close_quick(now_ns, &quick);
+        }
+    }
+
+    /// Nothing but quick answers, and nothing that hangs: whoever gives them, nothing queues there. Of the
+    /// latency of a backend that says nothing.
+    fn close_quick(&mut self, now_ns: u64, quick: &Window) {
+        let limit = f64::from(self.limit());
+        let is_held_back = f64::from(quick.inflight_max()) >= limit * 0.9;
+        if !is_held_back || self.probe.is_lowering() || self.oldest_ns >= HANGING_NS {
+            return;
+        }
+        let careful = self.careful(now_ns, quick.age_ns(now_ns));
+        self.move_to(grown(self.estimate).min(careful).max(self.estimate));
+        self.judged = self.judged.max(self.estimate);
     }
 
     /// Learns from a whole window.
@@ -325,7 +363,8 @@ impl<L: Steered> Guarded<L> {
         } else {
             pace.per_ns
         };
-        let edge = edge(per_ns * baseline);
+        let is_queued = pace.rtt_ns > baseline * UNQUEUED;
+        let mut edge = edge(per_ns * baseline);
         self.inner.steer(self.estimate, baseline as u64);
         let before = self.inner.estimate();
         self.inner.sample(Sample {
@@ -334,8 +373,12 @@ impl<L: Steered> Guarded<L> {
             dropped: false,
         });
         let mut next = self.estimate + (self.inner.estimate() - before);
-        if pace.rtt_ns <= baseline * UNQUEUED {
-            next = next.max(self.estimate + (self.estimate * GROWTH).max(0.5));
+        if !is_queued {
+            next = next.max(grown(self.estimate));
+            let off_by_one = baseline / (window.age_ns(now_ns).max(1) as f64);
+            if per_ns * baseline + off_by_one >= limit * AT_WORK {
+                edge = edge.max(limit + SPARE);
+            }
         }
         if next <= self.estimate {
             next = next.max(self.judged * LEFT).min(self.estimate);
@@ -348,14 +391,15 @@ impl<L: Steered> Guarded<L> {
         self.move_to(next);
         self.judged = self.judged.max(self.estimate);
 
-        let is_queued = pace.rtt_ns > baseline * UNQUEUED;
         let is_suspect =
             pace.rtt_ns > baseline * SUSPECT || (is_queued && self.estimate <= self.judged * LEFT);
         if self.probe.is_idle()
             && now_ns >= self.probe_rested_ns
             && (now_ns >= due_ns || is_suspect)
         {
-            self.probe.begin(now_ns, pace);
+            // Far from what is right a rough measure will do, and soon; near it chance must not rule.
+            let is_rough = !self.has_verdict || self.is_descending;
+            self.probe.begin(now_ns, pace, is_rough);
         }
     }
 
@@ -443,6 +487,11 @@ impl<L: Steered> Guarded<L> {
         self.stall = other.stall;
         self.last_ns = other.last_ns;
     }
+}
+
+/// The estimate after a window in which nothing queued.
+fn grown(estimate: f64) -> f64 {
+    estimate + (estimate * GROWTH).max(0.5)
 }
 
 /// How high the limit of a backend may be that needs so many at once.

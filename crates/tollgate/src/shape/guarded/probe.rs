@@ -13,10 +13,17 @@ const LEAST_NS: f64 = 200e6;
 const MOST_NS: f64 = 1e9;
 /// But long enough for the surplus to finish, up to this.
 const DRAIN_MOST_NS: f64 = 3e9;
-/// How many latencies the last of them are waited for.
-const WAIT: f64 = 3.0;
+/// How many latencies the last of them are waited for. Whoever takes longer is missing, so this must be long
+/// where most are quick and a few slow: the mean of the quick ones is far below that of all.
+const WAIT: f64 = 6.0;
 /// From fewer than these nothing is learned.
 const LEAST_SAMPLES: u64 = 5;
+/// So many make the mean good enough: with latencies of a usual spread it is right within about a tenth.
+const GOOD_SAMPLES: f64 = 200.0;
+/// But for that alone no probe is longer: what it costs must stay below what it gains.
+const GOOD_MOST_NS: f64 = 500e6;
+/// The longest of all, for backends that need it to finish the least number of samples.
+const FEW_MOST_NS: f64 = 10e9;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Probe {
@@ -45,11 +52,20 @@ pub(super) struct Verdict {
 }
 
 impl Probe {
-    pub(super) fn begin(&mut self, now_ns: u64, before: Pace) {
+    /// Begins, after it went at this pace. A rough one is as short as can be.
+    pub(super) fn begin(&mut self, now_ns: u64, before: Pace, is_rough: bool) {
         let rtt_ns = before.rtt_ns;
         let drain_ns = (rtt_ns * 1.5).min(DRAIN_MOST_NS);
-        let low_ns = (rtt_ns * LATENCIES).clamp(LEAST_NS, MOST_NS).max(drain_ns) as u64;
-        let raise_ns = now_ns.saturating_add(low_ns);
+        let time_of = |samples: f64| samples / (before.per_ns * LEVEL).max(f64::MIN_POSITIVE);
+        let good_ns = if is_rough {
+            0.0
+        } else {
+            time_of(GOOD_SAMPLES).min(GOOD_MOST_NS)
+        };
+        let few_ns = time_of(LEAST_SAMPLES as f64 + 1.0).min(FEW_MOST_NS);
+        let low_ns = (rtt_ns * LATENCIES).max(good_ns).clamp(LEAST_NS, MOST_NS);
+        let low_ns = low_ns.max(drain_ns).max(few_ns);
+        let raise_ns = now_ns.saturating_add(low_ns as u64);
         self.on = Some(Run {
             began_ns: now_ns,
             raise_ns,

@@ -311,6 +311,85 @@ fn a_stall_shrinks_to_half_at_the_most_and_only_if_nothing_finishes() {
 }
 
 #[test]
+fn a_stall_does_not_raise_what_failures_have_put_lower() {
+    for by in ALL {
+        let mut learned = guarded(by, 100);
+        for i in 0..=20 {
+            learned.tick(SEC + i * 100 * MS, i * 100 * MS);
+        }
+        for i in 0..3000 {
+            let sample = Sample {
+                rtt_ns: 20 * MS,
+                inflight: 100,
+                dropped: true,
+            };
+            learned.sample(4 * SEC + i * MS, sample);
+        }
+        let failed = learned.limit();
+        assert!(failed < 25, "{by:?}: {failed}");
+        for i in 0..30 {
+            let limit = learned.tick(8 * SEC + i * 100 * MS, SEC + i * 100 * MS);
+            assert!(limit <= failed, "{by:?}: {failed} to {limit}");
+        }
+    }
+}
+
+/// As many as the limit allows start at the same moment, and end at the same moment.
+fn in_step(learned: &mut Learned, from_ns: u64, secs: u64, rtt_ns: u64, dropped: bool) -> u32 {
+    let (mut now_ns, mut high) = (from_ns, 0);
+    // Up to the most that these tests allow; beyond it there is nothing to see.
+    while now_ns < from_ns + secs * SEC && high < 60 {
+        let inflight = learned.limit();
+        now_ns += rtt_ns;
+        for _ in 0..inflight {
+            let sample = Sample {
+                rtt_ns,
+                inflight,
+                dropped,
+            };
+            learned.sample(now_ns, sample);
+        }
+        learned.tick(now_ns, 0);
+        high = high.max(learned.limit());
+    }
+    high
+}
+
+#[test]
+fn a_limit_at_its_least_grows_again_once_the_backend_is_well_however_quick_it_is() {
+    for by in ALL {
+        for min in [1, 2, 4, 6] {
+            for rtt_ns in [99_999, MS, 20 * MS, 300 * MS] {
+                let mut rule = adaptive(by, 10);
+                (rule.min, rule.max) = (min, 60);
+                let mut learned = Learned::new(&rule).unwrap();
+                in_step(&mut learned, SEC, 10, rtt_ns, true);
+                assert_eq!(learned.limit(), min, "{by:?}");
+                let high = in_step(&mut learned, 11 * SEC, 60, rtt_ns, false);
+                assert_eq!(high, 60, "{by:?} from {min} at {rtt_ns} ns");
+            }
+        }
+    }
+}
+
+#[test]
+fn quick_answers_while_something_hangs_do_not_drive_any_limit_up() {
+    for by in ALL {
+        let mut learned = guarded(by, 100);
+        for i in 0..100_000 {
+            let sample = Sample {
+                rtt_ns: 20_000,
+                inflight: 100,
+                dropped: false,
+            };
+            learned.tick(i * MS / 10, 100 * MS + i * MS / 10);
+            learned.sample(i * MS / 10, sample);
+        }
+        assert!(learned.limit() <= 100, "{by:?}: {}", learned.limit());
+    }
+}
+
+#[test]
 fn a_slow_backend_is_looked_at_though_few_finish() {
     for by in ALL {
         let mut learned = guarded(by, 100);
