@@ -48,7 +48,7 @@ pub struct PolicyHealth {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Fault {
     /// A stable name for this kind of fault: `policy-missing`, `policy-unreadable`, `policy-invalid`,
-    /// `state-write`.
+    /// `policy-gateway`, `state-write`.
     pub code: &'static str,
     /// What is wrong, in one line. It quotes nothing of the policy.
     pub message: String,

@@ -57,11 +57,12 @@ pub(crate) use store::divide_every;
 pub use store::{ServerHealth, StoreHealth, StoreWarning};
 pub use top::TopKey;
 
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
 use tokio::sync::watch as watch_channel;
-use tollgate::policy::PolicyGate;
+use tollgate::policy::{Policy, PolicyGate};
 use tollgate::{Clock, Moment, MonotonicClock};
 use tollgate_policy::{GatewaySpec, StoreSpec};
 use tollgate_tower::QueueSet;
@@ -111,12 +112,28 @@ impl Door {
     }
 }
 
+/// Whoever runs by the policy beside the gate, and may find that it cannot: a gateway whose servers need a
+/// file that is not there.
+pub(crate) trait Follower: fmt::Debug + Send + Sync {
+    /// Does everything for the next policy that can fail, and changes nothing. What it returns is called
+    /// when that policy is put in force.
+    ///
+    /// # Errors
+    /// Why this policy cannot be followed; it is not put in force then.
+    fn prepare(&self, policy: &Policy, gateway: &GatewaySpec) -> Result<Follows, String>;
+}
+
+/// Follows a policy that everything is ready for. Cannot fail.
+pub(crate) type Follows = Box<dyn FnOnce() + Send>;
+
 /// Everything that outlives a request.
 #[derive(Debug)]
 pub struct Engine {
     epoch: ArcSwap<Epoch>,
     /// Told whenever another epoch is in force.
     changed: watch_channel::Sender<()>,
+    /// Who has to agree to a policy before it is in force, if anybody has.
+    follower: OnceLock<Arc<dyn Follower>>,
     /// What a gateway adds to metrics, if there is one.
     gateway_metrics: OnceLock<Arc<dyn Scraped>>,
     clock: MonotonicClock,
@@ -172,6 +189,12 @@ impl Engine {
     /// Hears whenever another epoch is in force.
     pub fn changes(&self) -> watch_channel::Receiver<()> {
         self.changed.subscribe()
+    }
+
+    /// Has somebody be asked before a policy is put in force, from the next one on. The first that asks is
+    /// the one.
+    pub(crate) fn follow_by(&self, follower: Arc<dyn Follower>) {
+        let _ = self.follower.set(follower);
     }
 
     /// Has a gateway tell its own numbers with the metrics. The first that asks is the one.

@@ -24,7 +24,7 @@ use tollgate_tower::turnstile::QueueError;
 use super::health::Fault;
 use super::overrides::{Stored, resolve, unfit};
 use super::start::PolicySource;
-use super::{Engine, Epoch, Gate, locked, seconds};
+use super::{Engine, Epoch, Follows, Gate, locked, seconds};
 
 /// Who asked for a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +86,8 @@ pub enum ReloadError {
     Refused(PolicyError),
     /// It has a queue that cannot be.
     Queue(QueueError),
+    /// The gateway cannot pass requests on by it.
+    Gateway(String),
     /// It names another store than the one in use.
     OtherStore,
 }
@@ -97,6 +99,7 @@ impl ReloadError {
             Self::Missing { .. } => "policy-missing",
             Self::Unreadable { .. } => "policy-unreadable",
             Self::Invalid(_) | Self::Refused(_) | Self::Queue(_) => "policy-invalid",
+            Self::Gateway(_) => "policy-gateway",
             Self::OtherStore => "policy-other-store",
         }
     }
@@ -117,6 +120,7 @@ impl ReloadError {
                 format!("the policy file has {} ({first})", problems.summary())
             }
             Self::Refused(_) | Self::Queue(_) => "the policy cannot be put in force".into(),
+            Self::Gateway(_) => "the gateway cannot pass requests on by the policy".into(),
             Self::OtherStore => "the policy names another store; that needs a restart".into(),
         }
     }
@@ -144,6 +148,7 @@ impl fmt::Display for ReloadError {
                 f,
                 "{cause}\nhint: see `queues` in the policy"
             ),
+            Self::Gateway(why) => write!(f, "the gateway cannot pass requests on by the policy: {why}"),
             Self::OtherStore => f.write_str(
                 "the policy names another `store` than the one in use\nhint: put `store` back as it was, or restart: what was counted does not move from one store to another",
             ),
@@ -224,8 +229,12 @@ impl Engine {
             .map_err(ReloadError::Invalid)
             .and_then(|loaded| self.prepare(loaded, &mut in_force));
         match next {
-            Ok((next, warnings)) => {
-                Ok(self.put_in_force(&mut in_force, next, &warnings, content, why))
+            Ok((next, follows, warnings)) => {
+                let reloaded = self.put_in_force(&mut in_force, next, &warnings, content, why);
+                if let Some(follow) = follows {
+                    follow();
+                }
+                Ok(reloaded)
             }
             Err(error) => Err(self.failed(&mut in_force, content, why, error)),
         }
@@ -236,7 +245,7 @@ impl Engine {
         &self,
         loaded: Loaded,
         in_force: &mut InForce,
-    ) -> Result<(Next, Problems), ReloadError> {
+    ) -> Result<(Next, Option<Follows>, Problems), ReloadError> {
         let Loaded {
             policy,
             warnings,
@@ -252,6 +261,10 @@ impl Engine {
         let epoch = self.epoch();
         let queues = QueueSet::new(&policy.queues, Some(&epoch.queues));
         let queues = Arc::new(queues.map_err(ReloadError::Queue)?);
+        let follower = self.follower.get();
+        let follows = follower.map(|follower| follower.prepare(&policy, &gateway));
+        let follows = follows.transpose().map_err(ReloadError::Gateway)?;
+        // Last: limits that stay go by their new numbers from here on.
         let gate = epoch.gate.succeed(policy, live);
         let gate = gate.map_err(ReloadError::Refused)?;
         in_force.overrides = overrides;
@@ -261,7 +274,7 @@ impl Engine {
             queues,
             gateway,
         };
-        Ok((next, warnings))
+        Ok((next, follows, warnings))
     }
 
     fn put_in_force(

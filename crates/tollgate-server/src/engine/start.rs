@@ -240,6 +240,7 @@ impl Engine {
         Ok(Arc::new(Engine {
             epoch: ArcSwap::from_pointee(epoch),
             changed: watch::Sender::new(()),
+            follower: OnceLock::new(),
             gateway_metrics: OnceLock::new(),
             clock,
             source,

@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tollgate::policy::Policy;
 use tollgate_policy::{GatewaySpec, UpstreamSpec};
 use tollgate_tower::{LimitLayer, QueueLayer};
 use tower_layer::Layer;
@@ -21,7 +22,9 @@ use super::tls::{TlsError, TlsFiles, server_config};
 use super::told::Observations;
 use crate::admin;
 use crate::engine::watch::watch as watch_policy;
-use crate::engine::{Engine, EngineSettings, Epoch, Front, divide_every, step_every, write_every};
+use crate::engine::{
+    Engine, EngineSettings, Follower, Follows, Front, divide_every, step_every, write_every,
+};
 use crate::listen::stopped;
 use crate::metrics::Striped;
 use crate::run::{AdminBind, RunError, admin_of, bind, local_address, until};
@@ -100,9 +103,10 @@ impl From<RunError> for GatewayError {
     }
 }
 
-/// How requests are passed on under this epoch.
+/// How requests are passed on under this policy.
 fn way(
-    epoch: &Epoch,
+    policy: &Policy,
+    gateway: &GatewaySpec,
     given: &[UpstreamSpec],
     threads: usize,
     before: &Upstreams,
@@ -112,12 +116,11 @@ fn way(
         timeouts,
         max_body,
         ..
-    } = &*epoch.gateway;
+    } = gateway;
     let specs = if given.is_empty() { upstreams } else { given };
     if specs.is_empty() {
         return Err(GatewayError::NoUpstream);
     }
-    let policy = epoch.gate.policy();
     let upstreams = Upstreams::new(specs, policy.paths, threads, before);
     Ok(Way {
         upstreams: upstreams.map_err(GatewayError::Upstream)?,
@@ -157,7 +160,10 @@ pub async fn run(
         let engine = Engine::start(engine).map_err(RunError::Start)?;
         let config = tls.as_ref().map(server_config).transpose();
         let config = config.map_err(GatewayError::Tls)?;
-        let way = way(&engine.epoch(), &given, threads, &Upstreams::default())?;
+        let epoch = engine.epoch();
+        let (policy, gateway) = (epoch.gate.policy(), &epoch.gateway);
+        let way = way(policy, gateway, &given, threads, &Upstreams::default())?;
+        drop(epoch);
         Ok::<_, GatewayError>((engine, config, way, given, tls))
     };
     let began = tokio::task::spawn_blocking(starting).await;
@@ -177,6 +183,11 @@ pub async fn run(
         turned_away: Striped::default(),
     });
     engine.scrape_also(Arc::clone(&door) as _);
+    engine.follow_by(Arc::new(FollowsPolicy {
+        door: Arc::clone(&door),
+        given,
+        threads,
+    }));
     engine.watch_backends(Arc::new(Observations::of(Arc::clone(&door.way))));
 
     let (end, ended) = watch::channel(false);
@@ -186,16 +197,6 @@ pub async fn run(
     background.spawn(divide_every(Arc::clone(&engine), until(&ended)));
     background.spawn(step_every(Arc::clone(&engine), until(&ended)));
     background.spawn(watch_servers(Arc::clone(&door.way), until(&ended)));
-    let follow = follow(Arc::clone(&engine), Arc::clone(&door), given, threads);
-    background.spawn({
-        let ended = until(&ended);
-        async move {
-            tokio::select! {
-                () = follow => {}
-                () = ended => {}
-            }
-        }
-    });
     #[cfg(unix)]
     background.spawn(crate::run::reload_on_hangup(
         Arc::clone(&engine),
@@ -241,31 +242,34 @@ pub async fn run(
 }
 
 /// Has the gateway follow the policy.
-async fn follow(engine: Arc<Engine>, door: Arc<Door>, given: Vec<UpstreamSpec>, threads: usize) {
-    let mut changes = engine.changes();
-    let given: Arc<[UpstreamSpec]> = given.into();
-    let mut version = engine.epoch().version;
-    while changes.changed().await.is_ok() {
-        let epoch = engine.epoch_for_long();
-        if std::mem::replace(&mut version, epoch.version) == epoch.version {
-            continue; // an override
-        }
-        let (door, given) = (Arc::clone(&door), Arc::clone(&given));
-        let _ = tokio::task::spawn_blocking(move || {
-            let trusted = epoch.gate.policy().proxies.trusted.clone();
-            let keeper = door.keeper.load().changed(&epoch.gateway.accept, trusted);
-            door.keeper.store(Arc::new(keeper));
-            door.timeouts.store(Arc::new(epoch.gateway.timeouts));
-            let next = way(&epoch, &given, threads, &door.way.load().upstreams);
-            match next {
-                Ok(next) => door.way.store(Arc::new(next)),
-                Err(error) => tracing::error!(
-                    target: "tollgate::gateway",
-                    "requests go on to where they went before: {error}"
-                ),
-            }
-        })
-        .await;
+#[derive(Debug)]
+struct FollowsPolicy {
+    door: Arc<Door>,
+    given: Vec<UpstreamSpec>,
+    threads: usize,
+}
+
+impl Follower for FollowsPolicy {
+    fn prepare(&self, policy: &Policy, gateway: &GatewaySpec) -> Result<Follows, String> {
+        let door = Arc::clone(&self.door);
+        let before = door.way.load();
+        let next = way(
+            policy,
+            gateway,
+            &self.given,
+            self.threads,
+            &before.upstreams,
+        );
+        let next = Arc::new(next.map_err(|error| error.to_string())?);
+        let trusted = policy.proxies.trusted.clone();
+        let keeper = door.keeper.load().changed(&gateway.accept, trusted);
+        let (keeper, timeouts) = (Arc::new(keeper), Arc::new(gateway.timeouts));
+        drop(before);
+        Ok(Box::new(move || {
+            door.keeper.store(keeper);
+            door.timeouts.store(timeouts);
+            door.way.store(next);
+        }))
     }
 }
 
@@ -337,5 +341,15 @@ async fn renew_on_hangup(files: TlsFiles, door: Arc<Door>, mut ended: watch::Rec
                 "the certificate stays as it was: {error}"
             ),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_policy_of_a_gateway_without_one_is_clean() {
+        let loaded = tollgate_policy::parse("built-in", super::POLICY.as_bytes()).unwrap();
+        assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
+        assert_eq!(loaded.policy.queues.len(), 1);
     }
 }

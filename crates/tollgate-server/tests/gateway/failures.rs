@@ -14,7 +14,7 @@ fn under_way(world: &World, port: u16) -> u64 {
     world.metric(&format!("{UNDER_WAY}127.0.0.1:{port}\"}}"))
 }
 
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     socket.local_addr().unwrap().port()
 }

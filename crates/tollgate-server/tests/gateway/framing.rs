@@ -10,10 +10,10 @@ use crate::upstream::Upstream;
 use crate::world::{OPEN, World, reply};
 
 /// What must never be seen: it stands inside or behind a request that is wrong.
-const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: app.example\r\n\r\n";
+pub(crate) const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: app.example\r\n\r\n";
 
 /// Wrong requests, each with a name.
-fn corpus() -> Vec<(String, Vec<u8>)> {
+pub(crate) fn corpus() -> Vec<(String, Vec<u8>)> {
     let mut all = Vec::new();
     let mut add = |name: String, bytes: &str| all.push((name, bytes.as_bytes().to_vec()));
     let host = "Host: app.example\r\n";

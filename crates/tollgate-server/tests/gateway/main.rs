@@ -4,12 +4,21 @@
 #![allow(clippy::expect_used, reason = "a test that cannot run has failed")]
 #![allow(clippy::panic, reason = "a test that cannot run has failed")]
 
+mod accept;
 mod bodies;
+mod bounds;
 mod failures;
 mod fields;
 mod framing;
+mod health;
 mod limits;
+mod nginx;
 mod passes;
+mod queues;
+mod reload;
+mod resets;
+mod secure;
+mod shaping;
 mod tunnels;
 mod upstream;
 mod world;

@@ -2,8 +2,10 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+
+use std::time::Instant;
 
 use crate::world::pause;
 
@@ -19,11 +21,16 @@ struct Shared {
     seen: Mutex<Vec<Seen>>,
     connections: AtomicUsize,
     open: AtomicUsize,
+    /// Requests under way, and the most that ever were.
+    at_once: AtomicUsize,
+    busiest: AtomicUsize,
+    is_ill: AtomicBool,
 }
 
 /// A request as it came.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
+    pub(crate) at: Instant,
     pub(crate) line: String,
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
@@ -87,6 +94,23 @@ impl Upstream {
         self.seen().pop().expect("a request")
     }
 
+    /// The targets of all that came, in order; but for those that ask for its health.
+    pub(crate) fn targets(&self) -> Vec<String> {
+        let target = |seen: Seen| seen.line.split(' ').nth(1).unwrap().to_owned();
+        let all = self.seen().into_iter().map(target);
+        all.filter(|target| target != "/healthz").collect()
+    }
+
+    /// The most requests that it ever had at once.
+    pub(crate) fn busiest(&self) -> usize {
+        self.shared.busiest.load(SeqCst)
+    }
+
+    /// From now on it says that it is ill, or that it is not.
+    pub(crate) fn is_ill(&self, is_ill: bool) {
+        self.shared.is_ill.store(is_ill, SeqCst);
+    }
+
     /// Connections that were made.
     pub(crate) fn connections(&self) -> usize {
         self.shared.connections.load(SeqCst)
@@ -96,6 +120,11 @@ impl Upstream {
     pub(crate) fn open(&self) -> usize {
         self.shared.open.load(SeqCst)
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test measures another process")]
+fn now() -> Instant {
+    Instant::now()
 }
 
 fn line(stream: &mut TcpStream) -> Option<Vec<u8>> {
@@ -149,6 +178,7 @@ fn serve(mut stream: TcpStream, shared: &Shared) {
         let path = first.split(' ').nth(1).unwrap_or_default().to_owned();
         let keep = |body| {
             shared.seen.lock().unwrap().push(Seen {
+                at: now(),
                 line: first.clone(),
                 head: head.clone(),
                 body,
@@ -195,8 +225,26 @@ fn serve(mut stream: TcpStream, shared: &Shared) {
             return;
         };
         keep(body.clone());
+        let under_way = shared.at_once.fetch_add(1, SeqCst) + 1;
+        shared.busiest.fetch_max(under_way, SeqCst);
+        if let Some((_, ms)) = path.split_once("?ms=") {
+            pause(ms.parse().unwrap());
+        }
+        // Before it answers: whoever has the answer may send the next.
+        shared.at_once.fetch_sub(1, SeqCst);
         let mut say = |text: &str| stream.write_all(text.as_bytes()).is_ok();
         let is_fine = match path.as_str() {
+            "/healthz" if shared.is_ill.load(SeqCst) => {
+                say("HTTP/1.1 500 Ill\r\nContent-Length: 0\r\n\r\n")
+            }
+            "/large" => {
+                let part = "x".repeat(1 << 20);
+                let mut is_fine = say("HTTP/1.1 200 OK\r\nContent-Length: 104857600\r\n\r\n");
+                for _ in 0..100 {
+                    is_fine = is_fine && say(&part);
+                }
+                is_fine
+            }
             "/slow" => {
                 pause(400);
                 say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nslow")
@@ -218,6 +266,10 @@ fn serve(mut stream: TcpStream, shared: &Shared) {
                 while matches!(stream.read(&mut byte), Ok(1..)) {}
                 return;
             }
+            "/kb30" => say(&format!(
+                "HTTP/1.1 200 OK\r\nContent-Length: 30000\r\n\r\n{}",
+                "x".repeat(30_000)
+            )),
             "/empty" => say("HTTP/1.1 204 No Content\r\n\r\n"),
             "/503" => say("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"),
             "/once" => {

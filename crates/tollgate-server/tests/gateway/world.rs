@@ -2,6 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -55,6 +57,60 @@ pub(crate) fn server(port: u16) -> ServerSpec {
     }
 }
 
+pub(crate) fn text(policy: &str) -> PolicySource {
+    PolicySource::Text {
+        name: "test".into(),
+        text: policy.into(),
+    }
+}
+
+pub(crate) fn settings(source: PolicySource, upstreams: Vec<UpstreamSpec>) -> GatewaySettings {
+    GatewaySettings {
+        engine: EngineSettings {
+            source,
+            state: None,
+            open_store: None,
+        },
+        upstreams,
+        listen: "127.0.0.1:0".parse().unwrap(),
+        tls: None,
+        admin: None,
+        threads: Some(2),
+    }
+}
+
+/// A directory for the files of one test.
+pub(crate) struct Dir(PathBuf);
+
+impl Dir {
+    pub(crate) fn new() -> Dir {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let (process, number) = (std::process::id(), NEXT.fetch_add(1, Relaxed));
+        let name = format!("gateway-{process}-{number}");
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Dir(path)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Writes a file whole: whoever watches never sees half of it.
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
+        let (path, beside) = (self.path(name), self.path("beside"));
+        std::fs::write(&beside, text).unwrap();
+        std::fs::rename(beside, &path).unwrap();
+        path
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 impl World {
     /// A gateway in front of this port.
     pub(crate) fn before(policy: &str, port: u16) -> World {
@@ -70,21 +126,16 @@ impl World {
         let servers = ports.iter().map(|port| server(*port)).collect();
         let mut upstream = UpstreamSpec::new("app", servers);
         change(&mut upstream);
-        let settings = GatewaySettings {
-            engine: EngineSettings {
-                source: PolicySource::Text {
-                    name: "test".into(),
-                    text: policy.into(),
-                },
-                state: None,
-                open_store: None,
-            },
-            upstreams: vec![upstream],
-            listen: "127.0.0.1:0".parse().unwrap(),
-            tls: None,
-            admin: None,
-            threads: Some(2),
-        };
+        World::start(settings(text(policy), vec![upstream]))
+    }
+
+    /// A gateway that follows this file, which names its upstreams.
+    pub(crate) fn by_file(path: &Path) -> World {
+        World::start(settings(PolicySource::File(path.into()), Vec::new()))
+    }
+
+    /// A gateway with these settings.
+    pub(crate) fn start(settings: GatewaySettings) -> World {
         let (tell, told) = mpsc::channel();
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::spawn(move || {
@@ -150,6 +201,19 @@ impl World {
     /// Requests that were admitted by the limit `all`.
     pub(crate) fn admitted(&self) -> u64 {
         self.metric("tollgate_decisions_total{limit=\"all\",verdict=\"admitted\",door=\"gateway\"}")
+    }
+
+    /// How many wait in the queue `all`.
+    pub(crate) fn waiting(&self) -> u64 {
+        self.metric("tollgate_queue_waiting{queue=\"all\"}")
+    }
+
+    /// Sends a request on a connection of its own, and waits for nothing.
+    pub(crate) fn send(&self, path: &str, field: &str) -> TcpStream {
+        let mut stream = self.connect();
+        let head = format!("GET {path} HTTP/1.1\r\nHost: a\r\n{field}\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        stream
     }
 
     /// Has it stop, and waits for that.

@@ -16,7 +16,7 @@ use hyper::header::UPGRADE;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode, Version};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::rt::TokioTimer;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -29,18 +29,19 @@ use super::frames::WRONG;
 use super::head::{FIELDS, Fault, HEAD_BYTES};
 use super::life::{Life, UnderWay};
 use super::line::Line;
+use super::streams::{self, Mark, PIECE_BYTES, Streams};
 use super::{Door, GRACE, tunnel};
 use crate::gateway::answers::{problem, refused};
 use crate::gateway::check::check;
 use crate::gateway::proxy::body::Download;
 use crate::gateway::proxy::{Ends, Over};
 use crate::gateway::{Stack, StackBody};
+use crate::listen::pulse::Phase;
 use crate::listen::{ListenLimits, attended, stopped};
 
 /// How both versions of HTTP are spoken.
 pub(super) struct Protocols {
     http1: http1::Builder,
-    http2: http2::Builder<TokioExecutor>,
 }
 
 impl Protocols {
@@ -53,7 +54,12 @@ impl Protocols {
             .max_headers(FIELDS + 1)
             .max_buf_size(4 * HEAD_BYTES)
             .keep_alive(true);
-        let mut http2 = http2::Builder::new(TokioExecutor::new());
+        Protocols { http1 }
+    }
+
+    /// HTTP/2, with a client that has so long to take a part of an answer.
+    fn http2(write: Duration) -> http2::Builder<Streams> {
+        let mut http2 = http2::Builder::new(Streams { write });
         http2
             .timer(TokioTimer::new())
             .max_concurrent_streams(100)
@@ -66,7 +72,7 @@ impl Protocols {
             .max_local_error_reset_streams(100)
             .keep_alive_interval(Duration::from_secs(20))
             .keep_alive_timeout(Duration::from_secs(10));
-        Protocols { http1, http2 }
+        http2
     }
 }
 
@@ -186,13 +192,16 @@ where
     .await;
 }
 
-async fn serve_http2<S>(line: Line<S>, shared: Arc<Shared>, (limits, stop, protocols): Ways<'_>)
+async fn serve_http2<S>(line: Line<S>, shared: Arc<Shared>, (limits, stop, _): Ways<'_>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let life = Arc::clone(&shared.life);
     let service = service_fn(move |request| answer(Arc::clone(&shared), request));
-    let served = pin!(protocols.http2.serve_connection(line, service));
+    // What it begins with is no head: the first request may come as late as any other.
+    life.pulse.enter(Phase::Idle);
+    let http2 = Protocols::http2(limits.write);
+    let served = pin!(http2.serve_connection(line, service));
     let _ = attended(served, &life.pulse, &limits, stop, |served| {
         served.graceful_shutdown();
     })
@@ -221,7 +230,8 @@ async fn answer(
         if parts.version == Version::HTTP_2 {
             answer.headers_mut().remove(hyper::header::CONNECTION);
         }
-        return Ok(answer.map(|body| Counted::own(body, under_way)));
+        let is_http2 = parts.version == Version::HTTP_2;
+        return Ok(answer.map(|body| Counted::new(Either::Own(body), is_http2, under_way)));
     }
     let may_switch = parts.version == Version::HTTP_11 && parts.headers.contains_key(UPGRADE);
     let is_http2 = parts.version == Version::HTTP_2;
@@ -232,11 +242,13 @@ async fn answer(
     let mut stack = shared.stack.clone();
     let called = async move { stack.call(Request::from_parts(parts, body)).await };
     let mut answer = match contained(called).await {
-        Some(Ok(answer)) => answer.map(|body| Counted::passed(body, under_way)),
+        Some(Ok(answer)) => {
+            answer.map(|body| Counted::new(Either::Passed(body), is_http2, under_way))
+        }
         None => {
             let told = "the gateway failed on this request; see its log";
             problem(StatusCode::INTERNAL_SERVER_ERROR, told)
-                .map(|body| Counted::own(body, under_way))
+                .map(|body| Counted::new(Either::Own(body), is_http2, under_way))
         }
     };
     if is_http2 {
@@ -274,6 +286,9 @@ async fn contained<T>(work: impl Future<Output = T>) -> Option<T> {
 /// The body of an answer; the request is under way until it ends or is dropped.
 pub(super) struct Counted {
     body: Either,
+    /// What is left of a part that was larger than a piece; HTTP/2 alone has pieces.
+    rest: Bytes,
+    is_http2: bool,
     _under_way: UnderWay,
 }
 
@@ -283,18 +298,46 @@ enum Either {
 }
 
 impl Counted {
-    fn own(body: Download, under_way: UnderWay) -> Counted {
+    fn new(body: Either, is_http2: bool, under_way: UnderWay) -> Counted {
         Counted {
-            body: Either::Own(body),
+            body,
+            rest: Bytes::new(),
+            is_http2,
             _under_way: under_way,
         }
     }
 
-    fn passed(body: StackBody, under_way: UnderWay) -> Counted {
-        Counted {
-            body: Either::Passed(body),
-            _under_way: under_way,
+    fn poll_part(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, <Counted as Body>::Error>>> {
+        match &mut self.body {
+            Either::Own(body) => Pin::new(body).poll_frame(cx),
+            Either::Passed(body) => Pin::new(body).poll_frame(cx),
         }
+    }
+
+    /// The same in pieces, and with a note of who waits for whom.
+    fn poll_piece(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, <Counted as Body>::Error>>> {
+        if self.rest.is_empty() {
+            let part = match self.poll_part(cx) {
+                Poll::Ready(Some(Ok(part))) => part,
+                other => {
+                    streams::mark(Mark::Waits);
+                    return other;
+                }
+            };
+            match part.into_data() {
+                Ok(data) => self.rest = data,
+                Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+            }
+        }
+        streams::mark(Mark::Gave);
+        let piece = self.rest.split_to(self.rest.len().min(PIECE_BYTES));
+        Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 }
 
@@ -306,13 +349,16 @@ impl Body for Counted {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        match &mut self.body {
-            Either::Own(body) => Pin::new(body).poll_frame(cx),
-            Either::Passed(body) => Pin::new(body).poll_frame(cx),
+        match self.is_http2 {
+            true => self.poll_piece(cx),
+            false => self.poll_part(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
+        if !self.rest.is_empty() {
+            return false;
+        }
         match &self.body {
             Either::Own(body) => body.is_end_stream(),
             Either::Passed(body) => body.is_end_stream(),
@@ -324,5 +370,22 @@ impl Body for Counted {
             Either::Own(body) => body.size_hint(),
             Either::Passed(body) => body.size_hint(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_contained_whenever_it_comes() {
+        assert_eq!(contained(async { 1 }).await, Some(1));
+        let at_once = contained(async { std::hint::black_box(None::<u8>).unwrap() });
+        assert_eq!(at_once.await, None);
+        let later = contained(async {
+            tokio::task::yield_now().await;
+            std::hint::black_box(None::<u8>).unwrap()
+        });
+        assert_eq!(later.await, None);
     }
 }

@@ -53,7 +53,10 @@ impl Life {
     /// A request has begun. It is under way until what this returns is dropped.
     pub(super) fn begin(self: &Arc<Life>) -> UnderWay {
         self.under_way.fetch_add(1, AcqRel);
-        self.pulse.enter(Phase::Handling);
+        // A client that takes nothing gains no time by asking for more.
+        if !self.is_stalled.load(Relaxed) {
+            self.pulse.enter(Phase::Handling);
+        }
         UnderWay(Arc::clone(self))
     }
 

@@ -20,6 +20,7 @@ mod frames;
 mod head;
 mod life;
 mod line;
+mod streams;
 mod tunnel;
 
 use std::net::IpAddr;

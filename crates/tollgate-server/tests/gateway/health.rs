@@ -1,0 +1,50 @@
+//! Servers that are asked how they are.
+
+use tollgate::Span;
+use tollgate_policy::HealthSpec;
+
+use crate::upstream::Upstream;
+use crate::world::{OPEN, World, until};
+
+fn is_up(world: &World, server: &Upstream) -> bool {
+    let port = server.port;
+    let series = format!("tollgate_server_up{{upstream=\"app\",server=\"127.0.0.1:{port}\"}}");
+    world.metric(&series) == 1
+}
+
+fn asked(world: &World, both: [&Upstream; 2]) -> [usize; 2] {
+    let before = both.map(|server| server.targets().len());
+    for _ in 0..20 {
+        assert_eq!(world.get("/").status, 200);
+    }
+    let after = both.map(|server| server.targets().len());
+    [after[0] - before[0], after[1] - before[1]]
+}
+
+#[test]
+fn a_server_that_is_ill_is_left_alone_until_it_is_well_and_if_all_are_all_are_used() {
+    let (a, b) = (Upstream::start(), Upstream::start());
+    let health = |spec: &mut tollgate_policy::UpstreamSpec| {
+        spec.health = Some(HealthSpec {
+            every: Span::from_millis(100),
+            fails: 2,
+            passes: 2,
+            ..HealthSpec::at("/healthz")
+        });
+    };
+    let world = World::with(OPEN, health, &[a.port, b.port]);
+    until("both are asked how they are", || {
+        a.count() > 2 && b.count() > 2
+    });
+    assert_eq!(asked(&world, [&a, &b]), [10, 10]);
+    a.is_ill(true);
+    until("it is out", || !is_up(&world, &a));
+    assert_eq!(asked(&world, [&a, &b]), [0, 20]);
+    b.is_ill(true);
+    until("both are out", || !is_up(&world, &b));
+    assert_eq!(asked(&world, [&a, &b]), [10, 10]);
+    a.is_ill(false);
+    until("it is back", || is_up(&world, &a));
+    assert_eq!(asked(&world, [&a, &b]), [20, 0]);
+    assert_eq!(world.admitted(), 80, "no look at a server is a request");
+}

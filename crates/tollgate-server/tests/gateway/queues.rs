@@ -1,0 +1,125 @@
+//! Queues in front of a server: in turn, one at a time, and nobody in it who is gone.
+
+use std::io::{Read, Write};
+
+use crate::upstream::Upstream;
+use crate::world::{World, read_head, reply, until};
+
+/// One at a time; each tenant has its turn.
+fn policy(more: &str) -> String {
+    format!(
+        "default: pass\nlimits:\n  - {{ name: all, allow: 1000000/s, burst: 1000000 }}\nqueues:\n  - {{ name: all, flow: header.x-tenant, at_once: 1, {more} }}\n"
+    )
+}
+
+#[test]
+fn one_is_served_at_a_time_and_tenants_take_turns() {
+    let upstream = Upstream::start();
+    let world = World::before(&policy("max_wait: 10s"), upstream.port);
+    let mut clients = Vec::new();
+    let mut send = |tenant: &str, number: usize| {
+        let target = format!("/{tenant}{number}?ms=30");
+        clients.push(world.send(&target, &format!("X-Tenant: {tenant}\r\n")));
+        // The order in which they came is known.
+        let sent = clients.len() as u64;
+        until("it waits", || {
+            world.waiting() + upstream.count() as u64 >= sent
+        });
+    };
+    for number in 0..8 {
+        send("a", number);
+    }
+    for number in 0..2 {
+        send("b", number);
+    }
+    let answers: Vec<_> = clients.iter_mut().map(reply).collect();
+    assert!(answers.iter().all(|answer| answer.status == 200));
+    assert_eq!(upstream.busiest(), 1);
+    let order: Vec<_> = upstream.targets();
+    let place = |of: &str| order.iter().position(|t| t.starts_with(of)).unwrap();
+    // Whoever came late and has little to do is done long before the other.
+    assert!(place("/b1") < place("/a6"), "{order:?}");
+    assert!(place("/b0") < place("/a5"), "{order:?}");
+    // Who waited is told for how long, and who did not is not.
+    assert_eq!(answers[0].header("x-tollgate-waited"), None);
+    let waited = answers[7].header("x-tollgate-waited").unwrap();
+    let waited: u64 = waited.parse().unwrap();
+    assert!((100..10_000).contains(&waited), "{waited}");
+    assert_eq!(world.admitted(), 10);
+}
+
+#[test]
+fn who_finds_a_full_queue_is_turned_away_and_never_seen() {
+    let upstream = Upstream::start();
+    let world = World::before(&policy("waiting: 1, max_wait: 10s"), upstream.port);
+    let _holds = world.send("/hang", "");
+    until("it is there", || upstream.count() == 1);
+    let _waits = world.send("/waits", "");
+    until("it waits", || world.waiting() == 1);
+    let refused = world.get("/refused");
+    assert_eq!(refused.status, 503, "{refused:?}");
+    let after: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=60).contains(&after), "{refused:?}");
+    let kind = refused.header("content-type");
+    assert_eq!(kind, Some("application/problem+json"));
+    assert_eq!(refused.header("cache-control"), Some("no-store"));
+    assert!(refused.text().contains("\"status\":503"), "{refused:?}");
+    assert_eq!(upstream.targets(), ["/hang"]);
+}
+
+#[test]
+fn who_waits_too_long_is_turned_away() {
+    let upstream = Upstream::start();
+    let world = World::before(&policy("max_wait: 200ms"), upstream.port);
+    let _holds = world.send("/hang", "");
+    until("it is there", || upstream.count() == 1);
+    let (answer, took) = crate::world::timed(|| world.get("/late"));
+    assert_eq!(answer.status, 503, "{answer:?}");
+    assert!(answer.header("retry-after").is_some(), "{answer:?}");
+    assert!((150..2000).contains(&took.as_millis()), "{took:?}");
+    assert_eq!(upstream.targets(), ["/hang"]);
+}
+
+#[test]
+fn a_client_that_vanishes_gives_its_place_back_and_no_server_sees_it() {
+    let upstream = Upstream::start();
+    let world = World::before(&policy("waiting: 2, max_wait: 10s"), upstream.port);
+    let holds = world.send("/hang", "");
+    until("it is there", || upstream.count() == 1);
+    let gone = world.send("/gone", "");
+    let mut stays = world.send("/stays", "");
+    until("both wait", || world.waiting() == 2);
+    assert_eq!(world.get("/full").status, 503);
+    drop(gone);
+    until("it has left", || world.waiting() == 1);
+    let mut next = world.send("/next", "");
+    until("its place is taken", || world.waiting() == 2);
+    drop(holds);
+    assert_eq!(reply(&mut stays).status, 200);
+    assert_eq!(reply(&mut next).status, 200);
+    assert_eq!(upstream.targets(), ["/hang", "/stays", "/next"]);
+    assert_eq!(
+        world.metric("tollgate_queue_under_way{queue=\"all\"}"),
+        0,
+        "nobody has a turn any more"
+    );
+}
+
+#[test]
+fn a_tunnel_has_its_turn_until_it_ends() {
+    let upstream = Upstream::start();
+    let world = World::before(&policy("max_wait: 10s"), upstream.port);
+    let mut tunnel = world.send(
+        "/ws",
+        "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: eA==\r\nSec-WebSocket-Version: 13\r\n",
+    );
+    assert!(read_head(&mut tunnel).starts_with("HTTP/1.1 101"));
+    let mut waits = world.send("/waits", "");
+    until("it waits", || world.waiting() == 1);
+    tunnel.write_all(b"still").unwrap();
+    let mut back = [0; 5];
+    tunnel.read_exact(&mut back).unwrap();
+    assert_eq!((world.waiting(), upstream.count()), (1, 1));
+    drop(tunnel);
+    assert_eq!(reply(&mut waits).status, 200);
+}

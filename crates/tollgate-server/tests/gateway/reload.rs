@@ -1,0 +1,95 @@
+//! Another policy while requests wait and are under way.
+
+use std::io::Write;
+
+use tollgate_server::engine::{Reloaded, Why};
+
+use crate::upstream::Upstream;
+use crate::world::{Dir, World, reply, until};
+
+fn policy(burst: u32, upstream: &str) -> String {
+    format!(
+        "default: pass\nlimits:\n  - {{ name: all, allow: 1/h, burst: {burst} }}\nqueues:\n  - {{ name: all, at_once: 1, max_wait: 10s }}\ngateway:\n  upstreams:\n    - {upstream}\n"
+    )
+}
+
+fn at(port: u16) -> String {
+    format!("{{ name: app, servers: 'http://127.0.0.1:{port}' }}")
+}
+
+fn is_changed(world: &World) -> bool {
+    let reloaded = world.started.engine.reload(Why::Signal).unwrap();
+    matches!(reloaded, Reloaded::Changed { .. })
+}
+
+#[test]
+fn who_waits_goes_on_waiting_and_goes_where_the_new_policy_says() {
+    let (old, new) = (Upstream::start(), Upstream::start());
+    let dir = Dir::new();
+    let path = dir.write("p.yaml", &policy(10, &at(old.port)));
+    let world = World::by_file(&path);
+    let mut kept = world.connect();
+    let holds = world.send("/hang", "");
+    until("it is there", || old.count() == 1);
+    let mut waiting = [world.send("/1", ""), world.send("/2", "")];
+    until("both wait", || world.waiting() == 2);
+    dir.write("p.yaml", &policy(10, &at(new.port)));
+    assert!(is_changed(&world));
+    assert_eq!(world.waiting(), 2);
+    assert_eq!(old.open(), 1, "what is under way goes on");
+    drop(holds);
+    for waits in &mut waiting {
+        assert_eq!(reply(waits).status, 200);
+    }
+    // A connection that was made before goes on as well, and so does what was counted: 7 of 10 are left.
+    let mut statuses = [0; 8];
+    for status in &mut statuses {
+        kept.write_all(b"GET /kept HTTP/1.1\r\nHost: a\r\n\r\n")
+            .unwrap();
+        *status = reply(&mut kept).status;
+    }
+    assert_eq!(statuses, [200, 200, 200, 200, 200, 200, 200, 429]);
+    assert_eq!(old.targets(), ["/hang"]);
+    let mut first = new.targets()[..2].to_vec();
+    first.sort();
+    assert_eq!(first, ["/1", "/2"]);
+}
+
+#[test]
+fn a_policy_whose_upstreams_cannot_be_changes_nothing_and_is_told() {
+    let upstream = Upstream::start();
+    let dir = Dir::new();
+    let path = dir.write("p.yaml", &policy(3, &at(upstream.port)));
+    let world = World::by_file(&path);
+    assert_eq!(world.get("/").status, 200);
+    let missing = dir.path("missing.pem");
+    let bad = format!(
+        "{{ name: app, servers: 'https://127.0.0.1:{}', ca_file: '{}' }}",
+        upstream.port,
+        missing.display()
+    );
+    dir.write("p.yaml", &policy(1000, &bad));
+    let error = world.started.engine.reload(Why::Signal).unwrap_err();
+    assert_eq!(error.code(), "policy-gateway");
+    let told = error.to_string();
+    assert!(told.contains("upstream `app`"), "{told}");
+    assert!(told.contains("missing.pem"), "{told}");
+    let health = world.started.engine.health();
+    assert_eq!(health.status, "degraded");
+    assert_eq!(health.policy.version, 1);
+    assert_eq!(health.policy.last_error.unwrap().code, "policy-gateway");
+    // Neither its limits nor its upstreams are in force.
+    let statuses = [(); 3].map(|()| world.get("/").status);
+    assert_eq!(statuses, [200, 200, 429]);
+    // The file that it needs comes later: it is tried again although the policy is the same.
+    secure_file(&missing);
+    assert!(is_changed(&world));
+    assert_eq!(world.started.engine.health().status, "ok");
+    assert_eq!(world.get("/").status, 502, "it speaks no TLS");
+}
+
+fn secure_file(path: &std::path::Path) {
+    let dir = Dir::new();
+    let files = crate::secure::certificate(&dir, "other");
+    std::fs::copy(files.cert, path).unwrap();
+}

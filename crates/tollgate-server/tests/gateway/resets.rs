@@ -1,0 +1,86 @@
+//! Clients of HTTP/2 that ask and take it back, again and again.
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::Request;
+use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+
+use crate::upstream::Upstream;
+use crate::world::{World, pause, until};
+
+const BURST: u64 = 30;
+
+async fn client(world: &World) -> SendRequest<Full<Bytes>> {
+    let stream = tokio::net::TcpStream::connect(world.address());
+    let io = TokioIo::new(stream.await.unwrap());
+    let (sender, connection) = handshake(TokioExecutor::new(), io).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+fn request(path: &str) -> Request<Full<Bytes>> {
+    let request = Request::get(format!("http://app.example{path}"));
+    request.body(Full::default()).unwrap()
+}
+
+fn world(upstream: &Upstream) -> World {
+    let limit = format!("{{ name: all, allow: 1/h, burst: {BURST} }}");
+    let policy = format!("default: pass\nlimits:\n  - {limit}\n");
+    World::before(&policy, upstream.port)
+}
+
+#[test]
+fn each_request_that_is_taken_back_was_charged() {
+    let upstream = Upstream::start();
+    let world = world(&upstream);
+    let events = tokio::runtime::Runtime::new().unwrap();
+    events.block_on(async {
+        let mut client = client(&world).await;
+        for number in 0..BURST {
+            let asked = tokio::spawn(client.send_request(request("/hang")));
+            tokio::task::block_in_place(|| {
+                until("it is there", || upstream.count() as u64 > number);
+            });
+            asked.abort();
+        }
+        // All was used up by requests of which none was answered.
+        let answer = client.send_request(request("/")).await.unwrap();
+        assert_eq!(answer.status(), 429);
+    });
+    assert_eq!(world.admitted(), BURST);
+    assert_eq!(upstream.count() as u64, BURST);
+    until("all were ended at the server", || upstream.open() == 0);
+}
+
+#[test]
+fn a_flood_of_them_passes_no_limit_and_service_goes_on() {
+    let upstream = Upstream::start();
+    let world = world(&upstream);
+    let events = tokio::runtime::Runtime::new().unwrap();
+    events.block_on(async {
+        for _ in 0..5 {
+            let mut client = client(&world).await;
+            for _ in 0..300 {
+                let asked = client.send_request(request("/hang"));
+                // Long enough to be sent, seldom long enough to be answered.
+                let _ = tokio::time::timeout(std::time::Duration::from_micros(50), asked).await;
+                if client.is_closed() {
+                    break;
+                }
+            }
+        }
+    });
+    pause(100);
+    let admitted = world.admitted();
+    assert!((1..=BURST).contains(&admitted), "{admitted}");
+    assert!(upstream.count() as u64 <= admitted);
+    let status = world.get("/").status;
+    assert!(matches!(status, 200 | 429), "{status}");
+    until("all were ended at the server", || upstream.open() <= 1);
+    let under_way = format!(
+        "tollgate_server_under_way{{upstream=\"app\",server=\"127.0.0.1:{}\"}}",
+        upstream.port
+    );
+    until("nothing is left behind", || world.metric(&under_way) == 0);
+}

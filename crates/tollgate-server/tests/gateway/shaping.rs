@@ -1,0 +1,56 @@
+//! A leaky bucket in front of a server: requests come to it at a constant rate, however they were sent.
+
+use std::time::Duration;
+
+use crate::upstream::Upstream;
+use crate::world::{World, reply, until};
+
+const POLICY: &str = "default: pass\nlimits:\n  - { name: all, algorithm: leaky-bucket, allow: 20/s, queue: 9, max_wait: 5s }\n";
+/// The time between two requests.
+const SLOT: Duration = Duration::from_millis(50);
+/// How much earlier than its slot a request may seem to come: clocks are read after the fact.
+const EARLY: Duration = Duration::from_millis(5);
+
+#[test]
+fn what_is_sent_at_once_comes_one_by_one_and_the_rest_is_refused() {
+    let upstream = Upstream::start();
+    let world = World::before(POLICY, upstream.port);
+    let mut clients: Vec<_> = (0..20).map(|_| world.send("/", "")).collect();
+    let answers: Vec<_> = clients.iter_mut().map(reply).collect();
+    let passed = answers.iter().filter(|a| a.status == 200).count();
+    // Some time may pass while they are sent, and a slot with it.
+    assert!((9..=13).contains(&passed), "{passed}");
+    for refused in answers.iter().filter(|answer| answer.status != 200) {
+        assert_eq!(refused.status, 429, "{refused:?}");
+        assert!(refused.header("retry-after").is_some(), "{refused:?}");
+    }
+    let seen = upstream.seen();
+    assert_eq!(seen.len(), passed);
+    let delayed = "tollgate_decisions_total{limit=\"all\",verdict=\"delayed\",door=\"gateway\"}";
+    assert_eq!(world.admitted() + world.metric(delayed), passed as u64);
+    let came: Vec<_> = seen.iter().map(|s| s.at - seen[0].at).collect();
+    for (slots, came) in (0..).zip(&came) {
+        assert!(*came + EARLY >= SLOT * slots, "{slots}: {came:?}");
+        assert!(*came < SLOT * (slots + 10), "{slots}: {came:?}");
+    }
+}
+
+#[test]
+fn a_client_that_vanishes_is_not_seen_and_its_slot_goes_to_the_next() {
+    let upstream = Upstream::start();
+    let policy = POLICY.replace("20/s", "4/s");
+    let world = World::before(&policy, upstream.port);
+    assert_eq!(world.get("/first").status, 200);
+    // It waits for 250 ms, those behind it for as much more each.
+    let gone = world.send("/gone", "");
+    crate::world::pause(30);
+    let mut next = world.send("/next", "");
+    crate::world::pause(30);
+    drop(gone);
+    assert_eq!(reply(&mut next).status, 200);
+    until("it was seen", || upstream.count() == 2);
+    assert_eq!(upstream.targets(), ["/first", "/next"]);
+    let seen = upstream.seen();
+    let apart = seen[1].at - seen[0].at;
+    assert!((200..450).contains(&apart.as_millis()), "{apart:?}");
+}
