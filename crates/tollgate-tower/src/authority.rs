@@ -51,15 +51,20 @@ pub trait Authority: Clone + Send + Sync + 'static {
 /// A policy in force in this program.
 #[derive(Debug)]
 pub struct InForce<C = MonotonicClock> {
-    now: Arc<RwLock<Arc<Standing<C>>>>,
+    // One count for all of it: layers are cloned for every request.
+    shared: Arc<Shared<C>>,
+}
+
+#[derive(Debug)]
+struct Shared<C> {
+    now: RwLock<Arc<Standing<C>>>,
     slots: Slots<C>,
 }
 
-impl<C: Clone> Clone for InForce<C> {
+impl<C> Clone for InForce<C> {
     fn clone(&self) -> InForce<C> {
         InForce {
-            now: Arc::clone(&self.now),
-            slots: self.slots.clone(),
+            shared: Arc::clone(&self.shared),
         }
     }
 }
@@ -141,9 +146,13 @@ impl<C: Clock> InForce<C> {
         let queues = QueueSet::new(&policy.queues, None).map_err(InForceError::Queue)?;
         let gate = PolicyGate::inheriting(policy, Vec::new(), clock, inherited);
         let gate = gate.map_err(InForceError::Policy)?;
-        let now = Arc::new(RwLock::new(Arc::new(Standing { gate, queues })));
-        let slots = Slots::new();
-        Ok(InForce { now, slots })
+        let shared = Shared {
+            now: RwLock::new(Arc::new(Standing { gate, queues })),
+            slots: Slots::new(),
+        };
+        Ok(InForce {
+            shared: Arc::new(shared),
+        })
     }
 
     /// Puts another policy in force. What was used, who waits and what is under way stay as they are.
@@ -151,7 +160,11 @@ impl<C: Clock> InForce<C> {
     /// # Errors
     /// A limit or a queue that cannot be; nothing has changed then.
     pub fn replace(&self, policy: Policy) -> Result<(), InForceError> {
-        let mut now = self.now.write().unwrap_or_else(PoisonError::into_inner);
+        let mut now = self
+            .shared
+            .now
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         let queues =
             QueueSet::new(&policy.queues, Some(&now.queues)).map_err(InForceError::Queue)?;
         let gate = now.gate.succeed(policy, Vec::new());
@@ -166,10 +179,11 @@ impl<C: Clock> Authority for InForce<C> {
     type Epoch = Standing<C>;
 
     fn epoch(&self) -> Arc<Standing<C>> {
-        Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner))
+        let now = self.shared.now.read();
+        Arc::clone(&now.unwrap_or_else(PoisonError::into_inner))
     }
 
     fn slots(&self) -> &Slots<C> {
-        &self.slots
+        &self.shared.slots
     }
 }

@@ -1,11 +1,13 @@
 //! What clients read of the layers: header fields, and refusals.
 //!
 //! All texts of one answer, fields and body, are written into one buffer, of which header values and body
-//! are parts.
+//! are parts. The fields of an admitted request are short and many: they are cut from a block that the
+//! answers of a thread share, so that most of them allocate nothing. A block is used again as soon as
+//! nobody holds a part of it, so a response that lives long keeps at most one block of [`BLOCK`] bytes.
 
-use std::ops::Range;
+use std::cell::RefCell;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
@@ -26,55 +28,73 @@ const RATELIMIT: HeaderName = HeaderName::from_static(Field::RateLimit.name());
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 const PROBLEM: HeaderValue = HeaderValue::from_static(PROBLEM_TYPE);
 
-/// The buffer of the fields of one or two limits.
-const FIELDS_ROOM: usize = 192;
-/// That of a refusal with its body.
+/// The buffer of a refusal with its body.
 const REFUSAL_ROOM: usize = 640;
+/// The block that fields of admitted requests are cut from.
+const BLOCK: usize = 2048;
+/// The pad that they are written on first keeps no more room than this.
+const PAD_ROOM: usize = 4096;
 
 /// In the extensions of responses that a layer made because it refused the request. Layers further out
 /// leave the fields of such a response as they are: they tell why it was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused;
 
-/// Header fields, ready to be put into a response.
+/// Header fields, ready to be put into a response. Small, because it moves with the request's future.
 #[derive(Debug)]
 pub(crate) struct Told {
     text: Bytes,
-    parts: [(Field, Range<usize>); Field::ALL.len()],
-    count: usize,
+    parts: Parting,
 }
 
-/// Fields while they are written.
-struct Sheet {
-    text: String,
-    parts: [(Field, Range<usize>); Field::ALL.len()],
-    count: usize,
+/// Which field ends where in a text; each begins where the one before it ends. Fields that end beyond what
+/// 16 bits can say are not told: no client takes a head that large.
+#[derive(Clone, Copy, Debug)]
+struct Parting {
+    ends: [(Field, u16); Field::ALL.len()],
+    count: u8,
 }
 
-impl Sheet {
-    fn of<C: Clock>(gate: &PolicyGate<C>, answer: &Answer, room: usize) -> Sheet {
-        let mut sheet = Sheet {
-            text: String::with_capacity(room),
-            parts: std::array::from_fn(|_| (Field::CacheControl, 0..0)),
+impl Parting {
+    /// Writes the fields of an answer behind what is in `text`, which is nothing yet.
+    fn write<C: Clock>(gate: &PolicyGate<C>, answer: &Answer, text: &mut String) -> Parting {
+        let mut parts = Parting {
+            ends: [(Field::CacheControl, 0); Field::ALL.len()],
             count: 0,
         };
-        let (parts, count) = (&mut sheet.parts, &mut sheet.count);
-        fields(gate, answer, &mut sheet.text, &mut |field, part| {
-            if let Some(place) = parts.get_mut(*count) {
-                *place = (field, part);
-                *count += 1;
+        fields(gate, answer, text, &mut |field, part| {
+            let place = parts.ends.get_mut(usize::from(parts.count));
+            if let (Some(place), Ok(end)) = (place, u16::try_from(part.end)) {
+                *place = (field, end);
+                parts.count += 1;
             }
         });
-        sheet
+        parts
     }
+}
 
-    fn finish(self) -> Told {
-        Told {
-            text: Bytes::from(self.text),
-            parts: self.parts,
-            count: self.count,
+/// Where the fields of admitted requests are written.
+#[derive(Debug, Default)]
+struct Pad {
+    text: String,
+    block: BytesMut,
+}
+
+impl Pad {
+    /// What was written, as a part of the block. The pad is empty again.
+    fn cut(&mut self) -> Bytes {
+        if self.block.capacity() < self.text.len() {
+            self.block.reserve(BLOCK.max(self.text.len()));
         }
+        self.block.extend_from_slice(self.text.as_bytes());
+        self.text.clear();
+        self.text.shrink_to(PAD_ROOM);
+        self.block.split().freeze()
     }
+}
+
+thread_local! {
+    static PAD: RefCell<Pad> = RefCell::default();
 }
 
 impl Told {
@@ -83,14 +103,24 @@ impl Told {
         if answer.charges.is_empty() {
             return None;
         }
-        let sheet = Sheet::of(gate, answer, FIELDS_ROOM);
-        (sheet.count > 0).then(|| sheet.finish())
+        PAD.with_borrow_mut(|pad| {
+            pad.text.clear();
+            let parts = Parting::write(gate, answer, &mut pad.text);
+            (parts.count > 0).then(|| Told {
+                text: pad.cut(),
+                parts,
+            })
+        })
     }
 
     /// Puts the fields into a response, in place of those of the same name.
     pub(crate) fn write(self, headers: &mut HeaderMap) {
-        headers.reserve(self.count);
-        for (field, part) in self.parts.into_iter().take(self.count) {
+        let Parting { ends, count } = self.parts;
+        headers.reserve(usize::from(count));
+        let mut start = 0;
+        for (field, end) in ends.into_iter().take(usize::from(count)) {
+            let end = usize::from(end);
+            let part = std::mem::replace(&mut start, end)..end;
             let name = match field {
                 Field::RetryAfter => RETRY_AFTER,
                 Field::Limit => LIMIT,
@@ -119,7 +149,8 @@ pub(crate) fn refusal<C: Clock>(
     answer: &Answer,
     asked: &Parts,
 ) -> Response<Bytes> {
-    let mut sheet = Sheet::of(gate, answer, REFUSAL_ROOM);
+    let mut text = String::with_capacity(REFUSAL_ROOM);
+    let parts = Parting::write(gate, answer, &mut text);
     let status = status(answer);
     if grpc::is_grpc(&asked.headers) {
         let retry_after = match answer.verdict {
@@ -128,7 +159,8 @@ pub(crate) fn refusal<C: Clock>(
         };
         let mut response = empty(StatusCode::OK);
         let headers = response.headers_mut();
-        sheet.finish().write(headers);
+        let text = Bytes::from(text);
+        Told { text, parts }.write(headers);
         let message = detail(gate, answer);
         grpc::refuse(
             headers,
@@ -139,15 +171,15 @@ pub(crate) fn refusal<C: Clock>(
         );
         return response;
     }
-    let body = sheet.text.len();
+    let body = text.len();
     let explains = gate.policy().answers.problem;
     if explains {
-        problem(gate, answer, &mut sheet.text);
+        problem(gate, answer, &mut text);
     }
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::TOO_MANY_REQUESTS);
-    let told = sheet.finish();
-    let mut response = with_body(status, asked, explains, told.text.slice(body..));
-    told.write(response.headers_mut());
+    let text = Bytes::from(text);
+    let mut response = with_body(status, asked, explains, text.slice(body..));
+    Told { text, parts }.write(response.headers_mut());
     response
 }
 

@@ -15,15 +15,16 @@ use super::{Door, Engine, Epoch, Gate};
 /// An engine behind layers. Clones are the same one.
 #[derive(Clone, Debug)]
 pub struct Front {
-    engine: Arc<Engine>,
-    slots: Slots<MonotonicClock>,
+    // One count for both: it is cloned for every request.
+    shared: Arc<(Arc<Engine>, Slots<MonotonicClock>)>,
 }
 
 impl Front {
     /// An engine with nobody waiting in front of it.
     pub fn new(engine: Arc<Engine>) -> Front {
-        let slots = Slots::new();
-        Front { engine, slots }
+        Front {
+            shared: Arc::new((engine, Slots::new())),
+        }
     }
 }
 
@@ -43,15 +44,16 @@ impl Authority for Front {
     type Epoch = Epoch;
 
     fn epoch(&self) -> Arc<Epoch> {
-        self.engine.epoch_for_long()
+        self.shared.0.epoch_for_long()
     }
 
     fn slots(&self) -> &Slots<MonotonicClock> {
-        &self.slots
+        &self.shared.1
     }
 
     fn decided(&self, epoch: &Epoch, facts: &Facts<'_>, answer: &Answer, took: Duration) {
-        self.engine
+        self.shared
+            .0
             .observe(epoch, Door::Gateway, facts, answer, took);
     }
 }

@@ -442,10 +442,10 @@ impl<C: Clock> PolicyGate<C> {
                 ..unlimited(Verdict::Never, basis, now)
             };
         }
-        let mut answer = unlimited(Verdict::Pass, Basis::Unmatched, now);
-        if plan.enforced > 0 {
-            answer = self.enforce(&mut plan, now, ask);
-        }
+        let mut answer = match plan.enforced {
+            0 => unlimited(Verdict::Pass, Basis::Unmatched, now),
+            _ => self.enforce(&mut plan, now, ask),
+        };
         for charge in &mut plan.charges {
             let limiter = self.gate.limiter(charge.limit);
             let counted = match charge.role {

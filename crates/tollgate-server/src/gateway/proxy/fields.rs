@@ -9,6 +9,7 @@
 //! What a request says about where it came from is believed of a trusted proxy only. From anybody else it
 //! is replaced.
 
+use std::cell::RefCell;
 use std::fmt::Write;
 use std::net::IpAddr;
 
@@ -25,8 +26,8 @@ const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 
-/// Fields that are about a connection.
-const OF_ONE_HOP: [HeaderName; 10] = [
+/// Fields that are about a connection. The first of them names others.
+static OF_ONE_HOP: [HeaderName; 10] = [
     CONNECTION,
     KEEP_ALIVE,
     PROXY_CONNECTION,
@@ -52,12 +53,22 @@ pub(super) struct Sender {
 
 /// Takes off what is about the connection, whoever names it.
 pub(super) fn strip_hop(headers: &mut HeaderMap) {
-    if headers.contains_key(CONNECTION) {
+    // Most heads have one of them or none: to see which costs less than to take ten names off.
+    let mut present = 0_u16;
+    for name in headers.keys().filter(|name| is_as_long(name)) {
+        if let Some(at) = OF_ONE_HOP.iter().position(|hop| hop == name) {
+            present |= 1 << at;
+        }
+    }
+    if present & 1 != 0 {
         let nominated: Vec<HeaderName> = headers
             .get_all(CONNECTION)
             .iter()
             .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
-            .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
+            .map(<[u8]>::trim_ascii)
+            // The common word, which is among the names above.
+            .filter(|name| !name.eq_ignore_ascii_case(b"keep-alive"))
+            .filter_map(|name| HeaderName::from_bytes(name).ok())
             // What says where a request ends and for whom it is does not go by anybody's word.
             .filter(|name| !matches!(name.as_str(), "host" | "content-length"))
             .collect();
@@ -65,13 +76,20 @@ pub(super) fn strip_hop(headers: &mut HeaderMap) {
             headers.remove(name);
         }
     }
-    for name in &OF_ONE_HOP {
-        headers.remove(name);
+    for (at, name) in OF_ONE_HOP.iter().enumerate() {
+        if present >> at & 1 == 1 {
+            headers.remove(name);
+        }
     }
 }
 
+/// Is a name as long as one of [`OF_ONE_HOP`]? Most are not, which spares ten comparisons.
+fn is_as_long(name: &HeaderName) -> bool {
+    matches!(name.as_str().len(), 2 | 7 | 10 | 14 | 16..=19)
+}
+
 /// Makes the fields of a request those that an upstream gets.
-pub(super) fn to_upstream(headers: &mut HeaderMap, sender: Sender, host: &str) {
+pub(super) fn to_upstream(headers: &mut HeaderMap, sender: Sender, host: &HeaderValue) {
     let takes_trailers = headers.get_all(TE).iter().any(|value| {
         let mut words = value.as_bytes().split(|byte| *byte == b',');
         words.any(|word| word.trim_ascii().eq_ignore_ascii_case(b"trailers"))
@@ -95,19 +113,45 @@ pub(super) fn to_upstream(headers: &mut HeaderMap, sender: Sender, host: &str) {
     if takes_trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
-    append(headers, FORWARDED_FOR, |text| {
-        let _ = write!(text, "{}", sender.peer);
-    });
+    if headers.contains_key(FORWARDED_FOR) {
+        append(headers, FORWARDED_FOR, |text| {
+            let _ = write!(text, "{}", sender.peer);
+        });
+    } else {
+        headers.insert(FORWARDED_FOR, text_of(sender.peer));
+    }
     if !headers.contains_key(FORWARDED_PROTO) {
         let scheme = if sender.is_tls { "https" } else { "http" };
         headers.insert(FORWARDED_PROTO, HeaderValue::from_static(scheme));
     }
-    if !headers.contains_key(FORWARDED_HOST)
-        && let Ok(host) = HeaderValue::from_str(host)
-    {
-        headers.insert(FORWARDED_HOST, host);
+    if !headers.contains_key(FORWARDED_HOST) {
+        headers.insert(FORWARDED_HOST, host.clone());
     }
-    append(headers, VIA, |text| text.push_str("1.1 tollgate"));
+    if headers.contains_key(VIA) {
+        append(headers, VIA, |text| text.push_str(WE));
+    } else {
+        headers.insert(VIA, HeaderValue::from_static(WE));
+    }
+}
+
+/// How we name ourselves.
+const WE: &str = "1.1 tollgate";
+
+/// An address as text. The last one of each thread is kept: requests of one peer come in rows.
+fn text_of(peer: IpAddr) -> HeaderValue {
+    thread_local! {
+        static LAST: RefCell<Option<(IpAddr, HeaderValue)>> = const { RefCell::new(None) };
+    }
+    LAST.with_borrow_mut(|last| match last {
+        Some((of, text)) if *of == peer => text.clone(),
+        _ => {
+            // An address is digits, letters, dots and colons.
+            let text = HeaderValue::try_from(peer.to_string());
+            let text = text.unwrap_or(HeaderValue::from_static("unknown"));
+            *last = Some((peer, text.clone()));
+            text
+        }
+    })
 }
 
 /// Makes the fields of an answer those that a client gets.
@@ -149,6 +193,18 @@ pub(super) fn host_of<'r>(uri: &'r hyper::Uri, headers: &'r HeaderMap) -> &'r st
     }
 }
 
+/// The same as it is written in a field; shared with the request's own, if it has it there.
+pub(super) fn host_field(uri: &hyper::Uri, headers: &HeaderMap) -> HeaderValue {
+    let told = match uri.authority() {
+        Some(authority) => HeaderValue::from_str(authority.as_str()).ok(),
+        None => headers
+            .get(HOST)
+            .filter(|host| host.to_str().is_ok())
+            .cloned(),
+    };
+    told.unwrap_or(HeaderValue::from_static(""))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,7 +219,8 @@ mod tests {
             is_trusted,
             is_tls: true,
         };
-        to_upstream(&mut headers, sender, "shop.example");
+        let host = HeaderValue::from_static("shop.example");
+        to_upstream(&mut headers, sender, &host);
         headers
     }
 
@@ -200,6 +257,12 @@ mod tests {
             false,
         );
         assert_eq!(names(&headers), OURS);
+    }
+
+    #[test]
+    fn every_name_of_one_hop_is_of_a_length_that_is_looked_at() {
+        assert!(OF_ONE_HOP.iter().all(is_as_long));
+        assert_eq!(OF_ONE_HOP[0], CONNECTION);
     }
 
     #[test]

@@ -16,12 +16,13 @@ mod fields;
 mod health;
 mod pool;
 mod server;
+mod timers;
 mod upstream;
 
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::net::IpAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -33,7 +34,7 @@ use hyper::http::request::Parts;
 use hyper::http::uri::{PathAndQuery, Scheme};
 use hyper::upgrade::OnUpgrade;
 use hyper::{Method, Request, Response, StatusCode, Uri, Version};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tollgate::policy::Facts;
 use tollgate_policy::Protocol;
 use tollgate_tower::facts::HttpHeaders;
@@ -43,9 +44,10 @@ use tower_service::Service;
 use super::answers::{Answered, problem, refused};
 use super::check::TOO_LARGE;
 use body::{Broken, Download, Progress, Upload};
-use fields::{Sender, host_of};
+use fields::{Sender, host_field, host_of};
 use pool::{Lent, Unsent};
 use server::WithServer;
+use timers::Timers;
 
 pub(crate) use health::watch_servers;
 pub(crate) use server::Server;
@@ -78,14 +80,23 @@ pub(super) struct Ends {
 
 /// The proxy of one thread. Clones are the same one.
 #[derive(Clone, Debug)]
-pub(crate) struct Proxy {
+pub(crate) struct Proxy(Arc<OfThread>);
+
+/// What the requests of one thread have in common.
+#[derive(Debug)]
+struct OfThread {
     way: Arc<ArcSwap<Way>>,
     thread: usize,
+    timers: Timers,
 }
 
 impl Proxy {
     pub(crate) fn new(way: Arc<ArcSwap<Way>>, thread: usize) -> Proxy {
-        Proxy { way, thread }
+        Proxy(Arc::new(OfThread {
+            way,
+            thread,
+            timers: Timers::default(),
+        }))
     }
 }
 
@@ -99,14 +110,16 @@ impl Service<Request<Incoming>> for Proxy {
     }
 
     fn call(&mut self, request: Request<Incoming>) -> Self::Future {
-        let way = self.way.load_full();
-        let thread = self.thread;
-        Box::pin(async move { Ok(pass_on(&way, thread, request).await) })
+        let own = Arc::clone(&self.0);
+        Box::pin(async move {
+            let way = own.way.load_full();
+            Ok(pass_on(&way, &own, request).await)
+        })
     }
 }
 
 /// What a server answers a request.
-async fn pass_on(way: &Way, thread: usize, request: Request<Incoming>) -> Answered {
+async fn pass_on(way: &Way, own: &OfThread, request: Request<Incoming>) -> Answered {
     let (mut parts, body) = request.into_parts();
     let Some(upstream) = find(way, &parts) else {
         return problem(
@@ -119,7 +132,7 @@ async fn pass_on(way: &Way, thread: usize, request: Request<Incoming>) -> Answer
     prepare(way, upstream, &mut parts, client.is_some());
     let (body, progress) = Upload::new(body, way.max_body, way.body_idle);
     let is_repeatable = progress.is_none() && parts.method.is_idempotent() && client.is_none();
-    let mut request = Request::from_parts(parts, body);
+    let mut request = Some(Request::from_parts(parts, body));
     let mut tries = if is_repeatable {
         upstream.spec.retries
     } else {
@@ -127,14 +140,15 @@ async fn pass_on(way: &Way, thread: usize, request: Request<Incoming>) -> Answer
     };
     let mut tried = Vec::new();
     loop {
-        let Some(server) = upstream.choose(&tried) else {
+        let (Some(server), Some(whole)) = (upstream.choose(&tried), &mut request) else {
             return unreachable_answer();
         };
-        address(upstream, server, &mut request);
+        address(upstream, server, whole);
         let with = server.begin();
         let began = Instant::now();
-        let sent = pool::send(server, &upstream.spec, thread, request);
-        let answer = in_time(sent, upstream.spec.answer.into(), progress.as_deref()).await;
+        let sent = pin!(pool::send(server, &upstream.spec, own.thread, &mut request));
+        let most = upstream.spec.answer.into();
+        let answer = in_time(sent, &own.timers, began, most, progress.as_deref()).await;
         match answer {
             Some(Ok((answer, lent))) => {
                 server.well();
@@ -142,7 +156,7 @@ async fn pass_on(way: &Way, thread: usize, request: Request<Incoming>) -> Answer
                 upstream.observed.answered(began.elapsed(), is_failure);
                 return answered(answer, lent, with, client, upstream);
             }
-            Some(Err(Unsent::Unreachable(whole, cause))) => {
+            Some(Err(Unsent::Unreachable(cause))) => {
                 upstream.observed.failed();
                 server.failed(upstream.spec.health.as_ref(), upstream::now_ms());
                 tracing::debug!(target: "tollgate::gateway", server = %server.authority(), %cause, "no connection");
@@ -151,7 +165,6 @@ async fn pass_on(way: &Way, thread: usize, request: Request<Incoming>) -> Answer
                 }
                 tries -= 1;
                 tried.push(Arc::clone(server));
-                request = *whole;
             }
             Some(Err(Unsent::Broken(cause))) => {
                 return broken(upstream, server, progress.as_deref(), &cause);
@@ -207,22 +220,30 @@ fn prepare(way: &Way, upstream: &Upstream, parts: &mut Parts, is_tunnel: bool) {
         is_trusted: way.proxies.trusts(peer),
         is_tls: extensions.get::<Over>().is_some_and(|over| over.is_tls),
     };
-    let host = host_of(&parts.uri, &parts.headers).to_owned();
+    let host = host_field(&parts.uri, &parts.headers);
     fields::to_upstream(&mut parts.headers, sender, &host);
     if is_tunnel {
         let headers = &mut parts.headers;
         headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
     }
-    match HeaderValue::try_from(host) {
-        Ok(host) if upstream.spec.keep_host => drop(parts.headers.insert(HOST, host)),
-        _ => drop(parts.headers.remove(HOST)),
+    if upstream.spec.keep_host {
+        parts.headers.insert(HOST, host);
+    } else {
+        parts.headers.remove(HOST);
     }
     parts.extensions.clear();
 }
 
 /// Makes the target what this server gets.
 fn address(upstream: &Upstream, server: &Server, request: &mut Request<Upload>) {
+    let is_named = upstream.spec.keep_host && request.headers().contains_key(HOST);
+    let is_path = request.uri().scheme().is_none() && request.uri().authority().is_none();
+    if is_named && is_path && upstream.spec.protocol == Protocol::Http1 {
+        // As most come: nothing is to be changed.
+        *request.version_mut() = Version::HTTP_11;
+        return;
+    }
     let target = request.uri().path_and_query().cloned();
     let target = target.unwrap_or_else(|| PathAndQuery::from_static("/"));
     let mut uri = hyper::http::uri::Parts::default();
@@ -264,20 +285,28 @@ fn address(upstream: &Upstream, server: &Server, request: &mut Request<Upload>) 
 
 /// Waits so long at the most, from the last part of the request on. None: it was too long.
 async fn in_time<T>(
-    work: impl Future<Output = T>,
+    mut work: Pin<&mut impl Future<Output = T>>,
+    timers: &Timers,
+    began: Instant,
     most: Duration,
     progress: Option<&Progress>,
 ) -> Option<T> {
-    let mut work = std::pin::pin!(work);
     let parts = || progress.map_or(0, Progress::parts);
-    loop {
-        let before = parts();
-        match timeout(most, work.as_mut()).await {
-            Ok(done) => return Some(done),
-            Err(_) if parts() != before => {}
-            Err(_) => return None,
+    let mut bound = timers.bound(began, most);
+    let mut before = parts();
+    poll_fn(|cx| {
+        if let Poll::Ready(done) = work.as_mut().poll(cx) {
+            return Poll::Ready(Some(done));
         }
-    }
+        while bound.is_over(cx) {
+            if std::mem::replace(&mut before, parts()) == before {
+                return Poll::Ready(None);
+            }
+            bound.again(Instant::now(), most);
+        }
+        Poll::Pending
+    })
+    .await
 }
 
 fn answered(

@@ -11,6 +11,7 @@
 //! A request is sent once. Only one that the connection gave back, before a byte of it was written, is put
 //! on another connection. A connection whose answer was not read to its end is closed, never used again.
 
+use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -56,8 +57,8 @@ pub(super) struct Http2 {
 /// Why a request was not answered.
 #[derive(Debug)]
 pub(super) enum Unsent {
-    /// No connection could be made; the request is still whole.
-    Unreachable(Box<Request<Upload>>, io::Error),
+    /// No connection could be made; the request is whole and where it was.
+    Unreachable(io::Error),
     /// The request went out, perhaps, and no answer came.
     Broken(hyper::Error),
 }
@@ -141,19 +142,23 @@ fn rested(server: &Server, thread: usize) -> Option<Http1> {
 }
 
 /// Sends a request to a server and waits for the head of the answer.
+///
+/// The request is taken from its place when it goes out, and put back if nothing of it did. So it is moved
+/// once, not with every future around it.
 pub(super) async fn send(
     server: &Arc<Server>,
     spec: &UpstreamSpec,
     thread: usize,
-    request: Request<Upload>,
+    request: &mut Option<Request<Upload>>,
 ) -> Result<(Response<Incoming>, Option<Lent>), Unsent> {
     match spec.protocol {
         Protocol::Http1 => {
             let (answer, lent) = send_http1(server, spec, thread, request).await?;
             Ok((answer, Some(lent)))
         }
+        // Boxed: streams of one connection are dear beside it, and the common way stays small.
         Protocol::Http2 => {
-            let answer = send_http2(server, spec, thread, request).await?;
+            let answer = Box::pin(send_http2(server, spec, thread, request)).await?;
             Ok((answer, None))
         }
     }
@@ -163,45 +168,35 @@ async fn send_http1(
     server: &Arc<Server>,
     spec: &UpstreamSpec,
     thread: usize,
-    mut request: Request<Upload>,
+    request: &mut Option<Request<Upload>>,
 ) -> Result<(Response<Incoming>, Lent), Unsent> {
-    let lend = |connection| Lent {
-        connection: Some(connection),
-        server: Arc::clone(server),
-        thread,
-    };
-    while let Some(connection) = rested(server, thread) {
-        let mut lent = lend(connection);
-        let Some(connection) = &mut lent.connection else {
-            break;
+    loop {
+        let known = rested(server, thread);
+        let is_new = known.is_none();
+        let connection = match known {
+            Some(connection) => connection,
+            None => in_time(spec, Box::pin(connect_http1(server))).await?,
         };
-        match connection.sender.try_send_request(request).await {
+        let mut lent = Lent {
+            connection: Some(connection),
+            server: Arc::clone(server),
+            thread,
+        };
+        let (Some(connection), Some(whole)) = (&mut lent.connection, request.take()) else {
+            return Err(Unsent::Unreachable(timed_out()));
+        };
+        match connection.sender.try_send_request(whole).await {
             Ok(answer) => return Ok((answer, lent)),
             Err(mut error) => match error.take_message() {
                 // It was closed while it rested; nothing of the request was written.
-                Some(whole) => request = whole,
+                Some(whole) => *request = Some(whole),
                 None => return Err(Unsent::Broken(error.into_error())),
             },
         }
-    }
-    let connection = match timeout(spec.connect.into(), connect_http1(server)).await {
-        Ok(Ok(connection)) => connection,
-        Ok(Err(error)) => return Err(Unsent::Unreachable(Box::new(request), error)),
-        Err(_) => return Err(Unsent::Unreachable(Box::new(request), timed_out())),
-    };
-    let mut lent = lend(connection);
-    let Some(connection) = &mut lent.connection else {
-        return Err(Unsent::Unreachable(Box::new(request), timed_out()));
-    };
-    match connection.sender.try_send_request(request).await {
-        Ok(answer) => Ok((answer, lent)),
-        Err(mut error) => Err(match error.take_message() {
-            Some(whole) => {
-                let cause = io::Error::from(io::ErrorKind::ConnectionAborted);
-                Unsent::Unreachable(Box::new(whole), cause)
-            }
-            None => Unsent::Broken(error.into_error()),
-        }),
+        if is_new {
+            let cause = io::Error::from(io::ErrorKind::ConnectionAborted);
+            return Err(Unsent::Unreachable(cause));
+        }
     }
 }
 
@@ -209,32 +204,42 @@ async fn send_http2(
     server: &Arc<Server>,
     spec: &UpstreamSpec,
     thread: usize,
-    mut request: Request<Upload>,
+    request: &mut Option<Request<Upload>>,
 ) -> Result<Response<Incoming>, Unsent> {
+    let gone = || Unsent::Unreachable(timed_out());
     let known = server.shared(thread).and_then(|shared| shared.clone());
     if let Some(mut known) = known.filter(|known| known.sender.is_ready()) {
-        match known.sender.try_send_request(request).await {
+        let whole = request.take().ok_or_else(gone)?;
+        match known.sender.try_send_request(whole).await {
             Ok(answer) => return Ok(answer),
             Err(mut error) => match error.take_message() {
-                Some(whole) => request = whole,
+                Some(whole) => *request = Some(whole),
                 None => return Err(Unsent::Broken(error.into_error())),
             },
         }
     }
-    let mut connection = match timeout(spec.connect.into(), connect_http2(server)).await {
-        Ok(Ok(connection)) => connection,
-        Ok(Err(error)) => return Err(Unsent::Unreachable(Box::new(request), error)),
-        Err(_) => return Err(Unsent::Unreachable(Box::new(request), timed_out())),
-    };
+    let mut connection = in_time(spec, connect_http2(server)).await?;
     if let Some(mut shared) = server.shared(thread) {
         // Two may have been made at once; the later stays, the earlier ends with its requests.
         *shared = Some(connection.clone());
     }
+    let whole = request.take().ok_or_else(gone)?;
     connection
         .sender
-        .try_send_request(request)
+        .try_send_request(whole)
         .await
         .map_err(|error| Unsent::Broken(error.into_error()))
+}
+
+/// A connection, made in the time that there is for it.
+async fn in_time<T>(
+    spec: &UpstreamSpec,
+    connecting: impl Future<Output = io::Result<T>>,
+) -> Result<T, Unsent> {
+    match timeout(spec.connect.into(), connecting).await {
+        Ok(connected) => connected.map_err(Unsent::Unreachable),
+        Err(_) => Err(Unsent::Unreachable(timed_out())),
+    }
 }
 
 fn timed_out() -> io::Error {
