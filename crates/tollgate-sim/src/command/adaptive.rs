@@ -72,11 +72,11 @@ pub fn run(
     Ok(tally)
 }
 
+/// The best fixed limits of each phase, from the least to the most.
+type Best = Vec<(u32, u32)>;
+
 /// The best fixed limits of a scenario, and what each estimator did: first all with their guard.
-fn reports_of(
-    scenario: &Scenario,
-    seed: u64,
-) -> Result<(Vec<(u32, u32)>, Vec<Report>), CommandError> {
+fn reports_of(scenario: &Scenario, seed: u64) -> Result<(Best, Vec<Report>), CommandError> {
     let broken = |error: Box<dyn std::error::Error>| CommandError::Input(error.to_string());
     let best = best_of(scenario, seed).map_err(broken)?;
     let mut reports = Vec::new();
