@@ -63,7 +63,8 @@ fn after_an_outage_every_estimator_is_near_the_best_and_the_backend_busy() {
 
 #[test]
 fn stable_timeouts_do_not_make_any_estimator_grow() {
-    let scenario = all(SECS).into_iter().find(|one| one.name == "stuck");
+    // Longer: what hangs is a few at a time, and four seconds of that are mostly chance.
+    let scenario = all(60).into_iter().find(|one| one.name == "stuck");
     holds(&scenario.unwrap());
 }
 
@@ -79,7 +80,6 @@ fn stable_timeouts_of_a_small_backend_leave_four_fifths_of_it() {
         let report = report(&scenario, &best, by, true, seed).unwrap();
         for finding in &report.findings {
             let name = report.name();
-            println!("{name}, seed {seed}: {finding:?}");
             let is_near = finding.settled_secs.is_some_and(|secs| secs <= 30.0);
             assert!(is_near, "{name}, seed {seed}: {finding:?}");
             assert!(finding.goodput >= 0.8, "{name}, seed {seed}: {finding:?}");
