@@ -69,6 +69,12 @@ impl Drop for Server {
 
 /// One of the processes that share the server, as far as limits go.
 async fn node(server: &Server) -> InForce {
+    let units = Limit::token_bucket("1/h".parse().unwrap(), 5).unwrap();
+    let places = Limit::concurrency(1, "1h".parse().unwrap()).unwrap();
+    node_with(server, [("units", units), ("places", places)]).await
+}
+
+async fn node_with<const N: usize>(server: &Server, limits: [(&str, Limit); N]) -> InForce {
     let mut settings = Settings::standalone("127.0.0.1", server.port);
     settings.deadline = Duration::from_secs(5);
     let store = Store::open(settings, &Handle::current()).unwrap();
@@ -80,15 +86,13 @@ async fn node(server: &Server) -> InForce {
         );
         sleep(Duration::from_millis(2)).await;
     }
-    let rule = |name: &str, limit: Limit| {
+    let rule = |(name, limit): (&str, Limit)| {
         let mut rule = LimitRule::new(name, Quota::plain(limit));
         rule.on_store_error = OnStoreError::Deny;
         rule
     };
-    let units = Limit::token_bucket("1/h".parse().unwrap(), 5).unwrap();
-    let places = Limit::concurrency(1, "1h".parse().unwrap()).unwrap();
     let policy = Policy {
-        limits: vec![rule("units", units), rule("places", places)],
+        limits: limits.map(rule).into(),
         ..Policy::default()
     };
     InForce::shared(policy, Arc::new(store)).unwrap()
@@ -188,4 +192,46 @@ async fn a_store_that_is_gone_is_a_503_where_the_policy_says_so() {
     let response = service.oneshot(get()).await.unwrap();
     assert_eq!(response.status(), 503);
     assert_eq!(response.headers()["retry-after"], "1");
+}
+
+#[tokio::test]
+async fn slots_are_reserved_in_the_store_and_waited_for_on_each_node() {
+    const SPACING: Duration = Duration::from_millis(50);
+    let server = Server::start();
+    let line = || Limit::leaky_bucket("20/s".parse().unwrap(), 8).unwrap();
+    let nodes = [
+        node_with(&server, [("line", line())]).await,
+        node_with(&server, [("line", line())]).await,
+    ];
+    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let mut asked = Vec::new();
+    for nth in 0..12 {
+        let seen = Arc::clone(&seen);
+        let backend = service_fn(move |request| {
+            seen.lock().unwrap().push(Instant::now());
+            hello(request)
+        });
+        let service = LimitLayer::new(nodes[nth % 2].clone()).layer(backend);
+        asked.push(tokio::spawn(service.oneshot(get())));
+    }
+    let mut refused = 0;
+    for answer in asked {
+        let response = answer.await.unwrap().unwrap();
+        if response.status() == 429 {
+            refused += 1;
+            assert!(response.headers().contains_key("retry-after"));
+        }
+    }
+    let seen = seen.lock().unwrap().clone();
+    // Eight fit; a busy machine may take so long to ask that another place becomes free.
+    assert!((8..=11).contains(&seen.len()), "{}", seen.len());
+    assert_eq!(seen.len() + refused, 12);
+    // All slots are of one line, whoever waits for them: the last is as far from the first as they are many.
+    let (first, last) = (seen[0], seen[seen.len() - 1]);
+    let slots = u32::try_from(seen.len() - 1).unwrap();
+    assert!(
+        last - first + Duration::from_millis(40) >= SPACING * slots,
+        "{:?} for {slots}",
+        last - first
+    );
 }
