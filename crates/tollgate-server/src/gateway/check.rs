@@ -3,7 +3,10 @@
 //! Looked at before any limit: what is refused here was never admitted, is charged nothing, and reaches no
 //! upstream.
 
-use hyper::header::{CONTENT_LENGTH, EXPECT, HOST, HeaderMap, TE, TRANSFER_ENCODING};
+use hyper::header::{
+    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderValue, TE, TRANSFER_ENCODING,
+    UPGRADE,
+};
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode, Version};
 
@@ -69,6 +72,23 @@ pub(super) fn check(parts: &Parts, max_body: Option<u64>) -> Result<(), Refused>
         return Err(TOO_LARGE);
     }
     Ok(())
+}
+
+/// Does the client ask for a WebSocket? Of all things that a connection could become, only this is passed on.
+/// Whoever frames the bytes behind the request, passes it on or decides about it goes by this.
+pub(super) fn asks_for_tunnel(parts: &Parts) -> bool {
+    let is_websocket = |value: &HeaderValue| {
+        let value = value.as_bytes().trim_ascii();
+        value.eq_ignore_ascii_case(b"websocket")
+    };
+    let names_upgrade = |value: &HeaderValue| {
+        let mut words = value.as_bytes().split(|byte| *byte == b',');
+        words.any(|word| word.trim_ascii().eq_ignore_ascii_case(b"upgrade"))
+    };
+    parts.version == Version::HTTP_11
+        && parts.method == Method::GET
+        && parts.headers.get(UPGRADE).is_some_and(is_websocket)
+        && parts.headers.get_all(CONNECTION).iter().any(names_upgrade)
 }
 
 /// A body beyond what may be.

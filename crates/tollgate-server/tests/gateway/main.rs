@@ -7,6 +7,7 @@
 mod accept;
 mod bodies;
 mod bounds;
+mod endings;
 mod failures;
 mod fields;
 mod framing;
@@ -19,6 +20,8 @@ mod reload;
 mod resets;
 mod secure;
 mod shaping;
+mod switching;
 mod tunnels;
 mod upstream;
+mod vanish;
 mod world;

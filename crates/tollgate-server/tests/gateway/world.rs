@@ -172,9 +172,15 @@ impl World {
         let mut stream = self.connect();
         // The gateway may refuse before it has read all.
         let _ = stream.write_all(bytes);
-        let _ = stream.shutdown(std::net::Shutdown::Write);
+        // Who ends its side while its request is under way is gone: so not before no more answers come.
+        let quiet = Duration::from_secs(3);
+        stream.set_read_timeout(Some(quiet)).unwrap();
         let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer);
+        if stream.read_to_end(&mut answer).is_err() {
+            let _ = stream.shutdown(std::net::Shutdown::Write);
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let _ = stream.read_to_end(&mut answer);
+        }
         String::from_utf8_lossy(&answer).into_owned()
     }
 

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-use hyper::header::UPGRADE;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode, Version};
@@ -29,15 +28,16 @@ use super::frames::WRONG;
 use super::head::{FIELDS, Fault, HEAD_BYTES};
 use super::life::{Life, UnderWay};
 use super::line::Line;
+use super::socket::{Ending, Socket, watched};
 use super::streams::{self, Mark, PIECE_BYTES, Streams};
 use super::{Door, GRACE, tunnel};
 use crate::gateway::answers::{problem, refused};
-use crate::gateway::check::check;
+use crate::gateway::check::{asks_for_tunnel, check};
 use crate::gateway::proxy::body::Download;
 use crate::gateway::proxy::{Ends, Over};
 use crate::gateway::{Stack, StackBody};
 use crate::listen::pulse::Phase;
-use crate::listen::{ListenLimits, attended, stopped};
+use crate::listen::{ListenLimits, TICK, attended, stopped};
 
 /// How both versions of HTTP are spoken.
 pub(super) struct Protocols {
@@ -95,6 +95,7 @@ struct Shared {
     life: Arc<Life>,
     peer: IpAddr,
     is_tls: bool,
+    stop: watch::Receiver<bool>,
 }
 
 impl Made {
@@ -114,22 +115,24 @@ impl Made {
             life: Arc::clone(&life),
             peer,
             is_tls: tls.is_some(),
+            stop: stop.clone(),
         });
+        let (socket, ending) = watched(stream);
         let ways = (limits, &mut stop, &*protocols);
         let Some(tls) = tls else {
-            return sniffed(stream, shared, ways).await;
+            return sniffed(socket, ending, shared, ways).await;
         };
-        let shaken = timeout(limits.head, TlsAcceptor::from(tls).accept(stream)).await;
+        let shaken = timeout(limits.head, TlsAcceptor::from(tls).accept(socket)).await;
         // Whoever cannot agree on TLS has been told so by it.
         let Ok(Ok(stream)) = shaken else { return };
         match stream.get_ref().1.alpn_protocol() {
             Some(b"h2") => {
                 let line = Line::new(stream, BytesMut::new(), false, life);
-                serve_http2(line, shared, ways).await;
+                Box::pin(serve_http2(line, shared, ways)).await;
             }
             _ => {
                 let line = Line::new(stream, BytesMut::new(), true, life);
-                serve_http1(line, shared, ways).await;
+                begin_http1(line, ending, shared, ways).await;
             }
         }
     }
@@ -138,58 +141,81 @@ impl Made {
 type Ways<'a> = (ListenLimits, &'a mut watch::Receiver<bool>, &'a Protocols);
 
 /// Sees from the first bytes which HTTP is spoken.
-async fn sniffed(mut stream: TcpStream, shared: Arc<Shared>, ways: Ways<'_>) {
-    let (limits, stop, protocols) = ways;
+async fn sniffed(mut socket: Socket, ending: Ending, shared: Arc<Shared>, ways: Ways<'_>) {
     let mut read = BytesMut::new();
-    let looked = {
-        let life = &shared.life;
-        let looking = async {
-            while read.len() < PREFACE.len() && PREFACE.starts_with(&read) {
-                if stream.read_buf(&mut read).await? == 0 {
-                    return Ok(());
-                }
-                life.head_begins();
+    let looking = async {
+        while read.len() < PREFACE.len() && PREFACE.starts_with(&read) {
+            if socket.read_buf(&mut read).await? == 0 {
+                break;
             }
-            io::Result::Ok(())
-        };
-        let ended = async {
-            stopped(&mut stop.clone()).await;
-            // What it was made for may be on its way.
-            sleep(GRACE).await;
-        };
-        let (looking, mut until) = (pin!(looking), stop.clone());
-        tokio::select! {
-            looked = attended(looking, &life.pulse, &limits, &mut until, |_| ()) => looked,
-            () = ended => None,
+            shared.life.head_begins();
         }
+        Ok(())
     };
-    let Some(Ok(())) = looked else { return };
-    if read.is_empty() {
+    if awaited(looking, &shared.life, &ways).await.is_none() || read.is_empty() {
         return;
     }
     let is_http1 = !read.starts_with(PREFACE);
-    let line = Line::new(stream, read, is_http1, Arc::clone(&shared.life));
-    let ways = (limits, stop, protocols);
+    let line = Line::new(socket, read, is_http1, Arc::clone(&shared.life));
     if is_http1 {
-        serve_http1(line, shared, ways).await;
+        begin_http1(line, ending, shared, ways).await;
     } else {
-        serve_http2(line, shared, ways).await;
+        Box::pin(serve_http2(line, shared, ways)).await;
     }
 }
 
-async fn serve_http1<S>(line: Line<S>, shared: Arc<Shared>, (limits, stop, protocols): Ways<'_>)
+/// What a connection begins with; None if it does not come in time, or not before the server stops.
+async fn awaited<T>(
+    beginning: impl Future<Output = io::Result<T>>,
+    life: &Life,
+    (limits, stop, _): &Ways<'_>,
+) -> Option<T> {
+    let (mut stop, mut until) = ((**stop).clone(), (**stop).clone());
+    let ended = async {
+        stopped(&mut stop).await;
+        // What it was made for may be on its way.
+        sleep(GRACE).await;
+    };
+    let beginning = pin!(beginning);
+    tokio::select! {
+        biased;
+        begun = attended(beginning, &life.pulse, limits, &mut until, |_| ()) => begun?.ok(),
+        () = ended => None,
+    }
+}
+
+/// Speaks HTTP/1 from the first whole head on. The parser and all that goes with it is made only then.
+async fn begin_http1<S>(mut line: Line<S>, ending: Ending, shared: Arc<Shared>, ways: Ways<'_>)
 where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let begun = poll_fn(|cx| line.poll_begun(cx));
+    if awaited(begun, &shared.life, &ways).await == Some(true) {
+        Box::pin(serve_http1(line, ending, shared, ways)).await;
+    }
+}
+
+async fn serve_http1<S>(
+    line: Line<S>,
+    ending: Ending,
+    shared: Arc<Shared>,
+    (limits, stop, protocols): Ways<'_>,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let life = Arc::clone(&shared.life);
     let service = service_fn(move |request| answer(Arc::clone(&shared), request));
     let served = protocols.http1.serve_connection(line, service);
     let served = pin!(served.with_upgrades());
-    // Its errors are those of the client: gone, too slow, not HTTP.
-    let _ = attended(served, &life.pulse, &limits, stop, |served| {
+    let attended = attended(served, &life.pulse, &limits, stop, |served| {
         served.graceful_shutdown();
-    })
-    .await;
+    });
+    tokio::select! {
+        biased;
+        // Its errors are those of the client: gone, too slow, not HTTP.
+        _ = attended => {}
+        () = ending.gone(&life) => {}
+    }
 }
 
 async fn serve_http2<S>(line: Line<S>, shared: Arc<Shared>, (limits, stop, _): Ways<'_>)
@@ -201,11 +227,16 @@ where
     // What it begins with is no head: the first request may come as late as any other.
     life.pulse.enter(Phase::Idle);
     let http2 = Protocols::http2(limits.write);
-    let served = pin!(http2.serve_connection(line, service));
-    let _ = attended(served, &life.pulse, &limits, stop, |served| {
+    let mut served = pin!(http2.serve_connection(line, service));
+    let done = attended(served.as_mut(), &life.pulse, &limits, stop, |served| {
         served.graceful_shutdown();
     })
     .await;
+    if done.is_none() && life.pulse.is_in(Phase::Idle) {
+        // It is told, so that a request that is on its way now can be sent again elsewhere.
+        served.as_mut().graceful_shutdown();
+        let _ = timeout(TICK, served).await;
+    }
 }
 
 /// Answers one request.
@@ -223,7 +254,7 @@ async fn answer(
         check(&parts, shared.door.way.load().max_body).err()
     };
     if let Some(refusal) = refusal {
-        if parts.version != Version::HTTP_2 && parts.headers.contains_key(UPGRADE) {
+        if asks_for_tunnel(&parts) {
             shared.life.decide(false);
         }
         let mut answer = refused(refusal);
@@ -233,7 +264,7 @@ async fn answer(
         let is_http2 = parts.version == Version::HTTP_2;
         return Ok(answer.map(|body| Counted::new(Either::Own(body), is_http2, under_way)));
     }
-    let may_switch = parts.version == Version::HTTP_11 && parts.headers.contains_key(UPGRADE);
+    let may_switch = asks_for_tunnel(&parts);
     let is_http2 = parts.version == Version::HTTP_2;
     parts.extensions.insert(Peer(shared.peer));
     parts.extensions.insert(Over {
@@ -260,7 +291,7 @@ async fn answer(
         if let Some(ends) = ends {
             let held = answer.extensions_mut().remove::<Held>();
             let held = held.map(|held| held.take());
-            tunnel::open(ends, held, Arc::clone(&shared.life));
+            tunnel::open(ends, held, Arc::clone(&shared.life), shared.stop.clone());
         }
     }
     Ok(answer)

@@ -90,6 +90,11 @@ impl Frames {
         self.held.len() < HEAD_BYTES
     }
 
+    /// Has the connection become a tunnel?
+    pub(super) fn is_tunnel(&self) -> bool {
+        self.state == State::Tunnel
+    }
+
     /// Is nothing of the client read any more?
     pub(super) fn is_over(&self) -> bool {
         self.state == State::Over

@@ -55,10 +55,12 @@ pub(crate) enum Fault {
     EncodingInOldVersion,
     NoHost,
     HostTwice,
+    UpgradeTwice,
+    TunnelAndBody,
 }
 
 impl Fault {
-    const ALL: [Fault; 17] = [
+    const ALL: [Fault; 19] = [
         Fault::LineEnd,
         Fault::Control,
         Fault::Folded,
@@ -76,6 +78,8 @@ impl Fault {
         Fault::EncodingInOldVersion,
         Fault::NoHost,
         Fault::HostTwice,
+        Fault::UpgradeTwice,
+        Fault::TunnelAndBody,
     ];
 
     /// The fault with this number.
@@ -141,6 +145,11 @@ impl Fault {
             ),
             Fault::NoHost => (bad, "`Host` is missing; send it"),
             Fault::HostTwice => (bad, "`Host` is there more than once; send it once"),
+            Fault::UpgradeTwice => (bad, "`Upgrade` is there more than once; send it once"),
+            Fault::TunnelAndBody => (
+                bad,
+                "a request for a WebSocket has a body; send it without one",
+            ),
         }
     }
 }
@@ -208,6 +217,7 @@ struct Seen {
     hosts: usize,
     length: Option<u64>,
     is_chunked: bool,
+    upgrades: usize,
     is_websocket: bool,
     is_upgrade: bool,
 }
@@ -237,6 +247,7 @@ impl Seen {
         match name.len() {
             4 if name.eq_ignore_ascii_case(b"host") => self.hosts += 1,
             7 if name.eq_ignore_ascii_case(b"upgrade") => {
+                self.upgrades += 1;
                 self.is_websocket = value.trim_ascii().eq_ignore_ascii_case(b"websocket");
             }
             10 if name.eq_ignore_ascii_case(b"connection") => {
@@ -285,14 +296,19 @@ impl Seen {
             0 | 1 => {}
             _ => return Err(Fault::HostTwice),
         }
-        Ok(match self.length {
-            _ if self.is_chunked => Follows::Chunks,
-            Some(length @ 1..) => Follows::Length(length),
-            _ if is_get && !is_old && self.is_websocket && self.is_upgrade => {
-                Follows::PerhapsTunnel
-            }
-            _ => Follows::Nothing,
-        })
+        if self.upgrades > 1 {
+            return Err(Fault::UpgradeTwice);
+        }
+        // The same as `check::asks_for_tunnel` says of the parsed head.
+        let asks_for_tunnel = is_get && !is_old && self.is_websocket && self.is_upgrade;
+        match self.length {
+            _ if self.is_chunked && asks_for_tunnel => Err(Fault::TunnelAndBody),
+            Some(1..) if asks_for_tunnel => Err(Fault::TunnelAndBody),
+            _ if self.is_chunked => Ok(Follows::Chunks),
+            Some(length @ 1..) => Ok(Follows::Length(length)),
+            _ if asks_for_tunnel => Ok(Follows::PerhapsTunnel),
+            _ => Ok(Follows::Nothing),
+        }
     }
 }
 
@@ -346,6 +362,7 @@ mod tests {
             ),
             ("Transfer-Encoding : chunked\r\n", Fault::FieldName),
             ("Host: b\r\n", Fault::HostTwice),
+            ("Upgrade: a\r\nUpgrade: a\r\n", Fault::UpgradeTwice),
             (": a\r\n", Fault::FieldName),
             ("no colon\r\n", Fault::FieldName),
             ("a: b\r\n c\r\n", Fault::Folded),
@@ -357,6 +374,14 @@ mod tests {
         }
         for (head, fault) in [
             ("GET / HTTP/1.1\r\n\r\n", Fault::NoHost),
+            (
+                "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\nContent-Length: 1\r\n\r\n",
+                Fault::TunnelAndBody,
+            ),
+            (
+                "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\nTransfer-Encoding: chunked\r\n\r\n",
+                Fault::TunnelAndBody,
+            ),
             (
                 "GET / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n",
                 Fault::EncodingInOldVersion,

@@ -60,6 +60,11 @@ impl Life {
         UnderWay(Arc::clone(self))
     }
 
+    /// Has a request begun whose answer has not ended?
+    pub(super) fn is_under_way(&self) -> bool {
+        self.under_way.load(Relaxed) > 0
+    }
+
     /// The first bytes of something have come.
     pub(super) fn head_begins(&self) {
         if self.pulse.is_in(Phase::Idle) {
@@ -93,10 +98,13 @@ impl Life {
         } else {
             Decision::Refused
         };
-        // The lock puts the decision before the waking.
-        let mut waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
-        self.decision.store(decision as u8, Relaxed);
-        if let Some(waker) = waker.take() {
+        // The lock puts the decision before the waking, which may run what takes it: so not inside.
+        let waker = {
+            let mut waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
+            self.decision.store(decision as u8, Relaxed);
+            waker.take()
+        };
+        if let Some(waker) = waker {
             waker.wake();
         }
     }
@@ -128,5 +136,41 @@ impl Drop for UnderWay {
         if self.0.under_way.fetch_sub(1, AcqRel) == 1 && !self.0.is_stalled.load(Relaxed) {
             self.0.pulse.enter(Phase::Idle);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gateway::listen::accept::Doorkeeper;
+    use std::task::Wake;
+    use tokio::sync::Semaphore;
+    use tollgate::policy::address::CidrSet;
+    use tollgate_policy::AcceptSpec;
+
+    fn life() -> Arc<Life> {
+        let keeper = Doorkeeper::new(&AcceptSpec::default(), CidrSet::default());
+        let room = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        Life::new(keeper.admit([127, 0, 0, 1].into(), room).unwrap())
+    }
+
+    /// Notes whether the lock was free when it was woken.
+    struct Looks(Arc<Life>, AtomicBool);
+
+    impl Wake for Looks {
+        fn wake(self: Arc<Self>) {
+            self.1.store(self.0.waker.try_lock().is_ok(), Relaxed);
+        }
+    }
+
+    #[test]
+    fn whoever_waits_for_the_decision_is_woken_outside_of_the_lock() {
+        let life = life();
+        let looks = Arc::new(Looks(Arc::clone(&life), AtomicBool::new(false)));
+        let waker = Waker::from(Arc::clone(&looks));
+        assert_eq!(life.take_decision(&waker), Decision::None);
+        life.decide(true);
+        assert!(looks.1.load(Relaxed));
+        assert_eq!(life.take_decision(&waker), Decision::Tunnel);
     }
 }

@@ -53,6 +53,51 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
         }
     }
 
+    /// Waits until there is something for the parser; false if the client ends before. A parser has
+    /// buffers from its beginning: who never ends a head gets none.
+    pub(super) fn poll_begun(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        loop {
+            match &self.frames {
+                Some(frames) if frames.ready.is_empty() => {}
+                _ => return Poll::Ready(Ok(true)),
+            }
+            if ready!(self.poll_more(cx))? == 0 {
+                return Poll::Ready(Ok(false));
+            }
+        }
+    }
+
+    /// Reads something into the frames and notes what has begun with it. How many bytes; none at the end.
+    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let is_held = |line: &Line<S>| line.frames.as_ref().is_some_and(Frames::is_held);
+        let was_held = is_held(self);
+        let filled = ready!(self.poll_fill(cx))?;
+        if filled > 0 {
+            self.life.head_begins();
+        }
+        if !was_held && is_held(self) {
+            // Its head is not handed over yet, so nobody can have decided about it.
+            self.life.ask();
+        }
+        Poll::Ready(Ok(filled))
+    }
+
+    /// Reads what nobody wants, up to a bound; ready at the client's end or at the bound.
+    fn poll_throw_away(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.thrown_away < LINGER_BYTES {
+            let read = SCRATCH.with_borrow_mut(|scratch| {
+                let mut buffer = ReadBuf::new(&mut scratch[..]);
+                ready!(Pin::new(&mut self.io).poll_read(cx, &mut buffer))?;
+                Poll::Ready(io::Result::Ok(buffer.filled().len()))
+            });
+            match ready!(read)? {
+                0 => break,
+                read => self.thrown_away += read,
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
     /// Reads something into the frames. How many bytes; none at the end.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let Some(frames) = &mut self.frames else {
@@ -98,7 +143,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Read for Line<S> {
                 return Poll::Ready(Ok(()));
             }
             if frames.is_over() {
-                // What is wrong was handed over; that the connection ends is for the answer to do.
+                // What is wrong was handed over; that the connection ends is for the answer to do. If
+                // it broke off there will be none.
+                ready!(this.poll_throw_away(cx))?;
                 return Poll::Pending;
             }
             if frames.is_held() {
@@ -116,15 +163,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Read for Line<S> {
                     Decision::None => {}
                 }
             }
-            let was_held = frames.is_held();
-            let filled = ready!(this.poll_fill(cx))?;
-            if filled == 0 {
+            if ready!(this.poll_more(cx))? == 0 {
                 return Poll::Ready(Ok(()));
-            }
-            this.life.head_begins();
-            if !was_held && this.frames.as_ref().is_some_and(Frames::is_held) {
-                // Its head is not handed over yet, so nobody can have decided about it.
-                this.life.ask();
             }
         }
     }
@@ -189,22 +229,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Write for Line<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
+        if this.frames.as_ref().is_some_and(Frames::is_tunnel) {
+            // One way has ended. What comes the other way is not ours to throw away.
+            return Pin::new(&mut this.io).poll_shutdown(cx);
+        }
         let pulse = &this.life.pulse;
         if !pulse.is_in(Phase::Closing) {
             ready!(Pin::new(&mut this.io).poll_shutdown(cx))?;
             pulse.enter(Phase::Closing);
         }
-        while !this.life.pulse.is_hurried() && this.thrown_away < LINGER_BYTES {
-            let read = SCRATCH.with_borrow_mut(|scratch| {
-                let mut buffer = ReadBuf::new(&mut scratch[..]);
-                ready!(Pin::new(&mut this.io).poll_read(cx, &mut buffer))?;
-                Poll::Ready(io::Result::Ok(buffer.filled().len()))
-            });
-            match ready!(read)? {
-                0 => break,
-                read => this.thrown_away += read,
-            }
+        if pulse.is_hurried() {
+            return Poll::Ready(Ok(()));
         }
-        Poll::Ready(Ok(()))
+        this.poll_throw_away(cx)
     }
 }

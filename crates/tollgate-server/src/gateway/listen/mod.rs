@@ -20,6 +20,7 @@ mod frames;
 mod head;
 mod life;
 mod line;
+mod socket;
 mod streams;
 mod tunnel;
 
@@ -73,6 +74,21 @@ pub(super) async fn serve(
     let room = Arc::new(Semaphore::new(connections));
     let protocols = Arc::new(connection::Protocols::new());
     let mut failing = false;
+    let begin = |(stream, peer, room): Accepted, stop: &watch::Receiver<bool>| {
+        let admitted = match door.keeper.load().admit(peer, room) {
+            Ok(admitted) => admitted,
+            Err(why) => return door.turned_away.add(why as usize, 1),
+        };
+        let made = connection::Made {
+            stream,
+            peer,
+            life: life::Life::new(admitted),
+            limits: limits(&door.timeouts.load()),
+            stop: stop.clone(),
+        };
+        let (door, stack) = (Arc::clone(&door), stack.clone());
+        tokio::spawn(made.serve(door, stack, Arc::clone(&protocols)));
+    };
     loop {
         let accepted = tokio::select! {
             biased;
@@ -80,23 +96,9 @@ pub(super) async fn serve(
             accepted = accept(&listener, &room) => accepted,
         };
         match accepted {
-            Ok((stream, peer, room)) => {
+            Ok(accepted) => {
                 failing = false;
-                match door.keeper.load().admit(peer, room) {
-                    Ok(admitted) => {
-                        let made = connection::Made {
-                            stream,
-                            peer,
-                            life: life::Life::new(admitted),
-                            limits: limits(&door.timeouts.load()),
-                            stop: stop.clone(),
-                        };
-                        let (door, stack) = (Arc::clone(&door), stack.clone());
-                        let protocols = Arc::clone(&protocols);
-                        tokio::spawn(made.serve(door, stack, protocols));
-                    }
-                    Err(why) => door.turned_away.add(why as usize, 1),
-                }
+                begin(accepted, &stop);
             }
             Err(error) if is_of_one_client(&error) => {}
             Err(error) => {
@@ -108,6 +110,15 @@ pub(super) async fn serve(
             }
         }
     }
+    // Connections that were made before the word to stop, and what was sent on them, are still answered.
+    while let Ok(accepted) = timeout(Duration::ZERO, accept(&listener, &room)).await {
+        match accepted {
+            Ok(accepted) => begin(accepted, &stop),
+            Err(error) if is_of_one_client(&error) => {}
+            // Out of descriptors, say: who waits then finds nobody.
+            Err(_) => break,
+        }
+    }
     drop(listener);
     let everything = u32::try_from(connections).unwrap_or(u32::MAX);
     let drain = ListenLimits::default().drain + TICK;
@@ -115,10 +126,9 @@ pub(super) async fn serve(
     let _ = timeout(drain, room.acquire_many(everything)).await;
 }
 
-async fn accept(
-    listener: &TcpListener,
-    room: &Arc<Semaphore>,
-) -> std::io::Result<(TcpStream, IpAddr, OwnedSemaphorePermit)> {
+type Accepted = (TcpStream, IpAddr, OwnedSemaphorePermit);
+
+async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> std::io::Result<Accepted> {
     let permit = Arc::clone(room).acquire_owned().await;
     let permit = permit.map_err(std::io::Error::other)?;
     let (stream, peer) = listener.accept().await?;

@@ -3,6 +3,9 @@
 //!
 //! Whatever the request held (a place in a limit, its turn in a queue, its place at the server) is held
 //! until then.
+//!
+//! A server that stops ends its tunnels at once. Nobody knows when one would end by itself, and one that
+//! says nothing must not hold up a stop for which nothing else is waited for.
 
 use std::io;
 use std::pin::Pin;
@@ -13,18 +16,24 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tollgate_tower::Kept;
 
 use super::life::Life;
 use crate::gateway::proxy::Ends;
-use crate::listen::ticks;
+use crate::listen::{stopped, ticks};
 
 /// Both sides have said that they switch; it must not take long until both have.
 const SWITCH: Duration = Duration::from_secs(10);
 
 /// Opens a tunnel that goes on by itself.
-pub(super) fn open(ends: Ends, held: Option<Kept>, life: Arc<Life>) {
+pub(super) fn open(
+    ends: Ends,
+    held: Option<Kept>,
+    life: Arc<Life>,
+    mut stop: watch::Receiver<bool>,
+) {
     let Ends {
         client,
         server,
@@ -41,6 +50,7 @@ pub(super) fn open(ends: Ends, held: Option<Kept>, life: Arc<Life>) {
             tokio::select! {
                 _ = copy_bidirectional(&mut client, &mut server) => {}
                 () = silence(&moved, idle) => {}
+                () = stopped(&mut stop) => {}
             }
         }
         drop((held, with, life));

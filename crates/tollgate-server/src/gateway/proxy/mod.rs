@@ -33,7 +33,7 @@ use hyper::header::{CONNECTION, HOST, HeaderValue, UPGRADE};
 use hyper::http::request::Parts;
 use hyper::http::uri::{PathAndQuery, Scheme};
 use hyper::upgrade::OnUpgrade;
-use hyper::{Method, Request, Response, StatusCode, Uri, Version};
+use hyper::{Request, Response, StatusCode, Uri, Version};
 use tokio::time::Instant;
 use tollgate::policy::Facts;
 use tollgate_policy::Protocol;
@@ -42,7 +42,7 @@ use tollgate_tower::{Client, Peer};
 use tower_service::Service;
 
 use super::answers::{Answered, problem, refused};
-use super::check::TOO_LARGE;
+use super::check::{TOO_LARGE, asks_for_tunnel};
 use body::{Broken, Download, Progress, Upload};
 use fields::{Sender, host_field, host_of};
 use pool::{Lent, Unsent};
@@ -127,7 +127,7 @@ async fn pass_on(way: &Way, own: &OfThread, request: Request<Incoming>) -> Answe
             "no upstream is for this request; ask for another path or host",
         );
     };
-    let client = wants_tunnel(&parts).then(|| parts.extensions.remove::<OnUpgrade>());
+    let client = asks_for_tunnel(&parts).then(|| parts.extensions.remove::<OnUpgrade>());
     let client = client.flatten();
     prepare(way, upstream, &mut parts, client.is_some());
     let (body, progress) = Upload::new(body, way.max_body, way.body_idle);
@@ -192,22 +192,6 @@ fn find<'w>(way: &'w Way, parts: &Parts) -> Option<&'w Arc<Upstream>> {
         ..Facts::default()
     };
     way.upstreams.find(&facts)
-}
-
-/// Does the client want a WebSocket? Of all things that a connection could become, only this is passed on.
-fn wants_tunnel(parts: &Parts) -> bool {
-    let is_websocket = |value: &HeaderValue| {
-        let value = value.as_bytes().trim_ascii();
-        value.eq_ignore_ascii_case(b"websocket")
-    };
-    let names_upgrade = |value: &HeaderValue| {
-        let mut words = value.as_bytes().split(|byte| *byte == b',');
-        words.any(|word| word.trim_ascii().eq_ignore_ascii_case(b"upgrade"))
-    };
-    parts.version == Version::HTTP_11
-        && parts.method == Method::GET
-        && parts.headers.get(UPGRADE).is_some_and(is_websocket)
-        && parts.headers.get_all(CONNECTION).iter().any(names_upgrade)
 }
 
 /// Makes the head what every server of the upstream gets.

@@ -1,0 +1,66 @@
+//! How connections end that did nothing wrong: the server stops, or nothing was said for long.
+
+use std::io::{Read, Write};
+use std::time::Duration;
+
+use crate::upstream::Upstream;
+use crate::world::{OPEN, World, read_head, reply, timed};
+
+#[test]
+fn a_tunnel_does_not_hold_up_a_stop() {
+    let upstream = Upstream::start();
+    let world = World::before(OPEN, upstream.port);
+    let mut stream = world.connect();
+    stream
+        .write_all(
+            b"GET /ws HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+        )
+        .unwrap();
+    assert!(read_head(&mut stream).starts_with("HTTP/1.1 101 "));
+    let ((), took) = timed(|| world.end());
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    assert!(matches!(stream.read(&mut [0]), Ok(0) | Err(_)));
+}
+
+#[test]
+fn connections_made_before_a_stop_are_answered() {
+    let upstream = Upstream::start();
+    let world = World::before(OPEN, upstream.port);
+    // So many that the last are not accepted yet when the stop comes.
+    let mut streams: Vec<_> = (0..100).map(|_| world.connect()).collect();
+    for stream in &mut streams {
+        let asks = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        stream.write_all(asks).unwrap();
+    }
+    world.end();
+    for (number, stream) in streams.iter_mut().enumerate() {
+        assert_eq!(reply(stream).status, 200, "{number}");
+    }
+}
+
+#[test]
+fn an_idle_client_of_http_2_is_told_before_its_connection_ends() {
+    const GOAWAY: u8 = 7;
+    let upstream = Upstream::start();
+    let policy = format!("{OPEN}gateway:\n  timeouts: {{ idle: 1s }}\n");
+    let world = World::before(&policy, upstream.port);
+    let mut stream = world.connect();
+    stream
+        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        .unwrap();
+    stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).unwrap();
+    // GET / of the host `a`, as stream 1.
+    let head = [0x82, 0x86, 0x84, 0x41, 1, b'a'];
+    stream.write_all(&[0, 0, 6, 1, 5, 0, 0, 0, 1]).unwrap();
+    stream.write_all(&head).unwrap();
+    let mut kinds = Vec::new();
+    let mut frame = [0; 9];
+    while stream.read_exact(&mut frame).is_ok() {
+        kinds.push(frame[3]);
+        let length = u32::from_be_bytes([0, frame[0], frame[1], frame[2]]);
+        let mut payload = vec![0; usize::try_from(length).unwrap()];
+        stream.read_exact(&mut payload).unwrap();
+    }
+    assert!(kinds.contains(&GOAWAY), "{kinds:?}");
+    assert_eq!(upstream.count(), 1);
+}
