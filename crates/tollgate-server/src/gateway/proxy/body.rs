@@ -9,7 +9,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -91,13 +91,48 @@ struct Bounds {
 }
 
 /// How far a body came, for whoever waits for the answer meanwhile.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Progress {
+    began: Instant,
     parts: AtomicU64,
+    /// Nanoseconds from the beginning to the last part.
+    last_ns: AtomicU64,
+    is_whole: AtomicBool,
     broken: AtomicU8,
 }
 
 impl Progress {
+    fn new() -> Progress {
+        Progress {
+            began: Instant::now(),
+            parts: AtomicU64::new(0),
+            last_ns: AtomicU64::new(0),
+            is_whole: AtomicBool::new(false),
+            broken: AtomicU8::new(0),
+        }
+    }
+
+    /// A part is handed on; the last one?
+    fn part(&self, is_last: bool) {
+        let at = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.last_ns.store(at, Relaxed);
+        self.parts.fetch_add(1, Relaxed);
+        if is_last {
+            self.is_whole.store(true, Relaxed);
+        }
+    }
+
+    /// Was the last part handed on?
+    pub(super) fn is_whole(&self) -> bool {
+        self.is_whole.load(Relaxed)
+    }
+
+    /// How long ago a part was handed on, or the body began if none was yet.
+    pub(super) fn since_last(&self) -> Duration {
+        let last = Duration::from_nanos(self.last_ns.load(Relaxed));
+        self.began.elapsed().saturating_sub(last)
+    }
+
     /// Changes with every part.
     pub(super) fn parts(&self) -> u64 {
         self.parts.load(Relaxed)
@@ -124,7 +159,7 @@ impl Upload {
         if body.is_end_stream() {
             return (Upload { body, bounds: None }, None);
         }
-        let progress = Arc::<Progress>::default();
+        let progress = Arc::new(Progress::new());
         let bounds = Bounds {
             left: max.unwrap_or(u64::MAX),
             patience: Patience::new(idle),
@@ -144,7 +179,7 @@ impl Body for Upload {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let Upload { body, bounds } = self.get_mut();
-        let polled = Pin::new(body).poll_frame(cx);
+        let polled = Pin::new(&mut *body).poll_frame(cx);
         let Some(bounds) = bounds else {
             return polled.map_err(Into::into);
         };
@@ -157,7 +192,9 @@ impl Body for Upload {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Some(Err(_))) => fails(Broken::Off),
             Poll::Ready(frame) => {
-                bounds.progress.parts.fetch_add(1, Relaxed);
+                bounds
+                    .progress
+                    .part(frame.is_none() || body.is_end_stream());
                 bounds.patience.renew();
                 if let Some(data) = frame.as_ref().and_then(|f| f.as_ref().ok()?.data_ref()) {
                     match bounds.left.checked_sub(data.len() as u64) {

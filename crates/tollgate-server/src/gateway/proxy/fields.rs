@@ -159,6 +159,24 @@ pub(super) fn to_client(headers: &mut HeaderMap) {
     strip_hop(headers);
 }
 
+/// Puts cookies into one line. HTTP/2 may send one in each; in HTTP/1.1 there is one line only (RFC 9113,
+/// 8.2.3), and servers read the first.
+pub(super) fn join_cookies(headers: &mut HeaderMap) {
+    use hyper::header::COOKIE;
+    let mut lines = headers.get_all(COOKIE).iter();
+    let (Some(first), Some(second)) = (lines.next(), lines.next()) else {
+        return;
+    };
+    let mut all = first.as_bytes().to_vec();
+    for line in std::iter::once(second).chain(lines) {
+        all.extend_from_slice(b"; ");
+        all.extend_from_slice(line.as_bytes());
+    }
+    if let Ok(all) = HeaderValue::from_maybe_shared(bytes::Bytes::from(all)) {
+        headers.insert(COOKIE, all);
+    }
+}
+
 /// Adds to the end of a list, in one line.
 fn append(headers: &mut HeaderMap, name: HeaderName, write: impl FnOnce(&mut String)) {
     let mut text = String::with_capacity(48);

@@ -64,7 +64,7 @@ pub(crate) async fn watch_servers(way: Arc<ArcSwap<Way>>, stop: impl Future<Outp
                         let server = Arc::clone(server);
                         tokio::spawn(async move {
                             if let Ok(Ok(_)) = timeout(PATIENCE, pool::connect(&server)).await {
-                                server.passed(1);
+                                server.bring_back();
                             }
                         });
                     }
@@ -79,8 +79,8 @@ pub(crate) async fn watch_servers(way: Arc<ArcSwap<Way>>, stop: impl Future<Outp
 async fn ask(upstream: Arc<Upstream>, server: Arc<Server>, health: HealthSpec) {
     let asking = answer(&upstream, &server, &health.path);
     match timeout(health.timeout.into(), asking).await {
-        Ok(Ok(true)) => server.passed(health.passes),
-        _ => server.failed(Some(&health), now_ms()),
+        Ok(Ok(true)) => server.looked_well(&health, now_ms()),
+        _ => server.looked_ill(&health),
     }
 }
 
@@ -94,18 +94,11 @@ async fn answer(upstream: &Upstream, server: &Server, path: &str) -> io::Result<
             .body(Empty::<Bytes>::new())
             .map_err(io::Error::other)
     };
-    let status = match upstream.spec.protocol {
+    let answer = match upstream.spec.protocol {
         Protocol::Http1 => {
             let shaken = http1::handshake(io).await.map_err(io::Error::other)?;
             let (mut sender, connection) = shaken;
-            let sent = sender.send_request(request(path.to_owned())?);
-            tokio::select! {
-                answer = sent => answer.map_err(io::Error::other)?.status(),
-                ended = connection => {
-                    ended.map_err(io::Error::other)?;
-                    return Ok(false);
-                }
-            }
+            first(sender.send_request(request(path.to_owned())?), connection).await
         }
         Protocol::Http2 => {
             let shaken = http2::handshake(TokioExecutor::new(), io).await;
@@ -114,15 +107,21 @@ async fn answer(upstream: &Upstream, server: &Server, path: &str) -> io::Result<
             let uri = format!("{scheme}://{}{path}", server.authority());
             let mut request = request(uri)?;
             request.headers_mut().remove(HOST);
-            let sent = sender.send_request(request);
-            tokio::select! {
-                answer = sent => answer.map_err(io::Error::other)?.status(),
-                ended = connection => {
-                    ended.map_err(io::Error::other)?;
-                    return Ok(false);
-                }
-            }
+            first(sender.send_request(request), connection).await
         }
     };
+    let status = answer.map_err(io::Error::other)?.status();
     Ok(status.is_success() || status.is_redirection())
+}
+
+/// What is waited for, over a connection that has to be driven meanwhile.
+///
+/// A server may end the connection with its answer, so that both are there at once: an end alone says
+/// nothing. What was waited for then has the answer, or the reason why there is none.
+async fn first<T>(waited: impl Future<Output = T>, connection: impl Future) -> T {
+    let mut waited = pin!(waited);
+    tokio::select! {
+        answer = &mut waited => answer,
+        _ = connection => waited.await,
+    }
 }

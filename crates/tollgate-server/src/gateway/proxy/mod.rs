@@ -11,6 +11,7 @@
 //!
 //! Limits and queues: those are layers around it. How a request was framed: that was looked at before.
 
+mod awaited;
 pub(crate) mod body;
 mod fields;
 mod health;
@@ -43,6 +44,7 @@ use tower_service::Service;
 
 use super::answers::{Answered, problem, refused};
 use super::check::{TOO_LARGE, asks_for_tunnel};
+use awaited::Awaited;
 use body::{Broken, Download, Progress, Upload};
 use fields::{Sender, host_field, host_of};
 use pool::{Lent, Unsent};
@@ -146,14 +148,19 @@ async fn pass_on(way: &Way, own: &OfThread, request: Request<Incoming>) -> Answe
         address(upstream, server, whole);
         let with = server.begin();
         let began = Instant::now();
+        let awaited = Awaited::new(&upstream.observed, began, progress.as_deref());
         let sent = pin!(pool::send(server, &upstream.spec, own.thread, &mut request));
         let most = upstream.spec.answer.into();
         let answer = in_time(sent, &own.timers, began, most, progress.as_deref()).await;
+        let took = awaited.over();
         match answer {
             Some(Ok((answer, lent))) => {
-                server.well();
                 let is_failure = matches!(answer.status().as_u16(), 502..=504);
-                upstream.observed.answered(began.elapsed(), is_failure);
+                match is_failure {
+                    true => server.slipped(upstream::now_ms()),
+                    false => server.well(),
+                }
+                upstream.observed.answered(took, is_failure);
                 return answered(answer, lent, with, client, upstream);
             }
             Some(Err(Unsent::Unreachable(cause))) => {
@@ -211,7 +218,11 @@ fn prepare(way: &Way, upstream: &Upstream, parts: &mut Parts, is_tunnel: bool) {
         headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
     }
-    if upstream.spec.keep_host {
+    if upstream.spec.protocol == Protocol::Http1 {
+        fields::join_cookies(&mut parts.headers);
+    }
+    // HTTP/1.0 need not name a host: then it is the server's own.
+    if upstream.spec.keep_host && !host.is_empty() {
         parts.headers.insert(HOST, host);
     } else {
         parts.headers.remove(HOST);
@@ -371,6 +382,7 @@ fn broken(
         )),
         Broken::Not => {
             upstream.observed.failed();
+            server.failed(upstream.spec.health.as_ref(), upstream::now_ms());
             tracing::debug!(target: "tollgate::gateway", server = %server.authority(), %cause, "no answer");
             problem(
                 StatusCode::BAD_GATEWAY,

@@ -1,7 +1,7 @@
 //! Where requests go: upstreams and their servers, replaced whole with the policy.
 //!
 //! The first upstream that matches is the one; of its servers the one with the fewest requests under way,
-//! among those that are up. Equals take turns. What stays the same from one policy to the next (a server
+//! among those that are up; one that failed of late counts as busier than it is. Equals take turns. What stays the same from one policy to the next (a server
 //! with its connections, the numbers of an upstream) goes on.
 
 use std::fmt;
@@ -23,14 +23,16 @@ use crate::gateway::tls::{self, TlsError};
 /// What is seen of one upstream, for whoever wants to know how it goes there. Only grows.
 #[derive(Debug, Default)]
 pub struct Observed {
-    /// Requests that were answered, whatever the answer.
+    /// Requests that were answered, whatever the answer; and those whose client gave up before, if that was
+    /// after long enough to say something of the server.
     pub answers: AtomicU64,
     /// Requests that were not: no connection, no answer in time, a broken one; or answered with 502, 503 or
     /// 504. The latter are among the answers, too.
     pub failed: AtomicU64,
     /// Those of them that were not answered at all.
     pub unanswered: AtomicU64,
-    /// Nanoseconds from a request's head to that of its answer, all answers together.
+    /// Nanoseconds from a request's last part to the head of its answer, or until its client gave up; all
+    /// answers together.
     pub latency_ns: AtomicU64,
 }
 
@@ -41,6 +43,17 @@ impl Observed {
         self.latency_ns.fetch_add(took, Relaxed);
         if is_failure {
             self.failed.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// A client gave up on an answer that had taken so long already. That is less than the answer would have
+    /// taken, so it is a measure only if it is not much less than what is usual: clients who come and go
+    /// at once must not make a server look quick.
+    pub(super) fn given_up(&self, after: Duration) {
+        let answers = u128::from(self.answers.load(Relaxed));
+        let all = u128::from(self.latency_ns.load(Relaxed));
+        if after.as_nanos().saturating_mul(answers).saturating_mul(2) >= all {
+            self.answered(after, false);
         }
     }
 
@@ -233,7 +246,7 @@ impl Upstream {
             let (before, behind) = self.servers.split_at(from.min(self.servers.len()));
             behind.iter().chain(before).filter(is_new)
         };
-        let least = |server: &&Arc<Server>| server.under_way();
+        let least = |server: &&Arc<Server>| server.load();
         let up = in_turn().filter(|server| !server.is_out());
         up.min_by_key(least).or_else(|| in_turn().min_by_key(least))
     }
@@ -291,7 +304,7 @@ mod tests {
         let mut ports: Vec<_> = (0..4).map(|_| chosen(upstream, &[])).collect();
         ports.sort_unstable();
         assert_eq!(ports, [1, 1, 2, 2]);
-        upstream.servers[0].passed(1);
+        upstream.servers[0].bring_back();
         assert!((0..6).all(|_| chosen(upstream, &[]) == 1));
     }
 
@@ -304,6 +317,31 @@ mod tests {
         let tried = [Arc::clone(&upstream.servers[1])];
         assert!((0..6).all(|_| chosen(upstream, &tried) == 1));
         assert!(upstream.choose(&upstream.servers).is_none());
+    }
+
+    #[test]
+    fn who_comes_and_goes_at_once_does_not_make_a_slow_server_look_quick() {
+        let observed = Observed::default();
+        let numbers = || {
+            let latency = observed.latency_ns.load(Relaxed) / 1_000_000;
+            (observed.answers.load(Relaxed), latency)
+        };
+        observed.answered(Duration::from_millis(400), false);
+        (0..9).for_each(|_| observed.given_up(Duration::from_millis(199)));
+        assert_eq!(numbers(), (1, 400));
+        observed.given_up(Duration::from_millis(800));
+        assert_eq!(numbers(), (2, 1200));
+        assert_eq!(observed.failed.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn one_that_failed_of_late_is_chosen_when_others_are_much_busier() {
+        let all = one(&[1, 2]);
+        let upstream = &all.list[0];
+        upstream.servers[0].failed(None, now_ms());
+        assert!((0..6).all(|_| chosen(upstream, &[]) == 2));
+        let _busy: Vec<_> = (0..17).map(|_| upstream.servers[1].begin()).collect();
+        assert!((0..6).all(|_| chosen(upstream, &[]) == 1));
     }
 
     #[test]

@@ -1,0 +1,124 @@
+//! Requests that come in one version of HTTP and go on in another.
+
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+use tokio::sync::Notify;
+use tollgate_policy::Protocol;
+
+use crate::upstream::Upstream;
+use crate::world::{OPEN, World};
+
+/// A server of HTTP/2 that keeps the authority that each request names.
+pub(crate) struct Http2Upstream {
+    pub(crate) port: u16,
+    seen: Arc<Mutex<Vec<String>>>,
+    _events: Runtime,
+}
+
+impl Http2Upstream {
+    pub(crate) fn start() -> Http2Upstream {
+        Http2Upstream::with(false)
+    }
+
+    /// One that ends each connection with its first answer.
+    pub(crate) fn that_ends_connections() -> Http2Upstream {
+        Http2Upstream::with(true)
+    }
+
+    fn with(ends: bool) -> Http2Upstream {
+        let events = Runtime::new().unwrap();
+        let socket = events.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let port = socket.local_addr().unwrap().port();
+        let seen = Arc::<Mutex<Vec<String>>>::default();
+        let kept = Arc::clone(&seen);
+        events.spawn(async move {
+            while let Ok((stream, _)) = socket.accept().await {
+                tokio::spawn(serve(stream, Arc::clone(&kept), ends));
+            }
+        });
+        Http2Upstream {
+            port,
+            seen,
+            _events: events,
+        }
+    }
+
+    /// What each request named.
+    pub(crate) fn seen(&self) -> Vec<String> {
+        self.seen.lock().unwrap().clone()
+    }
+}
+
+async fn serve(stream: TcpStream, seen: Arc<Mutex<Vec<String>>>, ends: bool) {
+    let asked = Notify::new();
+    let service = service_fn(|request: Request<Incoming>| {
+        let authority = request.uri().authority().map(ToString::to_string);
+        seen.lock().unwrap().push(authority.unwrap_or_default());
+        asked.notify_one();
+        async { Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"two")))) }
+    });
+    let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = asked.notified() => {}
+    }
+    if ends {
+        connection.as_mut().graceful_shutdown();
+    }
+    let _ = connection.await;
+}
+
+#[test]
+fn cookies_in_lines_of_their_own_are_one_line_for_http_1() {
+    let upstream = Upstream::start();
+    let world = World::before(OPEN, upstream.port);
+    let events = Runtime::new().unwrap();
+    events.block_on(async {
+        let stream = TcpStream::connect(world.address()).await.unwrap();
+        let shaken =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+        let (mut sender, connection) = shaken.await.unwrap();
+        tokio::spawn(connection);
+        let request = Request::get("http://app.example/x")
+            .header("cookie", "a=1")
+            .header("cookie", "b=2")
+            .header("cookie", "c=3")
+            .body(Full::<Bytes>::default())
+            .unwrap();
+        assert_eq!(sender.send_request(request).await.unwrap().status(), 200);
+    });
+    let cookies = upstream.last().header("cookie");
+    assert_eq!(cookies.as_deref(), Some("a=1; b=2; c=3"));
+}
+
+#[test]
+fn a_request_without_a_host_is_for_the_server_by_its_own_name() {
+    let upstream = Http2Upstream::start();
+    let change = |spec: &mut tollgate_policy::UpstreamSpec| spec.protocol = Protocol::Http2;
+    let world = World::with(OPEN, change, &[upstream.port]);
+    let answer = world.ask(b"GET /x HTTP/1.0\r\n\r\n");
+    assert_eq!((answer.status, answer.text()), (200, "two".to_owned()));
+    assert_eq!(upstream.seen(), [format!("127.0.0.1:{}", upstream.port)]);
+    assert_eq!(world.get("/x").status, 200);
+    assert_eq!(upstream.seen()[1], "app.example");
+}
+
+#[test]
+fn the_same_in_http_1() {
+    let upstream = Upstream::start();
+    let world = World::before(OPEN, upstream.port);
+    assert_eq!(world.ask(b"GET /x HTTP/1.0\r\n\r\n").status, 200);
+    let own = format!("127.0.0.1:{}", upstream.port);
+    assert_eq!(upstream.last().header("host"), Some(own));
+}

@@ -1,0 +1,66 @@
+//! What is seen of a server by those who ask how it goes there.
+
+use std::io::Write;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use crate::upstream::Upstream;
+use crate::world::{OPEN, World, pause, reply, until};
+
+/// Answers, failures, and the time of all answers together.
+fn observed(world: &World) -> (u64, u64, Duration) {
+    let all = world.started.observed.upstreams();
+    let (_, seen) = &all[0];
+    let time = Duration::from_nanos(seen.latency_ns.load(Relaxed));
+    (seen.answers.load(Relaxed), seen.failed.load(Relaxed), time)
+}
+
+#[test]
+fn a_server_that_hangs_is_seen_though_its_clients_give_up() {
+    let upstream = Upstream::start();
+    let world = World::before(OPEN, upstream.port);
+    for _ in 0..4 {
+        let mut stream = world.connect();
+        stream
+            .write_all(b"GET /hang HTTP/1.1\r\nHost: a\r\n\r\n")
+            .unwrap();
+        pause(300);
+    }
+    until("four were given up", || observed(&world).0 == 4);
+    let (_, failed, time) = observed(&world);
+    assert_eq!(failed, 0, "whose fault it was is not known");
+    assert!(time >= Duration::from_millis(1000), "{time:?}");
+}
+
+#[test]
+fn what_a_client_takes_to_send_its_body_is_not_the_servers_time() {
+    let upstream = Upstream::start();
+    let world = World::before(OPEN, upstream.port);
+    let mut stream = world.connect();
+    stream
+        .write_all(b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n")
+        .unwrap();
+    for _ in 0..5 {
+        pause(200);
+        stream.write_all(b"a").unwrap();
+    }
+    assert_eq!(reply(&mut stream).status, 200);
+    let (answers, _, time) = observed(&world);
+    assert_eq!(answers, 1);
+    assert!(time < Duration::from_millis(500), "{time:?}");
+}
+
+#[test]
+fn a_client_that_gives_up_in_the_middle_of_its_body_says_nothing_of_the_server() {
+    let upstream = Upstream::start();
+    let world = World::before(OPEN, upstream.port);
+    let mut stream = world.connect();
+    stream
+        .write_all(b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\na")
+        .unwrap();
+    until("it is on its way", || upstream.open() == 1);
+    pause(300);
+    drop(stream);
+    until("it is given up", || upstream.open() == 0);
+    assert_eq!(observed(&world), (0, 0, Duration::ZERO));
+}

@@ -1,0 +1,109 @@
+//! Servers that are not well: which are left alone, for how long, and which are not.
+
+use std::io::Read;
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use tollgate::Span;
+use tollgate_policy::{HealthSpec, Protocol};
+
+use crate::crossing::Http2Upstream;
+use crate::upstream::Upstream;
+use crate::world::{OPEN, World, pause, until};
+
+fn health(path: &str) -> HealthSpec {
+    HealthSpec {
+        every: Span::from_millis(100),
+        fails: 3,
+        passes: 1,
+        ..HealthSpec::at(path)
+    }
+}
+
+/// One that no failure is forgiven by.
+fn strict(path: &str) -> HealthSpec {
+    HealthSpec {
+        every: Span::from_millis(50),
+        timeout: Span::from_secs(10),
+        fails: 1,
+        passes: 1000,
+        ..HealthSpec::at(path)
+    }
+}
+
+fn is_up(world: &World, port: u16) -> bool {
+    let series = format!("tollgate_server_up{{upstream=\"app\",server=\"127.0.0.1:{port}\"}}");
+    world.metric(&series) == 1
+}
+
+/// A server that takes every request and answers none.
+fn breaks_off() -> u16 {
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = socket.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for mut stream in socket.incoming().flatten() {
+            std::thread::spawn(move || {
+                let _ = stream.read(&mut [0; 4096]);
+            });
+        }
+    });
+    port
+}
+
+/// How many of sixty requests, ten milliseconds apart, that a good server takes long for are 502.
+fn broken_of_sixty(world: &Arc<World>) -> usize {
+    let ask = |_| {
+        pause(10);
+        let world = Arc::clone(world);
+        std::thread::spawn(move || world.get("/slow").status)
+    };
+    let all: Vec<_> = (0..60).map(ask).collect();
+    let statuses = all.into_iter().map(|thread| thread.join().unwrap());
+    statuses.filter(|status| *status == 502).count()
+}
+
+#[test]
+fn a_server_that_says_it_is_ill_is_out_though_it_answers_requests() {
+    let upstream = Upstream::start();
+    let world = World::with(
+        OPEN,
+        |spec| spec.health = Some(health("/503")),
+        &[upstream.port],
+    );
+    until("it is out", || {
+        assert_eq!(world.get("/").status, 200);
+        !is_up(&world, upstream.port)
+    });
+}
+
+#[test]
+fn a_good_answer_that_ends_the_connection_is_a_good_answer() {
+    let upstream = Upstream::start();
+    let world = World::with(
+        OPEN,
+        |spec| spec.health = Some(strict("/once")),
+        &[upstream.port],
+    );
+    until("it was asked often", || upstream.count() > 30);
+    assert!(is_up(&world, upstream.port));
+}
+
+#[test]
+fn the_same_over_http_2() {
+    let upstream = Http2Upstream::that_ends_connections();
+    let change = |spec: &mut tollgate_policy::UpstreamSpec| {
+        spec.protocol = Protocol::Http2;
+        spec.health = Some(strict("/healthz"));
+    };
+    let world = World::with(OPEN, change, &[upstream.port]);
+    until("it was asked often", || upstream.seen().len() > 30);
+    assert!(is_up(&world, upstream.port));
+}
+
+#[test]
+fn a_server_that_breaks_off_does_not_draw_the_requests() {
+    let (good, port) = (Upstream::start(), breaks_off());
+    let world = Arc::new(World::with(OPEN, |_| (), &[port, good.port]));
+    let broken = broken_of_sixty(&world);
+    assert!((1..=6).contains(&broken), "{broken} of 60");
+}
