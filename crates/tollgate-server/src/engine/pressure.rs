@@ -27,7 +27,7 @@ use serde::Serialize;
 use tokio::time::MissedTickBehavior;
 use tollgate::policy::PressureRule;
 use tollgate::shape::{Pressure, Signals, Trouble};
-use tollgate::{Scale, Span};
+use tollgate::{Moment, Scale, Span};
 
 use super::{Engine, Epoch, locked, seconds};
 use crate::metrics::{Kind, Text, in_millionths};
@@ -116,17 +116,30 @@ impl UnderPressure {
         }
     }
 
-    fn observe(&mut self) {
-        let observed = self
-            .backends
-            .as_mut()
-            .map(|(who, seen)| seen.next(who.observed()));
-        let (latency, errors) = observed.unwrap_or_default();
+    /// Looks at what can be observed, and goes one step by it.
+    fn step(&mut self, now: Moment) {
+        let backends = self.backends.as_mut();
+        let said = backends.map(|(who, seen)| seen.next(who.observed(), now));
+        let said = said.unwrap_or_default();
         self.signals = Signals {
-            latency,
-            errors,
+            latency: said.latency,
+            errors: said.errors,
             cpu: self.processors.in_use(),
         };
+        if !(said.is_old && self.is_trouble_of_backends()) {
+            self.controller.step(&self.signals, now);
+        }
+        // Else the same answers have shrunk limits already. Nothing says that it is better, either.
+    }
+
+    /// Is it backends alone that are over a bound?
+    fn is_trouble_of_backends(&self) -> bool {
+        let of_this_machine = Signals {
+            cpu: self.signals.cpu,
+            ..Signals::default()
+        };
+        self.controller.trouble(&self.signals) == Trouble::Over
+            && self.controller.trouble(&of_this_machine) != Trouble::Over
     }
 
     /// Goes by the rule of this epoch, and tells it how much is left if it does not know.
@@ -172,7 +185,7 @@ const fn word(trouble: Trouble) -> &'static str {
 impl Engine {
     /// From now on these say how backends fare. Those from before are not asked any more.
     pub fn watch_backends(&self, backends: Arc<dyn Backends>) {
-        let seen = Seen::from(backends.observed());
+        let seen = Seen::new(backends.observed(), self.now());
         locked(&self.pressure).backends = Some((backends, seen));
     }
 
@@ -181,9 +194,7 @@ impl Engine {
     pub fn step_pressure(&self) {
         let _in_order = self.in_force();
         let mut under = locked(&self.pressure);
-        under.observe();
-        let signals = under.signals;
-        under.controller.step(&signals, self.now());
+        under.step(self.now());
         under.put_in_force(&self.epoch());
     }
 

@@ -1,10 +1,11 @@
 //! What a scraper reads: everything counted, and what is only known by looking.
 
+mod queues;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tollgate::{Moment, Span};
-use tollgate_tower::QueueReport;
 
 use super::{Door, Engine, Epoch, locked};
 use crate::metrics::{Counted, Kind, Text, Undecided, in_millionths};
@@ -69,7 +70,7 @@ impl Engine {
         tables(&self.look(&epoch), &mut text);
         self.store_metrics(&epoch, &mut text);
         self.pressure_metrics(&epoch, &mut text);
-        queues(&epoch, &mut text);
+        queues::queues(&epoch, &mut text);
         if let Some(gateway) = self.gateway_metrics.get() {
             gateway.scraped(&mut text);
         }
@@ -168,41 +169,6 @@ fn decisions(epoch: &Epoch, text: &mut Text) {
             text.series(name, &labels, counters.through_all_doors(counted));
         }
     }
-}
-
-/// Who waits in queues, and what is under way.
-fn queues(epoch: &Epoch, text: &mut Text) {
-    if epoch.queues.iter().next().is_none() {
-        return;
-    }
-    let told: Vec<_> = epoch
-        .queues
-        .iter()
-        .map(|(rule, turnstile)| (rule, turnstile.report()))
-        .collect();
-    let mut gauge = |name: &str, help: &str, value: &dyn Fn(&QueueReport) -> Option<u64>| {
-        text.name(name, Kind::Gauge, help);
-        for (rule, report) in &told {
-            if let Some(value) = value(report) {
-                text.series(name, &[("queue", &*rule.name)], value);
-            }
-        }
-    };
-    gauge(
-        "tollgate_queue_waiting",
-        "Requests that wait for their turn.",
-        &|report| Some(report.waiting as u64),
-    );
-    gauge(
-        "tollgate_queue_under_way",
-        "Requests that have their turn.",
-        &|report| Some(report.under_way as u64),
-    );
-    gauge(
-        "tollgate_queue_at_once",
-        "How many requests may have their turn at once.",
-        &|report| report.at_once.map(u64::from),
-    );
 }
 
 fn tables(rules: &[(Arc<str>, Table)], text: &mut Text) {

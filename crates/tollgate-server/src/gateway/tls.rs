@@ -83,16 +83,20 @@ impl fmt::Display for TlsError {
 
 impl std::error::Error for TlsError {}
 
-fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+/// What is in a file.
+///
+/// # Errors
+/// It cannot be read.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     std::fs::read(path).map_err(|cause| TlsError::Unreadable {
         path: path.into(),
         cause,
     })
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let text = read(path)?;
-    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+/// The certificates in this text, which was read from `path`.
+fn certificates(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
     let all = all.map_err(|error| TlsError::Bad {
         path: path.into(),
         why: error.to_string(),
@@ -111,7 +115,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
 /// # Errors
 /// What is wrong with the files.
 pub(crate) fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
-    let chain = certificates(&files.cert)?;
+    let chain = certificates(&files.cert, &read(&files.cert)?)?;
     let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?).map_err(|error| match error {
         rustls::pki_types::pem::Error::NoItemsFound => TlsError::Empty {
             path: files.key.clone(),
@@ -136,18 +140,19 @@ pub(crate) fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsEr
     Ok(Arc::new(config))
 }
 
-/// For servers that those in `ca_file` vouch for, or those that the system trusts.
+/// For servers that those in `ca`, a file with what was read from it, vouch for; or those that the system
+/// trusts.
 ///
 /// # Errors
 /// What is wrong with the file.
 pub(crate) fn client_config(
-    ca_file: Option<&Path>,
+    ca: Option<(&Path, &[u8])>,
     protocol: &[u8],
 ) -> Result<Arc<ClientConfig>, TlsError> {
     let mut roots = RootCertStore::empty();
-    match ca_file {
-        Some(path) => {
-            for certificate in certificates(path)? {
+    match ca {
+        Some((path, text)) => {
+            for certificate in certificates(path, text)? {
                 roots.add(certificate).map_err(|error| TlsError::Bad {
                     path: path.into(),
                     why: error.to_string(),
@@ -163,7 +168,7 @@ pub(crate) fn client_config(
     let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| TlsError::Bad {
-            path: ca_file.unwrap_or(Path::new("")).into(),
+            path: ca.map_or(Path::new(""), |(path, _)| path).into(),
             why: error.to_string(),
         })?
         .with_root_certificates(roots)

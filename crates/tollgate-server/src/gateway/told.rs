@@ -63,6 +63,11 @@ impl Scraped for Door {
             }
         };
         each(
+            "tollgate_upstream_requests_total",
+            "Requests that were passed on to servers, once for each server that was tried.",
+            &|observed| observed.requests.load(Relaxed),
+        );
+        each(
             "tollgate_upstream_answers_total",
             "Requests that servers answered, whatever the answer.",
             &|observed| observed.answers.load(Relaxed),

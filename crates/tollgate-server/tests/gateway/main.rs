@@ -24,6 +24,7 @@ mod secure;
 mod servers;
 mod shaping;
 mod switching;
+mod told;
 mod tunnels;
 mod upstream;
 mod vanish;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use tollgate::policy::Facts;
+use tollgate::policy::{Facts, Place};
 use tollgate_server::engine::{Door, Engine, for_tests};
 
 use crate::world::{ask, logged};
@@ -205,4 +205,101 @@ fn where_keys_may_not_be_shown_only_a_hash_is_kept() {
         lines.iter().all(|line| !line.contains("ann@example.com")),
         "{lines:#?}"
     );
+}
+
+const QUEUES: &str = "
+default: pass
+tiers: { pro: { weight: 4 }, free: { weight: 1 } }
+limits: [{ name: all, allow: 1000000/s, burst: 1000000 }]
+queues:
+  - { name: api, match: { path: /api }, tier: header.x-plan, cost: 3, at_once: 1, waiting: 1, max_wait: 10s }
+  - { name: rest, rate: 1000000/s, burst: 1000 }
+";
+
+/// Where a request of this plan waits.
+fn place(engine: &Engine, path: &str, plan: &str) -> Place {
+    let facts = Facts {
+        path,
+        headers: &[("x-plan", plan)],
+        client: Some([192, 0, 2, 1].into()),
+        ..Facts::default()
+    };
+    engine.epoch().gate.place(&facts).unwrap()
+}
+
+#[tokio::test]
+async fn queues_tell_who_waited_who_was_served_and_who_was_not() {
+    let engine = for_tests(QUEUES);
+    let epoch = engine.epoch_for_long();
+    let (api, rest) = (epoch.queues.get(0).unwrap(), epoch.queues.get(1).unwrap());
+    drop(api.enter(&place(&engine, "/api", "pro")).await.unwrap());
+    drop(api.enter(&place(&engine, "/api", "pro")).await.unwrap());
+    drop(api.enter(&place(&engine, "/api", "free")).await.unwrap());
+    drop(rest.enter(&place(&engine, "/", "pro")).await.unwrap());
+    let holds = api.enter(&place(&engine, "/api", "other")).await.unwrap();
+    let mut waits = Box::pin(api.enter(&place(&engine, "/api", "pro")));
+    let soon = Duration::from_millis(20);
+    tokio::time::timeout(soon, &mut waits).await.unwrap_err();
+    let full = api.enter(&place(&engine, "/api", "free")).await;
+    full.unwrap_err();
+    let of = |series: &str| value(&engine, series);
+    assert_eq!(of("tollgate_queue_waiting{queue=\"api\"}"), "1");
+    assert_eq!(of("tollgate_queue_under_way{queue=\"api\"}"), "1");
+    assert_eq!(of("tollgate_queue_at_once{queue=\"api\"}"), "1");
+    drop(holds);
+    drop(waits.await.unwrap());
+    let holds = api.enter(&place(&engine, "/api", "other")).await.unwrap();
+    let mut gone = Box::pin(api.enter(&place(&engine, "/api", "pro")));
+    tokio::time::timeout(soon, &mut gone).await.unwrap_err();
+    drop(gone);
+    drop(holds);
+
+    let series = parse(&engine.metrics());
+    for (tier, turns, cost) in [("pro", "3", "9"), ("free", "1", "3"), ("", "2", "6")] {
+        let labels = format!("{{queue=\"api\",tier=\"{tier}\"}}");
+        assert_eq!(of(&format!("tollgate_queue_served_total{labels}")), turns);
+        let costs = format!("tollgate_queue_served_cost_total{labels}");
+        assert_eq!(of(&costs), cost);
+    }
+    assert_eq!(
+        of("tollgate_queue_served_total{queue=\"rest\",tier=\"\"}"),
+        "1"
+    );
+    let why = |why: &str| {
+        let labels = format!("{{queue=\"api\",why=\"{why}\"}}");
+        of(&format!("tollgate_queue_unserved_total{labels}"))
+    };
+    assert_eq!(why("gone"), "1");
+    assert_eq!(
+        (why("displaced"), why("too_long")),
+        ("0".into(), "0".into())
+    );
+    let full: u64 = ["full", "flow_full"]
+        .iter()
+        .map(|name| why(name).parse::<u64>().unwrap())
+        .sum();
+    assert_eq!(full, 1);
+
+    let bucket = |le: &str| {
+        let name = "tollgate_queue_wait_seconds_bucket";
+        of(&format!("{name}{{queue=\"api\",le=\"{le}\"}}"))
+    };
+    // Five did not wait, and one did for as long as the test looked on.
+    assert_eq!(bucket("0.01"), "5");
+    assert_eq!(bucket("10"), "6");
+    assert_eq!(bucket("+Inf"), "6");
+    assert_eq!(of("tollgate_queue_wait_seconds_count{queue=\"api\"}"), "6");
+    let sum = of("tollgate_queue_wait_seconds_sum{queue=\"api\"}");
+    assert!((0.02..10.0).contains(&sum.parse::<f64>().unwrap()), "{sum}");
+    let buckets = |queue: &str| {
+        let begin = format!("tollgate_queue_wait_seconds_bucket{{queue=\"{queue}\",");
+        series.iter().filter(|id| id.starts_with(&begin)).count()
+    };
+    assert_eq!((buckets("api"), buckets("rest")), (13, 13));
+}
+
+#[test]
+fn a_policy_without_queues_has_no_lines_of_them() {
+    let series = parse(&for_tests(POLICY).metrics());
+    assert!(!series.iter().any(|id| id.starts_with("tollgate_queue_")));
 }

@@ -1,13 +1,21 @@
 //! What can be observed: processors of this machine, and how backends fare.
 //!
 //! Both are counted from some start on; what matters is what came since the last look.
+//!
+//! # Few answers
+//!
+//! A few answers say nothing yet; until there are more of them, what the last ones said stays said. If it
+//! did not, a backend that fails the few requests it gets would look well between any two of its failures.
+//! It is marked as old: the same answers must not shrink limits twice.
 
 use std::fmt;
 
-use tollgate::Span;
+use tollgate::{Moment, Span};
 
 /// Fewer answers than this say nothing; they are looked at together with the next ones.
 const LEAST: u64 = 5;
+/// If no answer came for so long, nobody knows how backends fare.
+const FORGOTTEN_AFTER: Span = Span::from_secs(10);
 
 /// Whoever talks to backends and knows how they fare.
 pub trait Backends: fmt::Debug + Send + Sync {
@@ -28,43 +36,74 @@ pub struct Observed {
     pub latency_ns: u64,
 }
 
-/// What was seen of backends up to the last look.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seen(Observed);
+/// What answers say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Said {
+    /// The time of an answer on average.
+    pub(super) latency: Option<Span>,
+    /// The share of failures in ten-thousandths.
+    pub(super) errors: Option<u32>,
+    /// Was all of this said at an earlier look?
+    pub(super) is_old: bool,
+}
 
-impl From<Observed> for Seen {
-    fn from(now: Observed) -> Seen {
-        Seen(now)
-    }
+/// What was seen of backends up to the last look.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    /// What has been judged.
+    judged: Observed,
+    /// How much had ended when somebody looked last, and since when it is so much.
+    ended: (u64, Moment),
+    said: Said,
 }
 
 impl Seen {
-    /// What came since: the time of an answer on average, and the share of failures in ten-thousandths.
-    pub(super) fn next(&mut self, now: Observed) -> (Option<Span>, Option<u32>) {
-        let before = self.0;
-        let since = |now: u64, before: u64| now.checked_sub(before);
-        let difference = (|| {
-            Some(Observed {
-                ended: since(now.ended, before.ended)?,
-                failed: since(now.failed, before.failed)?,
-                answered: since(now.answered, before.answered)?,
-                latency_ns: since(now.latency_ns, before.latency_ns)?,
-            })
-        })();
-        let Some(came) = difference else {
-            // It started anew: this is where to count from.
-            self.0 = now;
-            return (None, None);
-        };
-        if came.ended < LEAST {
-            return (None, None);
+    pub(super) fn new(now: Observed, at: Moment) -> Seen {
+        Seen {
+            judged: now,
+            ended: (now.ended, at),
+            said: Said::default(),
         }
-        self.0 = now;
+    }
+
+    /// What the answers say that came since, or those before if they are too few.
+    pub(super) fn next(&mut self, now: Observed, at: Moment) -> Said {
+        let Some(came) = now.since(&self.judged) else {
+            // It started anew: this is where to count from.
+            *self = Seen::new(now, at);
+            return self.said;
+        };
+        let (ended, since) = self.ended;
+        // A clock that was set back starts it again.
+        if now.ended != ended || at < since {
+            self.ended = (now.ended, at);
+        } else if at.since(since) >= FORGOTTEN_AFTER {
+            self.said = Said::default();
+        }
+        if came.ended < LEAST {
+            self.said.is_old = true;
+            return self.said;
+        }
+        self.judged = now;
         let latency = came.latency_ns.checked_div(came.answered);
-        (
-            latency.map(Span::from_nanos),
-            share(came.failed.min(came.ended), came.ended),
-        )
+        self.said = Said {
+            latency: latency.map(Span::from_nanos),
+            errors: share(came.failed.min(came.ended), came.ended),
+            is_old: false,
+        };
+        self.said
+    }
+}
+
+impl Observed {
+    /// What came since `before`. None if it started anew.
+    fn since(&self, before: &Observed) -> Option<Observed> {
+        Some(Observed {
+            ended: self.ended.checked_sub(before.ended)?,
+            failed: self.failed.checked_sub(before.failed)?,
+            answered: self.answered.checked_sub(before.answered)?,
+            latency_ns: self.latency_ns.checked_sub(before.latency_ns)?,
+        })
     }
 }
 
@@ -136,33 +175,67 @@ mod tests {
         }
     }
 
-    #[test]
-    fn only_what_came_since_the_last_look_counts() {
-        let mut seen = Seen::from(observed(100, 100, 0, 0));
-        let (latency, errors) = seen.next(observed(110, 101, 9, 450));
-        assert_eq!(latency, Some(Span::from_millis(50)));
-        assert_eq!(errors, Some(1_000));
-        assert_eq!(seen.next(observed(110, 101, 9, 450)), (None, None));
+    fn at(ms: u64) -> Moment {
+        Moment::from_nanos(ms * 1_000_000)
+    }
+
+    /// From zero on.
+    fn nothing() -> Seen {
+        Seen::new(Observed::default(), at(0))
     }
 
     #[test]
-    fn a_few_answers_wait_for_more() {
-        let mut seen = Seen::default();
-        assert_eq!(seen.next(observed(4, 4, 0, 0)), (None, None));
-        assert_eq!(seen.next(observed(8, 4, 4, 40)).1, Some(5_000));
+    fn only_what_came_since_the_last_look_counts() {
+        let mut seen = Seen::new(observed(100, 100, 0, 0), at(0));
+        let said = seen.next(observed(110, 101, 9, 450), at(500));
+        assert_eq!(said.latency, Some(Span::from_millis(50)));
+        assert_eq!((said.errors, said.is_old), (Some(1_000), false));
+    }
+
+    #[test]
+    fn a_few_answers_wait_for_more_and_meanwhile_the_last_word_stays() {
+        let mut seen = nothing();
+        let said = seen.next(observed(4, 4, 0, 0), at(500));
+        assert_eq!((said.latency, said.errors), (None, None), "no word yet");
+        let said = seen.next(observed(8, 4, 4, 40), at(1_000));
+        assert_eq!((said.errors, said.is_old), (Some(5_000), false));
+        for (ended, ms) in [(8, 1_500), (9, 2_000), (12, 2_500)] {
+            let old = seen.next(observed(ended, 4, ended - 4, 40), at(ms));
+            assert_eq!((old.latency, old.errors), (said.latency, said.errors));
+            assert!(old.is_old, "{ended}");
+        }
+        let said = seen.next(observed(13, 4, 9, 40), at(3_000));
+        assert_eq!((said.errors, said.is_old), (Some(0), false));
+    }
+
+    #[test]
+    fn a_word_is_forgotten_ten_seconds_after_the_last_answer() {
+        let mut seen = nothing();
+        seen.next(observed(5, 5, 0, 0), at(500));
+        seen.next(observed(6, 6, 0, 0), at(9_000));
+        let said = seen.next(observed(6, 6, 0, 0), at(18_999));
+        assert_eq!(said.errors, Some(10_000));
+        let said = seen.next(observed(6, 6, 0, 0), at(19_000));
+        assert_eq!((said.latency, said.errors), (None, None));
+        // What came before the silence still counts with what comes after it.
+        let said = seen.next(observed(10, 6, 4, 40), at(60_000));
+        assert_eq!(said.errors, Some(2_000));
     }
 
     #[test]
     fn backends_that_answer_nothing_have_no_latency_but_failures() {
-        let mut seen = Seen::default();
-        assert_eq!(seen.next(observed(9, 9, 0, 0)), (None, Some(10_000)));
+        let said = nothing().next(observed(9, 9, 0, 0), at(500));
+        assert_eq!((said.latency, said.errors), (None, Some(10_000)));
     }
 
     #[test]
     fn counters_that_start_anew_are_no_observation() {
-        let mut seen = Seen::from(observed(100, 0, 100, 100));
-        assert_eq!(seen.next(observed(50, 50, 0, 0)), (None, None));
-        assert_eq!(seen.next(observed(60, 50, 10, 100)).1, Some(0));
+        let mut seen = Seen::new(observed(100, 0, 100, 100), at(0));
+        seen.next(observed(105, 5, 100, 100), at(100));
+        let said = seen.next(observed(50, 50, 0, 0), at(500));
+        assert_eq!(said, Said::default());
+        let said = seen.next(observed(60, 50, 10, 100), at(1_000));
+        assert_eq!(said.errors, Some(0));
     }
 
     #[test]

@@ -77,22 +77,67 @@ fn backends_in_trouble_shrink_limits_and_backends_that_are_well_let_them_grow() 
     told.ten(0, 190);
     step(&engine);
     assert_eq!(left(&engine), 80, "between well and over");
-    // Nobody asks the backend for anything.
+    // Nobody asks the backend for anything: the last word stays.
     step(&engine);
-    assert_eq!(left(&engine), 82);
+    assert_eq!(left(&engine), 80);
     let metrics = engine.metrics();
-    assert!(
-        metrics.contains("\ntollgate_pressure_scale 0.82"),
-        "{metrics}"
-    );
-    assert!(!metrics.contains("tollgate_pressure_signal{"), "{metrics}");
+    let signal = "\ntollgate_pressure_signal{signal=\"latency\"} 0.950000\n";
+    assert!(metrics.contains(signal), "{metrics}");
     told.ten(0, 100);
     step(&engine);
+    assert_eq!(left(&engine), 82);
+    assert!(engine.metrics().contains("\ntollgate_pressure_scale 0.82"));
     assert!(
         engine
             .metrics()
             .contains("\ntollgate_pressure_signal{signal=\"latency\"} 0.500000\n")
     );
+}
+
+/// A controller that looks at these backends and at nothing else, and the scale after each step, two a second.
+fn steps_of(told: &Arc<Told>) -> impl FnMut() -> u32 {
+    let mut under = UnderPressure::new(PressureRule {
+        errors: Some(500),
+        ..PressureRule::default()
+    });
+    let backends = Arc::clone(told) as Arc<dyn Backends>;
+    let mut now = Moment::from_nanos(0);
+    let seen = Seen::new(backends.observed(), now);
+    under.backends = Some((backends, seen));
+    move || {
+        now = now.plus(Span::from_millis(500));
+        under.step(now);
+        under.controller.scale().as_share()
+    }
+}
+
+#[test]
+fn a_backend_that_fails_the_few_requests_it_gets_does_not_look_well_in_between() {
+    let told = Arc::new(Told::default());
+    let mut step = steps_of(&told);
+    // One a second, and all of them fail.
+    let shares: Vec<_> = (0..60)
+        .map(|number| {
+            let mut seen = told.0.lock().unwrap();
+            seen.ended += number % 2;
+            seen.failed += number % 2;
+            drop(seen);
+            step()
+        })
+        .collect();
+    assert!(shares.is_sorted_by(|a, b| a >= b), "{shares:?}");
+    // Six times five failures, six cuts to nine tenths.
+    assert_eq!(shares.last(), Some(&5_314), "{shares:?}");
+}
+
+#[test]
+fn the_same_failures_shrink_limits_once_and_are_forgotten_after_ten_seconds() {
+    let told = Arc::new(Told::default());
+    let mut step = steps_of(&told);
+    told.ten(10, 1);
+    let shares: Vec<_> = (0..20).map(|_| step()).collect();
+    assert_eq!(shares, [8_999; 20]);
+    assert!(step() > 8_999, "nobody knows any more how it fares");
 }
 
 #[test]

@@ -16,17 +16,33 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::OwnedSemaphorePermit;
 use tollgate::policy::address::{CidrSet, masked};
-use tollgate::{Limit, Limiter};
+use tollgate::{Limit, Limiter, Rate};
 use tollgate_policy::AcceptSpec;
 
 /// Open connections by address.
 type Counts = Arc<Mutex<HashMap<IpAddr, usize>>>;
 
+/// How fast one address may connect, and who did lately.
+#[derive(Clone, Debug)]
+struct Paced {
+    by: (Rate, u64),
+    limiter: Limiter,
+}
+
+impl Paced {
+    fn new(by: (Rate, u64)) -> Option<Paced> {
+        let (rate, burst) = by;
+        let limit = Limit::token_bucket(rate, burst).ok()?;
+        let limiter = Limiter::new(limit).ok()?;
+        Some(Paced { by, limiter })
+    }
+}
+
 /// Counts connections by address; shared by all threads.
 #[derive(Debug)]
 pub(crate) struct Doorkeeper {
     per_address: usize,
-    rate: Option<Limiter>,
+    rate: Option<Paced>,
     trusted: CidrSet,
     counts: Counts,
 }
@@ -50,22 +66,24 @@ pub(crate) enum TurnedAway {
 impl Doorkeeper {
     /// By these bounds; what `trusted` holds is exempt.
     pub(crate) fn new(spec: &AcceptSpec, trusted: CidrSet) -> Doorkeeper {
-        let limit = spec
-            .rate
-            .and_then(|(rate, burst)| Limit::token_bucket(rate, burst).ok());
         Doorkeeper {
             per_address: spec.per_address,
-            rate: limit.and_then(|limit| Limiter::new(limit).ok()),
+            rate: spec.rate.and_then(Paced::new),
             trusted,
             counts: Arc::default(),
         }
     }
 
-    /// The same under other bounds; who is inside stays and counts.
+    /// The same under other bounds; who is inside stays and counts. So does who came lately, unless the
+    /// rate is another one.
     pub(crate) fn changed(&self, spec: &AcceptSpec, trusted: CidrSet) -> Doorkeeper {
+        let known = self.rate.as_ref();
+        let same = known.filter(|known| Some(known.by) == spec.rate);
         Doorkeeper {
+            per_address: spec.per_address,
+            rate: same.cloned().or_else(|| spec.rate.and_then(Paced::new)),
+            trusted,
             counts: Arc::clone(&self.counts),
-            ..Doorkeeper::new(spec, trusted)
         }
     }
 
@@ -88,7 +106,7 @@ impl Doorkeeper {
             return Err(TurnedAway::TooMany);
         }
         if let Some(rate) = &self.rate
-            && !rate.check(&address).is_admitted()
+            && !rate.limiter.check(&address).is_admitted()
         {
             return Err(TurnedAway::TooFast);
         }
@@ -187,5 +205,29 @@ mod tests {
             keeper.admit(here, permit).is_ok()
         });
         assert_eq!(came.filter(|came| *came).count(), 3);
+    }
+
+    #[test]
+    fn who_came_lately_is_remembered_by_the_next_policy_unless_the_rate_is_another_one() {
+        let rate = |text: &str| AcceptSpec {
+            rate: Some((text.parse().unwrap(), 3)),
+            ..AcceptSpec::default()
+        };
+        let room = Arc::new(Semaphore::new(100));
+        let here: IpAddr = "203.0.113.7".parse().unwrap();
+        let comes = |keeper: &Doorkeeper| {
+            let permit = Arc::clone(&room).try_acquire_owned().unwrap();
+            keeper.admit(here, permit).is_ok()
+        };
+        let first = Doorkeeper::new(&rate("1/h"), CidrSet::default());
+        assert!((0..3).all(|_| comes(&first)));
+        let mut next = rate("1/h");
+        next.per_address = 7;
+        let same = first.changed(&next, CidrSet::default());
+        assert!(!comes(&same), "it has come three times already");
+        let other = same.changed(&rate("2/h"), CidrSet::default());
+        assert!(comes(&other));
+        let free = other.changed(&AcceptSpec::default(), CidrSet::default());
+        assert!((0..9).all(|_| comes(&free)));
     }
 }

@@ -147,6 +147,7 @@ async fn pass_on(way: &Way, own: &OfThread, request: Request<Incoming>) -> Answe
         };
         address(upstream, server, whole);
         let with = server.begin();
+        upstream.observed.began();
         let began = Instant::now();
         let awaited = Awaited::new(&upstream.observed, began, progress.as_deref());
         let sent = pin!(pool::send(server, &upstream.spec, own.thread, &mut request));

@@ -5,7 +5,6 @@
 //! with its connections, the numbers of an upstream) goes on.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -23,6 +22,9 @@ use crate::gateway::tls::{self, TlsError};
 /// What is seen of one upstream, for whoever wants to know how it goes there. Only grows.
 #[derive(Debug, Default)]
 pub struct Observed {
+    /// Requests that were passed on to a server, whether it could be reached or not; once for each server
+    /// that was tried.
+    pub requests: AtomicU64,
     /// Requests that were answered, whatever the answer; and those whose client gave up before, if that was
     /// after long enough to say something of the server.
     pub answers: AtomicU64,
@@ -37,6 +39,10 @@ pub struct Observed {
 }
 
 impl Observed {
+    pub(super) fn began(&self) {
+        self.requests.fetch_add(1, Relaxed);
+    }
+
     pub(super) fn answered(&self, took: Duration, is_failure: bool) {
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.answers.fetch_add(1, Relaxed);
@@ -77,6 +83,8 @@ pub(crate) struct Upstream {
     /// The conditions, with patterns that read paths as the policy does.
     matches: Match,
     is_for_all: bool,
+    /// What was in its `ca_file`.
+    trusted: Option<Vec<u8>>,
     pub(crate) servers: Vec<Arc<Server>>,
     pub(crate) observed: Arc<Observed>,
     turn: AtomicUsize,
@@ -154,9 +162,11 @@ fn upstream(
     threads: usize,
     old: Option<&Upstream>,
 ) -> Result<Upstream, UpstreamError> {
-    let is_same_tls = old
-        .is_some_and(|old| old.spec.ca_file == spec.ca_file && old.spec.protocol == spec.protocol);
-    let connector = connector(spec)?;
+    let trusted = trusted(spec)?;
+    // By what is in the file, not by its name: certificates are renewed in place.
+    let is_same_tls =
+        old.is_some_and(|old| old.trusted == trusted && old.spec.protocol == spec.protocol);
+    let connector = connector(spec, trusted.as_deref())?;
     let server = |server: &tollgate_policy::ServerSpec| {
         let known = old.filter(|_| is_same_tls).and_then(|old| {
             let mut servers = old.servers.iter();
@@ -186,6 +196,7 @@ fn upstream(
     Ok(Upstream {
         is_for_all: is_for_all(&matches),
         matches,
+        trusted,
         servers,
         observed: old.map_or_else(Arc::default, |old| Arc::clone(&old.observed)),
         turn: AtomicUsize::new(0),
@@ -193,7 +204,17 @@ fn upstream(
     })
 }
 
-fn connector(spec: &UpstreamSpec) -> Result<Option<Arc<ClientConfig>>, UpstreamError> {
+/// What is in the file of those who vouch for servers, if that is of any use.
+fn trusted(spec: &UpstreamSpec) -> Result<Option<Vec<u8>>, UpstreamError> {
+    let is_used = spec.servers.iter().any(|server| server.tls);
+    let file = spec.ca_file.as_deref().filter(|_| is_used);
+    file.map(tls::read).transpose().map_err(because(spec))
+}
+
+fn connector(
+    spec: &UpstreamSpec,
+    trusted: Option<&[u8]>,
+) -> Result<Option<Arc<ClientConfig>>, UpstreamError> {
     if !spec.servers.iter().any(|server| server.tls) {
         return Ok(None);
     }
@@ -201,13 +222,16 @@ fn connector(spec: &UpstreamSpec) -> Result<Option<Arc<ClientConfig>>, UpstreamE
         Protocol::Http1 => b"http/1.1",
         Protocol::Http2 => b"h2",
     };
-    let ca_file: Option<&PathBuf> = spec.ca_file.as_ref();
-    match tls::client_config(ca_file.map(PathBuf::as_path), protocol) {
-        Ok(connector) => Ok(Some(connector)),
-        Err(cause) => Err(UpstreamError::Tls {
-            upstream: spec.name.clone(),
-            cause,
-        }),
+    let ca = spec.ca_file.as_deref().zip(trusted);
+    let connector = tls::client_config(ca, protocol).map_err(because(spec))?;
+    Ok(Some(connector))
+}
+
+fn because(spec: &UpstreamSpec) -> impl Fn(TlsError) -> UpstreamError {
+    let upstream = spec.name.clone();
+    move |cause| UpstreamError::Tls {
+        upstream: upstream.clone(),
+        cause,
     }
 }
 
@@ -355,5 +379,56 @@ mod tests {
             &after.list[0].servers[0]
         ));
         assert_eq!(after.list[0].observed.failed.load(Relaxed), 1);
+    }
+
+    /// Two that vouch for themselves. Nobody has their keys.
+    const ONE: &str = "-----BEGIN CERTIFICATE-----
+MIIBMjCB5aADAgECAhR5y4hogSThZg/nK7wl8XbHE+V8vzAFBgMrZXAwDjEMMAoG
+A1UEAwwDb25lMCAXDTI2MTExNjA0MzQxM1oYDzIxMjYxMDIzMDQzNDEzWjAOMQww
+CgYDVQQDDANvbmUwKjAFBgMrZXADIQAVGPVpKRNlCKdvuiG+y6957niZ0CNCBf64
+WVPq0NoWpaNTMFEwHQYDVR0OBBYEFFgRRdJWgIjJgs2c+lAuI0fFL6BPMB8GA1Ud
+IwQYMBaAFFgRRdJWgIjJgs2c+lAuI0fFL6BPMA8GA1UdEwEB/wQFMAMBAf8wBQYD
+K2VwA0EAI3IChaWPMf6hRgKSYJiqlLbWWNOcSdhsOT6eDjceJQ9D6/301xWrjLDk
+h0k0+iJ+fTkOgb3hRmGTrVBelm5cDg==
+-----END CERTIFICATE-----
+";
+    const TWO: &str = "-----BEGIN CERTIFICATE-----
+MIIBMjCB5aADAgECAhQEc0JqI8p2jN/zcfaU4NtxlyumPTAFBgMrZXAwDjEMMAoG
+A1UEAwwDdHdvMCAXDTI2MTExNjA0MzQxM1oYDzIxMjYxMDIzMDQzNDEzWjAOMQww
+CgYDVQQDDAN0d28wKjAFBgMrZXADIQBQqWDvxenzcKB1/u1WuqtBjYi4/3kYbc0O
+c6MIpKj8G6NTMFEwHQYDVR0OBBYEFMY8R+6yDg7iGzOq8SmlpTcTzm42MB8GA1Ud
+IwQYMBaAFMY8R+6yDg7iGzOq8SmlpTcTzm42MA8GA1UdEwEB/wQFMAMBAf8wBQYD
+K2VwA0EAQGnBm+dKIIWijE9Je4gQ4xz7UAGDGPKFwUcrZPy4td6a2y/17c04gB8k
+eq/5EWonpe66eh8AWULA/7T2kIaJAw==
+-----END CERTIFICATE-----
+";
+
+    #[test]
+    fn a_server_goes_on_only_while_the_same_certificates_vouch_for_it() {
+        let name = format!("tollgate-upstream-{}.pem", std::process::id());
+        let file = std::env::temp_dir().join(name);
+        let mut spec = UpstreamSpec::new("a", servers(&[1]));
+        spec.servers[0].tls = true;
+        spec.ca_file = Some(file.clone());
+        let next = |before: &Upstreams| {
+            let specs = std::slice::from_ref(&spec);
+            Upstreams::new(specs, PathRules::default(), 1, before).unwrap()
+        };
+        let is_same = |a: &Upstreams, b: &Upstreams| {
+            Arc::ptr_eq(&a.list[0].servers[0], &b.list[0].servers[0])
+        };
+        std::fs::write(&file, ONE).unwrap();
+        let first = next(&Upstreams::default());
+        let again = next(&first);
+        assert!(is_same(&first, &again));
+        // Renewed in place, under the same name.
+        std::fs::write(&file, TWO).unwrap();
+        let renewed = next(&again);
+        assert!(!is_same(&again, &renewed));
+        std::fs::remove_file(&file).unwrap();
+        let gone = Upstreams::new(&[spec], PathRules::default(), 1, &renewed);
+        let told = gone.unwrap_err().to_string();
+        assert!(told.contains("upstream `a`"), "{told}");
+        assert!(told.contains("cannot be read"), "{told}");
     }
 }
