@@ -49,7 +49,7 @@
 //! [`queue`] are the layers in front of a service, [`client`] the one for calls that go out; each tells in
 //! its module what is charged when, and what is given back to whoever leaves. [`held`] is what a request
 //! holds while it is under way, [`body`] carries it to the response's end. `reply` and `grpc` write what
-//! clients read. [`turnstile`] is the async side of the fair queue: who waits, whose turn it is, and how
+//! clients read, `reached` is how far a request has come behind its limits. [`turnstile`] is the async side of the fair queue: who waits, whose turn it is, and how
 //! many are under way. [`slots`] waits for the slots that leaky buckets promise, and [`channel`] lets items
 //! out at a constant rate; both to a fraction of a millisecond.
 //!
@@ -67,6 +67,7 @@ mod grpc;
 pub mod held;
 pub mod limit;
 pub mod queue;
+mod reached;
 mod reply;
 pub mod slots;
 pub mod turnstile;
@@ -80,4 +81,4 @@ pub use limit::{LimitLayer, LimitService};
 pub use queue::{QueueLayer, QueueService};
 pub use reply::Refused;
 pub use slots::{SlotWait, Slots};
-pub use turnstile::{Outcome, QueueReport, QueueSet, Turn, Turned, Turnstile, Why};
+pub use turnstile::{Outcome, QueueReport, QueueSet, SentWhole, Turn, Turned, Turnstile, Why};

@@ -194,3 +194,74 @@ async fn what_was_learned_stays_under_another_rule_of_the_same_kind() {
         "another kind begins anew"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_sends_slowly_is_not_held_against_the_backend() {
+    let turnstile = Turnstile::new(&rule(Estimator::Aimd)).unwrap();
+    let mut held = Vec::new();
+    for _ in 0..10 {
+        let turn = turnstile.enter(&place()).await.unwrap();
+        let mut sent = turn.sent_whole().unwrap();
+        sent.later();
+        held.push((turn, sent));
+        sleep(Duration::from_millis(150)).await;
+    }
+    // Five times the timeout, in which nothing was asked of the backend yet.
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(limit(&turnstile), 10);
+    for (turn, sent) in held.drain(..) {
+        sent.now();
+        sleep(Duration::from_millis(150)).await;
+        turn.finish(Outcome::Answered);
+    }
+    assert!(limit(&turnstile) >= 10, "{}", limit(&turnstile));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_sent_slowly_and_then_hangs_counts_as_failed_from_when_it_was_sent() {
+    let turnstile = Turnstile::new(&rule(Estimator::Aimd)).unwrap();
+    let mut held = Vec::new();
+    for _ in 0..10 {
+        let turn = turnstile.enter(&place()).await.unwrap();
+        let mut sent = turn.sent_whole().unwrap();
+        sent.later();
+        held.push((turn, sent));
+    }
+    sleep(Duration::from_secs(10)).await;
+    let mut hang = Vec::new();
+    for (turn, sent) in held {
+        sent.now();
+        hang.push(turn);
+        sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(limit(&turnstile), 10, "their time has just begun");
+    sleep(Duration::from_secs(4)).await;
+    assert!(limit(&turnstile) < 10, "all ten are still under way");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_before_all_was_sent_counts_and_an_answer_does_not() {
+    for (outcome, expected) in [(Outcome::Failed, 9), (Outcome::Answered, 10)] {
+        let turnstile = Turnstile::new(&rule(Estimator::Aimd)).unwrap();
+        let mut late = Vec::new();
+        for _ in 0..10 {
+            let turn = turnstile.enter(&place()).await.unwrap();
+            let mut sent = turn.sent_whole().unwrap();
+            sent.later();
+            // Longer than the timeout, which would make it a failure.
+            sleep(Duration::from_millis(2500)).await;
+            turn.finish(outcome);
+            late.push(sent);
+        }
+        let after = limit(&turnstile);
+        match outcome {
+            Outcome::Failed => assert!(after <= expected, "{after}"),
+            _ => assert_eq!(after, expected),
+        }
+        // What is told after the end is not listened to, though its place is another's by now.
+        let turn = turnstile.enter(&place()).await.unwrap();
+        late.into_iter().for_each(|sent| sent.now());
+        turn.finish(Outcome::Unknown);
+        assert_eq!(limit(&turnstile), after);
+    }
+}

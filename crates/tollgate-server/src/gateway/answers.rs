@@ -1,6 +1,7 @@
 //! What the gateway answers itself: problems (RFC 9457), like the rest of the server.
 
 use hyper::{Response, StatusCode};
+use tollgate_tower::queue::NotTheBackend;
 
 use super::check::Refused;
 use super::proxy::body::Download;
@@ -10,7 +11,15 @@ pub(super) type Answered = Response<Download>;
 
 /// An answer with this status and a sentence.
 pub(super) fn problem(status: StatusCode, detail: &str) -> Answered {
-    problems::problem(status, detail).map(Download::own)
+    marked(problems::problem(status, detail).map(Download::own))
+}
+
+/// A fault of the client's says nothing of the server behind.
+fn marked(mut answer: Answered) -> Answered {
+    if answer.status().is_client_error() {
+        answer.extensions_mut().insert(NotTheBackend);
+    }
+    answer
 }
 
 /// The same, after which the connection ends: where the next request begins is not known.
@@ -21,5 +30,5 @@ pub(super) fn refused((status, detail): Refused) -> Answered {
         let allowed = hyper::header::HeaderValue::from_static(allowed);
         answer.headers_mut().insert(hyper::header::ALLOW, allowed);
     }
-    answer.map(Download::own)
+    marked(answer.map(Download::own))
 }

@@ -26,6 +26,7 @@ mod shaping;
 mod switching;
 mod told;
 mod tunnels;
+mod unserved;
 mod upstream;
 mod vanish;
 mod world;

@@ -14,7 +14,7 @@ use http_body::Body;
 use pin_project_lite::pin_project;
 use tokio::runtime::Handle;
 use tollgate::policy::{Answer, Asking, PolicyGate};
-use tollgate::{Moment, Span, Verdict};
+use tollgate::{Clock, Moment, Span, Verdict};
 use tower_service::Service;
 
 use super::service::{bound_wait, took, whole};
@@ -22,7 +22,8 @@ use super::slot::SlotWait;
 use crate::authority::{Authority, Epoch};
 use crate::body::LimitBody;
 use crate::facts::with_facts;
-use crate::held::{Held, Permit, Reserved, is_connect, opens_tunnel};
+use crate::held::{Held, Reserved, is_connect, opens_tunnel};
+use crate::reached::Holds;
 use crate::reply::{Refused, Told, refusal};
 
 type ClockOf<A> = <<A as Authority>::Epoch as Epoch>::Clock;
@@ -35,7 +36,7 @@ pin_project! {
         A: Authority,
     {
         #[pin]
-        state: State<S::Future, Slow<S, A, B>>,
+        state: State<S::Future, Slow<S, A, B>, Admitted<ClockOf<A>>>,
     }
 }
 
@@ -51,12 +52,12 @@ where
 
 pin_project! {
     #[project = Projected]
-    enum State<F, W> {
+    enum State<F, W, H> {
         /// The service is at work.
         Calling {
             #[pin]
             future: F,
-            admitted: Option<Admitted>,
+            admitted: Option<H>,
         },
         /// Nothing is to be done but to tell.
         Refused { response: Option<Response<Bytes>> },
@@ -68,9 +69,9 @@ pin_project! {
 
 /// What an admitted request takes along.
 #[derive(Debug)]
-pub(super) struct Admitted {
+pub(super) struct Admitted<C: Clock> {
     pub(super) told: Option<Told>,
-    pub(super) permit: Option<Permit>,
+    pub(super) holds: Holds<C>,
     pub(super) is_connect: bool,
 }
 
@@ -78,6 +79,8 @@ pub(super) struct Admitted {
 pub(super) struct Slow<S, A: Authority, B> {
     service: S,
     request: Option<(Parts, B)>,
+    /// Has the policy queues?
+    may_queue: bool,
     phase: Phase<A>,
 }
 
@@ -164,6 +167,7 @@ impl<S, A: Authority, B> Slow<S, A, B> {
         Slow {
             service,
             request: Some((parts, body)),
+            may_queue: !gate.policy().queues.is_empty(),
             phase: Phase::Slot {
                 wait: SlotWait::new(authority.slots(), gate, answer),
                 told: Told::of(gate, answer),
@@ -182,6 +186,7 @@ impl<S, A: Authority, B> Slow<S, A, B> {
         Slow {
             service,
             request: Some((parts, body)),
+            may_queue: !epoch.gate().policy().queues.is_empty(),
             phase: Phase::Asking {
                 answer: StoreAnswer::new(epoch, asking),
                 asks,
@@ -191,8 +196,8 @@ impl<S, A: Authority, B> Slow<S, A, B> {
 }
 
 /// How waiting ended.
-enum Ended<F, E> {
-    Called(F, Admitted),
+enum Ended<F, E, C: Clock> {
+    Called(F, Admitted<C>),
     Refused(Response<Bytes>),
     Failed(E),
 }
@@ -202,7 +207,7 @@ where
     S: Service<Request<B>>,
     A: Authority,
 {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Ended<S::Future, S::Error>> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Ended<S::Future, S::Error, ClockOf<A>>> {
         loop {
             match &mut self.phase {
                 Phase::Asking { answer, asks } => {
@@ -224,12 +229,16 @@ where
                     if let Err(error) = ready!(self.service.poll_ready(context)) {
                         return Poll::Ready(Ended::Failed(error));
                     }
-                    let Some(request) = whole(self.request.take()) else {
+                    let Some(mut request) = whole(self.request.take()) else {
                         return Poll::Pending;
                     };
                     let admitted = Admitted {
                         told: told.take(),
-                        permit: reserved.take().and_then(Reserved::begin),
+                        holds: Holds::begun(
+                            reserved.take(),
+                            self.may_queue,
+                            request.extensions_mut(),
+                        ),
                         is_connect: is_connect(request.method()),
                     };
                     return Poll::Ready(Ended::Called(self.service.call(request), admitted));
@@ -270,7 +279,7 @@ where
     S: Service<Request<B>>,
     A: Authority,
 {
-    pub(super) fn calling(future: S::Future, admitted: Admitted) -> Self {
+    pub(super) fn calling(future: S::Future, admitted: Admitted<ClockOf<A>>) -> Self {
         let admitted = Some(admitted);
         LimitFuture {
             state: State::Calling { future, admitted },
@@ -334,9 +343,9 @@ where
 }
 
 /// The response of the service with what we tell, holding what we hold.
-fn complete<RB: Body>(
+fn complete<RB: Body, C: Clock>(
     mut response: Response<RB>,
-    admitted: Option<Admitted>,
+    admitted: Option<Admitted<C>>,
 ) -> Response<LimitBody<RB>> {
     let Some(admitted) = admitted else {
         return response.map(|body| LimitBody::inner(body, None));
@@ -346,7 +355,7 @@ fn complete<RB: Body>(
     {
         told.write(response.headers_mut());
     }
-    let mut permit = admitted.permit;
+    let mut permit = admitted.holds.answered();
     if opens_tunnel(admitted.is_connect, response.status())
         && let Some(permit) = permit.take()
     {

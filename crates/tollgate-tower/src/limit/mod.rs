@@ -13,12 +13,15 @@
 //! |---|---|---|
 //! | while the shared store is asked | given back when it has answered | likewise |
 //! | while it waits for its slot, or for the service to be ready | given back | given back |
-//! | after the service was called | stay taken | given back at once |
+//! | while it waits in a queue further in ([`crate::queue`]), or if that turns it away | given back | given back |
+//! | after the service behind the queue was called | stay taken | given back at once |
 //! | (the service fails) | stay taken | given back at once |
 //! | (the response's body ends, fails or is dropped) | stay taken | given back at once |
 //!
 //! The service is called inside of our `call` if nothing has to be waited for; so to drop a future that was
-//! never polled counts as after the call. What is refused takes nothing.
+//! never polled counts as after the call. What is refused takes nothing. Without a queue of ours further in,
+//! or if the policy has none, the call of the inner service is the call. A slot of a leaky bucket that has
+//! begun before the request came to the queue is given back only if nobody has come behind it.
 //!
 //! A place of a concurrency limit also ends by the limit's own time (`ttl`), be the response still under
 //! way or not: choose it longer than the longest response.

@@ -15,7 +15,8 @@ use super::future::{Admitted, LimitFuture, Slow};
 use crate::authority::{Authority, Epoch};
 use crate::body::LimitBody;
 use crate::facts::{recognise, with_facts};
-use crate::held::{Permit, is_connect};
+use crate::held::is_connect;
+use crate::reached::Holds;
 use crate::reply::{Told, refusal};
 use crate::slots::Slots;
 
@@ -75,7 +76,7 @@ where
                 Verdict::Pass => {
                     let admitted = Admitted {
                         told: Told::of(gate, &answer),
-                        permit: Permit::of(gate, &answer),
+                        holds: Holds::of(gate, &answer, &mut parts.extensions),
                         is_connect: is_connect(&parts.method),
                     };
                     let future = self.inner.call(Request::from_parts(parts, body));

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{HeaderName, HeaderValue};
 use http::request::Parts;
-use http::{Request, Response};
+use http::{Extensions, Request, Response};
 use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_service::Service;
@@ -19,6 +19,7 @@ use super::Manner;
 use crate::authority::{Authority, Epoch};
 use crate::body::QueueBody;
 use crate::held::{Held, is_connect, opens_tunnel};
+use crate::reached::Reached;
 use crate::reply::turned_away;
 use crate::turnstile::{Outcome, Turn, Turned};
 
@@ -72,6 +73,7 @@ pub(super) struct Waiting<S, E, B> {
     pub(super) service: S,
     pub(super) enter: Option<Enter>,
     pub(super) turn: Option<Turn>,
+    pub(super) reached: Option<Reached>,
     pub(super) request: Option<(Parts, B)>,
 }
 
@@ -102,10 +104,13 @@ where
             }
             return Poll::Ready(Ended::Failed(error));
         }
-        let Some((parts, body)) = self.request.take() else {
+        let Some((mut parts, body)) = self.request.take() else {
             return Poll::Pending;
         };
         let is_connect = is_connect(&parts.method);
+        if let Some(turn) = &self.turn {
+            begins(turn, self.reached.as_ref(), &mut parts.extensions);
+        }
         let turn = self.turn.take().map(|turn| (turn, is_connect));
         let future = self.service.call(Request::from_parts(parts, body));
         Poll::Ready(Ended::Called(future, turn))
@@ -188,6 +193,16 @@ where
             };
             state.set(next);
         }
+    }
+}
+
+/// A request with these extensions is given to the service.
+pub(super) fn begins(turn: &Turn, reached: Option<&Reached>, extensions: &mut Extensions) {
+    if let Some(reached) = reached {
+        reached.served();
+    }
+    if let Some(sent_whole) = turn.sent_whole() {
+        extensions.insert(sent_whole);
     }
 }
 

@@ -7,8 +7,8 @@
 //! at two moments: at the head of the response, how the backend fares (how long it took, and whether it
 //! failed: [`Outcome`]); at the end of its body, that the place is free for the next.
 //!
-//! Put limits outside and the queue inside: what is over its limit is refused before it waits, and what
-//! waits has been paid for.
+//! Put limits outside and the queue inside: what is over its limit is refused before it waits. What waits
+//! has been paid for, and is paid back if it never gets its turn.
 //!
 //! ```
 //! # use tollgate::policy::{AtOnce, Policy, QueueRule};
@@ -29,9 +29,18 @@
 //!
 //! # If the future is dropped
 //!
-//! While it waits for its turn, its place in the queue is given up and it has cost nothing. After that the
-//! turn is given to the next at once, and nothing is learned from it. A response whose body is dropped
+//! While it waits for its turn, its place in the queue is given up and it has cost nothing: what it took from
+//! the limits of a [`crate::LimitLayer`] outside is given back, as it is to whoever gets no turn. After that
+//! the turn is given to the next at once, what it took stays taken, and nothing is learned from it. A response whose body is dropped
 //! frees its place likewise; what was learned at its head stays.
+//!
+//! # What is not the backend's
+//!
+//! A service that passes requests on waits for clients, too. It tells what of that is not to be learned from:
+//!
+//! - an answer of its own to a fault of the client's carries [`NotTheBackend`] in its extensions;
+//! - while the client still sends, the time is not the backend's: a request whose answer is timed carries a
+//!   [`SentWhole`](crate::SentWhole) in its extensions, which stops the clock and starts it anew.
 //!
 //! # What is told
 //!
@@ -57,6 +66,11 @@ use tower_layer::Layer;
 use crate::authority::Authority;
 use crate::facts::{self, CostOf, PeerOf};
 use crate::turnstile::Outcome;
+
+/// In the extensions of a response that tells nothing of how the backend fares, because the backend was not
+/// asked, or what it was asked was broken: [`classify`] takes it for [`Outcome::Unknown`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotTheBackend;
 
 /// What a response tells of how its backend fares.
 pub type Classify = fn(&Parts) -> Outcome;
@@ -140,8 +154,12 @@ impl<S, A: Clone> Layer<S> for QueueLayer<A> {
 }
 
 /// 502, 503 and 504 speak of a backend that bears no more, and so does a call of gRPC that ends at once
-/// with `DEADLINE_EXCEEDED` or `UNAVAILABLE`. Everything else is an answer, also 500 and 429.
+/// with `DEADLINE_EXCEEDED` or `UNAVAILABLE`. Everything else is an answer, also 500 and 429; but what is
+/// marked as [`NotTheBackend`] tells nothing, whatever it says.
 pub fn classify(head: &Parts) -> Outcome {
+    if head.extensions.get::<NotTheBackend>().is_some() {
+        return Outcome::Unknown;
+    }
     let grpc = head.headers.get("grpc-status").map(|code| code.as_bytes());
     match head.status {
         StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {

@@ -8,11 +8,12 @@ use http_body::Body;
 use tower_service::Service;
 
 use super::Settings;
-use super::future::{QueueFuture, Waiting};
+use super::future::{QueueFuture, Waiting, begins};
 use crate::authority::{Authority, Epoch};
 use crate::body::QueueBody;
 use crate::facts::{recognise, with_facts};
 use crate::limit::unready;
+use crate::reached::Reached;
 use crate::reply::turned_away;
 
 /// A service behind queues; made by [`super::QueueLayer`].
@@ -51,6 +52,7 @@ where
         let (mut parts, body) = request.into_parts();
         let settings = &self.settings;
         let manner = settings.manner;
+        let reached = parts.extensions.remove::<Reached>();
         let epoch = settings.authority.epoch();
         let gate = epoch.gate();
         let mut place = None;
@@ -62,6 +64,9 @@ where
         let turnstile =
             place.and_then(|place| Some((place, epoch.queues().get(place.queue)?.clone())));
         let Some((place, turnstile)) = turnstile else {
+            if let Some(reached) = reached {
+                reached.served();
+            }
             let future = self.inner.call(Request::from_parts(parts, body));
             return QueueFuture::calling(future, None, manner);
         };
@@ -71,10 +76,14 @@ where
         match enter.as_mut().poll(&mut nobody) {
             Poll::Ready(Ok(turn)) => {
                 let is_connect = crate::held::is_connect(&parts.method);
+                begins(&turn, reached.as_ref(), &mut parts.extensions);
                 let future = self.inner.call(Request::from_parts(parts, body));
                 QueueFuture::calling(future, Some((turn, is_connect)), manner)
             }
             Poll::Ready(Err(turned)) => {
+                if let Some(reached) = reached {
+                    reached.waits();
+                }
                 // What was set aside for this request is for others.
                 self.inner = self.inner.clone();
                 let policy = gate.policy();
@@ -84,6 +93,9 @@ where
                 QueueFuture::turned(response, manner)
             }
             Poll::Pending => {
+                if let Some(reached) = &reached {
+                    reached.waits();
+                }
                 let service = unready(&mut self.inner);
                 let waiting = Waiting {
                     epoch: Arc::clone(&epoch),
@@ -91,6 +103,7 @@ where
                     service,
                     enter: Some(enter),
                     turn: None,
+                    reached,
                     request: Some((parts, body)),
                 };
                 QueueFuture::waiting(waiting, manner)

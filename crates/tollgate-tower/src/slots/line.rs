@@ -25,6 +25,11 @@ use tollgate::{Clock, HeldSlot, Moment};
 #[derive(Debug)]
 pub(super) struct Line<C, W> {
     waiting: VecDeque<Waiting<C, W>>,
+    /// How many of these have left.
+    empty: usize,
+    /// How many slots were looked at to close up.
+    #[cfg(test)]
+    pub(super) looked_at: usize,
 }
 
 #[derive(Debug)]
@@ -39,6 +44,9 @@ impl<C: Clock, W> Line<C, W> {
     pub(super) fn new() -> Line<C, W> {
         Line {
             waiting: VecDeque::new(),
+            empty: 0,
+            #[cfg(test)]
+            looked_at: 0,
         }
     }
 
@@ -72,7 +80,9 @@ impl<C: Clock, W> Line<C, W> {
     /// Somebody leaves before its slot.
     pub(super) fn leave(&mut self, id: u64) {
         if let Some(gone) = self.waiting.iter_mut().find(|waiting| waiting.id == id) {
-            gone.told = None;
+            if gone.told.take().is_some() {
+                self.empty += 1;
+            }
             self.close_up();
         }
     }
@@ -84,6 +94,7 @@ impl<C: Clock, W> Line<C, W> {
             if let Some(told) = self.waiting.pop_front()?.told {
                 return Some(told);
             }
+            self.empty -= 1;
         }
         None
     }
@@ -92,8 +103,13 @@ impl<C: Clock, W> Line<C, W> {
     fn close_up(&mut self) {
         let mut behind = Behind::default();
         let mut at = self.waiting.len();
-        while at > 0 {
+        // Most lines have no empty slot, and then nobody is looked at.
+        while at > 0 && self.empty > 0 {
             at -= 1;
+            #[cfg(test)]
+            {
+                self.looked_at += 1;
+            }
             let Some(waiting) = self.waiting.get(at) else {
                 return;
             };
@@ -106,6 +122,7 @@ impl<C: Clock, W> Line<C, W> {
                 return;
             };
             self.waiting.remove(at);
+            self.empty -= 1;
             let moved = self.waiting.range_mut(at..);
             moved.for_each(|waiting| waiting.slot.move_up(freed));
         }

@@ -12,9 +12,10 @@
 //!
 //! 1. Nobody goes on before its slot, and slots never overlap. Nobody's slot is ever moved back.
 //! 2. If everybody behind a slot waits here, leaving frees its whole time. If not (the same limit is
-//!    also charged by those who do not wait here, or in a store that a fleet shares), it is given back as
-//!    soon as those have gone on; what is not given back until the slot begins stays idle: at most
-//!    `cost * T` of the output for each who left.
+//!    also charged by those who do not wait here), it is given back as soon as those have gone on; what is
+//!    not given back until the slot begins stays idle: at most `cost * T` of the output for each who left.
+//!    A slot in a store that a fleet shares is never given back, because nobody here knows who is behind
+//!    it: it stays idle.
 //! 3. What a request that vanished took from its other limits (token buckets, windows, places in
 //!    concurrency limits) is given back, in the store that a fleet shares, too.
 //!

@@ -117,3 +117,36 @@ async fn a_slot_with_a_stranger_behind_it_stays_idle_until_the_stranger_comes() 
     comes.await;
     assert!(limiter.clock().now() < before, "it moved up when it came");
 }
+
+#[test]
+fn a_line_that_nobody_has_left_is_not_walked_through_by_those_who_come() {
+    let limiter = Limiter::with_clock(leaky("1000/s", 10_000), ManualClock::new()).unwrap();
+    let mut line = Line::new();
+    let join = |line: &mut Line<ManualClock, u64>, id: u64| {
+        line.join(id, limiter.queue_up("k", 1).1.unwrap(), id);
+    };
+    (0..1000).for_each(|id| join(&mut line, id));
+    assert_eq!(line.looked_at, 0);
+    // Who leaves is found again, and then there is nothing to look for any more.
+    line.leave(900);
+    assert_eq!(line.looked_at, 100);
+    (1000..2000).for_each(|id| join(&mut line, id));
+    assert_eq!(line.looked_at, 100);
+    // An empty slot that cannot be given back, because somebody behind it is not here yet.
+    let elsewhere = limiter.queue_up("k", 1).1.unwrap();
+    line.leave(1999);
+    let slots = line.slots().count();
+    line.join(2000, elsewhere, 2000);
+    assert_eq!(line.slots().count(), slots, "one came, one was given back");
+    let before = line.looked_at;
+    (2001..3000).for_each(|id| join(&mut line, id));
+    assert_eq!(line.looked_at, before);
+    // And one whose time has come is empty no more.
+    let _elsewhere = limiter.queue_up("k", 1);
+    line.leave(2999);
+    let last = Moment::from_nanos(u64::MAX);
+    while line.due(last).is_some() {}
+    (3000..3010).for_each(|id| join(&mut line, id));
+    assert_eq!(line.slots().count(), 10);
+    assert_eq!(line.looked_at, before + 1);
+}

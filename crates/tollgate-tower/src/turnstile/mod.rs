@@ -8,7 +8,7 @@
 //! next one go. Three things bound what goes:
 //!
 //! - `at_once`: how many are under way, a fixed number or one that is learned from how they end: the time
-//!   from when a turn was given to when it was [answered](Turn::answered) or [finished](Turn::finish),
+//!   from when a turn was given, or [sent whole](SentWhole), to when it was [answered](Turn::answered) or [finished](Turn::finish),
 //!   how many were under way when it began, and whether it [failed](Outcome::Failed). What takes longer
 //!   than the `timeout` counts as failed as soon as that has passed, even while it goes on.
 //! - `rate`: a token bucket that each turn is paid from, see `pace`. A request that costs more than the
@@ -64,7 +64,7 @@ pub use self::report::{QueueReport, Served, Unserved, Waits};
 pub use self::set::QueueSet;
 use self::state::State;
 use self::time::RuntimeClock;
-pub use self::turn::{Outcome, Turn};
+pub use self::turn::{Outcome, SentWhole, Turn};
 use self::wakes::Wakes;
 
 /// A queue with its capacity. Clones are the same one.

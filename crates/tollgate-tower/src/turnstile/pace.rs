@@ -11,6 +11,9 @@
 //! So while somebody waits, a turn is paid for at the moment when it was *due*, up to [`LATE`] ago, and
 //! what is due next counts from there.
 //!
+//! Under pressure the rate itself is slower and the burst stays: a bucket that holds a single unit cannot hold
+//! a part of it.
+//!
 //! # Invariant
 //!
 //! In any stretch of time `t` turns of at most `rate * (t + LATE) + burst` units are given; by the moments
@@ -28,9 +31,7 @@ pub(super) const LATE: Span = Span::from_millis(10);
 pub(super) struct Pace {
     rate: Rate,
     burst: u64,
-    /// Without pressure.
-    plain: Bucket,
-    /// As it decides.
+    /// With the rate that pressure leaves.
     bucket: Bucket,
     scale: Scale,
     word: Option<u64>,
@@ -52,12 +53,10 @@ impl Paid {
 
 impl Pace {
     pub(super) fn new(rate: Rate, burst: u64, scale: Scale) -> Result<Pace, LimitError> {
-        let plain = Bucket::new(rate, burst)?;
         Ok(Pace {
             rate,
             burst,
-            plain,
-            bucket: plain.under(scale),
+            bucket: Bucket::new(slowed(rate, scale), burst)?,
             scale,
             word: None,
         })
@@ -66,17 +65,23 @@ impl Pace {
     /// Another rate from now on. What was used stays used.
     pub(super) fn change(&mut self, rate: Rate, burst: u64, now: Moment) -> Result<(), LimitError> {
         let mut next = Pace::new(rate, burst, self.scale)?;
-        let used = self
-            .word
-            .and_then(|w| next.plain.convert(&self.plain, w, now));
-        next.word = used;
+        next.go_on_from(self, now);
         *self = next;
         Ok(())
     }
 
-    pub(super) fn set_scale(&mut self, scale: Scale) {
-        self.scale = scale;
-        self.bucket = self.plain.under(scale);
+    /// Another part of the rate from now on. What was used stays used.
+    pub(super) fn set_scale(&mut self, scale: Scale, now: Moment) {
+        // A rate so slow that it cannot be is as good as the slowest that can.
+        if let Ok(mut next) = Pace::new(self.rate, self.burst, scale) {
+            next.go_on_from(self, now);
+            *self = next;
+        }
+    }
+
+    fn go_on_from(&mut self, before: &Pace, now: Moment) {
+        let convert = |word| self.bucket.convert(&before.bucket, word, now);
+        self.word = before.word.and_then(convert);
     }
 
     /// Pays for a turn that was due at `due`, or is now if it was not waited for.
@@ -121,10 +126,15 @@ impl Pace {
     /// How long the rate, as it is now, takes for so much.
     pub(super) fn time_for(&self, cost: u128) -> Span {
         let cost = u64::try_from(cost).unwrap_or(u64::MAX);
-        let plain = u128::from(self.rate.time_to_earn(cost).as_nanos()) << 16;
-        let stretched = plain.div_ceil(u128::from(self.scale.as_q16()));
-        Span::from_nanos(u64::try_from(stretched).unwrap_or(u64::MAX))
+        slowed(self.rate, self.scale).time_to_earn(cost)
     }
+}
+
+/// What pressure leaves of a rate: the same units in a longer time.
+fn slowed(rate: Rate, scale: Scale) -> Rate {
+    let longer = (u128::from(rate.per().as_nanos()) << 16).div_ceil(u128::from(scale.as_q16()));
+    let longer = Span::from_nanos(u64::try_from(longer).unwrap_or(u64::MAX));
+    Rate::new(rate.units(), longer).unwrap_or(rate)
 }
 
 #[cfg(test)]
@@ -186,11 +196,11 @@ mod tests {
     #[test]
     fn half_the_scale_is_half_the_rate_and_what_was_not_used_comes_back() {
         let mut pace = Pace::new("100/s".parse().unwrap(), 1, Scale::ONE).unwrap();
-        pace.set_scale(Scale::from_q16(1 << 15));
+        pace.set_scale(Scale::from_q16(1 << 15), ms(0));
         assert!(pace.pay(ms(0), None, 1).is_ok());
         assert_eq!(pace.pay(ms(0), None, 1).unwrap_err(), ms(20));
         assert_eq!(pace.time_for(10), Span::from_millis(200));
-        pace.set_scale(Scale::ONE);
+        pace.set_scale(Scale::ONE, ms(900));
         let paid = pace.pay(ms(1000), None, 1).unwrap();
         pace.give_back(ms(1000), &paid);
         assert!(pace.pay(ms(1000), None, 1).is_ok());

@@ -101,6 +101,26 @@ impl<T> Roll<T> {
         }
     }
 
+    /// Puts it on the list as the newest, whether it was on it or not.
+    pub(super) fn list(&mut self, at: usize) {
+        self.strike(at);
+        let before = self.newest;
+        let Some(entry) = self.entry(at) else {
+            return;
+        };
+        entry.is_listed = true;
+        (entry.before, entry.after) = (before, NONE);
+        match self.entry(before) {
+            Some(entry) => entry.after = at,
+            None => self.oldest = at,
+        }
+        self.newest = at;
+    }
+
+    pub(super) fn is_listed(&self, at: usize) -> bool {
+        matches!(self.places.get(at), Some(Place::Taken(entry)) if entry.is_listed)
+    }
+
     pub(super) fn remove(&mut self, at: usize) -> Option<T> {
         self.strike(at);
         let place = self.places.get_mut(at)?;
@@ -155,5 +175,26 @@ mod tests {
         assert_eq!(roll.remove(e), Some('e'));
         assert_eq!(roll.oldest(), None);
         assert_eq!(roll.values_mut().count(), 0);
+    }
+
+    #[test]
+    fn who_is_listed_anew_is_the_newest() {
+        let mut roll = Roll::new();
+        let [a, b, c] = ['a', 'b', 'c'].map(|name| roll.push(name));
+        roll.strike(a);
+        assert!(!roll.is_listed(a) && roll.is_listed(b));
+        roll.list(a);
+        roll.list(b);
+        let mut order = Vec::new();
+        while let Some((at, name)) = roll.oldest() {
+            order.push(*name);
+            roll.strike(at);
+        }
+        assert_eq!(order, ['c', 'a', 'b']);
+        roll.list(c);
+        assert_eq!(roll.oldest(), Some((c, &'c')));
+        assert_eq!(roll.remove(c), Some('c'));
+        roll.list(c);
+        assert_eq!(roll.oldest(), None, "who is gone is not listed");
     }
 }

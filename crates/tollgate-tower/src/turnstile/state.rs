@@ -79,9 +79,7 @@ enum Stage {
 pub(super) struct Given {
     ticket: Ticket,
     cost: u64,
-    started: Moment,
     pub(super) waited: Span,
-    inflight: u32,
     paid: Option<Paid>,
     /// Its place in [`State::watched`].
     watch: Option<usize>,
@@ -92,10 +90,23 @@ impl Given {
     pub(super) fn is_watched(&self) -> bool {
         self.watch.is_some()
     }
+
+    /// Where it is watched, if something may still be learned from it.
+    pub(super) fn watch(&self) -> Option<Watch> {
+        let seq = self.ticket.seq();
+        self.watch.map(|slot| Watch { slot, seq })
+    }
 }
 
-/// One under way. Arrival numbers are never given twice, so the place of one that timed out can be
-/// another's without harm.
+/// Where a turn is watched.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Watch {
+    slot: usize,
+    seq: u64,
+}
+
+/// One under way; on the list while its time is the backend's. Arrival numbers are never given twice, so
+/// the place of one that timed out can be another's without harm.
 #[derive(Debug)]
 struct Watched {
     seq: u64,
@@ -199,7 +210,7 @@ impl State {
     pub(super) fn set_scale(&mut self, scale: Scale) {
         self.scale = scale;
         if let Some(pace) = &mut self.pace {
-            pace.set_scale(scale);
+            pace.set_scale(scale, self.clock.now());
         }
         self.set_depth();
     }
@@ -340,15 +351,21 @@ impl State {
 
     /// Learns what became of a turn. The first to tell is believed.
     pub(super) fn learn(&mut self, now: Moment, given: &mut Given, outcome: Outcome) {
-        let is_watched = self.unwatch(given);
+        let watched = self.unwatch(given);
         given.watch = None;
-        if !is_watched || outcome == Outcome::Unknown {
+        let Some((watched, is_timed)) = watched else {
             return;
-        }
+        };
+        let dropped = match outcome {
+            Outcome::Failed => true,
+            // Answered before it was sent whole: how long that took tells nothing.
+            Outcome::Answered if is_timed => false,
+            Outcome::Answered | Outcome::Unknown => return,
+        };
         let sample = Sample {
-            rtt_ns: now.since(given.started).as_nanos(),
-            inflight: given.inflight,
-            dropped: outcome == Outcome::Failed,
+            rtt_ns: now.since(watched.started).as_nanos(),
+            inflight: watched.inflight,
+            dropped,
         };
         self.width.learn(now, sample);
         self.set_depth();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Turnstile;
-use super::state::Given;
+use super::state::{Given, Watch};
 
 /// Permission to go ahead. The next may go when it is finished or dropped.
 #[derive(Debug)]
@@ -39,6 +39,16 @@ impl Turn {
         self.given.waited.into()
     }
 
+    /// How to tell that the time is not the backend's. None if it is not timed, because nothing is learned
+    /// from it.
+    pub fn sent_whole(&self) -> Option<SentWhole> {
+        Some(SentWhole {
+            watch: self.given.watch()?,
+            turnstile: self.turnstile.clone(),
+            is_stopped: false,
+        })
+    }
+
     /// Tells what became of this one, and keeps its place: for an answer whose head has come and whose
     /// body still takes up the backend. What is told afterwards is not listened to.
     pub fn answered(&mut self, outcome: Outcome) {
@@ -64,6 +74,40 @@ impl Turn {
             state.learn(now, given, outcome);
             state.end(given);
         });
+    }
+}
+
+/// Tells a queue which part of a turn's time is the backend's: none of it while a client still sends.
+///
+/// A [`crate::QueueLayer`] leaves it in the extensions of requests whose answers are timed. To hold it does
+/// not hold the turn, and what is told after the turn's end is not listened to.
+#[derive(Clone, Debug)]
+pub struct SentWhole {
+    turnstile: Turnstile,
+    watch: Watch,
+    is_stopped: bool,
+}
+
+impl SentWhole {
+    /// The client has yet to send: until [`SentWhole::now`] no time counts, and an answer before that tells
+    /// only whether it [failed](Outcome::Failed).
+    pub fn later(&mut self) {
+        if !std::mem::replace(&mut self.is_stopped, true) {
+            let watch = self.watch;
+            self.turnstile.act(|state, _| state.stop_clock(watch));
+        }
+    }
+
+    /// Was it told that the client has yet to send?
+    pub fn is_stopped(&self) -> bool {
+        self.is_stopped
+    }
+
+    /// The backend has all of it: its time counts from now on.
+    pub fn now(self) {
+        let watch = self.watch;
+        self.turnstile
+            .act(|state, now| state.start_clock(now, watch));
     }
 }
 

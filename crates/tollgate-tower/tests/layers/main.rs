@@ -15,3 +15,4 @@ mod pace;
 mod queue;
 mod ready;
 mod single;
+mod unserved;

@@ -183,3 +183,47 @@ fn only_what_speaks_of_overload_counts_as_failed() {
     assert_eq!(head(200, Some("4")), Outcome::Failed);
     assert_eq!(head(200, Some("14")), Outcome::Failed);
 }
+
+#[test]
+fn what_is_not_the_backends_tells_nothing_of_it() {
+    for status in [400, 408, 413, 503] {
+        let mut response = http::Response::builder().status(status).body(()).unwrap();
+        response
+            .extensions_mut()
+            .insert(tollgate_tower::queue::NotTheBackend);
+        let (head, ()) = response.into_parts();
+        let outcome = tollgate_tower::queue::classify(&head);
+        assert_eq!(outcome, Outcome::Unknown, "{status}");
+    }
+}
+
+#[tokio::test]
+async fn only_requests_whose_answers_are_timed_can_tell_when_they_were_sent() {
+    let adaptive = tollgate::policy::Adaptive {
+        by: tollgate::policy::Estimator::Aimd,
+        min: 1,
+        max: 10,
+        initial: 1,
+        timeout: tollgate::Span::from_secs(1),
+    };
+    for (at_once, is_timed) in [
+        (AtOnce::Adaptive(adaptive), true),
+        (AtOnce::Fixed(1), false),
+    ] {
+        let mut rules = policy([]);
+        rules.queues = vec![QueueRule::new("api", at_once)];
+        let in_force = InForce::new(rules).unwrap();
+        let (backend, mut arrived) = backend();
+        let mut service = QueueLayer::new(in_force).layer(backend);
+        // The second one waits for its turn, the first one does not.
+        let all = [call(&mut service, "a").await, call(&mut service, "a").await];
+        for response in all {
+            let at_work = arrived.recv().await.unwrap();
+            let extensions = at_work.request.extensions();
+            let sent = extensions.get::<tollgate_tower::SentWhole>();
+            assert_eq!(sent.is_some(), is_timed);
+            drop(at_work.answer(200));
+            drop(response.await.unwrap().unwrap());
+        }
+    }
+}

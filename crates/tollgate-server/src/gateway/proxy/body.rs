@@ -17,6 +17,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep, sleep};
+use tollgate_tower::SentWhole;
 
 use super::pool::Lent;
 use super::server::WithServer;
@@ -88,6 +89,27 @@ struct Bounds {
     left: u64,
     patience: Patience,
     progress: Arc<Progress>,
+    /// Tells the queue that the time is the client's until all of it has come.
+    sent_whole: Option<SentWhole>,
+}
+
+impl Bounds {
+    /// Tells the queue whose time it is. A body that came with its head is never waited for, and then there
+    /// is nothing to tell.
+    fn tell(&mut self, waits: bool, is_whole: bool) {
+        if let Some(sent_whole) = self.sent_whole.as_mut().filter(|_| waits) {
+            sent_whole.later();
+        }
+        let is_due = |sent_whole: &mut SentWhole| is_whole && sent_whole.is_stopped();
+        if let Some(sent_whole) = self.sent_whole.take_if(is_due) {
+            sent_whole.now();
+        }
+    }
+}
+
+/// Is nothing more to come?
+fn is_end<T>(polled: &Poll<Option<T>>) -> bool {
+    matches!(polled, Poll::Ready(None))
 }
 
 /// How far a body came, for whoever waits for the answer meanwhile.
@@ -164,9 +186,18 @@ impl Upload {
             left: max.unwrap_or(u64::MAX),
             patience: Patience::new(idle),
             progress: Arc::clone(&progress),
+            sent_whole: None,
         };
         let bounds = Some(Box::new(bounds));
         (Upload { body, bounds }, Some(progress))
+    }
+
+    /// Tells a queue how much of the time is the client's, if there is something to wait for.
+    pub(super) fn timed_by(mut self, sent_whole: Option<SentWhole>) -> Upload {
+        if let Some(bounds) = &mut self.bounds {
+            bounds.sent_whole = sent_whole;
+        }
+        self
     }
 }
 
@@ -183,6 +214,7 @@ impl Body for Upload {
         let Some(bounds) = bounds else {
             return polled.map_err(Into::into);
         };
+        bounds.tell(polled.is_pending(), body.is_end_stream() || is_end(&polled));
         let fails = |why: Broken| {
             bounds.progress.broken.store(why as u8, Relaxed);
             Poll::Ready(Some(Err(why.into())))

@@ -39,7 +39,7 @@ use tokio::time::Instant;
 use tollgate::policy::Facts;
 use tollgate_policy::Protocol;
 use tollgate_tower::facts::HttpHeaders;
-use tollgate_tower::{Client, Peer};
+use tollgate_tower::{Client, Peer, SentWhole};
 use tower_service::Service;
 
 use super::answers::{Answered, problem, refused};
@@ -131,8 +131,10 @@ async fn pass_on(way: &Way, own: &OfThread, request: Request<Incoming>) -> Answe
     };
     let client = asks_for_tunnel(&parts).then(|| parts.extensions.remove::<OnUpgrade>());
     let client = client.flatten();
+    let sent_whole = parts.extensions.remove::<SentWhole>();
     prepare(way, upstream, &mut parts, client.is_some());
     let (body, progress) = Upload::new(body, way.max_body, way.body_idle);
+    let body = body.timed_by(sent_whole);
     let is_repeatable = progress.is_none() && parts.method.is_idempotent() && client.is_none();
     let mut request = Some(Request::from_parts(parts, body));
     let mut tries = if is_repeatable {

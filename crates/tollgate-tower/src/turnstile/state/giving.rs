@@ -3,7 +3,7 @@
 use tollgate::shape::{Sample, Ticket};
 use tollgate::{Moment, Span};
 
-use super::{Given, LATEST, SOONEST, Stage, State, Watched};
+use super::{Given, LATEST, SOONEST, Stage, State, Watch, Watched};
 use crate::turnstile::at_once::Width;
 use crate::turnstile::pace::{Pace, Paid};
 use crate::turnstile::wakes::Wakes;
@@ -63,25 +63,39 @@ impl State {
         Given {
             ticket,
             cost,
-            started: now,
             waited: now.since(arrived),
-            inflight,
             paid,
             watch,
         }
     }
 
-    /// Stops watching a turn; tells whether it was still watched.
-    pub(super) fn unwatch(&mut self, given: &Given) -> bool {
-        let Some(slot) = given.watch else {
-            return false;
-        };
-        let seq = given.ticket.seq();
-        let is_same = self
-            .watched
-            .get(slot)
-            .is_some_and(|watched| watched.seq == seq);
-        is_same && self.watched.remove(slot).is_some()
+    /// Stops watching a turn; what was seen of it if it was still watched, and whether its clock ran.
+    pub(super) fn unwatch(&mut self, given: &Given) -> Option<(Watched, bool)> {
+        let slot = self.find(given.watch()?)?;
+        let is_timed = self.watched.is_listed(slot);
+        Some((self.watched.remove(slot)?, is_timed))
+    }
+
+    /// The clock of a turn stands still: it cannot time out, nor be the oldest.
+    pub(in crate::turnstile) fn stop_clock(&mut self, watch: Watch) {
+        if let Some(slot) = self.find(watch) {
+            self.watched.strike(slot);
+        }
+    }
+
+    /// The clock of a turn starts anew.
+    pub(in crate::turnstile) fn start_clock(&mut self, now: Moment, watch: Watch) {
+        if let Some(slot) = self.find(watch) {
+            self.watched.list(slot);
+            if let Some(watched) = self.watched.get_mut(slot) {
+                watched.started = now;
+            }
+        }
+    }
+
+    fn find(&self, Watch { slot, seq }: Watch) -> Option<usize> {
+        let watched = self.watched.get(slot)?;
+        (watched.seq == seq).then_some(slot)
     }
 
     pub(super) fn time_out(&mut self, now: Moment) {

@@ -1,0 +1,103 @@
+//! What is never served costs nothing, and what is the client's fault or its time is not the server's.
+
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use crate::upstream::Upstream;
+use crate::world::{World, pause, reply, until};
+
+const UNDER_WAY: &str = "tollgate_queue_under_way{queue=\"q\"}";
+const WAITING: &str = "tollgate_queue_waiting{queue=\"q\"}";
+const AT_ONCE: &str = "tollgate_queue_at_once{queue=\"q\"}";
+
+/// Three an hour, and one at a time.
+const THREE: &str = "\
+default: pass
+limits:
+  - { name: all, key: ip, allow: 3/h, burst: 3 }
+queues:
+  - { name: q, at_once: 1, max_wait: 50ms }
+";
+
+#[test]
+fn what_a_queue_turns_away_is_not_charged() {
+    let upstream = Upstream::start();
+    let world = World::before(THREE, upstream.port);
+    let mut hangs = world.connect();
+    hangs
+        .write_all(b"GET /hang HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
+    until("it is under way", || world.metric(UNDER_WAY) == 1);
+    let statuses: Vec<_> = (0..6).map(|_| world.get("/").status).collect();
+    assert_eq!(statuses, [503; 6]);
+    drop(hangs);
+    until("it is over", || world.metric(UNDER_WAY) == 0);
+    let statuses: Vec<_> = (0..3).map(|_| world.get("/").status).collect();
+    assert_eq!(statuses, [200, 200, 429], "the first one was served");
+}
+
+#[test]
+fn a_client_that_leaves_the_queue_is_not_charged() {
+    let upstream = Upstream::start();
+    let world = World::before(&THREE.replace("50ms", "30s"), upstream.port);
+    let mut hangs = world.connect();
+    hangs
+        .write_all(b"GET /hang HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
+    until("it is under way", || world.metric(UNDER_WAY) == 1);
+    for _ in 0..4 {
+        let mut leaves = world.connect();
+        leaves
+            .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            .unwrap();
+        until("it waits", || world.metric(WAITING) == 1);
+        drop(leaves);
+        until("it has left", || world.metric(WAITING) == 0);
+    }
+    drop(hangs);
+    until("it is over", || world.metric(UNDER_WAY) == 0);
+    let statuses: Vec<_> = (0..3).map(|_| world.get("/").status).collect();
+    assert_eq!(statuses, [200, 200, 429], "the first one was served");
+}
+
+#[test]
+fn slow_uploads_do_not_shrink_what_a_quick_server_gets() {
+    let upstream = Upstream::start();
+    let policy = "\
+default: pass
+limits:
+  - { name: all, allow: 1000000/s, burst: 1000000 }
+queues:
+  - name: q
+    at_once: { adaptive: gradient2, min: 1, max: 50, initial: 20, timeout: 1s }
+    max_wait: 30s
+";
+    let world = World::before(policy, upstream.port);
+    let is_over = AtomicBool::new(false);
+    let dribble = || {
+        for _ in 0..3 {
+            let mut stream = world.connect();
+            let head = b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 12\r\n\r\n";
+            stream.write_all(head).unwrap();
+            for _ in 0..12 {
+                stream.write_all(b"a").unwrap();
+                pause(200);
+            }
+            assert_eq!(reply(&mut stream).status, 200);
+        }
+    };
+    let mut least = u64::MAX;
+    std::thread::scope(|scope| {
+        let slow: Vec<_> = (0..3).map(|_| scope.spawn(dribble)).collect();
+        scope.spawn(|| {
+            slow.into_iter().for_each(|slow| slow.join().unwrap());
+            is_over.store(true, Relaxed);
+        });
+        while !is_over.load(Relaxed) {
+            assert_eq!(world.get("/").status, 200);
+            least = least.min(world.metric(AT_ONCE));
+            pause(40);
+        }
+    });
+    assert!(least >= 15, "it fell to {least}");
+}

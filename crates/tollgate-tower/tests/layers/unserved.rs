@@ -1,0 +1,189 @@
+//! What a request has cost that was let through by its limits and never got its turn.
+
+use http::Response;
+use tollgate::policy::{AtOnce, KeyPart, Policy, QueueRule, Source};
+use tollgate::{Clock, Limit, ManualClock, Span};
+use tollgate_tower::{
+    Authority, Epoch, InForce, LimitBody, LimitLayer, LimitService, QueueBody, QueueLayer,
+    QueueService,
+};
+use tower::{Layer, Service, ServiceExt};
+
+use crate::support::{Backend, Broken, Fed, at_once, backend, bucket, get, policy, rule};
+
+type Served = LimitService<QueueService<Backend, InForce<ManualClock>>, InForce<ManualClock>>;
+type Answered = Result<Response<LimitBody<QueueBody<Fed>>>, Broken>;
+
+/// Ten units and ten places for each key, and one turn at a time.
+fn one_at_a_time() -> Policy {
+    let mut queue = QueueRule::new("api", AtOnce::Fixed(1));
+    queue.flow = vec![KeyPart::of(Source::Header("x-key".into()))];
+    queue.per_flow = 1;
+    queue.max_wait = Span::from_secs(1);
+    let mut rules = policy([
+        rule("units", bucket("1/h", 10)),
+        rule("places", at_once(10)),
+    ]);
+    rules.queues = vec![queue];
+    rules
+}
+
+fn of(rules: Policy) -> InForce<ManualClock> {
+    InForce::with_clock(rules, ManualClock::new()).unwrap()
+}
+
+fn around(in_force: &InForce<ManualClock>, backend: Backend) -> Served {
+    let queue = QueueLayer::new(in_force.clone()).layer(backend);
+    LimitLayer::new(in_force.clone()).layer(queue)
+}
+
+/// Units and places that the key `a` has left.
+fn left(in_force: &InForce<ManualClock>) -> (u64, u64) {
+    let epoch = in_force.epoch();
+    let of = |name| {
+        let answer = epoch.gate().peek_named(name, &["a"], 0);
+        answer.unwrap().standing.remaining
+    };
+    (of("units"), of("places"))
+}
+
+async fn call(service: &mut Served) -> tokio::task::JoinHandle<Answered> {
+    let response = tokio::spawn(service.ready().await.unwrap().call(get("/", "a")));
+    tokio::task::yield_now().await;
+    response
+}
+
+#[tokio::test]
+async fn who_finds_no_room_in_the_queue_has_cost_nothing() {
+    let in_force = of(one_at_a_time());
+    let (backend, _arrived) = backend();
+    let mut service = around(&in_force, backend.clone());
+    let _at_work = call(&mut service).await;
+    let _waits = call(&mut service).await;
+    assert_eq!(left(&in_force), (8, 8));
+    for _ in 0..20 {
+        let turned = call(&mut service).await.await.unwrap().unwrap();
+        assert_eq!(turned.status(), 503);
+        assert_eq!(
+            left(&in_force),
+            (8, 8),
+            "also while the answer is still read"
+        );
+    }
+    assert_eq!(backend.calls(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waited_too_long_has_cost_nothing() {
+    let in_force = of(one_at_a_time());
+    let (backend, _arrived) = backend();
+    let mut service = around(&in_force, backend.clone());
+    let _at_work = call(&mut service).await;
+    let waits = call(&mut service).await;
+    assert_eq!(left(&in_force), (8, 8));
+    assert_eq!(waits.await.unwrap().unwrap().status(), 503);
+    assert_eq!(left(&in_force), (9, 9));
+}
+
+#[tokio::test]
+async fn who_leaves_the_queue_has_cost_nothing_and_who_leaves_at_work_has_cost_its_unit() {
+    let in_force = of(one_at_a_time());
+    let (backend, mut arrived) = backend();
+    let mut service = around(&in_force, backend.clone());
+    let at_work = call(&mut service).await;
+    let leaves = call(&mut service).await;
+    assert_eq!(left(&in_force), (8, 8));
+    leaves.abort();
+    assert!(leaves.await.unwrap_err().is_cancelled());
+    assert_eq!(left(&in_force), (9, 9));
+    at_work.abort();
+    assert!(at_work.await.unwrap_err().is_cancelled());
+    assert_eq!(left(&in_force), (9, 10));
+
+    // One that has waited first, and leaves when its turn has come.
+    let first = call(&mut service).await;
+    let waits = call(&mut service).await;
+    first.abort();
+    assert!(first.await.unwrap_err().is_cancelled());
+    for _ in 0..3 {
+        arrived.recv().await.unwrap();
+    }
+    assert_eq!(left(&in_force), (7, 9));
+    waits.abort();
+    assert!(waits.await.unwrap_err().is_cancelled());
+    assert_eq!(left(&in_force), (7, 10));
+}
+
+#[tokio::test]
+async fn who_waited_and_was_served_has_paid_and_holds_its_place_to_the_end() {
+    let in_force = of(one_at_a_time());
+    let (backend, mut arrived) = backend();
+    let mut service = around(&in_force, backend);
+    let first = call(&mut service).await;
+    let second = call(&mut service).await;
+    drop(arrived.recv().await.unwrap().answer(200));
+    drop(first.await.unwrap().unwrap());
+    assert_eq!(left(&in_force), (8, 9));
+    let feed = arrived.recv().await.unwrap().answer(200);
+    let second = second.await.unwrap().unwrap();
+    assert_eq!(left(&in_force), (8, 9));
+    drop((feed, second));
+    assert_eq!(left(&in_force), (8, 10));
+}
+
+#[tokio::test]
+async fn who_had_to_wait_for_a_slot_first_has_cost_nothing_either() {
+    let mut rules = one_at_a_time();
+    let line = Limit::leaky_bucket("1000/s".parse().unwrap(), 10).unwrap();
+    rules.limits.push(rule("line", line));
+    let clock = ManualClock::new();
+    let in_force = InForce::with_clock(rules, clock.clone()).unwrap();
+    let (backend, mut arrived) = backend();
+    let mut service = around(&in_force, backend.clone());
+    let at_work = call(&mut service).await;
+    let _arrived = arrived.recv().await.unwrap();
+    let waits = call(&mut service).await;
+    let waiting = || in_force.epoch().queues().get(0).unwrap().report().waiting;
+    assert_eq!(waiting(), 0, "its slot has not come");
+    clock.set(clock.now().plus(Span::from_millis(5)));
+    while waiting() == 0 {
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+    assert_eq!(left(&in_force), (8, 8));
+    waits.abort();
+    assert!(waits.await.unwrap_err().is_cancelled());
+    assert_eq!(left(&in_force), (9, 9));
+    assert!(!at_work.is_finished());
+    assert_eq!(backend.calls(), 1);
+}
+
+#[tokio::test]
+async fn limits_around_limits_are_both_paid_back() {
+    let inner = of(one_at_a_time());
+    let outer = of(one_at_a_time());
+    let (backend, _arrived) = backend();
+    let service = around(&inner, backend);
+    let service = LimitLayer::new(outer.clone()).layer(service);
+    let at_work = tokio::spawn(service.clone().oneshot(get("/", "a")));
+    let waits = tokio::spawn(service.oneshot(get("/", "a")));
+    tokio::task::yield_now().await;
+    assert_eq!((left(&outer), left(&inner)), ((8, 8), (8, 8)));
+    waits.abort();
+    assert!(waits.await.unwrap_err().is_cancelled());
+    assert_eq!((left(&outer), left(&inner)), ((9, 9), (9, 9)));
+    at_work.abort();
+    assert!(at_work.await.unwrap_err().is_cancelled());
+    assert_eq!((left(&outer), left(&inner)), ((9, 10), (9, 10)));
+}
+
+#[tokio::test]
+async fn without_a_queue_layer_the_call_of_the_service_is_the_beginning() {
+    let in_force = of(one_at_a_time());
+    let (backend, mut arrived) = backend();
+    let mut service = LimitLayer::new(in_force.clone()).layer(backend);
+    let future = service.ready().await.unwrap().call(get("/", "a"));
+    arrived.recv().await.unwrap();
+    assert_eq!(left(&in_force), (9, 9));
+    drop(future);
+    assert_eq!(left(&in_force), (9, 10));
+}
