@@ -15,8 +15,14 @@ pub(crate) struct Server {
 
 impl Server {
     /// Starts `TOLLGATE_REDIS_SERVER`, or `redis-server` from the path.
-    #[expect(clippy::disallowed_methods, reason = "waits for another process")]
     pub(crate) fn start() -> Server {
+        // Somebody else may take the port between finding it and listening on it.
+        let started = (0..10).find_map(|_| Server::try_start());
+        started.unwrap_or_else(|| panic!("no server can be started: is every port taken?"))
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "waits for another process")]
+    fn try_start() -> Option<Server> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let program = std::env::var("TOLLGATE_REDIS_SERVER").unwrap_or("redis-server".into());
         let port = TcpListener::bind("127.0.0.1:0")
@@ -34,14 +40,20 @@ impl Server {
             .stdout(Stdio::null())
             .spawn()
             .unwrap_or_else(|e| panic!("`{program}` does not start ({e}): install redis-server or valkey-server, or name one in TOLLGATE_REDIS_SERVER"));
-        let server = Server {
+        let mut server = Server {
             port,
             child,
             folder,
         };
         for _ in 0..400 {
-            if TcpStream::connect(("127.0.0.1", port)).is_ok() {
-                return server;
+            let heard = TcpStream::connect(("127.0.0.1", port));
+            // A connection to a port that nobody listens on can be answered by itself.
+            let is_heard = heard.is_ok_and(|heard| heard.local_addr().unwrap().port() != port);
+            if server.child.try_wait().unwrap().is_some() {
+                return None;
+            }
+            if is_heard {
+                return Some(server);
             }
             std::thread::sleep(Duration::from_millis(25));
         }
