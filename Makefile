@@ -7,8 +7,10 @@ SHELL := bash
 CARGO ?= cargo
 SIM = $(CARGO) run --quiet --profile $(PROFILE) -p tollgate-sim --
 BENCH = $(CARGO) run --quiet --release -p tollgate-bench --
-# What the suite is built with. Everything that is measured is built with `release`.
+# What the suite counts with. Everything that is measured is built with `release`.
 PROFILE ?= quick
+# The programs, from what the tests were built from.
+PROGRAMS = $(CARGO) build --quiet --workspace --all-features --bins --tests
 # Random steps for each algorithm in `make property`; `make property-long` takes some three hundred times as many.
 STEPS ?= 3000000
 # Charges on one key in `make threads`.
@@ -59,8 +61,8 @@ trials:
 	target/release/tollgate-trials all
 
 trials-quick:
-	$(CARGO) build --quiet --profile $(PROFILE) -p tollgate-cli -p tollgate-trials
-	target/$(PROFILE)/tollgate-trials all --quick
+	$(PROGRAMS)
+	target/debug/tollgate-trials all --quick
 
 # Every interleaving of two threads on the table.
 loom:
@@ -84,8 +86,8 @@ threads:
 
 # A short version of every benchmark, so that they keep working. Its figures mean nothing.
 bench-quick:
-	$(CARGO) build --quiet --profile $(PROFILE) -p tollgate-cli
-	$(CARGO) run --quiet --profile $(PROFILE) -p tollgate-bench -- quick
+	$(PROGRAMS)
+	target/debug/tollgate-bench quick
 
 # Undefined behaviour in the one module with `unsafe` and in what is built on it. Needs nightly:
 # rustup component add --toolchain nightly miri rust-src

@@ -167,7 +167,12 @@ impl Decisions {
         self.with_facts(epoch, told, |facts| {
             let mut answer = gate.admit(facts);
             if is_held_too_long(&answer) {
-                gate.reserve(&answer).settle(Settlement::Cancelled);
+                // A slot that somebody stands behind already stays idle; nobody here can move them up.
+                for slot in gate.queue_slots(&answer) {
+                    let _ = slot.leave([]);
+                }
+                let beside = gate.reserve_beside_queues(&answer);
+                beside.settle(Settlement::Cancelled);
                 refuse(&mut answer);
             }
             let took = gate.clock().now().since(before).into();
