@@ -19,7 +19,7 @@
 mod vanish;
 mod waves;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::gateway::{Gateway, before};
 use super::measure::{most_in_a_window, quantile, spacings};
@@ -37,6 +37,9 @@ const JITTER: Duration = Duration::from_millis(10);
 const LATENESS: Duration = Duration::from_millis(50);
 /// How soon after the start the first wave comes.
 const BEGIN: Duration = Duration::from_millis(1000);
+/// How much later the waves of the leaky bucket come: between those of the queues, so that neither crowd makes the other
+/// late.
+const APART: Duration = Duration::from_millis(500);
 /// How far from the truth the end may be.
 const END_JITTER: Duration = Duration::from_millis(100);
 
@@ -70,19 +73,24 @@ pub(crate) fn run(_: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
     let begin = now() + BEGIN;
     let (leaky, tenth, hundredth, vanished) = runtime()?.block_on(async {
         tokio::join!(
-            waves::send(&LEAKY, port, begin),
+            waves::send(&LEAKY, port, begin + APART),
             waves::send(&TENTH, port, begin),
             waves::send(&HUNDREDTH, port, begin),
             vanish::send(port, begin),
         )
     });
-    // Moments of the upstream count from the start of the trial, those of the crowd from the first wave.
-    let offset = begin.saturating_duration_since(start);
-    let mut sightings = upstream.seen();
-    for sighting in &mut sightings {
-        sighting.at = sighting.at.saturating_sub(offset);
-    }
-    judge(verdicts, &LEAKY, &leaky?, &sightings);
+    // Moments of the upstream count from the start of the trial, those of a crowd from its first wave.
+    let seen = upstream.seen();
+    let since = |first: Instant| -> Vec<Sighting> {
+        let offset = first.saturating_duration_since(start);
+        let moved = seen.iter().cloned().map(|mut sighting| {
+            sighting.at = sighting.at.saturating_sub(offset);
+            sighting
+        });
+        moved.collect()
+    };
+    judge(verdicts, &LEAKY, &leaky?, &since(begin + APART));
+    let sightings = since(begin);
     judge(verdicts, &TENTH, &tenth?, &sightings);
     judge(verdicts, &HUNDREDTH, &hundredth?, &sightings);
     vanish::judge(verdicts, &vanished?, &sightings);
