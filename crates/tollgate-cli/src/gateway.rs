@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use tollgate_policy::{ServerSpec, UpstreamSpec};
+use tollgate_policy::UpstreamSpec;
 use tollgate_server::engine::{EngineSettings, PolicySource};
 use tollgate_server::gateway::{self, GatewaySettings, GatewayStarted, TlsFiles};
 
@@ -68,46 +68,10 @@ fn upstreams(urls: &[String]) -> Result<Vec<UpstreamSpec>, Stop> {
         return Ok(Vec::new());
     }
     let server = |url: &String| {
-        server(url).ok_or_else(|| Stop::Other {
-            what: format!("`{}` is not where a server is", url.escape_debug()),
-            hint: "write it as `http://127.0.0.1:3000` or `https://app.example`, without a path"
-                .into(),
-        })
+        tollgate_policy::server_from(url).map_err(|(what, hint)| Stop::Other { what, hint })
     };
     let servers = urls.iter().map(server).collect::<Result<_, _>>()?;
     Ok(vec![UpstreamSpec::new("upstream", servers)])
-}
-
-fn server(url: &str) -> Option<ServerSpec> {
-    let (tls, rest) = match url.split_once("://")? {
-        ("http", rest) => (false, rest),
-        ("https", rest) => (true, rest),
-        _ => return None,
-    };
-    let rest = rest.strip_suffix('/').unwrap_or(rest);
-    let usual = if tls { 443 } else { 80 };
-    let (host, port) = match rest.strip_prefix('[') {
-        Some(rest) => {
-            let (host, rest) = rest.split_once(']')?;
-            let _: std::net::Ipv6Addr = host.parse().ok()?;
-            let port = match rest {
-                "" => usual,
-                rest => rest.strip_prefix(':')?.parse().ok()?,
-            };
-            (host, port)
-        }
-        None => match rest.split_once(':') {
-            Some((host, port)) => (host, port.parse().ok()?),
-            None => (rest, usual),
-        },
-    };
-    let is_fit = |c: char| c.is_ascii_alphanumeric() || "-._:".contains(c);
-    let is_host = !host.is_empty() && host.chars().all(is_fit) && port != 0;
-    is_host.then(|| ServerSpec {
-        tls,
-        host: host.to_owned(),
-        port,
-    })
 }
 
 fn tell(asked: &Gateway, started: &GatewayStarted, out: &mut impl Write) -> io::Result<()> {
@@ -146,35 +110,4 @@ fn tell(asked: &Gateway, started: &GatewayStarted, out: &mut impl Write) -> io::
         started.listen
     )?;
     out.flush()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_server_is_where_its_url_says() {
-        let named = |url| server(url).map(|s| (s.tls, s.host, s.port));
-        let at = |tls, host: &str, port| Some((tls, host.to_owned(), port));
-        assert_eq!(named("http://127.0.0.1:3000"), at(false, "127.0.0.1", 3000));
-        assert_eq!(named("https://app.example/"), at(true, "app.example", 443));
-        assert_eq!(named("http://[::1]:8080"), at(false, "::1", 8080));
-        assert_eq!(named("http://app"), at(false, "app", 80));
-        for wrong in [
-            "",
-            "app",
-            "app:80",
-            "ftp://app",
-            "http://",
-            "http://app/path",
-            "http://app:0",
-            "http://u@app",
-            "http://app:x",
-            "http://[::1",
-            "http://[x]:1",
-            "http://a b",
-        ] {
-            assert_eq!(named(wrong), None, "{wrong}");
-        }
-    }
 }

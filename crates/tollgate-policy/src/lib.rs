@@ -198,6 +198,14 @@ pub fn override_from(rule: &LimitRule, text: &[u8]) -> Result<Override, Problems
     }
 }
 
+/// Reads the address of a server as `gateway: upstreams` has it: `http://127.0.0.1:3000`.
+///
+/// # Errors
+/// What is wrong with it, and how to mend it.
+pub fn server_from(text: &str) -> Result<ServerSpec, (String, String)> {
+    read::server_address(text)
+}
+
 /// The text, if it is one and not too long.
 fn decoded<'t>(name: &str, text: &'t [u8]) -> Result<&'t str, Problems> {
     if text.len() > FILE_MAX {

@@ -11,6 +11,7 @@ pub mod admin;
 pub mod engine;
 pub mod explain;
 pub mod gateway;
+mod house;
 pub mod http;
 mod listen;
 mod metrics;

@@ -1,25 +1,17 @@
-//! Everything together: listeners, the watch, the state file, signals, and an orderly end.
-//!
-//! # The end
-//!
-//! Both listeners stop accepting, requests in flight are answered (for ten seconds at the most), and then
-//! the state file is written a last time: nothing is counted after it.
+//! The service put together: its settings, what can keep it from starting, and its door for decisions.
 
 use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::admin::{self, AdminSettings, TokenError, Tokens};
-use crate::engine::watch::watch as watch_policy;
-use crate::engine::{
-    Engine, EngineSettings, PolicySource, StartError, Why, divide_every, step_every, write_every,
-};
+use crate::admin::{AdminSettings, TokenError, Tokens};
+use crate::engine::{Engine, EngineSettings, PolicySource, StartError, Why};
+use crate::house::{AdminDoor, House, threads as threads_of};
 use crate::http::Service;
 use crate::listen::stopped;
 
@@ -177,101 +169,27 @@ pub async fn run(
         admin,
         threads,
     } = settings;
-    let (admin, generated_token) = match admin {
-        Some(bind) => {
-            let (address, settings, generated) = admin_of(bind)?;
-            (Some((address, settings)), generated)
-        }
-        None => (None, None),
-    };
+    let admin = AdminDoor::of(admin)?;
+    let generated_token = admin.generated_token.clone();
     let engine = tokio::task::spawn_blocking(|| Engine::start(engine)).await;
     let engine = engine.map_err(|_| RunError::Broken)?;
     let engine = engine.map_err(RunError::Start)?;
     let http = bind("decisions", http).await?;
-    let admin = match admin {
-        Some((address, settings)) => Some((bind("operators", address).await?, settings)),
-        None => None,
-    };
-
-    let (end, ended) = watch::channel(false);
-    let mut background = tokio::task::JoinSet::new();
-    background.spawn(watch_policy(Arc::clone(&engine), until(&ended)));
-    background.spawn(write_every(Arc::clone(&engine), until(&ended)));
-    background.spawn(divide_every(Arc::clone(&engine), until(&ended)));
-    background.spawn(step_every(Arc::clone(&engine), until(&ended)));
-    #[cfg(unix)]
-    background.spawn(reload_on_hangup(Arc::clone(&engine), ended.clone()));
-
+    let mut house = House::of(Arc::clone(&engine), admin).await?;
     let told = Started {
         http: local_address(&http, "decisions")?,
-        admin: match &admin {
-            Some((listener, _)) => Some(local_address(listener, "operators")?),
-            None => None,
-        },
+        admin: house.admin_address()?,
         generated_token,
         engine: Arc::clone(&engine),
     };
-    let mut serving = tokio::task::JoinSet::new();
-    let service = Service::new(Arc::clone(&engine), ended.clone());
-    for thread in decision_threads(http, &service, threads)? {
-        serving.spawn_blocking(move || thread.join().is_ok());
-    }
-    if let Some((listener, settings)) = admin {
-        let served = admin::serve(listener, Arc::clone(&engine), settings, ended);
-        serving.spawn(async move {
-            served.await;
-            true
-        });
-    }
-    started(&told);
-    stop.await;
-
-    // Nobody listens any more if all have ended already.
-    let _ = end.send(true);
-    while serving.join_next().await.is_some() {}
-    while background.join_next().await.is_some() {}
-    let _ = tokio::task::spawn_blocking(move || engine.persist()).await;
-    Ok(())
-}
-
-/// Threads that answer decisions, each with a loop of its own: a connection stays on one processor, and
-/// nothing is handed between them. All accept from one listener.
-fn decision_threads(
-    listener: TcpListener,
-    service: &Service,
-    threads: Option<usize>,
-) -> Result<Vec<JoinHandle<()>>, RunError> {
-    let address = local_address(&listener, "decisions")?;
-    let failed = |cause| RunError::Bind {
-        what: "decisions",
-        address,
-        cause,
-    };
-    let listener = listener.into_std().map_err(failed)?;
-    let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
-    let count = threads.unwrap_or(processors).max(1);
-    let thread = |number: usize| {
-        let listener = listener.try_clone()?;
+    let service = Service::new(engine, house.ended().clone());
+    let count = threads_of(threads);
+    house.serve_on("decisions", http, count, |_| {
         let service = service.clone();
-        let events = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
-        let serve = move || {
-            events.block_on(async {
-                match TcpListener::from_std(listener) {
-                    Ok(listener) => service.serve(listener, count).await,
-                    Err(error) => tracing::error!(%error, "a thread cannot listen"),
-                }
-            });
-        };
-        std::thread::Builder::new()
-            .name(format!("decisions-{number}"))
-            .spawn(serve)
-    };
-    (0..count)
-        .map(thread)
-        .collect::<io::Result<_>>()
-        .map_err(failed)
+        async move |listener| service.serve(listener, count).await
+    })?;
+    house.run(|| started(&told), stop).await;
+    Ok(())
 }
 
 pub(crate) fn admin_of(

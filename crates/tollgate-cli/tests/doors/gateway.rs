@@ -59,11 +59,11 @@ fn the_upstream_must_be_where_a_server_can_be() {
         (&[][..], "nobody said where requests go"),
         (
             &["--upstream", "localhost:3000"][..],
-            "is not where a server is",
+            "hint: write `http://localhost:3000`",
         ),
         (
             &["--upstream", "http://a/path"][..],
-            "is not where a server is",
+            "the address of a server has no path",
         ),
     ] {
         let (err, code) = Gateway::fails(args);

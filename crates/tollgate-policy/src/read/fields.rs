@@ -172,6 +172,49 @@ pub(crate) fn one_or_many(node: &Node) -> Vec<&Node> {
     }
 }
 
+/// A list in the file, as it is spoken of.
+pub(crate) struct Listed<'a> {
+    /// Its field.
+    pub(crate) name: &'a str,
+    /// What it is: a list, or more than that.
+    pub(crate) is: &'a str,
+    /// How to write it.
+    pub(crate) hint: &'a str,
+    /// How many are read, and what to do about more.
+    pub(crate) most: Option<(usize, &'a str)>,
+}
+
+impl Listed<'_> {
+    /// Reads each item with its number, from 1; all of them even if one is wrong.
+    pub(crate) fn read<T>(
+        &self,
+        node: &Node,
+        report: &Report<'_>,
+        mut item: impl FnMut(&Node, usize) -> Read<T>,
+    ) -> Read<Vec<T>> {
+        let Listed { name, is, hint, .. } = *self;
+        let items = match &node.value {
+            Value::List(items) => items,
+            Value::Bad => return Err(Reported),
+            _ => {
+                let message = format!("`{name}` is {is}, but this is {}", node.kind());
+                return Err(report.error(node.place, "not-a-list", message, hint));
+            }
+        };
+        if let Some((most, hint)) = self.most
+            && let Some(node) = items.get(most)
+        {
+            let message = format!("there are {} {name}; {most} are read", items.len());
+            return Err(report.error(node.place, "too-many", message, hint));
+        }
+        let mut number = 0;
+        each(items, |node| {
+            number += 1;
+            item(node, number)
+        })
+    }
+}
+
 /// Reads one value or each of a list; all of them are read even if one is wrong.
 pub(crate) fn each<'n, T>(
     nodes: impl IntoIterator<Item = &'n Node>,

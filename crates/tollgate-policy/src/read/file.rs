@@ -6,7 +6,7 @@ use tollgate::policy::address::{CidrSet, ForwardedHeader, Proxies};
 use tollgate::policy::path::PathRules;
 use tollgate::policy::{AnswerStyle, Fallback, Policy, Privacy, XRateLimit};
 
-use super::fields::{Fields, each, one_or_many};
+use super::fields::{Fields, Listed, each, one_or_many};
 use super::gateway::{Gateway, gateway};
 use super::key::V6_BITS;
 use super::limit::{Common, Spots, default_limit, limit, room_of};
@@ -20,7 +20,7 @@ use super::store::{Store, store};
 use super::store_error;
 use super::tiers::{Tier, tiers};
 use crate::problem::Place;
-use crate::report::{Read, Report, Reported, quoted};
+use crate::report::{Read, Report, quoted};
 use crate::yaml::{Node, Value};
 
 /// Limits in one file.
@@ -278,29 +278,16 @@ fn limits(
     common: &Common<'_>,
     report: &Report<'_>,
 ) -> Read<Vec<(tollgate::policy::LimitRule, Spots)>> {
-    let items = match &node.value {
-        Value::List(items) => items,
-        Value::Bad => return Err(Reported),
-        _ => {
-            return Err(report.error(
-                node.place,
-                "not-a-list",
-                format!("`limits` is a list, but this is {}", node.kind()),
-                "begin every limit with `- name: …`",
-            ));
-        }
-    };
-    if let Some(node) = items.get(LIMITS_MAX) {
-        return Err(report.error(
-            node.place,
-            "too-many",
-            format!("there are {} limits; {LIMITS_MAX} are read", items.len()),
+    let listed = Listed {
+        name: "limits",
+        is: "a list",
+        hint: "begin every limit with `- name: …`",
+        most: Some((
+            LIMITS_MAX,
             "use a key or overrides where limits differ only in whom they are for",
-        ));
-    }
-    let mut number = 0;
-    each(items, |node| {
-        number += 1;
+        )),
+    };
+    listed.read(node, report, |node, number| {
         limit(node, number, common, report)
     })
 }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use tollgate::policy::ListRule;
 use tollgate::policy::path::PathRules;
 
-use super::fields::{Fields, each};
+use super::fields::{Fields, Listed};
 use super::limit::{Spots, name};
 use super::matching::matches;
 use super::names::LIST;
 use super::scalar::prose;
 use super::when::moment;
-use crate::report::{Read, Report, Reported};
-use crate::yaml::{Node, Value};
+use crate::report::{Read, Report};
+use crate::yaml::Node;
 
 /// Reads a list; `which` is its name.
 pub(crate) fn list(
@@ -21,21 +21,13 @@ pub(crate) fn list(
     paths: PathRules,
     report: &Report<'_>,
 ) -> Read<Vec<(ListRule, Spots)>> {
-    let items = match &node.value {
-        Value::List(items) => items,
-        Value::Bad => return Err(Reported),
-        _ => {
-            return Err(report.error(
-                node.place,
-                "not-a-list",
-                format!("`{which}` is a list, but this is {}", node.kind()),
-                format!("write `{which}: [{{ match: {{ ip: 10.0.0.0/8 }} }}]`"),
-            ));
-        }
+    let listed = Listed {
+        name: which,
+        is: "a list",
+        hint: &format!("write `{which}: [{{ match: {{ ip: 10.0.0.0/8 }} }}]`"),
+        most: None,
     };
-    let mut number = 0;
-    each(items, |node| {
-        number += 1;
+    listed.read(node, report, |node, number| {
         entry(node, which, number, paths, report)
     })
 }

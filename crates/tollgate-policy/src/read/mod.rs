@@ -32,6 +32,7 @@ mod tiers;
 pub(crate) mod when;
 
 pub(crate) use file::{Draft, file};
+pub(crate) use gateway::server_address;
 pub(crate) use key::spelt;
 pub(crate) use limit::{Spots, dearest};
 #[cfg(test)]

@@ -18,7 +18,7 @@ use tollgate::policy::{
 use tollgate::shape::fair_queue::MAX_COST_PER_WEIGHT;
 use tollgate::shape::{ShuffleError, ShuffleShard};
 
-use super::fields::{Fields, each};
+use super::fields::{Fields, Listed};
 use super::key::key;
 use super::limit::{Common, Spots, captures, dearest, named, tier_source};
 use super::matching::{except, matches};
@@ -55,29 +55,16 @@ pub(super) fn queues(
     common: &Common<'_>,
     report: &Report<'_>,
 ) -> Read<Vec<(QueueRule, Spots)>> {
-    let items = match &node.value {
-        Value::List(items) => items,
-        Value::Bad => return Err(Reported),
-        _ => {
-            return Err(report.error(
-                node.place,
-                "not-a-list",
-                format!("`queues` is a list, but this is {}", node.kind()),
-                "begin every queue with `- name: …`",
-            ));
-        }
-    };
-    if let Some(node) = items.get(QUEUES_MAX) {
-        return Err(report.error(
-            node.place,
-            "too-many",
-            format!("there are {} queues; {QUEUES_MAX} are read", items.len()),
+    let listed = Listed {
+        name: "queues",
+        is: "a list",
+        hint: "begin every queue with `- name: …`",
+        most: Some((
+            QUEUES_MAX,
             "use `flow` where queues differ only in who waits in them",
-        ));
-    }
-    let mut number = 0;
-    each(items, |node| {
-        number += 1;
+        )),
+    };
+    listed.read(node, report, |node, number| {
         queue(node, number, common, report)
     })
 }

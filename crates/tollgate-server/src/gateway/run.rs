@@ -1,14 +1,11 @@
-//! Everything together: an engine, threads that serve, looks at servers, signals, and an orderly end.
+//! The gateway put together: its settings, what can keep it from starting, and its door for clients.
 
 use std::fmt;
 use std::future::Future;
-use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tollgate::policy::Policy;
 use tollgate_policy::{GatewaySpec, UpstreamSpec};
@@ -20,14 +17,11 @@ use super::listen::{self, Door, Doorkeeper};
 use super::proxy::{Proxy, UpstreamError, Upstreams, Way, watch_servers};
 use super::tls::{TlsError, TlsFiles, server_config};
 use super::told::Observations;
-use crate::admin;
-use crate::engine::watch::watch as watch_policy;
-use crate::engine::{
-    Engine, EngineSettings, Follower, Follows, Front, divide_every, step_every, write_every,
-};
+use crate::engine::{Engine, EngineSettings, Follower, Follows, Front};
+use crate::house::{AdminDoor, House, threads as threads_of};
 use crate::listen::stopped;
 use crate::metrics::Striped;
-use crate::run::{AdminBind, RunError, admin_of, bind, local_address, until};
+use crate::run::{AdminBind, RunError, bind, local_address, until};
 
 /// The port for clients, unless told otherwise.
 pub const GATEWAY_PORT: u16 = 8000;
@@ -147,15 +141,9 @@ pub async fn run(
         admin,
         threads,
     } = settings;
-    let (admin, generated_token) = match admin {
-        Some(bind) => {
-            let (address, settings, generated) = admin_of(bind)?;
-            (Some((address, settings)), generated)
-        }
-        None => (None, None),
-    };
-    let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
-    let threads = threads.unwrap_or(processors).max(1);
+    let admin = AdminDoor::of(admin)?;
+    let generated_token = admin.generated_token.clone();
+    let threads = threads_of(threads);
     let starting = move || {
         let engine = Engine::start(engine).map_err(RunError::Start)?;
         let config = tls.as_ref().map(server_config).transpose();
@@ -169,10 +157,7 @@ pub async fn run(
     let began = tokio::task::spawn_blocking(starting).await;
     let (engine, config, way, given, tls) = began.map_err(|_| RunError::Broken)??;
     let listener = bind("clients", listen).await?;
-    let admin = match admin {
-        Some((address, settings)) => Some((bind("operators", address).await?, settings)),
-        None => None,
-    };
+    let mut house = House::of(Arc::clone(&engine), admin).await?;
     let epoch = engine.epoch_for_long();
     let trusted = epoch.gate.policy().proxies.trusted.clone();
     let door = Arc::new(Door {
@@ -190,54 +175,36 @@ pub async fn run(
     }));
     engine.watch_backends(Arc::new(Observations::of(Arc::clone(&door.way))));
 
-    let (end, ended) = watch::channel(false);
-    let mut background = tokio::task::JoinSet::new();
-    background.spawn(watch_policy(Arc::clone(&engine), until(&ended)));
-    background.spawn(write_every(Arc::clone(&engine), until(&ended)));
-    background.spawn(divide_every(Arc::clone(&engine), until(&ended)));
-    background.spawn(step_every(Arc::clone(&engine), until(&ended)));
-    background.spawn(watch_servers(Arc::clone(&door.way), until(&ended)));
-    #[cfg(unix)]
-    background.spawn(crate::run::reload_on_hangup(
-        Arc::clone(&engine),
-        ended.clone(),
-    ));
+    house.also(watch_servers(Arc::clone(&door.way), until(house.ended())));
     #[cfg(unix)]
     if let Some(files) = tls {
-        background.spawn(renew_on_hangup(files, Arc::clone(&door), ended.clone()));
+        house.also(renew_on_hangup(
+            files,
+            Arc::clone(&door),
+            house.ended().clone(),
+        ));
     }
-
     let told = GatewayStarted {
         listen: local_address(&listener, "clients")?,
-        admin: match &admin {
-            Some((listener, _)) => Some(local_address(listener, "operators")?),
-            None => None,
-        },
+        admin: house.admin_address()?,
         generated_token,
         engine: Arc::clone(&engine),
         observed: Observations::of(Arc::clone(&door.way)),
     };
-    let mut serving = tokio::task::JoinSet::new();
     let connections = epoch.gateway.accept.connections.div_ceil(threads);
+    let tells_wait = epoch.gateway.tell_wait;
     drop(epoch);
-    for thread in serve_on_threads(listener, &engine, &door, threads, connections, &ended)? {
-        serving.spawn_blocking(move || thread.join().is_ok());
-    }
-    if let Some((listener, settings)) = admin {
-        let served = admin::serve(listener, Arc::clone(&engine), settings, ended);
-        serving.spawn(async move {
-            served.await;
-            true
-        });
-    }
-    started(&told);
-    stop.await;
-
-    // Nobody listens any more if all have ended already.
-    let _ = end.send(true);
-    while serving.join_next().await.is_some() {}
-    while background.join_next().await.is_some() {}
-    let _ = tokio::task::spawn_blocking(move || engine.persist()).await;
+    // One for all threads: who waits for a slot of a leaky bucket may wait on any of them.
+    let front = Front::new(engine);
+    let ended = house.ended().clone();
+    house.serve_on("clients", listener, threads, |number| {
+        let queues = QueueLayer::new(front.clone()).tell_wait(tells_wait);
+        let proxy = Proxy::new(Arc::clone(&door.way), number);
+        let stack: Stack = LimitLayer::new(front.clone()).layer(queues.layer(proxy));
+        let (door, stop) = (Arc::clone(&door), ended.clone());
+        async move |listener| listen::serve(listener, connections, door, stack, stop).await
+    })?;
+    house.run(|| started(&told), stop).await;
     Ok(())
 }
 
@@ -271,52 +238,6 @@ impl Follower for FollowsPolicy {
             door.way.store(next);
         }))
     }
-}
-
-/// Threads that serve, each with a loop of its own. All accept from one listener.
-fn serve_on_threads(
-    listener: TcpListener,
-    engine: &Arc<Engine>,
-    door: &Arc<Door>,
-    count: usize,
-    connections: usize,
-    stop: &watch::Receiver<bool>,
-) -> Result<Vec<JoinHandle<()>>, RunError> {
-    let failed = |cause| RunError::Bind {
-        what: "clients",
-        address: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
-        cause,
-    };
-    let listener = listener.into_std().map_err(failed)?;
-    let tells_wait = engine.epoch().gateway.tell_wait;
-    // One for all threads: who waits for a slot of a leaky bucket may wait on any of them.
-    let front = Front::new(Arc::clone(engine));
-    let thread = |number: usize| {
-        let listener = listener.try_clone()?;
-        let front = front.clone();
-        let queues = QueueLayer::new(front.clone()).tell_wait(tells_wait);
-        let proxy = Proxy::new(Arc::clone(&door.way), number);
-        let stack: Stack = LimitLayer::new(front).layer(queues.layer(proxy));
-        let (door, stop) = (Arc::clone(door), stop.clone());
-        let events = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
-        let serve = move || {
-            events.block_on(async {
-                match TcpListener::from_std(listener) {
-                    Ok(listener) => listen::serve(listener, connections, door, stack, stop).await,
-                    Err(error) => tracing::error!(%error, "a thread cannot listen"),
-                }
-            });
-        };
-        std::thread::Builder::new()
-            .name(format!("gateway-{number}"))
-            .spawn(serve)
-    };
-    (0..count)
-        .map(thread)
-        .collect::<io::Result<_>>()
-        .map_err(failed)
 }
 
 /// Reads the certificate again at every hangup; a bad one changes nothing.

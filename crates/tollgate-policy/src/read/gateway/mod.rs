@@ -15,6 +15,7 @@ use tollgate::policy::path::PathRules;
 
 use self::size::size;
 use self::upstream::upstreams;
+pub(crate) use self::url::server_address;
 use super::fields::Fields;
 use super::limit::Spots;
 use super::names::{ACCEPT, CLIENT_TIMEOUTS, GATEWAY};

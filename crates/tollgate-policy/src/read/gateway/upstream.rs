@@ -2,7 +2,7 @@
 
 use tollgate::policy::path::PathRules;
 
-use super::super::fields::{Fields, each, one_or_many};
+use super::super::fields::{Fields, Listed, each, one_or_many};
 use super::super::limit::{Spots, named};
 use super::super::matching::matches;
 use super::super::names::{HEALTH, SERVER_TIMEOUTS, UPSTREAM};
@@ -11,7 +11,7 @@ use super::super::store::{hide_user, path};
 use super::url;
 use super::{SPAN_LEAST, SPAN_MOST, timeout};
 use crate::gateway::{HealthSpec, Protocol, ServerSpec, UpstreamSpec};
-use crate::report::{Read, Report, Reported, quoted};
+use crate::report::{Read, Report, quoted};
 use crate::yaml::{Node, Value};
 
 /// Upstreams in one file.
@@ -32,40 +32,21 @@ pub(super) fn upstreams(
     paths: PathRules,
     report: &Report<'_>,
 ) -> Read<Vec<(UpstreamSpec, Spots)>> {
-    let items = match &node.value {
-        Value::List(items) => items,
-        Value::Bad => return Err(Reported),
-        Value::Scalar { .. } => {
-            let server = server(node, report)?;
-            let upstream = UpstreamSpec::new(SHORT_NAME, vec![server]);
-            return Ok(vec![(upstream, Spots::whole(node.place))]);
-        }
-        _ => {
-            return Err(report.error(
-                node.place,
-                "not-a-list",
-                format!(
-                    "`upstreams` is a list or one address, but this is {}",
-                    node.kind()
-                ),
-                "begin every upstream with `- name: …`",
-            ));
-        }
-    };
-    if let Some(node) = items.get(UPSTREAMS_MAX) {
-        return Err(report.error(
-            node.place,
-            "too-many",
-            format!(
-                "there are {} upstreams; {UPSTREAMS_MAX} are read",
-                items.len()
-            ),
-            "put servers that answer the same requests into one upstream",
-        ));
+    if let Value::Scalar { .. } = node.value {
+        let server = server(node, report)?;
+        let upstream = UpstreamSpec::new(SHORT_NAME, vec![server]);
+        return Ok(vec![(upstream, Spots::whole(node.place))]);
     }
-    let mut number = 0;
-    each(items, |node| {
-        number += 1;
+    let listed = Listed {
+        name: "upstreams",
+        is: "a list or one address",
+        hint: "begin every upstream with `- name: …`",
+        most: Some((
+            UPSTREAMS_MAX,
+            "put servers that answer the same requests into one upstream",
+        )),
+    };
+    listed.read(node, report, |node, number| {
         upstream(node, number, paths, report)
     })
 }
@@ -194,7 +175,7 @@ fn servers(node: &Node, what: &str, report: &Report<'_>) -> Read<Vec<ServerSpec>
 
 fn server(node: &Node, report: &Report<'_>) -> Read<ServerSpec> {
     let text = text(node, report)?;
-    url::parse(text).map_err(|(message, hint)| {
+    url::server_address(text).map_err(|(message, hint)| {
         hide_user(node.place, text, report);
         report.error(node.place, "bad-url", message, hint)
     })

@@ -20,12 +20,12 @@ const HOST_MAX: usize = 253;
 const LABEL_MAX: usize = 63;
 
 /// What is wrong and how to mend it.
-pub(super) type Fault = (String, String);
+pub(crate) type Fault = (String, String);
 
 const SAMPLE: &str = "write one such as `http://127.0.0.1:3000` or `https://app.internal:8443`";
 
 /// Reads an address.
-pub(super) fn parse(text: &str) -> Result<ServerSpec, Fault> {
+pub(crate) fn server_address(text: &str) -> Result<ServerSpec, Fault> {
     let Some((scheme, rest)) = text.split_once("://") else {
         let hint = match server(text, false) {
             Ok(_) => format!("write `http://{text}`"),
@@ -193,7 +193,7 @@ mod tests {
                 host: host.into(),
                 port,
             };
-            assert_eq!(parse(text), Ok(expected), "{text}");
+            assert_eq!(server_address(text), Ok(expected), "{text}");
         }
     }
 
@@ -284,7 +284,7 @@ mod tests {
                 "write the name as the name servers know it, in ASCII: `xn--…`",
             ),
         ] {
-            assert_eq!(parse(text).unwrap_err().1, hint, "{text}");
+            assert_eq!(server_address(text).unwrap_err().1, hint, "{text}");
         }
     }
 
@@ -296,7 +296,7 @@ mod tests {
             "ftp://u:hunter2@app",
             "u:hunter2@app",
         ] {
-            let (message, hint) = parse(text).unwrap_err();
+            let (message, hint) = server_address(text).unwrap_err();
             assert!(!message.contains("hunter2"), "{message}");
             assert!(!hint.contains("hunter2"), "{hint}");
         }
