@@ -8,6 +8,7 @@
 //! decisions, `admin` the one for operators, `gateway` the reverse proxy.
 
 pub mod admin;
+mod date;
 pub mod engine;
 pub mod explain;
 pub mod gateway;

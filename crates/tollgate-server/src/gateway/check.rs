@@ -7,8 +7,7 @@ use hyper::header::{
     CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderValue, TE, TRANSFER_ENCODING,
     UPGRADE,
 };
-use hyper::http::request::Parts;
-use hyper::{Method, StatusCode, Version};
+use hyper::{Method, Request, StatusCode, Version};
 
 /// Bytes of a target, in HTTP/2 as in HTTP/1.
 const TARGET_BYTES: usize = 8 * 1024;
@@ -22,14 +21,9 @@ pub(super) type Refused = (StatusCode, &'static str);
 const BAD: StatusCode = StatusCode::BAD_REQUEST;
 
 /// May it be passed on?
-pub(super) fn check(parts: &Parts, max_body: Option<u64>) -> Result<(), Refused> {
-    let Parts {
-        method,
-        uri,
-        headers,
-        version,
-        ..
-    } = parts;
+pub(super) fn check<B>(request: &Request<B>, max_body: Option<u64>) -> Result<(), Refused> {
+    let (method, uri, headers) = (request.method(), request.uri(), request.headers());
+    let version = request.version();
     if matches!(*method, Method::CONNECT | Method::TRACE) {
         let told = "CONNECT and TRACE are not passed on; use another method";
         return Err((StatusCode::METHOD_NOT_ALLOWED, told));
@@ -48,8 +42,8 @@ pub(super) fn check(parts: &Parts, max_body: Option<u64>) -> Result<(), Refused>
         let told = "the head has more than 100 fields; send fewer";
         return Err((StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, told));
     }
-    host(uri, headers, *version)?;
-    if *version == Version::HTTP_2 {
+    host(uri, headers, version)?;
+    if version == Version::HTTP_2 {
         if headers.contains_key(TRANSFER_ENCODING) {
             return Err((BAD, "HTTP/2 has no `Transfer-Encoding`; leave it out"));
         }
@@ -76,7 +70,7 @@ pub(super) fn check(parts: &Parts, max_body: Option<u64>) -> Result<(), Refused>
 
 /// Does the client ask for a WebSocket? Of all things that a connection could become, only this is passed on.
 /// Whoever frames the bytes behind the request, passes it on or decides about it goes by this.
-pub(super) fn asks_for_tunnel(parts: &Parts) -> bool {
+pub(super) fn asks_for_tunnel<B>(request: &Request<B>) -> bool {
     let is_websocket = |value: &HeaderValue| {
         let value = value.as_bytes().trim_ascii();
         value.eq_ignore_ascii_case(b"websocket")
@@ -85,10 +79,11 @@ pub(super) fn asks_for_tunnel(parts: &Parts) -> bool {
         let mut words = value.as_bytes().split(|byte| *byte == b',');
         words.any(|word| word.trim_ascii().eq_ignore_ascii_case(b"upgrade"))
     };
-    parts.version == Version::HTTP_11
-        && parts.method == Method::GET
-        && parts.headers.get(UPGRADE).is_some_and(is_websocket)
-        && parts.headers.get_all(CONNECTION).iter().any(names_upgrade)
+    let headers = request.headers();
+    request.version() == Version::HTTP_11
+        && *request.method() == Method::GET
+        && headers.get(UPGRADE).is_some_and(is_websocket)
+        && headers.get_all(CONNECTION).iter().any(names_upgrade)
 }
 
 /// A body beyond what may be.
@@ -151,8 +146,7 @@ mod tests {
         for (name, value) in fields {
             request = request.header(*name, *value);
         }
-        let (parts, ()) = request.body(()).unwrap().into_parts();
-        check(&parts, Some(10))
+        check(&request.body(()).unwrap(), Some(10))
             .err()
             .map(|(status, _)| status.as_u16())
     }

@@ -25,13 +25,14 @@
 //! | `check` | what a request must be, whichever HTTP it came in |
 //! | `proxy` | upstreams, servers, connections to them, header fields, bodies |
 //! | `run` | everything together, from settings to an orderly end |
-//! | `tls`, `told`, `answers` | certificates, metrics, what the gateway says itself |
+//! | `tls`, `told`, `answers`, `scratch` | certificates, metrics, what the gateway says itself, where bytes are read to |
 
 mod answers;
 mod check;
 mod listen;
 mod proxy;
 mod run;
+mod scratch;
 mod tls;
 mod told;
 

@@ -5,10 +5,9 @@
 //! it should. Everything else is declined before anything was taken, and gets its explanation from the
 //! other files of this door. A test holds the two ways of answering against each other.
 
-use std::cell::Cell;
 use std::net::IpAddr;
 use std::ops::Range;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use hyper::StatusCode;
 use tollgate::policy::fields::{
@@ -22,6 +21,7 @@ use super::ask::{Ask, read};
 use super::auth::{Told, delay};
 use super::problems::push_problem;
 use super::{Decisions, Route, is_auth_method, route};
+use crate::date::date;
 use crate::engine::Epoch;
 use crate::listen::brisk::{Brisk, Plain, Sheets};
 
@@ -221,41 +221,7 @@ fn push_count(out: &mut Vec<u8>, name: &str, count: u64) {
 
 fn finish(out: &mut Vec<u8>, body: &[u8], now: Moment) {
     push_count(out, "content-length", body.len() as u64);
-    push_field(out, "date", &date(now));
+    push_field(out, "date", &date(now.as_nanos() / 1_000_000_000));
     out.extend_from_slice(b"\r\n");
     out.extend_from_slice(body);
-}
-
-const DATE_BYTES: usize = 29;
-
-/// The date at `now`, which counts from 1970. Written once in a second for each thread.
-fn date(now: Moment) -> [u8; DATE_BYTES] {
-    thread_local! {
-        static LAST: Cell<(u64, [u8; DATE_BYTES])> = const { Cell::new((u64::MAX, [0; DATE_BYTES])) };
-    }
-    let second = now.as_nanos() / 1_000_000_000;
-    let (last, text) = LAST.get();
-    if last == second {
-        return text;
-    }
-    let text = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(second));
-    let text = text
-        .as_bytes()
-        .try_into()
-        .unwrap_or(*b"Thu, 01 Jan 1970 00:00:00 GMT");
-    LAST.set((second, text));
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_date_is_that_of_its_second() {
-        let at = |second: u64| date(Moment::from_nanos(second * 1_000_000_000 + 999_999_999));
-        assert_eq!(&at(784_111_777), b"Sun, 06 Nov 1994 08:49:37 GMT");
-        assert_eq!(&at(784_111_777), b"Sun, 06 Nov 1994 08:49:37 GMT");
-        assert_eq!(&at(0), b"Thu, 01 Jan 1970 00:00:00 GMT");
-    }
 }

@@ -46,7 +46,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep, tim
 pub(crate) mod body;
 pub(crate) mod brisk;
 pub(crate) mod pulse;
-mod warden;
+pub(crate) mod warden;
 
 use brisk::{Brisk, Left, Plain, Sheets};
 
@@ -115,7 +115,7 @@ impl Default for ListenLimits {
 /// How often a connection looks at its pulse.
 pub(crate) const TICK: Duration = Duration::from_secs(1);
 /// How long after the word to stop a connection that was just made may bring its request.
-const GRACE: Duration = Duration::from_millis(50);
+pub(crate) const GRACE: Duration = Duration::from_millis(50);
 /// How long to wait when the system has no room for another connection.
 pub(crate) const OUT_OF_ROOM: Duration = Duration::from_millis(100);
 
@@ -156,11 +156,12 @@ pub(crate) async fn serve<H: Handler>(
         let accepted = tokio::select! {
             biased;
             () = stopped(&mut stop) => break,
-            accepted = accept(&listener, &room) => accepted,
+            // Before the next connection: a flood of them must not keep anybody from looking.
             _ = tick.tick() => {
                 warden.look(&limits);
                 continue;
             }
+            accepted = accept(&listener, &room) => accepted,
         };
         match accepted {
             Ok(accepted) => {

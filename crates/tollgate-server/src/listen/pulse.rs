@@ -94,18 +94,18 @@ impl Pulse {
     }
 
     /// The connection in the brisk lane wakes by this.
-    pub(super) fn wakes_by(&self, waker: &Waker) {
+    pub(crate) fn wakes_by(&self, waker: &Waker) {
         let mut known = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
         *known = Some(waker.clone());
     }
 
-    pub(super) fn leave_lane(&self) {
+    pub(crate) fn leave_lane(&self) {
         self.in_lane.store(false, Relaxed);
         let mut known = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
         *known = None;
     }
 
-    pub(super) fn is_in_lane(&self) -> bool {
+    pub(crate) fn is_in_lane(&self) -> bool {
         self.in_lane.load(Relaxed)
     }
 

@@ -17,7 +17,7 @@ use super::{ListenLimits, TICK};
 
 /// The connections of one loop.
 #[derive(Debug, Default)]
-pub(super) struct Warden {
+pub(crate) struct Warden {
     wards: Vec<Ward>,
 }
 
@@ -29,7 +29,7 @@ struct Ward {
 }
 
 impl Warden {
-    pub(super) fn add(&mut self, pulse: Arc<Pulse>, task: AbortHandle) {
+    pub(crate) fn add(&mut self, pulse: Arc<Pulse>, task: AbortHandle) {
         self.wards.push(Ward {
             pulse,
             beat: Beat::default(),
@@ -38,7 +38,7 @@ impl Warden {
     }
 
     /// To be called once every [`TICK`]: ends what stood still, forgets what has ended.
-    pub(super) fn look(&mut self, limits: &ListenLimits) {
+    pub(crate) fn look(&mut self, limits: &ListenLimits) {
         self.wards.retain_mut(|ward| {
             if !ward.pulse.is_in_lane() || ward.task.is_finished() {
                 return false;
@@ -52,12 +52,12 @@ impl Warden {
     }
 
     /// The server stops: whoever has nothing to answer ends now, the others afterwards.
-    pub(super) fn tell_to_end(&self) {
+    pub(crate) fn tell_to_end(&self) {
         self.wards.iter().for_each(|ward| ward.pulse.hurry());
     }
 
     /// The drain is over.
-    pub(super) fn end_all(&self) {
+    pub(crate) fn end_all(&self) {
         let in_lane = self.wards.iter().filter(|ward| ward.pulse.is_in_lane());
         in_lane.for_each(|ward| ward.task.abort());
     }

@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
-use std::io;
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
@@ -12,32 +11,35 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::rt::Write;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode, Version};
 use hyper_util::rt::TokioTimer;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tollgate_tower::{Held, Peer};
 use tower_service::Service;
 
 use super::frames::WRONG;
 use super::head::{FIELDS, Fault, HEAD_BYTES};
+use super::lane::{Left, Unanswered, lane};
 use super::life::{Life, UnderWay};
 use super::line::Line;
 use super::socket::{Ending, Socket, watched};
 use super::streams::{self, Mark, PIECE_BYTES, Streams};
-use super::{Door, GRACE, tunnel};
+use super::{Door, limits, tunnel};
 use crate::gateway::answers::{problem, refused};
 use crate::gateway::check::{asks_for_tunnel, check};
-use crate::gateway::proxy::body::Download;
-use crate::gateway::proxy::{Ends, Over};
-use crate::gateway::{Stack, StackBody};
+use crate::gateway::proxy::body::{Download, Inbound};
+use crate::gateway::proxy::{Ends, OverTls};
+use crate::gateway::{Stack, StackBody, scratch};
 use crate::listen::pulse::Phase;
-use crate::listen::{ListenLimits, TICK, attended, stopped};
+use crate::listen::{TICK, attended};
 
 /// How both versions of HTTP are spoken.
 pub(super) struct Protocols {
@@ -79,156 +81,192 @@ impl Protocols {
 /// What HTTP/2 begins with.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
+/// What all connections of a thread have in common.
+pub(super) struct Common {
+    pub(super) door: Arc<Door>,
+    pub(super) stack: Stack,
+    pub(super) protocols: Protocols,
+    pub(super) stop: watch::Receiver<bool>,
+}
+
 /// A connection that was made.
 pub(super) struct Made {
     pub(super) stream: TcpStream,
     pub(super) peer: IpAddr,
     pub(super) life: Arc<Life>,
-    pub(super) limits: ListenLimits,
-    pub(super) stop: watch::Receiver<bool>,
+    pub(super) common: Arc<Common>,
 }
 
 /// What a connection's requests have in common.
-struct Shared {
-    door: Arc<Door>,
-    stack: Stack,
-    life: Arc<Life>,
+pub(super) struct Shared {
+    pub(super) life: Arc<Life>,
+    common: Arc<Common>,
     peer: IpAddr,
     is_tls: bool,
-    stop: watch::Receiver<bool>,
 }
 
 impl Made {
-    pub(super) async fn serve(self, door: Arc<Door>, stack: Stack, protocols: Arc<Protocols>) {
+    /// Serves a connection to its end.
+    ///
+    /// What waits for its first head is small, because whoever makes connections and says nothing should
+    /// cost little. All else is made when there is something to answer.
+    pub(super) async fn serve(self) {
         let Made {
             stream,
             peer,
             life,
-            limits,
-            mut stop,
+            common,
         } = self;
         let _ = stream.set_nodelay(true);
-        let tls = door.tls.load_full();
-        let shared = Arc::new(Shared {
-            door,
-            stack,
-            life: Arc::clone(&life),
-            peer,
-            is_tls: tls.is_some(),
-            stop: stop.clone(),
-        });
-        let (socket, ending) = watched(stream);
-        let ways = (limits, &mut stop, &*protocols);
-        let Some(tls) = tls else {
-            return sniffed(socket, ending, shared, ways).await;
+        poll_fn(|cx| {
+            life.pulse.wakes_by(cx.waker());
+            Poll::Ready(())
+        })
+        .await;
+        let (mut socket, ending) = watched(stream);
+        let tls = common.door.tls.load_full();
+        let shared = |is_tls| {
+            Arc::new(Shared {
+                life: Arc::clone(&life),
+                common: Arc::clone(&common),
+                peer,
+                is_tls,
+            })
         };
-        let shaken = timeout(limits.head, TlsAcceptor::from(tls).accept(socket)).await;
-        // Whoever cannot agree on TLS has been told so by it.
-        let Ok(Ok(stream)) = shaken else { return };
-        match stream.get_ref().1.alpn_protocol() {
-            Some(b"h2") => {
-                let line = Line::new(stream, BytesMut::new(), false, life);
-                Box::pin(serve_http2(line, shared, ways)).await;
+        if let Some(tls) = tls {
+            return Box::pin(secured(tls, socket, ending, shared(true))).await;
+        }
+        let mut unanswered = Unanswered::default();
+        let spoken = poll_fn(|cx| poll_begun(&mut socket, cx, &mut unanswered, &life)).await;
+        match spoken {
+            None => {}
+            Some(Spoken::Http1) => {
+                Box::pin(serve_http1(socket, unanswered, ending, shared(false))).await;
             }
-            _ => {
-                let line = Line::new(stream, BytesMut::new(), true, life);
-                begin_http1(line, ending, shared, ways).await;
+            Some(Spoken::Http2) => {
+                let line = Line::new(socket, unanswered.bytes, false, Arc::clone(&life));
+                Box::pin(serve_http2(line, shared(false))).await;
             }
         }
     }
 }
 
-type Ways<'a> = (ListenLimits, &'a mut watch::Receiver<bool>, &'a Protocols);
-
-/// Sees from the first bytes which HTTP is spoken.
-async fn sniffed(mut socket: Socket, ending: Ending, shared: Arc<Shared>, ways: Ways<'_>) {
-    let mut read = BytesMut::new();
-    let looking = async {
-        while read.len() < PREFACE.len() && PREFACE.starts_with(&read) {
-            if socket.read_buf(&mut read).await? == 0 {
-                break;
-            }
-            shared.life.head_begins();
-        }
-        Ok(())
-    };
-    if awaited(looking, &shared.life, &ways).await.is_none() || read.is_empty() {
-        return;
-    }
-    let is_http1 = !read.starts_with(PREFACE);
-    let line = Line::new(socket, read, is_http1, Arc::clone(&shared.life));
-    if is_http1 {
-        begin_http1(line, ending, shared, ways).await;
-    } else {
-        Box::pin(serve_http2(line, shared, ways)).await;
-    }
+/// Which HTTP is spoken.
+enum Spoken {
+    Http1,
+    Http2,
 }
 
-/// What a connection begins with; None if it does not come in time, or not before the server stops.
-async fn awaited<T>(
-    beginning: impl Future<Output = io::Result<T>>,
+/// Sees from the first bytes which HTTP is spoken; in HTTP/1 there is a head to be answered then. None if
+/// the client ends before, or if the server stops and nothing has come.
+fn poll_begun(
+    socket: &mut Socket,
+    cx: &mut Context<'_>,
+    unanswered: &mut Unanswered,
     life: &Life,
-    (limits, stop, _): &Ways<'_>,
-) -> Option<T> {
-    let (mut stop, mut until) = ((**stop).clone(), (**stop).clone());
-    let ended = async {
-        stopped(&mut stop).await;
-        // What it was made for may be on its way.
-        sleep(GRACE).await;
-    };
-    let beginning = pin!(beginning);
-    tokio::select! {
-        biased;
-        begun = attended(beginning, &life.pulse, limits, &mut until, |_| ()) => begun?.ok(),
-        () = ended => None,
+) -> Poll<Option<Spoken>> {
+    loop {
+        let read = scratch::poll_read(socket, cx, usize::MAX, |read| {
+            unanswered.add(read);
+            !read.is_empty()
+        });
+        match read {
+            Poll::Pending if life.pulse.is_hurried() && unanswered.bytes.is_empty() => {
+                return Poll::Ready(None);
+            }
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(Ok(true)) => life.head_begins(),
+            Poll::Ready(_) => return Poll::Ready(None),
+        }
+        if unanswered.bytes.starts_with(PREFACE) {
+            return Poll::Ready(Some(Spoken::Http2));
+        }
+        if !PREFACE.starts_with(&unanswered.bytes) && unanswered.has_head() {
+            return Poll::Ready(Some(Spoken::Http1));
+        }
     }
 }
 
-/// Speaks HTTP/1 from the first whole head on. The parser and all that goes with it is made only then.
-async fn begin_http1<S>(mut line: Line<S>, ending: Ending, shared: Arc<Shared>, ways: Ways<'_>)
+/// Agrees on TLS, and in it on which HTTP is spoken.
+async fn secured(tls: Arc<ServerConfig>, socket: Socket, ending: Ending, shared: Arc<Shared>) {
+    let life = Arc::clone(&shared.life);
+    // It must not take longer than a head.
+    let most = limits(&shared.common.door.timeouts.load()).head;
+    let shaken = timeout(most, TlsAcceptor::from(tls).accept(socket)).await;
+    // Whoever cannot agree on TLS has been told so by it.
+    let Ok(Ok(stream)) = shaken else { return };
+    match stream.get_ref().1.alpn_protocol() {
+        Some(b"h2") => {
+            let line = Line::new(stream, BytesMut::new(), false, life);
+            serve_http2(line, shared).await;
+        }
+        _ => serve_http1(stream, Unanswered::default(), ending, shared).await,
+    }
+}
+
+/// Speaks HTTP/1: in the lane for as long as requests are for it, with hyper from the first other one on.
+async fn serve_http1<S>(mut io: S, mut unanswered: Unanswered, ending: Ending, shared: Arc<Shared>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let begun = poll_fn(|cx| line.poll_begun(cx));
-    if awaited(begun, &shared.life, &ways).await == Some(true) {
-        Box::pin(serve_http1(line, ending, shared, ways)).await;
-    }
-}
-
-async fn serve_http1<S>(
-    line: Line<S>,
-    ending: Ending,
-    shared: Arc<Shared>,
-    (limits, stop, protocols): Ways<'_>,
-) where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
     let life = Arc::clone(&shared.life);
-    let service = service_fn(move |request| answer(Arc::clone(&shared), request));
-    let served = protocols.http1.serve_connection(line, service);
+    let mut gone = pin!(ending.gone(&life));
+    let left = {
+        let mut lane = pin!(lane(&mut io, &mut unanswered, &shared));
+        poll_fn(|cx| match lane.as_mut().poll(cx) {
+            Poll::Pending => gone.as_mut().poll(cx).map(|()| Left::Done),
+            left => left,
+        })
+        .await
+    };
+    if left == Left::Done {
+        return;
+    }
+    let limits = limits(&shared.common.door.timeouts.load());
+    let mut stop = shared.common.stop.clone();
+    let mut line = Line::new(io, unanswered.bytes, true, Arc::clone(&life));
+    life.pulse.leave_lane();
+    if left == Left::Closing {
+        let closing = pin!(poll_fn(|cx| Pin::new(&mut line).poll_shutdown(cx)));
+        attended(closing, &life.pulse, &limits, &mut stop, |_| ()).await;
+        return;
+    }
+    life.head_begins();
+    let common = Arc::clone(&shared.common);
+    let service = service_fn(move |request: Request<Incoming>| {
+        let shared = Arc::clone(&shared);
+        async move { Ok::<_, Infallible>(answer(&shared, request.map(Inbound::Read)).await) }
+    });
+    let served = common.protocols.http1.serve_connection(line, service);
     let served = pin!(served.with_upgrades());
-    let attended = attended(served, &life.pulse, &limits, stop, |served| {
+    let attended = attended(served, &life.pulse, &limits, &mut stop, |served| {
         served.graceful_shutdown();
     });
     tokio::select! {
         biased;
         // Its errors are those of the client: gone, too slow, not HTTP.
         _ = attended => {}
-        () = ending.gone(&life) => {}
+        () = gone => {}
     }
 }
 
-async fn serve_http2<S>(line: Line<S>, shared: Arc<Shared>, (limits, stop, _): Ways<'_>)
+async fn serve_http2<S>(line: Line<S>, shared: Arc<Shared>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let life = Arc::clone(&shared.life);
-    let service = service_fn(move |request| answer(Arc::clone(&shared), request));
+    let limits = limits(&shared.common.door.timeouts.load());
+    let mut stop = shared.common.stop.clone();
+    let service = service_fn(move |request: Request<Incoming>| {
+        let shared = Arc::clone(&shared);
+        async move { Ok::<_, Infallible>(answer(&shared, request.map(Inbound::Read)).await) }
+    });
+    life.pulse.leave_lane();
     // What it begins with is no head: the first request may come as late as any other.
     life.pulse.enter(Phase::Idle);
     let http2 = Protocols::http2(limits.write);
     let mut served = pin!(http2.serve_connection(line, service));
-    let done = attended(served.as_mut(), &life.pulse, &limits, stop, |served| {
+    let done = attended(served.as_mut(), &life.pulse, &limits, &mut stop, |served| {
         served.graceful_shutdown();
     })
     .await;
@@ -240,39 +278,38 @@ where
 }
 
 /// Answers one request.
-async fn answer(
-    shared: Arc<Shared>,
-    request: Request<Incoming>,
-) -> Result<Response<Counted>, Infallible> {
+pub(super) async fn answer(
+    shared: &Arc<Shared>,
+    mut request: Request<Inbound>,
+) -> Response<Counted> {
     let under_way = shared.life.begin();
-    let (mut parts, body) = request.into_parts();
-    let refusal = if parts.method.as_str() == WRONG {
-        let number = parts.uri.path().trim_start_matches('/').parse();
+    let is_http2 = request.version() == Version::HTTP_2;
+    let may_switch = asks_for_tunnel(&request);
+    let refusal = if request.method().as_str() == WRONG {
+        let number = request.uri().path().trim_start_matches('/').parse();
         let fault = number.ok().and_then(Fault::numbered);
         Some(fault.unwrap_or(Fault::RequestLine).told())
     } else {
-        check(&parts, shared.door.way.load().max_body).err()
+        check(&request, shared.common.door.way.load().max_body).err()
     };
     if let Some(refusal) = refusal {
-        if asks_for_tunnel(&parts) {
+        if may_switch {
             shared.life.decide(false);
         }
         let mut answer = refused(refusal);
-        if parts.version == Version::HTTP_2 {
+        if is_http2 {
             answer.headers_mut().remove(hyper::header::CONNECTION);
         }
-        let is_http2 = parts.version == Version::HTTP_2;
-        return Ok(answer.map(|body| Counted::new(Either::Own(body), is_http2, under_way)));
+        return answer.map(|body| Counted::new(Either::Own(body), is_http2, under_way));
     }
-    let may_switch = asks_for_tunnel(&parts);
-    let is_http2 = parts.version == Version::HTTP_2;
-    parts.extensions.insert(Peer(shared.peer));
-    parts.extensions.insert(Over {
-        is_tls: shared.is_tls,
-    });
-    let mut stack = shared.stack.clone();
-    let called = async move { stack.call(Request::from_parts(parts, body)).await };
-    let mut answer = match contained(called).await {
+    let extensions = request.extensions_mut();
+    extensions.insert(Peer(shared.peer));
+    if shared.is_tls {
+        extensions.insert(OverTls);
+    }
+    let mut stack = shared.common.stack.clone();
+    let called = contained(|| stack.call(request));
+    let mut answer = match called.await {
         Some(Ok(answer)) => {
             answer.map(|body| Counted::new(Either::Passed(body), is_http2, under_way))
         }
@@ -291,27 +328,31 @@ async fn answer(
         if let Some(ends) = ends {
             let held = answer.extensions_mut().remove::<Held>();
             let held = held.map(|held| held.take());
-            tunnel::open(ends, held, Arc::clone(&shared.life), shared.stop.clone());
+            let stop = shared.common.stop.clone();
+            tunnel::open(ends, held, Arc::clone(&shared.life), stop);
         }
     }
-    Ok(answer)
+    answer
 }
 
-/// What it comes to; None if it panics.
-async fn contained<T>(work: impl Future<Output = T>) -> Option<T> {
-    let mut work = pin!(work);
-    poll_fn(|cx| {
-        // What a request shares with others is atomic or behind a lock that survives a panic.
-        let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx)));
+/// What the work comes to that this begins; None if either panics.
+async fn contained<F: Future>(begins: impl FnOnce() -> F) -> Option<F::Output> {
+    // What a request shares with others is atomic or behind a lock that survives a panic.
+    let mut work = pin!(catch_unwind(AssertUnwindSafe(begins)).ok());
+    let done = poll_fn(|cx| {
+        let polled = catch_unwind(AssertUnwindSafe(|| {
+            work.as_mut().as_pin_mut().map(|work| work.poll(cx))
+        }));
         match polled {
-            Ok(polled) => polled.map(Some),
-            Err(_) => {
-                tracing::error!("a request made the gateway panic; it was answered with 500");
-                Poll::Ready(None)
-            }
+            Ok(Some(polled)) => polled.map(Some),
+            Ok(None) | Err(_) => Poll::Ready(None),
         }
     })
-    .await
+    .await;
+    if done.is_none() {
+        tracing::error!("a request made the gateway panic; it was answered with 500");
+    }
+    done
 }
 
 /// The body of an answer; the request is under way until it ends or is dropped.
@@ -410,10 +451,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_is_contained_whenever_it_comes() {
-        assert_eq!(contained(async { 1 }).await, Some(1));
-        let at_once = contained(async { std::hint::black_box(None::<u8>).unwrap() });
+        assert_eq!(contained(|| async { 1 }).await, Some(1));
+        let before = contained(|| std::future::ready(std::hint::black_box(None::<u8>).unwrap()));
+        assert_eq!(before.await, None);
+        let at_once = contained(|| async { std::hint::black_box(None::<u8>).unwrap() });
         assert_eq!(at_once.await, None);
-        let later = contained(async {
+        let later = contained(|| async {
             tokio::task::yield_now().await;
             std::hint::black_box(None::<u8>).unwrap()
         });

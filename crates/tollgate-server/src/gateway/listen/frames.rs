@@ -157,9 +157,9 @@ impl Frames {
                 Ok(Some(end)) if end <= HEAD_BYTES => {
                     let (head, rest) = bytes.split_at(end.min(bytes.len()));
                     match head::check(head) {
-                        Ok(follows) => {
+                        Ok(checked) => {
                             self.ready.extend_from_slice(head);
-                            self.state = State::behind(follows);
+                            self.state = State::behind(checked.follows);
                         }
                         Err(fault) => self.refuse(fault),
                     }
@@ -187,9 +187,9 @@ impl Frames {
                 let rest = self.held.len();
                 self.held.clear();
                 match head::check(&head) {
-                    Ok(follows) => {
+                    Ok(checked) => {
                         self.ready.extend_from_slice(&head);
-                        self.state = State::behind(follows);
+                        self.state = State::behind(checked.follows);
                     }
                     Err(fault) => self.refuse(fault),
                 }
@@ -314,7 +314,7 @@ impl Chunks {
 }
 
 /// Behind the empty line that ends a head, if it is there. Lines are looked at from `from` on.
-fn end_of_head(bytes: &[u8], from: usize) -> Result<Option<usize>, Fault> {
+pub(super) fn end_of_head(bytes: &[u8], from: usize) -> Result<Option<usize>, Fault> {
     let mut at = from;
     while let Some(found) = bytes
         .get(at..)

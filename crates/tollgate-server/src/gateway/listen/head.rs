@@ -34,6 +34,14 @@ pub(super) enum Follows {
     PerhapsTunnel,
 }
 
+/// What was found of a head that is right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Checked {
+    pub(super) follows: Follows,
+    /// HTTP/1.1 on a connection that stays, with nothing that is asked of this hop.
+    pub(super) is_plain: bool,
+}
+
 /// What is wrong with a head, or with the chunks behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -155,7 +163,7 @@ impl Fault {
 }
 
 /// Looks at a whole head, with the empty line that ends it, and says what follows.
-pub(super) fn check(head: &[u8]) -> Result<Follows, Fault> {
+pub(super) fn check(head: &[u8]) -> Result<Checked, Fault> {
     let mut lines = head.split(|byte| *byte == b'\n').map(without_cr);
     let first = lines.next().unwrap_or(Err(Fault::RequestLine))?;
     let (is_get, is_old) = request_line(first)?;
@@ -167,7 +175,10 @@ pub(super) fn check(head: &[u8]) -> Result<Follows, Fault> {
         }
         seen.field(line)?;
     }
-    seen.follows(is_get, is_old)
+    Ok(Checked {
+        follows: seen.follows(is_get, is_old)?,
+        is_plain: !is_old && !seen.asks_this_hop,
+    })
 }
 
 fn without_cr(line: &[u8]) -> Result<&[u8], Fault> {
@@ -220,6 +231,8 @@ struct Seen {
     upgrades: usize,
     is_websocket: bool,
     is_upgrade: bool,
+    /// Is something asked of whoever reads this, and not of whom it is for?
+    asks_this_hop: bool,
 }
 
 impl Seen {
@@ -246,11 +259,14 @@ impl Seen {
         // Only the fields that matter here are compared with their names.
         match name.len() {
             4 if name.eq_ignore_ascii_case(b"host") => self.hosts += 1,
+            6 if name.eq_ignore_ascii_case(b"expect") => self.asks_this_hop = true,
             7 if name.eq_ignore_ascii_case(b"upgrade") => {
                 self.upgrades += 1;
+                self.asks_this_hop = true;
                 self.is_websocket = value.trim_ascii().eq_ignore_ascii_case(b"websocket");
             }
             10 if name.eq_ignore_ascii_case(b"connection") => {
+                self.asks_this_hop |= !value.trim_ascii().eq_ignore_ascii_case(b"keep-alive");
                 let mut words = value.split(|byte| *byte == b',');
                 self.is_upgrade |=
                     words.any(|word| word.trim_ascii().eq_ignore_ascii_case(b"upgrade"));
@@ -323,6 +339,7 @@ mod tests {
 
     fn checked(fields: &str) -> Result<Follows, Fault> {
         check(format!("POST /a HTTP/1.1\r\nHost: a\r\n{fields}\r\n").as_bytes())
+            .map(|checked| checked.follows)
     }
 
     #[test]
@@ -335,7 +352,9 @@ mod tests {
             Ok(Follows::Chunks)
         );
         let asks = "GET / HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\r\n";
-        assert_eq!(check(asks.as_bytes()), Ok(Follows::PerhapsTunnel));
+        let checked = check(asks.as_bytes()).unwrap();
+        assert_eq!(checked.follows, Follows::PerhapsTunnel);
+        assert!(!checked.is_plain);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::listen::pulse::{Phase, Pulse};
 /// What one connection is doing.
 #[derive(Debug)]
 pub(crate) struct Life {
-    pub(super) pulse: Pulse,
+    pub(super) pulse: Arc<Pulse>,
     /// Requests whose answers have not ended.
     under_way: AtomicU32,
     is_stalled: AtomicBool,
@@ -41,7 +41,7 @@ pub(super) enum Decision {
 impl Life {
     pub(super) fn new(admitted: Admitted) -> Arc<Life> {
         Arc::new(Life {
-            pulse: Pulse::default(),
+            pulse: Arc::new(Pulse::beginning(true)),
             under_way: AtomicU32::new(0),
             is_stalled: AtomicBool::new(false),
             decision: AtomicU8::new(0),

@@ -4,7 +4,6 @@
 //! through. Both keep the connection's pulse. When it is over the client may read its last answer before
 //! the connection is closed: closing while bytes are unread makes the system throw away what was sent.
 
-use std::cell::RefCell;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,10 +11,11 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BytesMut};
 use hyper::rt::{Read, ReadBufCursor, Write};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::frames::Frames;
 use super::life::{Decision, Life};
+use crate::gateway::scratch;
 use crate::listen::pulse::Phase;
 
 /// What is read of a client that goes on sending after its last answer.
@@ -24,11 +24,6 @@ const LINGER_BYTES: usize = 1 << 20;
 const READ_BYTES: usize = 16 * 1024;
 /// A connection with nothing to read keeps no more room than this.
 const KEPT_BYTES: usize = 4 * 1024;
-
-thread_local! {
-    /// Where bytes are read to before they are looked at: one for all connections of a thread.
-    static SCRATCH: RefCell<Box<[u8; READ_BYTES]>> = RefCell::new(Box::new([0; READ_BYTES]));
-}
 
 /// A connection as the parser sees it.
 #[derive(Debug)]
@@ -53,20 +48,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
         }
     }
 
-    /// Waits until there is something for the parser; false if the client ends before. A parser has
-    /// buffers from its beginning: who never ends a head gets none.
-    pub(super) fn poll_begun(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
-        loop {
-            match &self.frames {
-                Some(frames) if frames.ready.is_empty() => {}
-                _ => return Poll::Ready(Ok(true)),
-            }
-            if ready!(self.poll_more(cx))? == 0 {
-                return Poll::Ready(Ok(false));
-            }
-        }
-    }
-
     /// Reads something into the frames and notes what has begun with it. How many bytes; none at the end.
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let is_held = |line: &Line<S>| line.frames.as_ref().is_some_and(Frames::is_held);
@@ -85,11 +66,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
     /// Reads what nobody wants, up to a bound; ready at the client's end or at the bound.
     fn poll_throw_away(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.thrown_away < LINGER_BYTES {
-            let read = SCRATCH.with_borrow_mut(|scratch| {
-                let mut buffer = ReadBuf::new(&mut scratch[..]);
-                ready!(Pin::new(&mut self.io).poll_read(cx, &mut buffer))?;
-                Poll::Ready(io::Result::Ok(buffer.filled().len()))
-            });
+            let read = scratch::poll_read(&mut self.io, cx, READ_BYTES, <[u8]>::len);
             match ready!(read)? {
                 0 => break,
                 read => self.thrown_away += read,
@@ -109,12 +86,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
             frames.feed(&before).map_err(wrong)?;
             return Poll::Ready(Ok(before.len()));
         }
-        SCRATCH.with_borrow_mut(|scratch| {
-            let mut buffer = ReadBuf::new(&mut scratch[..]);
-            ready!(Pin::new(&mut self.io).poll_read(cx, &mut buffer))?;
-            frames.feed(buffer.filled()).map_err(wrong)?;
-            Poll::Ready(Ok(buffer.filled().len()))
-        })
+        let fed = scratch::poll_read(&mut self.io, cx, READ_BYTES, |read| {
+            frames.feed(read).map(|()| read.len())
+        });
+        Poll::Ready(ready!(fed)?.map_err(wrong))
     }
 }
 
@@ -182,13 +157,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
             self.before.advance(fits);
             return Poll::Ready(Ok(()));
         }
-        SCRATCH.with_borrow_mut(|scratch| {
-            let fits = READ_BYTES.min(cursor.remaining());
-            let mut buffer = ReadBuf::new(scratch.get_mut(..fits).unwrap_or_default());
-            ready!(Pin::new(&mut self.io).poll_read(cx, &mut buffer))?;
-            cursor.put_slice(buffer.filled());
-            Poll::Ready(Ok(()))
-        })
+        let fits = READ_BYTES.min(cursor.remaining());
+        scratch::poll_read(&mut self.io, cx, fits, |read| cursor.put_slice(read))
     }
 
     fn written(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {

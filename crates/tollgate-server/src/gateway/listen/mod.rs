@@ -7,7 +7,8 @@
 //! stretch has a bound; those in time are held by the connection's pulse, looked at once a second
 //! (see [`crate::listen`]).
 //!
-//! HTTP/1 is read through [`frames`], so that what the parser sees is unambiguous. Whatever is refused for
+//! Common requests of HTTP/1.1 are answered in the [`lane`]. All others are for hyper, which reads HTTP/1
+//! through [`frames`], so that what the parser sees is unambiguous. Whatever is refused for
 //! its form is refused before any limit is asked.
 //!
 //! # What it does not know
@@ -18,6 +19,7 @@ mod accept;
 mod connection;
 mod frames;
 mod head;
+mod lane;
 mod life;
 mod line;
 mod socket;
@@ -37,7 +39,8 @@ use tollgate_policy::ClientTimeouts;
 
 use super::Stack;
 use super::proxy::Way;
-use crate::listen::{ListenLimits, OUT_OF_ROOM, TICK, is_of_one_client, stopped};
+use crate::listen::warden::Warden;
+use crate::listen::{GRACE, ListenLimits, OUT_OF_ROOM, TICK, is_of_one_client, stopped, ticks};
 
 pub(crate) use accept::Doorkeeper;
 
@@ -72,33 +75,45 @@ pub(super) async fn serve(
     mut stop: watch::Receiver<bool>,
 ) {
     let room = Arc::new(Semaphore::new(connections));
-    let protocols = Arc::new(connection::Protocols::new());
-    let mut failing = false;
-    let begin = |(stream, peer, room): Accepted, stop: &watch::Receiver<bool>| {
+    let common = Arc::new(connection::Common {
+        door: Arc::clone(&door),
+        stack,
+        protocols: connection::Protocols::new(),
+        stop: stop.clone(),
+    });
+    let begin = |(stream, peer, room): Accepted, warden: &mut Warden| {
         let admitted = match door.keeper.load().admit(peer, room) {
             Ok(admitted) => admitted,
             Err(why) => return door.turned_away.add(why as usize, 1),
         };
+        let life = life::Life::new(admitted);
+        let pulse = Arc::clone(&life.pulse);
         let made = connection::Made {
             stream,
             peer,
-            life: life::Life::new(admitted),
-            limits: limits(&door.timeouts.load()),
-            stop: stop.clone(),
+            life,
+            common: Arc::clone(&common),
         };
-        let (door, stack) = (Arc::clone(&door), stack.clone());
-        tokio::spawn(made.serve(door, stack, Arc::clone(&protocols)));
+        warden.add(pulse, tokio::spawn(made.serve()).abort_handle());
     };
+    let mut failing = false;
+    let mut warden = Warden::default();
+    let mut tick = ticks();
     loop {
         let accepted = tokio::select! {
             biased;
             () = stopped(&mut stop) => break,
+            // Before the next connection: a flood of them must not keep anybody from looking.
+            _ = tick.tick() => {
+                warden.look(&limits(&door.timeouts.load()));
+                continue;
+            }
             accepted = accept(&listener, &room) => accepted,
         };
         match accepted {
             Ok(accepted) => {
                 failing = false;
-                begin(accepted, &stop);
+                begin(accepted, &mut warden);
             }
             Err(error) if is_of_one_client(&error) => {}
             Err(error) => {
@@ -110,10 +125,13 @@ pub(super) async fn serve(
             }
         }
     }
+    warden.tell_to_end();
     // Connections that were made before the word to stop, and what was sent on them, are still answered.
+    // They are told a moment later, because what they were made for may be on its way.
+    let mut late = Warden::default();
     while let Ok(accepted) = timeout(Duration::ZERO, accept(&listener, &room)).await {
         match accepted {
-            Ok(accepted) => begin(accepted, &stop),
+            Ok(accepted) => begin(accepted, &mut late),
             Err(error) if is_of_one_client(&error) => {}
             // Out of descriptors, say: who waits then finds nobody.
             Err(_) => break,
@@ -121,9 +139,18 @@ pub(super) async fn serve(
     }
     drop(listener);
     let everything = u32::try_from(connections).unwrap_or(u32::MAX);
-    let drain = ListenLimits::default().drain + TICK;
-    // What is not done by then is dropped with the loop that runs it.
-    let _ = timeout(drain, room.acquire_many(everything)).await;
+    let ended = timeout(ListenLimits::default().drain, async {
+        sleep(GRACE).await;
+        late.tell_to_end();
+        let ended = room.acquire_many(everything).await;
+        drop(ended);
+    });
+    if ended.await.is_err() {
+        // Those that are not in the lane end themselves within a tick.
+        warden.end_all();
+        late.end_all();
+        let _ = timeout(TICK, room.acquire_many(everything)).await;
+    }
 }
 
 type Accepted = (TcpStream, IpAddr, OwnedSemaphorePermit);
@@ -134,6 +161,3 @@ async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> std::io::Resul
     let (stream, peer) = listener.accept().await?;
     Ok((stream, peer.ip().to_canonical(), permit))
 }
-
-/// How long after the word to stop a connection that was just made may bring its request.
-const GRACE: Duration = Duration::from_millis(50);

@@ -21,6 +21,7 @@ use tollgate_tower::SentWhole;
 
 use super::pool::Lent;
 use super::server::WithServer;
+use super::wire::{self, Rest};
 
 /// Why a body broke off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +49,7 @@ impl fmt::Display for Broken {
 
 impl Error for Broken {}
 
-type BoxError = Box<dyn Error + Send + Sync>;
+pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 
 /// A timer that is there only while somebody waits.
 #[derive(Debug)]
@@ -76,10 +77,47 @@ impl Patience {
     }
 }
 
-/// The body of a request.
+/// The body of a request as it comes in.
+#[derive(Debug)]
+pub(crate) enum Inbound {
+    /// The request has none.
+    None,
+    Read(Incoming),
+}
+
+impl Body for Inbound {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match self.get_mut() {
+            Inbound::None => Poll::Ready(None),
+            Inbound::Read(body) => Pin::new(body).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Inbound::None => true,
+            Inbound::Read(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Inbound::None => SizeHint::with_exact(0),
+            Inbound::Read(body) => body.size_hint(),
+        }
+    }
+}
+
+/// The body of a request on its way out.
 #[derive(Debug)]
 pub(super) struct Upload {
-    body: Incoming,
+    body: Inbound,
     bounds: Option<Box<Bounds>>,
 }
 
@@ -174,7 +212,7 @@ impl Progress {
 impl Upload {
     /// A body of at most so many bytes, and how to see how far it came.
     pub(super) fn new(
-        body: Incoming,
+        body: Inbound,
         max: Option<u64>,
         idle: Duration,
     ) -> (Upload, Option<Arc<Progress>>) {
@@ -248,45 +286,90 @@ impl Body for Upload {
     }
 }
 
+/// The body of an answer as a server sends it.
+#[derive(Debug)]
+pub(super) enum Passes {
+    /// All of it is there, and the server is done with it.
+    Whole(Bytes),
+    Rest(Rest),
+    /// With the connection that it comes over.
+    Http1(Incoming, Option<Lent>),
+    Http2(Incoming),
+}
+
+impl From<wire::Answered> for Passes {
+    fn from(body: wire::Answered) -> Passes {
+        match body {
+            wire::Answered::Whole(body) => Passes::Whole(body),
+            wire::Answered::Rest(rest) => Passes::Rest(rest),
+        }
+    }
+}
+
+impl Passes {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match self {
+            Passes::Whole(body) if body.is_empty() => Poll::Ready(None),
+            Passes::Whole(body) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(body))))),
+            Passes::Rest(rest) => Pin::new(rest).poll_frame(cx).map_err(Into::into),
+            Passes::Http1(body, _) | Passes::Http2(body) => {
+                Pin::new(body).poll_frame(cx).map_err(Into::into)
+            }
+        }
+    }
+
+    fn is_end(&self) -> bool {
+        match self {
+            Passes::Whole(body) => body.is_empty(),
+            Passes::Rest(rest) => rest.is_end_stream(),
+            Passes::Http1(body, _) | Passes::Http2(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size(&self) -> SizeHint {
+        match self {
+            Passes::Whole(body) => SizeHint::with_exact(body.len() as u64),
+            Passes::Rest(rest) => rest.size_hint(),
+            Passes::Http1(body, _) | Passes::Http2(body) => body.size_hint(),
+        }
+    }
+}
+
 /// The body of an answer.
 #[derive(Debug)]
 pub(crate) struct Download(Kind);
 
 #[derive(Debug)]
 enum Kind {
-    /// Ours.
-    Own(Full<Bytes>),
-    /// Of an upstream.
+    /// All of it is there.
+    Whole(Full<Bytes>),
+    /// It comes from an upstream.
     Passed(Box<Passed>),
 }
 
 #[derive(Debug)]
 struct Passed {
-    body: Incoming,
+    body: Passes,
     patience: Patience,
-    /// The connection that it comes over, if that can be used again.
-    lent: Option<Lent>,
     with: Option<WithServer>,
 }
 
 impl Download {
     pub(crate) fn own(body: Full<Bytes>) -> Download {
-        Download(Kind::Own(body))
+        Download(Kind::Whole(body))
     }
 
-    pub(super) fn passed(
-        body: Incoming,
-        idle: Duration,
-        lent: Option<Lent>,
-        with: WithServer,
-    ) -> Download {
+    pub(super) fn passed(body: Passes, idle: Duration, with: WithServer) -> Download {
+        let body = match body {
+            Passes::Whole(body) => return Download(Kind::Whole(Full::new(body))),
+            body => body,
+        };
         let mut passed = Passed {
             body,
             patience: Patience::new(idle),
-            lent,
             with: Some(with),
         };
-        if passed.body.is_end_stream() {
+        if passed.body.is_end() {
             passed.end();
         }
         Download(Kind::Passed(Box::new(passed)))
@@ -303,7 +386,9 @@ impl Passed {
     /// All of it was read.
     fn end(&mut self) {
         self.with = None;
-        if let Some(lent) = self.lent.take() {
+        if let Passes::Http1(_, lent) = &mut self.body
+            && let Some(lent) = lent.take()
+        {
             lent.give_back();
         }
     }
@@ -318,15 +403,13 @@ impl Body for Download {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let passed = match &mut self.get_mut().0 {
-            Kind::Own(body) => return Pin::new(body).poll_frame(cx).map_err(Into::into),
+            Kind::Whole(body) => return Pin::new(body).poll_frame(cx).map_err(Into::into),
             Kind::Passed(passed) => passed,
         };
-        match Pin::new(&mut passed.body).poll_frame(cx) {
+        match passed.body.poll(cx) {
             Poll::Pending if passed.patience.is_over(cx) => {
                 Poll::Ready(Some(Err(Broken::TooSlow.into())))
             }
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(error.into()))),
             Poll::Ready(None) => {
                 passed.end();
                 Poll::Ready(None)
@@ -334,25 +417,26 @@ impl Body for Download {
             Poll::Ready(Some(Ok(frame))) => {
                 passed.patience.renew();
                 // Whoever knows that it is the last does not ask for another.
-                if passed.body.is_end_stream() {
+                if passed.body.is_end() {
                     passed.end();
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
+            other => other,
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
-            Kind::Own(body) => body.is_end_stream(),
-            Kind::Passed(passed) => passed.body.is_end_stream(),
+            Kind::Whole(body) => body.is_end_stream(),
+            Kind::Passed(passed) => passed.body.is_end(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Kind::Own(body) => body.size_hint(),
-            Kind::Passed(passed) => passed.body.size_hint(),
+            Kind::Whole(body) => body.size_hint(),
+            Kind::Passed(passed) => passed.body.size(),
         }
     }
 }

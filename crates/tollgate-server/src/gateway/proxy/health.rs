@@ -20,8 +20,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::time::timeout;
 use tollgate_policy::{HealthSpec, Protocol};
 
+use super::stream::connect;
 use super::upstream::{Upstream, now_ms};
-use super::{Server, Way, pool};
+use super::{Server, Way};
 
 /// How often it is seen whom to look at.
 const TICK: Duration = Duration::from_millis(100);
@@ -63,7 +64,7 @@ pub(crate) async fn watch_servers(way: Arc<ArcSwap<Way>>, stop: impl Future<Outp
                         server.look_again(now);
                         let server = Arc::clone(server);
                         tokio::spawn(async move {
-                            if let Ok(Ok(_)) = timeout(PATIENCE, pool::connect(&server)).await {
+                            if let Ok(Ok(_)) = timeout(PATIENCE, connect(&server)).await {
                                 server.bring_back();
                             }
                         });
@@ -86,7 +87,7 @@ async fn ask(upstream: Arc<Upstream>, server: Arc<Server>, health: HealthSpec) {
 
 /// Is it answered, and well?
 async fn answer(upstream: &Upstream, server: &Server, path: &str) -> io::Result<bool> {
-    let io = TokioIo::new(pool::connect(server).await?);
+    let io = TokioIo::new(connect(server).await?);
     let request = |uri: String| {
         Request::get(uri.parse::<Uri>().map_err(io::Error::other)?)
             .header(HOST, server.authority())

@@ -17,11 +17,13 @@ mod fields;
 mod health;
 mod pool;
 mod server;
+mod stream;
 mod timers;
 mod upstream;
+mod wire;
 
 use std::convert::Infallible;
-use std::future::{Future, poll_fn};
+use std::future::{Future, poll_fn, ready};
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -29,9 +31,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HOST, HeaderValue, UPGRADE};
-use hyper::http::request::Parts;
+use hyper::http::Extensions;
 use hyper::http::uri::{PathAndQuery, Scheme};
 use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response, StatusCode, Uri, Version};
@@ -45,9 +46,9 @@ use tower_service::Service;
 use super::answers::{Answered, problem, refused};
 use super::check::{TOO_LARGE, asks_for_tunnel};
 use awaited::Awaited;
-use body::{Broken, Download, Progress, Upload};
+use body::{BoxError, Broken, Download, Inbound, Passes, Progress, Upload};
 use fields::{Sender, host_field, host_of};
-use pool::{Lent, Unsent};
+use pool::Unsent;
 use server::WithServer;
 use timers::Timers;
 
@@ -65,11 +66,9 @@ pub(crate) struct Way {
     pub(crate) proxies: tollgate::policy::address::Proxies,
 }
 
-/// Over what a request came; in its extensions.
+/// That a request came over TLS; in its extensions.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Over {
-    pub(super) is_tls: bool,
-}
+pub(super) struct OverTls;
 
 /// The two ends of a tunnel that an answer opens; in its extensions.
 #[derive(Clone)]
@@ -102,7 +101,7 @@ impl Proxy {
     }
 }
 
-impl Service<Request<Incoming>> for Proxy {
+impl Service<Request<Inbound>> for Proxy {
     type Response = Response<Download>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response<Download>, Infallible>> + Send>>;
@@ -111,126 +110,156 @@ impl Service<Request<Incoming>> for Proxy {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+    fn call(&mut self, request: Request<Inbound>) -> Self::Future {
         let own = Arc::clone(&self.0);
-        Box::pin(async move {
-            let way = own.way.load_full();
-            Ok(pass_on(&way, &own, request).await)
-        })
-    }
-}
-
-/// What a server answers a request.
-async fn pass_on(way: &Way, own: &OfThread, request: Request<Incoming>) -> Answered {
-    let (mut parts, body) = request.into_parts();
-    let Some(upstream) = find(way, &parts) else {
-        return problem(
-            StatusCode::NOT_FOUND,
-            "no upstream is for this request; ask for another path or host",
-        );
-    };
-    let client = asks_for_tunnel(&parts).then(|| parts.extensions.remove::<OnUpgrade>());
-    let client = client.flatten();
-    let sent_whole = parts.extensions.remove::<SentWhole>();
-    prepare(way, upstream, &mut parts, client.is_some());
-    let (body, progress) = Upload::new(body, way.max_body, way.body_idle);
-    let body = body.timed_by(sent_whole);
-    let is_repeatable = progress.is_none() && parts.method.is_idempotent() && client.is_none();
-    let mut request = Some(Request::from_parts(parts, body));
-    let mut tries = if is_repeatable {
-        upstream.spec.retries
-    } else {
-        0
-    };
-    let mut tried = Vec::new();
-    loop {
-        let (Some(server), Some(whole)) = (upstream.choose(&tried), &mut request) else {
-            return unreachable_answer();
-        };
-        address(upstream, server, whole);
-        let with = server.begin();
-        upstream.observed.began();
-        let began = Instant::now();
-        let awaited = Awaited::new(&upstream.observed, began, progress.as_deref());
-        let sent = pin!(pool::send(server, &upstream.spec, own.thread, &mut request));
-        let most = upstream.spec.answer.into();
-        let answer = in_time(sent, &own.timers, began, most, progress.as_deref()).await;
-        let took = awaited.over();
-        match answer {
-            Some(Ok((answer, lent))) => {
-                let is_failure = matches!(answer.status().as_u16(), 502..=504);
-                match is_failure {
-                    true => server.slipped(upstream::now_ms()),
-                    false => server.well(),
-                }
-                upstream.observed.answered(took, is_failure);
-                return answered(answer, lent, with, client, upstream);
-            }
-            Some(Err(Unsent::Unreachable(cause))) => {
-                upstream.observed.failed();
-                server.failed(upstream.spec.health.as_ref(), upstream::now_ms());
-                tracing::debug!(target: "tollgate::gateway", server = %server.authority(), %cause, "no connection");
-                if tries == 0 {
-                    return unreachable_answer();
-                }
-                tries -= 1;
-                tried.push(Arc::clone(server));
-            }
-            Some(Err(Unsent::Broken(cause))) => {
-                return broken(upstream, server, progress.as_deref(), &cause);
-            }
+        // What can be done at once is, so that the future holds only what it waits with.
+        match Passing::of(&own.way.load(), request) {
+            Some(mut passing) => Box::pin(async move { Ok(passing.answer(&own).await) }),
             None => {
-                upstream.observed.failed();
-                server.failed(upstream.spec.health.as_ref(), upstream::now_ms());
-                return problem(
-                    StatusCode::GATEWAY_TIMEOUT,
-                    "the server behind did not answer in time; try again later",
-                );
+                let told = "no upstream is for this request; ask for another path or host";
+                Box::pin(ready(Ok(problem(StatusCode::NOT_FOUND, told))))
             }
         }
     }
 }
 
-fn find<'w>(way: &'w Way, parts: &Parts) -> Option<&'w Arc<Upstream>> {
+/// A request on its way to a server.
+struct Passing {
+    upstream: Arc<Upstream>,
+    request: Option<Request<Upload>>,
+    progress: Option<Arc<Progress>>,
+    /// Of a client that asks for a tunnel.
+    client: Option<OnUpgrade>,
+    /// How often it may be tried again.
+    tries: u32,
+    tried: Vec<Arc<Server>>,
+}
+
+impl Passing {
+    /// What is passed on of a request, and where; None if no upstream is for it.
+    fn of(way: &Way, mut request: Request<Inbound>) -> Option<Passing> {
+        let upstream = find(way, &request)?;
+        let client = asks_for_tunnel(&request).then(|| request.extensions_mut().remove());
+        let client: Option<OnUpgrade> = client.flatten();
+        let sent_whole = request.extensions_mut().remove::<SentWhole>();
+        prepare(way, upstream, &mut request, client.is_some());
+        let mut progress = None;
+        let request = request.map(|body| {
+            let (body, seen) = Upload::new(body, way.max_body, way.body_idle);
+            progress = seen;
+            body.timed_by(sent_whole)
+        });
+        let is_repeatable =
+            progress.is_none() && request.method().is_idempotent() && client.is_none();
+        Some(Passing {
+            tries: if is_repeatable {
+                upstream.spec.retries
+            } else {
+                0
+            },
+            upstream: Arc::clone(upstream),
+            request: Some(request),
+            progress,
+            client,
+            tried: Vec::new(),
+        })
+    }
+
+    /// What a server answers.
+    async fn answer(&mut self, own: &OfThread) -> Answered {
+        let upstream = &*self.upstream;
+        let progress = self.progress.as_deref();
+        loop {
+            let (Some(server), Some(whole)) = (upstream.choose(&self.tried), &mut self.request)
+            else {
+                return unreachable_answer();
+            };
+            address(upstream, server, whole);
+            let with = server.begin();
+            upstream.observed.began();
+            let began = Instant::now();
+            let awaited = Awaited::new(&upstream.observed, began, progress);
+            let sent = pool::send(server, &upstream.spec, own.thread, &mut self.request);
+            let most = upstream.spec.answer.into();
+            let answer = in_time(pin!(sent), &own.timers, began, most, progress).await;
+            let took = awaited.over();
+            match answer {
+                Some(Ok(answer)) => {
+                    let is_failure = matches!(answer.status().as_u16(), 502..=504);
+                    match is_failure {
+                        true => server.slipped(upstream::now_ms()),
+                        false => server.well(),
+                    }
+                    upstream.observed.answered(took, is_failure);
+                    return answered(answer, with, self.client.take(), upstream);
+                }
+                Some(Err(Unsent::Unreachable(cause))) => {
+                    upstream.observed.failed();
+                    server.failed(upstream.spec.health.as_ref(), upstream::now_ms());
+                    tracing::debug!(target: "tollgate::gateway", server = %server.authority(), %cause, "no connection");
+                    if self.tries == 0 {
+                        return unreachable_answer();
+                    }
+                    self.tries -= 1;
+                    self.tried.push(Arc::clone(server));
+                }
+                Some(Err(Unsent::Broken(cause))) => {
+                    return broken(upstream, server, progress, &cause);
+                }
+                None => {
+                    upstream.observed.failed();
+                    server.failed(upstream.spec.health.as_ref(), upstream::now_ms());
+                    return problem(
+                        StatusCode::GATEWAY_TIMEOUT,
+                        "the server behind did not answer in time; try again later",
+                    );
+                }
+            }
+        }
+    }
+}
+
+fn find<'w>(way: &'w Way, request: &Request<Inbound>) -> Option<&'w Arc<Upstream>> {
+    let client = request.extensions().get::<Client>();
     let facts = Facts {
-        method: parts.method.as_str(),
-        path: parts.uri.path(),
-        query: parts.uri.query().unwrap_or_default(),
-        host: host_of(&parts.uri, &parts.headers),
-        client: parts.extensions.get::<Client>().map(|client| client.0),
-        headers: &HttpHeaders(&parts.headers),
+        method: request.method().as_str(),
+        path: request.uri().path(),
+        query: request.uri().query().unwrap_or_default(),
+        host: host_of(request.uri(), request.headers()),
+        client: client.map(|client| client.0),
+        headers: &HttpHeaders(request.headers()),
         ..Facts::default()
     };
     way.upstreams.find(&facts)
 }
 
 /// Makes the head what every server of the upstream gets.
-fn prepare(way: &Way, upstream: &Upstream, parts: &mut Parts, is_tunnel: bool) {
-    let extensions = &parts.extensions;
+fn prepare(way: &Way, upstream: &Upstream, request: &mut Request<Inbound>, is_tunnel: bool) {
+    let extensions = request.extensions();
     let nobody = IpAddr::from([0, 0, 0, 0]);
     let peer = extensions.get::<Peer>().map_or(nobody, |peer| peer.0);
     let sender = Sender {
         peer,
         is_trusted: way.proxies.trusts(peer),
-        is_tls: extensions.get::<Over>().is_some_and(|over| over.is_tls),
+        is_tls: extensions.get::<OverTls>().is_some(),
     };
-    let host = host_field(&parts.uri, &parts.headers);
-    fields::to_upstream(&mut parts.headers, sender, &host);
+    *request.extensions_mut() = Extensions::new();
+    let host = host_field(request.uri(), request.headers());
+    let headers = request.headers_mut();
+    fields::to_upstream(headers, sender, &host);
     if is_tunnel {
-        let headers = &mut parts.headers;
         headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
     }
     if upstream.spec.protocol == Protocol::Http1 {
-        fields::join_cookies(&mut parts.headers);
+        fields::join_cookies(headers);
     }
     // HTTP/1.0 need not name a host: then it is the server's own.
-    if upstream.spec.keep_host && !host.is_empty() {
-        parts.headers.insert(HOST, host);
-    } else {
-        parts.headers.remove(HOST);
+    if !upstream.spec.keep_host || host.is_empty() {
+        headers.remove(HOST);
+    } else if headers.get(HOST) != Some(&host) {
+        headers.insert(HOST, host);
     }
-    parts.extensions.clear();
 }
 
 /// Makes the target what this server gets.
@@ -308,27 +337,25 @@ async fn in_time<T>(
 }
 
 fn answered(
-    answer: Response<Incoming>,
-    lent: Option<Lent>,
+    answer: Response<Passes>,
     with: WithServer,
     client: Option<OnUpgrade>,
     upstream: &Upstream,
 ) -> Answered {
     let idle: Duration = upstream.spec.idle.into();
     if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-        return tunnel(answer, lent, with, client, idle);
+        return tunnel(answer, with, client, idle);
     }
     let (mut parts, body) = answer.into_parts();
     fields::to_client(&mut parts.headers);
     // Hop by hop: whichever HTTP the client speaks is for its connection to say.
     parts.version = Version::HTTP_11;
-    Response::from_parts(parts, Download::passed(body, idle, lent, with))
+    Response::from_parts(parts, Download::passed(body, idle, with))
 }
 
 /// The server switches protocols; that is passed on if the client asked for it.
 fn tunnel(
-    mut answer: Response<Incoming>,
-    lent: Option<Lent>,
+    mut answer: Response<Passes>,
     with: WithServer,
     client: Option<OnUpgrade>,
     idle: Duration,
@@ -337,6 +364,10 @@ fn tunnel(
         .headers()
         .get(UPGRADE)
         .is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"));
+    let lent = match answer.body_mut() {
+        Passes::Http1(_, lent) => lent.take(),
+        _ => None,
+    };
     let (Some(client), Some(lent), true) = (client, lent, is_websocket) else {
         return problem(
             StatusCode::BAD_GATEWAY,
@@ -371,7 +402,7 @@ fn broken(
     upstream: &Upstream,
     server: &Server,
     progress: Option<&Progress>,
-    cause: &hyper::Error,
+    cause: &BoxError,
 ) -> Answered {
     match progress.map_or(Broken::Not, Progress::broken) {
         Broken::TooLarge => refused(TOO_LARGE),

@@ -13,32 +13,28 @@
 
 use std::future::Future;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 use tollgate_policy::{Protocol, UpstreamSpec};
 
-use super::body::Upload;
+use super::body::{BoxError, Passes, Upload};
 use super::server::Server;
+use super::stream::connect;
+use super::wire;
 
 /// How long a connection rests before it is dropped: servers that close after five seconds are common.
-const REST: Duration = Duration::from_secs(4);
+pub(super) const REST: Duration = Duration::from_secs(4);
 /// Connections of one thread to one server that rest.
-const RESTING: usize = 256;
+pub(super) const RESTING: usize = 256;
 /// Bytes of the head of an answer.
-const HEAD_BYTES: usize = 64 * 1024;
+pub(super) const HEAD_BYTES: usize = 64 * 1024;
 
 /// A connection of HTTP/1 to a server.
 #[derive(Debug)]
@@ -60,7 +56,7 @@ pub(super) enum Unsent {
     /// No connection could be made; the request is whole and where it was.
     Unreachable(io::Error),
     /// The request went out, perhaps, and no answer came.
-    Broken(hyper::Error),
+    Broken(BoxError),
 }
 
 /// A connection that a request is on. Closed when this is dropped, unless it was given back.
@@ -144,22 +140,27 @@ fn rested(server: &Server, thread: usize) -> Option<Http1> {
 /// Sends a request to a server and waits for the head of the answer.
 ///
 /// The request is taken from its place when it goes out, and put back if nothing of it did. So it is moved
-/// once, not with every future around it.
+/// once, not with every future around it. One that is only lent goes out as it lies there.
 pub(super) async fn send(
     server: &Arc<Server>,
     spec: &UpstreamSpec,
     thread: usize,
     request: &mut Option<Request<Upload>>,
-) -> Result<(Response<Incoming>, Option<Lent>), Unsent> {
-    match spec.protocol {
-        Protocol::Http1 => {
-            let (answer, lent) = send_http1(server, spec, thread, request).await?;
-            Ok((answer, Some(lent)))
+) -> Result<Response<Passes>, Unsent> {
+    // Boxed: streams and bodies are dear beside a box, and the common way stays small.
+    match (spec.protocol, &*request) {
+        (Protocol::Http1, Some(bare)) if wire::is_bare(bare) => {
+            let answer = wire::exchange(server, spec, thread, bare).await?;
+            Ok(answer.map(Passes::from))
         }
-        // Boxed: streams of one connection are dear beside it, and the common way stays small.
-        Protocol::Http2 => {
+        (Protocol::Http1, _) => {
+            let sent = Box::pin(send_http1(server, spec, thread, request)).await?;
+            let (answer, lent) = sent;
+            Ok(answer.map(|body| Passes::Http1(body, Some(lent))))
+        }
+        (Protocol::Http2, _) => {
             let answer = Box::pin(send_http2(server, spec, thread, request)).await?;
-            Ok((answer, None))
+            Ok(answer.map(Passes::Http2))
         }
     }
 }
@@ -190,7 +191,7 @@ async fn send_http1(
             Err(mut error) => match error.take_message() {
                 // It was closed while it rested; nothing of the request was written.
                 Some(whole) => *request = Some(whole),
-                None => return Err(Unsent::Broken(error.into_error())),
+                None => return Err(Unsent::Broken(error.into_error().into())),
             },
         }
         if is_new {
@@ -214,7 +215,7 @@ async fn send_http2(
             Ok(answer) => return Ok(answer),
             Err(mut error) => match error.take_message() {
                 Some(whole) => *request = Some(whole),
-                None => return Err(Unsent::Broken(error.into_error())),
+                None => return Err(Unsent::Broken(error.into_error().into())),
             },
         }
     }
@@ -228,11 +229,11 @@ async fn send_http2(
         .sender
         .try_send_request(whole)
         .await
-        .map_err(|error| Unsent::Broken(error.into_error()))
+        .map_err(|error| Unsent::Broken(error.into_error().into()))
 }
 
 /// A connection, made in the time that there is for it.
-async fn in_time<T>(
+pub(super) async fn in_time<T>(
     spec: &UpstreamSpec,
     connecting: impl Future<Output = io::Result<T>>,
 ) -> Result<T, Unsent> {
@@ -277,84 +278,4 @@ async fn connect_http2(server: &Server) -> io::Result<Http2> {
         let _ = connection.await;
     });
     Ok(Http2 { sender })
-}
-
-/// A connection to the server, over TLS if it speaks that.
-pub(super) async fn connect(server: &Server) -> io::Result<Stream> {
-    let spec = &server.spec;
-    let stream = TcpStream::connect((spec.host.as_str(), spec.port)).await?;
-    let _ = stream.set_nodelay(true);
-    match &server.tls {
-        None => Ok(Stream::Plain(stream)),
-        Some((config, name)) => {
-            let connector = TlsConnector::from(Arc::clone(config));
-            let stream = connector.connect(name.clone(), stream).await?;
-            Ok(Stream::Tls(Box::new(stream)))
-        }
-    }
-}
-
-/// Bytes to and from a server.
-#[derive(Debug)]
-pub(super) enum Stream {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
-}
-
-macro_rules! either {
-    ($self:expr, $stream:ident => $call:expr) => {
-        match $self.get_mut() {
-            Stream::Plain(stream) => {
-                let $stream = Pin::new(stream);
-                $call
-            }
-            Stream::Tls(stream) => {
-                let $stream = Pin::new(&mut **stream);
-                $call
-            }
-        }
-    };
-}
-
-impl AsyncRead for Stream {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        either!(self, stream => stream.poll_read(cx, buffer))
-    }
-}
-
-impl AsyncWrite for Stream {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        either!(self, stream => stream.poll_write(cx, buffer))
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffers: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        either!(self, stream => stream.poll_write_vectored(cx, buffers))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        match self {
-            Stream::Plain(stream) => stream.is_write_vectored(),
-            Stream::Tls(stream) => stream.is_write_vectored(),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        either!(self, stream => stream.poll_flush(cx))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        either!(self, stream => stream.poll_shutdown(cx))
-    }
 }

@@ -27,6 +27,7 @@ use tollgate_policy::{HealthSpec, ServerSpec};
 
 use super::pool::{Http1, Http2};
 use super::upstream::now_ms;
+use super::wire::Links;
 
 /// Failures in a row that take a server out, unless [`HealthSpec`] says so.
 const FAILS: u32 = 3;
@@ -65,7 +66,9 @@ pub(crate) struct Server {
     look_at: AtomicU64,
     /// How often it went out or was looked at since it last answered a request.
     looks: AtomicU32,
-    /// Connections that wait for a request, by thread.
+    /// Connections that wait for a request without a body, by thread.
+    links: Box<[Mutex<Links>]>,
+    /// Those that wait for any other one.
     idle: Box<[Mutex<VecDeque<Http1>>]>,
     /// The connection of HTTP/2, by thread.
     shared: Box<[Mutex<Option<Http2>>]>,
@@ -95,6 +98,7 @@ impl Server {
             is_out: AtomicBool::new(false),
             look_at: AtomicU64::new(0),
             looks: AtomicU32::new(0),
+            links: (0..threads).map(|_| Mutex::default()).collect(),
             idle: (0..threads).map(|_| Mutex::default()).collect(),
             shared: (0..threads).map(|_| Mutex::default()).collect(),
         }
@@ -211,7 +215,13 @@ impl Server {
         self.look_at.store(now_ms.saturating_add(wait), Relaxed);
     }
 
-    /// The connections of this thread that wait for a request.
+    /// The connections of this thread that wait for a request without a body.
+    pub(super) fn links(&self, thread: usize) -> Option<MutexGuard<'_, Links>> {
+        let links = self.links.get(thread)?;
+        Some(links.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The connections of this thread that wait for any other one.
     pub(super) fn idle(&self, thread: usize) -> Option<MutexGuard<'_, VecDeque<Http1>>> {
         let idle = self.idle.get(thread)?;
         Some(idle.lock().unwrap_or_else(PoisonError::into_inner))

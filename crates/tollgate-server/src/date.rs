@@ -1,0 +1,47 @@
+//! The date as HTTP writes it.
+
+use std::cell::Cell;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Bytes of a date.
+pub(crate) const DATE_BYTES: usize = 29;
+
+/// The date of a second since 1970. Written once in a second for each thread.
+pub(crate) fn date(second: u64) -> [u8; DATE_BYTES] {
+    thread_local! {
+        static LAST: Cell<(u64, [u8; DATE_BYTES])> = const { Cell::new((u64::MAX, [0; DATE_BYTES])) };
+    }
+    let (last, text) = LAST.get();
+    if last == second {
+        return text;
+    }
+    let text = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(second));
+    let text = text
+        .as_bytes()
+        .try_into()
+        .unwrap_or(*b"Thu, 01 Jan 1970 00:00:00 GMT");
+    LAST.set((second, text));
+    text
+}
+
+/// The date now.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "what an answer is dated with is for people and caches, nothing is decided by it"
+)]
+pub(crate) fn today() -> [u8; DATE_BYTES] {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    date(since.map_or(0, |since| since.as_secs()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_date_is_that_of_its_second() {
+        assert_eq!(&date(784_111_777), b"Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(&date(784_111_777), b"Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(&date(0), b"Thu, 01 Jan 1970 00:00:00 GMT");
+    }
+}

@@ -1,0 +1,188 @@
+//! A body in chunks, as it is read.
+
+use bytes::{Buf, Bytes, BytesMut};
+use hyper::http::HeaderMap;
+
+use super::head::read_trailers;
+
+/// Bytes of the line before a chunk, and of all lines behind the last one.
+const LINE_BYTES: usize = 256;
+const TRAILER_BYTES: usize = 16 * 1024;
+
+/// Where a body in chunks stands.
+#[derive(Debug)]
+pub(super) struct Chunks {
+    at: At,
+    /// A line that is not whole yet, or all lines behind the last chunk.
+    line: BytesMut,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum At {
+    /// In the line before a chunk.
+    Size,
+    Data(u64),
+    /// In the line end behind a chunk.
+    DataEnd,
+    /// In the lines behind the last chunk.
+    Trailers,
+    End,
+}
+
+/// What comes next of a body.
+#[derive(Debug)]
+pub(super) enum Part {
+    Data(Bytes),
+    Trailers(HeaderMap),
+    /// Nothing more.
+    End,
+    /// More must be read first.
+    Missing,
+}
+
+impl Chunks {
+    pub(super) fn new() -> Chunks {
+        Chunks {
+            at: At::Size,
+            line: BytesMut::new(),
+        }
+    }
+
+    /// Takes the next part from what was read.
+    pub(super) fn next(&mut self, read: &mut Bytes) -> Result<Part, &'static str> {
+        loop {
+            match self.at {
+                At::End => return Ok(Part::End),
+                _ if read.is_empty() => return Ok(Part::Missing),
+                At::Size => {
+                    if self.take_line(read, LINE_BYTES)? {
+                        self.at = match size(&self.line)? {
+                            0 => At::Trailers,
+                            size => At::Data(size),
+                        };
+                        self.line.clear();
+                    }
+                }
+                At::Data(left) => {
+                    let most = usize::try_from(left).unwrap_or(usize::MAX);
+                    let data = read.split_to(most.min(read.len()));
+                    self.at = match left - data.len() as u64 {
+                        0 => At::DataEnd,
+                        left => At::Data(left),
+                    };
+                    return Ok(Part::Data(data));
+                }
+                At::DataEnd => {
+                    if self.take_line(read, 2)? {
+                        if self.line != "\r\n" {
+                            return Err("a chunk is longer than it says");
+                        }
+                        self.line.clear();
+                        self.at = At::Size;
+                    }
+                }
+                At::Trailers => {
+                    if self.take_line(read, TRAILER_BYTES)? && self.is_at_empty_line() {
+                        self.at = At::End;
+                        if self.line.len() == 2 {
+                            return Ok(Part::End);
+                        }
+                        return read_trailers(&self.line).map(Part::Trailers);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Is the last of the lines an empty one?
+    fn is_at_empty_line(&self) -> bool {
+        self.line == "\r\n" || self.line.ends_with(b"\n\r\n")
+    }
+
+    /// Takes what there is of a line. Is it whole?
+    fn take_line(&mut self, read: &mut Bytes, most: usize) -> Result<bool, &'static str> {
+        let end = read.iter().position(|byte| *byte == b'\n');
+        let taken = end.map_or(read.len(), |end| end + 1);
+        if self.line.len() + taken > most {
+            return Err("a line between chunks is too long");
+        }
+        self.line
+            .extend_from_slice(read.get(..taken).unwrap_or_default());
+        read.advance(taken);
+        Ok(end.is_some())
+    }
+}
+
+/// The size in the line before a chunk.
+fn size(line: &[u8]) -> Result<u64, &'static str> {
+    let wrong = "the size of a chunk is not a number";
+    let line = line.strip_suffix(b"\r\n").ok_or(wrong)?;
+    let digits = line.split(|byte| *byte == b';').next().unwrap_or_default();
+    let digits = digits.trim_ascii_end();
+    if digits.is_empty() || digits.len() > 15 {
+        return Err(wrong);
+    }
+    digits.iter().try_fold(0_u64, |sum, digit| {
+        let digit = char::from(*digit).to_digit(16).ok_or(wrong)?;
+        Ok(sum << 4 | u64::from(digit))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a body comes to if it arrives in pieces of this size, and what is behind it.
+    fn decoded(text: &[u8], piece: usize) -> Result<(Vec<u8>, usize, usize), &'static str> {
+        let mut chunks = Chunks::new();
+        let (mut data, mut trailers) = (Vec::new(), 0);
+        let mut pieces = text.chunks(piece);
+        let mut read = Bytes::new();
+        loop {
+            match chunks.next(&mut read)? {
+                Part::Data(part) => data.extend_from_slice(&part),
+                Part::Trailers(fields) => trailers = fields.len(),
+                Part::End => {
+                    let behind = read.len() + pieces.map(<[u8]>::len).sum::<usize>();
+                    return Ok((data, trailers, behind));
+                }
+                Part::Missing => {
+                    read = Bytes::copy_from_slice(pieces.next().ok_or("it breaks off")?);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_body_is_the_same_however_it_is_cut() {
+        let text =
+            b"5\r\nhello\r\n1;x=y\r\n \r\n00A \r\n0123456789\r\n0\r\nt: 1\r\nu: 2\r\n\r\nHTTP";
+        for piece in 1..=text.len() {
+            let all = (b"hello 0123456789".to_vec(), 2, 4);
+            assert_eq!(decoded(text, piece), Ok(all), "{piece}");
+        }
+        assert_eq!(decoded(b"0\r\n\r\n", 1), Ok((Vec::new(), 0, 0)));
+    }
+
+    #[test]
+    fn chunks_that_make_no_sense_are_an_error_however_they_are_cut() {
+        for text in [
+            &b"g\r\n"[..],
+            b"\r\n",
+            b"-1\r\n",
+            b"5\nhello\r\n0\r\n\r\n",
+            b"5\r\nhelloX\r\n0\r\n\r\n",
+            b"5\r\nhello\n0\r\n\r\n",
+            b"1000000000000000\r\n",
+            b"0\r\nno colon\r\n\r\n",
+        ] {
+            for piece in 1..=text.len() {
+                assert!(decoded(text, piece).is_err(), "{text:?} {piece}");
+            }
+        }
+        let long = [b"1;".to_vec(), vec![b'x'; LINE_BYTES], b"\r\n".to_vec()].concat();
+        assert!(decoded(&long, 100).is_err());
+        let trailers = [b"0\r\n".to_vec(), b"a: b\r\n".repeat(TRAILER_BYTES)].concat();
+        assert!(decoded(&trailers, 1000).is_err());
+    }
+}
