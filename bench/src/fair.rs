@@ -206,6 +206,7 @@ fn fair<S: BuildHasher>(wanted: &Fairness, backlog: Backlog, hasher: S) -> Pass 
     let waiting = backlog.flows(wanted.flows) * WAITING_EACH;
     let config = FairQueueConfig {
         depth: 64,
+        max_running_per_flow: usize::MAX,
         max_queued_per_flow: 64,
         max_queued_total: waiting + 64,
     };

@@ -236,7 +236,7 @@ mod tests {
             "store: rediss+cluster://a,b",
             "store: { url: redis://h, deadline: 8ms, nodes: 4, prefix: tg, password_env: P }",
             "default: { key: ip, allow: 5/s, on_store_error: deny }",
-            "queues: [{ name: a, at_once: 5, flow: [ip, path], burst: 1_000, shuffle: {} }]",
+            "queues: [{ name: a, at_once: 5, at_once_per_flow: 2, flow: [ip, path], burst: 1_000, shuffle: {} }]",
             "queues: [{ name: a, at_once: { adaptive: vegas, min: 1 }, cost: { from: header.x, max: 5 } }]",
             "pressure: {}",
             "gateway: { upstreams: 'http://a', max_body: 65536 }",

@@ -80,6 +80,30 @@ fn a_wrong_queue_is_told_where_and_why() {
             "queues:\n- name: a\n  at_once:\n    adaptive: aimd\n    maximum: 5",
             &[(5, "unknown-field")],
         ),
+        (
+            "queues:\n- name: a\n  at_once: 8\n  at_once_per_flow: 0",
+            &[(4, "bad-number")],
+        ),
+        (
+            "queues:\n- name: a\n  at_once: 8\n  at_once_per_flow: half",
+            &[(4, "bad-number")],
+        ),
+        (
+            "queues:\n- name: a\n  at_once: 8\n  at_once_per_flow: 9",
+            &[(4, "bad-range")],
+        ),
+        (
+            "queues:\n- name: a\n  at_once: { adaptive: aimd, max: 50 }\n  at_once_per_flow: 51",
+            &[(4, "bad-range")],
+        ),
+        (
+            "queues:\n- name: a\n  rate: 5/s\n  at_once_per_flow: 100_001",
+            &[(4, "bad-number")],
+        ),
+        (
+            "queues:\n- name: a\n  at_once_per_flow: 5",
+            &[(2, "missing-field")],
+        ),
         ("queues:\n- name: a\n  rate: 5", &[(3, "bad-rate")]),
         ("queues:\n- name: a\n  rate: 0/s", &[(3, "bad-rate")]),
         (
@@ -402,6 +426,14 @@ fn what_was_probably_meant_is_named() {
         (
             "queues: [{ name: a, at_once: 1, per_flow: 5 }]",
             "did you mean `waiting_per_flow`?",
+        ),
+        (
+            "queues: [{ name: a, at_once: 4, at_once_per_flow: 5 }]",
+            "write less than 4, so that one flow cannot hold every turn",
+        ),
+        (
+            "queues: [{ name: a, at_once: 4, turns_per_flow: 2 }]",
+            "did you mean `at_once_per_flow`?",
         ),
         (
             "queues: [{ name: a, at_once: gradient2 }]",

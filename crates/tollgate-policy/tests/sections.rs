@@ -93,6 +93,7 @@ fn a_queue_that_says_little_has_the_usual() {
     assert_eq!(rule.cost, CostRule::Asked);
     assert_eq!(rule.max_wait, Span::from_secs(10));
     assert_eq!(rule.shuffle, None);
+    assert_eq!(rule.at_once_per_flow, None);
 }
 
 #[test]
@@ -115,7 +116,7 @@ fn every_field_of_a_queue_is_resolved() {
         "{LIMIT}ipv6_prefix: 56\ntiers: {{ free: {{}}, pro: {{ weight: 4 }} }}\nqueues:\n- name: api\n  \
          match: {{ path: '/t/{{tenant}}/**' }}\n  except: [{{ method: GET }}, {{ path: /t/x/y }}]\n  \
          flow: [path.tenant, 'header.X-Key|trim']\n  missing_key: shared\n  tier: header.x-plan\n  \
-         cost: {{ 'POST /t/*/import': 10, default: 2 }}\n  at_once: 8\n  rate: 30/min\n  burst: 5\n  waiting: 70\n  \
+         cost: {{ 'POST /t/*/import': 10, default: 2 }}\n  at_once: 8\n  at_once_per_flow: 3\n  rate: 30/min\n  burst: 5\n  waiting: 70\n  \
          waiting_per_flow: 30\n  max_wait: 1500ms\n  shuffle: {{ queues: 128, hand: 8 }}\n"
     );
     let rule = load(&text).policy.queues.remove(0);
@@ -136,6 +137,7 @@ fn every_field_of_a_queue_is_resolved() {
     assert_eq!(tiers, [("free", 1), ("pro", 4)]);
     assert!(matches!(rule.cost, CostRule::Routes { default: 2, .. }));
     assert_eq!(rule.at_once, Some(AtOnce::Fixed(8)));
+    assert_eq!(rule.at_once_per_flow, Some(3));
     assert_eq!(rule.rate, Some(("30/min".parse().unwrap(), 5)));
     assert_eq!((rule.total, rule.per_flow), (70, 30));
     assert_eq!(rule.max_wait, Span::from_millis(1500));
@@ -147,6 +149,16 @@ fn a_rate_alone_is_enough_and_lets_one_go_at_a_time() {
     let rule = queue("rate: 3000/s");
     assert_eq!(rule.at_once, None);
     assert_eq!(rule.rate, Some(("3000/s".parse().unwrap(), 1)));
+}
+
+#[test]
+fn one_flow_may_be_bounded_below_a_number_one_that_is_found_and_a_rate() {
+    let own = |fields: &str| queue(fields).at_once_per_flow;
+    assert_eq!(own("flow: ip, at_once: 8, at_once_per_flow: 8"), Some(8));
+    let found = "flow: ip, at_once: { adaptive: vegas, max: 50 }, at_once_per_flow: 50";
+    assert_eq!(own(found), Some(50));
+    let paced = "flow: ip, rate: 10/s, at_once_per_flow: 100_000";
+    assert_eq!(own(paced), Some(100_000));
 }
 
 #[test]
@@ -378,6 +390,20 @@ fn what_is_unwise_is_warned_about_by_name() {
             vec![(Warning, "one-flow")],
         ),
         (one("at_once: 1, shuffle: {}"), vec![(Warning, "one-flow")]),
+        (one("at_once: 4, flow: ip, at_once_per_flow: 3"), vec![]),
+        (one("rate: 5/s, flow: ip, at_once_per_flow: 3"), vec![]),
+        (
+            one("at_once: 4, flow: ip, at_once_per_flow: 4"),
+            vec![(Warning, "at-once-per-flow-without-effect")],
+        ),
+        (
+            one("at_once: { adaptive: aimd, max: 40 }, flow: ip, at_once_per_flow: 40"),
+            vec![(Warning, "at-once-per-flow-without-effect")],
+        ),
+        (
+            one("at_once: 4, at_once_per_flow: 3"),
+            vec![(Warning, "one-flow")],
+        ),
         (
             one("at_once: { adaptive: vegas, max: 10_001 }"),
             vec![(Warning, "large-adaptive")],

@@ -17,6 +17,7 @@ use tollgate_tower::turnstile::{Entering, Outcome, Turn, Turned, Turnstile};
 const TASKS: u64 = 100;
 const EACH: u64 = 1000;
 const AT_ONCE: usize = 7;
+const FLOWS: usize = 12;
 
 struct SplitMix(u64);
 
@@ -33,16 +34,22 @@ impl SplitMix {
 /// What the test counts for itself.
 #[derive(Default)]
 struct Counts {
+    /// How many one flow may have under way.
+    of_one: usize,
     under_way: AtomicUsize,
+    under_way_of: [AtomicUsize; FLOWS],
     turns: AtomicU64,
     gone: AtomicU64,
     turned: AtomicU64,
 }
 
 impl Counts {
-    async fn use_turn(&self, turn: Turn, random: &mut SplitMix) {
+    async fn use_turn(&self, turn: Turn, flow: u64, random: &mut SplitMix) {
         let others = self.under_way.fetch_add(1, SeqCst);
         assert!(others < AT_ONCE, "{} under way", others + 1);
+        let of_flow = &self.under_way_of[flow as usize];
+        let others = of_flow.fetch_add(1, SeqCst);
+        assert!(others < self.of_one, "{} of flow {flow}", others + 1);
         self.turns.fetch_add(1, SeqCst);
         for _ in 0..random.below(4) {
             tokio::task::yield_now().await;
@@ -51,6 +58,7 @@ impl Counts {
             sleep(Duration::from_micros(random.below(1500))).await;
         }
         // Before it ends: afterwards the next may already have begun.
+        of_flow.fetch_sub(1, SeqCst);
         self.under_way.fetch_sub(1, SeqCst);
         match random.below(3) {
             0 => drop(turn),
@@ -59,9 +67,9 @@ impl Counts {
         }
     }
 
-    async fn told(&self, told: Result<Turn, Turned>, random: &mut SplitMix) {
+    async fn told(&self, told: Result<Turn, Turned>, flow: u64, random: &mut SplitMix) {
         match told {
-            Ok(turn) => self.use_turn(turn, random).await,
+            Ok(turn) => self.use_turn(turn, flow, random).await,
             Err(_) => {
                 self.turned.fetch_add(1, SeqCst);
                 // Whoever is refused comes back a little later, or the others never get on.
@@ -79,7 +87,7 @@ async fn poll_once(entering: &mut Entering) -> Poll<Result<Turn, Turned>> {
 async fn request(turnstile: &Turnstile, counts: &Counts, random: &mut SplitMix) {
     let place = Place {
         queue: 0,
-        flow: random.below(12),
+        flow: random.below(FLOWS as u64),
         tier: None,
         weight: 1 + random.below(5) as u32,
         cost: 1 + random.below(9),
@@ -90,7 +98,7 @@ async fn request(turnstile: &Turnstile, counts: &Counts, random: &mut SplitMix) 
         0 => {}
         // After it has come, and perhaps after its turn was given and before it was taken.
         1 | 2 => match poll_once(&mut entering).await {
-            Poll::Ready(told) => counts.told(told, random).await,
+            Poll::Ready(told) => counts.told(told, place.flow, random).await,
             Poll::Pending => {
                 for _ in 0..random.below(6) {
                     tokio::task::yield_now().await;
@@ -100,12 +108,12 @@ async fn request(turnstile: &Turnstile, counts: &Counts, random: &mut SplitMix) 
             }
         },
         3 => match timeout(Duration::from_micros(random.below(3000)), entering).await {
-            Ok(told) => counts.told(told, random).await,
+            Ok(told) => counts.told(told, place.flow, random).await,
             Err(_) => {
                 counts.gone.fetch_add(1, SeqCst);
             }
         },
-        _ => counts.told(entering.await, random).await,
+        _ => counts.told(entering.await, place.flow, random).await,
     }
 }
 
@@ -116,7 +124,12 @@ async fn stress(
     meanwhile: fn(&Turnstile, &mut SplitMix),
 ) -> Turnstile {
     let turnstile = Turnstile::new(rule).unwrap();
-    let counts = Arc::new(Counts::default());
+    // Over lanes the bound is that of a lane.
+    let of_one = rule.at_once_per_flow.filter(|_| rule.shuffle.is_none());
+    let counts = Arc::new(Counts {
+        of_one: of_one.map_or(AT_ONCE, |of_one| of_one as usize),
+        ..Counts::default()
+    });
     let tasks: Vec<_> = (0..TASKS)
         .map(|task| {
             let (turnstile, counts) = (turnstile.clone(), Arc::clone(&counts));
@@ -205,6 +218,19 @@ async fn full_queues_impatience_rates_and_pressure_lose_nobody_either() {
         other.max_wait = Span::from_millis(1 + random.below(4));
         other.rate = Some(("400000/s".parse().unwrap(), 1 + random.below(2000)));
         other.shuffle = (random.below(2) == 0).then_some((8, 2));
+        other.at_once_per_flow = (random.below(2) == 0).then_some(1 + random.below(3) as u32);
+        turnstile.change(&other);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_bound_on_what_one_flow_holds_is_kept_and_loses_nobody() {
+    let mut rule = rule();
+    rule.at_once_per_flow = Some(2);
+    stress(&rule, 3, |turnstile, random| {
+        let mut other = self::rule();
+        other.at_once_per_flow = Some(1 + random.below(2) as u32);
         turnstile.change(&other);
     })
     .await;

@@ -30,6 +30,7 @@ pub(super) fn lint(draft: &Draft, report: &Report<'_>) {
         reach(rule, spots, report);
         room(rule, spots, report);
         at_once(rule, spots, report);
+        at_once_per_flow(rule, spots, report);
         shares(rule, spots, report);
     }
 }
@@ -81,6 +82,32 @@ fn at_once(rule: &QueueRule, spots: &Spots, report: &Report<'_>) {
             format!(
                 "write what the backend bore in its best hour, at most {ADAPTIVE_WISE}: the estimate may drift up to it"
             ),
+        );
+    }
+}
+
+fn at_once_per_flow(rule: &QueueRule, spots: &Spots, report: &Report<'_>) {
+    let Some(own) = rule.at_once_per_flow else {
+        return;
+    };
+    let all = match rule.at_once {
+        Some(AtOnce::Fixed(all)) => all,
+        Some(AtOnce::Adaptive(adaptive)) => adaptive.max,
+        None => u32::MAX,
+    };
+    if own >= all {
+        report.warn(
+            spots.at("at_once_per_flow"),
+            "at-once-per-flow-without-effect",
+            format!("one flow may hold all {all} turns there are, so this bounds nothing"),
+            format!("write less than {all}, or leave `at_once_per_flow` out"),
+        );
+    } else if rule.flow.is_empty() {
+        report.warn(
+            spots.at("at_once_per_flow"),
+            "one-flow",
+            format!("without `flow` everybody is one flow, so {own} go at once in all"),
+            format!("add `flow: header.x-api-key`, or write `at_once: {own}` instead"),
         );
     }
 }

@@ -130,6 +130,7 @@ pub(crate) const QUEUE: &[&str] = &[
     "tier",
     "cost",
     "at_once",
+    "at_once_per_flow",
     "rate",
     "burst",
     "waiting",

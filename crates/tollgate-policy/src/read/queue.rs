@@ -24,6 +24,7 @@ use super::limit::{Common, Spots, captures, dearest, named, tier_source};
 use super::matching::{except, matches};
 use super::names::{ADAPTIVE, QUEUE, SHUFFLE};
 use super::scalar::{choice, count, rate, span_within, text, whole, whole_u32};
+use crate::problem::Place;
 use crate::report::{Read, Report, Reported};
 use crate::yaml::{Node, Value};
 
@@ -75,6 +76,9 @@ fn hint(name: &str) -> Option<String> {
         "key" | "flows" | "by" => "did you mean `flow`?",
         "allow" => "write `rate: 3000/s`",
         "concurrency" | "limit" | "parallel" | "in_flight" => "write `at_once: 64`",
+        "per_flow_at_once" | "turns_per_flow" | "max_per_flow" => {
+            "did you mean `at_once_per_flow`?"
+        }
         "queue" | "total" | "size" | "length" => "did you mean `waiting`?",
         "per_flow" => "did you mean `waiting_per_flow`?",
         "timeout" | "deadline" => "did you mean `max_wait`?",
@@ -122,7 +126,12 @@ fn queue(
         _ => Ok(()),
     };
     captured?;
-    let (name, flow, (at_once, rate), total) = (name?, flow?, capacity?, total?);
+    let (name, flow, total) = (name?, flow?, total?);
+    let Capacity {
+        at_once,
+        at_once_per_flow,
+        rate,
+    } = capacity?;
     let usual = QueueRule::new(&name, AtOnce::Fixed(1));
     let total = total.unwrap_or(usual.total);
     let rule = QueueRule {
@@ -132,6 +141,7 @@ fn queue(
         weights: weights?.flatten(),
         cost: cost?.unwrap_or_default(),
         at_once,
+        at_once_per_flow,
         rate,
         per_flow: per_flow?.unwrap_or_else(|| usual_per_flow(&flow, total)),
         total,
@@ -201,11 +211,18 @@ fn cost(node: &Node, common: &Common<'_>, report: &Report<'_>) -> Read<CostRule>
     Ok(found)
 }
 
-/// How many at once, and how fast.
-type Capacity = (Option<AtOnce>, Option<(tollgate::Rate, u64)>);
+/// How many at once, in all and of one flow, and how fast.
+struct Capacity {
+    at_once: Option<AtOnce>,
+    at_once_per_flow: Option<u32>,
+    rate: Option<(tollgate::Rate, u64)>,
+}
 
 fn capacity(fields: &Fields<'_>, what: &str, report: &Report<'_>) -> Read<Capacity> {
     let at_once = fields.read("at_once", |n| at_once(n, report));
+    let per_flow = fields.read("at_once_per_flow", |n| {
+        whole_u32(n, 1, AT_ONCE_MAX, "8", report)
+    });
     let rate = fields.read("rate", |n| rate(n, report));
     let burst = fields.read("burst", |n| whole(n, 1, BURST_MAX, "10", report));
     if let (Ok(None), Ok(None)) = (&at_once, &rate) {
@@ -219,12 +236,38 @@ fn capacity(fields: &Fields<'_>, what: &str, report: &Report<'_>) -> Read<Capaci
     if let (Ok(None), Some(place)) = (&rate, fields.name_place("burst")) {
         return Err(burst_alone(place, report));
     }
-    let (at_once, rate, burst) = (at_once?, rate?, burst?);
-    Ok((at_once, rate.map(|rate| (rate, burst.unwrap_or(1)))))
+    let (at_once, per_flow, rate, burst) = (at_once?, per_flow?, rate?, burst?);
+    if let (Some(at_once), Some(own)) = (at_once, per_flow) {
+        let at = fields.get("at_once_per_flow");
+        let at = at.map_or(fields.place, |n| n.place);
+        own_of_all(own, at_once, at, report)?;
+    }
+    Ok(Capacity {
+        at_once,
+        at_once_per_flow: per_flow,
+        rate: rate.map(|rate| (rate, burst.unwrap_or(1))),
+    })
+}
+
+/// One flow can have at most all the turns there are.
+fn own_of_all(own: u32, at_once: AtOnce, at: Place, report: &Report<'_>) -> Read<()> {
+    let (all, name) = match at_once {
+        AtOnce::Fixed(all) => (all, "`at_once`"),
+        AtOnce::Adaptive(adaptive) => (adaptive.max, "the `max` of `at_once`"),
+    };
+    if own <= all {
+        return Ok(());
+    }
+    Err(report.error(
+        at,
+        "bad-range",
+        format!("`at_once_per_flow` {own} is above {name}, {all}"),
+        format!("write less than {all}, so that one flow cannot hold every turn"),
+    ))
 }
 
 /// There is a burst, but no rate that it is an exception to.
-pub(super) fn burst_alone(place: crate::problem::Place, report: &Report<'_>) -> Reported {
+pub(super) fn burst_alone(place: Place, report: &Report<'_>) -> Reported {
     report.error(
         place,
         "field-without-effect",

@@ -26,6 +26,9 @@ pub(super) struct Queue {
     cost: Option<Cost>,
     /// How many are under way at once: a number from 1 to 100000, or how it is found. Needed without `rate`.
     at_once: Option<AtOnce>,
+    /// How many of one flow are under way at once, from 1 to `at_once` (to its `max` if that is found); as many
+    /// as there are turns unless told otherwise. With `rate` alone it bounds as well.
+    at_once_per_flow: Option<Number>,
     /// How fast they go: `3000/s`. Needed without `at_once`.
     rate: Option<String>,
     /// How many go together before `rate` counts; 1 unless told otherwise.

@@ -106,6 +106,45 @@ fn a_client_that_vanishes_gives_its_place_back_and_no_server_sees_it() {
 }
 
 #[test]
+fn a_tenant_that_reads_slowly_holds_no_more_turns_than_it_may_and_others_pass() {
+    const OF_SLOW: usize = 2;
+    let upstream = Upstream::start();
+    let bound = format!("at_once: 4, at_once_per_flow: {OF_SLOW}, max_wait: 30s");
+    let world = World::before(&policy("").replace("at_once: 1, ", &bound), upstream.port);
+    let under_way = || world.metric("tollgate_queue_under_way{queue=\"all\"}");
+    // Nothing of the answers is read, so they are under way until the clients are gone.
+    let mut slow: Vec<_> = (0..6)
+        .map(|_| world.send("/large", "X-Tenant: slow\r\n"))
+        .collect();
+    until("the rest of them wait", || world.waiting() == 4);
+    assert_eq!(under_way(), OF_SLOW as u64);
+    assert_eq!(
+        world.metric("tollgate_queue_flows_at_bound{queue=\"all\"}"),
+        1
+    );
+    for number in 0..20 {
+        let mut quick = world.send(&format!("/quick{number}"), "X-Tenant: quick\r\n");
+        let answer = reply(&mut quick);
+        assert_eq!(answer.status, 200);
+        assert_eq!(answer.header("x-tollgate-waited"), None, "it did not wait");
+    }
+    let of_slow = |targets: &[String]| targets.iter().filter(|t| *t == "/large").count();
+    assert_eq!(
+        of_slow(&upstream.targets()),
+        OF_SLOW,
+        "and no more were seen"
+    );
+    assert_eq!((world.waiting(), under_way()), (4, OF_SLOW as u64));
+    // One of its turns ends, so the next of its own goes, and one only.
+    drop(slow.remove(0));
+    until("the next has its turn", || world.waiting() <= 3);
+    until("it is seen", || of_slow(&upstream.targets()) == OF_SLOW + 1);
+    assert_eq!((world.waiting(), under_way()), (3, OF_SLOW as u64));
+    drop(slow);
+    until("all is over", || (world.waiting(), under_way()) == (0, 0));
+}
+
+#[test]
 fn a_tunnel_has_its_turn_until_it_ends() {
     let upstream = Upstream::start();
     let world = World::before(&policy("max_wait: 10s"), upstream.port);

@@ -213,7 +213,7 @@ tiers: { pro: { weight: 4 }, free: { weight: 1 } }
 limits: [{ name: all, allow: 1000000/s, burst: 1000000 }]
 queues:
   - { name: api, match: { path: /api }, tier: header.x-plan, cost: 3, at_once: 1, waiting: 1, max_wait: 10s }
-  - { name: rest, rate: 1000000/s, burst: 1000 }
+  - { name: rest, flow: ip, rate: 1000000/s, burst: 1000, at_once_per_flow: 50 }
 ";
 
 /// Where a request of this plan waits.
@@ -246,6 +246,10 @@ async fn queues_tell_who_waited_who_was_served_and_who_was_not() {
     assert_eq!(of("tollgate_queue_waiting{queue=\"api\"}"), "1");
     assert_eq!(of("tollgate_queue_under_way{queue=\"api\"}"), "1");
     assert_eq!(of("tollgate_queue_at_once{queue=\"api\"}"), "1");
+    assert_eq!(of("tollgate_queue_flows_at_bound{queue=\"rest\"}"), "0");
+    let text = engine.metrics();
+    let unbounded = "tollgate_queue_flows_at_bound{queue=\"api\"}";
+    assert!(!text.contains(unbounded), "it has no such bound");
     drop(holds);
     drop(waits.await.unwrap());
     let holds = api.enter(&place(&engine, "/api", "other")).await.unwrap();

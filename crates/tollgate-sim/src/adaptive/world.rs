@@ -66,6 +66,7 @@ pub fn run(
     let mut world = World {
         queue: FairQueue::new(FairQueueConfig {
             depth: usize::MAX,
+            max_running_per_flow: usize::MAX,
             max_queued_per_flow: MAX_QUEUED,
             max_queued_total: MAX_QUEUED,
         })?,

@@ -5,23 +5,28 @@
 //! A turnstile stands in front of a backend that bears only so much. Whoever comes is given a turn at
 //! once if nobody waits, a place is free and the rate allows it; otherwise they wait in a
 //! [fair queue](tollgate::shape::fair_queue), each flow by its weight, and every turn that ends lets the
-//! next one go. Three things bound what goes:
+//! next one go. Four things bound what goes:
 //!
 //! - `at_once`: how many are under way, a fixed number or one that is learned from how they end: the time
 //!   from when a turn was given, or [sent whole](SentWhole), to when it was [answered](Turn::answered) or [finished](Turn::finish),
 //!   how many were under way when it began, and whether it [failed](Outcome::Failed). What takes longer
 //!   than the `timeout` counts as failed as soon as that has passed, even while it goes on.
+//! - `at_once_per_flow`: how many of one flow are under way. A flow that has so many is passed over until one
+//!   of its own turns ends, so a client whose turns take long holds so many and leaves the others. It bounds
+//!   with `at_once` or with a `rate` alone. An `at_once` that is learned may fall below it; then one flow can
+//!   hold all there is.
 //! - `rate`: a token bucket that each turn is paid from, see `pace`. A request that costs more than the
 //!   burst waits for a full bucket and empties it.
-//! - pressure: [`Turnstile::set_scale`] makes both smaller for a while. `at_once` is never below 1 then,
+//! - pressure: [`Turnstile::set_scale`] makes all of them smaller for a while. `at_once` is never below 1 then,
 //!   but may be below the `min` of an adaptive one: `min` bounds what is learned.
 //!
 //! With `shuffle`, flows are dealt onto so many lanes and the queue is fair between lanes; what arrives
-//! goes to the lane of its hand where the least cost waits.
+//! goes to the lane of its hand where the least cost waits, and to one at its bound only if all are. The bound
+//! of a flow is that of a lane then: whoever has a hand of six has six times as much.
 //!
 //! # Invariant
 //!
-//! Never more than `at_once` turns are given and not over. A turn ends exactly once: when it is finished
+//! Never more than `at_once` turns are given and not over, nor more than `at_once_per_flow` of one flow. A turn ends exactly once: when it is finished
 //! or dropped, or when whoever it was given to went away before taking it. Nobody waits longer than
 //! `max_wait`, give or take the millisecond that timers are good to. At most `total` wait, `per_flow` of
 //! one flow. Costs that weights cannot order (more than `2^28` per unit of weight) are taken for the
@@ -86,8 +91,8 @@ struct Shared {
 pub struct Turned {
     /// Why.
     pub why: Why,
-    /// When it is worth coming back: an estimate, by what waits and how turns were lately given. With a
-    /// rate and no `at_once` it is how long the rate takes for all that waits. At least 1 ms; at most 60 s
+    /// When it is worth coming back: an estimate, by what waits and how those who waited were lately given
+    /// turns, whatever their flow. With a rate and no `at_once` it is how long the rate takes for all that waits. At least 1 ms; at most 60 s
     /// and, unless that is less, `max_wait`.
     pub retry_after: Span,
 }

@@ -6,6 +6,12 @@
 //! knows when it ends. It is an
 //! estimate: the backend may become faster or slower, and who comes back may be overtaken by others
 //! with a better right.
+//!
+//! It assumes that everybody who waits goes before whoever comes back, and that all flows go equally fast.
+//! With a bound on the turns of one flow they do not. Those who pass by others that wait for their bound are
+//! not counted, so a queue in which only such flows wait tells how fast these go. Where such a flow waits
+//! among others that go faster, it is told too early a time, and may be turned away again; and the others
+//! are told too late a time, as if they had to wait for it.
 
 use tollgate::{Moment, Span};
 

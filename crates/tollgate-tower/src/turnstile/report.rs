@@ -16,6 +16,8 @@ pub struct QueueReport {
     pub under_way: usize,
     /// How many may be, under the pressure there is.
     pub at_once: Option<u32>,
+    /// How many flows have as many under way as one flow may. None: there is no such bound.
+    pub flows_at_bound: Option<usize>,
     /// How long those waited who were given a turn.
     pub waits: Waits,
     /// What was served of each class, by its place in the rule's `weights`.

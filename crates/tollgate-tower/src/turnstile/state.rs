@@ -2,9 +2,11 @@
 //!
 //! # Invariant
 //!
-//! Whenever the lock is let go, either nobody waits, or no place is free, or the rate has to earn more
-//! first and [`State::alarm`] is no later than when it will have. So a turn is never owed to anybody
-//! without somebody whose business it is to give it: whoever frees a place, or the pacer.
+//! Whenever the lock is let go, either nobody waits whose flow is below its bound, or no place is free, or the
+//! rate has to earn more first and [`State::alarm`] is no later than when it will have. So a turn is never
+//! owed to anybody without somebody whose business it is to give it: whoever frees a place, or the pacer.
+//! Whoever waits because of the bound of its flow is owed a turn only when one of its flow ends; and that,
+//! too, is a place that somebody frees.
 
 mod giving;
 
@@ -29,9 +31,6 @@ use super::{Outcome, QueueError, Turned, Why};
 const SOONEST: Span = Span::from_millis(1);
 const LATEST: Span = Span::from_secs(60);
 
-/// Stands for an item that is dispatched in the same breath.
-const NOBODY: usize = usize::MAX;
-
 #[derive(Debug)]
 pub(super) struct State {
     clock: RuntimeClock,
@@ -41,6 +40,8 @@ pub(super) struct State {
     /// What is under way and may still time out, if that is to be learned from.
     watched: Roll<Watched>,
     width: Width,
+    /// How many of one flow may be under way, before pressure makes it fewer.
+    at_once_per_flow: Option<u32>,
     pace: Option<Pace>,
     scale: Scale,
     shuffle: Option<ShuffleShard>,
@@ -137,6 +138,7 @@ impl State {
         let queue = FairQueue::with_hasher(
             FairQueueConfig {
                 depth: depth_of(width.limit()),
+                max_running_per_flow: depth_of(rule.at_once_per_flow),
                 max_queued_per_flow: rule.per_flow,
                 max_queued_total: rule.total,
             },
@@ -155,6 +157,7 @@ impl State {
             waiters: Roll::new(),
             watched: Roll::new(),
             width,
+            at_once_per_flow: rule.at_once_per_flow,
             pace: pace.map_err(|error| unusable(error.to_string()))?,
             scale: Scale::ONE,
             shuffle: shuffle
@@ -201,10 +204,14 @@ impl State {
             Some(Err(_)) => {}
         }
         self.max_wait = rule.max_wait;
+        if rule.at_once_per_flow != Some(0) {
+            self.at_once_per_flow = rule.at_once_per_flow;
+        }
         // Counts never go away: a class that is gone keeps what it had.
         let tiers = tiers_of(rule).max(self.served.len());
         self.served.resize(tiers, Served::default());
         self.set_depth();
+        self.set_flow_bound();
     }
 
     pub(super) fn set_scale(&mut self, scale: Scale) {
@@ -213,6 +220,7 @@ impl State {
             pace.set_scale(scale, self.clock.now());
         }
         self.set_depth();
+        self.set_flow_bound();
     }
 
     /// Somebody comes. After [`State::look`], so that whoever could go has gone.
@@ -229,25 +237,25 @@ impl State {
             .clamp(1, weight.saturating_mul(MAX_COST_PER_WEIGHT));
         let queue = &self.queue;
         let flow = self.shuffle.map_or(place.flow, |shuffle| {
-            let shortest =
-                shuffle.shortest(place.flow, |lane| queue.queued_cost_of(&lane_of(lane)));
+            let shortest = shuffle.shortest(place.flow, |lane| {
+                let lane = lane_of(lane);
+                (queue.is_at_bound(&lane), queue.queued_cost_of(&lane))
+            });
             lane_of(shortest)
         });
 
-        if self.queue.queued() == 0 && self.queue.running() < self.queue.config().depth {
+        if self.queue.is_open_to(&flow) {
             let pay = |pace: &mut Pace| pace.pay(now, None, cost);
-            let paid = self.pace.as_mut().map(pay).transpose();
             // If the rate has to earn more first, it waits as everybody does, and asks again below.
-            if let Ok(paid) = paid {
-                let taken = self.queue.enqueue(flow, weight, cost, NOBODY);
-                if let Err(rejected) = taken {
-                    return Arrival::Turned(self.turn_away(now, why_of(rejected.reason)));
-                }
-                if let Some(next) = self.queue.dispatch() {
+            if let Ok(paid) = self.pace.as_mut().map(pay).transpose()
+                && let Some(ticket) = self.queue.dispatch_arrival(flow, weight, cost)
+            {
+                // Whoever waits now does so because of the bound of its flow. That others pass by tells
+                // nothing about when it goes.
+                if self.queue.queued() == 0 {
                     self.outlook.turn(now, now);
-                    let given = self.start(now, now, next.ticket, cost, paid);
-                    return Arrival::Given(given);
                 }
+                return Arrival::Given(self.start(now, now, ticket, cost, paid));
             }
         }
 
@@ -431,6 +439,7 @@ impl State {
             waiting: self.queue.queued(),
             under_way: self.queue.running(),
             at_once: self.at_once(),
+            flows_at_bound: self.at_once_per_flow.map(|_| self.queue.flows_at_bound()),
             waits: self.waits,
             served: self.served.clone(),
             served_of_none: self.served_of_none,
@@ -439,13 +448,23 @@ impl State {
     }
 
     fn at_once(&self) -> Option<u32> {
-        let scaled = self.scale.of(self.width.limit()?.into());
-        Some(u32::try_from(scaled).unwrap_or(u32::MAX))
+        self.width.limit().map(|limit| self.left_of(limit))
+    }
+
+    /// What pressure leaves of a number at once.
+    fn left_of(&self, at_once: u32) -> u32 {
+        u32::try_from(self.scale.of(at_once.into())).unwrap_or(u32::MAX)
     }
 
     fn set_depth(&mut self) {
         // Never 0: a scale leaves at least 1.
         let _ = self.queue.set_depth(depth_of(self.at_once()));
+    }
+
+    /// Looks at every flow if the bound has changed, so it is for rules and pressure, not for requests.
+    fn set_flow_bound(&mut self) {
+        let bound = self.at_once_per_flow.map(|bound| self.left_of(bound));
+        let _ = self.queue.set_running_per_flow(depth_of(bound));
     }
 }
 

@@ -44,6 +44,9 @@ pub struct QueueRule {
     pub cost: CostRule,
     /// How many may be under way at once. None: as many as the rate lets go.
     pub at_once: Option<AtOnce>,
+    /// How many of one flow may be under way at once, with `at_once` or without. With `shuffle`: how many of
+    /// each of its queues. None: as many as there are turns.
+    pub at_once_per_flow: Option<u32>,
     /// How fast they may go, and how many of them together. None: as fast as places become free.
     pub rate: Option<(Rate, u64)>,
     /// How many of one flow may wait.
@@ -114,6 +117,7 @@ impl QueueRule {
             weights: None,
             cost: CostRule::default(),
             at_once: Some(at_once),
+            at_once_per_flow: None,
             rate: None,
             per_flow: 100,
             total: 1000,

@@ -76,6 +76,11 @@ fn gauges(told: &[Told<'_>], text: &mut Text) {
         "How many requests may have their turn at once.",
         &|report| report.at_once.map(u64::from),
     );
+    gauge(
+        "tollgate_queue_flows_at_bound",
+        "Flows that have as many turns at once as one flow may.",
+        &|report| report.flows_at_bound.map(|flows| flows as u64),
+    );
 }
 
 fn waits(told: &[Told<'_>], text: &mut Text) {

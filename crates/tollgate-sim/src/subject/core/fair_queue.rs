@@ -48,6 +48,7 @@ impl FairQueueSubject {
         }
         let queue = FairQueue::new(FairQueueConfig {
             depth: depth.ok_or("`depth` is missing")?,
+            max_running_per_flow: usize::MAX,
             max_queued_per_flow: QUEUED_MAX,
             max_queued_total: QUEUED_MAX,
         })

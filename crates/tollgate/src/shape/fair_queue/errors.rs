@@ -115,6 +115,8 @@ impl Error for RejectReason {}
 pub enum FairQueueError {
     /// Nothing could ever run.
     ZeroDepth,
+    /// Nothing of any flow could ever run.
+    ZeroRunningPerFlow,
     /// No flow could ever wait, and every item waits, if only for a moment.
     ZeroQueuedPerFlow,
     /// Nothing could ever wait, and every item waits, if only for a moment.
@@ -128,6 +130,9 @@ impl FairQueueError {
             Self::ZeroDepth => {
                 "set `depth` to the number of requests the backend serves at once".into()
             }
+            Self::ZeroRunningPerFlow => {
+                "set `max_running_per_flow` to at least 1, or to `usize::MAX` for no bound".into()
+            }
             Self::ZeroQueuedPerFlow => "set `max_queued_per_flow` to at least 1".into(),
             Self::ZeroQueuedTotal => "set `max_queued_total` to at least 1".into(),
         }
@@ -138,6 +143,9 @@ impl fmt::Display for FairQueueError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ZeroDepth => write!(f, "`depth` is 0, so nothing would ever run"),
+            Self::ZeroRunningPerFlow => {
+                write!(f, "`max_running_per_flow` is 0, so nothing would ever run")
+            }
             Self::ZeroQueuedPerFlow => write!(
                 f,
                 "`max_queued_per_flow` is 0, so every request would be refused"

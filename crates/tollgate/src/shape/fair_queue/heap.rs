@@ -28,6 +28,10 @@ impl<K: Copy + Ord> Heap<K> {
         self.entries.len()
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// The least key and its slot.
     pub(super) fn first(&self) -> Option<(K, usize)> {
         self.entries.first().copied()

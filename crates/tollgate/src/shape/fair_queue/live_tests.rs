@@ -8,6 +8,7 @@ use super::*;
 fn queue(depth: usize, per_flow: usize, total: usize) -> FairQueue<u64, u64, NumberHasher> {
     let config = FairQueueConfig {
         depth,
+        max_running_per_flow: usize::MAX,
         max_queued_per_flow: per_flow,
         max_queued_total: total,
     };
@@ -85,7 +86,7 @@ fn everything_agrees_whatever_is_changed_in_between() {
         let mut tickets = Vec::new();
         for step in 0..3000 {
             let (queued, runs) = (queue.queued(), queue.running());
-            match random.below(12) {
+            match random.below(13) {
                 0..5 => {
                     let flow = random.below(12);
                     let cost = 1 + random.below(9);
@@ -111,6 +112,11 @@ fn everything_agrees_whatever_is_changed_in_between() {
                     queue.cancel(tickets[at]);
                 }
                 10 => {
+                    let most = [1, 2, 3, usize::MAX][random.below(4) as usize];
+                    queue.set_running_per_flow(most).unwrap();
+                    assert_eq!((queue.queued(), queue.running()), (queued, runs));
+                }
+                11 => {
                     let depth = [1, 2, 5, usize::MAX][random.below(4) as usize];
                     queue.set_depth(depth).unwrap();
                     assert_eq!((queue.queued(), queue.running()), (queued, runs));

@@ -14,6 +14,9 @@
 //! nothing queued, nothing running:   V = 0, every F = 0
 //! ```
 //!
+//! With a bound on what one flow runs at once, a flow that has reached it is passed over until one of its
+//! items is completed; its head is tagged anew then. See the theory in `bound.rs`.
+//!
 //! Tagging only heads gives the same order as tagging on arrival (within a backlogged flow
 //! `V <= F`, so each next `S` is the previous `F`), and lets a cost that is known only afterwards
 //! count against the very next item of its flow.
@@ -32,14 +35,14 @@
 //! ```
 //!
 //! whatever the others do and however fast the backend is. (Costs corrected by [`complete`] shift it
-//! by the corrections, which is their purpose.) A flow that used idle capacity owes nothing for
+//! by the corrections, which is their purpose. A flow at its bound does not count as backlogged.) A flow that used idle capacity owes nothing for
 //! it: `V` is where the backlogged flows are, and a flow starts there, neither behind nor ahead.
 //!
 //! # Bounds
 //!
-//! - At most `max_queued_total` items wait, at most `max_queued_per_flow` of one flow, and at most
-//!   `depth` run. Both kinds of bound can be changed at any time, see [`set_depth`] and
-//!   [`set_bounds`]; nothing is allocated for a bound before it is used.
+//! - At most `max_queued_total` items wait, at most `max_queued_per_flow` of one flow; at most `depth`
+//!   run, at most `max_running_per_flow` of one flow. All can be changed at any time, see [`set_depth`],
+//!   [`set_running_per_flow`] and [`set_bounds`]; nothing is allocated for a bound before it is used.
 //! - A flow has state while it has something queued or running, and after that while `F > V`, because
 //!   forgetting it earlier would let it come back for free. Strangers could grow this last kind
 //!   without end (each new flow starts at `V` and so does not move it), so at most
@@ -48,7 +51,8 @@
 //!   the queue, so the invariant above stands; whoever owns that many flow names starts at `V` with
 //!   each of them anyway. With a `depth` of `usize::MAX`, which is no bound, the caller bounds what
 //!   runs, and `max_queued_total` flows are remembered beside those that have work.
-//! - Every operation is `O(log flows)`. Three things are `O(flows)` and rare enough not to matter on
+//! - Every operation is `O(log flows)`, but for changing the bound on what one flow runs, which looks at
+//!   every flow. Three more things are `O(flows)` and rare enough not to matter on
 //!   average: tags are kept below `2^63` by subtracting `V` from all of them once per `2^30` units of
 //!   cost/weight of virtual time; falling idle forgets the flows that were ahead, each of which came
 //!   with an arrival; and a queue that becomes full sorts its flows by load, and goes on sorting them
@@ -80,9 +84,11 @@
 //! [`cancel`]: FairQueue::cancel
 //! [`set_depth`]: FairQueue::set_depth
 //! [`set_bounds`]: FairQueue::set_bounds
+//! [`set_running_per_flow`]: FairQueue::set_running_per_flow
 
 #![deny(clippy::float_arithmetic)]
 
+mod bound;
 mod errors;
 mod flow;
 mod hash;
@@ -114,12 +120,15 @@ pub struct FairQueue<F, T, S = RandomState> {
     last_born: u64,
     queued: usize,
     running: usize,
+    /// How many flows run as much as one may.
+    at_bound: usize,
     /// The slot of each flow that has state.
     names: HashMap<F, usize, S>,
     flows: Slab<Flow<F>>,
     /// Waiting and running.
     items: Slab<Item<T>>,
-    /// Flows with something queued, by the start tag and the arrival of their oldest item.
+    /// Flows with something queued that are below their bound, by the start tag and the arrival of their
+    /// oldest item.
     heads: Heap<u128>,
     /// Flows with something queued, the largest queued cost/weight first. Empty unless they are kept.
     loads: Heap<Reverse<(u128, u64)>>,
@@ -136,7 +145,7 @@ where
     ///
     /// # Errors
     ///
-    /// When one of the three numbers is 0: such a queue would never let anything through.
+    /// When one of the numbers is 0: such a queue would never let anything through.
     pub fn new(config: FairQueueConfig) -> Result<Self, FairQueueError> {
         Self::with_hasher(config, RandomState::new())
     }
@@ -161,6 +170,7 @@ where
             last_born: 0,
             queued: 0,
             running: 0,
+            at_bound: 0,
             names: HashMap::with_hasher(hasher),
             flows: Slab::new(),
             items: Slab::new(),
@@ -225,6 +235,7 @@ where
         self.queued += 1;
         if let Some(state) = self.flows.get_mut(at)
             && state.append(&mut self.items, slot)
+            && state.running < self.config.max_running_per_flow
         {
             let tag = state.finish.max(self.now);
             self.heads.set(at, order_of(tag, seq));
@@ -236,7 +247,7 @@ where
         })
     }
 
-    /// The next item, if one waits and a place is free.
+    /// The next item, if a place is free and one waits whose flow is below its bound.
     pub fn dispatch(&mut self) -> Option<Dispatched<F, T>> {
         if self.running >= self.config.depth {
             return None;
@@ -251,6 +262,7 @@ where
         self.queued = self.queued.saturating_sub(1);
         self.running += 1;
         state.running += 1;
+        self.at_bound += usize::from(state.running == self.config.max_running_per_flow);
         self.now = tag;
         state.finish = tag.saturating_add(queued.step);
         let dispatched = Dispatched {
@@ -298,8 +310,11 @@ where
         };
         self.running = self.running.saturating_sub(1);
         if let Some(state) = self.flows.get_mut(done.flow) {
+            // Of all it may run, this is the one number from which it falls below its bound.
+            let was_at_bound = state.running == self.config.max_running_per_flow;
             state.running = state.running.saturating_sub(1);
-            if actual_cost != done.cost {
+            let is_corrected = actual_cost != done.cost;
+            if is_corrected {
                 let actual = step_of(actual_cost, done.weight).min(MAX_LEAD);
                 state.finish = if actual >= done.step {
                     let latest = self.now.saturating_add(MAX_LEAD);
@@ -307,6 +322,11 @@ where
                 } else {
                     state.finish.saturating_sub(done.step - actual)
                 };
+            }
+            if was_at_bound {
+                self.at_bound = self.at_bound.saturating_sub(1);
+            }
+            if was_at_bound || is_corrected {
                 self.tag_head(done.flow);
             }
         }
@@ -440,6 +460,8 @@ where
     }
 }
 
+#[cfg(test)]
+mod bound_tests;
 #[cfg(test)]
 mod live_tests;
 #[cfg(test)]

@@ -32,6 +32,11 @@ impl<T> Slab<T> {
         self.len
     }
 
+    /// Every slot that is taken is below this; some of those below may be gaps.
+    pub(super) fn end(&self) -> usize {
+        self.slots.len()
+    }
+
     pub(super) fn insert(&mut self, value: T) -> usize {
         self.len += 1;
         match self.slots.get_mut(self.gap) {

@@ -16,6 +16,7 @@ type Queue = FairQueue<char, ()>;
 fn queue(depth: usize, per_flow: usize, total: usize) -> Queue {
     FairQueue::new(FairQueueConfig {
         depth,
+        max_running_per_flow: usize::MAX,
         max_queued_per_flow: per_flow,
         max_queued_total: total,
     })
@@ -61,6 +62,8 @@ pub(super) fn check<F: Clone + Eq + Hash, T, S: BuildHasher>(queue: &FairQueue<F
     assert!(queue.flows() <= most.saturating_mul(2));
     let per_flow = queue.flows.iter().map(|(_, state)| state.queued).max();
     assert!(per_flow.unwrap_or(0) <= config.max_queued_per_flow);
+    let per_flow = queue.flows.iter().map(|(_, state)| state.running).max();
+    assert!(per_flow.unwrap_or(0) <= config.max_running_per_flow);
     recount(queue);
 }
 
@@ -71,6 +74,8 @@ pub(super) fn recount<F: Clone + Eq + Hash, T, S: BuildHasher>(queue: &FairQueue
     let mut queued = 0;
     let mut running = 0;
     let mut heads = 0;
+    let mut backlogged = 0;
+    let mut at_bound = 0;
     let mut ahead = 0;
     for (slot, state) in queue.flows.iter() {
         assert_eq!(queue.names.get(&state.name), Some(&slot));
@@ -93,10 +98,15 @@ pub(super) fn recount<F: Clone + Eq + Hash, T, S: BuildHasher>(queue: &FairQueue
         assert_eq!(state.queued, count);
         let kept = (queue.are_loads_kept && count > 0).then_some(Reverse((load, state.born)));
         assert_eq!(queue.loads.get(slot), kept);
+        let is_at_bound = state.running >= queue.config.max_running_per_flow;
+        at_bound += usize::from(is_at_bound);
+        assert_eq!(queue.is_at_bound(&state.name), is_at_bound);
         if let Some(head) = queue.items.get(state.first) {
-            heads += 1;
+            backlogged += 1;
+            heads += usize::from(!is_at_bound);
             let tag = state.finish.max(queue.now);
-            assert_eq!(queue.heads.get(slot), Some(order_of(tag, head.seq)));
+            let order = (!is_at_bound).then_some(order_of(tag, head.seq));
+            assert_eq!(queue.heads.get(slot), order);
             assert_eq!(queue.ahead.get(slot), None);
         } else if state.running == 0 {
             ahead += 1;
@@ -110,7 +120,8 @@ pub(super) fn recount<F: Clone + Eq + Hash, T, S: BuildHasher>(queue: &FairQueue
     assert_eq!((queued, running), (queue.queued(), queue.running()));
     assert_eq!(queue.items.len(), queued + running);
     assert_eq!((heads, ahead), (queue.heads.len(), queue.ahead.len()));
-    assert!(queue.loads.len() == heads || !queue.are_loads_kept);
+    assert_eq!(at_bound, queue.flows_at_bound());
+    assert!(queue.loads.len() == backlogged || !queue.are_loads_kept);
     assert!(queue.now < REBASE_AT);
     if queued + running == 0 {
         assert_eq!((queue.flows(), queue.virtual_time()), (0, 0));
@@ -141,6 +152,7 @@ fn every_golden_timeline_is_dispatched_in_the_same_order() {
                 .collect();
             let config = FairQueueConfig {
                 depth: depth.parse().unwrap(),
+                max_running_per_flow: usize::MAX,
                 max_queued_per_flow: 1000,
                 max_queued_total: 1000,
             };
@@ -238,6 +250,7 @@ fn two_backlogged_flows_never_differ_by_more_than_one_item_each() {
         let depth = 1 + random.below(8) as usize;
         let mut queue: FairQueue<usize, ()> = FairQueue::new(FairQueueConfig {
             depth,
+            max_running_per_flow: usize::MAX,
             max_queued_per_flow: 64,
             max_queued_total: 512,
         })
@@ -417,6 +430,7 @@ fn every_bound_holds_under_random_use() {
         let mut random = SplitMix(seed);
         let mut queue: FairQueue<u64, u64> = FairQueue::new(FairQueueConfig {
             depth: 1 + random.below(4) as usize,
+            max_running_per_flow: [1, 2, usize::MAX][random.below(3) as usize],
             max_queued_per_flow: 1 + random.below(6) as usize,
             max_queued_total: 1 + random.below(20) as usize,
         })
@@ -477,6 +491,7 @@ fn every_bound_holds_under_random_use() {
 fn strangers_cannot_grow_the_memory_by_changing_their_name() {
     let mut queue: FairQueue<u32, ()> = FairQueue::new(FairQueueConfig {
         depth: 2,
+        max_running_per_flow: usize::MAX,
         max_queued_per_flow: 4,
         max_queued_total: 8,
     })
@@ -558,6 +573,7 @@ fn the_heaviest_flow_still_pays_for_every_item() {
 fn what_could_not_be_ordered_is_refused_and_given_back() {
     let mut queue: FairQueue<char, &str> = FairQueue::new(FairQueueConfig {
         depth: 1,
+        max_running_per_flow: usize::MAX,
         max_queued_per_flow: 1,
         max_queued_total: 1,
     })
@@ -584,6 +600,7 @@ fn a_queue_that_would_let_nothing_through_is_not_built() {
     let build = |depth, max_queued_per_flow, max_queued_total| {
         Queue::new(FairQueueConfig {
             depth,
+            max_running_per_flow: usize::MAX,
             max_queued_per_flow,
             max_queued_total,
         })
@@ -596,4 +613,13 @@ fn a_queue_that_would_let_nothing_through_is_not_built() {
         build(0, 1, 1).to_string(),
         "`depth` is 0, so nothing would ever run"
     );
+    let mut queue = queue(1, 1, 1);
+    let none = queue.set_running_per_flow(0).unwrap_err();
+    assert_eq!(none, FairQueueError::ZeroRunningPerFlow);
+    assert!(none.hint().starts_with("set `max_running_per_flow`"));
+    let config = FairQueueConfig {
+        max_running_per_flow: 0,
+        ..queue.config()
+    };
+    assert_eq!(Queue::new(config).unwrap_err(), none);
 }

@@ -8,6 +8,9 @@ pub struct FairQueueConfig {
     /// How many items may be dispatched and not completed: the backend's concurrency. `usize::MAX` is
     /// no bound at all.
     pub depth: usize,
+    /// How many items of one flow may be dispatched and not completed. `usize::MAX` is no bound at all,
+    /// and one that is not below `depth` never shows.
+    pub max_running_per_flow: usize,
     /// How many items of one flow may wait.
     pub max_queued_per_flow: usize,
     /// How many items may wait in all.
@@ -18,6 +21,9 @@ impl FairQueueConfig {
     pub(super) fn check(&self) -> Result<(), FairQueueError> {
         if self.depth == 0 {
             return Err(FairQueueError::ZeroDepth);
+        }
+        if self.max_running_per_flow == 0 {
+            return Err(FairQueueError::ZeroRunningPerFlow);
         }
         if self.max_queued_per_flow == 0 {
             return Err(FairQueueError::ZeroQueuedPerFlow);

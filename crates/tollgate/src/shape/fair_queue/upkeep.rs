@@ -55,7 +55,7 @@ where
         self.items.remove(slot)
     }
 
-    /// Gives the head of a flow its start tag; a flow without one has none.
+    /// Gives the head of a flow its start tag; a flow without a head has none, nor has one at its bound.
     ///
     /// Doing so again without a change of `finish` gives the same tag: a head is never behind `V`, so
     /// if it once started at `V`, then `V` has not moved since.
@@ -64,10 +64,10 @@ where
             return;
         };
         match self.items.get(state.first) {
-            Some(head) => self
+            Some(head) if state.running < self.config.max_running_per_flow => self
                 .heads
                 .set(flow, order_of(state.finish.max(self.now), head.seq)),
-            None => self.heads.remove(flow),
+            _ => self.heads.remove(flow),
         }
     }
 
