@@ -42,6 +42,11 @@ pub trait Authority: Clone + Send + Sync + 'static {
     /// whoever leaves gives its slot only to those who wait in the same place.
     fn slots(&self) -> &Slots<<Self::Epoch as Epoch>::Clock>;
 
+    /// Wants to be told what is decided. If not, nobody looks how long a decision takes.
+    fn is_told(&self) -> bool {
+        true
+    }
+
     /// Told of every request that was decided, and how long that took.
     fn decided(&self, epoch: &Self::Epoch, facts: &Facts<'_>, answer: &Answer, took: Duration) {
         let _ = (epoch, facts, answer, took);
@@ -185,5 +190,9 @@ impl<C: Clock> Authority for InForce<C> {
 
     fn slots(&self) -> &Slots<C> {
         &self.shared.slots
+    }
+
+    fn is_told(&self) -> bool {
+        false
     }
 }

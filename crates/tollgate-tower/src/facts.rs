@@ -21,7 +21,7 @@ use std::net::IpAddr;
 
 use http::header::{HOST, HeaderMap};
 use http::request::Parts;
-use http::{Extensions, Uri};
+use http::{Extensions, Method, Request, Uri};
 use tollgate::policy::address::{Proxies, network_text};
 use tollgate::policy::{Facts, Headers};
 
@@ -54,39 +54,114 @@ pub fn by_client(parts: &Parts) -> Option<String> {
 #[derive(Clone, Copy, Debug)]
 pub struct HttpHeaders<'a>(pub &'a HeaderMap);
 
+/// Up to so many names are looked through one by one: that is faster than to hash the one that is wanted.
+const FEW: usize = 16;
+
 impl Headers for HttpHeaders<'_> {
     fn visit<'a>(&'a self, name: &str, each: &mut dyn FnMut(&'a [u8])) {
-        for value in self.0.get_all(name) {
-            each(value.as_bytes());
+        if self.0.keys_len() > FEW {
+            for value in self.0.get_all(name) {
+                each(value.as_bytes());
+            }
+            return;
+        }
+        for (other, value) in self.0 {
+            let other = other.as_str();
+            if other == name || other.eq_ignore_ascii_case(name) {
+                each(value.as_bytes());
+            }
         }
     }
 }
 
+/// The head of a request, be it whole or taken apart. To take one apart is to move all of it.
+pub(crate) trait Head {
+    fn method(&self) -> &Method;
+    fn uri(&self) -> &Uri;
+    fn headers(&self) -> &HeaderMap;
+    fn extensions(&self) -> &Extensions;
+    fn extensions_mut(&mut self) -> &mut Extensions;
+}
+
+impl<B> Head for Request<B> {
+    fn method(&self) -> &Method {
+        self.method()
+    }
+    fn uri(&self) -> &Uri {
+        self.uri()
+    }
+    fn headers(&self) -> &HeaderMap {
+        self.headers()
+    }
+    fn extensions(&self) -> &Extensions {
+        self.extensions()
+    }
+    fn extensions_mut(&mut self) -> &mut Extensions {
+        self.extensions_mut()
+    }
+}
+
+impl Head for Parts {
+    fn method(&self) -> &Method {
+        &self.method
+    }
+    fn uri(&self) -> &Uri {
+        &self.uri
+    }
+    fn headers(&self) -> &HeaderMap {
+        &self.headers
+    }
+    fn extensions(&self) -> &Extensions {
+        &self.extensions
+    }
+    fn extensions_mut(&mut self) -> &mut Extensions {
+        &mut self.extensions
+    }
+}
+
+/// Shows the head of a request to a function that wants it as parts.
+pub(crate) fn with_parts<B, R>(request: &mut Request<B>, f: impl FnOnce(&Parts) -> R) -> R {
+    let (mut parts, ()) = Request::new(()).into_parts();
+    swap(request, &mut parts);
+    let found = f(&parts);
+    swap(request, &mut parts);
+    found
+}
+
+fn swap<B>(request: &mut Request<B>, parts: &mut Parts) {
+    std::mem::swap(request.method_mut(), &mut parts.method);
+    std::mem::swap(request.uri_mut(), &mut parts.uri);
+    std::mem::swap(request.version_mut(), &mut parts.version);
+    std::mem::swap(request.headers_mut(), &mut parts.headers);
+    std::mem::swap(request.extensions_mut(), &mut parts.extensions);
+}
+
 /// Who the client is; left in the extensions for those who ask later.
-pub(crate) fn recognise(parts: &mut Parts, peer: PeerOf, proxies: &Proxies) -> Option<IpAddr> {
-    if let Some(known) = parts.extensions.get::<Client>() {
+pub(crate) fn recognise(head: &mut impl Head, peer: PeerOf, proxies: &Proxies) -> Option<IpAddr> {
+    if let Some(known) = head.extensions().get::<Client>() {
         return Some(known.0);
     }
-    let peer = peer(&parts.extensions)?;
-    let client = proxies.client(peer, &HttpHeaders(&parts.headers));
-    parts.extensions.insert(Client(client));
+    let peer = peer(head.extensions())?;
+    let client = proxies.client(peer, &HttpHeaders(head.headers()));
+    head.extensions_mut().insert(Client(client));
     Some(client)
 }
 
 /// The facts of a request.
 pub(crate) fn with_facts<R>(
-    parts: &Parts,
+    head: &impl Head,
     client: Option<IpAddr>,
     cost: Option<u64>,
     f: impl FnOnce(&Facts<'_>) -> R,
 ) -> R {
+    let (uri, headers) = (head.uri(), head.headers());
     f(&Facts {
-        method: parts.method.as_str(),
-        path: parts.uri.path(),
-        query: parts.uri.query().unwrap_or_default(),
-        host: host(&parts.uri, &parts.headers),
+        method: head.method().as_str(),
+        path: uri.path(),
+        query: uri.query().unwrap_or_default(),
+        host: host(uri, headers),
         client,
-        headers: &HttpHeaders(&parts.headers),
+        headers: &HttpHeaders(headers),
         cost,
         ..Facts::default()
     })
@@ -94,8 +169,12 @@ pub(crate) fn with_facts<R>(
 
 /// The host that a request is for: that of its target, as HTTP/2 has it, or else the header.
 pub(crate) fn host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> &'a str {
-    let told = || headers.get(HOST).map(|host| host.as_bytes());
-    let told = || told().and_then(|host| std::str::from_utf8(host).ok());
+    let told = || {
+        let host = headers.get(HOST)?;
+        // Nearly all are ASCII, and that is seen faster.
+        let plain = host.to_str().ok();
+        plain.or_else(|| std::str::from_utf8(host.as_bytes()).ok())
+    };
     uri.host().or_else(told).unwrap_or_default()
 }
 
@@ -138,6 +217,51 @@ mod tests {
             assert_eq!(values, [b"1", b"2"]);
             assert_eq!(facts.cost, Some(7));
         });
+    }
+
+    #[test]
+    fn few_headers_and_many_are_looked_through_alike() {
+        let names: Vec<String> = (0..2 * FEW).map(|n| format!("x-other-{n}")).collect();
+        for others in [0, 1, FEW - 1, FEW, 2 * FEW] {
+            let others = names.iter().take(others).map(|name| (name.as_str(), "o"));
+            let own = [("x-key", "1"), ("X-Key", "2"), ("host", "h")];
+            let headers: Vec<_> = own.into_iter().chain(others).collect();
+            let parts = parts("/", &headers);
+            let found = |name: &str| {
+                let mut values = Vec::new();
+                HttpHeaders(&parts.headers).visit(name, &mut |value| values.push(value.to_vec()));
+                values
+            };
+            assert_eq!(found("x-key"), [b"1", b"2"]);
+            assert_eq!(found("X-KEY"), [b"1", b"2"]);
+            assert_eq!(found("host"), [b"h"]);
+            assert!(found("x-ke").is_empty() && found("no name").is_empty());
+        }
+    }
+
+    #[test]
+    fn a_request_that_was_shown_as_parts_is_as_before() {
+        let mut request = Request::builder()
+            .method("PUT")
+            .uri("/a?b")
+            .version(http::Version::HTTP_2)
+            .header("x-key", "1")
+            .extension(Peer([10, 0, 0, 1].into()))
+            .body(7)
+            .unwrap();
+        let seen = |parts: &Parts| {
+            let Parts { method, uri, .. } = parts;
+            let key = parts.headers.get("x-key").cloned();
+            (method.clone(), uri.clone(), key, peer(&parts.extensions))
+        };
+        let shown = with_parts(&mut request, seen);
+        let (parts, body) = request.into_parts();
+        assert_eq!(seen(&parts), shown);
+        assert_eq!((parts.version, body), (http::Version::HTTP_2, 7));
+        assert_eq!(
+            (shown.0.as_str(), shown.3),
+            ("PUT", Some([10, 0, 0, 1].into()))
+        );
     }
 
     #[test]

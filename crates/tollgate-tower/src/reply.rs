@@ -6,17 +6,19 @@
 //! nobody holds a part of it, so a response that lives long keeps at most one block of [`BLOCK`] bytes.
 
 use std::cell::RefCell;
+use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use tollgate::policy::fields::{
-    Field, PROBLEM_TYPE, detail, fields, problem, push_json_text, push_number, status,
+    Field, PROBLEM_TYPE, detail, fields, problem, push_json_text, push_number, small_number, status,
 };
 use tollgate::policy::{Answer, AnswerStyle, PolicyGate};
 use tollgate::{Clock, Span, Verdict};
 
+use crate::facts::Head;
 use crate::grpc::{self, Code};
 use crate::turnstile::{Turned, Why};
 
@@ -32,6 +34,9 @@ const PROBLEM: HeaderValue = HeaderValue::from_static(PROBLEM_TYPE);
 const REFUSAL_ROOM: usize = 640;
 /// The block that fields of admitted requests are cut from.
 const BLOCK: usize = 2048;
+/// Fields that others are likely to add to a response behind us, its length and its date: a map that has to
+/// grow does so once, while there is little in it.
+const TO_COME: usize = 2;
 /// The pad that they are written on first keeps no more room than this.
 const PAD_ROOM: usize = 4096;
 
@@ -116,7 +121,7 @@ impl Told {
     /// Puts the fields into a response, in place of those of the same name.
     pub(crate) fn write(self, headers: &mut HeaderMap) {
         let Parting { ends, count } = self.parts;
-        headers.reserve(usize::from(count));
+        headers.reserve(usize::from(count) + TO_COME);
         let mut start = 0;
         for (field, end) in ends.into_iter().take(usize::from(count)) {
             let end = usize::from(end);
@@ -135,10 +140,25 @@ impl Told {
                 _ => continue,
             };
             // A name of a limit that cannot be written is not told; the rest is.
-            if let Ok(value) = HeaderValue::from_maybe_shared(self.text.slice(part)) {
+            if let Some(value) = value(&self.text, part) {
                 headers.insert(name, value);
             }
         }
+    }
+}
+
+/// A part of a text as the value of a field. Small numbers are there already, and nobody has to count who
+/// shares them.
+fn value(text: &Bytes, part: Range<usize>) -> Option<HeaderValue> {
+    let digit = |byte: u8| u64::from(byte - b'0');
+    let small = match text.get(part.clone())? {
+        [one @ b'0'..=b'9'] => small_number(digit(*one)),
+        [ten @ b'1'..=b'9', one @ b'0'..=b'9'] => small_number(digit(*ten) * 10 + digit(*one)),
+        _ => None,
+    };
+    match small {
+        Some(small) => Some(HeaderValue::from_static(small)),
+        None => HeaderValue::from_maybe_shared(text.slice(part)).ok(),
     }
 }
 
@@ -147,12 +167,12 @@ impl Told {
 pub(crate) fn refusal<C: Clock>(
     gate: &PolicyGate<C>,
     answer: &Answer,
-    asked: &Parts,
+    asked: &impl Head,
 ) -> Response<Bytes> {
     let mut text = String::with_capacity(REFUSAL_ROOM);
     let parts = Parting::write(gate, answer, &mut text);
     let status = status(answer);
-    if grpc::is_grpc(&asked.headers) {
+    if grpc::is_grpc(asked.headers()) {
         let retry_after = match answer.verdict {
             Verdict::Refuse { retry_after } => Some(retry_after),
             _ => None,
@@ -164,7 +184,7 @@ pub(crate) fn refusal<C: Clock>(
         let message = detail(gate, answer);
         grpc::refuse(
             headers,
-            &asked.headers,
+            asked.headers(),
             Code::of(status),
             &message,
             retry_after,
@@ -178,7 +198,7 @@ pub(crate) fn refusal<C: Clock>(
     }
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::TOO_MANY_REQUESTS);
     let text = Bytes::from(text);
-    let mut response = with_body(status, asked, explains, text.slice(body..));
+    let mut response = with_body(status, asked.method(), explains, text.slice(body..));
     Told { text, parts }.write(response.headers_mut());
     response
 }
@@ -208,7 +228,7 @@ pub(crate) fn turned_away(
             push_turned(&mut text, queue, what, how, retry_after);
         }
         let status = StatusCode::SERVICE_UNAVAILABLE;
-        with_body(status, asked, style.problem, Bytes::from(text))
+        with_body(status, &asked.method, style.problem, Bytes::from(text))
     };
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, NO_STORE);
@@ -256,13 +276,13 @@ fn empty(status: StatusCode) -> Response<Bytes> {
     response
 }
 
-fn with_body(status: StatusCode, asked: &Parts, explains: bool, text: Bytes) -> Response<Bytes> {
+fn with_body(status: StatusCode, method: &Method, explains: bool, text: Bytes) -> Response<Bytes> {
     let mut response = empty(status);
     if explains {
         response.headers_mut().insert(CONTENT_TYPE, PROBLEM);
     }
     // The answer to HEAD has no body, whatever it would have said.
-    if asked.method != Method::HEAD {
+    if *method != Method::HEAD {
         *response.body_mut() = text;
     }
     response

@@ -2,14 +2,29 @@
 
 use std::fmt;
 
+use http::Request;
 use http::request::Parts;
-use tollgate::Clock;
 use tollgate::policy::{Begun, Facts, PolicyGate};
+use tollgate::{Clock, Moment};
+
+use crate::facts::with_parts;
 
 /// How a gate is asked. There are two ways: [`ByPolicy`] and [`ByKey`].
 pub trait Ask: Clone + sealed::Sealed {
-    /// Begins to decide a request.
-    fn begin<C: Clock>(&self, gate: &PolicyGate<C>, parts: &Parts, facts: &Facts<'_>) -> Begun;
+    /// What is looked for in a request beside its facts.
+    type Found;
+
+    /// Looks for it. Afterwards the request is as it was before.
+    fn look<B>(&self, request: &mut Request<B>) -> Self::Found;
+
+    /// Begins to decide a request, by whoever has just read the clock of the gate.
+    fn begin<C: Clock>(
+        &self,
+        gate: &PolicyGate<C>,
+        found: Self::Found,
+        facts: &Facts<'_>,
+        now: Moment,
+    ) -> Begun;
 }
 
 mod sealed {
@@ -23,9 +38,20 @@ mod sealed {
 pub struct ByPolicy;
 
 impl Ask for ByPolicy {
+    type Found = ();
+
     #[inline]
-    fn begin<C: Clock>(&self, gate: &PolicyGate<C>, _parts: &Parts, facts: &Facts<'_>) -> Begun {
-        gate.begin(facts, true)
+    fn look<B>(&self, _request: &mut Request<B>) {}
+
+    #[inline]
+    fn begin<C: Clock>(
+        &self,
+        gate: &PolicyGate<C>,
+        _found: (),
+        facts: &Facts<'_>,
+        now: Moment,
+    ) -> Begun {
+        gate.begin_at(facts, true, now)
     }
 }
 
@@ -51,11 +77,21 @@ impl<F> Ask for ByKey<F>
 where
     F: Fn(&Parts) -> Option<String> + Clone,
 {
-    fn begin<C: Clock>(&self, gate: &PolicyGate<C>, parts: &Parts, facts: &Facts<'_>) -> Begun {
-        let key = (self.key)(parts).unwrap_or_default();
+    type Found = String;
+
+    fn look<B>(&self, request: &mut Request<B>) -> String {
+        with_parts(request, |parts| (self.key)(parts)).unwrap_or_default()
+    }
+
+    fn begin<C: Clock>(
+        &self,
+        gate: &PolicyGate<C>,
+        key: String,
+        facts: &Facts<'_>,
+        now: Moment,
+    ) -> Begun {
         let cost = facts.cost.unwrap_or(1);
-        let rule = gate.rule(0);
-        let begun = rule.and_then(|rule| gate.begin_named(&rule.name, &[&key], cost, true));
-        begun.unwrap_or_else(|| gate.begin(facts, true))
+        let begun = gate.begin_keyed_at(0, &[&key], cost, true, now);
+        begun.unwrap_or_else(|| gate.begin_at(facts, true, now))
     }
 }

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body;
 use pin_project_lite::pin_project;
@@ -17,7 +16,7 @@ use tollgate::policy::{Answer, Asking, PolicyGate};
 use tollgate::{Clock, Moment, Span, Verdict};
 use tower_service::Service;
 
-use super::service::{bound_wait, took, whole};
+use super::service::{bound_wait, took};
 use super::slot::SlotWait;
 use crate::authority::{Authority, Epoch};
 use crate::body::LimitBody;
@@ -26,7 +25,7 @@ use crate::held::{Held, Reserved, is_connect, opens_tunnel};
 use crate::reached::Holds;
 use crate::reply::{Refused, Told, refusal};
 
-type ClockOf<A> = <<A as Authority>::Epoch as Epoch>::Clock;
+pub(super) type ClockOf<A> = <<A as Authority>::Epoch as Epoch>::Clock;
 
 pin_project! {
     /// The response to come. See [`crate::limit`] for what dropping it means.
@@ -78,7 +77,7 @@ pub(super) struct Admitted<C: Clock> {
 /// A request that was not given to the service yet.
 pub(super) struct Slow<S, A: Authority, B> {
     service: S,
-    request: Option<(Parts, B)>,
+    request: Option<Request<B>>,
     /// Has the policy queues?
     may_queue: bool,
     phase: Phase<A>,
@@ -161,12 +160,11 @@ impl<S, A: Authority, B> Slow<S, A, B> {
         gate: &PolicyGate<ClockOf<A>>,
         answer: &Answer,
         service: S,
-        parts: Parts,
-        body: B,
+        request: Request<B>,
     ) -> Slow<S, A, B> {
         Slow {
             service,
-            request: Some((parts, body)),
+            request: Some(request),
             may_queue: !gate.policy().queues.is_empty(),
             phase: Phase::Slot {
                 wait: SlotWait::new(authority.slots(), gate, answer),
@@ -180,12 +178,11 @@ impl<S, A: Authority, B> Slow<S, A, B> {
         asking: Asking,
         asks: Asks<A>,
         service: S,
-        parts: Parts,
-        body: B,
+        request: Request<B>,
     ) -> Slow<S, A, B> {
         Slow {
             service,
-            request: Some((parts, body)),
+            request: Some(request),
             may_queue: !epoch.gate().policy().queues.is_empty(),
             phase: Phase::Asking {
                 answer: StoreAnswer::new(epoch, asking),
@@ -212,10 +209,11 @@ where
             match &mut self.phase {
                 Phase::Asking { answer, asks } => {
                     let answered = ready!(answer.poll(context));
-                    let (Some(answered), Some((parts, _))) = (answered, &self.request) else {
+                    let (Some(answered), Some(request)) = (answered, &self.request) else {
                         return Poll::Pending;
                     };
-                    match decided::<A>(answer.epoch.gate(), &answer.epoch, asks, answered, parts) {
+                    let gate = answer.epoch.gate();
+                    match decided::<A, B>(gate, &answer.epoch, asks, answered, request) {
                         Ok(next) => self.phase = next,
                         Err(response) => return Poll::Ready(Ended::Refused(*response)),
                     }
@@ -229,7 +227,7 @@ where
                     if let Err(error) = ready!(self.service.poll_ready(context)) {
                         return Poll::Ready(Ended::Failed(error));
                     }
-                    let Some(mut request) = whole(self.request.take()) else {
+                    let Some(mut request) = self.request.take() else {
                         return Poll::Pending;
                     };
                     let admitted = Admitted {
@@ -249,18 +247,20 @@ where
 }
 
 /// What comes after the store's answer; or the refusal.
-fn decided<A: Authority>(
+fn decided<A: Authority, B>(
     gate: &PolicyGate<ClockOf<A>>,
     epoch: &A::Epoch,
     asks: &Asks<A>,
     mut answer: Answer,
-    parts: &Parts,
+    request: &Request<B>,
 ) -> Result<Phase<A>, Box<Response<Bytes>>> {
     bound_wait(asks.authority.slots(), gate, &mut answer, asks.longest_wait);
-    with_facts(parts, asks.client, asks.cost, |facts| {
-        let took = took(gate, asks.before);
-        asks.authority.decided(epoch, facts, &answer, took);
-    });
+    if asks.authority.is_told() {
+        with_facts(request, asks.client, asks.cost, |facts| {
+            let took = took(gate, asks.before);
+            asks.authority.decided(epoch, facts, &answer, took);
+        });
+    }
     match answer.verdict {
         Verdict::Pass => Ok(Phase::Ready {
             reserved: Some(Reserved::of(gate, &answer)),
@@ -270,7 +270,7 @@ fn decided<A: Authority>(
             wait: SlotWait::new(asks.authority.slots(), gate, &answer),
             told: Told::of(gate, &answer),
         }),
-        Verdict::Refuse { .. } | Verdict::Never => Err(Box::new(refusal(gate, &answer, parts))),
+        Verdict::Refuse { .. } | Verdict::Never => Err(Box::new(refusal(gate, &answer, request))),
     }
 }
 

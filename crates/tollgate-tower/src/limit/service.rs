@@ -1,8 +1,9 @@
 //! The service: decides, and goes on at once if it can.
 
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body;
 use tollgate::policy::{Answer, Begun, PolicyGate};
@@ -11,10 +12,10 @@ use tower_service::Service;
 
 use super::Settings;
 use super::ask::Ask;
-use super::future::{Admitted, LimitFuture, Slow};
+use super::future::{Admitted, ClockOf, LimitFuture, Slow};
 use crate::authority::{Authority, Epoch};
 use crate::body::LimitBody;
-use crate::facts::{recognise, with_facts};
+use crate::facts::{recognise, with_facts, with_parts};
 use crate::held::is_connect;
 use crate::reached::Holds;
 use crate::reply::{Told, refusal};
@@ -53,56 +54,96 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<B>) -> LimitFuture<S, A, B> {
-        let (mut parts, body) = request.into_parts();
+    fn call(&mut self, mut request: Request<B>) -> LimitFuture<S, A, B> {
+        match self.decide(&mut request) {
+            Ok(admitted) => LimitFuture::calling(self.inner.call(request), admitted),
+            Err(held_up) => self.hold_up(*held_up, request),
+        }
+    }
+}
+
+/// What an admitted request takes along; or else what is known of it.
+type Decided<A> = Result<Admitted<ClockOf<A>>, Box<HeldUp<<A as Authority>::Epoch>>>;
+
+/// What is known of a request that does not go on at once. Boxed, so that those who do have little to move.
+struct HeldUp<E> {
+    begun: Begun,
+    epoch: Arc<E>,
+    client: Option<IpAddr>,
+    cost: Option<u64>,
+    before: Moment,
+}
+
+impl<S, A: Authority, K: Ask> LimitService<S, A, K> {
+    /// Decides a request where it is: requests and answers are large, and moving them costs more than most
+    /// of what is done with them.
+    #[inline]
+    fn decide<B>(&self, request: &mut Request<B>) -> Decided<A> {
         let settings = &self.settings;
         let authority = &settings.authority;
         let epoch = authority.epoch();
         let gate = epoch.gate();
-        let client = recognise(&mut parts, settings.peer, &gate.policy().proxies);
-        let cost = settings.cost.and_then(|cost| cost(&parts));
+        let client = recognise(request, settings.peer, &gate.policy().proxies);
+        let cost = settings.cost.and_then(|cost| with_parts(request, cost));
         let before = gate.clock().now();
-        let begun = with_facts(&parts, client, cost, |facts| {
-            let mut begun = settings.ask.begin(gate, &parts, facts);
-            // Looked at where it is: an answer is large, and most need no change.
+        let found = settings.ask.look(request);
+        let begun = with_facts(request, client, cost, |facts| {
+            let mut begun = settings.ask.begin(gate, found, facts, before);
             if let Begun::Decided(answer) = &mut begun {
                 bound_wait(authority.slots(), gate, answer, settings.longest_wait);
-                authority.decided(&epoch, facts, answer, took(gate, before));
+                if authority.is_told() {
+                    authority.decided(&epoch, facts, answer, took(gate, before));
+                }
             }
             begun
         });
+        if let Begun::Decided(answer) = &begun
+            && answer.verdict == Verdict::Pass
+        {
+            return Ok(Admitted {
+                told: Told::of(gate, answer),
+                holds: Holds::of(gate, answer, request.extensions_mut()),
+                is_connect: is_connect(request.method()),
+            });
+        }
+        Err(Box::new(HeldUp {
+            begun,
+            epoch,
+            client,
+            cost,
+            before,
+        }))
+    }
+
+    /// The future of a request that is refused, or has to wait.
+    #[cold]
+    fn hold_up<B>(&mut self, held_up: HeldUp<A::Epoch>, request: Request<B>) -> LimitFuture<S, A, B>
+    where
+        S: Service<Request<B>> + Clone,
+    {
+        let HeldUp { begun, epoch, .. } = held_up;
+        let authority = &self.settings.authority;
         match begun {
-            Begun::Decided(answer) => match answer.verdict {
-                Verdict::Pass => {
-                    let admitted = Admitted {
-                        told: Told::of(gate, &answer),
-                        holds: Holds::of(gate, &answer, &mut parts.extensions),
-                        is_connect: is_connect(&parts.method),
-                    };
-                    let future = self.inner.call(Request::from_parts(parts, body));
-                    LimitFuture::calling(future, admitted)
-                }
-                Verdict::Wait { .. } => {
-                    let service = unready(&mut self.inner);
-                    let slow = Slow::for_slot(authority, gate, &answer, service, parts, body);
-                    LimitFuture::slow(slow)
-                }
-                Verdict::Refuse { .. } | Verdict::Never => {
-                    // What was set aside for this request is for others.
-                    self.inner = self.inner.clone();
-                    LimitFuture::refused(refusal(gate, &answer, &parts))
-                }
-            },
+            Begun::Decided(answer) if answer.is_admitted() => {
+                let service = unready(&mut self.inner);
+                let slow = Slow::for_slot(authority, epoch.gate(), &answer, service, request);
+                LimitFuture::slow(slow)
+            }
+            Begun::Decided(answer) => {
+                // What was set aside for this request is for others.
+                self.inner = self.inner.clone();
+                LimitFuture::refused(refusal(epoch.gate(), &answer, &request))
+            }
             Begun::Asks(asking) => {
                 let service = unready(&mut self.inner);
                 let asks = super::future::Asks {
                     authority: authority.clone(),
-                    client,
-                    cost,
-                    before,
-                    longest_wait: settings.longest_wait,
+                    client: held_up.client,
+                    cost: held_up.cost,
+                    before: held_up.before,
+                    longest_wait: self.settings.longest_wait,
                 };
-                LimitFuture::slow(Slow::asking(epoch, asking, asks, service, parts, body))
+                LimitFuture::slow(Slow::asking(epoch, asking, asks, service, request))
             }
         }
     }
@@ -136,9 +177,4 @@ pub(super) fn bound_wait<C: Clock>(
             retry_after: Span::from_nanos(delay.as_nanos().saturating_sub(longest.as_nanos())),
         };
     }
-}
-
-/// Puts a request together again.
-pub(super) fn whole<B>(request: Option<(Parts, B)>) -> Option<Request<B>> {
-    request.map(|(parts, body)| Request::from_parts(parts, body))
 }

@@ -70,6 +70,20 @@ impl<'a> Request<'a> {
         matches: &Match,
     ) -> Option<RequestKey<'a>> {
         let mut key = RequestKey::empty(KeyKind::Own);
+        self.find_key(parts, missing, matches, &mut key)
+            .then_some(key)
+    }
+
+    /// The same, written into `key`, which is empty: keys are large, and are not moved on the hot path. False
+    /// if there is none.
+    #[inline]
+    pub(super) fn find_key(
+        &self,
+        parts: &[KeyPart],
+        missing: MissingKey,
+        matches: &Match,
+        key: &mut RequestKey<'a>,
+    ) -> bool {
         for part in parts {
             let found = match part.source {
                 Source::Address { v4, v6 } => {
@@ -82,10 +96,13 @@ impl<'a> Request<'a> {
             };
             match found {
                 Some(piece) => key.push(piece),
-                None => return self.without(missing),
+                None => {
+                    let without = self.without(missing);
+                    return without.map(|without| *key = without).is_some();
+                }
             }
         }
-        Some(key)
+        true
     }
 
     /// The key of a request that lacks a part of its own.

@@ -145,58 +145,74 @@ pub fn fields<C: Clock>(
     each: &mut impl FnMut(Field, Range<usize>),
 ) {
     let style = &gate.policy().answers;
-    let mut field = |text: &mut String, field: Field, write: &mut dyn FnMut(&mut String)| {
-        let start = text.len();
-        write(text);
-        each(field, start..text.len());
-    };
-    let number = |of: u64| move |text: &mut String| push_number(text, of);
     let binding = answer
         .binding()
         .filter(|charge| charge.role == Role::Enforced);
     if let (Verdict::Refuse { retry_after }, true) = (answer.verdict, style.retry_after) {
         let seconds = jittered(whole_seconds(retry_after), style.jitter_percent, binding);
-        field(text, Field::RetryAfter, &mut number(seconds));
+        number_field(text, Field::RetryAfter, seconds, each);
     }
     let told = binding.and_then(|charge| {
         let quota = gate.quota(charge.limit)?;
-        let advert = gate.advert(charge.limit)?;
-        let most = gate.scale_of(charge).of(advert.most);
-        Some((gate.rule(charge.rule)?, quota, most, advert.window))
+        Some((charge, quota, gate.advert(charge.limit)?))
     });
-    if let Some((rule, quota, most, window)) = told {
+    if let Some((charge, quota, advert)) = told {
+        let scale = gate.scale_of(charge);
         let remaining = answer.standing.remaining.min(MOST);
+        // Where it is written already.
+        let mut written = None;
         if style.x_ratelimit != XRateLimit::Off {
-            field(text, Field::Limit, &mut number(most.min(MOST)));
-            field(text, Field::Remaining, &mut number(remaining));
-            field(
-                text,
-                Field::Reset,
-                &mut number(reset(style.x_ratelimit, answer)),
-            );
+            let start = text.len();
+            advert.push_most(scale, text);
+            each(Field::Limit, start..text.len());
+            written = Some(number_field(text, Field::Remaining, remaining, each));
+            number_field(text, Field::Reset, reset(style.x_ratelimit, answer), each);
         }
         if style.ratelimit {
-            field(text, Field::Policy, &mut |text| {
-                push_policies(gate, answer, text);
-            });
-            field(text, Field::RateLimit, &mut |text| {
-                push_name(text, &rule.name);
-                let (left, lasts) = match answer.verdict {
-                    Verdict::Refuse { retry_after } => (0, Some(whole_seconds(retry_after))),
-                    _ => (remaining, lasting(quota, most, window, answer)),
-                };
-                push_parameter(text, ";r=", left);
-                if let Some(lasts) = lasts {
-                    push_parameter(text, ";t=", lasts);
+            let start = text.len();
+            push_policies(gate, answer, text);
+            each(Field::Policy, start..text.len());
+            let start = text.len();
+            text.push_str(advert.name());
+            text.push_str(";r=");
+            let lasts = match answer.verdict {
+                Verdict::Refuse { retry_after } => {
+                    text.push('0');
+                    Some(whole_seconds(retry_after))
                 }
-            });
+                _ => {
+                    match written {
+                        Some(part) => text.extend_from_within(part),
+                        None => push_number(text, remaining),
+                    }
+                    lasting(quota, scale.of(advert.most), advert.window, answer)
+                }
+            };
+            if let Some(lasts) = lasts {
+                push_parameter(text, ";t=", lasts);
+            }
+            each(Field::RateLimit, start..text.len());
         }
     }
     if !answer.is_admitted() {
-        field(text, Field::CacheControl, &mut |text| {
-            text.push_str("no-store");
-        });
+        let start = text.len();
+        text.push_str("no-store");
+        each(Field::CacheControl, start..text.len());
     }
+}
+
+/// Appends a number, tells that it is this field, and returns where it is.
+fn number_field(
+    text: &mut String,
+    field: Field,
+    number: u64,
+    each: &mut impl FnMut(Field, Range<usize>),
+) -> Range<usize> {
+    let start = text.len();
+    push_number(text, number);
+    let part = start..text.len();
+    each(field, part.clone());
+    part
 }
 
 /// What is told of a quota whatever has been used of it; worked out once.
@@ -208,6 +224,8 @@ pub(super) struct Advert {
     policy: Box<str>,
     /// Where the 10 is.
     number: Range<usize>,
+    /// Where the name in its quotes ends.
+    name_end: usize,
 }
 
 impl Advert {
@@ -215,6 +233,7 @@ impl Advert {
         let (most, window) = quota.advertised();
         let mut policy = String::new();
         push_name(&mut policy, name);
+        let name_end = policy.len();
         policy.push_str(";q=");
         let start = policy.len();
         push_number(&mut policy, most.min(MOST));
@@ -228,6 +247,26 @@ impl Advert {
             window,
             policy: policy.into(),
             number,
+            name_end,
+        }
+    }
+
+    fn part(&self, range: Range<usize>) -> &str {
+        self.policy.get(range).unwrap_or_default()
+    }
+
+    /// `"name"`
+    fn name(&self) -> &str {
+        self.part(0..self.name_end)
+    }
+
+    /// How many there are at the most.
+    fn push_most(&self, scale: Scale, text: &mut String) {
+        // Nothing at all is told as one.
+        if scale == Scale::ONE && self.most > 0 {
+            text.push_str(self.part(self.number.clone()));
+        } else {
+            push_number(text, scale.of(self.most).min(MOST));
         }
     }
 
@@ -236,10 +275,9 @@ impl Advert {
             text.push_str(&self.policy);
             return;
         }
-        let part = |range| self.policy.get(range).unwrap_or_default();
-        text.push_str(part(0..self.number.start));
-        push_number(text, scale.of(self.most).min(MOST));
-        text.push_str(part(self.number.end..self.policy.len()));
+        text.push_str(self.part(0..self.number.start));
+        self.push_most(scale, text);
+        text.push_str(self.part(self.number.end..self.policy.len()));
     }
 }
 
@@ -269,11 +307,15 @@ fn lasting(quota: &Quota, most: u64, window: Span, answer: &Answer) -> Option<u6
         // Nothing is left: until there is.
         _ if answer.standing.remaining == 0 => Some(whole_seconds(answer.standing.next_after)),
         _ => {
-            let left = u128::from(answer.standing.remaining.min(most));
-            let ns = left * u128::from(window.as_nanos()) / u128::from(most.max(1));
-            Some(whole_seconds(Span::from_nanos(
-                u64::try_from(ns).unwrap_or(u64::MAX),
-            )))
+            let (left, most) = (answer.standing.remaining.min(most), most.max(1));
+            let ns = match left.checked_mul(window.as_nanos()) {
+                Some(product) => product / most,
+                None => {
+                    let product = u128::from(left) * u128::from(window.as_nanos());
+                    u64::try_from(product / u128::from(most)).unwrap_or(u64::MAX)
+                }
+            };
+            Some(whole_seconds(Span::from_nanos(ns)))
         }
     }
 }
@@ -320,15 +362,38 @@ const PAIRS: &str = "\
     40414243444546474849505152535455565758596061626364656667686970717273747576777879\
     8081828384858687888990919293949596979899";
 
+/// The digits of a number below 100, two of them: `07`.
+fn pair_of(number: u64) -> &'static str {
+    // Below 200 in any case.
+    let at = (number % 100) as usize * 2;
+    PAIRS.get(at..at + 2).unwrap_or_default()
+}
+
+/// The text of a number below 100, for whoever can make use of a text that lives for ever.
+pub fn small_number(number: u64) -> Option<&'static str> {
+    let pair = (number < 100).then(|| pair_of(number))?;
+    Some(pair.strip_prefix('0').unwrap_or(pair))
+}
+
 /// Appends a number in decimal digits, two at a time and without the machinery of `fmt`.
 pub fn push_number(text: &mut String, number: u64) {
-    if number >= 100 {
-        push_number(text, number / 100);
+    if let Some(small) = small_number(number) {
+        return text.push_str(small);
     }
-    // Below 200 in any case.
-    let pair = (number % 100) as usize * 2;
-    let skipped = usize::from(number < 10);
-    text.push_str(PAIRS.get(pair + skipped..pair + 2).unwrap_or_default());
+    // As many as the largest number has.
+    let mut digits = [0; 20];
+    let (mut rest, mut start) = (number, digits.len());
+    for pair in digits.rchunks_exact_mut(2) {
+        pair.copy_from_slice(pair_of(rest).as_bytes());
+        rest /= 100;
+        start -= 2;
+        if rest == 0 {
+            break;
+        }
+    }
+    let digits = digits.get(start..).unwrap_or_default();
+    let digits = std::str::from_utf8(digits).unwrap_or_default();
+    text.push_str(digits.strip_prefix('0').unwrap_or(digits));
 }
 
 #[cfg(test)]

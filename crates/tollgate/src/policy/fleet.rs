@@ -152,7 +152,11 @@ impl<C: Clock> PolicyGate<C> {
     /// Begins to decide a request; with `take` it is charged, otherwise only asked about. Without a store
     /// that a fleet shares, that is all.
     pub fn begin(&self, facts: &Facts<'_>, take: bool) -> Begun {
-        let now = self.clock.now();
+        self.begin_at(facts, take, self.clock.now())
+    }
+
+    /// The same, by whoever has just read the clock of this gate: it is not read twice.
+    pub fn begin_at(&self, facts: &Facts<'_>, take: bool, now: Moment) -> Begun {
         self.begun(self.plan(facts, now), now, take)
     }
 
@@ -160,6 +164,20 @@ impl<C: Clock> PolicyGate<C> {
     pub fn begin_named(&self, limit: &str, key: &[&str], cost: u64, take: bool) -> Option<Begun> {
         let now = self.clock.now();
         let plan = self.plan_named(limit, key, cost, now)?;
+        Some(self.begun(plan, now, take))
+    }
+
+    /// Begins to decide a charge on a rule by its place, by whoever has just read the clock of this gate. None
+    /// if there is no such rule.
+    pub fn begin_keyed_at(
+        &self,
+        rule: usize,
+        key: &[&str],
+        cost: u64,
+        take: bool,
+        now: Moment,
+    ) -> Option<Begun> {
+        let plan = self.plan_keyed(rule, key, cost, now)?;
         Some(self.begun(plan, now, take))
     }
 

@@ -34,7 +34,7 @@ use super::rule::{FULLY_ENFORCED, Fallback, LimitRule, ListRule, Mode, Policy, Q
 use crate::algorithm::queue::Slot;
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Origin, Standing, Verdict};
-use crate::gate::{Charge, Gate, LimitId};
+use crate::gate::{Admission, Charge, Gate, LimitId};
 use crate::key::{Key, KeySecret};
 use crate::limiter::Limiter;
 use crate::store::memory::CHARGES_MAX;
@@ -304,7 +304,17 @@ impl<C: Clock> PolicyGate<C> {
         cost: u64,
         now: Moment,
     ) -> Option<Result<Plan, Box<Answer>>> {
-        let at = self.rule_named(limit)?;
+        self.plan_keyed(self.rule_named(limit)?, key, cost, now)
+    }
+
+    /// The same, on a rule by its place.
+    pub(super) fn plan_keyed(
+        &self,
+        at: usize,
+        key: &[&str],
+        cost: u64,
+        now: Moment,
+    ) -> Option<Result<Plan, Box<Answer>>> {
         let live = self.rules.get(at)?;
         if self.is_switched_off() {
             let answer = unlimited(Verdict::Pass, Basis::SwitchedOff, now);
@@ -335,13 +345,15 @@ impl<C: Clock> PolicyGate<C> {
         now: Moment,
         plan: &mut Plan,
     ) {
-        let Some(key) = request.key(&live.rule) else {
+        let rule = &live.rule;
+        let mut key = RequestKey::empty(KeyKind::Own);
+        if !request.find_key(&rule.key, rule.missing_key, &rule.matches, &mut key) {
             // There is no key to tell whether it is among those that it is enforced for.
             if live.rule.mode == Mode::Enforce && live.rule.enforced >= FULLY_ENFORCED {
                 plan.stop.get_or_insert(Basis::MissingKey(at));
             }
             return;
-        };
+        }
         let tier = live.tier_of(request);
         let cost = request.cost(&live.rule);
         self.plan_charge(at, live, &key, tier, cost, now, plan);
@@ -478,6 +490,26 @@ impl<C: Clock> PolicyGate<C> {
         }
     }
 
+    /// Takes the enforced ones of these charges together. None, and nothing is taken, if there are more than
+    /// `N`.
+    #[inline(always)]
+    fn charge_within<const N: usize>(
+        &self,
+        charges: &[RuleCharge],
+        slots: &[Cell<Option<Slot>>],
+    ) -> Option<Admission> {
+        let mut taken = [Charge::none(); N];
+        let mut count = 0;
+        for charge in charges.iter().filter(|c| c.role == Role::Enforced) {
+            *taken.get_mut(count)? = self
+                .gate
+                .charge_hash(charge.limit, charge.hash, charge.cost);
+            count += 1;
+        }
+        let taken = taken.get(..count).unwrap_or_default();
+        Some(self.gate.admit_telling(taken, slots))
+    }
+
     fn enforce(&self, plan: &mut Plan, now: Moment, ask: Ask) -> Answer {
         let mut slots = self.room_for_slots(plan);
         let enforced = || {
@@ -496,20 +528,13 @@ impl<C: Clock> PolicyGate<C> {
                 tightest(peeked, now)
             }
             Ask::Charge => {
-                let none = Charge::none();
-                let mut charges = [none; CHARGES_MAX];
-                let mut count = 0;
-                for (_, charge) in enforced() {
-                    let Some(place) = charges.get_mut(count) else {
-                        return unlimited(Verdict::Never, Basis::TooManyLimits, now);
-                    };
-                    *place = self
-                        .gate
-                        .charge_hash(charge.limit, charge.hash, charge.cost);
-                    count += 1;
-                }
-                let charges = charges.get(..count).unwrap_or_default();
-                let admission = self.gate.admit_telling(charges, &slots);
+                // Few as a rule; room for many is only made if it is needed.
+                let few = self.charge_within::<4>(&plan.charges, &slots);
+                let admission =
+                    few.or_else(|| self.charge_within::<CHARGES_MAX>(&plan.charges, &slots));
+                let Some(admission) = admission else {
+                    return unlimited(Verdict::Never, Basis::TooManyLimits, now);
+                };
                 let is_binding =
                     |(_, charge): &(usize, &RuleCharge)| Some(charge.limit) == admission.binding;
                 (

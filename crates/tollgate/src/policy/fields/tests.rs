@@ -388,3 +388,16 @@ fn texts_are_written_as_json_reads_them() {
     push_json_text(&mut out, "a\"b\\c\n\r\t\u{1}\u{7f}é");
     assert_eq!(out, "\"a\\\"b\\\\c\\n\\r\\t\\u0001\u{7f}é\"");
 }
+
+#[test]
+fn every_number_is_written_as_the_standard_library_writes_it() {
+    let powers = (0..20).map(|n| 10_u64.pow(n));
+    let around = powers.flat_map(|p| [p - 1, p, p + 1, p.saturating_mul(7)]);
+    for number in (0..1000).chain(around).chain([u64::MAX - 1, u64::MAX]) {
+        let mut text = String::from("x");
+        push_number(&mut text, number);
+        assert_eq!(text, format!("x{number}"));
+        let small = small_number(number).map(str::to_owned);
+        assert_eq!(small, (number < 100).then(|| number.to_string()));
+    }
+}

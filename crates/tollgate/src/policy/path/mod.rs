@@ -73,6 +73,14 @@ impl PathRules {
     /// # Errors
     /// A path that servers would read in different ways.
     pub fn normalise<'a>(&self, path: &'a str) -> Result<Cow<'a, str>, PathFault> {
+        // Most are: none of the steps below would change it.
+        if path.len() <= LONGEST && self.is_normal(path.as_bytes()) {
+            return Ok(Cow::Borrowed(path));
+        }
+        self.normalise_slowly(path)
+    }
+
+    fn normalise_slowly<'a>(&self, path: &'a str) -> Result<Cow<'a, str>, PathFault> {
         let path = path.split_once('?').map_or(path, |(path, _)| path);
         if path.len() > LONGEST {
             return Err(PathFault::TooLong);
@@ -103,8 +111,13 @@ impl PathRules {
         }
         let mut at = 0;
         while let Some(&byte) = path.get(at) {
-            match class(byte) {
-                Class::Plain => at += 1,
+            let class = class(byte);
+            // Asked first and by itself, because nearly all are.
+            if class == Class::Plain {
+                at += 1;
+                continue;
+            }
+            match class {
                 Class::Upper if !self.ignore_case => at += 1,
                 Class::Slash => {
                     match path.get(at + 1..).unwrap_or_default() {

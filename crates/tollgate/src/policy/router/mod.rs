@@ -131,7 +131,9 @@ impl Router {
     /// Calls `found` with each of the conditions that may hold, in rising order. `path` is normalised.
     pub(super) fn candidates(&self, facts: &Facts<'_>, path: &str, found: &mut dyn FnMut(usize)) {
         let mut ids = Ids::new();
-        self.paths.find(path, &mut ids);
+        if !self.paths.is_empty() {
+            self.paths.find(path, &mut ids);
+        }
         if !self.hosts.is_empty() {
             with_host(facts.host, |host| ids.add_of(&self.hosts, host));
         }

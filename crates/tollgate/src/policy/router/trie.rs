@@ -64,6 +64,16 @@ impl Trie {
         put(&mut node.ends, id);
     }
 
+    /// Is nothing filed here?
+    pub(super) fn is_empty(&self) -> bool {
+        self.literal.is_empty()
+            && self.like.is_empty()
+            && self.one.is_none()
+            && self.ends.is_empty()
+            && self.below.is_empty()
+            && self.tails.is_empty()
+    }
+
     fn like_child(&mut self, text: &TextPattern) -> &mut Trie {
         let at = self.like.iter().position(|(own, _)| own == text);
         let at = at.unwrap_or(self.like.len());
@@ -80,28 +90,29 @@ impl Trie {
         let open = path.strip_suffix('/').filter(|path| !path.is_empty());
         let path = open.unwrap_or(path);
         if let Some(rest) = Rest::new(path) {
-            let last = path.rsplit_once('/').map_or("", |(_, last)| last);
-            self.walk(rest, last, ids);
+            self.walk(rest, path, ids);
         }
     }
 
-    fn walk(&self, mut rest: Rest<'_>, last: &str, ids: &mut Ids) {
+    /// `path` is all of it, `rest` what comes from here on.
+    fn walk(&self, mut rest: Rest<'_>, path: &str, ids: &mut Ids) {
         ids.add(&self.below);
         if !self.tails.is_empty() {
+            let last = path.rsplit_once('/').map_or("", |(_, last)| last);
             ids.add(self.tails.get(last).map_or(&[], Vec::as_slice));
         }
         let Some(segment) = rest.next() else {
             return ids.add(&self.ends);
         };
         if let Some(child) = self.literal.get(segment) {
-            child.walk(rest, last, ids);
+            child.walk(rest, path, ids);
         }
         if let Some(child) = &self.one {
-            child.walk(rest, last, ids);
+            child.walk(rest, path, ids);
         }
         for (text, child) in &self.like {
             if text.matches(segment.as_bytes()) {
-                child.walk(rest, last, ids);
+                child.walk(rest, path, ids);
             }
         }
     }
