@@ -32,6 +32,9 @@ use clap::Parser;
 use crate::cli::{Cli, Command};
 use crate::fault::Stop;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let mut out = BufWriter::new(io::stdout().lock());
     let done = run(&Cli::parse(), &mut out);
