@@ -166,7 +166,7 @@ fn poll_begun(
     life: &Life,
 ) -> Poll<Option<Spoken>> {
     loop {
-        let read = scratch::poll_read(socket, cx, usize::MAX, |read| {
+        let read = scratch::poll_read(socket, cx, HEAD_BYTES, |read| {
             unanswered.add(read);
             !read.is_empty()
         });

@@ -177,7 +177,8 @@ fn poll_next<S: AsyncRead + Unpin>(
     life: &Life,
 ) -> Poll<io::Result<Option<Next>>> {
     let is_idle = unanswered.bytes.is_empty();
-    let read = scratch::poll_read(io, cx, usize::MAX, |read| {
+    // What stands behind a head waits in memory until that is answered: no more than another head.
+    let read = scratch::poll_read(io, cx, HEAD_BYTES, |read| {
         (!read.is_empty()).then(|| unanswered.next_of(read))
     });
     // What came before the word to stop is answered; then there is nothing to wait for.
