@@ -435,6 +435,41 @@ async fn what_was_served_is_counted_by_class() {
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_class_keeps_its_count_wherever_the_next_rule_names_it() {
+    let weighted = |names: &[&str]| {
+        let mut rule = rule(1);
+        rule.weights = Some(Weights {
+            source: Source::Header("plan".into()),
+            tiers: names.iter().map(|name| (Arc::from(*name), 1)).collect(),
+        });
+        rule
+    };
+    let of = |tier| Place {
+        tier: Some(tier),
+        ..costing(1)
+    };
+    let turns = |turnstile: &Turnstile| -> Vec<u64> {
+        let report = turnstile.report();
+        report.served.iter().map(|served| served.turns).collect()
+    };
+    let turnstile = Turnstile::new(&weighted(&["free", "paid"])).unwrap();
+    drop(enter_now(&turnstile, &of(0)));
+    let held = enter_now(&turnstile, &of(1));
+    let waiting = tokio::spawn(turnstile.enter(&of(1)));
+    tokio::task::yield_now().await;
+    turnstile.change(&weighted(&["new", "paid", "free"]));
+    assert_eq!(turns(&turnstile), [0, 1, 1]);
+    // Whoever came as the second of two is counted as what it was.
+    drop(held);
+    drop(waiting.await.unwrap().unwrap());
+    assert_eq!(turns(&turnstile), [0, 2, 1]);
+    turnstile.change(&weighted(&["paid"]));
+    assert_eq!(turns(&turnstile), [2]);
+    turnstile.change(&weighted(&["free", "paid"]));
+    assert_eq!(turns(&turnstile), [1, 2]);
+}
+
 #[test]
 fn a_queue_that_could_not_be_is_not_built() {
     let told = |rule: &QueueRule| match Turnstile::new(rule).unwrap_err() {

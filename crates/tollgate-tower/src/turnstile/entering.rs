@@ -20,6 +20,8 @@ use super::{Turn, Turned, Turnstile};
 pub struct Entering {
     turnstile: Turnstile,
     place: Place,
+    /// Where it is counted.
+    account: Option<usize>,
     stage: Stage,
 }
 
@@ -36,6 +38,7 @@ impl Entering {
         Entering {
             turnstile,
             place,
+            account: None,
             stage: Stage::Fresh,
         }
     }
@@ -54,6 +57,9 @@ impl Future for Entering {
             // Read under the lock, so that whoever comes later is never earlier.
             let now = shared.now();
             state.look(now, &mut wakes);
+            if this.stage == Stage::Fresh {
+                this.account = state.account(this.place.tier);
+            }
             let told = match this.stage {
                 Stage::Done => None,
                 Stage::Waits(slot) => state.hear(slot, waker, &mut wakes),
@@ -67,7 +73,7 @@ impl Future for Entering {
                 },
             };
             if let Some(Ok(given)) = &told {
-                state.count_served(this.place.tier, given);
+                state.count_served(this.account, given);
             }
             (told, Call::of(&mut state))
         };

@@ -45,6 +45,7 @@
 
 mod at_once;
 mod entering;
+mod ledger;
 mod outlook;
 mod pace;
 mod pacer;

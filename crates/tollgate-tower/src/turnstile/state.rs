@@ -19,9 +19,10 @@ use tollgate::shape::{FairQueue, FairQueueConfig, RejectReason, Sample, ShuffleS
 use tollgate::{Clock, Moment, Scale, Span};
 
 use super::at_once::Width;
+use super::ledger::Ledger;
 use super::outlook::Outlook;
 use super::pace::{Pace, Paid};
-use super::report::{QueueReport, Served, Unserved, Waits};
+use super::report::{QueueReport, Unserved, Waits};
 use super::roll::Roll;
 use super::time::RuntimeClock;
 use super::wakes::Wakes;
@@ -55,8 +56,7 @@ pub(super) struct State {
     pub(super) is_pacer_there: bool,
     outlook: Outlook,
     waits: Waits,
-    served: Vec<Served>,
-    served_of_none: Served,
+    ledger: Ledger,
     unserved: Unserved,
 }
 
@@ -151,6 +151,8 @@ impl State {
         let shuffle = rule
             .shuffle
             .map(|(deck, hand)| ShuffleShard::new(deck, hand));
+        let mut ledger = Ledger::default();
+        ledger.follow(rule);
         Ok(State {
             clock,
             queue: queue.map_err(|error| unusable(error.to_string()))?,
@@ -170,8 +172,7 @@ impl State {
             is_pacer_there: false,
             outlook: Outlook::default(),
             waits: Waits::default(),
-            served: vec![Served::default(); tiers_of(rule)],
-            served_of_none: Served::default(),
+            ledger,
             unserved: Unserved::default(),
         })
     }
@@ -207,9 +208,7 @@ impl State {
         if rule.at_once_per_flow != Some(0) {
             self.at_once_per_flow = rule.at_once_per_flow;
         }
-        // Counts never go away: a class that is gone keeps what it had.
-        let tiers = tiers_of(rule).max(self.served.len());
-        self.served.resize(tiers, Served::default());
+        self.ledger.follow(rule);
         self.set_depth();
         self.set_flow_bound();
     }
@@ -320,13 +319,15 @@ impl State {
         }
     }
 
+    /// Where somebody of this class is counted, by its place in the rule at present.
+    pub(super) fn account(&self, tier: Option<usize>) -> Option<usize> {
+        self.ledger.account(tier)
+    }
+
     /// Counts a turn that was taken.
-    pub(super) fn count_served(&mut self, tier: Option<usize>, given: &Given) {
+    pub(super) fn count_served(&mut self, account: Option<usize>, given: &Given) {
         self.waits.count(given.waited);
-        let of_tier = tier.and_then(|tier| self.served.get_mut(tier));
-        of_tier
-            .unwrap_or(&mut self.served_of_none)
-            .count(given.cost);
+        self.ledger.count(account, given.cost);
     }
 
     /// Somebody who waits, or has been told something and not heard it, goes away. Their waker is not to
@@ -441,8 +442,8 @@ impl State {
             at_once: self.at_once(),
             flows_at_bound: self.at_once_per_flow.map(|_| self.queue.flows_at_bound()),
             waits: self.waits,
-            served: self.served.clone(),
-            served_of_none: self.served_of_none,
+            served: self.ledger.served(),
+            served_of_none: self.ledger.of_none(),
             unserved: self.unserved,
         }
     }
@@ -476,12 +477,6 @@ fn depth_of(limit: Option<u32>) -> usize {
 
 fn lane_of(lane: usize) -> u64 {
     u64::try_from(lane).unwrap_or(u64::MAX)
-}
-
-fn tiers_of(rule: &QueueRule) -> usize {
-    rule.weights
-        .as_ref()
-        .map_or(0, |weights| weights.tiers.len())
 }
 
 fn why_of(reason: RejectReason) -> Why {
