@@ -51,7 +51,7 @@ pub(crate) mod warden;
 use brisk::{Brisk, Left, Plain, Sheets};
 
 use pulse::{Phase, Pulse, Watched};
-use warden::Warden;
+use warden::{Warden, drain};
 
 /// What answers requests.
 pub(crate) trait Handler: Clone + Send + Sync + 'static {
@@ -182,7 +182,6 @@ pub(crate) async fn serve<H: Handler>(
     }
     warden.tell_to_end();
     // Connections that were made before the word to stop, and what was sent on them, are still answered.
-    // They are told a moment later, because what they were made for may be on its way.
     let mut late = Warden::default();
     while let Ok(accepted) = timeout(Duration::ZERO, accept(&listener, &room)).await {
         let Ok(accepted) = accepted else { continue };
@@ -190,19 +189,7 @@ pub(crate) async fn serve<H: Handler>(
         late.add(pulse, task);
     }
     drop(listener);
-    let everything = u32::try_from(limits.connections).unwrap_or(u32::MAX);
-    let ended = timeout(limits.drain, async {
-        sleep(GRACE).await;
-        late.tell_to_end();
-        let ended = room.acquire_many(everything).await;
-        drop(ended);
-    });
-    if ended.await.is_err() {
-        // Those that are not in the lane end themselves within a tick.
-        warden.end_all();
-        late.end_all();
-        let _ = timeout(TICK, room.acquire_many(everything)).await;
-    }
+    drain(warden, late, &room, limits.connections, &limits).await;
 }
 
 type Accepted = (TcpStream, IpAddr, OwnedSemaphorePermit);

@@ -8,12 +8,15 @@
 //! stood still for too long is ended. When the server stops, it tells them, and each ends itself between
 //! two requests.
 
+use std::pin::pin;
 use std::sync::Arc;
 
+use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
+use tokio::time::{sleep, timeout};
 
 use super::pulse::{Beat, Pulse};
-use super::{ListenLimits, TICK};
+use super::{GRACE, ListenLimits, TICK, ticks};
 
 /// The connections of one loop.
 #[derive(Debug, Default)]
@@ -60,5 +63,45 @@ impl Warden {
     pub(crate) fn end_all(&self) {
         let in_lane = self.wards.iter().filter(|ward| ward.pulse.is_in_lane());
         in_lane.for_each(|ward| ward.task.abort());
+    }
+}
+
+/// Ends what is in flight after the word to stop: `early` has heard it, `late` was made just before it and
+/// is told a moment later, because what it was made for may be on its way. Comes back when all of `room` is
+/// free again, or when the time for that is over.
+pub(crate) async fn drain(
+    mut early: Warden,
+    mut late: Warden,
+    room: &Semaphore,
+    places: usize,
+    limits: &ListenLimits,
+) {
+    let everything = u32::try_from(places).unwrap_or(u32::MAX);
+    // Who has begun to ask may end that, but does not hold up everybody.
+    let hasty = ListenLimits {
+        head: TICK,
+        ..*limits
+    };
+    let ended = timeout(limits.drain, async {
+        sleep(GRACE).await;
+        late.tell_to_end();
+        let mut all = pin!(room.acquire_many(everything));
+        let mut tick = ticks();
+        loop {
+            tokio::select! {
+                biased;
+                _ = &mut all => return,
+                _ = tick.tick() => {
+                    early.look(&hasty);
+                    late.look(&hasty);
+                }
+            }
+        }
+    });
+    if ended.await.is_err() {
+        // Those that are not in the lane end themselves within a tick.
+        early.end_all();
+        late.end_all();
+        let _ = timeout(TICK, room.acquire_many(everything)).await;
     }
 }

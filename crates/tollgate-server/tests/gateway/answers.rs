@@ -10,7 +10,7 @@ use std::thread;
 use crate::world::{OPEN, World, read_head, reply};
 
 /// What a server says to the path that is its number, and whether it closes the connection then.
-const SAID: [(&str, bool); 16] = [
+const SAID: [(&str, bool); 19] = [
     ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", false),
     (
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3;a=b\r\nllo\r\n0\r\n\r\n",
@@ -36,6 +36,18 @@ const SAID: [(&str, bool); 16] = [
         "HTTP/1.1 404 Nobody Home\r\nContent-Length: 0\r\nX-A: 1\r\nX-A: 2\r\n\r\n",
         false,
     ),
+    (
+        "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        true,
+    ),
+    (
+        "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: identity\r\n\r\nhello",
+        true,
+    ),
+    (
+        "\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+        false,
+    ),
     // From here on there is no answer, or only the beginning of one.
     (
         "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
@@ -50,7 +62,7 @@ const SAID: [(&str, bool); 16] = [
         true,
     ),
 ];
-const ANSWERS: usize = 10;
+const ANSWERS: usize = 13;
 
 /// A server that says what is in a table.
 struct Scripted {

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::time::Duration;
 
 use crate::upstream::Upstream;
-use crate::world::{OPEN, World, read_head, reply, timed};
+use crate::world::{OPEN, World, pause, read_head, reply, timed};
 
 #[test]
 fn a_tunnel_does_not_hold_up_a_stop() {
@@ -63,4 +63,18 @@ fn an_idle_client_of_http_2_is_told_before_its_connection_ends() {
     }
     assert!(kinds.contains(&GOAWAY), "{kinds:?}");
     assert_eq!(upstream.count(), 1);
+}
+
+#[test]
+fn a_head_that_does_not_end_does_not_hold_up_a_stop() {
+    let upstream = Upstream::start();
+    let world = World::before(OPEN, upstream.port);
+    let mut first = world.connect();
+    first.write_all(b"GET / H").unwrap();
+    let mut second = world.send("/", "");
+    assert_eq!(reply(&mut second).status, 200);
+    second.write_all(b"GET / HTTP/1.1\r\nHost").unwrap();
+    pause(100);
+    let ((), took) = timed(|| world.end());
+    assert!(took.as_secs() < 6, "{took:?}");
 }

@@ -27,6 +27,14 @@ fn the_target_reaches_the_server_as_it_was_sent() {
     assert_eq!(world.ask(whole).status, 200);
     assert_eq!(upstream.last().line, "GET /x HTTP/1.1");
     assert_eq!(upstream.last().header("host").unwrap(), "app.example");
+    for (method, more) in [("GET", ""), ("POST", "Content-Length: 1\r\n")] {
+        let body = if more.is_empty() { "" } else { "x" };
+        let pathless = format!(
+            "{method} http://app.example?x=1 HTTP/1.1\r\nHost: app.example\r\n{more}\r\n{body}"
+        );
+        assert_eq!(world.ask(pathless.as_bytes()).status, 200);
+        assert_eq!(upstream.last().line, format!("{method} /?x=1 HTTP/1.1"));
+    }
 }
 
 #[test]

@@ -140,7 +140,7 @@ impl Drop for UnderWay {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::gateway::listen::accept::Doorkeeper;
     use std::task::Wake;
@@ -148,7 +148,7 @@ mod tests {
     use tollgate::policy::address::CidrSet;
     use tollgate_policy::AcceptSpec;
 
-    fn life() -> Arc<Life> {
+    pub(in crate::gateway::listen) fn life() -> Arc<Life> {
         let keeper = Doorkeeper::new(&AcceptSpec::default(), CidrSet::default());
         let room = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
         Life::new(keeper.admit([127, 0, 0, 1].into(), room).unwrap())

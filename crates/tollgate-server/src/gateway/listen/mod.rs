@@ -39,8 +39,8 @@ use tollgate_policy::ClientTimeouts;
 
 use super::Stack;
 use super::proxy::Way;
-use crate::listen::warden::Warden;
-use crate::listen::{GRACE, ListenLimits, OUT_OF_ROOM, TICK, is_of_one_client, stopped, ticks};
+use crate::listen::warden::{Warden, drain};
+use crate::listen::{ListenLimits, OUT_OF_ROOM, is_of_one_client, stopped, ticks};
 
 pub(crate) use accept::Doorkeeper;
 
@@ -127,7 +127,6 @@ pub(super) async fn serve(
     }
     warden.tell_to_end();
     // Connections that were made before the word to stop, and what was sent on them, are still answered.
-    // They are told a moment later, because what they were made for may be on its way.
     let mut late = Warden::default();
     while let Ok(accepted) = timeout(Duration::ZERO, accept(&listener, &room)).await {
         match accepted {
@@ -138,19 +137,14 @@ pub(super) async fn serve(
         }
     }
     drop(listener);
-    let everything = u32::try_from(connections).unwrap_or(u32::MAX);
-    let ended = timeout(ListenLimits::default().drain, async {
-        sleep(GRACE).await;
-        late.tell_to_end();
-        let ended = room.acquire_many(everything).await;
-        drop(ended);
-    });
-    if ended.await.is_err() {
-        // Those that are not in the lane end themselves within a tick.
-        warden.end_all();
-        late.end_all();
-        let _ = timeout(TICK, room.acquire_many(everything)).await;
-    }
+    drain(
+        warden,
+        late,
+        &room,
+        connections,
+        &limits(&door.timeouts.load()),
+    )
+    .await;
 }
 
 type Accepted = (TcpStream, IpAddr, OwnedSemaphorePermit);

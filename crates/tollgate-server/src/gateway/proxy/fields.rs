@@ -14,8 +14,8 @@ use std::fmt::Write;
 use std::net::IpAddr;
 
 use hyper::header::{
-    CONNECTION, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
+    CONNECTION, CONTENT_LENGTH, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
 };
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
@@ -156,6 +156,10 @@ fn text_of(peer: IpAddr) -> HeaderValue {
 
 /// Makes the fields of an answer those that a client gets.
 pub(super) fn to_client(headers: &mut HeaderMap) {
+    // A length beside an encoding says nothing true of what comes out of it.
+    if headers.contains_key(TRANSFER_ENCODING) {
+        headers.remove(CONTENT_LENGTH);
+    }
     strip_hop(headers);
 }
 

@@ -4,7 +4,8 @@
 //!
 //! What is there is put onto one sheet and written at once; most answers are one write. While the body is
 //! waited for everything before it has been written. While the client does not take what is written, no
-//! more of the body is asked for.
+//! more of the body is asked for: a sheet is written to its end before the next is begun, so what is held of
+//! an answer is bounded however large it is.
 //!
 //! # Invariant
 //!
@@ -14,7 +15,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use hyper::body::Body;
@@ -69,18 +70,18 @@ where
     done.map(|()| !closes)
 }
 
-struct Writing {
+struct Writing<B> {
     sheet: Vec<u8>,
     /// So much of the sheet.
     written: usize,
-    body: Counted,
+    body: B,
     told: Told,
     is_over: bool,
     /// The body is not what its head says.
     is_broken: bool,
 }
 
-impl Writing {
+impl<B: Body<Data = Bytes> + Unpin> Writing<B> {
     fn poll<S: AsyncWrite + Unpin>(
         &mut self,
         io: &mut S,
@@ -88,35 +89,44 @@ impl Writing {
         life: &Life,
     ) -> Poll<io::Result<()>> {
         loop {
-            self.gather(cx);
-            if let Some(left) = self.sheet.get(self.written..)
-                && !left.is_empty()
-            {
-                let Poll::Ready(written) = Pin::new(&mut *io).poll_write(cx, left) else {
-                    life.stalls();
-                    return Poll::Pending;
-                };
-                life.goes_on();
-                match written? {
-                    0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                    written => self.written += written,
+            if self.written == 0 {
+                self.gather(cx);
+            }
+            let left = self.sheet.get(self.written..).unwrap_or_default();
+            // Over TLS all is taken at once, and waits for the client only when it is flushed.
+            let moved = match left.is_empty() {
+                false => Pin::new(&mut *io).poll_write(cx, left),
+                true => Pin::new(&mut *io).poll_flush(cx).map_ok(|()| 0),
+            };
+            let Poll::Ready(moved) = moved else {
+                life.stalls();
+                return Poll::Pending;
+            };
+            life.goes_on();
+            let moved = moved?;
+            if !left.is_empty() {
+                if moved == 0 {
+                    return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
                 }
+                self.written += moved;
                 continue;
             }
+            let is_begun = self.written > 0;
             self.sheet.clear();
             self.written = 0;
-            ready!(Pin::new(&mut *io).poll_flush(cx))?;
-            return match (self.is_over, self.is_broken) {
-                (true, true) => Poll::Ready(Err(io::ErrorKind::InvalidData.into())),
-                (true, false) => Poll::Ready(Ok(())),
-                (false, _) => Poll::Pending,
-            };
+            match (self.is_over, self.is_broken) {
+                (true, true) => return Poll::Ready(Err(io::ErrorKind::InvalidData.into())),
+                (true, false) => return Poll::Ready(Ok(())),
+                // The body has not been asked since the sheet was begun.
+                (false, _) if is_begun => {}
+                (false, _) => return Poll::Pending,
+            }
         }
     }
 
     /// Puts onto the sheet what there is of the body, up to a bound.
     fn gather(&mut self, cx: &mut Context<'_>) {
-        while !self.is_over && self.sheet.len() - self.written < AHEAD_BYTES {
+        while !self.is_over && self.sheet.len() < AHEAD_BYTES {
             match Pin::new(&mut self.body).poll_frame(cx) {
                 Poll::Pending => return,
                 Poll::Ready(Some(Ok(frame))) => {
@@ -253,4 +263,102 @@ fn push_size(out: &mut Vec<u8>, size: usize) {
     use std::io::Write;
     // Writing to memory cannot fail.
     let _ = write!(out, "{size:x}\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use hyper::body::Frame;
+    use tokio::io::{AsyncReadExt, duplex};
+
+    use super::*;
+    use crate::gateway::listen::life::tests::life;
+    use crate::listen::pulse::Phase;
+
+    /// A body that is there at once, in so many parts.
+    struct Parts(usize);
+
+    impl Body for Parts {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            let Some(left) = self.0.checked_sub(1) else {
+                return Poll::Ready(None);
+            };
+            self.0 = left;
+            Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&[b'x'; 8192])))))
+        }
+    }
+
+    fn writing(parts: usize) -> Writing<Parts> {
+        Writing {
+            sheet: b"head ".to_vec(),
+            written: 0,
+            body: Parts(parts),
+            told: Told::Length(parts as u64 * 8192),
+            is_over: false,
+            is_broken: false,
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_never_held_as_a_whole_however_slowly_it_is_taken() {
+        const PARTS: usize = 4096;
+        let (mut client, mut server) = duplex(1000);
+        let reads = tokio::spawn(async move {
+            let (mut all, mut buffer) = (0, [0; 777]);
+            loop {
+                match client.read(&mut buffer).await.unwrap() {
+                    0 => return all,
+                    read => all += read,
+                }
+            }
+        });
+        let (life, mut writing) = (life(), writing(PARTS));
+        let mut most = 0;
+        poll_fn(|cx| {
+            let done = writing.poll(&mut server, cx, &life);
+            most = most.max(writing.sheet.capacity());
+            done
+        })
+        .await
+        .unwrap();
+        drop(server);
+        assert_eq!(reads.await.unwrap(), 5 + PARTS * 8192);
+        assert!(most <= 4 * AHEAD_BYTES, "{most}");
+    }
+
+    /// Takes everything and passes nothing on, as TLS does before a client that does not read.
+    struct Deep;
+
+    impl AsyncWrite for Deep {
+        fn poll_write(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn who_does_not_take_what_was_written_stalls_even_if_it_was_buffered() {
+        let (life, mut writing) = (life(), writing(1));
+        let polled = poll_fn(|cx| Poll::Ready(writing.poll(&mut Deep, cx, &life))).await;
+        assert!(polled.is_pending());
+        assert!(life.pulse.is_in(Phase::Writing));
+    }
 }

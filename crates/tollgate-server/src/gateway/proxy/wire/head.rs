@@ -3,8 +3,9 @@
 //! # Theory
 //!
 //! The same parser as hyper's reads an answer's head. What follows it is told as RFC 9112 (6.3) says. An
-//! answer that could be read in two ways (two lengths, a length beside an encoding) is no answer: whoever
-//! reads it in the other way would take a part of it for the next one.
+//! answer with two lengths is no answer. With a length beside an encoding the encoding counts, as it does
+//! for hyper; the connection is not used again, because others may have read it
+//! in the other way.
 
 use std::mem::MaybeUninit;
 
@@ -34,7 +35,12 @@ pub(super) fn write<B>(request: &Request<B>, out: &mut Vec<u8>) {
     out.extend_from_slice(request.method().as_str().as_bytes());
     out.push(b' ');
     let target = request.uri().path_and_query();
-    out.extend_from_slice(target.map_or("/", |target| target.as_str()).as_bytes());
+    let target = target.map_or("/", |target| target.as_str());
+    // A target of a host and a query has no path of its own.
+    if target.starts_with('?') {
+        out.push(b'/');
+    }
+    out.extend_from_slice(target.as_bytes());
     out.extend_from_slice(b" HTTP/1.1\r\n");
     for (name, value) in request.headers() {
         out.extend_from_slice(name.as_str().as_bytes());
@@ -116,7 +122,10 @@ pub(super) fn read(bytes: &Bytes, method: &Method) -> Result<Head, &'static str>
         answer.extensions_mut().insert(reason);
     }
     let follows = seen.follows(status, method, is_old)?;
+    let is_doubtful = seen.encoding.is_some() && seen.length.is_some();
     let may_rest = follows != Follows::Rest
+        && !is_doubtful
+        && status != StatusCode::SWITCHING_PROTOCOLS
         && match is_old {
             true => seen.is_kept,
             false => !seen.is_closed,
@@ -195,10 +204,9 @@ impl Seen {
             || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
         match (self.encoding, self.length) {
             _ if is_without => Ok(Follows::Nothing),
-            (Some(_), Some(_)) => Err("there is a length beside an encoding"),
             (Some(_), _) if is_old => Err("HTTP/1.0 has no encoding"),
-            (Some(true), None) => Ok(Follows::Chunks),
-            (Some(false), None) | (None, None) => Ok(Follows::Rest),
+            (Some(true), _) => Ok(Follows::Chunks),
+            (Some(false), _) | (None, None) => Ok(Follows::Rest),
             (None, Some(0)) => Ok(Follows::Nothing),
             (None, Some(length)) => Ok(Follows::Length(length)),
         }
@@ -271,6 +279,14 @@ mod tests {
                 (Follows::Nothing, true),
             ),
             ("HTTP/1.1 204 None\n\n", (Follows::Nothing, true)),
+            (
+                "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+                (Follows::Chunks, false),
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: identity\r\n\r\n",
+                (Follows::Rest, false),
+            ),
         ] {
             assert_eq!(follows(text), Ok(told), "{text:?}");
         }
@@ -282,14 +298,13 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_read_in_two_ways_is_no_answer() {
+    fn what_makes_no_sense_is_no_answer() {
         for fields in [
             "Content-Length: 5\r\nContent-Length: 6",
             "Content-Length: 5, 6",
             "Content-Length: +5",
             "Content-Length: 0x5",
             "Content-Length: 9999999999999999999",
-            "Content-Length: 5\r\nTransfer-Encoding: chunked",
             "Transfer-Encoding : chunked",
             "a: b\r\n c: d",
             "a: \x01",

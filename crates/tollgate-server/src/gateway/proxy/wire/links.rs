@@ -7,12 +7,14 @@
 //! second for as long as any rests.
 
 use std::collections::VecDeque;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, ReadBuf};
+use tokio::task::unconstrained;
 use tokio::time::{Instant, sleep};
 
 use crate::gateway::proxy::pool::{REST, RESTING};
@@ -42,7 +44,9 @@ impl Link {
         let mut nobody = Context::from_waker(Waker::noop());
         let mut byte = [0];
         let mut buffer = ReadBuf::new(&mut byte);
-        let said = Pin::new(&mut self.stream).poll_read(&mut nobody, &mut buffer);
+        let said = poll_fn(|cx| Pin::new(&mut self.stream).poll_read(cx, &mut buffer));
+        // A task that has done much has to wait even for what is there. This is asked of many, and must know.
+        let said = pin!(unconstrained(said)).poll(&mut nobody);
         said.is_pending()
     }
 }
@@ -108,5 +112,36 @@ async fn look_after(server: Weak<Server>, thread: usize) {
         if !links.is_looked_after {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::{TcpListener, TcpStream};
+    use tollgate_policy::ServerSpec;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn none_that_its_server_has_ended_is_used_however_many_rest() {
+        let spec = ServerSpec {
+            tls: false,
+            host: "127.0.0.1".into(),
+            port: 1,
+        };
+        let server = Arc::new(Server::new(spec, None, 1));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap();
+        let mut theirs = Vec::new();
+        for _ in 0..RESTING {
+            let stream = TcpStream::connect(at).await.unwrap();
+            theirs.push(listener.accept().await.unwrap());
+            rest(&server, 0, Link::new(Stream::Plain(stream)));
+        }
+        assert!(take(&server, 0).is_some());
+        drop(theirs);
+        // The ends are seen when the loop has come round.
+        sleep(Duration::from_millis(50)).await;
+        assert!(take(&server, 0).is_none());
     }
 }

@@ -27,7 +27,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Poll, ready};
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use hyper::{Method, Request, Response, StatusCode};
 use tokio::io::AsyncWrite;
 use tollgate_policy::UpstreamSpec;
@@ -147,11 +147,8 @@ async fn answered(stream: &mut Stream, method: &Method) -> io::Result<(Head, Byt
         all += head.len();
         let head = head::read(&head, method).map_err(io::Error::other)?;
         let status = head.answer.status();
-        if status == StatusCode::SWITCHING_PROTOCOLS {
-            let why = "the server switched to a protocol that nobody asked for";
-            return Err(io::Error::other(why));
-        }
-        if !status.is_informational() {
+        // What a server switches to without being asked is told by whoever knows of tunnels.
+        if !status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS {
             return Ok((head, read));
         }
         // Others may follow, but not without end.
@@ -166,6 +163,11 @@ async fn answered(stream: &mut Stream, method: &Method) -> io::Result<(Head, Byt
 async fn whole_head(stream: &mut Stream, before: &mut BytesMut) -> io::Result<(Bytes, Bytes)> {
     let mut looked_at = 0;
     loop {
+        // Empty lines before a status line mean nothing.
+        while before.starts_with(b"\r\n") {
+            before.advance(2);
+            looked_at = 0;
+        }
         if let Some(end) = head::end(before, looked_at) {
             let head = before.split_to(end).freeze();
             return Ok((head, std::mem::take(before).freeze()));
@@ -182,6 +184,7 @@ async fn whole_head(stream: &mut Stream, before: &mut BytesMut) -> io::Result<(B
                 }
                 // As most come: the whole head at once, and nothing to keep.
                 if before.is_empty()
+                    && !read.starts_with(b"\r")
                     && let Some(end) = head::end(read, 0)
                 {
                     let (head, body) = read.split_at(end.min(read.len()));
