@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::bench::Bench;
+
 const EXAMPLES: &str = "\
 Examples:
   tollgate try \"5/s burst 10\"                        twice the burst at once, then one at a time
@@ -16,6 +18,7 @@ Examples:
   tollgate explain --path /api/rides/request         which limits a request would meet
   tollgate check tollgate.yaml                       everything that is wrong with a policy
   tollgate doctor tollgate.yaml                      what is wrong with the store that it names
+  tollgate bench resp://127.0.0.1:6379 --audit       load for a limiter: how fast, and does it admit too much?
 
 `tollgate try --help` says how limits and arrivals are written.";
 
@@ -99,6 +102,8 @@ pub(crate) enum Command {
     Explain(Explain),
     /// Look at the store that a policy names: is it there, is it fit, is it fast enough
     Doctor(Doctor),
+    /// Put load on a limiter, ours or anyone's, and see whether it admits more than it should
+    Bench(Box<Bench>),
 }
 
 const DOCTOR_EXAMPLES: &str = "\

@@ -4,11 +4,12 @@
 //!
 //! `cli` says what can be typed; `limit_text` and `arrivals` read it; `trial` runs it; `table`,
 //! `json` and `span_text` print it; `catalogue` lists the algorithms; `check` looks at a policy file,
-//! `explain` at one request, `doctor` at the store; `serve` runs the service, `gateway` the reverse proxy. `wiring` knows which crate
+//! `explain` at one request, `doctor` at the store; `serve` runs the service, `gateway` the reverse proxy, `bench` a load. `wiring` knows which crate
 //! opens the store that a policy names.
 //! `fault` is everything that can be wrong with what was typed.
 
 mod arrivals;
+mod bench;
 mod catalogue;
 mod check;
 mod cli;
@@ -59,6 +60,7 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<ExitCode, Stop> {
         Command::Gateway(asked) => return gateway::run(asked, out),
         Command::Explain(asked) => return explain::run(asked, out),
         Command::Doctor(asked) => return doctor::run(asked, out),
+        Command::Bench(asked) => return bench::run(asked, out),
         Command::Schema => write!(out, "{}", tollgate_policy::schema()).map_err(Stop::Write)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -25,10 +25,12 @@ const ARROWS: &[(&str, &[&str])] = &[
             "tollgate-sim",
         ],
     ),
+    ("tollgate-load", &["tollgate"]),
     (
         "tollgate-cli",
         &[
             "tollgate",
+            "tollgate-load",
             "tollgate-policy",
             "tollgate-redis",
             "tollgate-server",

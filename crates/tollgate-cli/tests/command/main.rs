@@ -2,6 +2,7 @@
 
 #![allow(clippy::expect_used, reason = "a test that cannot run has failed")]
 
+mod bench;
 mod check;
 mod faults;
 mod limits;

@@ -6,6 +6,7 @@
 #![allow(clippy::expect_used, reason = "a test that cannot run has failed")]
 #![allow(clippy::panic, reason = "a test that cannot run has failed")]
 
+mod bench;
 mod caddy;
 mod explain;
 mod first_run;

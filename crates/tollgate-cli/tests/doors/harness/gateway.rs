@@ -27,8 +27,13 @@ impl Nginx {
             "events {{}}
              http {{
                access_log off; {}
+               limit_req_zone $http_x_api_key zone=keys:1m rate=100r/s;
                server {{
                  listen 127.0.0.1:{port};
+                 location /limited {{
+                   limit_req zone=keys burst=10 nodelay; limit_req_status 429; limit_req_log_level info;
+                   empty_gif;
+                 }}
                  location / {{ return 200 \"from nginx\\n\"; }}
                  location /length {{ return 200 \"$content_length\\n\"; }}
                  location /forwarded {{ return 200 \"$http_x_forwarded_for $http_x_forwarded_proto\\n\"; }}
@@ -60,6 +65,11 @@ impl Nginx {
             port,
             _scratch: scratch,
         }
+    }
+
+    /// Where it listens.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
     }
 }
 

@@ -15,6 +15,6 @@ pub(crate) use gateway::{Gateway, Nginx};
 pub(crate) use process::{free_port, program, run_to_end};
 pub(crate) use proxies::{Proxy, caddy, nginx, nginx_with};
 pub(crate) use scratch::Scratch;
-pub(crate) use server::{Door, Start, TOKEN, Tollgate, policy_with};
+pub(crate) use server::{Door, Start, TOKEN, Tollgate, bench, policy_with};
 pub(crate) use time::{Stopwatch, until, within};
 pub(crate) use upstream::Upstream;

@@ -6,7 +6,7 @@ use std::process::{Command, ExitStatus};
 use serde_json::Value;
 
 use super::client::{Client, Reply};
-use super::process::{Process, Signal};
+use super::process::{Process, Signal, run_to_end};
 use super::scratch::Scratch;
 use super::time::eventually;
 
@@ -108,6 +108,13 @@ pub(super) fn binary() -> Command {
         command.env_remove(name);
     }
     command
+}
+
+/// Runs `tollgate bench` to its end: standard output, standard error and exit code.
+pub(crate) fn bench(args: &[&str]) -> (String, String, Option<i32>) {
+    let ran = run_to_end(binary().arg("bench").args(args));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&ran.stdout), text(&ran.stderr), ran.status.code())
 }
 
 /// Everything on standard error; the pipe may lag behind the end of its program.

@@ -1,0 +1,128 @@
+//! What can be typed after `tollgate bench`.
+
+use clap::{Args, ValueEnum};
+
+const EXAMPLES: &str = "\
+TARGET is a server and what is spoken with it; several share the load:
+  resp://127.0.0.1:6379                      Redis protocol: redis-cell, throttlecrab, any script, `tollgate serve --resp`
+  http://127.0.0.1:8080/path                 HTTP/1.1: 2xx admits, 429 refuses
+  grpc://127.0.0.1:8081                      Envoy's rate limit service: ShouldRateLimit
+
+`{key}` stands for the key and `{cost}` for the cost, in the command, the path, headers, the body and descriptors.
+
+Examples:
+  tollgate bench resp://127.0.0.1:6379 --connections 50 --pipeline 32 --keys 1000000 --zipf 0.99
+  tollgate bench resp://127.0.0.1:6379 --keys 1 --audit          is more admitted than CL.THROTTLE was told to allow?
+  tollgate bench resp://127.0.0.1:6379 --command 'INCR {key}' --admitted any
+  tollgate bench http://127.0.0.1:8080/v1/check --method POST \\
+      --body '{\"path\":\"/api\",\"headers\":{\"x-api-key\":\"{key}\"}}' --allow 5/s --burst 10
+  tollgate bench http://127.0.0.1/ --header 'x-api-key: {key}' --refused-status 429,503 --rate 10000/s
+  tollgate bench grpc://127.0.0.1:8081 --domain edge --descriptor 'user={key}' --pipeline 16 --json
+
+The exit code is 0 if it ran, 1 if the audit found too much admitted or nothing was answered with yes or no, 2 if it
+could not run.";
+
+/// What `tollgate bench` was asked.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Bench {
+    /// Where the load goes, such as resp://127.0.0.1:6379
+    #[arg(required = true, value_name = "TARGET")]
+    pub(super) targets: Vec<String>,
+    /// Connections in all
+    #[arg(long, short = 'c', value_name = "NUMBER", default_value_t = 50)]
+    pub(super) connections: usize,
+    /// Requests under way on each connection at once; for gRPC, streams
+    #[arg(long, short = 'P', value_name = "NUMBER", default_value_t = 1)]
+    pub(super) pipeline: usize,
+    /// Threads of the load; one for 32 connections if left out, and never more than processors
+    #[arg(long, value_name = "NUMBER")]
+    pub(super) threads: Option<usize>,
+    /// Different keys
+    #[arg(long, short = 'k', value_name = "NUMBER", default_value_t = 1000)]
+    pub(super) keys: u64,
+    /// What every key begins with
+    #[arg(long, value_name = "TEXT", default_value = "bench-")]
+    pub(super) key_prefix: String,
+    /// Keys by Zipf's law with this exponent; all alike if left out
+    #[arg(long, value_name = "EXPONENT")]
+    pub(super) zipf: Option<f64>,
+    /// Units that each request takes
+    #[arg(long, value_name = "UNITS", default_value_t = 1)]
+    pub(super) cost: u64,
+    /// How long it goes on; 10s if neither this nor --requests is said
+    #[arg(long, short = 'd', value_name = "SPAN")]
+    pub(super) duration: Option<String>,
+    /// How many requests are sent
+    #[arg(long, short = 'n', value_name = "NUMBER")]
+    pub(super) requests: Option<u64>,
+    /// Requests by the clock, such as 10000/s, whether answers come or not; as fast as they come if left out
+    #[arg(long, value_name = "RATE")]
+    pub(super) rate: Option<String>,
+    /// Goes on for this long before anything is counted (the audit counts from the first request)
+    #[arg(long, value_name = "SPAN", default_value = "0s")]
+    pub(super) warm_up: String,
+    /// How long a server may say nothing
+    #[arg(long, value_name = "SPAN", default_value = "5s")]
+    pub(super) timeout: String,
+    /// The command for resp:// [default: CL.THROTTLE {key} 99 100 1 {cost}]
+    #[arg(long, value_name = "COMMAND")]
+    pub(super) command: Option<String>,
+    /// How the first number of its reply says yes: zero (as CL.THROTTLE), nonzero (as THROTTLE), at-most:N, any
+    #[arg(long, value_name = "RULE")]
+    pub(super) admitted: Option<String>,
+    /// The method for http:// [default: GET, or POST with a body]
+    #[arg(long, value_name = "METHOD")]
+    pub(super) method: Option<String>,
+    /// A header for http://, such as 'x-api-key: {key}'
+    #[arg(long, value_name = "NAME: VALUE")]
+    pub(super) header: Vec<String>,
+    /// The body for http://
+    #[arg(long, value_name = "TEXT")]
+    pub(super) body: Option<String>,
+    /// Statuses that refuse, for http:// [default: 429]
+    #[arg(long, value_name = "STATUS", value_delimiter = ',')]
+    pub(super) refused_status: Vec<u16>,
+    /// The domain for grpc:// [default: bench]
+    #[arg(long, value_name = "NAME")]
+    pub(super) domain: Option<String>,
+    /// An entry of the descriptor for grpc:// [default: key={key}]
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(super) descriptor: Vec<String>,
+    /// Hold what is admitted against what CL.THROTTLE was told to allow, or against --allow
+    #[arg(long)]
+    pub(super) audit: bool,
+    /// What the limiter is said to allow each key, such as 5/s
+    #[arg(long, value_name = "RATE")]
+    pub(super) allow: Option<String>,
+    /// What may come at once: the burst of a token bucket (as many as the rate has if left out), the queue of a leaky one
+    #[arg(long, value_name = "UNITS", requires = "allow")]
+    pub(super) burst: Option<u64>,
+    /// How the limiter is said to count
+    #[arg(long, value_enum, default_value_t = Counting::TokenBucket, requires = "allow")]
+    pub(super) algorithm: Counting,
+    /// How much longer the limiter's clock may say that a window was, such as 1ms
+    #[arg(long, value_name = "SPAN", default_value = "0s")]
+    pub(super) slack: String,
+    /// Print the result as one JSON object
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Show no progress
+    #[arg(long, short = 'q')]
+    pub(super) quiet: bool,
+}
+
+/// How a limiter counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Counting {
+    /// A burst at once, then the rate; GCRA is the same
+    TokenBucket,
+    /// A queue that leaves at the rate
+    LeakyBucket,
+    /// So many in each window of the clock
+    FixedWindow,
+    /// Exactly so many in any window
+    SlidingLog,
+    /// About so many in any window
+    SlidingWindow,
+}

@@ -1,0 +1,227 @@
+//! From what was typed to a plan.
+
+use std::time::Duration;
+
+use tollgate::{Algorithm, Estimate, Limit, Rate, Span};
+use tollgate_load::{Allowance, Plan, Protocol, Rule, Target};
+
+use super::args::{Bench, Counting};
+use crate::fault::{Stop, shown};
+
+/// The plan.
+///
+/// # Errors
+/// What cannot be read, or has no meaning for these targets.
+pub(super) fn plan(asked: &Bench) -> Result<Plan, Stop> {
+    let targets = asked.targets.iter().map(|text| Target::parse(text));
+    let targets = targets.collect::<Result<Vec<Target>, _>>().map_err(wrong)?;
+    fits(asked, &targets)?;
+    let mut plan = Plan::new(targets);
+    plan.connections = asked.connections;
+    plan.pipeline = asked.pipeline;
+    plan.threads = asked.threads;
+    plan.keys = asked.keys;
+    plan.key_prefix.clone_from(&asked.key_prefix);
+    plan.zipf = asked.zipf;
+    plan.cost = asked.cost;
+    plan.requests = asked.requests;
+    let duration = asked.duration.as_deref();
+    plan.duration = duration.map(|text| time("--duration", text)).transpose()?;
+    plan.warm_up = time("--warm-up", &asked.warm_up)?;
+    plan.timeout = time("--timeout", &asked.timeout)?;
+    let rate = asked.rate.as_deref();
+    plan.rate = rate.map(|text| rate_of("--rate", text)).transpose()?;
+    requests(asked, &mut plan)?;
+    plan.allowance = allowance(asked, &plan)?;
+    Ok(plan)
+}
+
+/// What each request says.
+fn requests(asked: &Bench, plan: &mut Plan) -> Result<(), Stop> {
+    if let Some(command) = &asked.command {
+        plan.command.clone_from(command);
+    }
+    let rule = asked.admitted.as_deref();
+    plan.rule = rule.map(rule_of).transpose()?;
+    plan.http.body = asked.body.clone().unwrap_or_default();
+    plan.http.method = match (&asked.method, &asked.body) {
+        (Some(method), _) => method.clone(),
+        (None, Some(_)) => "POST".into(),
+        (None, None) => "GET".into(),
+    };
+    plan.http.headers = pairs("--header", ':', "x-api-key: {key}", &asked.header)?;
+    if !asked.refused_status.is_empty() {
+        plan.http.refused.clone_from(&asked.refused_status);
+    }
+    if let Some(domain) = &asked.domain {
+        plan.grpc.domain.clone_from(domain);
+    }
+    if !asked.descriptor.is_empty() {
+        plan.grpc.descriptor = pairs("--descriptor", '=', "user={key}", &asked.descriptor)?;
+    }
+    Ok(())
+}
+
+/// A flag for a protocol that no target speaks would be ignored, and that would be a surprise.
+fn fits(asked: &Bench, targets: &[Target]) -> Result<(), Stop> {
+    let flags = [
+        ("--command", Protocol::Resp, asked.command.is_some()),
+        ("--admitted", Protocol::Resp, asked.admitted.is_some()),
+        ("--method", Protocol::Http, asked.method.is_some()),
+        ("--header", Protocol::Http, !asked.header.is_empty()),
+        ("--body", Protocol::Http, asked.body.is_some()),
+        (
+            "--refused-status",
+            Protocol::Http,
+            !asked.refused_status.is_empty(),
+        ),
+        ("--domain", Protocol::Grpc, asked.domain.is_some()),
+        ("--descriptor", Protocol::Grpc, !asked.descriptor.is_empty()),
+    ];
+    let lost = flags.iter().find(|(_, protocol, is_said)| {
+        *is_said && !targets.iter().any(|target| target.protocol == *protocol)
+    });
+    match lost {
+        None => Ok(()),
+        Some((flag, protocol, _)) => Err(Stop::Other {
+            what: format!("`{flag}` is for {}://, which no target is", protocol.name()),
+            hint: format!(
+                "leave it out, or name a target such as `{}://127.0.0.1:8080`",
+                protocol.name()
+            ),
+        }),
+    }
+}
+
+fn allowance(asked: &Bench, plan: &Plan) -> Result<Option<Allowance>, Stop> {
+    let slack: Span = span("--slack", &asked.slack)?;
+    let algorithm = match &asked.allow {
+        Some(text) => algorithm(asked, rate_of("--allow", text)?)?,
+        None if !asked.audit => return Ok(None),
+        None if plan
+            .targets
+            .iter()
+            .all(|target| target.protocol == Protocol::Resp) =>
+        {
+            plan.allowance_in_command().map_err(wrong)?
+        }
+        None => {
+            return Err(Stop::Other {
+                what: "`--audit` does not say what the limiter should allow".into(),
+                hint:
+                    "say it: `--allow 5/s --burst 10`, and `--algorithm` if it is no token bucket"
+                        .into(),
+            });
+        }
+    };
+    Limit::new(algorithm).map_err(|error| Stop::Other {
+        what: format!("`--allow` and `--burst` make no limit: {error}"),
+        hint: "write what the limiter was told, such as `--allow 5/s --burst 10`".into(),
+    })?;
+    Ok(Some(Allowance { algorithm, slack }))
+}
+
+fn algorithm(asked: &Bench, rate: Rate) -> Result<Algorithm, Stop> {
+    let (limit, window) = (rate.units(), rate.per());
+    let burst = asked.burst.unwrap_or(limit);
+    let algorithm = match asked.algorithm {
+        Counting::TokenBucket => Algorithm::TokenBucket { rate, burst },
+        Counting::LeakyBucket => Algorithm::LeakyBucket {
+            rate,
+            queue: burst,
+            max_wait: None,
+        },
+        Counting::FixedWindow => Algorithm::FixedWindow {
+            limit,
+            window,
+            anchor: Span::ZERO,
+        },
+        Counting::SlidingLog => Algorithm::SlidingLog { limit, window },
+        Counting::SlidingWindow => Algorithm::SlidingWindow {
+            limit,
+            window,
+            estimate: Estimate::default(),
+        },
+    };
+    let has_burst = matches!(
+        asked.algorithm,
+        Counting::TokenBucket | Counting::LeakyBucket
+    );
+    match asked.burst {
+        Some(_) if !has_burst => Err(Stop::Other {
+            what: "a limit by windows has no `--burst`".into(),
+            hint: "leave it out: `--allow 10/min` says how many and in how long".into(),
+        }),
+        _ => Ok(algorithm),
+    }
+}
+
+fn rule_of(text: &str) -> Result<Rule, Stop> {
+    match text {
+        "zero" => Ok(Rule::Zero),
+        "nonzero" => Ok(Rule::NonZero),
+        "any" => Ok(Rule::Any),
+        text => {
+            let most = text
+                .strip_prefix("at-most:")
+                .and_then(|most| most.parse().ok());
+            most.map(Rule::AtMost).ok_or_else(|| Stop::Other {
+                what: format!("`--admitted {}` is no rule", shown(text)),
+                hint: "write `zero`, `nonzero`, `at-most:100` or `any`".into(),
+            })
+        }
+    }
+}
+
+fn span(flag: &str, text: &str) -> Result<Span, Stop> {
+    text.parse()
+        .map_err(|error: tollgate::SpanError| Stop::Other {
+            what: format!("`{flag} {}`: {}", shown(text), shown(&error.to_string())),
+            hint: error.hint(),
+        })
+}
+
+fn time(flag: &str, text: &str) -> Result<Duration, Stop> {
+    Ok(Duration::from_nanos(span(flag, text)?.as_nanos()))
+}
+
+/// A rate; a number alone is one for each second.
+fn rate_of(flag: &str, text: &str) -> Result<Rate, Stop> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let whole = if is_number {
+        format!("{text}/s")
+    } else {
+        text.to_owned()
+    };
+    whole
+        .parse()
+        .map_err(|error: tollgate::RateError| Stop::Other {
+            what: format!("`{flag} {}`: {}", shown(text), shown(&error.to_string())),
+            hint: error.hint(),
+        })
+}
+
+fn pairs(
+    flag: &str,
+    between: char,
+    sample: &str,
+    texts: &[String],
+) -> Result<Vec<(String, String)>, Stop> {
+    let cut = |text: &String| match text.split_once(between) {
+        Some((name, value)) if !name.trim().is_empty() => {
+            Ok((name.trim().to_owned(), value.trim().to_owned()))
+        }
+        _ => Err(Stop::Other {
+            what: format!("`{flag} {}` is not a name and a value", shown(text)),
+            hint: format!("write it as `{flag} '{sample}'`"),
+        }),
+    };
+    texts.iter().map(cut).collect()
+}
+
+pub(super) fn wrong(wrong: tollgate_load::Wrong) -> Stop {
+    Stop::Other {
+        what: wrong.what,
+        hint: wrong.hint,
+    }
+}

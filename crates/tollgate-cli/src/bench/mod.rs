@@ -1,0 +1,55 @@
+//! `tollgate bench`: load for a limiter, ours or anyone's, and whether it admits more than it should.
+//!
+//! `args` is what can be typed and `asked` what it means; the load itself is [`tollgate_load`]; `table` and `object` tell
+//! what came of it, `progress` how it goes.
+
+mod args;
+mod asked;
+mod object;
+mod progress;
+mod table;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+pub(crate) use args::Bench;
+
+use crate::fault::Stop;
+use progress::Progress;
+
+/// Runs the load and prints what came of it.
+pub(crate) fn run(asked: &Bench, out: &mut impl Write) -> Result<ExitCode, Stop> {
+    let plan = asked::plan(asked)?;
+    let mut progress = Progress::new(asked.quiet, &plan);
+    let ran = tollgate_load::run(plan.clone(), &mut |answers, passed| {
+        progress.show(answers, passed);
+    });
+    progress.clear();
+    let report = ran.map_err(asked::wrong)?;
+    match asked.json {
+        true => writeln!(out, "{}", object::object(&plan, &report)),
+        false => table::print(&plan, &report, out),
+    }
+    .and_then(|()| out.flush())
+    .map_err(Stop::Write)?;
+    if report.answers() == 0 {
+        return Err(Stop::Plain(nothing(&report)));
+    }
+    let over = report.audit.as_ref().map_or(0, |audit| audit.over);
+    Ok(match over {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    })
+}
+
+/// Why there is nothing to tell.
+fn nothing(report: &tollgate_load::Report) -> String {
+    let worst = report.errors.iter().max_by_key(|(_, times)| **times);
+    let why = worst.map_or("nothing came back".to_owned(), |(kind, times)| {
+        format!("{times} times: {kind}")
+    });
+    format!(
+        "no answer said yes or no ({why})\n\
+         hint: see that the target understands the request, and that it is told what it wants to know"
+    )
+}

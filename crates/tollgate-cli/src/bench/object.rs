@@ -1,0 +1,64 @@
+//! What came of a run, for programs.
+
+use serde_json::{Value, json};
+use tollgate_load::{Finding, Plan, Report, WHOLE};
+
+use super::table::limit_of;
+
+/// One object, on one line. Times are nanoseconds.
+pub(super) fn object(plan: &Plan, report: &Report) -> Value {
+    let targets: Vec<String> = plan.targets.iter().map(ToString::to_string).collect();
+    let quantile = |share| report.times.quantile(share);
+    json!({
+        "targets": targets,
+        "connections": plan.connections,
+        "pipeline": plan.pipeline,
+        "threads": plan.thread_count(),
+        "keys": plan.keys,
+        "zipf": plan.zipf,
+        "cost": plan.cost,
+        "rate": plan.rate.map(|rate| rate.to_string()),
+        "seconds": report.elapsed.as_secs_f64(),
+        "requests_per_second": report.per_second(),
+        "answers": report.answers(),
+        "admitted": report.admitted,
+        "refused": report.refused,
+        "errors": report.error_count(),
+        "errors_by_kind": report.errors,
+        "reconnects": report.reconnects,
+        "unsent": report.unsent,
+        "latency_ns": {
+            "p50": quantile(WHOLE / 2),
+            "p90": quantile(WHOLE / 10 * 9),
+            "p99": quantile(WHOLE / 100 * 99),
+            "p99.9": quantile(WHOLE / 1000 * 999),
+            "max": report.times.most(),
+        },
+        "audit": audit(plan, report),
+    })
+}
+
+fn audit(plan: &Plan, report: &Report) -> Value {
+    let (Some(audit), Some(allowance)) = (&report.audit, &plan.allowance) else {
+        return Value::Null;
+    };
+    let finding = |finding: &Finding| {
+        json!({
+            "key": plan.key(finding.key),
+            "admitted": finding.admitted,
+            "allowed": finding.allowed,
+            "over": finding.over(),
+            "window_ns": finding.window.as_nanos(),
+        })
+    };
+    json!({
+        "limit": limit_of(allowance),
+        "keys": audit.keys,
+        "admitted": audit.admitted,
+        "allowed": audit.allowed,
+        "over_admitted": audit.over,
+        "keys_over": audit.keys_over,
+        "worst": audit.worst.iter().map(finding).collect::<Vec<Value>>(),
+        "busiest": audit.busiest.as_ref().map(finding),
+    })
+}

@@ -1,0 +1,303 @@
+//! A run: threads with their connections, started together and put together at the end.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::time::Duration;
+
+use tokio::sync::{Barrier, watch};
+use tokio::task::{JoinSet, LocalSet};
+
+use crate::audit::{Audit, Ledger};
+use crate::clock::{Watch, nanos};
+use crate::connection::{Caller, connect};
+use crate::histogram::Histogram;
+use crate::keys::Keys;
+use crate::pace::Pace;
+use crate::plan::Plan;
+use crate::tally::Tally;
+use crate::wrong::Wrong;
+
+/// How often the caller is told how it goes.
+const TELL_EVERY: Duration = Duration::from_millis(200);
+const SEED: u64 = 0x746f_6c6c_6761_7465;
+
+/// How a run goes.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    answers: AtomicU64,
+    begin: OnceLock<u64>,
+}
+
+impl Progress {
+    /// A count for people: nothing else depends on its order.
+    pub(crate) fn add(&self, answers: u64) {
+        self.answers.fetch_add(answers, Relaxed);
+    }
+}
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct Report {
+    /// From the end of the warm-up to the end of the run, or to the last answer if that came later.
+    pub elapsed: Duration,
+    /// Answers that said yes.
+    pub admitted: u64,
+    /// Answers that said no.
+    pub refused: u64,
+    /// What was neither, by kind.
+    pub errors: BTreeMap<String, u64>,
+    /// Times of answers that said yes or no, in nanoseconds.
+    pub times: Histogram,
+    /// Connections that were opened again.
+    pub reconnects: u64,
+    /// Requests that were due and never sent, because as many as may be under way were.
+    pub unsent: u64,
+    /// What the audit found, if there was one.
+    pub audit: Option<Audit>,
+}
+
+impl Report {
+    /// Answers that said yes or no.
+    pub fn answers(&self) -> u64 {
+        self.admitted + self.refused
+    }
+
+    /// Errors of all kinds.
+    pub fn error_count(&self) -> u64 {
+        self.errors.values().sum()
+    }
+
+    /// Answers in a second.
+    pub fn per_second(&self) -> f64 {
+        let seconds = self.elapsed.as_secs_f64();
+        match seconds > 0.0 {
+            true => self.answers() as f64 / seconds,
+            false => 0.0,
+        }
+    }
+}
+
+/// What every thread of a run needs.
+struct Shared {
+    plan: Plan,
+    addresses: Vec<SocketAddr>,
+    watch: Watch,
+    progress: Arc<Progress>,
+    /// Nobody begins before all are connected.
+    connected: Barrier,
+    /// Says that the run is worthless.
+    stop: watch::Sender<bool>,
+}
+
+/// Does what was planned. `tell` is called a few times a second: answers so far, and the time since the begin.
+///
+/// # Errors
+/// A plan that makes no sense, a server that cannot be reached, or answers of another protocol.
+pub fn run(plan: Plan, tell: &mut dyn FnMut(u64, Duration)) -> Result<Report, Wrong> {
+    plan.check()?;
+    let addresses = plan.targets.iter().map(|target| resolve(&target.host));
+    let addresses = addresses.collect::<Result<Vec<SocketAddr>, Wrong>>()?;
+    let threads = plan.thread_count();
+    let shared = Arc::new(Shared {
+        addresses,
+        watch: Watch::start(),
+        progress: Arc::default(),
+        connected: Barrier::new(threads),
+        stop: watch::Sender::new(false),
+        plan,
+    });
+    let (send, receive) = mpsc::channel();
+    for thread in 0..threads {
+        let (mine, send) = (Arc::clone(&shared), send.clone());
+        let named = std::thread::Builder::new().name(format!("load-{thread}"));
+        let started = named.spawn(move || {
+            let done = work(&mine, thread, threads);
+            if done.is_err() {
+                mine.stop.send_replace(true);
+            }
+            // Nobody listens any more if another thread has failed.
+            let _ = send.send(done);
+        });
+        if let Err(error) = started {
+            shared.stop.send_replace(true);
+            let hint = "raise the limits of the process, or use fewer `--threads`";
+            return Err(Wrong::new(
+                format!("no thread can be started: {error}"),
+                hint,
+            ));
+        }
+    }
+    drop(send);
+    let tally = gather(&shared, &receive, threads, tell)?;
+    Ok(report(&shared, tally))
+}
+
+/// Waits for all threads.
+fn gather(
+    shared: &Shared,
+    receive: &mpsc::Receiver<Result<Option<Tally>, Wrong>>,
+    threads: usize,
+    tell: &mut dyn FnMut(u64, Duration),
+) -> Result<Tally, Wrong> {
+    let mut all = Tally::default();
+    let mut ended = 0;
+    let mut wrong = None;
+    while ended < threads {
+        match receive.recv_timeout(TELL_EVERY) {
+            Ok(Ok(tally)) => {
+                ended += 1;
+                tally.into_iter().for_each(|tally| all.add(tally));
+            }
+            Ok(Err(error)) => {
+                ended += 1;
+                wrong = wrong.or(Some(error));
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                let begin = shared.progress.begin.get().copied();
+                let now = shared.watch.nanos();
+                let passed = now.saturating_sub(begin.unwrap_or(now));
+                tell(
+                    shared.progress.answers.load(Relaxed),
+                    Duration::from_nanos(passed),
+                );
+            }
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                let what = "a thread of the load ended without a word";
+                wrong = wrong.or(Some(Wrong::new(
+                    what,
+                    "report it: this is a mistake of the tool",
+                )));
+                break;
+            }
+        }
+    }
+    wrong.map_or(Ok(all), Err)
+}
+
+fn report(shared: &Shared, tally: Tally) -> Report {
+    let plan = &shared.plan;
+    let begin = shared.progress.begin.get().copied().unwrap_or(0);
+    let from = begin.saturating_add(nanos(plan.warm_up));
+    // A server that falls silent before the end is not the faster for it.
+    let elapsed = tally.last_answer.max(tally.ended).saturating_sub(from);
+    let audit = plan.allowance.as_ref().zip(tally.ledger.as_ref());
+    Report {
+        elapsed: Duration::from_nanos(elapsed),
+        admitted: tally.admitted,
+        refused: tally.refused,
+        audit: audit.map(|(allowance, ledger)| ledger.audit(allowance, plan.cost)),
+        errors: tally.errors,
+        times: tally.times,
+        reconnects: tally.reconnects,
+        unsent: tally.unsent,
+    }
+}
+
+/// All that one thread does; `None` if another one has stopped the run.
+fn work(shared: &Arc<Shared>, thread: usize, threads: usize) -> Result<Option<Tally>, Wrong> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = runtime.map_err(|error| {
+        let hint = "raise the limits of the process (`ulimit -n`)";
+        Wrong::new(format!("no events can be waited for: {error}"), hint)
+    })?;
+    let mut stopped = shared.stop.subscribe();
+    let local = LocalSet::new();
+    local.block_on(&runtime, async {
+        tokio::select! {
+            done = converse(shared, thread, threads) => done.map(Some),
+            _ = stopped.wait_for(|is_so| *is_so) => Ok(None),
+        }
+    })
+}
+
+/// Opens the connections of a thread, waits for the other threads, and lets them call.
+async fn converse(shared: &Arc<Shared>, thread: usize, threads: usize) -> Result<Tally, Wrong> {
+    let plan = &shared.plan;
+    let mut streams = Vec::new();
+    for number in (thread..plan.connections).step_by(threads) {
+        let at = number % shared.addresses.len().max(1);
+        let (Some(address), Some(target)) = (shared.addresses.get(at), plan.targets.get(at)) else {
+            continue;
+        };
+        let stream = connect(*address, plan.timeout).await.map_err(|error| {
+            let hint = "start the server, or name the address that it listens on; for many connections raise `ulimit -n`";
+            Wrong::new(format!("{target} cannot be reached: {error}"), hint)
+        })?;
+        streams.push((number, *address, target, stream));
+    }
+    shared.connected.wait().await;
+    let begin = *shared.progress.begin.get_or_init(|| shared.watch.nanos());
+    let warm_until = begin.saturating_add(nanos(plan.warm_up));
+    let audited = plan
+        .allowance
+        .is_some()
+        .then(|| usize::try_from(plan.keys).unwrap_or(0));
+    let tally = Rc::new(RefCell::new(Tally {
+        counts_from: warm_until,
+        ledger: audited.map(Ledger::new),
+        ..Tally::default()
+    }));
+    let mut calls = JoinSet::new();
+    for (number, address, target, stream) in streams {
+        let lane = number as u64;
+        let caller = Caller {
+            address,
+            name: target.to_string(),
+            codec: plan.codec(target)?,
+            keys: Keys::new(
+                plan.keys,
+                plan.zipf,
+                SEED ^ lane.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            ),
+            pace: pace(plan, begin, warm_until, lane),
+            pipeline: plan.pipeline,
+            timeout: plan.timeout,
+            watch: shared.watch,
+            tally: Rc::clone(&tally),
+            progress: Arc::clone(&shared.progress),
+        };
+        calls.spawn_local(caller.call(stream));
+    }
+    while let Some(ended) = calls.join_next().await {
+        ended.map_err(|error| {
+            let what = format!("a connection ended with a mistake of the tool: {error}");
+            Wrong::new(what, "report it, with the command line")
+        })??;
+    }
+    Ok(tally.take())
+}
+
+fn pace(plan: &Plan, begin: u64, warm_until: u64, lane: u64) -> Pace {
+    let lanes = plan.connections as u64;
+    let length = plan.length().map_or(u64::MAX, nanos);
+    Pace {
+        begin,
+        warm_until,
+        stop: warm_until.saturating_add(length),
+        quota: plan
+            .requests
+            .map_or(u64::MAX, |all| all / lanes + u64::from(lane < all % lanes)),
+        rate: plan.rate,
+        lane,
+        lanes,
+        asked: 0,
+        counted: 0,
+        is_held_back: false,
+    }
+}
+
+fn resolve(host: &str) -> Result<SocketAddr, Wrong> {
+    let wrong = |why: &str| {
+        let hint = "write a host that can be found, such as `127.0.0.1`";
+        Wrong::new(format!("`{host}` is no address: {why}"), hint)
+    };
+    let found = host.to_socket_addrs();
+    let mut found = found.map_err(|error| wrong(&error.to_string()))?;
+    found.next().ok_or_else(|| wrong("nothing has that name"))
+}

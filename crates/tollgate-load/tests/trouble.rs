@@ -1,0 +1,223 @@
+//! Servers that do not do what they should: nothing hangs, and what went wrong is told.
+
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+use tollgate_load::{Plan, Report, Target, Wrong, run};
+
+/// Does this with every connection, each on a thread of its own; gives the port.
+fn server(serve: fn(TcpStream)) -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            std::thread::spawn(move || serve(stream));
+        }
+    });
+    port
+}
+
+fn plan(scheme: &str, port: u16) -> Plan {
+    let path = if scheme == "http" { "/{key}" } else { "" };
+    let target = Target::parse(&format!("{scheme}://127.0.0.1:{port}{path}")).unwrap();
+    let mut plan = Plan::new(vec![target]);
+    plan.connections = 4;
+    plan.command = "PING {key}".into();
+    plan.duration = Some(Duration::from_millis(200));
+    plan.timeout = Duration::from_millis(300);
+    plan
+}
+
+fn ran(plan: Plan) -> Result<Report, Wrong> {
+    run(plan, &mut |_, _| {})
+}
+
+/// Reads whole commands of two words and says how many have come.
+fn commands(stream: &TcpStream) -> impl Iterator<Item = u64> + use<'_> {
+    let mut lines = BufReader::new(stream).lines();
+    (1..).take_while(move |_| (0..5).all(|_| matches!(lines.next(), Some(Ok(_)))))
+}
+
+/// Reads until nothing more comes, and says nothing.
+fn listen_only(mut stream: TcpStream) {
+    let _ = stream.read_to_end(&mut Vec::new());
+}
+
+#[test]
+fn a_server_that_says_nothing_is_given_up_when_the_time_is_over() {
+    for scheme in ["resp", "http", "grpc"] {
+        let report = ran(plan(scheme, server(listen_only))).unwrap();
+        assert_eq!(report.answers(), 0);
+        let lost = if scheme == "grpc" { 0 } else { 4 };
+        assert_eq!(report.error_count(), lost, "{scheme}: {:?}", report.errors);
+    }
+}
+
+#[test]
+fn a_number_of_requests_does_not_wait_for_ever_for_a_server_that_says_nothing() {
+    for scheme in ["resp", "grpc"] {
+        let mut plan = plan(scheme, server(listen_only));
+        (plan.duration, plan.requests) = (None, Some(1000));
+        let wrong = ran(plan).unwrap_err();
+        assert!(wrong.what.contains("says nothing, 3 times"), "{wrong}");
+    }
+}
+
+#[test]
+fn a_server_that_closes_at_once_is_told() {
+    for scheme in ["resp", "http", "grpc"] {
+        let mut plan = plan(scheme, server(drop));
+        plan.duration = Some(Duration::from_secs(60));
+        let wrong = ran(plan).unwrap_err();
+        // What was sent and never read makes a reset of the end, if it arrives in time.
+        let what = &wrong.what;
+        assert!(what.contains(" connections without an answer"), "{wrong}");
+        assert!(what.ends_with(", 3 times in a row"), "{wrong}");
+    }
+}
+
+#[test]
+fn what_a_server_leaves_unanswered_counts_and_the_rest_goes_on() {
+    // Every tenth command is the last: half an answer, then the end.
+    fn leaves(mut stream: TcpStream) {
+        let reading = stream.try_clone().unwrap();
+        for number in commands(&reading) {
+            let answer: &[u8] = if number == 10 { b"+PO" } else { b"+PONG\r\n" };
+            if stream.write_all(answer).is_err() || number == 10 {
+                break;
+            }
+        }
+    }
+    let mut plan = plan("resp", server(leaves));
+    (plan.duration, plan.requests) = (None, Some(400));
+    let report = ran(plan).unwrap();
+    assert_eq!((report.admitted, report.error_count()), (360, 40));
+    assert_eq!(report.errors.get("closed before the answer"), Some(&40));
+    // The last one on each connection is the last of all.
+    assert_eq!(report.reconnects, 36);
+}
+
+#[test]
+fn answers_of_another_protocol_end_the_run_with_the_protocol_to_use() {
+    fn web(mut stream: TcpStream) {
+        let _ = stream.read(&mut [0; 4096]);
+        let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n");
+        listen_only(stream);
+    }
+    fn redis(mut stream: TcpStream) {
+        let _ = stream.read(&mut [0; 4096]);
+        let _ = stream.write_all(b"-ERR unknown command\r\n");
+        listen_only(stream);
+    }
+    fn http2(mut stream: TcpStream) {
+        let _ = stream.write_all(b"\0\0\0\x04\0\0\0\0\0");
+        listen_only(stream);
+    }
+    type Serve = fn(TcpStream);
+    for (scheme, serve, right) in [
+        ("resp", web as Serve, "http://"),
+        ("grpc", web, "http://"),
+        ("http", redis, "resp://"),
+        ("grpc", redis, "resp://"),
+        ("resp", http2, "grpc://"),
+        ("http", http2, "grpc://"),
+    ] {
+        let mut plan = plan(scheme, server(serve));
+        plan.duration = Some(Duration::from_secs(60));
+        let wrong = ran(plan).unwrap_err();
+        assert!(wrong.hint.contains(right), "{scheme}: {wrong}");
+    }
+}
+
+#[test]
+fn an_answer_that_nobody_asked_for_ends_the_run() {
+    fn twice(mut stream: TcpStream) {
+        let reading = stream.try_clone().unwrap();
+        for _ in commands(&reading) {
+            let _ = stream.write_all(b"+PONG\r\n+PONG\r\n");
+        }
+    }
+    let wrong = ran(plan("resp", server(twice))).unwrap_err();
+    assert!(wrong.what.contains("nobody asked for"), "{wrong}");
+}
+
+#[test]
+fn a_server_that_falls_silent_is_not_the_faster_for_it() {
+    fn tires(mut stream: TcpStream) {
+        let reading = stream.try_clone().unwrap();
+        for number in commands(&reading) {
+            if number <= 10 {
+                let _ = stream.write_all(b"+PONG\r\n");
+            }
+        }
+    }
+    let report = ran(plan("resp", server(tires))).unwrap();
+    assert_eq!((report.admitted, report.error_count()), (40, 4));
+    assert!(report.elapsed >= Duration::from_millis(200), "{report:?}");
+}
+
+#[test]
+fn answers_on_streams_that_were_never_opened_are_not_kept() {
+    // Settings, then a piece of an answer on stream 99.
+    fn odd(mut stream: TcpStream) {
+        let _ = stream.write_all(b"\0\0\0\x04\0\0\0\0\0\0\0\x01\0\0\0\0\0\x63x");
+        listen_only(stream);
+    }
+    let wrong = ran(plan("grpc", server(odd))).unwrap_err();
+    assert!(wrong.what.contains("nobody asked for"), "{wrong}");
+}
+
+#[test]
+fn nobody_there_is_told_at_once() {
+    let port = TcpListener::bind(("127.0.0.1", 0))
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let wrong = ran(plan("resp", port)).unwrap_err();
+    assert!(wrong.what.contains("cannot be reached"), "{wrong}");
+}
+
+/// Answers every command, but stalls once for a tenth of a second.
+fn stalls(mut stream: TcpStream) {
+    let reading = stream.try_clone().unwrap();
+    for number in commands(&reading) {
+        if number == 20 {
+            #[expect(clippy::disallowed_methods, reason = "the stall is what is measured")]
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        if stream.write_all(b"+PONG\r\n").is_err() {
+            break;
+        }
+    }
+}
+
+#[test]
+fn by_the_clock_a_stall_counts_for_all_who_would_have_met_it() {
+    const MILLIS: u64 = 1_000_000;
+    let mut closed = plan("resp", server(stalls));
+    (closed.connections, closed.requests, closed.duration) = (1, Some(200), None);
+    let mut open = closed.clone();
+    open.rate = Some("1000/s".parse().unwrap());
+    let slow = |report: &Report| {
+        let share = (1..=1000).find(|share| report.times.quantile(share * 10) > 40 * MILLIS);
+        200 - share.map_or(200, |share| share * 200 / 1000)
+    };
+    let (closed, open) = (ran(closed).unwrap(), ran(open).unwrap());
+    assert!(closed.times.most() >= 100 * MILLIS && open.times.most() >= 100 * MILLIS);
+    // One request met the stall; a hundred were due while it lasted, sixty of them for more than 40 ms.
+    assert!(slow(&closed) <= 20, "{}", slow(&closed));
+    assert!(slow(&open) >= 50, "{}", slow(&open));
+}
+
+#[test]
+fn what_was_due_and_could_not_be_sent_is_told() {
+    let mut plan = plan("resp", server(listen_only));
+    plan.connections = 1;
+    plan.rate = Some("1000/s".parse().unwrap());
+    let report = ran(plan).unwrap();
+    assert_eq!((report.unsent, report.error_count()), (199, 1));
+}
