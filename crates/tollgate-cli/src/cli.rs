@@ -98,12 +98,32 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Run the gateway: a reverse proxy behind limits and fair queues
     Gateway(Gateway),
+    /// Make a policy of another rate limiter's files
+    #[command(subcommand)]
+    Convert(Convert),
     /// Show what one request would meet: which limits, why, for which key, and the verdict
     Explain(Explain),
     /// Look at the store that a policy names: is it there, is it fit, is it fast enough
     Doctor(Doctor),
     /// Put load on a limiter, ours or anyone's, and see whether it admits more than it should
     Bench(Box<Bench>),
+}
+
+/// Whose files `tollgate convert` was given.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Convert {
+    /// Of Envoy's rate limit service (envoyproxy/ratelimit): the policy goes to standard output, what cannot be
+    /// carried over is told on standard error and in comments
+    Envoy {
+        /// The files; each has a domain of its own
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<String>,
+    },
+    /// Of Limitador: its limits file
+    Limitador {
+        /// The file
+        file: String,
+    },
 }
 
 const DOCTOR_EXAMPLES: &str = "\
@@ -162,6 +182,8 @@ Examples:
   tollgate serve --policy tollgate.yaml              a policy of your own, read again when it changes
   tollgate serve --policy tollgate.yaml --state tollgate.state
                                                      counts and overrides survive a restart
+  tollgate serve --policy tollgate.yaml --rls 127.0.0.1:8081
+                                                     for Envoy, too
   tollgate serve --listen 0.0.0.0:8080 --admin 127.0.0.1:9090
 
 Signals: SIGHUP reads the policy again, SIGTERM and SIGINT stop after the requests in flight; a second
@@ -174,6 +196,9 @@ pub(crate) struct Serve {
     /// The policy file; the built-in ride-hailing example if left out
     #[arg(long, value_name = "FILE", env = "TOLLGATE_POLICY")]
     pub(crate) policy: Option<PathBuf>,
+    /// Instead of a policy: a folder with files of Envoy's rate limit service, read again when they change
+    #[arg(long, value_name = "FOLDER", conflicts_with = "policy")]
+    pub(crate) envoy_config: Option<PathBuf>,
     /// Where decisions are answered
     #[arg(
         long,
@@ -182,6 +207,9 @@ pub(crate) struct Serve {
         default_value = "127.0.0.1:8080"
     )]
     pub(crate) listen: SocketAddr,
+    /// Where Envoy's rate limit service is answered, such as 127.0.0.1:8081; nowhere if left out
+    #[arg(long, value_name = "ADDRESS", env = "TOLLGATE_RLS")]
+    pub(crate) rls: Option<SocketAddr>,
     /// Threads that answer decisions; as many as there are processors if left out
     #[arg(long, value_name = "NUMBER")]
     pub(crate) threads: Option<usize>,

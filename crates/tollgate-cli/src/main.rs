@@ -4,7 +4,8 @@
 //!
 //! `cli` says what can be typed; `limit_text` and `arrivals` read it; `trial` runs it; `table`,
 //! `json` and `span_text` print it; `catalogue` lists the algorithms; `check` looks at a policy file,
-//! `explain` at one request, `doctor` at the store; `serve` runs the service, `gateway` the reverse proxy, `bench` a load. `wiring` knows which crate
+//! `convert` makes one of another limiter's, `explain` looks at one request, `doctor` at the store; `serve` runs the service, `gateway` the reverse proxy,
+//! `bench` a load. `wiring` knows which crate
 //! opens the store that a policy names.
 //! `fault` is everything that can be wrong with what was typed.
 
@@ -13,6 +14,7 @@ mod bench;
 mod catalogue;
 mod check;
 mod cli;
+mod convert;
 mod doctor;
 mod explain;
 mod fault;
@@ -59,6 +61,7 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<ExitCode, Stop> {
         Command::Serve(asked) => return serve::run(asked, out),
         Command::Gateway(asked) => return gateway::run(asked, out),
         Command::Explain(asked) => return explain::run(asked, out),
+        Command::Convert(asked) => return convert::run(asked, out),
         Command::Doctor(asked) => return doctor::run(asked, out),
         Command::Bench(asked) => return bench::run(asked, out),
         Command::Schema => write!(out, "{}", tollgate_policy::schema()).map_err(Stop::Write)?,

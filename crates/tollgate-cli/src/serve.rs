@@ -34,7 +34,7 @@ pub(crate) fn run(asked: &Serve, out: &mut impl Write) -> Result<ExitCode, Stop>
         hint: "raise the limits of the process".into(),
     })?;
     settings.engine.open_store = Some(wiring::open_store(events.handle().clone()));
-    let name = asked.policy.as_deref();
+    let name = asked.envoy_config.as_deref().or(asked.policy.as_deref());
     let mut told = Ok(());
     let started = |started: &Started| told = tell(name, started, out);
     let served = events.block_on(tollgate_server::run(settings, started, stop()));
@@ -44,9 +44,10 @@ pub(crate) fn run(asked: &Serve, out: &mut impl Write) -> Result<ExitCode, Stop>
 }
 
 fn settings(asked: &Serve) -> Result<Settings, Stop> {
-    let source = match &asked.policy {
-        Some(path) => PolicySource::File(path.clone()),
-        None => PolicySource::built_in(),
+    let source = match (&asked.policy, &asked.envoy_config) {
+        (_, Some(folder)) => PolicySource::Envoy(folder.clone()),
+        (Some(path), None) => PolicySource::File(path.clone()),
+        (None, None) => PolicySource::built_in(),
     };
     Ok(Settings {
         engine: EngineSettings {
@@ -55,6 +56,7 @@ fn settings(asked: &Serve) -> Result<Settings, Stop> {
             open_store: None,
         },
         http: asked.listen,
+        rls: asked.rls,
         admin: admin(&asked.common)?,
         threads: asked.threads,
     })
@@ -175,6 +177,9 @@ fn tell(policy: Option<&Path>, started: &Started, out: &mut impl Write) -> io::R
         env!("CARGO_PKG_VERSION")
     )?;
     writeln!(out, "decisions  http://{}", started.http)?;
+    if let Some(rls) = started.rls {
+        writeln!(out, "envoy      http://{rls}")?;
+    }
     if let Some(admin) = started.admin {
         writeln!(out, "admin      http://{admin}")?;
     }

@@ -42,6 +42,7 @@
 #![deny(clippy::float_arithmetic)]
 
 mod gateway;
+pub mod import;
 mod lint;
 pub mod near;
 mod problem;

@@ -482,3 +482,33 @@ fn what_was_probably_meant_is_named() {
         assert_eq!(hint(text), expected, "{text}");
     }
 }
+
+#[test]
+fn wrong_entries_of_descriptors_are_told_where_and_why() {
+    check(&[
+        ("deny:\n- match: { entries: [a] }", &[(2, "not-a-map")]),
+        (
+            "deny:\n- match: { entries: [{ a: 1, b: 2 }] }",
+            &[(2, "bad-entries")],
+        ),
+        (
+            "deny:\n- match: { entries: [{ a: false }] }",
+            &[(2, "bad-entries")],
+        ),
+        ("deny:\n- match: { entries: [{}] }", &[(2, "bad-entries")]),
+        (
+            "deny:\n- { match: { domain: d }, except: { entry: a } }",
+            &[(2, "unknown-field")],
+        ),
+    ]);
+}
+
+#[test]
+fn a_limit_that_replaces_one_that_is_not_there_is_wrong() {
+    let text =
+        b"default: pass\nlimits:\n- { name: plain, allow: 5/s }\n- { name: b, allow: 5/s, replaces: plian }\n";
+    let problems = parse("test.yaml", text).unwrap_err();
+    let problem = problems.iter().next().unwrap();
+    assert_eq!((problem.line, problem.code), (4, "unknown-limit"));
+    assert_eq!(problem.hint, "did you mean `plain`?");
+}

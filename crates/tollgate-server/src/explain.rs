@@ -153,6 +153,7 @@ fn why_not(why: &WhyNot) -> String {
         WhyNot::Address => "another client address".into(),
         WhyNot::Domain => "another domain".into(),
         WhyNot::Descriptor(name) => format!("descriptor entry {name}"),
+        WhyNot::Entries => "other descriptor entries".into(),
         WhyNot::Except => "an exception".into(),
         WhyNot::NotTheDefault => "another limit matched".into(),
         _ => "a condition".into(),

@@ -5,7 +5,7 @@
 //!
 //! `engine` holds the policy in force and everything that outlives a request: reloads, overrides, the
 //! state file, what is counted. `listen` accepts connections and bounds them. `http` is the door for
-//! decisions, `admin` the one for operators, `gateway` the reverse proxy.
+//! decisions, `rls` the one for Envoy, `admin` the one for operators, `gateway` the reverse proxy.
 
 pub mod admin;
 mod date;
@@ -16,6 +16,7 @@ mod house;
 pub mod http;
 mod listen;
 mod metrics;
+pub mod rls;
 pub(crate) mod run;
 mod words;
 

@@ -14,6 +14,7 @@ use crate::engine::{Engine, EngineSettings, PolicySource, StartError, Why};
 use crate::house::{AdminDoor, House, threads as threads_of};
 use crate::http::Service;
 use crate::listen::stopped;
+use crate::rls;
 
 /// What a server needs to run.
 #[derive(Clone, Debug)]
@@ -22,6 +23,8 @@ pub struct Settings {
     pub engine: EngineSettings,
     /// Where decisions are asked for.
     pub http: SocketAddr,
+    /// Where Envoy asks its rate limit service, if it can.
+    pub rls: Option<SocketAddr>,
     /// Where operators ask, if they can.
     pub admin: Option<AdminBind>,
     /// Threads that answer decisions. None: as many as there are processors.
@@ -65,6 +68,7 @@ impl Default for Settings {
                 open_store: None,
             },
             http: loopback(HTTP_PORT),
+            rls: None,
             admin: Some(AdminBind {
                 address: loopback(ADMIN_PORT),
                 tokens: Vec::new(),
@@ -81,6 +85,8 @@ impl Default for Settings {
 pub struct Started {
     /// Where decisions are asked for.
     pub http: SocketAddr,
+    /// Where Envoy asks its rate limit service.
+    pub rls: Option<SocketAddr>,
     /// Where operators ask.
     pub admin: Option<SocketAddr>,
     /// The token that was made up because none was given.
@@ -93,6 +99,7 @@ impl fmt::Debug for Started {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Started")
             .field("http", &self.http)
+            .field("rls", &self.rls)
             .field("admin", &self.admin)
             .field("generated_token", &self.generated_token.is_some())
             .finish_non_exhaustive()
@@ -166,6 +173,7 @@ pub async fn run(
     let Settings {
         engine,
         http,
+        rls,
         admin,
         threads,
     } = settings;
@@ -175,15 +183,30 @@ pub async fn run(
     let engine = engine.map_err(|_| RunError::Broken)?;
     let engine = engine.map_err(RunError::Start)?;
     let http = bind("decisions", http).await?;
+    let rls = match rls {
+        Some(address) => Some(bind("envoy", address).await?),
+        None => None,
+    };
     let mut house = House::of(Arc::clone(&engine), admin).await?;
     let told = Started {
         http: local_address(&http, "decisions")?,
+        rls: rls
+            .as_ref()
+            .map(|l| local_address(l, "envoy"))
+            .transpose()?,
         admin: house.admin_address()?,
         generated_token,
         engine: Arc::clone(&engine),
     };
-    let service = Service::new(engine, house.ended().clone());
     let count = threads_of(threads);
+    if let Some(rls) = rls {
+        let service = rls::Service::new(Arc::clone(&engine), house.ended().clone());
+        house.serve_on("envoy", rls, count, |_| {
+            let service = service.clone();
+            async move |listener| service.serve(listener, count).await
+        })?;
+    }
+    let service = Service::new(engine, house.ended().clone());
     house.serve_on("decisions", http, count, |_| {
         let service = service.clone();
         async move |listener| service.serve(listener, count).await

@@ -150,7 +150,13 @@ impl Prepared {
 
 impl SharedLimits for Prepared {
     fn charge<'a>(&'a self, request: &'a SharedRequest) -> Answering<'a, Vec<SharedOutcome>> {
-        Box::pin(async { self.decide(request) })
+        Box::pin(async {
+            if *self.fails.lock().unwrap() == Some(FaultKind::Busy) {
+                // It never comes to an answer.
+                std::future::pending::<()>().await;
+            }
+            self.decide(request)
+        })
     }
 
     fn settle<'a>(&'a self, settle: &'a SharedSettle) -> Answering<'a, u64> {
@@ -550,4 +556,53 @@ fn a_policy_without_a_store_is_decided_at_once() {
     assert!(matches!(named, Some(Begun::Decided(answer)) if !answer.is_admitted()));
     assert!(gate.begin_named("none", &[], 1, true).is_none());
     assert_eq!(gate.clock().now(), Moment::ORIGIN);
+}
+
+#[test]
+fn several_requests_are_one_question_to_the_store() {
+    let clock = ManualClock::new();
+    let gate = node(&clock, &Counting::new(&clock, 1), vec![rule("a", "1/h", 3)]);
+    let facts = [of(&ACME), of(&OTHER)];
+    let ask = |take| {
+        let (begun, parts) = gate.begin_together(&facts, take);
+        let Begun::Asks(asking) = begun else {
+            panic!("the store has to be asked");
+        };
+        (now(gate.finish(asking)), parts)
+    };
+    let told = |answer: &Answer, at, take| {
+        let (verdict, standing) = gate.telling(answer, at, take).unwrap();
+        (verdict.is_admitted(), standing.remaining)
+    };
+    let (answer, parts) = ask(true);
+    let charges: Vec<_> = parts.iter().map(|part| part.charges.clone()).collect();
+    assert_eq!(charges, [[0], [1]]);
+    assert_eq!(told(&answer, 0, true), (true, 2));
+    // What is only asked is told as it stands.
+    let (answer, _) = ask(false);
+    assert_eq!(told(&answer, 1, false), (true, 2));
+    now(gate
+        .give_back(&answer)
+        .settle_everywhere(Settlement::Cancelled));
+    let (answer, _) = ask(false);
+    assert_eq!(told(&answer, 0, false), (true, 3));
+}
+
+#[test]
+fn whoever_cannot_wait_is_answered_by_this_node_alone() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let gate = node(&clock, &store, vec![rule("a", "1/h", 3)]);
+    let begin = || match gate.begin(&of(&ACME), true) {
+        Begun::Asks(asking) => asking,
+        Begun::Decided(_) => panic!("the store has to be asked"),
+    };
+    // An answer that is there counts, however late it is.
+    let answer = now(gate.finish_before(begin(), std::future::ready(())));
+    assert_eq!(answer.origin, Origin::Fresh);
+    store.fail(Some(FaultKind::Busy));
+    let answer = now(gate.finish_before(begin(), std::future::ready(())));
+    assert_eq!(answer.origin, Origin::Degraded);
+    assert!(answer.is_admitted());
+    assert_eq!(answer.standing.remaining, 1);
 }

@@ -564,6 +564,7 @@ fn a_share_of_the_keys_is_enforced_and_always_the_same_keys() {
 fn lists_come_before_limits_and_deny_before_allow() {
     let listed = |name: &str, networks: &[&str]| ListRule {
         name: Arc::from(name),
+        except: Vec::new(),
         matches: Match {
             addresses: CidrSet::new(networks.iter().map(|n| n.parse().unwrap()).collect()),
             ..Match::default()

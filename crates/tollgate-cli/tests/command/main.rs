@@ -4,6 +4,7 @@
 
 mod bench;
 mod check;
+mod convert;
 mod faults;
 mod limits;
 mod run;

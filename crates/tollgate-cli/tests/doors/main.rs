@@ -8,6 +8,7 @@
 
 mod bench;
 mod caddy;
+mod envoy;
 mod explain;
 mod first_run;
 mod fleet;

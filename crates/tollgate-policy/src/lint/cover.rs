@@ -15,6 +15,7 @@ pub(crate) fn is_everything(matches: &Match) -> bool {
         addresses,
         domain,
         descriptor,
+        entries,
     } = matches;
     methods.is_empty()
         && (paths.is_empty() || paths.iter().any(|path| path.as_str() == "/**"))
@@ -24,6 +25,7 @@ pub(crate) fn is_everything(matches: &Match) -> bool {
         && (addresses.is_empty() || is_every_address(addresses))
         && domain.as_ref().is_none_or(|domain| domain.as_str() == "*")
         && descriptor.is_empty()
+        && entries.is_empty()
 }
 
 fn is_every_address(addresses: &CidrSet) -> bool {
@@ -56,6 +58,7 @@ pub(crate) fn covers(wide: &Match, narrow: &Match) -> bool {
         && tests_cover(&wide.headers, &narrow.headers)
         && tests_cover(&wide.query, &narrow.query)
         && tests_cover(&wide.descriptor, &narrow.descriptor)
+        && (wide.entries.is_empty() || wide.entries == narrow.entries)
         && (wide.addresses.is_empty()
             || (!narrow_networks.is_empty() && narrow_networks.iter().all(networks)))
         && match (&wide.domain, &narrow.domain) {

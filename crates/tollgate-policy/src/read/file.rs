@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use tollgate::policy::address::{CidrSet, ForwardedHeader, Proxies};
 use tollgate::policy::path::PathRules;
-use tollgate::policy::{AnswerStyle, Fallback, Policy, Privacy, XRateLimit};
+use tollgate::policy::{AnswerStyle, Fallback, LimitRule, Policy, Privacy, XRateLimit};
 
 use super::fields::{Fields, Listed, each, one_or_many};
 use super::gateway::{Gateway, gateway};
@@ -19,6 +19,7 @@ use super::scalar::{choice, share, text, whole, yes};
 use super::store::{Store, store};
 use super::store_error;
 use super::tiers::{Tier, tiers};
+use crate::near::nearest;
 use crate::problem::Place;
 use crate::report::{Read, Report, quoted};
 use crate::yaml::{Node, Value};
@@ -108,7 +109,8 @@ pub(crate) fn file(root: &Node, report: &Report<'_>) -> Read<Draft> {
     on_store_error?;
     decided?;
     v6?;
-    let (limits, limit_spots) = limits?.unwrap_or_default().into_iter().unzip();
+    let (limits, limit_spots): (Vec<_>, Vec<_>) = limits?.unwrap_or_default().into_iter().unzip();
+    replaced_are_there(&limits, &limit_spots, report)?;
     let (allow, allow_spots) = allow?.unwrap_or_default().into_iter().unzip();
     let (deny, deny_spots) = deny?.unwrap_or_default().into_iter().unzip();
     let (default, default_spots) = default?.unwrap_or_default();
@@ -140,6 +142,27 @@ pub(crate) fn file(root: &Node, report: &Report<'_>) -> Read<Draft> {
         file: Spots::of(&fields),
         wide,
     })
+}
+
+/// Is there every limit that another one replaces?
+fn replaced_are_there(limits: &[LimitRule], spots: &[Spots], report: &Report<'_>) -> Read<()> {
+    let mut done = Ok(());
+    let names = || limits.iter().map(|rule| &*rule.name);
+    for (rule, spots) in limits.iter().zip(spots) {
+        for gone in rule
+            .replaces
+            .iter()
+            .filter(|r| !names().any(|n| n == &***r))
+        {
+            let hint = match nearest(gone, names()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => "name a limit of this file".to_owned(),
+            };
+            let message = format!("there is no limit {} to replace", quoted(gone));
+            done = Err(report.error(spots.at("replaces"), "unknown-limit", message, hint));
+        }
+    }
+    done
 }
 
 fn version(node: &Node, report: &Report<'_>) -> Read<()> {
@@ -273,11 +296,7 @@ fn default(
     }
 }
 
-fn limits(
-    node: &Node,
-    common: &Common<'_>,
-    report: &Report<'_>,
-) -> Read<Vec<(tollgate::policy::LimitRule, Spots)>> {
+fn limits(node: &Node, common: &Common<'_>, report: &Report<'_>) -> Read<Vec<(LimitRule, Spots)>> {
     let listed = Listed {
         name: "limits",
         is: "a list",

@@ -9,7 +9,7 @@ use tollgate::policy::{
     TierQuota, Tiers,
 };
 
-use super::fields::Fields;
+use super::fields::{Fields, each, one_or_many};
 use super::key::{key, source};
 use super::matching::{except, matches};
 use super::names::{LIMIT, NOT_OF_DEFAULT, QUOTA};
@@ -171,14 +171,18 @@ pub(crate) fn limit(
     let (found, what) = named(&fields, "limit", number, why, report);
     let matched = fields.read("match", |n| matches(n, common.paths, report));
     let excepted = fields.read("except", |n| except(n, common.paths, report));
+    let replaces = fields.get("replaces").map(one_or_many).unwrap_or_default();
+    let replaces = each(replaces, |n| text(n, report).map(Arc::<str>::from));
     let named = found.as_deref().unwrap_or_default().to_owned();
     let rule = body(&fields, &named, &what, matched, common, report);
     let (name, except, rule) = (found?, excepted?.unwrap_or_default(), rule?);
+    let replaces = replaces?;
     let spots = Spots::of(&fields);
     Ok((
         LimitRule {
             name,
             except,
+            replaces,
             ..rule
         },
         spots,

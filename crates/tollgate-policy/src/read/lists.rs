@@ -7,7 +7,7 @@ use tollgate::policy::path::PathRules;
 
 use super::fields::{Fields, Listed};
 use super::limit::{Spots, name};
-use super::matching::matches;
+use super::matching::{except, matches};
 use super::names::LIST;
 use super::scalar::prose;
 use super::when::moment;
@@ -42,6 +42,7 @@ fn entry(
     let fields = Fields::open(node, &format!("an entry of `{which}`"), LIST, report)?;
     let name = fields.read("name", |n| name(n, report));
     let found = fields.read("match", |n| matches(n, paths, report));
+    let excepted = fields.read("except", |n| except(n, paths, report));
     let reason = fields.read("reason", |n| prose(n, report));
     let expires = fields.read("expires", |n| moment(n, report));
     let Some(found) = found? else {
@@ -56,6 +57,7 @@ fn entry(
     let rule = ListRule {
         name,
         matches: found,
+        except: excepted?.unwrap_or_default(),
         reason: reason?,
         expires: expires?,
     };

@@ -29,6 +29,7 @@ pub(crate) fn matches(node: &Node, paths: PathRules, report: &Report<'_>) -> Rea
     let addresses = each(many("ip"), |n| network(n, report));
     let domain = fields.read("domain", |n| text(n, report).map(TextPattern::new));
     let descriptor = fields.read("descriptor", |n| tests(n, "descriptor", report));
+    let entries = each(many("entries"), |n| entry(n, report));
     Ok(Match {
         methods: methods?,
         paths: found_paths?,
@@ -38,7 +39,28 @@ pub(crate) fn matches(node: &Node, paths: PathRules, report: &Report<'_>) -> Rea
         addresses: CidrSet::new(addresses?),
         domain: domain?,
         descriptor: descriptor?.unwrap_or_default(),
+        entries: entries?,
     })
+}
+
+/// One of all entries of a descriptor: its key, and what must hold for its value.
+fn entry(node: &Node, report: &Report<'_>) -> Read<(String, ValueTest)> {
+    let mut tests = tests(node, "entries", report)?;
+    match (tests.pop(), tests.is_empty()) {
+        (Some((_, ValueTest::Absent)), true) => Err(report.error(
+            node.place,
+            "bad-entries",
+            "an entry that is listed is there",
+            "write its value, or `true` for any; leave the entry out if it must not be there",
+        )),
+        (Some(entry), true) => Ok(entry),
+        _ => Err(report.error(
+            node.place,
+            "bad-entries",
+            "each item of `entries` is one entry of a descriptor",
+            "list all of them in their order: `[{ generic_key: slow }, { remote_address: true }]`",
+        )),
+    }
 }
 
 /// Reads an `except`: a match, or a list of them.

@@ -23,7 +23,7 @@ mod overrides;
 mod pressure;
 mod queue;
 mod quota;
-mod scalar;
+pub(crate) mod scalar;
 mod scale;
 mod store;
 mod store_error;

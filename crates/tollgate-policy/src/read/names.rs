@@ -49,7 +49,7 @@ pub(crate) const HEADERS: &[&str] = &[
 /// A tier.
 pub(crate) const TIER: &[&str] = &["times", "weight"];
 /// An entry of `allow` or `deny`.
-pub(crate) const LIST: &[&str] = &["name", "match", "reason", "expires"];
+pub(crate) const LIST: &[&str] = &["name", "match", "except", "reason", "expires"];
 /// `match` and `except`.
 pub(crate) const MATCH: &[&str] = &[
     "method",
@@ -60,6 +60,7 @@ pub(crate) const MATCH: &[&str] = &[
     "ip",
     "domain",
     "descriptor",
+    "entries",
 ];
 /// How much: in a limit and in its candidate.
 pub(crate) const QUOTA: &[&str] = &[
@@ -85,6 +86,7 @@ pub(crate) const LIMIT: &[&str] = &[
     "name",
     "match",
     "except",
+    "replaces",
     "key",
     "missing_key",
     "cost",
@@ -99,7 +101,7 @@ pub(crate) const LIMIT: &[&str] = &[
     "reason",
 ];
 /// The fields of a limit that its quota as `default` does not have.
-pub(crate) const NOT_OF_DEFAULT: &[&str] = &["name", "match", "except"];
+pub(crate) const NOT_OF_DEFAULT: &[&str] = &["name", "match", "except", "replaces"];
 /// An override: it keeps the algorithm, and so the shape, of its limit.
 pub(crate) const OVERRIDE: &[&str] = &[
     "key",

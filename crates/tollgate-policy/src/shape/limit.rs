@@ -98,6 +98,8 @@ limit_like! {
         r#match: Option<Match>,
         /// Which of these it is not for.
         except: Option<OneOrMany<Match>>,
+        /// Limits, by their names, that are not charged where this one is.
+        replaces: Option<OneOrMany<String>>,
         /// Who shares one allowance: `ip`, `header.x-rider-id`, `path.ride`, or a list. Everybody, unless told otherwise.
         key: Option<OneOrMany<String>>,
         /// What happens to a request without its key.

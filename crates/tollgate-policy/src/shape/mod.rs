@@ -195,6 +195,8 @@ struct ListEntry {
     name: Option<String>,
     /// Whom it is for.
     r#match: Match,
+    /// Which of these it is not for.
+    except: Option<OneOrMany<Match>>,
     /// Why.
     reason: Option<String>,
     /// From when on it does not apply any more: `2027-01-01` or `2027-01-01T12:00:00Z`.
@@ -221,6 +223,8 @@ pub(super) struct Match {
     domain: Option<String>,
     /// Entries of an Envoy descriptor, as headers.
     descriptor: Option<BTreeMap<String, ValueTest>>,
+    /// All entries of an Envoy descriptor, in their order: `[{ generic_key: slow }, { remote_address: true }]`.
+    entries: Option<OneOrMany<BTreeMap<String, ValueTest>>>,
 }
 
 #[derive(JsonSchema)]

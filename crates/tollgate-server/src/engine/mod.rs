@@ -96,11 +96,13 @@ pub enum Door {
     Auth,
     /// The reverse proxy.
     Gateway,
+    /// Envoy's rate limit service.
+    Rls,
 }
 
 impl Door {
     /// All of them, in order.
-    pub const ALL: [Door; 3] = [Door::Http, Door::Auth, Door::Gateway];
+    pub const ALL: [Door; 4] = [Door::Http, Door::Auth, Door::Gateway, Door::Rls];
 
     /// What it is called in metrics and logs.
     pub const fn name(self) -> &'static str {
@@ -108,6 +110,7 @@ impl Door {
             Door::Http => "http",
             Door::Auth => "auth",
             Door::Gateway => "gateway",
+            Door::Rls => "rls",
         }
     }
 }

@@ -19,7 +19,7 @@ use tollgate::{Limit, Origin, Rate, Single, Verdict};
 
 use super::top::{KEY_BYTES, Top, TopKey, shown};
 use super::{Door, Engine, Epoch, locked};
-use crate::metrics::{Counted, Degraded, Undecided};
+use crate::metrics::{Counted, Degraded, Rls, Undecided};
 
 /// Lines about refusals, a second.
 const LINES: NonZeroU64 = NonZeroU64::new(10).unwrap();
@@ -92,6 +92,13 @@ impl Engine {
         if !answer.is_admitted() {
             let key = || key.iter().map(|part| (*part).to_owned()).collect();
             self.note(epoch, door, answer, |_| Some(key()));
+        }
+    }
+
+    /// Counts what only Envoy's door can meet.
+    pub(crate) fn count_rls(&self, what: Rls, times: u64) {
+        if times > 0 {
+            self.metrics.rls.add(what as usize, times);
         }
     }
 

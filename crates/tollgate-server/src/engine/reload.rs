@@ -17,13 +17,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tollgate::policy::{Policy, PolicyError, Privacy};
+use tollgate_policy::import::ReadError;
 use tollgate_policy::{GatewaySpec, Loaded, Problems, Severity};
 use tollgate_tower::QueueSet;
 use tollgate_tower::turnstile::QueueError;
 
 use super::health::Fault;
 use super::overrides::{Stored, resolve, unfit};
-use super::start::PolicySource;
+use super::start::{PolicySource, ReadPolicy};
 use super::{Engine, Epoch, Follows, Gate, locked, seconds};
 
 /// Who asked for a reload.
@@ -82,6 +83,8 @@ pub enum ReloadError {
     },
     /// It is no policy.
     Invalid(Problems),
+    /// The files of Envoy's rate limit service are no policy.
+    Envoy(ReadError),
     /// It is a policy that cannot be put in force.
     Refused(PolicyError),
     /// It has a queue that cannot be.
@@ -98,7 +101,11 @@ impl ReloadError {
         match self {
             Self::Missing { .. } => "policy-missing",
             Self::Unreadable { .. } => "policy-unreadable",
-            Self::Invalid(_) | Self::Refused(_) | Self::Queue(_) => "policy-invalid",
+            Self::Envoy(ReadError::Unreadable { .. }) => "policy-unreadable",
+            Self::Envoy(ReadError::Empty { .. }) => "policy-missing",
+            Self::Invalid(_) | Self::Envoy(_) | Self::Refused(_) | Self::Queue(_) => {
+                "policy-invalid"
+            }
             Self::Gateway(_) => "policy-gateway",
             Self::OtherStore => "policy-other-store",
         }
@@ -119,6 +126,7 @@ impl ReloadError {
                 let first = first.unwrap_or_default();
                 format!("the policy file has {} ({first})", problems.summary())
             }
+            Self::Envoy(_) => "the files of the rate limit service are no policy".into(),
             Self::Refused(_) | Self::Queue(_) => "the policy cannot be put in force".into(),
             Self::Gateway(_) => "the gateway cannot pass requests on by the policy".into(),
             Self::OtherStore => "the policy names another store; that needs a restart".into(),
@@ -140,6 +148,7 @@ impl fmt::Display for ReloadError {
                 path.display()
             ),
             Self::Invalid(problems) => problems.fmt(f),
+            Self::Envoy(error) => error.fmt(f),
             Self::Refused(cause) => write!(
                 f,
                 "the policy cannot be put in force: {cause}\nhint: make `max_keys` smaller or the numbers of the limit"
@@ -203,13 +212,13 @@ impl Engine {
     /// # Errors
     /// What is wrong with what is there.
     pub fn reload(&self, why: Why) -> Result<Reloaded, ReloadError> {
-        let PolicySource::File(path) = &self.source else {
+        if let PolicySource::Text { .. } = &self.source {
             let version = self.epoch().version;
             return Ok(Reloaded::Unchanged { version });
-        };
+        }
         let mut in_force = self.in_force();
-        let text = match read(path) {
-            Ok(text) => text,
+        let ReadPolicy { text, notes } = match self.source.read() {
+            Ok(read) => read,
             Err(error) => {
                 let seen = blake3::hash(error.code().as_bytes());
                 return Err(self.failed(&mut in_force, seen, why, error));
@@ -224,8 +233,10 @@ impl Engine {
             }
             return Ok(Reloaded::Unchanged { version });
         }
-        let name = path.display().to_string();
-        let next = tollgate_policy::parse(&name, &text)
+        if !notes.is_empty() {
+            tracing::warn!(target: "tollgate::policy", "{notes}");
+        }
+        let next = tollgate_policy::parse(&self.source.name(), &text)
             .map_err(ReloadError::Invalid)
             .and_then(|loaded| self.prepare(loaded, &mut in_force));
         match next {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tollgate::{Moment, Span};
 
 use super::{Door, Engine, Epoch, locked};
-use crate::metrics::{Counted, Kind, Text, Undecided, in_millionths};
+use crate::metrics::{Counted, Kind, Rls, Text, Undecided, in_millionths};
 
 /// Counting live keys walks the tables; scrapers that come more often than this share one walk.
 const LOOK_EVERY: Span = Span::from_secs(1);
@@ -52,6 +52,10 @@ impl Engine {
         );
         for (basis, why) in Undecided::BASES {
             text.series(name, &[("basis", why)], undecided(basis));
+        }
+        for (what, name, help) in Rls::ALL {
+            let count = self.metrics.rls.sum(what as usize);
+            text.alone(name, Kind::Counter, help, count);
         }
         let name = "tollgate_denied_total";
         text.name(

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tollgate::MonotonicClock;
 use tollgate::policy::Inherited;
 use tollgate::store::shared::SharedStore;
+use tollgate_policy::import::envoy_folder;
 use tollgate_policy::{Loaded, Problems, Severity, SharedSpec, StoreSpec};
 use tollgate_tower::QueueSet;
 
@@ -34,6 +35,15 @@ pub enum PolicySource {
     },
     /// A file, which is read again when it changes.
     File(PathBuf),
+    /// A folder with files of Envoy's rate limit service, which are read again when they change.
+    Envoy(PathBuf),
+}
+
+/// What was read as a policy.
+pub(super) struct ReadPolicy {
+    pub(super) text: Vec<u8>,
+    /// What of another limiter's files is not in it, as text; empty if there is nothing.
+    pub(super) notes: String,
 }
 
 impl PolicySource {
@@ -45,10 +55,30 @@ impl PolicySource {
         }
     }
 
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         match self {
             PolicySource::Text { name, .. } => name.clone(),
-            PolicySource::File(path) => path.display().to_string(),
+            PolicySource::File(path) | PolicySource::Envoy(path) => path.display().to_string(),
+        }
+    }
+
+    /// Reads it.
+    pub(super) fn read(&self) -> Result<ReadPolicy, ReloadError> {
+        let plain = |text| ReadPolicy {
+            text,
+            notes: String::new(),
+        };
+        match self {
+            PolicySource::Text { text, .. } => Ok(plain(text.clone().into_bytes())),
+            PolicySource::File(path) => reload::read(path).map(plain),
+            PolicySource::Envoy(folder) => {
+                let converted = envoy_folder(folder).map_err(ReloadError::Envoy)?;
+                let notes = converted.notes.iter().map(ToString::to_string);
+                Ok(ReadPolicy {
+                    text: converted.policy.into_bytes(),
+                    notes: notes.collect(),
+                })
+            }
         }
     }
 }
@@ -157,10 +187,7 @@ impl Engine {
         } = settings;
         let clock = MonotonicClock::since_1970();
         let now = tollgate::Clock::now(&clock);
-        let text = match &source {
-            PolicySource::Text { text, .. } => text.clone().into_bytes(),
-            PolicySource::File(path) => reload::read(path)?,
-        };
+        let ReadPolicy { text, notes } = source.read()?;
         let content = blake3::hash(&text);
         let loaded = tollgate_policy::parse(&source.name(), &text).map_err(ReloadError::Invalid)?;
         let Loaded {
@@ -224,6 +251,9 @@ impl Engine {
         };
         if !warnings.is_empty() {
             tracing::warn!(target: "tollgate::policy", version = 1, "{warnings}");
+        }
+        if !notes.is_empty() {
+            tracing::warn!(target: "tollgate::policy", version = 1, "{notes}");
         }
         let told = told_at_start(&source, content, seconds(now), &warnings, unfit(&overrides));
         let metrics = Metrics::default();

@@ -37,8 +37,11 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// Looks for another policy and puts it in force, until the engine should stop. Returns at once if the
 /// policy is not a file.
 pub async fn watch(engine: Arc<Engine>, stop: impl Future<Output = ()>) {
-    let PolicySource::File(path) = &engine.source else {
-        return;
+    let path = match &engine.source {
+        PolicySource::Text { .. } => return,
+        PolicySource::File(path) => path.clone(),
+        // Any name in it: directories are what is listened to.
+        PolicySource::Envoy(folder) => folder.join("config.yaml"),
     };
     let (heard, mut events) = mpsc::channel(1);
     let mut ears = Ears::new(heard);
@@ -46,7 +49,7 @@ pub async fn watch(engine: Arc<Engine>, stop: impl Future<Output = ()>) {
     looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     tokio::pin!(stop);
     loop {
-        ears.listen_around(path);
+        ears.listen_around(&path);
         tokio::select! {
             () = &mut stop => return,
             _ = looks.tick() => {}

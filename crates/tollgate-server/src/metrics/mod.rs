@@ -45,11 +45,46 @@ pub(crate) struct Metrics {
     pub(crate) duration: Histogram,
     /// Requests that no limit had a part in.
     pub(crate) undecided: Striped<{ Undecided::COUNT }>,
+    /// What only Envoy's door can meet; see [`Rls`].
+    pub(crate) rls: Striped<{ Rls::COUNT }>,
     /// Requests that were decided without the store that a fleet shares; see [`Degraded`].
     pub(crate) degraded: Striped<2>,
     /// When the last of them was, in seconds since 1970; 0 if there was none.
     pub(crate) degraded_at: AtomicU64,
     known: Mutex<Known>,
+}
+
+/// What only Envoy's rate limit service can meet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Rls {
+    /// A domain that no limit is for.
+    UnknownDomain,
+    /// A request that cannot be decided.
+    Invalid,
+    /// A limit that the caller sent along, and that was not followed.
+    OverrideIgnored,
+}
+
+impl Rls {
+    pub(crate) const COUNT: usize = Rls::OverrideIgnored as usize + 1;
+    /// Each with the name of its metric and what it means.
+    pub(crate) const ALL: [(Rls, &'static str, &'static str); Rls::COUNT] = [
+        (
+            Rls::UnknownDomain,
+            "tollgate_rls_unknown_domain_total",
+            "Requests of Envoy in a domain that no limit is for.",
+        ),
+        (
+            Rls::Invalid,
+            "tollgate_rls_invalid_total",
+            "Requests of Envoy that cannot be decided, because they are malformed or too large.",
+        ),
+        (
+            Rls::OverrideIgnored,
+            "tollgate_rls_overrides_ignored_total",
+            "Limits that callers sent along with a descriptor, and that were not followed.",
+        ),
+    ];
 }
 
 /// What became of a request that was decided without the store.

@@ -16,6 +16,7 @@ fn all(dir: &Dir, tokens: &[&str], admin: SocketAddr) -> Settings {
     Settings {
         engine: settings(&dir.at("p.yaml"), Some(&dir.at("s"))),
         http: local(),
+        rls: Some(local()),
         admin: Some(AdminBind {
             address: admin,
             tokens: tokens.iter().map(|token| (*token).into()).collect(),

@@ -115,6 +115,8 @@ pub enum WhyNot {
     Domain,
     /// This entry of the descriptor.
     Descriptor(String),
+    /// The descriptor has other entries, or in another order.
+    Entries,
     /// An exception holds.
     Except,
     /// It is only for requests that no other limit matches.
@@ -266,6 +268,9 @@ fn why_not(live: &Live, request: &Request<'_>, now: Moment) -> Option<WhyNot> {
         if one(&|only| only.descriptor = vec![test.clone()]) {
             return Some(WhyNot::Descriptor(test.0.clone()));
         }
+    }
+    if one(&|only| only.entries.clone_from(&m.entries)) {
+        return Some(WhyNot::Entries);
     }
     let except = rule
         .except

@@ -25,8 +25,11 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 
 use super::answer::{Answer, Basis, Role, RuleCharge};
 use super::build::horizon;
@@ -181,7 +184,7 @@ impl<C: Clock> PolicyGate<C> {
         Some(self.begun(plan, now, take))
     }
 
-    fn begun(&self, plan: Result<Plan, Box<Answer>>, now: Moment, take: bool) -> Begun {
+    pub(super) fn begun(&self, plan: Result<Plan, Box<Answer>>, now: Moment, take: bool) -> Begun {
         let ask = if take { Ask::Charge } else { Ask::Peek };
         let plan = match plan {
             Ok(plan) => plan,
@@ -227,6 +230,25 @@ impl<C: Clock> PolicyGate<C> {
                 self.conclude(asking, &outcomes)
             }
             Ok(_) | Err(_) => self.fall_back(asking),
+        }
+    }
+
+    /// The same for whoever cannot wait for ever: if `over` comes first, it is decided without the store.
+    pub async fn finish_before(&self, asking: Asking, over: impl Future<Output = ()>) -> Answer {
+        let outcomes = {
+            let mut charging = asking.limits.charge(&asking.request);
+            let mut over = pin!(over);
+            poll_fn(|context| match charging.as_mut().poll(context) {
+                Poll::Ready(outcomes) => Poll::Ready(outcomes.ok()),
+                Poll::Pending => over.as_mut().poll(context).map(|()| None),
+            })
+            .await
+        };
+        match outcomes {
+            Some(outcomes) if outcomes.len() == asking.request.charges.len() => {
+                self.conclude(asking, &outcomes)
+            }
+            _ => self.fall_back(asking),
         }
     }
 

@@ -30,7 +30,7 @@ use super::fields::Advert;
 use super::fleet::Fleet;
 use super::queue::QueueRule;
 use super::router::Router;
-use super::rule::{FULLY_ENFORCED, Fallback, LimitRule, ListRule, Mode, Policy, Quota};
+use super::rule::{FULLY_ENFORCED, Fallback, LimitRule, ListRule, Match, Mode, Policy, Quota};
 use crate::algorithm::queue::Slot;
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Origin, Standing, Verdict};
@@ -138,6 +138,9 @@ pub(super) enum Ask {
     Peek,
 }
 
+/// Charges among which the same key is looked for; with more of them the request is refused anyway.
+const SAME_AMONG: usize = 64;
+
 /// What a request comes to while the rules are gone through.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
@@ -152,6 +155,22 @@ impl Plan {
     fn push(&mut self, charge: RuleCharge, key: Option<&SharedKey>) {
         self.charges.push(charge);
         self.keys.extend(key.cloned());
+    }
+
+    /// Adds a charge that was planned elsewhere, or more to one on the same key, and returns its place.
+    pub(super) fn add(&mut self, charge: RuleCharge, key: Option<SharedKey>) -> usize {
+        let is_same = |c: &RuleCharge| {
+            c.limit == charge.limit && c.hash == charge.hash && c.role == charge.role
+        };
+        let mut known = self.charges.iter_mut().take(SAME_AMONG).enumerate();
+        if let Some((at, same)) = known.find(|(_, c)| is_same(c)) {
+            same.cost = same.cost.saturating_add(charge.cost);
+            return at;
+        }
+        self.enforced += usize::from(matches!(charge.role, Role::Enforced | Role::Unlimited));
+        self.charges.push(charge);
+        self.keys.extend(key);
+        self.charges.len() - 1
     }
 }
 
@@ -285,6 +304,7 @@ impl<C: Clock> PolicyGate<C> {
         if plan.enforced == 0 && plan.stop.is_none() {
             self.plan_default(&request, now, &mut plan);
         }
+        self.replace(&mut plan);
         Ok(plan)
     }
 
@@ -596,12 +616,19 @@ fn listed(
         let is_for = |rule: &&ListRule| {
             rule.expires.is_none_or(|end| now < end)
                 && rule.matches.holds(request.facts, request.path)
+                && !is_any(&rule.except, request)
         };
         if first.is_none() && rules.get(at).filter(is_for).is_some() {
             first = Some(at);
         }
     });
     first
+}
+
+/// Does one of these hold?
+fn is_any(conditions: &[Match], request: &Request<'_>) -> bool {
+    let mut conditions = conditions.iter();
+    conditions.any(|condition| condition.holds(request.facts, request.path))
 }
 
 /// Of several decisions, what they come to together, and which of them decides: as if they were charged.
@@ -662,14 +689,9 @@ impl Live {
     }
 
     fn applies(&self, request: &Request<'_>, now: Moment) -> bool {
-        let (facts, path) = (request.facts, request.path);
         self.is_on(now)
-            && self.rule.matches.holds(facts, path)
-            && !self
-                .rule
-                .except
-                .iter()
-                .any(|except| except.holds(facts, path))
+            && self.rule.matches.holds(request.facts, request.path)
+            && !is_any(&self.rule.except, request)
     }
 
     pub(super) fn tier_of(&self, request: &Request<'_>) -> Option<usize> {

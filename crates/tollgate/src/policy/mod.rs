@@ -49,6 +49,7 @@ mod router;
 pub mod rule;
 mod saved;
 mod share;
+mod together;
 mod under_pressure;
 
 pub use answer::{Answer, Basis, Role, RuleCharge};
@@ -64,3 +65,4 @@ pub use pressure::PressureRule;
 pub use queue::{Adaptive, AtOnce, Estimator, Place, QueueRule, Weights};
 pub use reservation::{Reservation, Settlement};
 pub use rule::*;
+pub use together::Part;

@@ -26,6 +26,14 @@ impl<C: Clock> PolicyGate<C> {
         self.reserve_those(answer, |limiter| !limiter.is_queue())
     }
 
+    /// What the charges of an answer would take, to be given back although it was not taken by this answer: by a
+    /// caller that is believed to have paid it before. Not of leaky buckets, whose slots are somebody's own.
+    /// Nothing is given beyond what the limit holds.
+    pub fn give_back(&self, answer: &Answer) -> Reservation<C> {
+        let counts = |charge: &RuleCharge| charge.role != Role::Unlimited;
+        self.held_of(answer, counts, |limiter| !limiter.is_queue())
+    }
+
     /// The slots that an answer took in leaky buckets of this process. Whoever takes them gives them back
     /// alone: see [`PolicyGate::reserve_beside_queues`].
     pub fn queue_slots(&self, answer: &Answer) -> Vec<HeldSlot<C>> {
@@ -43,11 +51,21 @@ impl<C: Clock> PolicyGate<C> {
         answer: &Answer,
         wanted: impl Fn(&Limiter<C>) -> bool,
     ) -> Reservation<C> {
+        let taken = |charge: &RuleCharge| {
+            answer.is_admitted() && charge.verdict.is_admitted() && charge.role != Role::Unlimited
+        };
+        self.held_of(answer, taken, wanted)
+    }
+
+    fn held_of(
+        &self,
+        answer: &Answer,
+        taken: impl Fn(&RuleCharge) -> bool,
+        wanted: impl Fn(&Limiter<C>) -> bool,
+    ) -> Reservation<C> {
         let mut held = Vec::new();
-        let taken =
-            |charge: &RuleCharge| charge.verdict.is_admitted() && charge.role != Role::Unlimited;
         for (at, charge) in answer.charges.iter().enumerate() {
-            if !answer.is_admitted() || !taken(charge) {
+            if !taken(charge) {
                 continue;
             }
             let limiter = self.gate.limiter(charge.limit).clone();

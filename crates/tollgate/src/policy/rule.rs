@@ -62,6 +62,8 @@ pub struct LimitRule {
     pub matches: Match,
     /// Which of these it is not for.
     pub except: Vec<Match>,
+    /// Limits, by their names, that are not charged where this one is.
+    pub replaces: Vec<Arc<str>>,
     /// Who shares one allowance. Nothing: everybody shares one.
     pub key: Vec<KeyPart>,
     /// What happens if a part of the key is missing.
@@ -193,6 +195,8 @@ pub struct ListRule {
     pub name: Arc<str>,
     /// Whom it is for.
     pub matches: Match,
+    /// Which of these it is not for.
+    pub except: Vec<Match>,
     /// Why.
     pub reason: Option<String>,
     /// From when on it does not apply any more.
@@ -218,6 +222,8 @@ pub struct Match {
     pub domain: Option<TextPattern>,
     /// Entries of an Envoy descriptor and what must hold for their values.
     pub descriptor: Vec<(String, ValueTest)>,
+    /// All entries of an Envoy descriptor: as many, with these keys and in this order. None: any.
+    pub entries: Vec<(String, ValueTest)>,
 }
 
 /// What must hold for a value.
@@ -398,6 +404,7 @@ impl LimitRule {
             name: Arc::from(name),
             matches: Match::default(),
             except: Vec::new(),
+            replaces: Vec::new(),
             key: Vec::new(),
             missing_key: MissingKey::default(),
             quota,

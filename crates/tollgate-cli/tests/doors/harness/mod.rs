@@ -13,7 +13,7 @@ mod upstream;
 pub(crate) use client::{Client, Reply};
 pub(crate) use gateway::{Gateway, Nginx};
 pub(crate) use process::{free_port, program, run_to_end};
-pub(crate) use proxies::{Proxy, caddy, nginx, nginx_with};
+pub(crate) use proxies::{Proxy, caddy, envoy, nginx, nginx_with};
 pub(crate) use scratch::Scratch;
 pub(crate) use server::{Door, Start, TOKEN, Tollgate, bench, policy_with};
 pub(crate) use time::{Stopwatch, until, within};

@@ -1,4 +1,4 @@
-//! nginx and Caddy with the recipes of `examples/`, on free ports.
+//! nginx, Caddy and Envoy with the recipes of `examples/`, on free ports.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -115,4 +115,35 @@ pub(crate) fn caddy(limiter: u16, upstream: u16) -> Proxy {
         .env("XDG_DATA_HOME", scratch.path())
         .env("HOME", scratch.path());
     Proxy::listening(Process::start(&mut command), port, scratch)
+}
+
+/// Envoy with `examples/envoy/envoy.yaml`, and something changed in it.
+pub(crate) fn envoy(limiter: u16, upstream: u16, change: impl FnOnce(String) -> String) -> Proxy {
+    let scratch = Scratch::new();
+    let port = free_port();
+    let mut text = change(recipe("envoy/envoy.yaml", &[]));
+    for (usual, port) in [(8000, port), (8081, limiter), (3000, upstream)] {
+        let usual = format!("port_value: {usual}");
+        assert!(text.contains(&usual), "the recipe does not name {usual}");
+        text = text.replace(&usual, &format!("port_value: {port}"));
+    }
+    // A machine that runs all tests at once is slower than one that serves.
+    let timeout = "timeout: 0.05s";
+    assert!(text.contains(timeout));
+    let file = scratch.write("envoy.yaml", &text.replace(timeout, "timeout: 10s"));
+    let mut command = Command::new(envoy_program());
+    command
+        .args(["--concurrency", "1", "--disable-hot-restart"])
+        .args(["--log-level", "warn", "-c"])
+        .arg(file);
+    Proxy::listening(Process::start(&mut command), port, scratch)
+}
+
+/// Where `make setup` puts Envoy, which comes with a Python package: one folder for each version of Python.
+fn envoy_program() -> PathBuf {
+    let venv = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/venv/lib");
+    let pythons = std::fs::read_dir(&venv).into_iter().flatten().flatten();
+    let mut programs = pythons.map(|python| python.path().join("site-packages/envoy/_bin/envoy"));
+    let found = programs.find(|program| program.is_file());
+    found.unwrap_or_else(|| panic!("Envoy is not in {}: run `make setup`", venv.display()))
 }

@@ -163,6 +163,11 @@ impl Tollgate {
         self.decisions
     }
 
+    /// The port of Envoy's rate limit service, if it has one.
+    pub(crate) fn rls_port(&self) -> u16 {
+        port_of(&self.out(), "envoy").expect("started with --rls")
+    }
+
     /// The file of the policy that it was started with by its text.
     pub(crate) fn policy_file(&self) -> PathBuf {
         self.scratch.file("tollgate.yaml")

@@ -245,6 +245,7 @@ fn is_for_all(matches: &Match) -> bool {
         addresses,
         domain,
         descriptor,
+        entries,
     } = matches;
     methods.is_empty()
         && paths.is_empty()
@@ -254,6 +255,7 @@ fn is_for_all(matches: &Match) -> bool {
         && addresses.is_empty()
         && domain.is_none()
         && descriptor.is_empty()
+        && entries.is_empty()
 }
 
 impl Upstream {

@@ -47,7 +47,19 @@ impl Match {
                     own.for_each(|(_, value)| is_like(value.as_bytes()));
                 })
             })
+            && (self.entries.is_empty() || are_all(&self.entries, facts.descriptor))
     }
+}
+
+/// Are these all entries of the descriptor, in this order?
+fn are_all(wanted: &[(String, ValueTest)], entries: &[(&str, &str)]) -> bool {
+    wanted.len() == entries.len()
+        && wanted
+            .iter()
+            .zip(entries)
+            .all(|((name, test), (key, value))| {
+                name == key && test.holds(|is_like| is_like(value.as_bytes()))
+            })
 }
 
 impl ValueTest {

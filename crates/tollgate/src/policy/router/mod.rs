@@ -197,6 +197,10 @@ fn choices(condition: &Match) -> Vec<Vec<Key<'_>>> {
     for (name, test) in &condition.descriptor {
         choices.extend(exact_values(test, |value| Key::Descriptor(name, value)));
     }
+    // Whoever has all entries has each of them.
+    for (name, test) in &condition.entries {
+        choices.extend(exact_values(test, |value| Key::Descriptor(name, value)));
+    }
     if let Some(domain) = condition.domain.as_ref().and_then(TextPattern::exact) {
         choices.push(vec![Key::Domain(domain)]);
     }

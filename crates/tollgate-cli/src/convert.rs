@@ -1,0 +1,55 @@
+//! `tollgate convert`: files of other rate limiters in, a policy out.
+//!
+//! The policy goes to standard output; what could not be carried over goes to standard error, and stands as comments
+//! in the policy.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::process::ExitCode;
+
+use tollgate_policy::FILE_MAX;
+use tollgate_policy::import::{Converted, envoy, limitador};
+
+use crate::cli::Convert;
+use crate::fault::Stop;
+
+/// Converts and prints.
+pub(crate) fn run(asked: &Convert, out: &mut impl Write) -> Result<ExitCode, Stop> {
+    let converted = match asked {
+        Convert::Envoy { files } => {
+            let files = files.iter().map(|name| Ok((name.clone(), bytes(name)?)));
+            let files = files.collect::<Result<Vec<_>, Stop>>()?;
+            envoy(&files).map_err(|all| {
+                let texts: Vec<String> = all.iter().map(ToString::to_string).collect();
+                Stop::Plain(texts.join("\n"))
+            })?
+        }
+        Convert::Limitador { file } => {
+            limitador(file, &bytes(file)?).map_err(|problems| Stop::Policy(Box::new(problems)))?
+        }
+    };
+    print(&converted, out).map_err(Stop::Write)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(converted: &Converted, out: &mut impl Write) -> io::Result<()> {
+    out.write_all(converted.policy.as_bytes())?;
+    out.flush()?;
+    let mut said = io::stderr().lock();
+    for notes in &converted.notes {
+        write!(said, "{notes}")?;
+    }
+    Ok(())
+}
+
+/// All bytes, or one more than a file may have: that is enough to refuse it.
+fn bytes(name: &str) -> Result<Vec<u8>, Stop> {
+    let most = u64::try_from(FILE_MAX + 1).unwrap_or(u64::MAX);
+    let mut bytes = Vec::new();
+    let read = File::open(name).and_then(|file| file.take(most).read_to_end(&mut bytes));
+    read.map_err(|cause| Stop::File {
+        name: name.to_owned(),
+        cause,
+    })?;
+    Ok(bytes)
+}

@@ -1,0 +1,157 @@
+//! Behind a real Envoy, with the filter and the policy of `examples/envoy`.
+
+use std::path::PathBuf;
+
+use crate::harness::{Proxy, Scratch, Start, Tollgate, Upstream, envoy, until};
+
+fn policy() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/envoy/tollgate.yaml")
+}
+
+/// A limiter, a service, and an Envoy before it.
+struct Setting {
+    limiter: Tollgate,
+    upstream: Upstream,
+    proxy: Proxy,
+}
+
+impl Setting {
+    fn new(change: impl FnOnce(String) -> String) -> Setting {
+        let limiter = Start::with(&policy()).and(&["--rls", "127.0.0.1:0"]).go();
+        let upstream = Upstream::start();
+        let proxy = envoy(limiter.rls_port(), upstream.port(), change);
+        Setting {
+            limiter,
+            upstream,
+            proxy,
+        }
+    }
+}
+
+#[test]
+fn behind_envoy_a_bucket_refuses_with_429_and_its_own_headers_are_filled() {
+    let setting = Setting::new(|recipe| recipe);
+    let mut client = setting.proxy.client();
+    for user in ["ann", "bob"] {
+        let headers = [("x-user", user)];
+        for left in ["2", "1", "0"] {
+            let passed = client.get_with("/a", &headers).expect(200);
+            let limit = passed.must("x-ratelimit-limit");
+            // Those of the descriptor with the least left come first, then all of them.
+            assert!(limit.contains(r#"60;w=3600;name="per-user""#), "{limit}");
+            if user == "ann" {
+                assert_eq!(passed.must("x-ratelimit-remaining"), left);
+            }
+            assert!(passed.must("ratelimit").contains("\"per-user\";r="));
+        }
+        let before = setting.upstream.served();
+        let refused = client.get_with("/a", &headers).expect(429);
+        assert_eq!(refused.must("x-envoy-ratelimited"), "true");
+        assert_eq!(refused.must("x-ratelimit-remaining"), "0");
+        if user == "ann" {
+            // Later the shadow limit has nothing left either, and Envoy tells the first of the two.
+            let reset: u64 = refused.must("x-ratelimit-reset").parse().expect("seconds");
+            assert!((1..=60).contains(&reset), "{reset}");
+        }
+        let wait: u64 = refused.must("retry-after").parse().expect("seconds");
+        assert!((1..=60).contains(&wait), "{wait}");
+        assert_eq!(
+            setting.upstream.served(),
+            before,
+            "a refused one got through"
+        );
+    }
+    let admitted = "tollgate_decisions_total{limit=\"per-user\",verdict=\"admitted\",door=\"rls\"}";
+    assert_eq!(setting.limiter.metric(admitted), Some(6));
+}
+
+#[test]
+fn behind_envoy_a_sliding_window_refuses_and_the_other_limits_pay_nothing_for_it() {
+    let setting = Setting::new(|recipe| recipe);
+    let mut client = setting.proxy.client();
+    let ann = [("x-user", "ann")];
+    for status in [200, 200, 429, 429, 429, 429] {
+        client.get_with("/search?q=1", &ann).expect(status);
+    }
+    // Two of three were taken from the bucket, and one is left for other paths.
+    client.get_with("/a", &ann).expect(200);
+    client.get_with("/a", &ann).expect(429);
+}
+
+#[test]
+fn behind_envoy_a_shadow_limit_is_counted_and_lets_pass() {
+    let setting = Setting::new(|recipe| recipe);
+    let mut client = setting.proxy.client();
+    for left in ["3", "2", "1", "0", "0", "0"] {
+        let passed = client.get("/a").expect(200);
+        assert_eq!(passed.must("x-ratelimit-remaining"), left);
+        let limit = passed.must("x-ratelimit-limit");
+        assert_eq!(limit, r#"4, 4;w=86400;name="per-address""#);
+    }
+    let refused = "tollgate_shadow_refusals_total{limit=\"per-address\",kind=\"shadow\"}";
+    assert_eq!(setting.limiter.metric(refused), Some(2));
+    assert_eq!(setting.upstream.served(), 6);
+}
+
+#[test]
+fn while_the_limiter_is_away_envoy_passes_or_refuses_as_it_is_told() {
+    for (change, meanwhile) in [
+        ("failure_mode_deny: false", 200),
+        ("failure_mode_deny: true", 500),
+    ] {
+        let mut setting = Setting::new(|recipe| {
+            let usual = "failure_mode_deny: false";
+            assert!(recipe.contains(usual));
+            recipe.replace(usual, change)
+        });
+        let mut client = setting.proxy.client();
+        let ann = [("x-user", "ann")];
+        for status in [200, 200, 200, 429] {
+            client.get_with("/a", &ann).expect(status);
+        }
+        setting.limiter.kill();
+        for _ in 0..3 {
+            client.get_with("/a", &ann).expect(meanwhile);
+        }
+    }
+}
+
+#[test]
+fn files_of_the_reference_service_are_served_and_followed() {
+    let scratch = Scratch::new();
+    let config = |count: u32| {
+        format!(
+            "domain: edge\ndescriptors:\n  - key: user\n    rate_limit: {{ unit: day, requests_per_unit: {count} }}\n"
+        )
+    };
+    scratch.write("edge.yaml", &config(2));
+    let folder = scratch.path().to_str().expect("UTF-8");
+    let limiter = Start::default()
+        .and(&["--envoy-config", folder, "--rls", "127.0.0.1:0"])
+        .go();
+    let ask = r#"{"domain":"edge","descriptor":[{"key":"user","value":"ann"}]}"#;
+    let statuses =
+        |count: usize| -> Vec<u16> { (0..count).map(|_| limiter.check(ask).status).collect() };
+    assert_eq!(statuses(3), [200, 200, 429]);
+    // Nobody is asked to look: it is heard.
+    scratch.write("edge.yaml", &config(3));
+    let changed = || limiter.metric("tollgate_policy_version") == Some(2);
+    until("the change is heard", changed);
+    assert_eq!(statuses(2), [200, 429]);
+    // What is wrong changes nothing.
+    scratch.write("more.yaml", "domain: edge\n");
+    until("the mistake is told", || {
+        limiter.ready()["status"] == "degraded"
+    });
+    assert!(limiter.log().contains("duplicate domain 'edge'"));
+    assert_eq!(statuses(1), [429]);
+}
+
+#[test]
+fn a_folder_without_files_is_not_served() {
+    let scratch = Scratch::new();
+    let folder = scratch.path().to_str().expect("UTF-8");
+    let (said, code) = Start::default().and(&["--envoy-config", folder]).fails();
+    assert!(said.contains("no file that ends in .yaml"), "{said}");
+    assert_eq!(code, Some(1));
+}

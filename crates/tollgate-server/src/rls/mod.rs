@@ -1,0 +1,252 @@
+//! Envoy's rate limit service, version 3: the door that Envoy, Istio and Envoy Gateway ask.
+//!
+//! # Theory
+//!
+//! One method over gRPC: a domain and a list of descriptors come in, one status for each goes out, with an
+//! overall code that Envoy acts on. A descriptor is what the policy calls `descriptor` and `entries`; its domain
+//! is `domain`. Everything else of a request is unknown here.
+//!
+//! | file | what |
+//! |---|---|
+//! | `messages` | what goes over the wire |
+//! | `ask` | what is asked, and bounds |
+//! | `decide` | the decision: all descriptors are one |
+//! | `status` | what each descriptor is told |
+//! | `reflect` | the protocol, told to whoever asks for it |
+//! | `accept`, `deadline`, `codec`, `domains` | small parts |
+//!
+//! # Invariant
+//!
+//! There is one status for each descriptor, in order. The code `UNKNOWN` is never sent: Envoy would let the
+//! request pass whatever it was told about failures. What cannot be decided is an error of gRPC, which Envoy
+//! treats as it was told to.
+//!
+//! # What it does not know
+//!
+//! Quota buckets, and limits that a caller sends along: those are counted and not followed.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::http;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tonic::body::Body;
+use tonic::server::{Grpc, UnaryService};
+use tonic::transport::Server;
+use tonic::{Request, Response, Status};
+use tonic_health::ServingStatus;
+use tonic_health::pb::health_server::HealthServer;
+use tonic_health::server::{HealthReporter, HealthService};
+use tower_service::Service as TowerService;
+
+mod accept;
+mod ask;
+mod codec;
+mod deadline;
+mod decide;
+mod domains;
+pub mod messages;
+mod reflect;
+mod status;
+
+use crate::engine::Engine;
+use crate::listen::stopped;
+use crate::metrics::Rls;
+use codec::Messages;
+use domains::Domains;
+use messages::{RateLimitRequest, RateLimitResponse, SERVICE, SHOULD_RATE_LIMIT};
+
+/// The port that Envoy's own examples have.
+pub const RLS_PORT: u16 = 8081;
+
+/// Calls at once on one connection.
+const STREAMS: u32 = 1_000;
+/// Bytes of a head.
+const HEAD_BYTES: u32 = 16 * 1024;
+/// Bytes that may be on their way to one call, and to one connection.
+const STREAM_WINDOW: u32 = 64 * 1024;
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+/// How often a silent client is asked whether it is still there, and how long it may take to answer.
+const ALIVE_EVERY: Duration = Duration::from_secs(60);
+const ALIVE_WITHIN: Duration = Duration::from_secs(10);
+/// From the word to stop to the end of all calls in flight.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// What answers, to be served by as many threads as there are. Clones are the same service.
+#[derive(Clone, Debug)]
+pub struct Service {
+    limits: Arc<Limits>,
+    health: HealthReporter,
+    stop: watch::Receiver<bool>,
+}
+
+/// Everything that this door needs to decide.
+#[derive(Debug)]
+struct Limits {
+    engine: Arc<Engine>,
+    domains: Domains,
+}
+
+impl Service {
+    /// A service that ends when `stop` says so.
+    pub fn new(engine: Arc<Engine>, stop: watch::Receiver<bool>) -> Service {
+        let domains = Domains::default();
+        Service {
+            limits: Arc::new(Limits { engine, domains }),
+            health: HealthReporter::new(),
+            stop,
+        }
+    }
+
+    /// Serves on `listener`, as one of so many threads that share the bounds.
+    pub async fn serve(self, listener: TcpListener, threads: usize) {
+        let Service {
+            limits,
+            health,
+            mut stop,
+        } = self;
+        let serving = ServingStatus::Serving;
+        health.set_service_status(SERVICE, serving).await;
+        let (v1, v1alpha) = match reflect::services() {
+            Ok(services) => services,
+            Err(error) => {
+                tracing::error!(%error, "the protocol cannot be told");
+                return;
+            }
+        };
+        let routes = Routes {
+            limits,
+            health: HealthServer::new(HealthService::from_health_reporter(health.clone())),
+            v1,
+            v1alpha,
+        };
+        let (told, over) = tokio::sync::oneshot::channel();
+        let served = Server::builder()
+            .max_concurrent_streams(STREAMS)
+            .http2_max_header_list_size(HEAD_BYTES)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .http2_keepalive_interval(Some(ALIVE_EVERY))
+            .http2_keepalive_timeout(Some(ALIVE_WITHIN))
+            .serve_with_incoming_shutdown(
+                routes,
+                accept::connections(listener, threads),
+                async move {
+                    stopped(&mut stop).await;
+                    let ends = ServingStatus::NotServing;
+                    health.set_service_status("", ends).await;
+                    health.set_service_status(SERVICE, ends).await;
+                    let _ = told.send(());
+                },
+            );
+        // Whoever holds a connection open does not keep the server from ending.
+        let too_long = async {
+            let _ = over.await;
+            tokio::time::sleep(DRAIN).await;
+        };
+        tokio::select! {
+            served = served => if let Err(error) = served {
+                tracing::error!(%error, "the rate limit service ended");
+            },
+            () = too_long => {}
+        }
+    }
+}
+
+/// A call under way.
+type Calling<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
+
+/// One decision.
+#[derive(Clone)]
+struct ShouldRateLimit(Arc<Limits>);
+
+impl UnaryService<RateLimitRequest> for ShouldRateLimit {
+    type Response = RateLimitResponse;
+    type Future = Calling<Response<RateLimitResponse>, Status>;
+
+    fn call(&mut self, request: Request<RateLimitRequest>) -> Self::Future {
+        let limits = Arc::clone(&self.0);
+        let until = deadline::read(request.metadata()).map(|left| Instant::now() + left);
+        Box::pin(async move {
+            let request = request.into_inner();
+            if let Err(wrong) = ask::check(&request) {
+                limits.engine.count_rls(Rls::Invalid, 1);
+                return Err(wrong);
+            }
+            Ok(Response::new(limits.decide(request, until).await))
+        })
+    }
+}
+
+/// What is served under which path.
+#[derive(Clone)]
+struct Routes<V1, V1Alpha> {
+    limits: Arc<Limits>,
+    health: HealthServer<HealthService>,
+    v1: V1,
+    v1alpha: V1Alpha,
+}
+
+impl<V1, V1Alpha> TowerService<http::Request<Body>> for Routes<V1, V1Alpha>
+where
+    V1: Served,
+    V1Alpha: Served,
+{
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Calling<http::Response<Body>, Infallible>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let path = request.uri().path();
+        if path == SHOULD_RATE_LIMIT {
+            let service = ShouldRateLimit(Arc::clone(&self.limits));
+            return Box::pin(async move {
+                let codec = Messages::<RateLimitResponse, RateLimitRequest>::default();
+                let mut grpc = Grpc::new(codec).max_decoding_message_size(ask::MESSAGE_BYTES);
+                Ok(grpc.unary(service, request).await)
+            });
+        }
+        let service = path
+            .strip_prefix('/')
+            .and_then(|path| path.split('/').next());
+        match service.unwrap_or_default() {
+            "grpc.health.v1.Health" => self.health.calls(request),
+            "grpc.reflection.v1.ServerReflection" => self.v1.calls(request),
+            "grpc.reflection.v1alpha.ServerReflection" => self.v1alpha.calls(request),
+            _ => Box::pin(async {
+                let missing = Status::unimplemented(
+                    "there is only ShouldRateLimit here, with health and reflection",
+                );
+                Ok(missing.into_http())
+            }),
+        }
+    }
+}
+
+/// A service of tonic.
+trait Served: Clone + Send + 'static {
+    fn calls(&mut self, request: http::Request<Body>) -> Calling<http::Response<Body>, Infallible>;
+}
+
+impl<S> Served for S
+where
+    S: TowerService<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>
+        + Clone
+        + Send
+        + 'static,
+    S::Future: Send + 'static,
+{
+    fn calls(&mut self, request: http::Request<Body>) -> Calling<http::Response<Body>, Infallible> {
+        Box::pin(self.call(request))
+    }
+}

@@ -1,0 +1,181 @@
+//! What each descriptor is told.
+
+use tollgate_server::rls::messages::{Code, LimitOverride, RateLimitRequest, Unit};
+
+use super::client::{Server, brief, edge, of};
+
+const POLICY: &str = "
+default: pass
+allow: [{ name: office, match: { domain: edge, descriptor: { office: true } } }]
+deny: [{ name: thief, match: { domain: edge, descriptor: { user: thief } } }]
+limits:
+  - { name: bucket, match: { domain: edge, descriptor: { bucket: true } }, key: descriptor.bucket, allow: 5/min, burst: 3 }
+  - { name: window, match: { domain: edge, descriptor: { window: true } }, key: descriptor.window, algorithm: fixed-window, allow: 2/day }
+  - { name: sliding, match: { domain: edge, descriptor: { sliding: true } }, key: descriptor.sliding, algorithm: sliding-window, allow: 2/h }
+  - { name: log, match: { domain: edge, descriptor: { log: true } }, key: descriptor.log, algorithm: sliding-log, allow: 2/h }
+  - { name: week, match: { domain: edge, descriptor: { week: true } }, algorithm: fixed-window, allow: 7/7d }
+  - { name: shadow, match: { domain: edge, descriptor: { shadow: true } }, algorithm: fixed-window, allow: 1/day, mode: shadow }
+  - { name: narrow, match: { domain: edge, descriptor: { both: true } }, algorithm: fixed-window, allow: 2/day }
+  - { name: wide, match: { domain: edge, descriptor: { both: true } }, algorithm: fixed-window, allow: 9/h }
+  - { name: large, match: { domain: edge, descriptor: { large: true } }, allow: 1/h, burst: 2 }
+";
+
+#[tokio::test]
+async fn every_algorithm_is_told_as_a_limit_with_what_is_left_and_until_when() {
+    let server = Server::start(POLICY).await;
+    let day = Unit::Day as i32;
+    let hour = Unit::Hour as i32;
+    for (key, limit, lefts) in [
+        ("bucket", (5, Unit::Minute as i32), [2, 1, 0].as_slice()),
+        ("window", (2, day), &[1, 0]),
+        ("sliding", (2, hour), &[1, 0]),
+        ("log", (2, hour), &[1, 0]),
+        ("week", (7, Unit::Week as i32), &[6, 5, 4, 3, 2, 1, 0]),
+    ] {
+        for left in lefts {
+            let answer = server.edge(&[of(&[(key, "a")])]).await;
+            let told = (Code::Ok, vec![(Code::Ok, Some(limit), *left)]);
+            assert_eq!(brief(&answer), told, "{key}");
+            let status = &answer.statuses[0];
+            assert_eq!(status.current_limit.as_ref().unwrap().name, key);
+            assert!(status.duration_until_reset.unwrap().seconds > 0, "{key}");
+        }
+        let answer = server.edge(&[of(&[(key, "a")])]).await;
+        let told = (Code::OverLimit, vec![(Code::OverLimit, Some(limit), 0)]);
+        assert_eq!(brief(&answer), told, "{key}");
+    }
+}
+
+#[tokio::test]
+async fn a_refused_descriptor_is_told_when_the_same_passes() {
+    let server = Server::start(POLICY).await;
+    for _ in 0..3 {
+        server.edge(&[of(&[("bucket", "a")])]).await;
+    }
+    let refused = server.edge(&[of(&[("bucket", "a")])]).await;
+    let reset = refused.statuses[0].duration_until_reset.unwrap();
+    // One is earned in twelve seconds.
+    assert!((10..=12).contains(&reset.seconds), "{reset:?}");
+    let headers = &refused.response_headers_to_add;
+    let header = |name: &str| {
+        let mut all = refused.response_headers_to_add.iter();
+        all.find(|h| h.key == name).map(|h| h.value.clone())
+    };
+    assert!(headers.len() > 2);
+    assert_eq!(header("retry-after").as_deref(), Some("12"));
+    assert_eq!(header("ratelimit").as_deref(), Some("\"bucket\";r=0;t=12"));
+    assert_eq!(
+        header("ratelimit-policy").as_deref(),
+        Some("\"bucket\";q=3;w=36")
+    );
+    assert_eq!(header("cache-control").as_deref(), Some("no-store"));
+    // Those are Envoy's, made of the statuses.
+    assert_eq!(header("x-ratelimit-limit"), None);
+}
+
+#[tokio::test]
+async fn a_window_that_nobody_has_used_still_ends() {
+    let server = Server::start(POLICY).await;
+    let peek = super::client::hits(&[("window", "new")], 0);
+    let answer = server.edge(&[peek]).await;
+    let reset = answer.statuses[0].duration_until_reset.unwrap();
+    assert!((1..=86_400).contains(&reset.seconds), "{reset:?}");
+    assert_eq!(answer.statuses[0].limit_remaining, 2);
+}
+
+#[tokio::test]
+async fn what_no_limit_matches_passes_without_one() {
+    let server = Server::start(POLICY).await;
+    let free = (Code::Ok, vec![(Code::Ok, None, 0)]);
+    let answer = server.edge(&[of(&[("other", "a")])]).await;
+    assert_eq!(brief(&answer), free);
+    assert!(answer.response_headers_to_add.is_empty());
+    assert_eq!(server.metric("tollgate_rls_unknown_domain_total"), 0);
+    let unknown = RateLimitRequest {
+        domain: "egde".into(),
+        ..edge(&[of(&[("bucket", "a")])])
+    };
+    assert_eq!(brief(&server.ask(unknown).await.unwrap()), free);
+    assert_eq!(server.metric("tollgate_rls_unknown_domain_total"), 1);
+}
+
+#[tokio::test]
+async fn a_shadow_limit_is_told_and_never_refuses() {
+    let server = Server::start(POLICY).await;
+    let day = Unit::Day as i32;
+    for _ in 0..3 {
+        let answer = server.edge(&[of(&[("shadow", "a")])]).await;
+        assert_eq!(
+            brief(&answer),
+            (Code::Ok, vec![(Code::Ok, Some((1, day)), 0)])
+        );
+    }
+    let refused = "tollgate_shadow_refusals_total{limit=\"shadow\",kind=\"shadow\"}";
+    assert_eq!(server.metric(refused), 2);
+}
+
+#[tokio::test]
+async fn of_several_limits_a_descriptor_is_told_the_tightest() {
+    let server = Server::start(POLICY).await;
+    let answer = server.edge(&[of(&[("both", "a")])]).await;
+    let told = &answer.statuses[0];
+    assert_eq!(told.current_limit.as_ref().unwrap().name, "narrow");
+    assert_eq!(told.limit_remaining, 1);
+}
+
+#[tokio::test]
+async fn lists_are_asked_for_each_descriptor() {
+    let server = Server::start(POLICY).await;
+    let answer = server
+        .edge(&[of(&[("office", "1"), ("bucket", "x")])])
+        .await;
+    assert_eq!(brief(&answer), (Code::Ok, vec![(Code::Ok, None, u32::MAX)]));
+    let both = [of(&[("bucket", "x")]), of(&[("user", "thief")])];
+    let (overall, statuses) = brief(&server.edge(&both).await);
+    assert_eq!(overall, Code::OverLimit);
+    assert_eq!(statuses[0].0, Code::Ok);
+    assert_eq!(statuses[1], (Code::OverLimit, None, 0));
+    // Nothing was taken for the other one.
+    assert_eq!(statuses[0].2, 3);
+}
+
+#[tokio::test]
+async fn what_can_never_pass_is_over_without_a_time() {
+    let server = Server::start(POLICY).await;
+    let asked = super::client::hits(&[("large", "a")], u64::MAX);
+    let answer = server.edge(&[asked]).await;
+    assert_eq!(brief(&answer).0, Code::OverLimit);
+    assert_eq!(answer.statuses[0].duration_until_reset, None);
+}
+
+#[tokio::test]
+async fn a_limit_that_the_caller_sends_is_counted_and_not_followed() {
+    let server = Server::start(POLICY).await;
+    let mut asked = of(&[("window", "mine")]);
+    asked.limit = Some(LimitOverride {
+        requests_per_unit: 1_000_000,
+        unit: Unit::Second as i32,
+    });
+    let answer = server.edge(&[asked]).await;
+    let day = Unit::Day as i32;
+    assert_eq!(
+        brief(&answer),
+        (Code::Ok, vec![(Code::Ok, Some((2, day)), 1)])
+    );
+    assert_eq!(server.metric("tollgate_rls_overrides_ignored_total"), 1);
+}
+
+#[tokio::test]
+async fn decisions_are_counted_for_this_door() {
+    let server = Server::start(POLICY).await;
+    for _ in 0..3 {
+        server.edge(&[of(&[("window", "a")])]).await;
+    }
+    let series = |verdict: &str| {
+        format!("tollgate_decisions_total{{limit=\"window\",verdict=\"{verdict}\",door=\"rls\"}}")
+    };
+    assert_eq!(server.metric(&series("admitted")), 2);
+    assert_eq!(server.metric(&series("refused")), 1);
+    let (top, _) = server.engine.top_refused();
+    assert_eq!(top[0].key, ["a"]);
+}
