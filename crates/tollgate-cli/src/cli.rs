@@ -185,6 +185,7 @@ Examples:
   tollgate serve --policy tollgate.yaml --rls 127.0.0.1:8081
                                                      for Envoy, too
   tollgate serve --listen 0.0.0.0:8080 --admin 127.0.0.1:9090
+  tollgate serve --resp 127.0.0.1:6390               for Redis clients, too: redis-cli -p 6390 CL.THROTTLE user:42 9 5 1
 
 Signals: SIGHUP reads the policy again, SIGTERM and SIGINT stop after the requests in flight; a second
 one stops at once.";
@@ -213,9 +214,34 @@ pub(crate) struct Serve {
     /// Threads that answer decisions; as many as there are processors if left out
     #[arg(long, value_name = "NUMBER")]
     pub(crate) threads: Option<usize>,
+    /// Where Redis clients are answered, if they are.
+    #[command(flatten)]
+    pub(crate) resp: Resp,
     /// Where operators are answered, the state, the log.
     #[command(flatten)]
     pub(crate) common: Common,
+}
+
+/// How Redis clients are answered.
+#[derive(Debug, Args)]
+pub(crate) struct Resp {
+    /// Where Redis clients are answered, such as 127.0.0.1:6390; nowhere if left out
+    #[arg(long = "resp", value_name = "ADDRESS", env = "TOLLGATE_RESP")]
+    pub(crate) address: Option<SocketAddr>,
+    /// A file with the password that Redis clients show; needed unless the address is loopback
+    #[arg(long = "resp-password-file", value_name = "FILE", requires = "address")]
+    pub(crate) password_file: Option<PathBuf>,
+    /// Answer only TOLLGATE.CHECK and its kin: Redis clients may not choose their own limits
+    #[arg(long = "resp-policy-only", requires = "address")]
+    pub(crate) policy_only: bool,
+    /// Keys at once that CL.THROTTLE keeps; when they are all in use, new ones share
+    #[arg(
+        long = "resp-max-keys",
+        value_name = "NUMBER",
+        default_value_t = tollgate_server::RESP_KEYS,
+        requires = "address"
+    )]
+    pub(crate) max_keys: usize,
 }
 
 /// What everything that runs as a server has in common.

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use tollgate::Span;
 use tollgate_server::engine::{EngineSettings, PolicySource, StateSettings};
-use tollgate_server::{AdminBind, Settings, Started};
+use tollgate_server::{AdminBind, RespBind, Settings, Started};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::cli::{Common, LogForm, Serve};
+use crate::cli::{Common, LogForm, Resp, Serve};
 use crate::fault::{Fault, Stop, Wrong};
 use crate::wiring;
 
@@ -58,6 +58,7 @@ fn settings(asked: &Serve) -> Result<Settings, Stop> {
         http: asked.listen,
         rls: asked.rls,
         admin: admin(&asked.common)?,
+        resp: resp(&asked.resp)?,
         threads: asked.threads,
     })
 }
@@ -92,14 +93,6 @@ pub(crate) fn admin(asked: &Common) -> Result<Option<AdminBind>, Stop> {
             text: asked.admin.clone(),
         })
     })?;
-    let from_file = |path: &Path| {
-        std::fs::read_to_string(path)
-            .map(|text| text.trim().to_owned())
-            .map_err(|cause| Stop::File {
-                name: path.display().to_string(),
-                cause,
-            })
-    };
     let mut tokens = Vec::new();
     for path in &asked.admin_token_file {
         tokens.push(from_file(path)?);
@@ -110,6 +103,28 @@ pub(crate) fn admin(asked: &Common) -> Result<Option<AdminBind>, Stop> {
         tokens,
         hosts: asked.admin_host.clone(),
     }))
+}
+
+fn resp(asked: &Resp) -> Result<Option<RespBind>, Stop> {
+    let Some(address) = asked.address else {
+        return Ok(None);
+    };
+    let password = asked.password_file.as_deref().map(from_file).transpose()?;
+    Ok(Some(RespBind {
+        address,
+        password,
+        keys: (!asked.policy_only).then_some(asked.max_keys),
+    }))
+}
+
+/// A secret as it stands in a file.
+fn from_file(path: &Path) -> Result<String, Stop> {
+    let text = std::fs::read_to_string(path);
+    let text = text.map(|text| text.trim().to_owned());
+    text.map_err(|cause| Stop::File {
+        name: path.display().to_string(),
+        cause,
+    })
 }
 
 /// Logs go to standard error, so that standard output holds only what was started.
@@ -182,6 +197,9 @@ fn tell(policy: Option<&Path>, started: &Started, out: &mut impl Write) -> io::R
     }
     if let Some(admin) = started.admin {
         writeln!(out, "admin      http://{admin}")?;
+    }
+    if let Some(resp) = started.resp {
+        writeln!(out, "redis      redis://{resp}")?;
     }
     if let Some(token) = &started.generated_token {
         writeln!(

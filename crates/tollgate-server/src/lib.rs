@@ -5,7 +5,8 @@
 //!
 //! `engine` holds the policy in force and everything that outlives a request: reloads, overrides, the
 //! state file, what is counted. `listen` accepts connections and bounds them. `http` is the door for
-//! decisions, `rls` the one for Envoy, `admin` the one for operators, `gateway` the reverse proxy.
+//! decisions, `rls` the one for Envoy, `resp` the one for Redis clients, `admin` the one for operators, `gateway`
+//! the reverse proxy.
 
 pub mod admin;
 mod date;
@@ -16,8 +17,10 @@ mod house;
 pub mod http;
 mod listen;
 mod metrics;
+pub mod resp;
 pub mod rls;
 pub(crate) mod run;
 mod words;
 
+pub use resp::{RESP_KEYS, RESP_PORT, RespBind};
 pub use run::{ADMIN_PORT, AdminBind, HTTP_PORT, RunError, Settings, Started, run};

@@ -14,6 +14,7 @@ use crate::engine::{Engine, EngineSettings, PolicySource, StartError, Why};
 use crate::house::{AdminDoor, House, threads as threads_of};
 use crate::http::Service;
 use crate::listen::stopped;
+use crate::resp::{RespBind, RespDoor, RespError};
 use crate::rls;
 
 /// What a server needs to run.
@@ -27,6 +28,8 @@ pub struct Settings {
     pub rls: Option<SocketAddr>,
     /// Where operators ask, if they can.
     pub admin: Option<AdminBind>,
+    /// Where Redis clients ask, if they can.
+    pub resp: Option<RespBind>,
     /// Threads that answer decisions. None: as many as there are processors.
     pub threads: Option<usize>,
 }
@@ -74,6 +77,7 @@ impl Default for Settings {
                 tokens: Vec::new(),
                 hosts: Vec::new(),
             }),
+            resp: None,
             threads: None,
         }
     }
@@ -89,6 +93,8 @@ pub struct Started {
     pub rls: Option<SocketAddr>,
     /// Where operators ask.
     pub admin: Option<SocketAddr>,
+    /// Where Redis clients ask.
+    pub resp: Option<SocketAddr>,
     /// The token that was made up because none was given.
     pub generated_token: Option<String>,
     /// The engine, for whoever runs in the same process.
@@ -101,6 +107,7 @@ impl fmt::Debug for Started {
             .field("http", &self.http)
             .field("rls", &self.rls)
             .field("admin", &self.admin)
+            .field("resp", &self.resp)
             .field("generated_token", &self.generated_token.is_some())
             .finish_non_exhaustive()
     }
@@ -128,6 +135,8 @@ pub enum RunError {
         /// The address.
         address: SocketAddr,
     },
+    /// The door for Redis clients cannot be opened.
+    Resp(RespError),
     /// A thread of the server ended on its own.
     Broken,
 }
@@ -154,6 +163,7 @@ impl fmt::Display for RunError {
                 "the admin port would be open to the network on {address} without a token\n\
                  hint: give a token (make one with `openssl rand -hex 16`), or listen on 127.0.0.1"
             ),
+            Self::Resp(error) => error.fmt(f),
             Self::Broken => f.write_str("the server failed while starting\nhint: see the log"),
         }
     }
@@ -175,9 +185,12 @@ pub async fn run(
         http,
         rls,
         admin,
+        resp,
         threads,
     } = settings;
     let admin = AdminDoor::of(admin)?;
+    let resp = resp.as_ref().map(RespDoor::of).transpose();
+    let resp = resp.map_err(RunError::Resp)?;
     let generated_token = admin.generated_token.clone();
     let engine = tokio::task::spawn_blocking(|| Engine::start(engine)).await;
     let engine = engine.map_err(|_| RunError::Broken)?;
@@ -187,6 +200,13 @@ pub async fn run(
         Some(address) => Some(bind("envoy", address).await?),
         None => None,
     };
+    let resp = match resp {
+        Some(door) => Some((bind("Redis clients", door.address).await?, door)),
+        None => None,
+    };
+    let resp_address = resp
+        .as_ref()
+        .map(|(at, _)| local_address(at, "Redis clients"));
     let mut house = House::of(Arc::clone(&engine), admin).await?;
     let told = Started {
         http: local_address(&http, "decisions")?,
@@ -195,6 +215,7 @@ pub async fn run(
             .map(|l| local_address(l, "envoy"))
             .transpose()?,
         admin: house.admin_address()?,
+        resp: resp_address.transpose()?,
         generated_token,
         engine: Arc::clone(&engine),
     };
@@ -206,11 +227,20 @@ pub async fn run(
             async move |listener| service.serve(listener, count).await
         })?;
     }
-    let service = Service::new(engine, house.ended().clone());
+    let service = Service::new(Arc::clone(&engine), house.ended().clone());
     house.serve_on("decisions", http, count, |_| {
         let service = service.clone();
         async move |listener| service.serve(listener, count).await
     })?;
+    if let Some((listener, door)) = resp {
+        let door = door.opens(service);
+        engine.scrape_also(door.numbers());
+        let ended = house.ended().clone();
+        house.serve_on("resp", listener, count, |_| {
+            let (door, ended) = (door.clone(), ended.clone());
+            async move |listener| door.serve(listener, count, ended).await
+        })?;
+    }
     house.run(|| started(&told), stop).await;
     Ok(())
 }

@@ -19,6 +19,7 @@
 //! | several limits on one request, all or none | [`Gate`] |
 //! | so many at once | [`ConcurrencyLimiter`] and its [`Permit`] |
 //! | many keys at hand | [`Limiter::check_batch`] |
+//! | a limit that comes with each call | [`Throttle`] and its [`Terms`] |
 //! | async code that should wait | `Limiter::until_ready` (feature `async`) |
 //! | a test | [`ManualClock`] |
 //! | fair shares, adaptive limits | [`shape`] |
@@ -79,6 +80,8 @@ pub mod permit;
 
 pub mod queued;
 
+pub mod throttle;
+
 #[cfg(feature = "async")]
 pub mod until;
 
@@ -88,6 +91,7 @@ pub mod policy;
 
 pub use algorithm::LimitError;
 pub use algorithm::pressure::Scale;
+pub use algorithm::terms::{OutOfRange, Terms, TermsError, Throttled};
 pub use clock::{Clock, CoarseClock, ManualClock, MonotonicClock, PressureClock};
 pub use cost::{Burst, Cost, UnitsError};
 pub use decision::{Decision, Origin, Standing, Verdict};
@@ -98,6 +102,7 @@ pub use limiter::{Limiter, Settled, Single};
 pub use permit::{ConcurrencyLimiter, Permit};
 pub use queued::HeldSlot;
 pub use rate::{Rate, RateError};
+pub use throttle::{Call, Throttle};
 pub use time::{Moment, Span, SpanError};
 #[cfg(feature = "async")]
 pub use until::NeverReady;

@@ -20,6 +20,7 @@ mod openapi;
 mod policy;
 mod proxied;
 mod reload;
+mod resp;
 mod state;
 mod stop;
 mod traefik;

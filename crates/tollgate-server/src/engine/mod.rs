@@ -98,11 +98,13 @@ pub enum Door {
     Gateway,
     /// Envoy's rate limit service.
     Rls,
+    /// Redis clients.
+    Resp,
 }
 
 impl Door {
     /// All of them, in order.
-    pub const ALL: [Door; 4] = [Door::Http, Door::Auth, Door::Gateway, Door::Rls];
+    pub const ALL: [Door; 5] = [Door::Http, Door::Auth, Door::Gateway, Door::Rls, Door::Resp];
 
     /// What it is called in metrics and logs.
     pub const fn name(self) -> &'static str {
@@ -111,6 +113,7 @@ impl Door {
             Door::Auth => "auth",
             Door::Gateway => "gateway",
             Door::Rls => "rls",
+            Door::Resp => "resp",
         }
     }
 }
@@ -137,8 +140,8 @@ pub struct Engine {
     changed: watch_channel::Sender<()>,
     /// Who has to agree to a policy before it is in force, if anybody has.
     follower: OnceLock<Arc<dyn Follower>>,
-    /// What a gateway adds to metrics, if there is one.
-    gateway_metrics: OnceLock<Arc<dyn Scraped>>,
+    /// What a gateway and other doors add to metrics.
+    more_metrics: Mutex<Vec<Arc<dyn Scraped>>>,
     clock: MonotonicClock,
     source: PolicySource,
     /// The store that the policy named at the start.
@@ -200,9 +203,9 @@ impl Engine {
         let _ = self.follower.set(follower);
     }
 
-    /// Has a gateway tell its own numbers with the metrics. The first that asks is the one.
-    pub(crate) fn scrape_also(&self, gateway: Arc<dyn Scraped>) {
-        let _ = self.gateway_metrics.set(gateway);
+    /// Has a door tell its own numbers with the metrics.
+    pub(crate) fn scrape_also(&self, door: Arc<dyn Scraped>) {
+        locked(&self.more_metrics).push(door);
     }
 
     fn now(&self) -> Moment {

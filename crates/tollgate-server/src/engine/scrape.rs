@@ -75,8 +75,8 @@ impl Engine {
         self.store_metrics(&epoch, &mut text);
         self.pressure_metrics(&epoch, &mut text);
         queues::queues(&epoch, &mut text);
-        if let Some(gateway) = self.gateway_metrics.get() {
-            gateway.scraped(&mut text);
+        for door in locked(&self.more_metrics).iter() {
+            door.scraped(&mut text);
         }
         self.gauges(&epoch, &mut text);
         text.finish()

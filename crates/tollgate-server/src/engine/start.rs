@@ -271,7 +271,7 @@ impl Engine {
             epoch: ArcSwap::from_pointee(epoch),
             changed: watch::Sender::new(()),
             follower: OnceLock::new(),
-            gateway_metrics: OnceLock::new(),
+            more_metrics: Mutex::default(),
             clock,
             source,
             spec,

@@ -29,7 +29,7 @@ const ROOM: usize = 768;
 
 /// What became of the wish for a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reserved {
+pub(crate) enum Reserved {
     /// None was asked for and none is needed.
     Unasked,
     /// Nothing was taken.
@@ -200,7 +200,7 @@ fn push_charge(text: &mut String, epoch: &Epoch, charge: &RuleCharge) {
 }
 
 /// The weight of the tier that the client is in, where the binding limit has tiers.
-fn weight(epoch: &Epoch, answer: &Answer) -> Option<u32> {
+pub(crate) fn weight(epoch: &Epoch, answer: &Answer) -> Option<u32> {
     let binding = answer.binding()?;
     let tiers = epoch.gate.rule(binding.rule)?.tiers.as_ref()?;
     tiers.tiers.get(binding.tier?).map(|tier| tier.weight)

@@ -17,20 +17,20 @@ pub(super) const BATCH_MAX: usize = 256;
 
 /// One question.
 #[derive(Debug, Default)]
-pub(super) struct Ask<'a> {
-    pub(super) method: Cow<'a, str>,
-    pub(super) path: Cow<'a, str>,
-    pub(super) host: Cow<'a, str>,
-    pub(super) client: Option<IpAddr>,
-    pub(super) headers: Pairs<'a>,
-    pub(super) fields: Pairs<'a>,
-    pub(super) domain: Cow<'a, str>,
-    pub(super) descriptor: Pairs<'a>,
+pub(crate) struct Ask<'a> {
+    pub(crate) method: Cow<'a, str>,
+    pub(crate) path: Cow<'a, str>,
+    pub(crate) host: Cow<'a, str>,
+    pub(crate) client: Option<IpAddr>,
+    pub(crate) headers: Pairs<'a>,
+    pub(crate) fields: Pairs<'a>,
+    pub(crate) domain: Cow<'a, str>,
+    pub(crate) descriptor: Pairs<'a>,
     /// Asked by its name instead of by facts.
-    pub(super) limit: Option<Cow<'a, str>>,
-    pub(super) key: Vec<Cow<'a, str>>,
-    pub(super) cost: Option<u64>,
-    pub(super) reserve: bool,
+    pub(crate) limit: Option<Cow<'a, str>>,
+    pub(crate) key: Vec<Cow<'a, str>>,
+    pub(crate) cost: Option<u64>,
+    pub(crate) reserve: bool,
 }
 
 /// Several questions, asked in order.

@@ -22,7 +22,7 @@ use super::auth::{Told, delay};
 use super::problems::push_problem;
 use super::{Decisions, Route, is_auth_method, route};
 use crate::date::date;
-use crate::engine::Epoch;
+use crate::engine::{Door, Epoch};
 use crate::listen::brisk::{Brisk, Plain, Sheets};
 
 /// Headers as the parser found them.
@@ -72,7 +72,7 @@ impl Decisions {
         if epoch.gate.store().is_some() {
             return Brisk::Declined;
         }
-        let Ok((answer, reserved)) = self.decide_here(&epoch, &ask, true) else {
+        let Ok((answer, reserved)) = self.decide_here(Door::Http, &epoch, &ask, true) else {
             return Brisk::Declined;
         };
         let body = |text: &mut String| push_answer(text, &epoch, &answer, reserved, None);

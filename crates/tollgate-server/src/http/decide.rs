@@ -30,7 +30,7 @@ impl Decisions {
             );
         }
         let epoch = self.engine.epoch_for_long();
-        match self.decide(&epoch, &ask, takes).await {
+        match self.decide(Door::Http, &epoch, &ask, takes).await {
             Ok((answer, reserved)) => answered(&epoch, &answer, reserved),
             Err((status, detail)) => problem(status, &detail),
         }
@@ -49,7 +49,7 @@ impl Decisions {
             if at > 0 {
                 text.push(',');
             }
-            match self.decide(&epoch, ask, true).await {
+            match self.decide(Door::Http, &epoch, ask, true).await {
                 Ok((answer, reserved)) => {
                     push_answer(&mut text, &epoch, &answer, reserved, Some(status(&answer)));
                 }
@@ -66,22 +66,17 @@ impl Decisions {
             Ok(settle) => settle,
             Err(detail) => return problem(StatusCode::BAD_REQUEST, &detail),
         };
-        let now = self.engine.epoch().gate.clock().now();
-        let name = read_name(&settle.reservation);
-        let Some(reservation) = name.and_then(|name| self.reservations.take(name, now)) else {
-            return problem(
-                StatusCode::NOT_FOUND,
-                "there is no such reservation: it was settled already, or is older than ten minutes",
-            );
-        };
         let how = match (settle.cancel, settle.actual) {
             (true, _) => Settlement::Cancelled,
             (false, Some(actual)) => Settlement::Actual(actual),
             (false, None) => Settlement::Done,
         };
-        let unpaid = match reservation.is_shared() {
-            true => reservation.settle_everywhere(how).await,
-            false => reservation.settle(how),
+        let name = read_name(&settle.reservation);
+        let Some(unpaid) = self.settle_named(name, how).await else {
+            return problem(
+                StatusCode::NOT_FOUND,
+                "there is no such reservation: it was settled already, or is older than ten minutes",
+            );
         };
         let mut text = String::with_capacity(32);
         push_count(&mut text, "{\"unpaid\":", unpaid);
@@ -89,16 +84,27 @@ impl Decisions {
         json(text)
     }
 
+    /// Settles a reservation: what could not be taken. None if there is no such reservation.
+    pub(super) async fn settle_named(&self, name: Option<u128>, how: Settlement) -> Option<u64> {
+        let now = self.engine.epoch().gate.clock().now();
+        let reservation = self.reservations.take(name?, now)?;
+        Some(match reservation.is_shared() {
+            true => reservation.settle_everywhere(how).await,
+            false => reservation.settle(how),
+        })
+    }
+
     /// Decides, in this process or in the store that a fleet shares.
-    async fn decide(
+    pub(super) async fn decide(
         &self,
+        door: Door,
         epoch: &Epoch,
         ask: &Ask<'_>,
         takes: bool,
     ) -> Result<(Answer, Reserved), Unanswered> {
         let gate = &epoch.gate;
         if gate.store().is_none() {
-            return self.decide_here(epoch, ask, takes);
+            return self.decide_here(door, epoch, ask, takes);
         }
         let takes = takes && ask.cost != Some(0);
         let before = gate.clock().now();
@@ -119,11 +125,10 @@ impl Decisions {
             match &ask.limit {
                 Some(_) => {
                     let key: Vec<_> = ask.key.iter().map(|part| &**part).collect();
-                    self.engine
-                        .observe_named(epoch, Door::Http, &key, &answer, took);
+                    self.engine.observe_named(epoch, door, &key, &answer, took);
                 }
                 None => with_facts(ask, |facts| {
-                    self.engine.observe(epoch, Door::Http, facts, &answer, took);
+                    self.engine.observe(epoch, door, facts, &answer, took);
                 }),
             }
         }
@@ -134,6 +139,7 @@ impl Decisions {
     /// Decides in this process.
     pub(super) fn decide_here(
         &self,
+        door: Door,
         epoch: &Epoch,
         ask: &Ask<'_>,
         takes: bool,
@@ -149,13 +155,13 @@ impl Decisions {
                 let answer = named(epoch, limit, ask, takes)?;
                 if takes {
                     let key: Vec<_> = ask.key.iter().map(|part| &**part).collect();
-                    engine.observe_named(epoch, Door::Http, &key, &answer, took());
+                    engine.observe_named(epoch, door, &key, &answer, took());
                 }
                 answer
             }
             None if takes => with_facts(ask, |facts| {
                 let answer = gate.admit(facts);
-                engine.observe(epoch, Door::Http, facts, &answer, took());
+                engine.observe(epoch, door, facts, &answer, took());
                 answer
             }),
             None => with_facts(ask, |facts| gate.peek(facts)),

@@ -31,7 +31,7 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tollgate::policy::{Answer, Begun};
+use tollgate::policy::{Answer, Begun, Settlement};
 
 mod answer;
 mod ask;
@@ -43,12 +43,15 @@ mod pairs;
 pub(crate) mod problems;
 mod reservations;
 
-use crate::engine::{Engine, Epoch, Gate};
+use crate::engine::{Door, Engine, Epoch, Gate};
 use crate::listen::body::{read_body, throw_away};
 use crate::listen::brisk::{Brisk, Plain, Sheets};
 use crate::listen::{self, Handler, ListenLimits};
+pub(crate) use answer::{Reserved, weight};
+pub(crate) use ask::Ask;
 use problems::{Answered, bad_body, closing, no_such_path, problem, wrong_method};
 use reservations::Reservations;
+pub(crate) use reservations::read_name as reservation_name;
 
 /// What this door serves, in the OpenAPI 3.1 language.
 pub const OPENAPI: &str = include_str!("../../openapi.json");
@@ -111,6 +114,45 @@ impl Service {
         };
         let stop = stop.clone();
         listen::serve(listener, self, limits, stop).await;
+    }
+}
+
+/// What other doors ask that answer the same questions in another language.
+impl Service {
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.0.engine
+    }
+
+    /// Decides, in this process or in the store that a fleet shares.
+    ///
+    /// # Errors
+    /// What is wrong with the question.
+    pub(crate) async fn decide(
+        &self,
+        door: Door,
+        epoch: &Epoch,
+        ask: &Ask<'_>,
+        takes: bool,
+    ) -> Result<(Answer, Reserved), String> {
+        let decided = self.0.decide(door, epoch, ask, takes).await;
+        decided.map_err(|(_, detail)| detail)
+    }
+
+    /// Settles a reservation: what could not be taken. None if there is no such reservation.
+    pub(crate) async fn settle(&self, name: Option<u128>, how: Settlement) -> Option<u64> {
+        self.0.settle_named(name, how).await
+    }
+
+    /// Explains what a request would meet, and takes nothing.
+    pub(crate) async fn explain(&self, epoch: &Epoch, ask: &Ask<'_>) -> serde_json::Value {
+        let gate = &epoch.gate;
+        let answer = match decide::with_facts(ask, |facts| gate.begin(facts, false)) {
+            Begun::Decided(answer) => answer,
+            Begun::Asks(asking) => gate.finish(asking).await,
+        };
+        decide::with_facts(ask, |facts| {
+            crate::explain::told(gate, gate.explain_answer(facts, answer))
+        })
     }
 }
 

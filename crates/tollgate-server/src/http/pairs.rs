@@ -12,7 +12,7 @@ use super::ask::{Once, Text, bounded};
 const MOST: usize = 128;
 
 /// Names and values.
-pub(super) type Pairs<'a> = Vec<(Cow<'a, str>, Cow<'a, str>)>;
+pub(crate) type Pairs<'a> = Vec<(Cow<'a, str>, Cow<'a, str>)>;
 
 /// Headers as a caller tells them.
 pub(super) struct HeaderList<'a>(pub(super) &'a Pairs<'a>);

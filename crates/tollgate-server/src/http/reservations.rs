@@ -111,7 +111,7 @@ pub(super) fn push_name(text: &mut String, name: u128) {
 }
 
 /// A name as it was written.
-pub(super) fn read_name(text: &str) -> Option<u128> {
+pub(crate) fn read_name(text: &str) -> Option<u128> {
     let is_one = text.len() == 32
         && text
             .bytes()

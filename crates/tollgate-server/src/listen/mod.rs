@@ -41,6 +41,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep, timeout};
 
 pub(crate) mod body;
@@ -124,9 +125,8 @@ pub(crate) async fn serve<H: Handler>(
     listener: TcpListener,
     handler: H,
     limits: ListenLimits,
-    mut stop: watch::Receiver<bool>,
+    stop: watch::Receiver<bool>,
 ) {
-    let room = Arc::new(Semaphore::new(limits.connections));
     let mut protocol = http1::Builder::new();
     // Not `pipeline_flush`: with it, an answer is lost if the connection ends while bytes behind the
     // request are unread, as they are behind every head that is not understood.
@@ -137,8 +137,6 @@ pub(crate) async fn serve<H: Handler>(
         // Answers are small: copying one behind its head is cheaper than handing over two parts.
         .writev(false)
         .keep_alive(true);
-    let mut failing = false;
-    let mut warden = Warden::default();
     let begin = |(stream, peer, permit): Accepted, stop: &watch::Receiver<bool>| {
         // In the lane from the start: its task may run later than the warden looks.
         let pulse = Arc::new(Pulse::beginning(H::IS_BRISK));
@@ -151,6 +149,20 @@ pub(crate) async fn serve<H: Handler>(
         });
         (pulse, task.abort_handle())
     };
+    accept_until(listener, limits, stop, begin).await;
+}
+
+/// Accepts connections until `stop` says so, has each of them served by what `begin` starts, and looks after
+/// those that are in the lane; then ends what is in flight.
+pub(crate) async fn accept_until(
+    listener: TcpListener,
+    limits: ListenLimits,
+    mut stop: watch::Receiver<bool>,
+    begin: impl Fn(Accepted, &watch::Receiver<bool>) -> (Arc<Pulse>, AbortHandle),
+) {
+    let room = Arc::new(Semaphore::new(limits.connections));
+    let mut failing = false;
+    let mut warden = Warden::default();
     let mut tick = ticks();
     loop {
         let accepted = tokio::select! {
@@ -192,7 +204,8 @@ pub(crate) async fn serve<H: Handler>(
     drain(warden, late, &room, limits.connections, &limits).await;
 }
 
-type Accepted = (TcpStream, IpAddr, OwnedSemaphorePermit);
+/// A connection, whom it is with, and its part of the room for connections.
+pub(crate) type Accepted = (TcpStream, IpAddr, OwnedSemaphorePermit);
 
 pub(crate) fn ticks() -> Interval {
     let mut tick = interval_at(Instant::now() + TICK, TICK);

@@ -22,6 +22,7 @@ fn all(dir: &Dir, tokens: &[&str], admin: SocketAddr) -> Settings {
             tokens: tokens.iter().map(|token| (*token).into()).collect(),
             hosts: Vec::new(),
         }),
+        resp: None,
         threads: Some(2),
     }
 }

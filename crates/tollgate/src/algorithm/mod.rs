@@ -27,6 +27,7 @@ pub mod log;
 pub mod pressure;
 pub mod queue;
 pub mod sliding;
+pub mod terms;
 pub mod under;
 pub mod window;
 

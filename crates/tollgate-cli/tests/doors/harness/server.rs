@@ -168,6 +168,23 @@ impl Tollgate {
         port_of(&self.out(), "envoy").expect("started with --rls")
     }
 
+    /// The port of Redis clients, if it was told to have one.
+    pub(crate) fn redis_port(&self) -> u16 {
+        eventually("it says where Redis clients ask", || {
+            port_of(&self.out(), "redis")
+        })
+    }
+
+    /// Memory that it takes, in bytes.
+    pub(crate) fn resident(&self) -> u64 {
+        let file = format!("/proc/{}/status", self.process.id());
+        let status = std::fs::read_to_string(file).expect("a running process");
+        let mut lines = status.lines();
+        let line = lines.find_map(|line| line.strip_prefix("VmRSS:"));
+        let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        kilobytes.expect("a size") * 1024
+    }
+
     /// The file of the policy that it was started with by its text.
     pub(crate) fn policy_file(&self) -> PathBuf {
         self.scratch.file("tollgate.yaml")

@@ -1,0 +1,155 @@
+//! Who may come in: whoever knows the password, and does not guess too often.
+//!
+//! The password is kept only as a keyed hash, and hashes are compared in the same time wherever they differ.
+//! A wrong one is answered after a pause; an address that has been wrong too often is not listened to for a
+//! while, be it right or wrong, so that guessing from one address is no faster than [`GUESSES`]. Connections
+//! that are in already notice nothing of it.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use tollgate::{Limit, LimitError, Limiter, Rate};
+
+/// Characters of a password at the least.
+const LENGTH_MIN: usize = 8;
+/// More than a stranger may send at once could never be shown.
+const LENGTH_MAX: usize = 512;
+/// Wrong passwords from one address: so many at once, and then one a second.
+const GUESSES: u64 = 10;
+/// Addresses whose guesses are counted.
+const ADDRESSES: usize = 10_000;
+/// How long a wrong password waits for its answer.
+pub(super) const PAUSE: Duration = Duration::from_millis(200);
+
+/// Why a password cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PasswordError {
+    /// It is too short to be safe.
+    Short {
+        /// How many bytes it has.
+        length: usize,
+    },
+    /// It is too long to be shown.
+    Long,
+    /// The operating system gives no random numbers.
+    NoRandom,
+}
+
+impl fmt::Display for PasswordError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Short { length } => write!(
+                f,
+                "the password for Redis clients has {length} characters, and {LENGTH_MIN} are the least\n\
+                 hint: make one with `openssl rand -hex 16`"
+            ),
+            Self::Long => write!(
+                f,
+                "the password for Redis clients has more than {LENGTH_MAX} characters\n\
+                 hint: make one with `openssl rand -hex 16`"
+            ),
+            Self::NoRandom => f.write_str(
+                "the operating system gives no random numbers\n\
+                 hint: see that the sandbox allows `getrandom`",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for PasswordError {}
+
+/// The password, and who was wrong about it.
+pub(super) struct Password {
+    key: [u8; blake3::KEY_LEN],
+    hash: blake3::Hash,
+    wrong: Limiter,
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Password")
+    }
+}
+
+/// What became of a password that was shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shown {
+    Right,
+    Wrong,
+    /// Not looked at: this address was wrong too often.
+    TooOften,
+}
+
+impl Password {
+    /// This password; white space around it is dropped, as it comes from files.
+    pub(super) fn new(text: &str) -> Result<Password, PasswordError> {
+        let text = text.trim();
+        if text.len() < LENGTH_MIN {
+            return Err(PasswordError::Short { length: text.len() });
+        }
+        if text.len() > LENGTH_MAX {
+            return Err(PasswordError::Long);
+        }
+        let mut key = [0; blake3::KEY_LEN];
+        getrandom::fill(&mut key).map_err(|_| PasswordError::NoRandom)?;
+        Ok(Password {
+            hash: blake3::keyed_hash(&key, text.as_bytes()),
+            key,
+            wrong: guesses().map_err(|_| PasswordError::NoRandom)?,
+        })
+    }
+
+    /// Is this the password?
+    pub(super) fn shown(&self, offered: &[u8], peer: IpAddr) -> Shown {
+        if !self.wrong.peek(&peer, 1).is_admitted() {
+            return Shown::TooOften;
+        }
+        if blake3::keyed_hash(&self.key, offered) == self.hash {
+            return Shown::Right;
+        }
+        self.wrong.check(&peer);
+        Shown::Wrong
+    }
+}
+
+fn guesses() -> Result<Limiter, LimitError> {
+    const A_SECOND: NonZeroU64 = NonZeroU64::MIN;
+    let limit = Limit::token_bucket(Rate::per_second(A_SECOND), GUESSES)?;
+    Limiter::new(limit.with_max_keys(ADDRESSES))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    #[test]
+    fn only_the_password_is_right_and_guessing_it_is_slow() {
+        let password = Password::new(" correct horse \n").unwrap();
+        assert_eq!(password.shown(b"correct horse", PEER), Shown::Right);
+        for wrong in 0..GUESSES {
+            let guess = format!("correct horsf{wrong}");
+            assert_eq!(password.shown(guess.as_bytes(), PEER), Shown::Wrong);
+        }
+        assert_eq!(password.shown(b"x", PEER), Shown::TooOften);
+        assert_eq!(password.shown(b"correct horse", PEER), Shown::TooOften);
+        let other = IpAddr::from([10, 0, 0, 1]);
+        assert_eq!(password.shown(b"correct horse", other), Shown::Right);
+        assert_eq!(format!("{password:?}"), "Password");
+    }
+
+    #[test]
+    fn a_weak_password_is_refused_with_how_to_make_one() {
+        let error = Password::new("hunter2").unwrap_err();
+        assert_eq!(error, PasswordError::Short { length: 7 });
+        assert!(error.to_string().contains("openssl rand -hex 16"));
+        assert_eq!(
+            Password::new(&"x".repeat(513)).unwrap_err(),
+            PasswordError::Long
+        );
+    }
+}

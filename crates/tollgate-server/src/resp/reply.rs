@@ -1,0 +1,205 @@
+//! Answers as they are written, in both versions of the protocol.
+
+use serde_json::Value;
+
+/// Longest part of a client's own words in an error.
+const QUOTED: usize = 128;
+
+/// Where answers are written, in the version that the client speaks.
+#[derive(Debug)]
+pub(super) struct Reply<'a> {
+    pub(super) out: &'a mut Vec<u8>,
+    /// The third version: with maps, nulls and truth values of their own.
+    pub(super) is_third: bool,
+}
+
+impl Reply<'_> {
+    /// `+OK` and its kin.
+    pub(super) fn simple(&mut self, text: &str) {
+        self.line(b'+', text.as_bytes());
+    }
+
+    /// An error. What cannot stand on one line is blanked.
+    pub(super) fn error(&mut self, text: &str) {
+        self.out.push(b'-');
+        let printable = |byte: u8| {
+            if byte < b' ' || byte == 127 {
+                b' '
+            } else {
+                byte
+            }
+        };
+        self.out.extend(text.bytes().map(printable));
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    pub(super) fn integer(&mut self, number: i64) {
+        self.out.push(b':');
+        push_number(self.out, number);
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    /// A count of something, as far as the protocol can tell it.
+    pub(super) fn count(&mut self, count: u64) {
+        self.integer(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    pub(super) fn bulk(&mut self, bytes: &[u8]) {
+        self.size(b'$', bytes.len());
+        self.out.extend_from_slice(bytes);
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    pub(super) fn text(&mut self, text: &str) {
+        self.bulk(text.as_bytes());
+    }
+
+    pub(super) fn optional(&mut self, text: Option<&str>) {
+        match text {
+            Some(text) => self.text(text),
+            None => self.nil(),
+        }
+    }
+
+    pub(super) fn nil(&mut self) {
+        self.out
+            .extend_from_slice(if self.is_third { b"_\r\n" } else { b"$-1\r\n" });
+    }
+
+    /// True or false; the second version has only numbers for it.
+    pub(super) fn truth(&mut self, is_so: bool) {
+        self.out.extend_from_slice(match (self.is_third, is_so) {
+            (true, true) => b"#t\r\n",
+            (true, false) => b"#f\r\n",
+            (false, true) => b":1\r\n",
+            (false, false) => b":0\r\n",
+        });
+    }
+
+    /// So many items follow.
+    pub(super) fn array(&mut self, items: usize) {
+        self.size(b'*', items);
+    }
+
+    /// So many pairs follow. The second version has no pairs: they are items one after the other.
+    pub(super) fn map(&mut self, pairs: usize) {
+        match self.is_third {
+            true => self.size(b'%', pairs),
+            false => self.size(b'*', pairs.saturating_mul(2)),
+        }
+    }
+
+    /// What stands in JSON. Numbers are integers in all that we write.
+    pub(super) fn json(&mut self, value: &Value) {
+        match value {
+            Value::Null => self.nil(),
+            Value::Bool(is_so) => self.truth(*is_so),
+            Value::Number(number) => match number.as_i64() {
+                Some(number) => self.integer(number),
+                None => self.text(&number.to_string()),
+            },
+            Value::String(text) => self.text(text),
+            Value::Array(items) => {
+                self.array(items.len());
+                items.iter().for_each(|item| self.json(item));
+            }
+            Value::Object(pairs) => {
+                self.map(pairs.len());
+                for (name, value) in pairs {
+                    self.text(name);
+                    self.json(value);
+                }
+            }
+        }
+    }
+
+    fn line(&mut self, kind: u8, text: &[u8]) {
+        self.out.push(kind);
+        self.out.extend_from_slice(text);
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    fn size(&mut self, kind: u8, size: usize) {
+        self.out.push(kind);
+        push_number(self.out, i64::try_from(size).unwrap_or(i64::MAX));
+        self.out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// A number in digits.
+#[inline]
+pub(super) fn push_number(out: &mut Vec<u8>, number: i64) {
+    if let Ok(digit @ 0..=9) = u8::try_from(number) {
+        out.push(b'0' + digit);
+        return;
+    }
+    if number < 0 {
+        out.push(b'-');
+    }
+    let mut digits = [0u8; 20];
+    let mut rest = number.unsigned_abs();
+    let mut length = 0;
+    for place in digits.iter_mut().rev() {
+        // Below ten, so it fits.
+        *place = b'0' + u8::try_from(rest % 10).unwrap_or(0);
+        rest /= 10;
+        length += 1;
+        if rest == 0 {
+            break;
+        }
+    }
+    let begin = digits.len().saturating_sub(length);
+    out.extend_from_slice(digits.get(begin..).unwrap_or_default());
+}
+
+/// A client's own words, as far as they may stand in an error.
+pub(super) fn quoted(bytes: &[u8]) -> String {
+    let shown = bytes.get(..QUOTED).unwrap_or(bytes);
+    String::from_utf8_lossy(shown).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(is_third: bool, write: impl FnOnce(&mut Reply<'_>)) -> String {
+        let mut out = Vec::new();
+        write(&mut Reply {
+            out: &mut out,
+            is_third,
+        });
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn numbers_are_written_as_the_standard_library_does() {
+        for number in [0, 9, 10, 99, 100, -1, -10, 12_345, i64::MAX, i64::MIN] {
+            let text = written(false, |reply| reply.integer(number));
+            assert_eq!(text, format!(":{number}\r\n"));
+        }
+        let text = written(false, |reply| reply.count(u64::MAX));
+        assert_eq!(text, format!(":{}\r\n", i64::MAX));
+    }
+
+    #[test]
+    fn json_is_told_in_both_versions() {
+        let value = serde_json::json!({"a": null, "b": [true, -3, "x"]});
+        let second = written(false, |reply| reply.json(&value));
+        assert_eq!(
+            second,
+            "*4\r\n$1\r\na\r\n$-1\r\n$1\r\nb\r\n*3\r\n:1\r\n:-3\r\n$1\r\nx\r\n"
+        );
+        let third = written(true, |reply| reply.json(&value));
+        assert_eq!(
+            third,
+            "%2\r\n$1\r\na\r\n_\r\n$1\r\nb\r\n*3\r\n#t\r\n:-3\r\n$1\r\nx\r\n"
+        );
+    }
+
+    #[test]
+    fn an_error_stays_on_one_line() {
+        let text = written(false, |reply| reply.error("ERR a\r\n+OK\0b"));
+        assert_eq!(text, "-ERR a  +OK b\r\n");
+        assert_eq!(quoted(&[0xff; 1000]).chars().count(), QUOTED);
+    }
+}

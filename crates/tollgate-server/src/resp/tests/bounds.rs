@@ -1,0 +1,208 @@
+//! Bad input, slow clients and greedy ones; others notice nothing.
+
+use super::*;
+
+/// Short bounds, so that a test need not wait.
+fn hasty() -> ListenLimits {
+    let second = Duration::from_secs(1);
+    ListenLimits {
+        head: second,
+        write: second,
+        linger: second,
+        ..limits()
+    }
+}
+
+#[test]
+fn what_cannot_be_read_ends_its_connection_with_a_reason_and_no_other() {
+    let server = Server::start();
+    let mut neighbour = server.client();
+    let bomb = b"*1\r\n".repeat(128);
+    let long_line = vec![b'a'; 70_000];
+    for (bytes, told) in [
+        (&b"*x\r\n"[..], "invalid multibulk length"),
+        (b"*1048577\r\n", "invalid multibulk length"),
+        (b"*2147483648\r\n", "invalid multibulk length"),
+        (b"*9223372036854775808\r\n", "invalid multibulk length"),
+        (
+            b"*99999999999999999999999999999999999\r\n",
+            "too big mbulk count string",
+        ),
+        (b"*1\r\n$x\r\n", "invalid bulk length"),
+        (b"*1\r\n$-1\r\n", "invalid bulk length"),
+        (b"*1\r\n$-2147483648\r\n", "invalid bulk length"),
+        (b"*1\r\n$536870913\r\n", "invalid bulk length"),
+        (b"*1\r\n$9223372036854775808\r\n", "invalid bulk length"),
+        (b"*1\r\n+PING\r\n", "expected '$', got '+'"),
+        (b"*1\r\n:1\r\n", "expected '$', got ':'"),
+        (&bomb, "expected '$', got '*'"),
+        (
+            b"*1\r\n$4\r\nPINGPING\r\n",
+            "expected the end of a bulk string",
+        ),
+        (b"PING \"unbalanced\r\n", "unbalanced quotes in request"),
+        (&long_line, "too big inline request"),
+    ] {
+        let mut client = server.client();
+        client.send(array(&["PING"]));
+        client.send(bytes);
+        client.expect("+PONG\r\n");
+        client.expect(format!("-ERR Protocol error: {told}\r\n"));
+        client.expect_end();
+        neighbour.ask(&["PING"], "+PONG\r\n");
+    }
+}
+
+#[test]
+fn strange_but_readable_bytes_are_answered() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.send(b"*0\r\n*-1\r\n\r\n  \r\nPING\n");
+    client.expect("+PONG\r\n");
+    client.ask(
+        &["\0"],
+        "-ERR unknown command ' ', with args beginning with: \r\n",
+    );
+    client.ask(
+        &[""],
+        "-ERR unknown command '', with args beginning with: \r\n",
+    );
+    client.send(array(&[&[0xff, 0xfe][..]]));
+    client.expect("-ERR unknown command '\u{fffd}\u{fffd}', with args beginning with: \r\n");
+    client.ask(&["PING"], "+PONG\r\n");
+}
+
+#[test]
+fn strangers_may_send_little_before_they_show_a_password() {
+    let server = Server::with(Open {
+        password: Some(PASSWORD.into()),
+        ..Open::default()
+    });
+    for (bytes, told) in [
+        (&b"*11\r\n"[..], "unauthenticated multibulk length"),
+        (b"*1\r\n$16385\r\n", "unauthenticated bulk length"),
+    ] {
+        let mut client = server.client();
+        client.send(bytes);
+        client.expect(format!("-ERR Protocol error: {told}\r\n"));
+        client.expect_end();
+    }
+    let mut known = server.client();
+    known.ask(&["AUTH", PASSWORD], "+OK\r\n");
+    let long = "x".repeat(60_000);
+    known.ask(&["ECHO", &long], format!("$60000\r\n{long}\r\n"));
+    let mut asks = server.client();
+    for _ in 0..32 {
+        asks.ask(&["PING"], "-NOAUTH Authentication required.\r\n");
+    }
+    asks.expect_end();
+}
+
+#[test]
+fn a_command_cut_at_every_byte_is_answered_once_it_is_whole() {
+    let server = Server::start();
+    let mut client = server.client();
+    let whole = array(&["ECHO", "hello\r\nworld"]);
+    for cut in 1..whole.len() {
+        client.send(&whole[..cut]);
+        // Another round trip, so that the first part was surely read alone.
+        server.client().ask(&["PING"], "+PONG\r\n");
+        client.send(&whole[cut..]);
+        client.expect("$12\r\nhello\r\nworld\r\n");
+    }
+}
+
+#[test]
+fn http_on_the_port_is_closed_without_an_answer() {
+    let server = Server::start();
+    for request in [
+        "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 30\r\n\r\nCL.THROTTLE k 0 1 60\r\n",
+        "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "Host: localhost\r\nCL.THROTTLE k 0 1 60\r\n",
+        "OPTIONS * HTTP/1.1\r\n\r\n",
+    ] {
+        let mut client = server.client();
+        client.send(request);
+        client.expect_end();
+    }
+    let mut client = server.client();
+    client.ask(
+        &["CL.THROTTLE", "k", "0", "1", "60"],
+        five([0, 1, 0, -1, 60]),
+    );
+    client.ask(
+        &["GET", "k"],
+        "-ERR unknown command 'GET', with args beginning with: 'k' \r\n",
+    );
+}
+
+#[test]
+fn who_is_slow_to_ask_is_dropped_and_who_is_idle_is_not() {
+    let server = Server::with(Open {
+        limits: hasty(),
+        ..Open::default()
+    });
+    let (mut idle, mut half, mut dribble) = (server.client(), server.client(), server.client());
+    idle.ask(&["PING"], "+PONG\r\n");
+    half.send(b"*1\r\n$4\r\nPI");
+    // A byte now and then gains no time.
+    let begun = array(&["ECHO", &"x".repeat(1_000)]);
+    let mut sent = 0;
+    while dribble.0.write_all(&begun[sent..sent + 1]).is_ok() {
+        sent += 1;
+        assert!(sent < 100, "it still listens");
+        std::thread::park_timeout(Duration::from_millis(100));
+    }
+    half.expect_end();
+    idle.ask(&["PING"], "+PONG\r\n");
+}
+
+#[test]
+fn who_never_shows_a_password_is_dropped() {
+    let server = Server::with(Open {
+        password: Some(PASSWORD.into()),
+        limits: hasty(),
+        ..Open::default()
+    });
+    server.client().expect_end();
+}
+
+#[test]
+fn who_does_not_read_is_not_read_from_then_dropped_and_others_notice_nothing() {
+    let server = Server::with(Open {
+        limits: hasty(),
+        ..Open::default()
+    });
+    let mut greedy = server.client();
+    greedy
+        .0
+        .set_write_timeout(Some(Duration::from_secs(10)))
+        .unwrap();
+    let mut neighbour = server.client();
+    // Every answer is as long as its question: a gigabyte of them is kept nowhere.
+    let chunk = array(&["ECHO", &"x".repeat(50_000)]).repeat(20);
+    let mut sent = 0;
+    while greedy.0.write_all(&chunk).is_ok() {
+        sent += chunk.len();
+        assert!(sent < 1 << 30, "it never stops reading");
+        neighbour.ask(&["PING"], "+PONG\r\n");
+    }
+    neighbour.ask(&["PING"], "+PONG\r\n");
+}
+
+#[test]
+fn a_stop_answers_what_was_sent_before_it() {
+    let server = Server::start();
+    let mut clients: Vec<Client> = (0..20).map(|_| server.client()).collect();
+    for client in &mut clients {
+        client.ask(&["PING"], "+PONG\r\n");
+        client.send(array(&["CL.THROTTLE", "k", "99", "1", "60"]));
+    }
+    drop(server);
+    for client in &mut clients {
+        client.expect("*5\r\n:0\r\n:100\r\n");
+        let mut rest = String::new();
+        client.0.read_to_string(&mut rest).unwrap();
+        assert_eq!(rest.lines().count(), 3, "{rest}");
+    }
+}

@@ -1,0 +1,317 @@
+//! A limit that comes with the call: burst, count and period are arguments, the state is one moment.
+//!
+//! # Theory
+//!
+//! The meter of [`super::bucket`] keeps one number for a key, the *theoretical arrival time* (TAT), and a TAT
+//! means the same whatever the rate is: so long until the key is as if never used. So the rate need not be
+//! kept with it. Whoever calls brings its own [`Terms`]; with the interval `T` between two units and the
+//! tolerance `D = T * (max_burst + 1)`, a quantity `q` at `now` comes to
+//!
+//! ```text
+//! base = max(TAT, now)          new = base + q*T          limited  if and only if  now < new - D
+//! ```
+//!
+//! and unless it is limited the TAT is `new`. A quantity of 0 asks and writes nothing; a negative one gives
+//! back. `T` is `period / count` in whole nanoseconds, rounded down, as callers of this protocol know it.
+//!
+//! Between two calls the terms may change. The TAT then stands where it stood: who was charged at a slow rate
+//! waits for that slow rate, also when asking under a fast one, and nobody who changes terms to and fro earns
+//! anything by it.
+//!
+//! # Invariant
+//!
+//! Under one set of terms a pass leaves `TAT <= now + D`, and each unit moves it by `T`: any window of length
+//! `w` admits at most `max_burst + 1 + w/T`. A word is written only if it lies at `now` or later, and never
+//! beyond [`LATEST`]; a word at or before `now` is a key never used, under any terms. So a store can forget
+//! keys and take over their places without knowing any rate.
+//!
+//! # Why the word does not wrap
+//!
+//! [`super::bucket`] counts in fractions of a nanosecond, to be exact for every ratio, and pays with eras. Here
+//! the ratio is another one at every call, so there is no grid that fits all: a word is plain nanoseconds of
+//! the clock, which last for centuries.
+//!
+//! # What it does not know
+//!
+//! A clock that was set back. How far ahead a TAT may lie depends on terms that nobody keeps, so nothing can
+//! be healed: run it on a monotonic clock.
+
+use super::pressure::Scale;
+use super::{Era, OneWord, Params, Step};
+use crate::decision::{Standing, Verdict};
+use crate::time::{Moment, Span};
+
+const NANOS: u128 = 1_000_000_000;
+
+/// The last moment that a TAT may be: the largest signed number of nanoseconds, 292 years from the origin.
+pub const LATEST: u64 = i64::MAX as u64;
+
+/// What a call brings along: so many at once, so many in each period.
+///
+/// ```
+/// use tollgate::{Span, Terms};
+/// let terms = Terms::new(15, 30, 60)?;
+/// assert_eq!((terms.limit(), terms.interval()), (16, Span::from_secs(2)));
+/// # Ok::<(), tollgate::TermsError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// Nanoseconds between two units; zero if more than one comes in each.
+    interval: u64,
+    /// Units that pass at once.
+    limit: u64,
+    /// `interval * limit`. At most 2^126.
+    tolerance: u128,
+}
+
+/// Why numbers are no terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TermsError {
+    /// A count or a period of zero is no rate.
+    Zero,
+    /// Something is negative that cannot be.
+    Negative {
+        /// What it is called.
+        what: &'static str,
+    },
+}
+
+impl std::fmt::Display for TermsError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Zero => {
+                f.write_str("a count or a period of 0 is no rate; write 1 or more for both")
+            }
+            Self::Negative { what } => {
+                write!(f, "the {what} is negative; write 0 or more")
+            }
+        }
+    }
+}
+
+impl std::error::Error for TermsError {}
+
+/// Why a call changes nothing, although its terms would let it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OutOfRange {
+    /// The quantity is worth more time than the clock has.
+    TooFar,
+    /// More would be given back than is out.
+    NothingOut,
+}
+
+impl std::fmt::Display for OutOfRange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::TooFar => "this quantity takes longer to earn than the clock runs; lower it",
+            Self::NothingOut => "more would be given back than was taken; give back less",
+        })
+    }
+}
+
+impl std::error::Error for OutOfRange {}
+
+/// What a call came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Throttled {
+    /// It does not pass, and nothing was taken.
+    pub is_limited: bool,
+    /// Units that pass at once under these terms.
+    pub limit: u64,
+    /// Units that a call under these terms could still take now.
+    pub remaining: u64,
+    /// When the same call would pass, if it is limited. None if it is not, or if no waiting helps.
+    pub retry_after: Option<Span>,
+    /// How long until the key is as if never used.
+    pub reset_after: Span,
+}
+
+impl Terms {
+    /// `max_burst` more than one at once, `count` in each `period` of seconds.
+    ///
+    /// # Errors
+    /// A count or a period of zero, or a negative number.
+    pub fn new(max_burst: i64, count: i64, period: i64) -> Result<Terms, TermsError> {
+        let positive =
+            |number: i64, what| u64::try_from(number).map_err(|_| TermsError::Negative { what });
+        let limit = positive(max_burst, "burst")?.saturating_add(1);
+        let (count, period) = (positive(count, "count")?, positive(period, "period")?);
+        if count == 0 || period == 0 {
+            return Err(TermsError::Zero);
+        }
+        let interval = match period.checked_mul(NANOS as u64) {
+            Some(period) => period / count,
+            None => u64::try_from(u128::from(period) * NANOS / u128::from(count)).unwrap_or(LATEST),
+        };
+        let interval = interval.min(LATEST);
+        Ok(Terms {
+            interval,
+            limit,
+            tolerance: u128::from(interval) * u128::from(limit),
+        })
+    }
+
+    /// Units that pass at once.
+    pub const fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// The time between two units.
+    pub const fn interval(&self) -> Span {
+        Span::from_nanos(self.interval)
+    }
+
+    /// Decides `quantity` at `now` for a key whose TAT is `tat`: what it comes to, and the TAT to write, if any.
+    ///
+    /// # Errors
+    /// The new TAT would not be a moment of the clock, or one that is over. Nothing is to be written then.
+    #[inline]
+    pub fn step(
+        &self,
+        tat: Option<u64>,
+        now: Moment,
+        quantity: i64,
+    ) -> (Result<Throttled, OutOfRange>, Option<u64>) {
+        let now = now.as_nanos();
+        let base = tat.map_or(now, |tat| tat.max(now));
+        let worth = u128::from(self.interval) * u128::from(quantity.unsigned_abs());
+        let Some(worth) = u64::try_from(worth).ok().filter(|worth| *worth <= LATEST) else {
+            return (Err(OutOfRange::TooFar), None);
+        };
+        if quantity < 0 {
+            return self.give_back(base, now, worth);
+        }
+        let new = u128::from(base) + u128::from(worth);
+        let bound = u128::from(now) + self.tolerance;
+        if new > bound {
+            let never = u128::from(worth) > self.tolerance;
+            let wait = || Span::from_nanos(u64::try_from(new - bound).unwrap_or(LATEST));
+            return (Ok(self.stands(base, now, true, (!never).then(wait))), None);
+        }
+        let Some(new) = u64::try_from(new).ok().filter(|new| *new <= LATEST) else {
+            return (Err(OutOfRange::TooFar), None);
+        };
+        // Nothing taken is nothing to remember.
+        let write = (worth > 0).then_some(new);
+        (Ok(self.stands(new, now, false, None)), write)
+    }
+
+    #[cold]
+    fn give_back(
+        &self,
+        base: u64,
+        now: u64,
+        worth: u64,
+    ) -> (Result<Throttled, OutOfRange>, Option<u64>) {
+        let Some(new) = base.checked_sub(worth).filter(|new| *new >= now) else {
+            return (Err(OutOfRange::NothingOut), None);
+        };
+        let bound = u128::from(now) + self.tolerance;
+        if u128::from(new) > bound {
+            // Charged under other terms: even then it would be beyond these.
+            let wait = u64::try_from(u128::from(new) - bound).unwrap_or(LATEST);
+            let wait = Some(Span::from_nanos(wait));
+            return (Ok(self.stands(base, now, true, wait)), None);
+        }
+        let write = (worth > 0).then_some(new);
+        (Ok(self.stands(new, now, false, None)), write)
+    }
+
+    /// What is told when the TAT is `tat`, which is not before `now`.
+    #[inline]
+    fn stands(&self, tat: u64, now: u64, is_limited: bool, retry_after: Option<Span>) -> Throttled {
+        let backlog = tat - now;
+        let free = self.tolerance.saturating_sub(u128::from(backlog));
+        let remaining = match (u64::try_from(free), self.interval) {
+            // So many in a nanosecond that none is ever missing.
+            (_, 0) => self.limit,
+            (Ok(free), interval) => free / interval,
+            (Err(_), interval) => u64::try_from(free / u128::from(interval)).unwrap_or(self.limit),
+        };
+        Throttled {
+            is_limited,
+            limit: self.limit,
+            remaining,
+            retry_after,
+            reset_after: Span::from_nanos(backlog),
+        }
+    }
+}
+
+/// The TATs of keys whose terms come with the call, as the store keeps them: it can tell which of them are
+/// over, and nothing else.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tats;
+
+impl OneWord for Tats {
+    /// Nothing is charged without terms.
+    fn charge(&self, _word: Option<u64>, _now: Moment, _cost: u64) -> Step {
+        Step {
+            verdict: Verdict::Never,
+            write: None,
+        }
+    }
+
+    fn refund(&self, _word: u64, _now: Moment, _cost: u64, _issued: Moment) -> Option<u64> {
+        None
+    }
+
+    fn force(&self, _word: Option<u64>, _now: Moment, cost: u64) -> (Option<u64>, u64) {
+        (None, cost)
+    }
+
+    fn standing(&self, word: Option<u64>, now: Moment) -> Standing {
+        let backlog = word.map_or(0, |tat| tat.saturating_sub(now.as_nanos()));
+        Standing {
+            remaining: 0,
+            full_after: Span::from_nanos(backlog),
+            next_after: Span::ZERO,
+        }
+    }
+
+    #[inline]
+    fn is_fresh(&self, word: u64, now: Moment) -> bool {
+        word <= now.as_nanos()
+    }
+
+    /// One era: words do not wrap.
+    fn era(&self, _now: Moment) -> Era {
+        Era {
+            number: 0,
+            from: 0,
+            lasts: u64::MAX,
+        }
+    }
+
+    fn heal(&self, word: u64, _now: Moment) -> u64 {
+        word
+    }
+
+    fn convert(&self, _old: &Self, word: u64, now: Moment) -> Option<u64> {
+        (!self.is_fresh(word, now)).then_some(word)
+    }
+
+    fn under(&self, _scale: Scale) -> Self {
+        *self
+    }
+
+    fn capacity(&self) -> u64 {
+        u64::MAX
+    }
+
+    #[inline(always)]
+    fn to_params(&self) -> Params {
+        [0; 4]
+    }
+
+    #[inline(always)]
+    fn from_params(_params: &Params) -> Self {
+        Tats
+    }
+}
+
+#[cfg(test)]
+#[path = "terms/tests.rs"]
+mod tests;

@@ -1,0 +1,260 @@
+use super::*;
+
+const SECOND: u64 = 1_000_000_000;
+/// Not the origin, so that what lies before it is a moment, too.
+const START: u64 = 1_000_000 * SECOND;
+
+/// One key on a clock that is moved by hand.
+struct Key {
+    tat: Option<u64>,
+    now: u64,
+}
+
+impl Key {
+    fn new() -> Key {
+        Key {
+            tat: None,
+            now: START,
+        }
+    }
+
+    /// Limited, limit, remaining, when to try again in nanoseconds (-1: not to be told), until full.
+    fn call(&mut self, terms: (i64, i64, i64), quantity: i64) -> [i128; 5] {
+        let terms = Terms::new(terms.0, terms.1, terms.2).unwrap();
+        let (told, write) = terms.step(self.tat, Moment::from_nanos(self.now), quantity);
+        if write.is_some() {
+            self.tat = write;
+        }
+        let told = told.unwrap();
+        [
+            i128::from(told.is_limited),
+            i128::from(told.limit),
+            i128::from(told.remaining),
+            told.retry_after.map_or(-1, |s| i128::from(s.as_nanos())),
+            i128::from(told.reset_after.as_nanos()),
+        ]
+    }
+}
+
+/// The same in whole seconds, as the vectors are written.
+fn seconds(told: [i128; 5]) -> [i128; 5] {
+    let second = i128::from(SECOND);
+    let whole = |ns: i128| if ns < 0 { ns } else { ns.div_euclid(second) };
+    [told[0], told[1], told[2], whole(told[3]), whole(told[4])]
+}
+
+const USUAL: (i64, i64, i64) = (15, 30, 60);
+
+#[test]
+fn the_vectors_of_the_protocol_hold() {
+    let mut key = Key::new();
+    for (quantity, told) in [
+        (0, [0, 16, 16, -1, 0]),
+        (1, [0, 16, 15, -1, 2]),
+        (1, [0, 16, 14, -1, 4]),
+        (5, [0, 16, 9, -1, 14]),
+        (0, [0, 16, 9, -1, 14]),
+        (9, [0, 16, 0, -1, 32]),
+        (1, [1, 16, 0, 2, 32]),
+        (0, [0, 16, 0, -1, 32]),
+    ] {
+        assert_eq!(seconds(key.call(USUAL, quantity)), told, "{quantity}");
+    }
+    let mut other = Key::new();
+    assert_eq!(seconds(other.call(USUAL, 17)), [1, 16, 16, -1, 0]);
+    assert_eq!(seconds(other.call(USUAL, 16)), [0, 16, 0, -1, 32]);
+    assert_eq!(seconds(other.call(USUAL, -4)), [0, 16, 4, -1, 24]);
+    let mut single = Key::new();
+    assert_eq!(seconds(single.call((0, 1, 2), 1)), [0, 1, 0, -1, 2]);
+    assert_eq!(seconds(single.call((0, 1, 2), 1)), [1, 1, 0, 2, 2]);
+    let mut daily = Key::new();
+    assert_eq!(
+        seconds(daily.call((0, 1, 86_400), 1)),
+        [0, 1, 0, -1, 86_400]
+    );
+    assert_eq!(
+        seconds(daily.call((0, 1, 86_400), 1)),
+        [1, 1, 0, 86_400, 86_400]
+    );
+}
+
+#[test]
+fn terms_may_change_between_calls_and_the_moment_stands() {
+    let mut key = Key::new();
+    assert_eq!(key.call((9, 100, 60), 1), [0, 10, 9, -1, 600_000_000]);
+    let told = key.call((0, 1, 60), 1);
+    assert_eq!(told, [1, 1, 0, 600_000_000, 600_000_000]);
+}
+
+#[test]
+fn what_is_left_is_right_for_intervals_below_a_microsecond() {
+    let mut key = Key::new();
+    assert_eq!(key.call((10, 10_000_000, 1), 1), [0, 11, 10, -1, 100]);
+    let mut endless = Key::new();
+    let told = endless.call((10, i64::MAX, 1), 11);
+    assert_eq!(told, [0, 11, 11, -1, 0], "more than one in a nanosecond");
+    assert_eq!(endless.tat, None);
+}
+
+#[test]
+fn time_gives_back_what_the_rate_earns_and_no_more() {
+    let mut key = Key::new();
+    assert_eq!(key.call(USUAL, 16)[0], 0);
+    key.now += 2 * SECOND - 1;
+    assert_eq!(key.call(USUAL, 1)[0], 1);
+    key.now += 1;
+    assert_eq!(key.call(USUAL, 1)[..3], [0, 16, 0]);
+    key.now += 3_600 * SECOND;
+    assert_eq!(
+        key.call(USUAL, 1)[..3],
+        [0, 16, 15],
+        "never above the burst"
+    );
+}
+
+#[test]
+fn a_limited_call_changes_nothing() {
+    let mut key = Key::new();
+    key.call(USUAL, 16);
+    let before = key.tat;
+    for quantity in [1, 2, 16, 17, 1_000_000] {
+        assert_eq!(key.call(USUAL, quantity)[0], 1);
+        assert_eq!(key.tat, before);
+    }
+}
+
+#[test]
+fn what_cannot_be_told_as_a_moment_is_an_error_and_changes_nothing() {
+    let terms = Terms::new(15, 30, 60).unwrap();
+    let now = Moment::from_nanos(START);
+    let failed = |tat, quantity| terms.step(tat, now, quantity);
+    assert_eq!(failed(None, -1), (Err(OutOfRange::NothingOut), None));
+    let used = Some(START + 2 * SECOND);
+    assert_eq!(failed(used, -2), (Err(OutOfRange::NothingOut), None));
+    assert_eq!(failed(used, -1).1, Some(START), "all of it may come back");
+    for quantity in [i64::MAX, i64::MIN, i64::MAX / 2] {
+        assert_eq!(failed(None, quantity), (Err(OutOfRange::TooFar), None));
+    }
+    let centuries = Terms::new(i64::MAX, 1, i64::MAX).unwrap();
+    assert_eq!(centuries.step(None, now, 1).0, Err(OutOfRange::TooFar));
+    assert_eq!(
+        centuries.step(None, now, 0).0.map(|t| t.remaining),
+        Ok(1 << 63)
+    );
+}
+
+#[test]
+fn no_rate_and_negative_numbers_are_no_terms() {
+    for (burst, count, period) in [(1, 0, 1), (1, 1, 0), (0, 0, 0)] {
+        assert_eq!(Terms::new(burst, count, period), Err(TermsError::Zero));
+    }
+    for (burst, count, period, what) in [
+        (-1, 1, 1, "burst"),
+        (1, -1, 1, "count"),
+        (1, 1, i64::MIN, "period"),
+        (-1, 0, 0, "burst"),
+    ] {
+        let error = Terms::new(burst, count, period);
+        assert_eq!(error, Err(TermsError::Negative { what }));
+    }
+}
+
+/// The definition once more, in wide numbers and without a thought for speed.
+fn oracle(
+    (burst, count, period): (i64, i64, i64),
+    tat: Option<u64>,
+    now: u64,
+    quantity: i64,
+) -> Option<([i128; 5], Option<i128>)> {
+    let interval =
+        (i128::from(period) * 1_000_000_000 / i128::from(count)).min(i128::from(i64::MAX));
+    let limit = i128::from(burst) + 1;
+    let (dvt, now) = (interval * limit, i128::from(now));
+    let base = tat.map_or(now, i128::from).max(now);
+    let moved = interval * i128::from(quantity);
+    let new = base + moved;
+    if moved.abs() > i128::from(i64::MAX) || (quantity < 0 && new < now) {
+        return None;
+    }
+    let remaining = |tat: i128| match interval {
+        0 => limit,
+        _ => ((dvt - (tat - now)).max(0)) / interval,
+    };
+    if now < new - dvt {
+        let retry = if moved > dvt { -1 } else { new - dvt - now };
+        return Some(([1, limit, remaining(base), retry, base - now], None));
+    }
+    if new > i128::from(i64::MAX) {
+        return None;
+    }
+    let write = (moved != 0).then_some(new);
+    Some(([0, limit, remaining(new), -1, new - now], write))
+}
+
+/// splitmix64: the same numbers in every run.
+fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Of any size: all magnitudes are as likely.
+fn number(state: &mut u64) -> i64 {
+    let bits = next(state) % 63;
+    let number = next(state) >> (63 - bits) >> 1;
+    i64::try_from(number).unwrap()
+}
+
+#[test]
+fn every_number_is_the_oracles_for_random_terms_and_histories() {
+    let mut state = 7;
+    for history in 0..4_000 {
+        let (mut tat, mut now) = (None, START);
+        let usual = (
+            number(&mut state),
+            number(&mut state) + 1,
+            number(&mut state) + 1,
+        );
+        for at in 0..50 {
+            // Mostly the same terms, now and then others; mostly small quantities, in both directions.
+            let terms = match next(&mut state) % 8 {
+                0 => (
+                    number(&mut state),
+                    number(&mut state) + 1,
+                    number(&mut state) + 1,
+                ),
+                _ => usual,
+            };
+            let quantity = match next(&mut state) % 8 {
+                0 => number(&mut state),
+                1 => -number(&mut state),
+                2 => 0,
+                other => i64::try_from(other).unwrap() - 2,
+            };
+            now += next(&mut state) >> (next(&mut state) % 40 + 24);
+            now = now.min(LATEST);
+            let compiled = Terms::new(terms.0, terms.1, terms.2).unwrap();
+            let (told, write) = compiled.step(tat, Moment::from_nanos(now), quantity);
+            let place = format!("{history}/{at}: {terms:?} {quantity} at {now} of {tat:?}");
+            match (told, oracle(terms, tat, now, quantity)) {
+                (Err(_), None) => assert_eq!(write, None, "{place}"),
+                (Ok(told), Some((numbers, expected))) => {
+                    let retry = told.retry_after.map_or(-1, |s| i128::from(s.as_nanos()));
+                    let ours = [
+                        i128::from(told.is_limited),
+                        i128::from(told.limit),
+                        i128::from(told.remaining),
+                        retry,
+                        i128::from(told.reset_after.as_nanos()),
+                    ];
+                    assert_eq!(ours, numbers, "{place}");
+                    assert_eq!(write.map(i128::from), expected, "{place}");
+                }
+                (ours, theirs) => panic!("{place}: {ours:?} and {theirs:?}"),
+            }
+            tat = write.or(tat);
+        }
+    }
+}
