@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tollgate_trials::servers::{Kind, Server};
 
-use crate::harness::{Nginx, Tollgate, bench, policy_with};
+use crate::harness::{Nginx, Scratch, Start, Tollgate, bench, policy_with};
 
 /// A token bucket in a script: one every `ARGV[1]` microseconds, `ARGV[2]` microseconds' worth at once.
 const BUCKET: &str = r#"
@@ -124,6 +124,32 @@ fn sixty_four_connections_on_one_key_get_no_more_from_our_service_than_its_limit
     ];
     let (told, code) = ran(&[&asked[..], &lower].concat());
     assert_eq!(code, Some(1), "{told}");
+}
+
+#[test]
+fn nor_do_they_from_the_doors_of_redis_clients_and_of_envoy() {
+    let limit = "  - { name: per-user, match: { domain: edge }, key: descriptor.user, allow: 200/s, burst: 20 }\n";
+    let scratch = Scratch::new();
+    let policy = scratch.write("tollgate.yaml", &policy_with(limit));
+    let doors = ["--rls", "127.0.0.1:0", "--resp", "127.0.0.1:0"];
+    let service = Start::with(&policy).and(&doors).go();
+    let redis = format!("resp://127.0.0.1:{}", service.redis_port());
+    let envoy = format!("grpc://127.0.0.1:{}", service.rls_port());
+    let load = ["-c", "64", "--keys", "1", "-d", "500ms"];
+    let throttle = ["--command", "CL.THROTTLE {key} 19 200 1", "--audit"];
+    let descriptor = ["--domain", "edge", "--descriptor", "user={key}"];
+    let allowed = ["--allow", "200/s", "--burst", "20"];
+    for asked in [
+        [&[redis.as_str()][..], &throttle, &load].concat(),
+        [&[envoy.as_str()][..], &descriptor, &allowed, &load].concat(),
+    ] {
+        let (told, code) = ran(&asked);
+        assert_eq!(code, Some(0), "{told}");
+        assert_eq!(told["errors"], 0, "{told}");
+        assert_eq!(told["audit"]["over_admitted"], 0, "{told}");
+        let (admitted, allowed) = (&told["audit"]["admitted"], &told["audit"]["allowed"]);
+        assert!(number(admitted) * 2 >= number(allowed), "{told}");
+    }
 }
 
 #[test]
