@@ -113,9 +113,12 @@ fn a_tenant_that_reads_slowly_holds_no_more_turns_than_it_may_and_others_pass() 
     let world = World::before(&policy("").replace("at_once: 1, ", &bound), upstream.port);
     let under_way = || world.metric("tollgate_queue_under_way{queue=\"all\"}");
     // Nothing of the answers is read, so they are under way until the clients are gone.
-    let mut slow: Vec<_> = (0..6)
-        .map(|_| world.send("/large", "X-Tenant: slow\r\n"))
-        .collect();
+    let asks = |_| world.send("/large", "X-Tenant: slow\r\n");
+    let mut slow: Vec<_> = (0..OF_SLOW).map(asks).collect();
+    until("the first have their turns", || {
+        under_way() == OF_SLOW as u64
+    });
+    slow.extend((OF_SLOW..6).map(asks));
     until("the rest of them wait", || world.waiting() == 4);
     assert_eq!(under_way(), OF_SLOW as u64);
     assert_eq!(
