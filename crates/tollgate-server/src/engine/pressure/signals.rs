@@ -254,16 +254,15 @@ mod tests {
         let mut processors = Processors::default();
         assert_eq!(processors.in_use(), None, "the first look");
         assert!(processors.all > 0);
-        // Burn enough for a tick of the kernel to pass.
+        // Burn enough for ticks of the kernel to pass. A single one may still be counted as idle.
         let mut number = 1u64;
-        let share = loop {
+        let shares = (0..1000).map(|_| {
             for _ in 0..20_000_000 {
                 number = std::hint::black_box(number.wrapping_mul(3));
             }
-            if let Some(share) = processors.in_use() {
-                break share;
-            }
-        };
-        assert!((1..=10_000).contains(&share), "{share}");
+            processors.in_use()
+        });
+        let share = shares.flatten().find(|share| *share > 0);
+        assert!(matches!(share, Some(1..=10_000)), "{share:?}");
     }
 }
