@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 
+use tollgate_load::Histogram;
+
 use super::KEYS;
 use super::answer;
-use super::histogram::Histogram;
 use super::request::Template;
 use crate::stream::SplitMix;
 
@@ -97,7 +98,7 @@ impl<'a> Load<'a> {
     pub(crate) fn run(&mut self, time: Duration) -> io::Result<Tally> {
         let begin = Instant::now();
         let mut tally = Tally {
-            times: Histogram::new(),
+            times: Histogram::default(),
             others: 0,
             elapsed: Duration::ZERO,
         };
@@ -156,7 +157,8 @@ impl Connection {
             return Err(io::Error::other("more than one answer to a request"));
         }
         let now = Instant::now();
-        tally.times.record(now - self.sent_at);
+        let took = (now - self.sent_at).as_nanos();
+        tally.times.record(u64::try_from(took).unwrap_or(u64::MAX));
         tally.others += u64::from(answer.status != 200 || !contains(answer.body, passes));
         self.read_len = 0;
         self.send(random, now)

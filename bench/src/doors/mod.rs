@@ -25,7 +25,6 @@
 mod answer;
 pub(crate) mod bare;
 pub(crate) mod cores;
-mod histogram;
 pub(crate) mod lineup;
 pub(crate) mod load;
 mod report;
@@ -37,6 +36,8 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
+
+use tollgate_load::WHOLE;
 
 use self::cores::{Cores, Tree, busy_time, pin_this_thread};
 use self::lineup::{Contestant, GROUPS, Group};
@@ -197,8 +198,8 @@ pub(crate) fn turn(
         answers: tally.times.total(),
         others: tally.others,
         elapsed: tally.elapsed,
-        p50: tally.times.percentile(50),
-        p99: tally.times.percentile(99),
+        p50: Duration::from_nanos(tally.times.quantile(WHOLE / 2)),
+        p99: Duration::from_nanos(tally.times.quantile(WHOLE / 100 * 99)),
         cpu: used.map(|[server, ..]| server),
         cpu_elsewhere: used.map(|[server, load, all]| all.saturating_sub(server + load)),
     })

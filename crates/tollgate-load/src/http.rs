@@ -87,12 +87,6 @@ impl Http {
 }
 
 impl Codec for Http {
-    fn greet(&mut self, _: &mut Vec<u8>) {}
-
-    fn may_ask(&self, _: usize) -> bool {
-        true
-    }
-
     fn ask(&mut self, key: u64, out: &mut Vec<u8>) {
         self.request.write(key, out);
     }

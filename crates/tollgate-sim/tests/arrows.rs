@@ -38,7 +38,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     (
         "tollgate-bench",
-        &["tollgate", "tollgate-redis", "tollgate-tower"],
+        &[
+            "tollgate",
+            "tollgate-load",
+            "tollgate-redis",
+            "tollgate-tower",
+        ],
     ),
 ];
 

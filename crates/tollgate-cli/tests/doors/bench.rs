@@ -14,6 +14,16 @@ if until_full + ARGV[1] - now > tonumber(ARGV[2]) then return REFUSED end
 redis.call("SET", KEYS[1], string.format("%d", until_full + ARGV[1]), "PX", 60000)
 return 1"#;
 
+/// What the script is told to be.
+const LIMIT: [&str; 6] = [
+    "--admitted",
+    "nonzero",
+    "--allow",
+    "1000/s",
+    "--burst",
+    "50",
+];
+
 /// The script as one command: a thousand a second, fifty at once.
 fn command(refused: &str) -> String {
     let script = BUCKET.replace("REFUSED", refused);
@@ -40,16 +50,8 @@ fn a_script_that_limits_rightly_passes_the_audit_with_its_allowance_used() {
     let server = redis();
     let target = format!("resp://127.0.0.1:{}", server.port());
     let command = command("0");
-    let limit = [
-        "--admitted",
-        "nonzero",
-        "--allow",
-        "1000/s",
-        "--burst",
-        "50",
-    ];
     let load = ["-c", "16", "-P", "4", "--keys", "1", "-d", "500ms"];
-    let asked = [&[target.as_str(), "--command", &command][..], &limit, &load].concat();
+    let asked = [&[target.as_str(), "--command", &command][..], &LIMIT, &load].concat();
     let (told, code) = ran(&asked);
     assert_eq!(code, Some(0), "{told}");
     assert_eq!(told["errors"], 0, "{told}");
@@ -69,16 +71,8 @@ fn a_script_that_admits_one_in_ten_too_many_is_found_out() {
     let server = redis();
     let target = format!("resp://127.0.0.1:{}", server.port());
     let broken = command(r#"redis.call("INCR", "broken") % 10 == 0 and 1 or 0"#);
-    let limit = [
-        "--admitted",
-        "nonzero",
-        "--allow",
-        "1000/s",
-        "--burst",
-        "50",
-    ];
     let load = ["-c", "16", "--keys", "1", "-d", "500ms"];
-    let asked = [&[target.as_str(), "--command", &broken][..], &limit, &load].concat();
+    let asked = [&[target.as_str(), "--command", &broken][..], &LIMIT, &load].concat();
     let (told, code) = ran(&asked);
     assert_eq!(code, Some(1), "{told}");
     let over = number(&told["audit"]["over_admitted"]);

@@ -47,7 +47,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep, tim
 pub(crate) mod body;
 pub(crate) mod brisk;
 pub(crate) mod pulse;
-pub(crate) mod warden;
+mod warden;
 
 use brisk::{Brisk, Left, Plain, Sheets};
 
@@ -116,7 +116,7 @@ impl Default for ListenLimits {
 /// How often a connection looks at its pulse.
 pub(crate) const TICK: Duration = Duration::from_secs(1);
 /// How long after the word to stop a connection that was just made may bring its request.
-pub(crate) const GRACE: Duration = Duration::from_millis(50);
+const GRACE: Duration = Duration::from_millis(50);
 /// How long to wait when the system has no room for another connection.
 pub(crate) const OUT_OF_ROOM: Duration = Duration::from_millis(100);
 
@@ -137,30 +137,33 @@ pub(crate) async fn serve<H: Handler>(
         // Answers are small: copying one behind its head is cheaper than handing over two parts.
         .writev(false)
         .keep_alive(true);
-    let begin = |(stream, peer, permit): Accepted, stop: &watch::Receiver<bool>| {
+    let told = stop.clone();
+    let begin = |(stream, peer, permit): Accepted| {
         // In the lane from the start: its task may run later than the warden looks.
         let pulse = Arc::new(Pulse::beginning(H::IS_BRISK));
         let (handler, protocol) = (handler.clone(), protocol.clone());
-        let (watched, stop) = (Arc::clone(&pulse), stop.clone());
+        let (watched, stop) = (Arc::clone(&pulse), told.clone());
         let served = connection(stream, peer, watched, handler, protocol, limits, stop);
         let task = tokio::spawn(async move {
             served.await;
             drop(permit);
         });
-        (pulse, task.abort_handle())
+        Some((pulse, task.abort_handle()))
     };
-    accept_until(listener, limits, stop, begin).await;
+    accept_until(listener, limits.connections, || limits, stop, begin).await;
 }
 
-/// Accepts connections until `stop` says so, has each of them served by what `begin` starts, and looks after
-/// those that are in the lane; then ends what is in flight.
+/// Accepts connections until `stop` says so, so many at once, has each of them served by what `begin` starts
+/// unless it is turned away, and looks after those that are in the lane by the limits of that moment; then
+/// ends what is in flight.
 pub(crate) async fn accept_until(
     listener: TcpListener,
-    limits: ListenLimits,
+    connections: usize,
+    limits: impl Fn() -> ListenLimits,
     mut stop: watch::Receiver<bool>,
-    begin: impl Fn(Accepted, &watch::Receiver<bool>) -> (Arc<Pulse>, AbortHandle),
+    begin: impl Fn(Accepted) -> Option<(Arc<Pulse>, AbortHandle)>,
 ) {
-    let room = Arc::new(Semaphore::new(limits.connections));
+    let room = Arc::new(Semaphore::new(connections));
     let mut failing = false;
     let mut warden = Warden::default();
     let mut tick = ticks();
@@ -170,7 +173,7 @@ pub(crate) async fn accept_until(
             () = stopped(&mut stop) => break,
             // Before the next connection: a flood of them must not keep anybody from looking.
             _ = tick.tick() => {
-                warden.look(&limits);
+                warden.look(&limits());
                 continue;
             }
             accepted = accept(&listener, &room) => accepted,
@@ -178,8 +181,7 @@ pub(crate) async fn accept_until(
         match accepted {
             Ok(accepted) => {
                 failing = false;
-                let (pulse, task) = begin(accepted, &stop);
-                warden.add(pulse, task);
+                warden.add(begin(accepted));
             }
             // The client was gone before we came: its own affair.
             Err(error) if is_of_one_client(&error) => {}
@@ -196,12 +198,15 @@ pub(crate) async fn accept_until(
     // Connections that were made before the word to stop, and what was sent on them, are still answered.
     let mut late = Warden::default();
     while let Ok(accepted) = timeout(Duration::ZERO, accept(&listener, &room)).await {
-        let Ok(accepted) = accepted else { continue };
-        let (pulse, task) = begin(accepted, &stop);
-        late.add(pulse, task);
+        match accepted {
+            Ok(accepted) => late.add(begin(accepted)),
+            Err(error) if is_of_one_client(&error) => {}
+            // Out of descriptors, say: who waits then finds nobody.
+            Err(_) => break,
+        }
     }
     drop(listener);
-    drain(warden, late, &room, limits.connections, &limits).await;
+    drain(warden, late, &room, connections, &limits()).await;
 }
 
 /// A connection, whom it is with, and its part of the room for connections.

@@ -20,7 +20,7 @@ use super::{GRACE, ListenLimits, TICK, ticks};
 
 /// The connections of one loop.
 #[derive(Debug, Default)]
-pub(crate) struct Warden {
+pub(super) struct Warden {
     wards: Vec<Ward>,
 }
 
@@ -32,16 +32,17 @@ struct Ward {
 }
 
 impl Warden {
-    pub(crate) fn add(&mut self, pulse: Arc<Pulse>, task: AbortHandle) {
-        self.wards.push(Ward {
+    /// Looks after a connection from now on, if there is one.
+    pub(super) fn add(&mut self, connection: Option<(Arc<Pulse>, AbortHandle)>) {
+        self.wards.extend(connection.map(|(pulse, task)| Ward {
             pulse,
             beat: Beat::default(),
             task,
-        });
+        }));
     }
 
     /// To be called once every [`TICK`]: ends what stood still, forgets what has ended.
-    pub(crate) fn look(&mut self, limits: &ListenLimits) {
+    pub(super) fn look(&mut self, limits: &ListenLimits) {
         self.wards.retain_mut(|ward| {
             if !ward.pulse.is_in_lane() || ward.task.is_finished() {
                 return false;
@@ -55,12 +56,12 @@ impl Warden {
     }
 
     /// The server stops: whoever has nothing to answer ends now, the others afterwards.
-    pub(crate) fn tell_to_end(&self) {
+    pub(super) fn tell_to_end(&self) {
         self.wards.iter().for_each(|ward| ward.pulse.hurry());
     }
 
     /// The drain is over.
-    pub(crate) fn end_all(&self) {
+    pub(super) fn end_all(&self) {
         let in_lane = self.wards.iter().filter(|ward| ward.pulse.is_in_lane());
         in_lane.for_each(|ward| ward.task.abort());
     }
@@ -69,7 +70,7 @@ impl Warden {
 /// Ends what is in flight after the word to stop: `early` has heard it, `late` was made just before it and
 /// is told a moment later, because what it was made for may be on its way. Comes back when all of `room` is
 /// free again, or when the time for that is over.
-pub(crate) async fn drain(
+pub(super) async fn drain(
     mut early: Warden,
     mut late: Warden,
     room: &Semaphore,

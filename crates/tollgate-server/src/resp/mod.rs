@@ -212,16 +212,16 @@ impl Resp {
         limits: ListenLimits,
         stop: watch::Receiver<bool>,
     ) {
-        let begin = |(stream, peer, permit): listen::Accepted, _: &watch::Receiver<bool>| {
+        let begin = |(stream, peer, permit): listen::Accepted| {
             let pulse = Arc::new(Pulse::beginning(true));
             let served = connection::serve(stream, peer, Arc::clone(&pulse), Arc::clone(&self.0));
             let task = tokio::spawn(async move {
                 served.await;
                 drop(permit);
             });
-            (pulse, task.abort_handle())
+            Some((pulse, task.abort_handle()))
         };
-        listen::accept_until(listener, limits, stop, begin).await;
+        listen::accept_until(listener, limits.connections, || limits, stop, begin).await;
     }
 
     /// Its numbers, for whoever scrapes.

@@ -26,21 +26,17 @@ mod socket;
 mod streams;
 mod tunnel;
 
-use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use rustls::ServerConfig;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::time::{sleep, timeout};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tollgate_policy::ClientTimeouts;
 
 use super::Stack;
 use super::proxy::Way;
-use crate::listen::warden::{Warden, drain};
-use crate::listen::{ListenLimits, OUT_OF_ROOM, is_of_one_client, stopped, ticks};
+use crate::listen::{Accepted, ListenLimits, accept_until};
 
 pub(crate) use accept::Doorkeeper;
 
@@ -72,21 +68,18 @@ pub(super) async fn serve(
     connections: usize,
     door: Arc<Door>,
     stack: Stack,
-    mut stop: watch::Receiver<bool>,
+    stop: watch::Receiver<bool>,
 ) {
-    let room = Arc::new(Semaphore::new(connections));
     let common = Arc::new(connection::Common {
         door: Arc::clone(&door),
         stack,
         protocols: connection::Protocols::new(),
         stop: stop.clone(),
     });
-    let begin = |(stream, peer, room): Accepted, warden: &mut Warden| {
-        let admitted = match door.keeper.load().admit(peer, room) {
-            Ok(admitted) => admitted,
-            Err(why) => return door.turned_away.add(why as usize, 1),
-        };
-        let life = life::Life::new(admitted);
+    let begin = |(stream, peer, room): Accepted| {
+        let admitted = door.keeper.load().admit(peer, room);
+        let counted = admitted.inspect_err(|why| door.turned_away.add(*why as usize, 1));
+        let life = life::Life::new(counted.ok()?);
         let pulse = Arc::clone(&life.pulse);
         let made = connection::Made {
             stream,
@@ -94,64 +87,8 @@ pub(super) async fn serve(
             life,
             common: Arc::clone(&common),
         };
-        warden.add(pulse, tokio::spawn(made.serve()).abort_handle());
+        Some((pulse, tokio::spawn(made.serve()).abort_handle()))
     };
-    let mut failing = false;
-    let mut warden = Warden::default();
-    let mut tick = ticks();
-    loop {
-        let accepted = tokio::select! {
-            biased;
-            () = stopped(&mut stop) => break,
-            // Before the next connection: a flood of them must not keep anybody from looking.
-            _ = tick.tick() => {
-                warden.look(&limits(&door.timeouts.load()));
-                continue;
-            }
-            accepted = accept(&listener, &room) => accepted,
-        };
-        match accepted {
-            Ok(accepted) => {
-                failing = false;
-                begin(accepted, &mut warden);
-            }
-            Err(error) if is_of_one_client(&error) => {}
-            Err(error) => {
-                if !failing {
-                    tracing::error!(%error, "cannot accept connections; trying again");
-                }
-                failing = true;
-                sleep(OUT_OF_ROOM).await;
-            }
-        }
-    }
-    warden.tell_to_end();
-    // Connections that were made before the word to stop, and what was sent on them, are still answered.
-    let mut late = Warden::default();
-    while let Ok(accepted) = timeout(Duration::ZERO, accept(&listener, &room)).await {
-        match accepted {
-            Ok(accepted) => begin(accepted, &mut late),
-            Err(error) if is_of_one_client(&error) => {}
-            // Out of descriptors, say: who waits then finds nobody.
-            Err(_) => break,
-        }
-    }
-    drop(listener);
-    drain(
-        warden,
-        late,
-        &room,
-        connections,
-        &limits(&door.timeouts.load()),
-    )
-    .await;
-}
-
-type Accepted = (TcpStream, IpAddr, OwnedSemaphorePermit);
-
-async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> std::io::Result<Accepted> {
-    let permit = Arc::clone(room).acquire_owned().await;
-    let permit = permit.map_err(std::io::Error::other)?;
-    let (stream, peer) = listener.accept().await?;
-    Ok((stream, peer.ip().to_canonical(), permit))
+    let bounds = || limits(&door.timeouts.load());
+    accept_until(listener, connections, bounds, stop, begin).await;
 }

@@ -55,8 +55,7 @@
 
 use std::hash::{BuildHasher, Hash};
 
-use super::flow::{Item, MAX_STEP, REBASE_AT, step_of};
-use super::slab::NONE;
+use super::flow::{MAX_STEP, REBASE_AT, step_of};
 use super::{FairQueue, FairQueueConfig, FairQueueError, Ticket};
 
 impl<F, T, S> FairQueue<F, T, S>
@@ -121,26 +120,9 @@ where
         if step > MAX_STEP {
             return None;
         }
-        let at = match self.names.get(&flow).copied() {
-            Some(at) => {
-                self.ahead.remove(at);
-                at
-            }
-            None => self.add_flow(flow),
-        };
+        let known = self.names.get(&flow).copied();
+        let (at, ticket) = self.add_item(known, flow, (weight, cost, step), None);
         let state = self.flows.get_mut(at)?;
-        self.last_seq = self.last_seq.wrapping_add(1);
-        let seq = self.last_seq;
-        let slot = self.items.insert(Item {
-            seq,
-            cost,
-            weight,
-            step,
-            flow: at,
-            before: NONE,
-            after: NONE,
-            waiting: None,
-        });
         self.running += 1;
         state.running += 1;
         self.at_bound += usize::from(state.running == self.config.max_running_per_flow);
@@ -150,6 +132,6 @@ where
         if self.now >= REBASE_AT {
             self.rebase();
         }
-        Some(Ticket { seq, slot })
+        Some(ticket)
     }
 }

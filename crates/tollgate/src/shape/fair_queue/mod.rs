@@ -213,6 +213,27 @@ where
             known = self.names.get(&flow).copied();
         }
 
+        let (at, ticket) = self.add_item(known, flow, (weight, cost, step), Some(item));
+        self.queued += 1;
+        if let Some(state) = self.flows.get_mut(at)
+            && state.append(&mut self.items, ticket.slot)
+            && state.running < self.config.max_running_per_flow
+        {
+            let tag = state.finish.max(self.now);
+            self.heads.set(at, order_of(tag, ticket.seq));
+        }
+        self.note_load(at);
+        Ok(Enqueued { ticket, displaced })
+    }
+
+    /// An item of a flow, which may be new, and the flow's place. It is not in the flow's line yet.
+    fn add_item(
+        &mut self,
+        known: Option<usize>,
+        flow: F,
+        (weight, cost, step): (u64, u64, u64),
+        waiting: Option<T>,
+    ) -> (usize, Ticket) {
         let at = match known {
             Some(at) => {
                 self.ahead.remove(at);
@@ -230,21 +251,9 @@ where
             flow: at,
             before: NONE,
             after: NONE,
-            waiting: Some(item),
+            waiting,
         });
-        self.queued += 1;
-        if let Some(state) = self.flows.get_mut(at)
-            && state.append(&mut self.items, slot)
-            && state.running < self.config.max_running_per_flow
-        {
-            let tag = state.finish.max(self.now);
-            self.heads.set(at, order_of(tag, seq));
-        }
-        self.note_load(at);
-        Ok(Enqueued {
-            ticket: Ticket { seq, slot },
-            displaced,
-        })
+        (at, Ticket { seq, slot })
     }
 
     /// The next item, if a place is free and one waits whose flow is below its bound.
