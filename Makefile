@@ -16,7 +16,7 @@ STEPS ?= 2000000
 # Charges on one key in `make threads`.
 CHARGES ?= 50000000
 
-.PHONY: test setup lint unit docs valkey trials-quick loom vectors property property-long threads bench-quick trials equals-long miri bench doors gateway store flood adaptive
+.PHONY: test setup lint unit docs valkey trials-quick loom vectors property property-long threads bench-quick trials equals-long miri bench doors gateway speed store flood adaptive
 
 # The whole suite: sets up what it needs, prints what ran, fails when anything fails.
 test: setup lint unit docs valkey trials-quick loom vectors property threads bench-quick
@@ -104,6 +104,12 @@ doors:
 gateway:
 	$(CARGO) build --quiet --release -p tollgate-cli
 	$(BENCH) gateway
+
+# The doors for Redis clients and Envoy, round trips and memory beside peers, which are installed first. About 25 minutes.
+speed:
+	tools/peers.sh
+	$(CARGO) build --quiet --release -p tollgate-cli
+	$(BENCH) speed
 
 # What a decision costs a real redis-server, and how fast one client asks.
 store:

@@ -4,6 +4,7 @@ mod doors;
 mod fair;
 mod gateways;
 mod layer;
+mod speed;
 mod stores;
 
 use std::ffi::OsString;
@@ -17,6 +18,7 @@ pub(crate) use self::doors::{BARE_CHILD, Doors};
 pub(crate) use self::fair::Fairness;
 pub(crate) use self::gateways::Gateways;
 pub(crate) use self::layer::Layering;
+pub(crate) use self::speed::{BARE_RESP_CHILD, BARE_RLS_CHILD, Speed};
 pub(crate) use self::stores::Stores;
 
 pub(crate) const USAGE: &str = "\
@@ -31,6 +33,10 @@ usage: tollgate-bench compare [--keys 1,10k,1m,10m] [--dist uniform,zipf] [--kin
        tollgate-bench doors   [--seconds 4] [--passes 5] [--tollgate PATH] [--throttlecrab PATH]
                               [--json]
        tollgate-bench gateway [--seconds 4] [--passes 5] [--tollgate PATH] [--json]
+       tollgate-bench resp|rls|envoy|unloaded|footprint|speed
+                              [--seconds 4] [--passes 5] [--keys 1m] [--tollgate PATH]
+                              [--throttlecrab PATH] [--cell PATH] [--limitador PATH] [--envoy PATH]
+                              [--json]
        tollgate-bench store   [--seconds 2] [--passes 5] [--json]
        tollgate-bench fair    [--flows 10k] [--items 1m] [--passes 5] [--json]
        tollgate-bench layer   [--rounds N] [--ops N] [--json]
@@ -44,6 +50,12 @@ flood    memory under distinct keys that never come back, and whether a throttle
 doors    the HTTP doors of `tollgate serve` against a bare server, throttlecrab and nginx, each a
          process on a core of its own; what is not installed is named and left out
 gateway  `tollgate gateway` against nginx, both as a reverse proxy with a limit before the same nginx
+resp     the door for Redis clients against a constant answer, redis-cell, a script and throttlecrab
+rls      the rate limit service against bare tonic, limitador and throttlecrab
+envoy    requests through an Envoy that asks ours, and one that asks limitador
+unloaded how long one round trip takes on one connection, ours and peers
+footprint resident bytes for each live key of a server, ours and peers
+speed    these five, one after the other; `tools/peers.sh` installs the peers
 store    what a decision costs a real redis-server, how fast one client asks, what a key takes
 fair     the fair queue beside the channel of tokio, and the turnstile beside its semaphore
 layer    what limits and queues add to a request of an axum server
@@ -61,7 +73,8 @@ quick    a little of everything, within about twenty seconds, to see that everyt
 --seconds  that count in each pass of a server, after half a second to warm up
 --passes   over all servers; the median is reported
 --tollgate the program to start instead of the one beside this one, and likewise --throttlecrab,
-           which is otherwise looked for on PATH as `throttlecrab-server`
+           which is otherwise looked for on PATH as `throttlecrab-server`; --cell is the module of
+           redis-cell, --limitador its library behind tonic, both from `tools/peers.sh`
 --flows    that items belong to
 --items    that pass through the queue in each pass
 --json     one object per line
@@ -89,6 +102,7 @@ pub(crate) enum Command {
     Store(Stores),
     Fair(Fairness),
     Layer(Layering),
+    Speed(Speed),
     Quick {
         json: bool,
     },
@@ -99,6 +113,10 @@ pub(crate) enum Command {
     FloodChild(Flooded, Flooding),
     /// What `doors` holds the others against: a server on this port.
     BareChild(u16),
+    /// The floor of the Redis protocol.
+    BareRespChild(u16),
+    /// The floor of the rate limit service.
+    BareRlsChild(u16),
 }
 
 /// What `compare` is to do.
@@ -246,10 +264,13 @@ pub(crate) fn parse(words: impl Iterator<Item = OsString>) -> Result<Command, St
         "fair" => fair::parse(flags).map(Command::Fair),
         "layer" => layer::parse(flags).map(Command::Layer),
         "quick" => parse_quick(flags),
+        name if speed::parts(name).is_some() => speed::parse(name, flags).map(Command::Speed),
         "help" | "--help" | "-h" => Ok(Command::Help),
         MEMORY_CHILD => parse_probe(rest).map(Command::MemoryChild),
         FLOOD_CHILD => parse_flood_child(rest),
         BARE_CHILD => doors::parse_bare_child(rest).map(Command::BareChild),
+        BARE_RESP_CHILD => doors::parse_bare_child(rest).map(Command::BareRespChild),
+        BARE_RLS_CHILD => doors::parse_bare_child(rest).map(Command::BareRlsChild),
         other => Err(format!("there is no command `{other}`")),
     }
 }

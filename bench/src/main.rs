@@ -8,8 +8,8 @@
 //! - [`stream`]: the order in which keys come, drawn before any clock runs.
 //! - [`contestants`]: one small file per limiter, and the list of all of them.
 //! - [`measure`]: the timed loop, shared by all and compiled once for each.
-//! - [`compare`], [`memory`], [`gate`], [`flood`], [`doors`], [`gateway`], [`store`], [`fair`], [`layer`],
-//!   [`quick`]: the commands.
+//! - [`compare`], [`memory`], [`gate`], [`flood`], [`doors`], [`gateway`], [`speed`], [`store`], [`fair`],
+//!   [`layer`], [`quick`]: the commands.
 //! - [`process`]: this process, its memory and its children.
 //! - [`table`]: columns for people.
 //!
@@ -32,6 +32,7 @@ mod measure;
 mod memory;
 mod process;
 mod quick;
+mod speed;
 mod store;
 mod stream;
 mod table;
@@ -71,6 +72,9 @@ fn main() -> ExitCode {
         Command::Doors(wanted) => doors::run(&wanted, &mut out),
         Command::Gateway(wanted) => gateway::run(&wanted, &mut out),
         Command::BareChild(port) => doors::bare::run(port).map(|()| true),
+        Command::BareRespChild(port) => speed::floor::resp::run(port).map(|()| true),
+        Command::BareRlsChild(port) => speed::floor::run_tonic(port).map(|()| true),
+        Command::Speed(wanted) => speed::run(&wanted, &mut out),
         Command::Store(wanted) => store::run(&wanted, &mut out),
         Command::Fair(wanted) => fair::run(&wanted, &mut out),
         Command::Layer(wanted) => layer::run(&wanted, &mut out),

@@ -5,11 +5,11 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use crate::args::{
-    Comparison, Doors, Fairness, Flooding, Gateways, Gating, Layering, Stores, Weighing,
+    Comparison, Doors, Fairness, Flooding, Gateways, Gating, Layering, Speed, Stores, Weighing,
 };
 use crate::measure::Until;
 use crate::workload::Kind;
-use crate::{compare, doors, fair, flood, gate, gateway, layer, memory, store};
+use crate::{compare, doors, fair, flood, gate, gateway, layer, memory, speed, store};
 
 /// Runs all commands on a small scale; returns whether every contestant did its work.
 pub(crate) fn run(json: bool, out: &mut dyn Write) -> io::Result<bool> {
@@ -54,6 +54,15 @@ pub(crate) fn run(json: bool, out: &mut dyn Write) -> io::Result<bool> {
         json,
         ..Gateways::default()
     };
+    let speeding = Speed {
+        time: Duration::from_millis(100),
+        warm_up: Duration::from_millis(20),
+        passes: 1,
+        keys: 10_000,
+        only_ours: true,
+        json,
+        ..Speed::default()
+    };
     let storing = Stores {
         time: Duration::from_millis(100),
         warm_up: Duration::from_millis(20),
@@ -77,6 +86,7 @@ pub(crate) fn run(json: bool, out: &mut dyn Write) -> io::Result<bool> {
     let flooded = flood::run(&flooding, out)?;
     let opened = doors::run(&opening, out)?;
     let passed_on = gateway::run(&passing_on, out)?;
+    let sped = speed::run(&speeding, out)?;
     let stored = store::run(&storing, out)?;
     let queued = fair::run(&queueing, out)?;
     let layered = layer::run(&layering, out)?;
@@ -86,6 +96,7 @@ pub(crate) fn run(json: bool, out: &mut dyn Write) -> io::Result<bool> {
         && flooded
         && opened
         && passed_on
+        && sped
         && stored
         && queued
         && layered)

@@ -119,6 +119,20 @@ impl Tree {
         }
         Some(Duration::from_secs(ticks) / u32::try_from(self.ticks_per_second).ok()?)
     }
+
+    /// Resident memory of all of them, in bytes.
+    pub(crate) fn resident(&self) -> Option<u64> {
+        let mut kilobytes = 0;
+        for id in &self.ids {
+            let status = fs::read_to_string(format!("/proc/{id}/status")).ok()?;
+            let line = status
+                .lines()
+                .find_map(|line| line.strip_prefix("VmRSS:"))?;
+            let digits = line.trim().strip_suffix("kB")?.trim();
+            kilobytes += digits.parse::<u64>().ok()?;
+        }
+        kilobytes.checked_mul(1024)
+    }
 }
 
 /// The time that all cores together were busy since the machine started. `None` where there is no
@@ -200,6 +214,7 @@ mod tests {
         if let Some(tree) = Tree::of(id) {
             assert!(tree.ids.contains(&id));
             assert!(tree.time().is_some());
+            assert!(tree.resident().is_some_and(|bytes| bytes > 100_000));
         }
     }
 }

@@ -30,7 +30,7 @@ pub(crate) mod load;
 mod report;
 pub(crate) mod request;
 pub(crate) mod server;
-mod texts;
+pub(crate) mod texts;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -41,7 +41,7 @@ use tollgate_load::WHOLE;
 
 use self::cores::{Cores, Tree, busy_time, pin_this_thread};
 use self::lineup::{Contestant, GROUPS, Group};
-use self::load::{Load, Question};
+use self::load::{Load, Question, Tally};
 use self::server::{Folder, Server};
 use crate::args::Doors;
 
@@ -181,15 +181,28 @@ pub(crate) fn turn(
     warm_up: Duration,
     time: Duration,
 ) -> io::Result<Turn> {
-    let tree = server.tree();
-    let own = Tree::only(std::process::id());
-    let times = || -> Option<[Duration; 3]> {
-        Some([tree.as_ref()?.time()?, own.as_ref()?.time()?, busy_time()?])
-    };
     let mut load = Load::start(server.address, question)?;
     load.run(warm_up)?;
+    timed(server.tree().as_ref(), &[], || load.run(time))
+}
+
+/// Runs a load and tells what it gave, with the time that the processes of a server used for it. What those
+/// `beside` it used is neither its own nor that of the rest of the machine.
+pub(crate) fn timed(
+    server: Option<&Tree>,
+    beside: &[Tree],
+    load: impl FnOnce() -> io::Result<Tally>,
+) -> io::Result<Turn> {
+    let own = Tree::only(std::process::id());
+    let times = || -> Option<[Duration; 3]> {
+        let mut not_elsewhere = own.as_ref()?.time()?;
+        for tree in beside {
+            not_elsewhere += tree.time()?;
+        }
+        Some([server?.time()?, not_elsewhere, busy_time()?])
+    };
     let before = times();
-    let tally = load.run(time)?;
+    let tally = load()?;
     let used = times().zip(before).map(|(after, before)| {
         let used = |at: usize| after[at].saturating_sub(before[at]);
         [used(0), used(1), used(2)]

@@ -60,10 +60,22 @@ impl Server {
     /// Starts `command` and waits until the address answers `GET /health`.
     pub(crate) fn start(
         name: &str,
+        command: Command,
+        stop: Option<Command>,
+        address: SocketAddr,
+        folder: &Folder,
+    ) -> io::Result<Self> {
+        Self::start_when(name, command, stop, address, folder, is_healthy)
+    }
+
+    /// Starts `command` and waits until the address is found to be ready.
+    pub(crate) fn start_when(
+        name: &str,
         mut command: Command,
         stop: Option<Command>,
         address: SocketAddr,
         folder: &Folder,
+        is_ready: fn(SocketAddr) -> bool,
     ) -> io::Result<Self> {
         let log = folder
             .path()
@@ -79,20 +91,20 @@ impl Server {
             stop,
             address,
         };
-        server.wait_until_ready().map_err(|error| {
+        server.wait_until(is_ready).map_err(|error| {
             let said = fs::read_to_string(&log).unwrap_or_default();
             io::Error::other(format!("`{name}`: {error}\n{}", said.trim_end()))
         })?;
         Ok(server)
     }
 
-    fn wait_until_ready(&mut self) -> io::Result<()> {
+    fn wait_until(&mut self, is_ready: fn(SocketAddr) -> bool) -> io::Result<()> {
         let begin = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait()? {
                 return Err(io::Error::other(format!("it ended with {status}")));
             }
-            if is_healthy(self.address) {
+            if is_ready(self.address) {
                 return Ok(());
             }
             if begin.elapsed() > READY_WITHIN {

@@ -16,7 +16,7 @@
 //!
 //! `target` and `plan` say what is to be done; `words` and `template` make requests of it, `keys` and `pace` say which
 //! and when. `resp`, `http` and `grpc` are what is spoken, each a `codec`; `connection` speaks it, `run` puts connections
-//! on threads. `tally` counts, `histogram` keeps times, `audit` holds what was admitted against what was allowed.
+//! on threads; `speaker` is a codec for a loop that is not ours. `tally` counts, `histogram` keeps times, `audit` holds what was admitted against what was allowed.
 //!
 //! # What it does not know
 //!
@@ -36,6 +36,7 @@ mod pace;
 mod plan;
 mod resp;
 mod run;
+mod speaker;
 mod tally;
 mod target;
 mod template;
@@ -49,5 +50,6 @@ pub use http::HttpAsk;
 pub use plan::{DEFAULT_COMMAND, Plan};
 pub use resp::Rule;
 pub use run::{Report, run};
+pub use speaker::{Heard, Speaker, UnaryCall};
 pub use target::{Protocol, Target};
 pub use wrong::Wrong;

@@ -7,7 +7,9 @@
 //! the static table or spelt, plainly or in Huffman's code. A name is compared in both spellings; of values only digits
 //! are decoded, because both are numbers.
 
-const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+/// The one method of the service.
+pub(super) const SHOULD_RATE_LIMIT: &str =
+    "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 const STATUS: u64 = 8;
 const GRPC_STATUS: &[u8] = b"grpc-status";
 /// The same in Huffman's code.
@@ -27,13 +29,13 @@ pub(super) struct Names {
 }
 
 impl Names {
-    pub(super) fn new(host: &str) -> Names {
+    pub(super) fn new(path: &str, host: &str) -> Names {
         // `:method: POST`, `:scheme: http`.
         let common = [0x83, 0x86];
-        let block = |path: u8, authority: u8, content_type: &[u8], te: u8| {
+        let block = |place: u8, authority: u8, content_type: &[u8], te: u8| {
             let mut block = common.to_vec();
-            block.push(path);
-            string(PATH, &mut block);
+            block.push(place);
+            string(path, &mut block);
             block.push(authority);
             string(host, &mut block);
             block.extend_from_slice(content_type);

@@ -95,6 +95,11 @@ struct Part {
 impl Grpc {
     pub(crate) fn new(ask: &GrpcAsk, host: &str, hits: u64, spelling: &Spelling) -> Grpc {
         let message = message::request(ask, hits, spelling);
+        Grpc::calling(fields::SHOULD_RATE_LIMIT, &message, host)
+    }
+
+    /// Calls of another method, with this message.
+    pub(crate) fn calling(path: &str, message: &Template, host: &str) -> Grpc {
         let mut data = Template::fixed(frame::header(
             message.len() + 5,
             Kind::Data,
@@ -103,9 +108,9 @@ impl Grpc {
         let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
         data.push(&[0]);
         data.push(&len.to_be_bytes());
-        data.append(&message);
+        data.append(message);
         Grpc {
-            names: Names::new(host),
+            names: Names::new(path, host),
             data,
             line: Line::new(),
         }

@@ -1,0 +1,1 @@
+//! Nothing: what counts is that its one dependency is built beside it.
