@@ -89,6 +89,7 @@ fn summary(loaded: &Loaded) -> String {
         deny,
         default,
         queues,
+        follow,
         ..
     } = &loaded.policy;
     let counted = |count: usize, one: &str, many: &str| match count {
@@ -106,6 +107,10 @@ fn summary(loaded: &Loaded) -> String {
                 counted(list.len(), "entry", "entries")
             ));
         }
+    }
+    if let Some(follow) = follow {
+        let domains = counted(follow.domains.len(), "domain", "domains");
+        parts.push(format!("{domains} where requests bring their limits"));
     }
     let upstreams = &loaded.gateway.upstreams;
     if !queues.is_empty() {

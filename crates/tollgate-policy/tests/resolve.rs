@@ -4,8 +4,8 @@
 
 use tollgate::policy::address::ForwardedHeader;
 use tollgate::policy::{
-    CostRule, Fallback, Grant, LimitRule, MissingKey, Mode, Policy, Privacy, Source, ValueTest,
-    XRateLimit,
+    CostRule, Fallback, Grant, LimitRule, MissingKey, Mode, OnStoreError, Policy, Privacy, Source,
+    ValueTest, WhenOver, XRateLimit,
 };
 use tollgate::{Algorithm, Estimate, Moment, Rate, Span};
 use tollgate_policy::{Severity, override_from, parse};
@@ -475,4 +475,47 @@ fn limits_share_the_room_for_keys_unless_they_say() {
     assert_eq!(of(999, ""), 16_000);
     assert_eq!(of(9999, ""), 10_000);
     assert_eq!(of(999, ", max_keys: 2_000_000"), 2_000_000);
+}
+
+#[test]
+fn domains_follow_limits_of_requests_only_if_they_say_so() {
+    let of = |domains: &str| policy(&format!("default: pass\n{domains}\nlimits: []\n")).follow;
+    assert_eq!(of(""), None);
+    assert_eq!(of("domains: []"), None);
+    assert_eq!(of("domains: [{ name: edge }]"), None);
+    assert_eq!(
+        of("domains: [{ name: edge, follow_request_limits: false }]"),
+        None
+    );
+    let two = "domains: [{ name: edge, follow_request_limits: true }, { name: b }, { name: 'a b/c', follow_request_limits: true }]";
+    let follow = of(two).unwrap();
+    let names: Vec<&str> = follow.domains.iter().map(|name| &**name).collect();
+    assert_eq!(names, ["edge", "a b/c"]);
+    assert_eq!(follow.max_keys, 1_000_000);
+    assert_eq!(follow.on_store_error, OnStoreError::Local);
+    let shared = "store: redis://127.0.0.1:6379\non_store_error: deny\n";
+    let follow = of(&format!("{shared}{two}")).unwrap();
+    assert_eq!(follow.on_store_error, OnStoreError::Deny);
+}
+
+#[test]
+fn room_for_limits_of_requests_is_shared_with_the_limits_of_the_file() {
+    let limits: String = (0..999)
+        .map(|n| format!("  - {{ name: l{n}, key: ip, allow: 5/s, match: {{ path: /{n} }} }}\n"))
+        .collect();
+    let text = format!(
+        "default: pass\ndomains: [{{ name: edge, follow_request_limits: true }}]\nlimits:\n{limits}"
+    );
+    assert_eq!(policy(&text).follow.unwrap().max_keys, 16_000 / 6);
+}
+
+#[test]
+fn what_a_refused_request_takes_is_resolved() {
+    assert_eq!(limit("allow: 5/s").when_over, WhenOver::TakeNothing);
+    let said = limit("allow: 5/s, when_over: take-nothing");
+    assert_eq!(said.when_over, WhenOver::TakeNothing);
+    let said = limit("allow: 5/s, when_over: take-rest");
+    assert_eq!(said.when_over, WhenOver::TakeRest);
+    let default = policy("default: { key: ip, allow: 5/s, when_over: take-rest }").default;
+    assert!(matches!(default, Fallback::Limit(rule) if rule.when_over == WhenOver::TakeRest));
 }

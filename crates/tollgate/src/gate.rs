@@ -54,15 +54,23 @@ pub struct Charge {
     limit: LimitId,
     hash: u64,
     cost: u64,
+    /// How many fit, if that is not for the limit to say.
+    most: Option<u32>,
 }
 
 impl Charge {
+    /// The same on a fixed window that holds at most so many for this charge.
+    pub(crate) const fn at_most(self, most: Option<u32>) -> Charge {
+        Charge { most, ..self }
+    }
+
     /// A charge of nothing on the first limit, to fill a place with.
     pub(crate) const fn none() -> Charge {
         Charge {
             limit: LimitId(0),
             hash: 0,
             cost: 0,
+            most: None,
         }
     }
 }
@@ -132,11 +140,17 @@ impl<C: Clock> Gate<C> {
             limit,
             hash: self.limiters[limit.0].inner().secret().hash(key),
             cost,
+            most: None,
         }
     }
 
     pub(crate) fn charge_hash(&self, limit: LimitId, hash: u64, cost: u64) -> Charge {
-        Charge { limit, hash, cost }
+        Charge {
+            limit,
+            hash,
+            cost,
+            most: None,
+        }
     }
 
     /// Takes all of `charges` or none of them. A refused request leaves no trace.
@@ -177,6 +191,7 @@ impl<C: Clock> Gate<C> {
             purse: first.inner().first_purse(),
             hash: 0,
             cost: 0,
+            most: None,
             face: None,
             slot: None,
         }; N];
@@ -188,6 +203,7 @@ impl<C: Clock> Gate<C> {
                     purse,
                     hash: charge.hash,
                     cost: charge.cost,
+                    most: charge.most,
                     face: limiter.periods(),
                     slot: slots.get(at),
                 };

@@ -214,11 +214,19 @@ impl<C: Clock> Limiter<C> {
     }
 
     pub(crate) fn peek_hash(&self, hash: u64, cost: u64) -> Decision {
+        self.peek_at_most(hash, cost, None)
+    }
+
+    /// The same on a window that holds at most so many for this call, if that is said.
+    pub(crate) fn peek_at_most(&self, hash: u64, cost: u64, most: Option<u32>) -> Decision {
         let inner = &*self.inner;
         let real_now = inner.clock.now();
         let now = inner.face(real_now);
         let fresh = || inner.face(inner.clock.fresh());
-        let peek = |purse: &Purse, cost| purse.peek(hash, now, fresh, cost);
+        let peek = |purse: &Purse, cost| match most {
+            None => purse.peek(hash, now, fresh, cost),
+            Some(most) => purse.peek_at_most(hash, now, fresh, (cost, most)),
+        };
         let first = peek(&inner.purse, cost);
         let decision = match &inner.second {
             None => first,
@@ -477,6 +485,7 @@ impl<C: Clock> Limiter<C> {
             purse,
             hash,
             cost,
+            most: None,
             face,
             slot: None,
         };

@@ -111,6 +111,7 @@ impl<'a> Typed<'a> {
             descriptor: &self.descriptor,
             fields: &self.fields,
             cost: asked.cost,
+            ..Facts::default()
         }
     }
 

@@ -155,3 +155,98 @@ fn a_folder_without_files_is_not_served() {
     assert!(said.contains("no file that ends in .yaml"), "{said}");
     assert_eq!(code, Some(1));
 }
+
+/// A limiter with this policy, a service, and an Envoy before it whose `rate_limits` are these.
+fn setting(policy: &str, rate_limits: &str, change: impl FnOnce(String) -> String) -> Setting {
+    let limiter = Tollgate::start_with(policy, &["--rls", "127.0.0.1:0"]);
+    let upstream = Upstream::start();
+    let proxy = envoy(limiter.rls_port(), upstream.port(), |recipe| {
+        let (before, rest) = recipe.split_once("rate_limits:").expect("rate limits");
+        let (_, after) = rest.split_once("routes:").expect("routes");
+        change(format!(
+            "{before}rate_limits: {rate_limits}\n                      routes:{after}"
+        ))
+    });
+    Setting {
+        limiter,
+        upstream,
+        proxy,
+    }
+}
+
+#[test]
+fn a_cost_that_envoy_tells_when_the_stream_is_done_is_taken() {
+    // Before: is anything left? Afterwards: what it took, as the request says.
+    let asks = "{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }], hits_addend: { number: 0 } }";
+    let tells = "{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }], hits_addend: { format: '%REQ(x-cost)%' }, apply_on_stream_done: true }";
+    let rate_limits = format!("[{asks}, {tells}]");
+    for (when_over, then) in [("take-rest", 429), ("take-nothing", 200)] {
+        let policy = format!(
+            "default: pass\nlimits: [{{ name: tokens, match: {{ domain: edge }}, key: descriptor.user, algorithm: fixed-window, allow: 100/365d, when_over: {when_over} }}]\n"
+        );
+        // Envoy does it for what its filter says, not for what a virtual host says.
+        let setting = setting(&policy, "[]", |recipe| {
+            let domain = "                      domain: edge\n";
+            assert!(recipe.contains(domain));
+            let more = format!("{domain}                      rate_limits: {rate_limits}\n");
+            recipe.replace(domain, &more)
+        });
+        let mut client = setting.proxy.client();
+        let mut get = |user: &str, cost: &str| {
+            let headers = [("x-user", user), ("x-cost", cost)];
+            client.get_with("/a", &headers).status
+        };
+        let told = |verdict: &str| {
+            let labels = format!("limit=\"tokens\",verdict=\"{verdict}\",door=\"rls\"");
+            let series = format!("tollgate_decisions_total{{{labels}}}");
+            setting.limiter.metric(&series).unwrap_or(0)
+        };
+        assert_eq!(get("ann", "60"), 200);
+        // It is told when the stream is done, which may be after the client has its answer.
+        until("the cost is told", || told("admitted") == 1);
+        // More than is left, and more than there ever is: that cannot pass whole.
+        assert_eq!(get("ann", "5000"), 200);
+        until("the cost is told", || told("never") == 1);
+        assert_eq!(get("ann", "5000"), then, "{when_over}");
+        assert_eq!(get("bob", "1"), 200);
+    }
+}
+
+#[test]
+fn a_limit_that_envoy_sends_along_is_followed_where_the_policy_says_so() {
+    let filter = r#"http_filters:
+                  - name: envoy.filters.http.set_metadata
+                    typed_config:
+                      "@type": type.googleapis.com/envoy.extensions.filters.http.set_metadata.v3.Config
+                      metadata:
+                        - metadata_namespace: plans
+                          value: { limit: { requests_per_unit: 2, unit: YEAR } }
+"#;
+    let rate_limits = "[{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }], limit: { dynamic_metadata: { metadata_key: { key: plans, path: [{ key: limit }] } } } }]";
+    let limits = "limits: [{ name: own, match: { domain: edge }, key: descriptor.user, algorithm: fixed-window, allow: 3/365d }]\n";
+    let ignored = "tollgate_rls_overrides_ignored_total";
+    for (follows, passes) in [(true, 2), (false, 3)] {
+        let domains = format!("domains: [{{ name: edge, follow_request_limits: {follows} }}]\n");
+        let policy = format!("default: pass\n{domains}{limits}");
+        let setting = setting(&policy, rate_limits, |recipe| {
+            assert!(recipe.contains("http_filters:\n"));
+            recipe.replace("http_filters:\n", filter)
+        });
+        let mut client = setting.proxy.client();
+        let ann = [("x-user", "ann")];
+        for turn in 0..5 {
+            let answer = client.get_with("/a", &ann);
+            assert_eq!(answer.status == 200, turn < passes, "follows: {follows}");
+            let limit = answer.must("x-ratelimit-limit");
+            let (name, most) = if follows {
+                ("request-limits", 2)
+            } else {
+                ("own", 3)
+            };
+            let told = format!("{most};w=31536000;name=\"{name}\"");
+            assert!(limit.contains(&told), "{limit}");
+        }
+        let count = setting.limiter.metric(ignored);
+        assert_eq!(count, Some(if follows { 0 } else { 5 }));
+    }
+}

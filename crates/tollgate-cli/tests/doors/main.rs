@@ -21,6 +21,8 @@ mod policy;
 mod proxied;
 mod reload;
 mod resp;
+mod rls_fleet;
+mod rls_hostile;
 mod state;
 mod stop;
 mod traefik;

@@ -1,6 +1,8 @@
 //! What is unwise about single limits.
 
-use tollgate::policy::{CostRule, FULLY_ENFORCED, Grant, LimitRule, Match, Mode, Quota, Source};
+use tollgate::policy::{
+    CostRule, FULLY_ENFORCED, Grant, LimitRule, Match, Mode, Quota, Source, WhenOver,
+};
 use tollgate::{Algorithm, Moment, Span};
 
 use super::cover::covers as is_wider;
@@ -275,6 +277,20 @@ fn surprises(rule: &LimitRule, spots: &Spots, report: &Report<'_>) {
             "permits-expire",
             format!("callers that cannot give a permit back, such as forward-auth, hold it for the whole `ttl` of {ttl}"),
             format!("keep the `ttl` near the longest request; {SILENCE}"),
+        );
+    }
+    let earns_at_once = matches!(
+        rule.quota.limit.algorithm(),
+        Algorithm::TokenBucket { .. } | Algorithm::Gcra { .. } | Algorithm::BurstCredits { .. }
+    );
+    if rule.when_over == WhenOver::TakeRest && earns_at_once {
+        report.note(
+            spots.at("when_over"),
+            "rest-of-a-bucket",
+            "after `take-rest` a bucket is empty and earns on at once, however much was over",
+            format!(
+                "write `algorithm: fixed-window`, which stays used up until it ends; {SILENCE}"
+            ),
         );
     }
     if let CostRule::From { source, .. } = &rule.cost

@@ -66,7 +66,7 @@ fn file(draft: &Draft, report: &Report<'_>) {
         _ => {}
     }
     let limits_nobody = policy.limits.is_empty() && !matches!(policy.default, Fallback::Limit(_));
-    if limits_nobody && policy.queues.is_empty() {
+    if limits_nobody && policy.queues.is_empty() && policy.follow.is_none() {
         report.warn(
             top.at("limits"),
             "no-limits",

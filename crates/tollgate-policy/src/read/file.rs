@@ -6,6 +6,7 @@ use tollgate::policy::address::{CidrSet, ForwardedHeader, Proxies};
 use tollgate::policy::path::PathRules;
 use tollgate::policy::{AnswerStyle, Fallback, LimitRule, Policy, Privacy, XRateLimit};
 
+use super::domains::{domains, taken_name};
 use super::fields::{Fields, Listed, each, one_or_many};
 use super::gateway::{Gateway, gateway};
 use super::key::V6_BITS;
@@ -101,6 +102,9 @@ pub(crate) fn file(root: &Node, report: &Report<'_>) -> Read<Draft> {
     };
     let default = fields.read("default", |n| default(n, &common, report));
     let limits = fields.read("limits", |n| limits(n, &common, report));
+    let follow = fields.read("domains", |n| {
+        domains(n, common.room, common.on_store_error, report)
+    });
     let queues = fields.read("queues", |n| queues(n, &common, report));
     let pressure = fields.read("pressure", |n| pressure(n, common.tiers, report));
     let gateway = fields.read("gateway", |n| gateway(n, rules, report));
@@ -127,6 +131,7 @@ pub(crate) fn file(root: &Node, report: &Report<'_>) -> Read<Draft> {
         privacy: privacy?.unwrap_or_default(),
         queues,
         pressure,
+        follow: follow?.flatten(),
     };
     Ok(Draft {
         policy,
@@ -316,18 +321,33 @@ fn limits(node: &Node, common: &Common<'_>, report: &Report<'_>) -> Read<Vec<(Li
 fn unique(root: &Node, report: &Report<'_>) -> Read<()> {
     let limits = ["limits", "allow", "deny"].map(|list| items(root, list));
     let upstreams = field(root, "gateway").map_or(&[][..], |gateway| items(gateway, "upstreams"));
+    let default = (
+        "default",
+        "is the name of what no limit matches",
+        "choose another name, or write it as `default:` at the top",
+    );
+    let brought = taken_name(root).map(|name| {
+        (
+            name,
+            "is the name of the limits that requests bring along",
+            "choose another name",
+        )
+    });
+    let limit_names: Vec<_> = std::iter::once(default).chain(brought).collect();
     let done = [
-        distinct(limits.into_iter().flatten(), Some("default"), report),
-        distinct(items(root, "queues"), None, report),
-        distinct(upstreams, None, report),
+        distinct(limits.into_iter().flatten(), &limit_names, report),
+        distinct(items(root, "domains"), &[], report),
+        distinct(items(root, "queues"), &[], report),
+        distinct(upstreams, &[], report),
     ];
     done.into_iter().collect()
 }
 
-/// Has each of these a name of its own, and none the one that is `taken`?
+/// Has each of these a name of its own, and none one that is `taken`? With those stand what they are and what
+/// to do.
 fn distinct<'n>(
     items: impl IntoIterator<Item = &'n Node>,
-    taken: Option<&str>,
+    taken: &[(&str, &str, &str)],
     report: &Report<'_>,
 ) -> Read<()> {
     let mut names: Vec<(&str, Place)> = Vec::new();
@@ -345,16 +365,14 @@ fn distinct<'n>(
     let mut done = Ok(());
     for (name, place) in names {
         let first = seen.get(name).copied();
-        let (message, hint) = match first {
-            _ if taken == Some(name) => (
-                "`default` is the name of what no limit matches".to_owned(),
-                "choose another name, or write it as `default:` at the top".to_owned(),
-            ),
-            Some(line) => (
+        let known = taken.iter().find(|(taken, ..)| *taken == name);
+        let (message, hint) = match (known, first) {
+            (Some((_, is, hint)), _) => (format!("`{name}` {is}"), (*hint).to_owned()),
+            (None, Some(line)) => (
                 format!("{} is the name of something else already", quoted(name)),
                 format!("choose another name; the first is in line {line}"),
             ),
-            None => {
+            (None, None) => {
                 seen.insert(name, place.line);
                 continue;
             }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use tollgate::Moment;
 use tollgate::policy::path::PathRules;
 use tollgate::policy::{
     CostRule, FULLY_ENFORCED, LimitRule, Match, MissingKey, Mode, OnStoreError, Quota, Source,
-    TierQuota, Tiers,
+    TierQuota, Tiers, WhenOver,
 };
+use tollgate::{Algorithm, Moment};
 
 use super::fields::{Fields, each, one_or_many};
 use super::key::{key, source};
@@ -282,6 +282,7 @@ fn body(
         ("shadow", Mode::Shadow),
         ("off", Mode::Off),
     ];
+    let when_over = when_over(fields, quota.as_ref().ok(), report);
     let on_store_error = on_store_error(fields, report);
     let mode = fields.read("mode", |n| choice(n, "a mode", &modes, report));
     let enforced = fields.read("enforce", |n| share(n, report));
@@ -305,6 +306,7 @@ fn body(
             cost: cost?.unwrap_or_default(),
             tiers: tiers?,
             overrides: overridden?.unwrap_or_default(),
+            when_over: when_over?,
             on_store_error: on_store_error?
                 .or(common.on_store_error)
                 .unwrap_or_default(),
@@ -316,6 +318,40 @@ fn body(
             ..LimitRule::new(name, quota?)
         },
     ))
+}
+
+/// What a request takes that does not pass.
+fn when_over(fields: &Fields<'_>, quota: Option<&Quota>, report: &Report<'_>) -> Read<WhenOver> {
+    let words = [
+        ("take-nothing", WhenOver::TakeNothing),
+        ("take-rest", WhenOver::TakeRest),
+    ];
+    let Some(node) = fields.get("when_over") else {
+        return fields
+            .read("when_over", |_| Ok(()))
+            .map(|_| WhenOver::TakeNothing);
+    };
+    let said = choice(
+        node,
+        "what a request can take that does not pass",
+        &words,
+        report,
+    )?;
+    let algorithm = quota.map(|quota| quota.limit.algorithm());
+    let place_of = match algorithm {
+        Some(Algorithm::Concurrency { .. }) => "concurrency",
+        Some(Algorithm::LeakyBucket { .. }) => "leaky-bucket",
+        _ => return Ok(said),
+    };
+    match said {
+        WhenOver::TakeNothing => Ok(said),
+        WhenOver::TakeRest => Err(report.error(
+            node.place,
+            "no-rest",
+            format!("`take-rest` has no meaning for `{place_of}`: nobody takes a place afterwards"),
+            "leave it out, or write `algorithm: fixed-window`",
+        )),
+    }
 }
 
 /// Do the captures that a key, the value of `field`, names stand in its paths?

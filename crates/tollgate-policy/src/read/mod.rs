@@ -10,6 +10,7 @@
 //! It does not know what is wise; that is for [`crate::lint`].
 
 mod cost;
+mod domains;
 mod fields;
 mod file;
 mod gateway;

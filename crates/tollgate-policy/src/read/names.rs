@@ -16,6 +16,7 @@ pub(crate) const FILE: &[&str] = &[
     "allow",
     "deny",
     "limits",
+    "domains",
     "queues",
     "pressure",
     "gateway",
@@ -50,6 +51,8 @@ pub(crate) const HEADERS: &[&str] = &[
 pub(crate) const TIER: &[&str] = &["times", "weight"];
 /// An entry of `allow` or `deny`.
 pub(crate) const LIST: &[&str] = &["name", "match", "except", "reason", "expires"];
+/// An entry of `domains`.
+pub(crate) const DOMAIN: &[&str] = &["name", "follow_request_limits"];
 /// `match` and `except`.
 pub(crate) const MATCH: &[&str] = &[
     "method",
@@ -93,6 +96,7 @@ pub(crate) const LIMIT: &[&str] = &[
     "tier",
     "overrides",
     "candidate",
+    "when_over",
     "on_store_error",
     "mode",
     "enforce",
@@ -180,6 +184,7 @@ pub(crate) fn field_sets() -> Vec<(&'static str, Vec<&'static str>)> {
         ("Headers", HEADERS.to_vec()),
         ("Tier", TIER.to_vec()),
         ("ListEntry", LIST.to_vec()),
+        ("Domain", DOMAIN.to_vec()),
         ("Match", MATCH.to_vec()),
         ("Calendar", CALENDAR.to_vec()),
         ("Limit", limit().collect()),

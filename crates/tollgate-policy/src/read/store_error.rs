@@ -5,6 +5,7 @@
 
 use tollgate::policy::OnStoreError;
 
+use super::domains::first_that_follows;
 use super::fields::Fields;
 use super::file::{field, items};
 use super::scalar::{choice, text};
@@ -60,6 +61,10 @@ pub(super) fn check(
     // Said, or tried.
     if !matches!(of_file, Ok(None)) {
         return Ok(());
+    }
+    if let Some(domain) = first_that_follows(root) {
+        let message = "this domain follows limits of requests, and the file does not say what happens to them while the store gives no answer";
+        return Err(report.error(domain.place, "missing-field", message, CHOICES));
     }
     let limits = items(root, "limits");
     let default = field(root, "default").filter(|node| matches!(node.value, Value::Map(_)));

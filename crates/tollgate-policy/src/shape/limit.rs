@@ -112,6 +112,9 @@ limit_like! {
         overrides: Option<Vec<Override>>,
         /// How much it would be: counted beside, never enforced.
         candidate: Option<Candidate>,
+        /// What a request takes that does not pass: nothing, unless told otherwise; or what it costs, as far as that
+        /// is left, for costs that are told when the work is done.
+        when_over: Option<WhenOver>,
         /// What happens while a shared store gives no answer; what the file says unless told otherwise.
         on_store_error: Option<OnStoreError>,
         /// Is it enforced?
@@ -142,6 +145,9 @@ limit_like! {
         overrides: Option<Vec<Override>>,
         /// How much it would be: counted beside, never enforced.
         candidate: Option<Candidate>,
+        /// What a request takes that does not pass: nothing, unless told otherwise; or what it costs, as far as that
+        /// is left, for costs that are told when the work is done.
+        when_over: Option<WhenOver>,
         /// What happens while a shared store gives no answer; what the file says unless told otherwise.
         on_store_error: Option<OnStoreError>,
         /// Is it enforced?
@@ -168,6 +174,13 @@ enum MissingKey {
     Ip,
     Shared,
     Deny,
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "kebab-case", inline)]
+enum WhenOver {
+    TakeNothing,
+    TakeRest,
 }
 
 #[derive(JsonSchema)]

@@ -12,12 +12,14 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 
+mod domain;
 mod gateway;
 mod limit;
 mod pressure;
 mod queue;
 mod store;
 
+use domain::Domain;
 use gateway::Gateway;
 use limit::{DefaultLimit, Limit};
 use pressure::Pressure;
@@ -59,6 +61,8 @@ pub(crate) struct Policy {
     deny: Option<Vec<ListEntry>>,
     /// The limits. All that match a request are charged together, or none.
     limits: Option<Vec<Limit>>,
+    /// Domains of Envoy's rate limit service that are not like the others.
+    domains: Option<Vec<Domain>>,
     /// Where requests that no limit refused wait for their turn. The first that matches is the one.
     queues: Option<Vec<Queue>>,
     /// When all limits shrink for a while, and how far.

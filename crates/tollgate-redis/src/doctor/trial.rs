@@ -40,6 +40,7 @@ pub(super) async fn run(
             limit: LimitId::at(0),
             key: key.clone(),
             cost: 1,
+            most: None,
             enforced: true,
             owed: 0,
         }],

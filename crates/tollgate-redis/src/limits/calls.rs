@@ -1,5 +1,7 @@
 //! The arguments of the scripts.
 
+use std::borrow::Cow;
+
 use tollgate::store::shared::SharedCharge;
 use tollgate::time::Moment;
 
@@ -20,17 +22,19 @@ pub(super) struct Part<'a> {
     /// Is any of them?
     pub(super) enforced: bool,
     pub(super) limit: &'a Prepared,
+    /// The limit's own, or with the number that came with the request.
+    pub(super) meter: Cow<'a, Meter>,
     pub(super) names: Vec<Vec<u8>>,
 }
 
 impl Part<'_> {
     fn is_log(&self) -> bool {
-        matches!(self.limit.meter, Meter::Log { .. })
+        matches!(*self.meter, Meter::Log { .. })
     }
 
     /// The buckets that it charges, if it charges nothing else.
     fn buckets(&self) -> Option<(BucketMeter, Option<BucketMeter>)> {
-        match self.limit.meter {
+        match *self.meter {
             Meter::Bucket(bucket) => Some((bucket, None)),
             Meter::Credits(peak, credit) => Some((peak, Some(credit))),
             _ => None,
@@ -109,13 +113,13 @@ fn packed(number: u64) -> i64 {
 fn decide_any(parts: &[Part<'_>], take: bool, clock: &Timing) -> Call {
     let (mut keys, mut args) = (Texts::default(), Texts::default());
     let count = |parts: &mut dyn Iterator<Item = &Part<'_>>| {
-        parts.map(|part| part.limit.meter.keys() as u64).sum()
+        parts.map(|part| part.meter.keys() as u64).sum()
     };
     args.push_number(u64::from(take));
     args.push_number(count(&mut parts.iter().filter(|part| !part.is_log())));
     args.push_number(count(&mut parts.iter()));
     for part in order(parts).into_iter().filter_map(|i| parts.get(i)) {
-        let (meter, cost) = (&part.limit.meter, part.cost);
+        let (meter, cost) = (&*part.meter, part.cost);
         let can_pass = cost <= meter.capacity();
         let role = |joined: bool| match (part.enforced, joined) {
             (true, _) => b"e",

@@ -16,6 +16,8 @@
 //!
 //! Names, calls, and what became of a charge.
 
+use std::borrow::Cow;
+
 use tollgate::algorithm::bucket::Bucket;
 use tollgate::algorithm::concurrency::Permits;
 use tollgate::algorithm::credits::Credits;
@@ -291,6 +293,27 @@ fn coarse_fits(part: u64, parts: u32, unit: u64) -> bool {
 }
 
 impl Meter {
+    /// The same with the number that came with a request, if one did and it is a window of the clock.
+    pub(super) fn at_most(&self, most: Option<u32>) -> Cow<'_, Meter> {
+        match (self, most) {
+            (
+                &Meter::Window {
+                    core,
+                    limit,
+                    length,
+                    anchor,
+                },
+                Some(most),
+            ) => Cow::Owned(Meter::Window {
+                core: core.at_most(most),
+                limit: limit.min(u64::from(most)),
+                length,
+                anchor,
+            }),
+            _ => Cow::Borrowed(self),
+        }
+    }
+
     /// A limit on this clock.
     ///
     /// # Errors

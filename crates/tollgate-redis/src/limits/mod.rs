@@ -187,6 +187,7 @@ impl Limits {
                 cost: charge.cost,
                 enforced: charge.enforced,
                 limit,
+                meter: limit.meter.at_most(charge.most),
                 names: limit.names(&charge.key),
             })
         };
@@ -206,6 +207,10 @@ impl Limits {
                 Some(first) => {
                     first.cost = first.cost.saturating_add(part.cost);
                     first.enforced |= part.enforced;
+                    // The least of what came along holds for all.
+                    if part.meter.capacity() < first.meter.capacity() {
+                        first.meter = part.meter;
+                    }
                 }
                 None => asked.push(part),
             }
@@ -297,7 +302,7 @@ impl Limits {
             let Some(part) = parts.get(place) else {
                 continue;
             };
-            let meter = &part.limit.meter;
+            let meter = &*part.meter;
             let states: Vec<&Value> = found.by_ref().take(meter.keys()).collect();
             if states.len() != meter.keys() {
                 return Err(Garbled("it tells of too few states".into()));

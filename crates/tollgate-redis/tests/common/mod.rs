@@ -222,6 +222,7 @@ pub(crate) fn charge(limit: usize, part: &str) -> SharedCharge {
         limit: LimitId::at(limit),
         key: key(part),
         cost: 1,
+        most: None,
         enforced: true,
         owed: 0,
     }

@@ -15,6 +15,7 @@ pub(crate) fn charge(limit: usize, cost: u64) -> SharedCharge {
         limit: LimitId::at(limit),
         key: key(0),
         cost,
+        most: None,
         enforced: true,
         owed: 0,
     }

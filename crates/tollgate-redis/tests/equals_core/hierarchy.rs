@@ -72,6 +72,7 @@ impl Subject for Together {
                 limit: LimitId::at(place.ok_or(format!("there is no limit `{limit}`"))?),
                 key: key(name),
                 cost: step.cost,
+                most: None,
                 enforced: true,
                 owed: 0,
             });

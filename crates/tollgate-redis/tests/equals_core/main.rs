@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
+mod brought;
 mod clocks;
 mod core;
 mod edges;
@@ -287,6 +288,7 @@ impl Mirror<'_> {
                 limit: LimitId::at(limit),
                 key: key(name),
                 cost: cost(dice, self.algorithms[limit].1),
+                most: None,
                 enforced: dice.below(5) > 0,
                 owed: extra,
             });

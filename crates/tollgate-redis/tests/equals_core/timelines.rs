@@ -94,6 +94,7 @@ impl OnServer {
             limit: LimitId::at(0),
             key: key(&step.key),
             cost,
+            most: None,
             enforced: true,
             owed: 0,
         };

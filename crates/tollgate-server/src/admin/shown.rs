@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use tollgate::policy::{Fallback, LimitRule, MissingKey, Mode, Privacy, Quota, Source};
+use tollgate::policy::{Fallback, LimitRule, MissingKey, Mode, Privacy, Quota, Source, WhenOver};
 
 use crate::engine::Engine;
 
@@ -37,6 +37,7 @@ pub(super) fn policy(engine: &Engine) -> Value {
         "allow": list(&policy.allow),
         "deny": list(&policy.deny),
         "limits": policy.limits.iter().map(limit).collect::<Vec<_>>(),
+        "follow_request_limits": policy.follow.as_ref().map(|follow| &follow.domains),
     })
 }
 
@@ -57,6 +58,10 @@ fn limit(rule: &LimitRule) -> Value {
             Mode::Enforce => "enforce",
             Mode::Shadow => "shadow",
             Mode::Off => "off",
+        },
+        "when_over": match rule.when_over {
+            WhenOver::TakeNothing => "take-nothing",
+            WhenOver::TakeRest => "take-rest",
         },
         "enforced_ten_thousandths": rule.enforced,
         "max_keys": rule.quota.limit.max_keys(),

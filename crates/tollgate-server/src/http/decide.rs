@@ -214,6 +214,7 @@ pub(super) fn with_facts<R>(ask: &Ask<'_>, f: impl FnOnce(&Facts<'_>) -> R) -> R
         descriptor: &descriptor,
         fields: &fields,
         cost: ask.cost,
+        ..Facts::default()
     })
 }
 

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use tollgate::policy::fields::push_json_text;
-use tollgate::policy::{LimitRule, Match, Mode, Source};
+use tollgate::policy::{LimitRule, Match, Mode, REQUEST_LIMITS, Source};
 
 use super::answer::{push_count, push_optional};
 use crate::engine::Epoch;
@@ -14,16 +14,25 @@ pub(super) fn listed(epoch: &Epoch) -> String {
     let mut text = String::new();
     push_count(&mut text, "{\"policy_version\":", epoch.version);
     text.push_str(",\"limits\":");
-    push_list(&mut text, epoch.gate.rules(), push_rule);
+    let follows = epoch.gate.policy().follow.is_some();
+    push_list(&mut text, epoch.gate.rules(), |text, rule| {
+        push_rule(text, rule, follows && *rule.name == *REQUEST_LIMITS);
+    });
     text.push('}');
     text
 }
 
-fn push_rule(text: &mut String, rule: &LimitRule) {
+fn push_rule(text: &mut String, rule: &LimitRule, is_brought: bool) {
     text.push_str("{\"name\":");
     push_json_text(text, &rule.name);
     text.push_str(",\"description\":");
-    push_json_text(text, &rule.quota.limit.clone().named("").to_string());
+    match is_brought {
+        true => push_json_text(
+            text,
+            "fixed window, as many and as long as the request says",
+        ),
+        false => push_json_text(text, &rule.quota.limit.clone().named("").to_string()),
+    }
     text.push_str(",\"mode\":\"");
     text.push_str(match rule.mode {
         Mode::Enforce => "enforce",

@@ -63,10 +63,12 @@ pub(crate) enum Rls {
     Invalid,
     /// A limit that the caller sent along, and that was not followed.
     OverrideIgnored,
+    /// A request that made us panic.
+    Panicked,
 }
 
 impl Rls {
-    pub(crate) const COUNT: usize = Rls::OverrideIgnored as usize + 1;
+    pub(crate) const COUNT: usize = Rls::Panicked as usize + 1;
     /// Each with the name of its metric and what it means.
     pub(crate) const ALL: [(Rls, &'static str, &'static str); Rls::COUNT] = [
         (
@@ -82,7 +84,12 @@ impl Rls {
         (
             Rls::OverrideIgnored,
             "tollgate_rls_overrides_ignored_total",
-            "Limits that callers sent along with a descriptor, and that were not followed.",
+            "Limits that callers sent along with a descriptor and that were not followed: the domain does not, or the unit is not known.",
+        ),
+        (
+            Rls::Panicked,
+            "tollgate_rls_panics_total",
+            "Requests of Envoy that made their handler panic, and were answered INTERNAL.",
         ),
     ];
 }

@@ -1,8 +1,9 @@
 //! What is asked, and what is too much to ask.
 
+use tollgate::policy::{self, Brought};
 use tonic::Status;
 
-use super::messages::{RateLimitDescriptor, RateLimitRequest};
+use super::messages::{RateLimitDescriptor, RateLimitRequest, Unit};
 
 /// Bytes of a message.
 pub(super) const MESSAGE_BYTES: usize = 64 * 1024;
@@ -44,6 +45,25 @@ impl Wish {
             Wish::Peek => 1,
         }
     }
+}
+
+/// The limit that a descriptor brings along, if it is one that we know: a unit that is not, is none.
+pub(super) fn brought(descriptor: &RateLimitDescriptor) -> Option<Brought> {
+    let limit = descriptor.limit.as_ref()?;
+    let unit = match Unit::try_from(limit.unit).ok()? {
+        Unit::Second => policy::Unit::Second,
+        Unit::Minute => policy::Unit::Minute,
+        Unit::Hour => policy::Unit::Hour,
+        Unit::Day => policy::Unit::Day,
+        Unit::Month => policy::Unit::Month,
+        Unit::Year => policy::Unit::Year,
+        // A week is only told, never asked for.
+        Unit::Unknown | Unit::Week => return None,
+    };
+    Some(Brought {
+        most: limit.requests_per_unit,
+        unit,
+    })
 }
 
 /// Is it a request that can be decided?

@@ -7,6 +7,12 @@
 //! then the others must not be charged either. Those that give back come last, and only if the request
 //! passes.
 //!
+//! # Limits that come along
+//!
+//! A descriptor may bring a limit. Where the policy follows that, it stands in place of the policy's own limits
+//! for this descriptor and is part of the same decision; elsewhere, or if its unit is not known, it is counted
+//! and the policy decides.
+//!
 //! # Deadline
 //!
 //! Whoever sets `grpc-timeout` does not read what comes later. A store that a fleet shares is waited for until
@@ -18,8 +24,10 @@ use tollgate::policy::{Answer, Basis, Begun, Facts, Part, Settlement};
 use tollgate::{Clock, Moment};
 
 use super::Limits;
-use super::ask::Wish;
-use super::messages::{Code, DescriptorStatus, HeaderValue, RateLimitRequest, RateLimitResponse};
+use super::ask::{self, Wish};
+use super::messages::{
+    Code, DescriptorStatus, HeaderValue, RateLimitDescriptor, RateLimitRequest, RateLimitResponse,
+};
 use super::status::{Done, status};
 use crate::engine::{Door, Epoch};
 use crate::metrics::Rls;
@@ -53,8 +61,12 @@ impl Limits {
             let numbered = wishes.iter().enumerate();
             numbered.filter(|(_, w)| is(w)).map(|(at, _)| at).collect()
         };
-        let ignored = request.descriptors.iter().filter(|d| d.limit.is_some());
-        let ignored = u64::try_from(ignored.count()).unwrap_or(u64::MAX);
+        let follows = gate.follows(&request.domain);
+        let is_ignored = |descriptor: &&RateLimitDescriptor| {
+            descriptor.limit.is_some() && !(follows && ask::brought(descriptor).is_some())
+        };
+        let ignored = request.descriptors.iter().filter(is_ignored).count();
+        let ignored = u64::try_from(ignored).unwrap_or(u64::MAX);
         self.engine.count_rls(Rls::OverrideIgnored, ignored);
 
         let mut groups = Vec::new();
@@ -76,10 +88,14 @@ impl Limits {
             let given = decided(&epoch, &request, &wishes, backs, false, until).await;
             if passes {
                 let back = gate.give_back(&given.answer);
-                match back.is_shared() {
-                    true => back.settle_everywhere(Settlement::Cancelled).await,
-                    false => back.settle(Settlement::Cancelled),
-                };
+                if back.is_shared() {
+                    tokio::select! {
+                        _ = back.settle_everywhere(Settlement::Cancelled) => {}
+                        () = over(until) => {}
+                    }
+                } else {
+                    back.settle(Settlement::Cancelled);
+                }
             }
             groups.push(given);
         }
@@ -177,6 +193,7 @@ fn with_facts<R>(
         domain: &request.domain,
         descriptor: entries,
         cost: wishes.get(*at).map(|wish| wish.cost()),
+        brought: request.descriptors.get(*at).and_then(ask::brought),
         ..Facts::default()
     });
     f(&facts.collect::<Vec<_>>())

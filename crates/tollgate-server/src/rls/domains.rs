@@ -47,6 +47,10 @@ impl Known {
             ..Known::default()
         };
         let policy = epoch.gate.policy();
+        let followed = policy.follow.iter().flat_map(|follow| &follow.domains);
+        known
+            .exact
+            .extend(followed.map(|domain| domain.to_string()));
         let limits = policy.limits.iter().map(|rule| &rule.matches);
         let lists = policy.allow.iter().chain(&policy.deny);
         for matches in limits.chain(lists.map(|rule| &rule.matches)) {

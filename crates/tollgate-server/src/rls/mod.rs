@@ -12,6 +12,7 @@
 //! | `ask` | what is asked, and bounds |
 //! | `decide` | the decision: all descriptors are one |
 //! | `status` | what each descriptor is told |
+//! | `guard` | a call whose decision panics is an error of that call |
 //! | `reflect` | the protocol, told to whoever asks for it |
 //! | `accept`, `deadline`, `codec`, `domains` | small parts |
 //!
@@ -23,7 +24,7 @@
 //!
 //! # What it does not know
 //!
-//! Quota buckets, and limits that a caller sends along: those are counted and not followed.
+//! Quota buckets.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -51,13 +52,13 @@ mod codec;
 mod deadline;
 mod decide;
 mod domains;
+mod guard;
 pub mod messages;
 mod reflect;
 mod status;
 
 use crate::engine::Engine;
 use crate::listen::stopped;
-use crate::metrics::Rls;
 use codec::Messages;
 use domains::Domains;
 use messages::{RateLimitRequest, RateLimitResponse, SERVICE, SHOULD_RATE_LIMIT};
@@ -174,12 +175,8 @@ impl UnaryService<RateLimitRequest> for ShouldRateLimit {
         let limits = Arc::clone(&self.0);
         let until = deadline::read(request.metadata()).map(|left| Instant::now() + left);
         Box::pin(async move {
-            let request = request.into_inner();
-            if let Err(wrong) = ask::check(&request) {
-                limits.engine.count_rls(Rls::Invalid, 1);
-                return Err(wrong);
-            }
-            Ok(Response::new(limits.decide(request, until).await))
+            let answered = limits.answer(request.into_inner(), until).await;
+            answered.map(Response::new)
         })
     }
 }

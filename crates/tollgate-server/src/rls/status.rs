@@ -74,6 +74,8 @@ fn unlimited() -> DescriptorStatus {
 struct Limited<'g> {
     quota: &'g Quota,
     name: &'g str,
+    /// How many there are, if the request brought that along.
+    most: Option<u32>,
     is_enforced: bool,
     /// Does it refuse?
     is_over: bool,
@@ -97,6 +99,7 @@ impl<'g> Limited<'g> {
         Some(Limited {
             quota: gate.quota(charge.limit)?,
             name: &gate.rule(charge.rule)?.name,
+            most: charge.most,
             is_enforced,
             is_over: is_enforced && !answer.is_admitted() && refuses_all && done != Done::GivenBack,
             verdict,
@@ -125,7 +128,7 @@ impl<'g> Limited<'g> {
                 true => Code::OverLimit.into(),
                 false => Code::Ok.into(),
             },
-            current_limit: Some(told_limit(self.quota, self.name)),
+            current_limit: Some(told_limit(self.quota, self.most, self.name)),
             limit_remaining: u32::try_from(remaining).unwrap_or(u32::MAX),
             duration_until_reset: self.reset(answer).map(duration),
         }
@@ -158,7 +161,7 @@ fn duration(span: Span) -> Duration {
     }
 }
 
-fn told_limit(quota: &Quota, name: &str) -> RateLimit {
+fn told_limit(quota: &Quota, most: Option<u32>, name: &str) -> RateLimit {
     let (units, per) = match *quota.limit.algorithm() {
         Algorithm::TokenBucket { rate, .. }
         | Algorithm::Gcra { rate, .. }
@@ -168,7 +171,7 @@ fn told_limit(quota: &Quota, name: &str) -> RateLimit {
         Algorithm::Concurrency { limit, .. } => (limit, None),
         _ => {
             let (units, window) = quota.advertised();
-            (units, Some(window))
+            (most.map_or(units, u64::from), Some(window))
         }
     };
     let (count, unit) = match per {

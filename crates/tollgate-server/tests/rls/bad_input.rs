@@ -106,7 +106,7 @@ async fn whoever_says_nothing_or_something_else_does_not_disturb() {
 #[tokio::test]
 async fn a_deadline_that_cannot_be_read_is_as_none() {
     let server = Server::start(POLICY).await;
-    for timeout in ["20m", "1H", "x", ""] {
+    for timeout in ["20S", "1H", "x", ""] {
         let mut asked = Request::new(edge(&[of(&[("k", "v")])]));
         let metadata = asked.metadata_mut();
         metadata.insert("grpc-timeout", timeout.parse().unwrap());

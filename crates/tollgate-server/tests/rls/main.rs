@@ -7,8 +7,10 @@
     reason = "tests"
 )]
 
+mod afterwards;
 mod answers;
 mod bad_input;
+mod brought;
 mod client;
 mod converted;
 mod hits;

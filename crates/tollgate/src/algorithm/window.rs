@@ -77,6 +77,23 @@ impl Window {
         })
     }
 
+    /// The same windows with room for `most` in each, under the same pressure: for a limit whose number comes
+    /// with the call. Never more than there is room for in these; with 0 nothing passes.
+    #[must_use]
+    pub fn at_most(&self, most: u32) -> Window {
+        let plain = u64::from(most).min(self.plain);
+        let limit = match self.limit == self.plain {
+            true => plain,
+            // Both are below 2^32.
+            false => (plain * self.limit / self.plain.max(1)).max(plain.min(1)),
+        };
+        Window {
+            limit,
+            plain,
+            ..*self
+        }
+    }
+
     /// The number of the window that `now` lies in, counted from 1 so that a moment before the anchor
     /// has one too, and how far into it.
     #[inline]

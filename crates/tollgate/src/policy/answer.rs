@@ -82,6 +82,8 @@ pub struct RuleCharge {
     pub verdict: Verdict,
     /// The limit that was charged; which quota it has is told by [`super::PolicyGate::quota`].
     pub limit: LimitId,
+    /// How many there are at the most, if the request brought its limit along; otherwise the quota says it.
+    pub most: Option<u32>,
     /// The key, as far as the store knows it.
     pub(super) hash: u64,
     /// When it was charged, by the clock of whoever did.

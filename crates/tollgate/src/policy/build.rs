@@ -17,6 +17,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use super::brought::{self, FollowRule, Following, REQUEST_LIMITS, Unit};
 use super::calendar::Periods;
 use super::extract::{KEY_PARTS_MAX, RequestKey};
 use super::fields::Advert;
@@ -247,6 +248,13 @@ impl<'a, C: Clock> Builder<'a, C> {
             }
             rules.push(self.live(compiled(rule, policy.paths), &extra)?);
         }
+        let following = match &policy.follow {
+            Some(follow) => {
+                let taken = by_name.contains_key(REQUEST_LIMITS);
+                Some(self.following(follow, taken, &mut rules)?)
+            }
+            None => None,
+        };
         let routed = rules.iter().take(policy.limits.len());
         let router = Router::new(routed.map(|live| &live.rule.matches));
         let fleet = self.fleet(&policy)?;
@@ -272,6 +280,7 @@ impl<'a, C: Clock> Builder<'a, C> {
         let before = self.before.map(PolicyGate::pressure);
         let gate = PolicyGate {
             fallback: fallback.map(|_| policy.limits.len()),
+            following,
             router,
             allow: Router::new(policy.allow.iter().map(|rule| &rule.matches)),
             deny: Router::new(policy.deny.iter().map(|rule| &rule.matches)),
@@ -417,6 +426,44 @@ impl<'a, C: Clock> Builder<'a, C> {
             tiers,
             candidate,
             special,
+        })
+    }
+
+    /// The limits that requests may bring along, as a rule behind all others.
+    fn following(
+        &mut self,
+        follow: &FollowRule,
+        taken: bool,
+        rules: &mut Vec<Live>,
+    ) -> Result<Following, PolicyError> {
+        let name: Arc<str> = Arc::from(REQUEST_LIMITS);
+        if taken {
+            return Err(PolicyError::SameName { name });
+        }
+        let mut units = Vec::with_capacity(Unit::ALL.len());
+        for unit in Unit::ALL {
+            let quota = brought::window(unit, follow.max_keys).map_err(|cause| {
+                let name = Arc::clone(&name);
+                PolicyError::Limit { name, cause }
+            })?;
+            let limit = self.variant(&name, format!("{name}@{}", unit.name()), &quota)?;
+            units.push((limit, quota));
+        }
+        if let Some((base, quota)) = units.first() {
+            rules.push(Live {
+                rule: LimitRule {
+                    on_store_error: follow.on_store_error,
+                    ..LimitRule::new(&name, quota.clone())
+                },
+                base: *base,
+                tiers: Vec::new(),
+                candidate: None,
+                special: HashMap::new(),
+            });
+        }
+        Ok(Following {
+            rule: rules.len().saturating_sub(1),
+            units: units.into_iter().map(|(limit, _)| limit).collect(),
         })
     }
 

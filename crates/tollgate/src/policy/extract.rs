@@ -285,6 +285,15 @@ impl<'a> RequestKey<'a> {
         }
     }
 
+    /// A key of these texts.
+    pub(super) fn of_texts<const N: usize>(texts: [&'a str; N]) -> RequestKey<'a> {
+        let mut key = RequestKey::empty(KeyKind::Own);
+        for text in texts {
+            key.push(Piece::Text(Cow::Borrowed(text.as_bytes())));
+        }
+        key
+    }
+
     /// A key that a caller names by its parts, read as the rule would read them in a request.
     pub(super) fn named(rule: &LimitRule, texts: &'a [&'a str]) -> RequestKey<'a> {
         let mut key = RequestKey::empty(KeyKind::Own);

@@ -6,6 +6,8 @@
 
 use std::net::IpAddr;
 
+use super::brought::Brought;
+
 /// Where header values come from; each front end has its own kind of map.
 pub trait Headers {
     /// Calls `each` with every value of the header `name`, in order. Names are given in lower case and
@@ -67,6 +69,8 @@ pub struct Facts<'a> {
     pub fields: &'a [(&'a str, &'a str)],
     /// What the caller says the request costs; asked by limits that do not say so themselves.
     pub cost: Option<u64>,
+    /// The limit that it brings along; followed only in domains where the policy says so.
+    pub brought: Option<Brought>,
 }
 
 impl Default for Facts<'_> {
@@ -82,6 +86,7 @@ impl Default for Facts<'_> {
             descriptor: &[],
             fields: &[],
             cost: None,
+            brought: None,
         }
     }
 }

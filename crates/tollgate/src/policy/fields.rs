@@ -163,7 +163,7 @@ pub fn fields<C: Clock>(
         let mut written = None;
         if style.x_ratelimit != XRateLimit::Off {
             let start = text.len();
-            advert.push_most(scale, text);
+            advert.push_most(scale, charge.most, text);
             each(Field::Limit, start..text.len());
             written = Some(number_field(text, Field::Remaining, remaining, each));
             number_field(text, Field::Reset, reset(style.x_ratelimit, answer), each);
@@ -260,8 +260,12 @@ impl Advert {
         self.part(0..self.name_end)
     }
 
-    /// How many there are at the most.
-    fn push_most(&self, scale: Scale, text: &mut String) {
+    /// How many there are at the most; `brought` if the request said it.
+    fn push_most(&self, scale: Scale, brought: Option<u32>, text: &mut String) {
+        if let Some(most) = brought {
+            let left = |most| if most == 0 { 0 } else { scale.of(most) };
+            return push_number(text, left(u64::from(most)));
+        }
         // Nothing at all is told as one.
         if scale == Scale::ONE && self.most > 0 {
             text.push_str(self.part(self.number.clone()));
@@ -270,13 +274,13 @@ impl Advert {
         }
     }
 
-    fn push_policy(&self, scale: Scale, text: &mut String) {
-        if scale == Scale::ONE {
+    fn push_policy(&self, scale: Scale, brought: Option<u32>, text: &mut String) {
+        if scale == Scale::ONE && brought.is_none() {
             text.push_str(&self.policy);
             return;
         }
         text.push_str(self.part(0..self.number.start));
-        self.push_most(scale, text);
+        self.push_most(scale, brought, text);
         text.push_str(self.part(self.number.end..self.policy.len()));
     }
 }
@@ -288,7 +292,7 @@ fn push_policies<C: Clock>(gate: &PolicyGate<C>, answer: &Answer, text: &mut Str
     for (charge, advert) in enforced.filter_map(|c| Some((c, gate.advert(c.limit)?))) {
         text.push_str(between);
         between = ", ";
-        advert.push_policy(gate.scale_of(charge), text);
+        advert.push_policy(gate.scale_of(charge), charge.most, text);
     }
 }
 

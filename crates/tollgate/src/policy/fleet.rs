@@ -25,7 +25,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -205,6 +205,7 @@ impl<C: Clock> PolicyGate<C> {
             limit: charge.limit,
             key: key.clone(),
             cost: charge.cost,
+            most: charge.most,
             enforced: charge.role == Role::Enforced,
             owed: self.owed(fleet, charge, take),
         });
@@ -227,7 +228,7 @@ impl<C: Clock> PolicyGate<C> {
         let outcomes = asking.limits.charge(&asking.request).await;
         match outcomes {
             Ok(outcomes) if outcomes.len() == asking.request.charges.len() => {
-                self.conclude(asking, &outcomes)
+                self.concluded(asking, &outcomes, pending()).await
             }
             Ok(_) | Err(_) => self.fall_back(asking),
         }
@@ -235,9 +236,9 @@ impl<C: Clock> PolicyGate<C> {
 
     /// The same for whoever cannot wait for ever: if `over` comes first, it is decided without the store.
     pub async fn finish_before(&self, asking: Asking, over: impl Future<Output = ()>) -> Answer {
+        let mut over = pin!(over);
         let outcomes = {
             let mut charging = asking.limits.charge(&asking.request);
-            let mut over = pin!(over);
             poll_fn(|context| match charging.as_mut().poll(context) {
                 Poll::Ready(outcomes) => Poll::Ready(outcomes.ok()),
                 Poll::Pending => over.as_mut().poll(context).map(|()| None),
@@ -246,10 +247,25 @@ impl<C: Clock> PolicyGate<C> {
         };
         match outcomes {
             Some(outcomes) if outcomes.len() == asking.request.charges.len() => {
-                self.conclude(asking, &outcomes)
+                self.concluded(asking, &outcomes, over).await
             }
             _ => self.fall_back(asking),
         }
+    }
+
+    /// The answer, after all that it has to do with the store is done.
+    async fn concluded(
+        &self,
+        asking: Asking,
+        outcomes: &[SharedOutcome],
+        over: impl Future<Output = ()>,
+    ) -> Answer {
+        let takes = asking.ask == Ask::Charge;
+        let answer = self.conclude(asking, outcomes);
+        if takes {
+            self.take_rest_there(&answer, over).await;
+        }
+        answer
     }
 
     /// Sees to it that this node's limiters hold its share of each limit, whatever the number of nodes is
@@ -288,7 +304,7 @@ impl<C: Clock> PolicyGate<C> {
 
     /// Notes what the store is to be told. Places of concurrency limits are given back to whoever granted
     /// them, so they are not among it.
-    fn owe(&self, charge: &RuleCharge, units: u64) {
+    pub(super) fn owe(&self, charge: &RuleCharge, units: u64) {
         let variant = self.variants.get(charge.limit.index());
         let (Some(fleet), Some(variant)) = (&self.fleet, variant) else {
             return;
@@ -400,6 +416,10 @@ impl<C: Clock> PolicyGate<C> {
                 charge.verdict = refused;
             }
             answer.charges = plan.charges;
+            if ask == Ask::Charge {
+                self.take_rest(&answer);
+                self.owe_rest(&answer);
+            }
             return answer;
         }
         // Who is let pass is not counted here: it does not bind, and nothing of it is left to tell.
@@ -432,12 +452,16 @@ impl<C: Clock> PolicyGate<C> {
                 self.owe(charge, charge.cost);
             }
         }
+        if ask == Ask::Charge {
+            self.owe_rest(&answer);
+        }
         answer
     }
 
     /// The greatest cost that can ever pass a limit as it is written.
     fn whole_capacity(&self, charge: &RuleCharge) -> u64 {
         let variant = self.variants.get(charge.limit.index());
-        variant.map_or(0, |variant| variant.quota.advertised().0)
+        let whole = variant.map_or(0, |variant| variant.quota.advertised().0);
+        charge.most.map_or(whole, u64::from)
     }
 }

@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::answer::{Answer, Basis, Role, RuleCharge};
+use super::brought::Following;
 use super::extract::{Request, RequestKey};
 use super::facts::Facts;
 use super::fields::Advert;
@@ -45,9 +46,12 @@ use crate::time::Moment;
 #[derive(Debug)]
 pub struct PolicyGate<C = MonotonicClock> {
     pub(super) policy: Arc<Policy>,
-    /// The policy's limits, and behind them that of its default, if it has one.
+    /// The policy's limits, behind them that of its default, and that of requests that bring their own, as far
+    /// as it has these.
     pub(super) rules: Vec<Live>,
     pub(super) fallback: Option<usize>,
+    /// The limits that requests may bring along.
+    pub(super) following: Option<Following>,
     pub(super) router: Router,
     pub(super) allow: Router,
     pub(super) deny: Router,
@@ -165,6 +169,8 @@ impl Plan {
         let mut known = self.charges.iter_mut().take(SAME_AMONG).enumerate();
         if let Some((at, same)) = known.find(|(_, c)| is_same(c)) {
             same.cost = same.cost.saturating_add(charge.cost);
+            // If they brought different numbers along, the least holds for both.
+            same.most = same.most.min(charge.most);
             return at;
         }
         self.enforced += usize::from(matches!(charge.role, Role::Enforced | Role::Unlimited));
@@ -202,7 +208,7 @@ impl<C: Clock> PolicyGate<C> {
         &self.policy
     }
 
-    /// A rule by its place: the policy's limits, then that of its default.
+    /// A rule by its place: the policy's limits, then that of its default, then [`super::REQUEST_LIMITS`].
     pub fn rule(&self, at: usize) -> Option<&LimitRule> {
         self.rules.get(at).map(|live| &live.rule)
     }
@@ -264,6 +270,9 @@ impl<C: Clock> PolicyGate<C> {
     /// The parts of the key that a rule counts this request for, as people read them. None if a part is
     /// missing and the rule refuses such requests, or if the path is not believed.
     pub fn key_texts(&self, rule: usize, facts: &Facts<'_>) -> Option<Vec<String>> {
+        if let Some(texts) = self.brought_texts(rule, facts) {
+            return Some(texts);
+        }
         let path = self.policy.paths.normalise(facts.path).ok()?;
         let rule = self.rule(rule)?;
         let request = Request { facts, path: &path };
@@ -294,6 +303,9 @@ impl<C: Clock> PolicyGate<C> {
         }
         if let Some(at) = listed(&self.allow, &self.policy.allow, &request, now) {
             return ends(Verdict::Pass, Basis::AllowList(at));
+        }
+        if let Some(plan) = self.plan_brought(facts, now) {
+            return Ok(plan);
         }
         let mut plan = Plan::default();
         self.router.candidates(facts, &path, &mut |at| {
@@ -400,6 +412,7 @@ impl<C: Clock> PolicyGate<C> {
             tier,
             verdict: Verdict::Pass,
             limit,
+            most: None,
             hash,
             issued: now,
             is_shared: false,
@@ -496,6 +509,9 @@ impl<C: Clock> PolicyGate<C> {
             charge.issued = counted.issued;
         }
         answer.charges = plan.charges;
+        if ask == Ask::Charge {
+            self.take_rest(&answer);
+        }
         answer
     }
 
@@ -523,7 +539,8 @@ impl<C: Clock> PolicyGate<C> {
         for charge in charges.iter().filter(|c| c.role == Role::Enforced) {
             *taken.get_mut(count)? = self
                 .gate
-                .charge_hash(charge.limit, charge.hash, charge.cost);
+                .charge_hash(charge.limit, charge.hash, charge.cost)
+                .at_most(self.most_here(charge));
             count += 1;
         }
         let taken = taken.get(..count).unwrap_or_default();
@@ -541,10 +558,8 @@ impl<C: Clock> PolicyGate<C> {
                 return unlimited(Verdict::Never, Basis::TooManyLimits, now);
             }
             Ask::Peek => {
-                let peeked = enforced().map(|(at, charge)| {
-                    let limiter = self.gate.limiter(charge.limit);
-                    (at, charge.cost, limiter.peek_hash(charge.hash, charge.cost))
-                });
+                let peeked = enforced()
+                    .map(|(at, charge)| (at, charge.cost, self.peek_charge(charge, charge.cost)));
                 tightest(peeked, now)
             }
             Ask::Charge => {

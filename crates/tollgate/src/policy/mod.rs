@@ -32,6 +32,7 @@
 
 pub mod address;
 pub mod answer;
+mod brought;
 mod build;
 pub mod calendar;
 pub mod explain;
@@ -49,10 +50,12 @@ mod router;
 pub mod rule;
 mod saved;
 mod share;
+mod take_rest;
 mod together;
 mod under_pressure;
 
 pub use answer::{Answer, Basis, Role, RuleCharge};
+pub use brought::{Brought, FollowRule, REQUEST_LIMITS, Unit};
 pub use build::{Inherited, PolicyError};
 pub use explain::{
     ExplainedKey, ExplainedKeyKind, Explanation, QueueExplanation, RuleExplanation, WhyNot,

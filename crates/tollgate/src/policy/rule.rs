@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use super::address::{CidrSet, Proxies};
+use super::brought::FollowRule;
 use super::calendar::Periods;
 use super::path::PathRules;
 use super::pattern::{PathPattern, TextPattern};
@@ -37,6 +38,8 @@ pub struct Policy {
     pub queues: Vec<QueueRule>,
     /// When everybody is to have less for a while.
     pub pressure: Option<PressureRule>,
+    /// Where limits that requests bring along are followed; nowhere unless it is said.
+    pub follow: Option<FollowRule>,
 }
 
 /// What happens to a request that no limit matches.
@@ -78,6 +81,8 @@ pub struct LimitRule {
     pub tiers: Option<Tiers>,
     /// Other quotas for single keys.
     pub overrides: Vec<Override>,
+    /// What a request takes that does not pass.
+    pub when_over: WhenOver,
     /// What happens while a shared store gives no answer.
     pub on_store_error: OnStoreError,
     /// Is it enforced?
@@ -112,6 +117,17 @@ pub enum Mode {
     Shadow,
     /// It is as if it were not there.
     Off,
+}
+
+/// What a request takes from a limit if it does not pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenOver {
+    /// Nothing.
+    #[default]
+    TakeNothing,
+    /// What it costs, as far as that is left: for costs that are told when the work is done, where refusing
+    /// has no effect.
+    TakeRest,
 }
 
 /// What happens to a request while a store that several processes share gives no answer.
@@ -412,6 +428,7 @@ impl LimitRule {
             cost: CostRule::default(),
             tiers: None,
             overrides: Vec::new(),
+            when_over: WhenOver::default(),
             on_store_error: OnStoreError::default(),
             mode: Mode::default(),
             enforced: FULLY_ENFORCED,

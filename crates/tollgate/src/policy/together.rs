@@ -100,13 +100,12 @@ impl<C: Clock> PolicyGate<C> {
             };
             return Some((outcome.verdict, standing));
         }
-        let limiter = self.gate.limiter(charge.limit);
         if answer.basis == Basis::Charge(at) && (take || !answer.is_admitted()) {
             return Some((answer.verdict, answer.standing));
         }
         let verdict = match answer.is_admitted() || charge.role != Role::Enforced {
             true => charge.verdict,
-            false => limiter.peek_hash(charge.hash, charge.cost).verdict,
+            false => self.peek_charge(charge, charge.cost).verdict,
         };
         Some((verdict, self.stands(answer, at)?))
     }
@@ -116,8 +115,7 @@ impl<C: Clock> PolicyGate<C> {
     pub fn stands(&self, answer: &Answer, at: usize) -> Option<Standing> {
         let charge = answer.charges.get(at)?;
         let Some(outcome) = answer.outcomes.get(at) else {
-            let limiter = self.gate.limiter(charge.limit);
-            return Some(limiter.peek_hash(charge.hash, 0).standing);
+            return Some(self.peek_charge(charge, 0).standing);
         };
         let mut standing = outcome.standing;
         if outcome.verdict.is_admitted() {

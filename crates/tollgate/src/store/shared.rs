@@ -99,6 +99,9 @@ pub struct SharedCharge {
     pub key: SharedKey,
     /// How much.
     pub cost: u64,
+    /// How many fit into the limit for this charge, if that came with the request: the limit is then a
+    /// fixed window, and its own number is only a bound.
+    pub most: Option<u32>,
     /// Can it refuse the request, or is it only counted?
     pub enforced: bool,
     /// Units that this node let pass while the store was away: taken first, as far as they fit.

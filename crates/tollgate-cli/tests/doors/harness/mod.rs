@@ -3,6 +3,7 @@
 
 mod client;
 mod gateway;
+pub(crate) mod grpc;
 mod process;
 mod proxies;
 mod scratch;

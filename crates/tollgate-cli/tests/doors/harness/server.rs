@@ -127,9 +127,14 @@ pub(super) fn eventually_all(process: &Process) -> String {
 impl Tollgate {
     /// With this policy.
     pub(crate) fn start(policy: &str) -> Tollgate {
+        Tollgate::start_with(policy, &[])
+    }
+
+    /// With this policy and these arguments.
+    pub(crate) fn start_with(policy: &str, args: &[&str]) -> Tollgate {
         let scratch = Scratch::new();
         let file = scratch.write("tollgate.yaml", policy);
-        let process = Process::start(&mut Start::with(&file).command(&scratch));
+        let process = Process::start(&mut Start::with(&file).and(args).command(&scratch));
         Tollgate::listening(process, scratch)
     }
 

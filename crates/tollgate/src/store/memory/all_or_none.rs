@@ -42,6 +42,8 @@ pub(crate) struct Part<'a> {
     pub(crate) purse: &'a Purse,
     pub(crate) hash: u64,
     pub(crate) cost: u64,
+    /// How many its window holds, if that came with the request.
+    pub(crate) most: Option<u32>,
     /// The face of the clock that this limit runs on, if it is not the clock itself.
     pub(crate) face: Option<&'a Periods>,
     /// Where the slot that it takes is told, if it is a queue and somebody wants to know.
@@ -76,8 +78,37 @@ impl Part<'_> {
         }
     }
 
+    /// Decides it without making it.
+    #[inline(always)]
+    fn offer<C: Clock>(&self, now: Moment, clock: &C) -> PurseOffer<'_> {
+        let fresh = || self.at(clock.fresh());
+        match self.most {
+            None => self.purse.offer(self.hash, self.at(now), fresh, self.cost),
+            Some(most) => {
+                let asked = (self.cost, most);
+                self.purse
+                    .offer_at_most(self.hash, self.at(now), fresh, asked)
+            }
+        }
+    }
+
+    /// What is left once its offer at this place is made, or if it is not.
+    fn standing_at(&self, place: &Place<'_>, now: Moment, made: bool) -> Standing {
+        let standing = match self.most {
+            None => self.purse.standing_at(place, self.at(now), made),
+            Some(most) => (self.purse).standing_at_most(place, self.at(now), made, most),
+        };
+        self.stands(standing, now)
+    }
+
     fn charge<C: Clock>(&self, now: Moment, clock: &C) -> Decision {
         let fresh = || self.at(clock.fresh());
+        if let Some(most) = self.most {
+            let asked = (self.cost, most);
+            return self
+                .purse
+                .charge_at_most(self.hash, self.at(now), fresh, asked);
+        }
         let Some(told) = self.slot else {
             return self.purse.charge(self.hash, self.at(now), fresh, self.cost);
         };
@@ -176,8 +207,7 @@ fn all_or_none_of<const N: usize, C: Clock>(parts: &[Part<'_>], clock: &C) -> Ru
         let mut offers = [nothing; N];
         let queues = queues_asked(parts);
         for (offer, part) in offers.iter_mut().zip(parts) {
-            let fresh = || part.at(clock.fresh());
-            *offer = part.purse.offer(part.hash, part.at(now), fresh, part.cost);
+            *offer = part.offer(now, clock);
             offer.verdict = part.told(offer.verdict, now);
         }
         let offers = &offers[..parts.len()];
@@ -304,10 +334,16 @@ fn refusal_of(
             Some(PurseOffer {
                 place: Some(place), ..
             }),
-        ) => part.stands(part.purse.standing_at(place, part.at(now), false), now),
+        ) => part.standing_at(place, now, false),
         (Some(part), _) => {
             let face = part.at(now);
-            let peeked = part.purse.peek(part.hash, face, || face, part.cost);
+            let peeked = match part.most {
+                None => part.purse.peek(part.hash, face, || face, part.cost),
+                Some(most) => {
+                    let asked = (part.cost, most);
+                    part.purse.peek_at_most(part.hash, face, || face, asked)
+                }
+            };
             part.stands(peeked.standing, now)
         }
         _ => Standing::default(),
@@ -363,11 +399,7 @@ fn at_offer(part: &Part<'_>, offer: Option<&PurseOffer<'_>>, now: Moment) -> Opt
     let offer = offer?;
     Some(Decision {
         verdict: offer.verdict,
-        standing: part.stands(
-            part.purse
-                .standing_at(offer.place.as_ref()?, part.at(now), true),
-            now,
-        ),
+        standing: part.standing_at(offer.place.as_ref()?, now, true),
         issued: now,
         origin: Origin::Fresh,
     })
@@ -385,7 +417,7 @@ fn at_made(part: &Part<'_>, made: Option<&Made<'_>>, now: Moment) -> Option<Deci
         }),
         Made::At(place, verdict) => Some(Decision {
             verdict: *verdict,
-            standing: part.stands(part.purse.standing_at(place, part.at(now), true), now),
+            standing: part.standing_at(place, now, true),
             issued: now,
             origin: Origin::Fresh,
         }),

@@ -43,6 +43,7 @@
 //! keyed (`crate::key`), so it cannot be brought about. Such a pair would share one allowance.
 
 mod all_or_none;
+mod at_most;
 mod crowd;
 mod in_force;
 mod keep;

@@ -10,7 +10,7 @@ use super::slot::{apply_locked, candidate, charge_slot, check_slot, claim, find,
 use super::slots::{Age, Intent, Reading, Shape, home_line, line_at, read_slot, tag};
 use super::{CLAIM, Extent, LINES, TARGET, WINDOW};
 use crate::algorithm::pressure::Scale;
-use crate::algorithm::{LimitError, OneWord};
+use crate::algorithm::{LimitError, OneWord, Step};
 use crate::decision::{Origin, Verdict};
 use crate::raw::{Line, Lines, SLOTS};
 use crate::sync::{AtomicU8, AtomicU64, Mutex};
@@ -338,6 +338,17 @@ impl<A: OneWord> Table<A> {
     /// returns can be committed later, if nothing has changed by then.
     #[inline(always)]
     pub(crate) fn offer(&self, hash: u64, now: Moment, cost: u64) -> Option<Offer<'_>> {
+        self.offer_by(hash, now, |limit, word| limit.charge(Some(word), now, cost))
+    }
+
+    /// The same for any step on the word.
+    #[inline(always)]
+    pub(crate) fn offer_by(
+        &self,
+        hash: u64,
+        now: Moment,
+        step: impl Fn(&A, u64) -> Step,
+    ) -> Option<Offer<'_>> {
         let current = self.current.read();
         if !current.holds_at(now) {
             return None;
@@ -350,7 +361,7 @@ impl<A: OneWord> Table<A> {
         if word == CLAIM || line.keys[slot].load(Acquire) != key {
             return None;
         }
-        let step = current.deciding().charge(Some(word), now, cost);
+        let step = step(&current.deciding(), word);
         // A pass is only good if it can be committed; a refusal must be seen to hold now.
         if !step.verdict.is_admitted() && cell.load(Acquire) != word {
             return None;

@@ -1,0 +1,281 @@
+//! Envoy's door on a store that a fleet shares.
+
+use std::time::Duration;
+
+use tollgate_server::rls::messages::Code;
+use tollgate_trials::servers::{Kind, Server};
+
+use crate::harness::grpc::{Grpc, brings, descriptor, hits, run};
+use crate::harness::{Stopwatch, Tollgate, until};
+
+const LIMITS: &str = "
+domains: [{ name: edge, follow_request_limits: true }]
+limits:
+  - { name: user, match: { domain: edge, entries: [{ user: true }] }, key: descriptor.user, algorithm: fixed-window, allow: 10/365d }
+  - { name: path, match: { domain: edge, entries: [{ path: true }] }, key: descriptor.path, allow: 1/h, burst: 3 }
+  - { name: tokens, match: { domain: edge, entries: [{ tokens: true }] }, key: descriptor.tokens, algorithm: fixed-window, allow: 100/365d, when_over: take-rest }
+  - { name: open, match: { domain: edge, entries: [{ open: true }] }, allow: 1/h, on_store_error: allow, reason: test }
+  - { name: shut, match: { domain: edge, entries: [{ shut: true }] }, allow: 1/h, on_store_error: deny }
+";
+
+fn store() -> Server {
+    Server::start(Kind::Redis, &[]).unwrap_or_else(|trouble| panic!("{trouble}"))
+}
+
+/// The policy on this store, with these fields of it besides.
+fn policy(store: &Server, more: &str) -> String {
+    let url = format!("redis://127.0.0.1:{}", store.port());
+    // A machine that runs all tests at once is slow, and so is its store.
+    let store = format!("store: {{ url: '{url}', deadline: 1s{more} }}");
+    format!("default: pass\n{store}\non_store_error: local\n{LIMITS}")
+}
+
+/// A service on this store.
+fn service(store: &Server, more: &str) -> Tollgate {
+    let service = Tollgate::start_with(&policy(store, more), &["--rls", "127.0.0.1:0"]);
+    connected(&service);
+    service
+}
+
+fn connected(service: &Tollgate) {
+    until("the store is up", || {
+        service.ready()["store"]["status"] == "up"
+    });
+}
+
+#[test]
+fn two_services_hold_one_count_for_envoy() {
+    let store = store();
+    let (one, other) = (service(&store, ""), service(&store, ""));
+    run(async {
+        let doors = [
+            Grpc::to(one.rls_port()).await,
+            Grpc::to(other.rls_port()).await,
+        ];
+        let ann = descriptor("user", "ann");
+        let mut passed = 0;
+        for turn in 0..30 {
+            let said = doors[turn % 2].edge(std::slice::from_ref(&ann)).await;
+            passed += usize::from(said.code() == Code::Ok);
+        }
+        assert_eq!(passed, 10);
+        // A request that one descriptor refuses costs the other nothing, on either node.
+        let both = [descriptor("user", "bob"), descriptor("path", "/a")];
+        for turn in 0..8 {
+            let code = doors[turn % 2].edge(&both).await.code();
+            assert_eq!(code == Code::Ok, turn < 3, "turn {turn}");
+        }
+        let (_, left) = doors[0].edge(&[hits("user", "bob", 0)]).await.answer();
+        assert_eq!(left, [7]);
+    });
+}
+
+#[test]
+fn a_limit_that_a_request_brings_along_is_counted_in_the_store() {
+    let store = store();
+    let (one, other) = (service(&store, ""), service(&store, ""));
+    run(async {
+        let doors = [
+            Grpc::to(one.rls_port()).await,
+            Grpc::to(other.rls_port()).await,
+        ];
+        for turn in 0..12_u32 {
+            let asked = brings(7, descriptor("user", "cid"));
+            let (code, left) = doors[turn as usize % 2].edge(&[asked]).await.answer();
+            let expected = match turn < 7 {
+                true => (Code::Ok, vec![6 - turn]),
+                false => (Code::OverLimit, vec![0]),
+            };
+            assert_eq!((code, left), expected, "turn {turn}");
+        }
+        // Another number goes on with the same count, on the other node too.
+        let more = brings(9, descriptor("user", "cid"));
+        let said = doors[1].edge(&[more]).await.answer();
+        assert_eq!(said, (Code::Ok, vec![1]));
+        let none = brings(0, descriptor("user", "cid"));
+        assert_eq!(doors[0].edge(&[none]).await.code(), Code::OverLimit);
+        // All or none, together with a limit of the policy that refuses.
+        for _ in 0..3 {
+            doors[0].edge(&[descriptor("path", "/b")]).await;
+        }
+        let both = [
+            brings(7, descriptor("user", "dan")),
+            descriptor("path", "/b"),
+        ];
+        assert_eq!(doors[1].edge(&both).await.code(), Code::OverLimit);
+        let asked = brings(7, hits("user", "dan", 0));
+        assert_eq!(doors[0].edge(&[asked]).await.answer(), (Code::Ok, vec![7]));
+        // The policy's own limit was never asked.
+        let own = doors[0].edge(&[hits("user", "cid", 0)]).await.answer();
+        assert_eq!(own, (Code::Ok, vec![10]));
+    });
+}
+
+#[test]
+fn a_cost_that_is_told_afterwards_is_taken_for_every_node() {
+    let store = store();
+    let (one, other) = (service(&store, ""), service(&store, ""));
+    run(async {
+        let (one, other) = (
+            Grpc::to(one.rls_port()).await,
+            Grpc::to(other.rls_port()).await,
+        );
+        let said = one.edge(&[hits("tokens", "a", 60)]).await.answer();
+        assert_eq!(said, (Code::Ok, vec![40]));
+        let over = one.edge(&[hits("tokens", "a", 1_000)]).await;
+        assert_eq!(over.code(), Code::OverLimit);
+        let asked = other.edge(&[hits("tokens", "a", 0)]).await;
+        assert_eq!(asked.code(), Code::OverLimit);
+        // Where it is not said, nothing is taken.
+        let over = one.edge(&[hits("user", "a", 1_000)]).await;
+        assert_eq!(over.code(), Code::OverLimit);
+        let asked = other.edge(&[hits("user", "a", 0)]).await.answer();
+        assert_eq!(asked, (Code::Ok, vec![10]));
+    });
+}
+
+#[test]
+fn without_the_store_each_limit_does_as_it_says_and_envoy_is_always_answered() {
+    let store = store();
+    let service = service(&store, ", nodes: 2");
+    store.kill9();
+    until("the store is away", || {
+        service.ready()["store"]["status"] == "away"
+    });
+    run(async {
+        let door = Grpc::to(service.rls_port()).await;
+        let asks = async |asked: &[_]| {
+            let mut passed = 0;
+            for _ in 0..20 {
+                passed += usize::from(door.edge(asked).await.code() == Code::Ok);
+            }
+            passed
+        };
+        // This node's share: half.
+        assert_eq!(asks(&[descriptor("user", "ann")]).await, 5);
+        assert_eq!(asks(&[brings(8, descriptor("user", "ann"))]).await, 4);
+        assert_eq!(asks(&[brings(1, descriptor("user", "bob"))]).await, 1);
+        assert_eq!(asks(&[brings(0, descriptor("user", "cid"))]).await, 0);
+        assert_eq!(asks(&[descriptor("open", "x")]).await, 20);
+        assert_eq!(asks(&[descriptor("shut", "x")]).await, 0);
+        // One limit that refuses without the store refuses for all of the request, and the rest is not charged.
+        let both = [descriptor("path", "/a"), descriptor("shut", "x")];
+        assert_eq!(asks(&both).await, 0);
+        let (_, left) = door.edge(&[hits("path", "/a", 0)]).await.answer();
+        assert_eq!(left, [1]);
+    });
+}
+
+#[test]
+fn a_cost_that_is_told_while_the_store_is_away_is_told_to_it_later() {
+    let store = store();
+    let (one, other) = (service(&store, ", nodes: 1"), service(&store, ", nodes: 1"));
+    store.kill9();
+    until("the store is away", || {
+        one.ready()["store"]["status"] == "away"
+    });
+    run(async {
+        let door = Grpc::to(one.rls_port()).await;
+        let over = door.edge(&[hits("tokens", "a", 1_000)]).await;
+        assert_eq!(over.code(), Code::OverLimit);
+        let asked = door.edge(&[hits("tokens", "a", 0)]).await;
+        assert_eq!(asked.code(), Code::OverLimit, "its own share is used up");
+    });
+    store
+        .restart()
+        .unwrap_or_else(|trouble| panic!("{trouble}"));
+    let connects = format!(
+        "tollgate_store_connects_total{{server=\"127.0.0.1:{}\"}}",
+        store.port()
+    );
+    for service in [&one, &other] {
+        until("it has connected again", || {
+            service.metric(&connects) >= Some(2)
+        });
+        connected(service);
+    }
+    run(async {
+        let door = Grpc::to(one.rls_port()).await;
+        // The next charge for the key tells it.
+        let over = door.edge(&[hits("tokens", "a", 1)]).await;
+        assert_eq!(over.code(), Code::OverLimit);
+        let other = Grpc::to(other.rls_port()).await;
+        let asked = other.edge(&[hits("tokens", "a", 0)]).await;
+        assert_eq!(asked.code(), Code::OverLimit, "the other node knows");
+    });
+}
+
+#[test]
+fn a_caller_with_little_time_is_answered_in_it_while_the_store_hangs() {
+    let store = store();
+    // Its deadline is much longer than the caller waits, so that it is the caller's time that ends the waiting.
+    let (hasty, patient) = (service(&store, ""), service(&store, ""));
+    run(async {
+        let hasty_door = Grpc::to(hasty.rls_port()).await;
+        let patient_door = Grpc::to(patient.rls_port()).await;
+        let warm = hasty_door.edge(&[hits("user", "x", 0)]).await;
+        assert_eq!(warm.code(), Code::Ok);
+        assert_eq!(
+            patient_door.edge(&[hits("user", "x", 0)]).await.code(),
+            Code::Ok
+        );
+        store.freeze().unwrap_or_else(|trouble| panic!("{trouble}"));
+        let watch = Stopwatch::start();
+        let asked = [descriptor("user", "ann")];
+        let said = hasty_door.asks(&asked, Some("20m")).await;
+        let took = watch.passed();
+        assert_eq!(said.code(), Code::Ok, "by this node's share");
+        // A busy machine is late; a second is what it would take to wait for the store.
+        assert!(took < Duration::from_millis(500), "{took:?}");
+        assert_eq!(
+            hasty.metric("tollgate_degraded_decisions_total{verdict=\"admitted\"}"),
+            Some(1)
+        );
+        // Without a word about time the store is waited for: it does hang.
+        let watch = Stopwatch::start();
+        assert_eq!(patient_door.edge(&asked).await.code(), Code::Ok);
+        let took = watch.passed();
+        assert!(took >= Duration::from_millis(900), "{took:?}");
+        store.thaw().unwrap_or_else(|trouble| panic!("{trouble}"));
+    });
+}
+
+#[test]
+fn a_reload_begins_and_ends_the_following_and_forgets_nothing() {
+    let store = store();
+    let service = service(&store, "");
+    let asked = [brings(4, descriptor("user", "ann"))];
+    let left = |expected: (Code, u32)| {
+        run(async {
+            let door = Grpc::to(service.rls_port()).await;
+            let (code, left) = door.edge(&asked).await.answer();
+            assert_eq!((code, left.as_slice()), (expected.0, &[expected.1][..]));
+        });
+    };
+    let reload = |text: &str| {
+        std::fs::write(service.policy_file(), text).unwrap_or_else(|error| panic!("{error}"));
+        service.operate("POST", "/reload", "{}").expect(200);
+    };
+    left((Code::Ok, 3));
+    let follows = policy(&store, "");
+    let does_not = follows.replace(
+        "follow_request_limits: true",
+        "follow_request_limits: false",
+    );
+    assert_ne!(follows, does_not);
+    reload(&does_not);
+    left((Code::Ok, 9));
+    reload(&follows);
+    left((Code::Ok, 2));
+    // A file that is wrong changes nothing, and says what.
+    let wrong = follows.replace("name: edge, follow", "name: '*', follow");
+    std::fs::write(service.policy_file(), wrong).unwrap_or_else(|error| panic!("{error}"));
+    let refused = service.operate("POST", "/reload", "{}");
+    assert_ne!(refused.status, 200);
+    assert!(
+        refused.body.contains("stands for itself"),
+        "{}",
+        refused.body
+    );
+    left((Code::Ok, 1));
+}

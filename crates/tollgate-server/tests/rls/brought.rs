@@ -1,0 +1,238 @@
+//! Limits that a request brings along, where the policy follows them.
+
+use tollgate::policy::{self, Brought, Facts};
+use tollgate_server::rls::messages::{Code, LimitOverride, RateLimitDescriptor, Unit};
+
+use super::client::{Server, brief, hits, of};
+
+const POLICY: &str = "
+default: pass
+domains: [{ name: edge, follow_request_limits: true }, { name: other, follow_request_limits: false }]
+deny: [{ name: thief, match: { domain: edge, descriptor: { user: thief } } }]
+limits:
+  - { name: user, match: { domain: edge, entries: [{ user: true }] }, key: descriptor.user, algorithm: fixed-window, allow: 2/day }
+  - { name: path, match: { domain: edge, entries: [{ path: true }] }, key: descriptor.path, algorithm: fixed-window, allow: 1/day }
+";
+
+/// The same descriptor with a limit of its own.
+fn with(descriptor: RateLimitDescriptor, most: u32, unit: i32) -> RateLimitDescriptor {
+    RateLimitDescriptor {
+        limit: Some(LimitOverride {
+            requests_per_unit: most,
+            unit,
+        }),
+        ..descriptor
+    }
+}
+
+fn year(entries: &[(&str, &str)], most: u32) -> RateLimitDescriptor {
+    with(of(entries), most, Unit::Year as i32)
+}
+
+const ANN: [(&str, &str); 1] = [("user", "ann")];
+const IGNORED: &str = "tollgate_rls_overrides_ignored_total";
+
+/// The code and what is left, of a single descriptor.
+async fn left(server: &Server, asked: RateLimitDescriptor) -> (Code, u32) {
+    let (code, statuses) = brief(&server.edge(&[asked]).await);
+    (code, statuses[0].2)
+}
+
+#[tokio::test]
+async fn a_limit_that_comes_along_stands_in_place_of_those_of_the_policy() {
+    let server = Server::start(POLICY).await;
+    let told = Some((4, Unit::Year as i32));
+    for left in [3, 2, 1, 0] {
+        let answer = server.edge(&[year(&ANN, 4)]).await;
+        assert_eq!(brief(&answer), (Code::Ok, vec![(Code::Ok, told, left)]));
+        let status = &answer.statuses[0];
+        let limit = status.current_limit.as_ref().unwrap();
+        assert_eq!(limit.name, "request-limits");
+        let reset = status.duration_until_reset.unwrap().seconds;
+        assert!((0..=365 * 86_400).contains(&reset), "{reset}");
+        let headers = &answer.response_headers_to_add;
+        let policy = headers.iter().find(|h| h.key == "ratelimit-policy");
+        let policy = policy.map(|h| h.value.as_str());
+        assert_eq!(policy, Some("\"request-limits\";q=4;w=31536000"));
+    }
+    let over = brief(&server.edge(&[year(&ANN, 4)]).await);
+    let told = vec![(Code::OverLimit, told, 0)];
+    assert_eq!(over, (Code::OverLimit, told));
+    // The limit of the policy has not been touched, and nobody else's key has.
+    assert_eq!(left(&server, of(&ANN)).await, (Code::Ok, 1));
+    assert_eq!(left(&server, year(&[("user", "bob")], 4)).await.1, 3);
+    assert_eq!(server.metric(IGNORED), 0);
+    let admitted =
+        "tollgate_decisions_total{limit=\"request-limits\",verdict=\"admitted\",door=\"rls\"}";
+    assert_eq!(server.metric(admitted), 5);
+    let (top, _) = server.engine.top_refused();
+    assert_eq!(top[0].key, ["edge", "user=ann"]);
+}
+
+#[tokio::test]
+async fn it_is_one_decision_with_the_limits_of_other_descriptors() {
+    let server = Server::start(POLICY).await;
+    let both = [year(&ANN, 3), of(&[("path", "/a")])];
+    assert_eq!(brief(&server.edge(&both).await).0, Code::Ok);
+    for _ in 0..3 {
+        let (code, statuses) = brief(&server.edge(&both).await);
+        assert_eq!(code, Code::OverLimit);
+        // Refused by the policy's limit, so nothing of the other was taken.
+        assert_eq!((statuses[0].0, statuses[0].2), (Code::Ok, 2));
+        assert_eq!(statuses[1].0, Code::OverLimit);
+    }
+    let both = [year(&ANN, 1), of(&[("path", "/b")])];
+    for _ in 0..3 {
+        let (code, statuses) = brief(&server.edge(&both).await);
+        assert_eq!(code, Code::OverLimit);
+        assert_eq!(statuses[0].0, Code::OverLimit);
+        assert_eq!((statuses[1].0, statuses[1].2), (Code::Ok, 1));
+    }
+}
+
+#[tokio::test]
+async fn another_number_goes_on_with_what_was_counted_and_another_unit_does_not() {
+    let server = Server::start(POLICY).await;
+    let ask = |most| left(&server, year(&ANN, most));
+    assert_eq!(ask(10).await, (Code::Ok, 9));
+    assert_eq!(ask(10).await, (Code::Ok, 8));
+    assert_eq!(ask(2).await, (Code::OverLimit, 0));
+    assert_eq!(ask(3).await, (Code::Ok, 0));
+    assert_eq!(ask(100).await, (Code::Ok, 96));
+    let by_month = with(of(&ANN), 10, Unit::Month as i32);
+    assert_eq!(left(&server, by_month).await, (Code::Ok, 9));
+}
+
+#[tokio::test]
+async fn all_units_are_followed_and_told_as_they_came() {
+    let server = Server::start(POLICY).await;
+    let units = [
+        (Unit::Second, 1),
+        (Unit::Minute, 60),
+        (Unit::Hour, 3_600),
+        (Unit::Day, 86_400),
+        (Unit::Month, 30 * 86_400),
+        (Unit::Year, 365 * 86_400),
+    ];
+    for (unit, seconds) in units {
+        let answer = server.edge(&[with(of(&ANN), 7, unit as i32)]).await;
+        let told = Some((7, unit as i32));
+        assert_eq!(brief(&answer), (Code::Ok, vec![(Code::Ok, told, 6)]));
+        let reset = answer.statuses[0].duration_until_reset.unwrap();
+        assert!(reset.seconds <= seconds, "{unit:?}: {reset:?}");
+    }
+}
+
+#[tokio::test]
+async fn hits_are_taken_asked_about_and_given_back_as_on_other_limits() {
+    let server = Server::start(POLICY).await;
+    let some = |count| with(hits(&ANN, count), 10, Unit::Year as i32);
+    assert_eq!(left(&server, some(0)).await, (Code::Ok, 10));
+    assert_eq!(left(&server, some(8)).await, (Code::Ok, 2));
+    assert_eq!(left(&server, some(3)).await, (Code::OverLimit, 0));
+    let back = RateLimitDescriptor {
+        is_negative_hits: true,
+        ..some(5)
+    };
+    assert_eq!(left(&server, back).await, (Code::Ok, 7));
+    assert_eq!(left(&server, some(7)).await, (Code::Ok, 0));
+    assert_eq!(left(&server, some(0)).await, (Code::OverLimit, 0));
+}
+
+#[tokio::test]
+async fn of_two_numbers_for_one_descriptor_the_least_holds() {
+    let server = Server::start(POLICY).await;
+    let twice = [year(&ANN, 5), year(&ANN, 3)];
+    let (code, statuses) = brief(&server.edge(&twice).await);
+    assert_eq!((code, statuses[0].2, statuses[1].2), (Code::Ok, 1, 1));
+    assert_eq!(brief(&server.edge(&twice).await).0, Code::OverLimit);
+}
+
+#[tokio::test]
+async fn a_number_of_zero_lets_nothing_pass_and_the_largest_lets_much() {
+    let server = Server::start(POLICY).await;
+    let answer = server.edge(&[year(&ANN, 0)]).await;
+    let told = Some((0, Unit::Year as i32));
+    let over = (Code::OverLimit, vec![(Code::OverLimit, told, 0)]);
+    assert_eq!(brief(&answer), over);
+    // No waiting helps.
+    assert_eq!(answer.statuses[0].duration_until_reset, None);
+    let peek = with(hits(&ANN, 0), 0, Unit::Year as i32);
+    assert_eq!(left(&server, peek).await, (Code::OverLimit, 0));
+    let (code, statuses) = brief(&server.edge(&[year(&ANN, u32::MAX)]).await);
+    // One less than can be sent fits into a window.
+    let told = Some((u32::MAX - 1, Unit::Year as i32));
+    assert_eq!((code, statuses[0].1), (Code::Ok, told));
+    assert_eq!(statuses[0].2, u32::MAX - 2);
+    let huge = with(hits(&ANN, u64::MAX), u32::MAX, Unit::Year as i32);
+    let answer = server.edge(&[huge]).await;
+    assert_eq!(brief(&answer).0, Code::OverLimit);
+    assert_eq!(answer.statuses[0].duration_until_reset, None);
+    assert_eq!(left(&server, year(&ANN, 3)).await, (Code::Ok, 1));
+}
+
+#[tokio::test]
+async fn a_unit_that_is_not_known_is_counted_and_the_policy_decides() {
+    let server = Server::start(POLICY).await;
+    for (unit, left_then) in [(0, 1), (4_711, 0)] {
+        let asked = with(of(&ANN), 1_000, unit);
+        assert_eq!(left(&server, asked).await, (Code::Ok, left_then));
+    }
+    for unit in [Unit::Week as i32, -1, i32::MAX] {
+        let asked = with(of(&ANN), 1_000, unit);
+        assert_eq!(left(&server, asked).await, (Code::OverLimit, 0));
+    }
+    assert_eq!(server.metric(IGNORED), 5);
+}
+
+#[tokio::test]
+async fn a_domain_that_does_not_follow_is_as_before_and_so_is_one_that_nobody_named() {
+    let server = Server::start(POLICY).await;
+    for domain in ["other", "Edge", "edge2"] {
+        let mut asked = super::client::edge(&[year(&ANN, 0)]);
+        asked.domain = domain.into();
+        let answer = brief(&server.ask(asked).await.unwrap());
+        assert_eq!(answer, (Code::Ok, vec![(Code::Ok, None, 0)]), "{domain}");
+    }
+    assert_eq!(server.metric(IGNORED), 3);
+    assert_eq!(server.metric("tollgate_rls_unknown_domain_total"), 3);
+}
+
+#[tokio::test]
+async fn whoever_is_kept_out_stays_out_whatever_it_brings() {
+    let server = Server::start(POLICY).await;
+    let asked = year(&[("user", "thief")], 1_000);
+    assert_eq!(brief(&server.edge(&[asked]).await).0, Code::OverLimit);
+}
+
+#[tokio::test]
+async fn a_reload_keeps_what_was_counted_and_can_end_the_following() {
+    let server = Server::start(POLICY).await;
+    assert_eq!(left(&server, year(&ANN, 5)).await, (Code::Ok, 4));
+    let reload = |text: &str| {
+        let loaded = tollgate_policy::parse("test", text.as_bytes());
+        let loaded = loaded.unwrap_or_else(|problems| panic!("{problems}"));
+        let epoch = server.engine.epoch_for_long();
+        epoch.gate.succeed(loaded.policy, Vec::new()).unwrap()
+    };
+    let more = POLICY.replace("default: pass", "default: pass\nkey_privacy: plain");
+    let next = reload(&more);
+    let facts = Facts {
+        domain: "edge",
+        descriptor: &ANN,
+        brought: Some(Brought {
+            most: 5,
+            unit: policy::Unit::Year,
+        }),
+        ..Facts::default()
+    };
+    assert_eq!(next.admit(&facts).standing.remaining, 3);
+    let none = POLICY.replace(
+        "follow_request_limits: true",
+        "follow_request_limits: false",
+    );
+    let none = reload(&none);
+    assert!(!none.follows("edge"));
+    // The policy's own limit decides then.
+    assert_eq!(none.admit(&facts).standing.remaining, 1);
+}
