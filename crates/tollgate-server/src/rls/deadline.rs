@@ -9,7 +9,8 @@ pub(super) fn read(of: &MetadataMap) -> Option<Duration> {
     parse(of.get("grpc-timeout")?.to_str().ok()?)
 }
 
-fn parse(text: &str) -> Option<Duration> {
+/// The same of the text itself.
+pub(super) fn parse(text: &str) -> Option<Duration> {
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let is_number = (1..=8).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit());
     let count: u64 = is_number.then(|| digits.parse().ok())??;

@@ -13,8 +13,9 @@
 //! | `decide` | the decision: all descriptors are one |
 //! | `status` | what each descriptor is told |
 //! | `guard` | a call whose decision panics is an error of that call |
+//! | `wire` | HTTP/2 and gRPC, as far as a call needs them |
 //! | `reflect` | the protocol, told to whoever asks for it |
-//! | `accept`, `deadline`, `codec`, `domains` | small parts |
+//! | `deadline`, `codec`, `domains` | small parts |
 //!
 //! # Invariant
 //!
@@ -39,14 +40,12 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::body::Body;
 use tonic::server::{Grpc, UnaryService};
-use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
 use tower_service::Service as TowerService;
 
-mod accept;
 mod ask;
 mod codec;
 mod deadline;
@@ -56,28 +55,17 @@ mod guard;
 pub mod messages;
 mod reflect;
 mod status;
+mod wire;
 
 use crate::engine::Engine;
-use crate::listen::stopped;
+use crate::listen::pulse::Pulse;
+use crate::listen::{Accepted, ListenLimits, accept_until, stopped};
 use codec::Messages;
 use domains::Domains;
 use messages::{RateLimitRequest, RateLimitResponse, SERVICE, SHOULD_RATE_LIMIT};
 
 /// The port that Envoy's own examples have.
 pub const RLS_PORT: u16 = 8081;
-
-/// Calls at once on one connection.
-const STREAMS: u32 = 1_000;
-/// Bytes of a head.
-const HEAD_BYTES: u32 = 16 * 1024;
-/// Bytes that may be on their way to one call, and to one connection.
-const STREAM_WINDOW: u32 = 64 * 1024;
-const CONNECTION_WINDOW: u32 = 1024 * 1024;
-/// How often a silent client is asked whether it is still there, and how long it may take to answer.
-const ALIVE_EVERY: Duration = Duration::from_secs(60);
-const ALIVE_WITHIN: Duration = Duration::from_secs(10);
-/// From the word to stop to the end of all calls in flight.
-const DRAIN: Duration = Duration::from_secs(10);
 
 /// What answers, to be served by as many threads as there are. Clones are the same service.
 #[derive(Clone, Debug)]
@@ -127,36 +115,33 @@ impl Service {
             v1,
             v1alpha,
         };
-        let (told, over) = tokio::sync::oneshot::channel();
-        let served = Server::builder()
-            .max_concurrent_streams(STREAMS)
-            .http2_max_header_list_size(HEAD_BYTES)
-            .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
-            .http2_keepalive_interval(Some(ALIVE_EVERY))
-            .http2_keepalive_timeout(Some(ALIVE_WITHIN))
-            .serve_with_incoming_shutdown(
-                routes,
-                accept::connections(listener, threads),
-                async move {
-                    stopped(&mut stop).await;
-                    let ends = ServingStatus::NotServing;
-                    health.set_service_status("", ends).await;
-                    health.set_service_status(SERVICE, ends).await;
-                    let _ = told.send(());
-                },
-            );
-        // Whoever holds a connection open does not keep the server from ending.
-        let too_long = async {
-            let _ = over.await;
-            tokio::time::sleep(DRAIN).await;
+        let bounds = ListenLimits {
+            connections: ListenLimits::default().connections.div_ceil(threads.max(1)),
+            // Clients keep their connections; whether they are there is asked on the wire.
+            idle: Duration::MAX,
+            ..ListenLimits::default()
         };
-        tokio::select! {
-            served = served => if let Err(error) = served {
-                tracing::error!(%error, "the rate limit service ended");
-            },
-            () = too_long => {}
-        }
+        let begin = |(stream, _, permit): Accepted| {
+            let pulse = Arc::new(Pulse::beginning(true));
+            let (limits, routes) = (Arc::clone(&routes.limits), routes.clone());
+            let served = wire::serve(stream, limits, routes, Arc::clone(&pulse));
+            let task = tokio::spawn(async move {
+                served.await;
+                drop(permit);
+            });
+            Some((pulse, task.abort_handle()))
+        };
+        let (end, ending) = watch::channel(false);
+        let told = async move {
+            stopped(&mut stop).await;
+            // Who watches hears of it before its connection ends.
+            let ends = ServingStatus::NotServing;
+            health.set_service_status("", ends).await;
+            health.set_service_status(SERVICE, ends).await;
+            let _ = end.send(true);
+        };
+        let serving = accept_until(listener, bounds.connections, || bounds, ending, begin);
+        tokio::join!(serving, told);
     }
 }
 

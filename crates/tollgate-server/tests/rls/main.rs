@@ -16,3 +16,4 @@ mod converted;
 mod hits;
 mod speaks;
 mod together;
+mod wire;

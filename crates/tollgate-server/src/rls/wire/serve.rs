@@ -1,0 +1,261 @@
+//! One connection: read what is there, answer all of it, write once.
+//!
+//! # Time
+//!
+//! Most of it is watched by whoever accepts connections ([`crate::listen`]): that a client begins, that it
+//! reads what is written, that it goes when it was told to. Here once in a while the client is asked whether it is still
+//! there; any word from it is an answer.
+
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc::{self, UnboundedReceiver};
+use tokio::time::{Instant, Sleep, sleep};
+
+use super::calls::{Calls, Decides};
+use super::elsewhere::{Event, Teller};
+use super::session::Session;
+use crate::listen::pulse::{Phase, Pulse};
+use crate::rls::{Limits, Served};
+
+/// How often a client is asked whether it is still there, and how long it may take to answer.
+const ALIVE_EVERY: Duration = Duration::from_secs(60);
+const ALIVE_WITHIN: Duration = Duration::from_secs(10);
+/// How long a client that was told of the end may take to say that it heard.
+const HEARS_WITHIN: Duration = Duration::from_secs(1);
+/// Bytes that are read at once.
+const READ_BYTES: usize = 64 * 1024;
+/// Room for answers that a connection keeps while it has none.
+const KEPT: usize = 8 * 1024;
+/// What is read and thrown away of a connection that has ended, so that the client reads our last word.
+const THROWN_AWAY: usize = 1024 * 1024;
+
+thread_local! {
+    /// Where all connections of a thread read to. What is not answered at once is taken out of it.
+    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into_boxed_slice());
+}
+
+/// Serves a connection to its end.
+pub(in crate::rls) async fn serve(
+    stream: TcpStream,
+    limits: Arc<Limits>,
+    services: impl Served,
+    pulse: Arc<Pulse>,
+) {
+    // Without it small answers wait for acknowledgements. If it fails, so will writing.
+    let _ = stream.set_nodelay(true);
+    let (to, events) = mpsc::unbounded_channel();
+    let make = move |request, until| {
+        let limits = Arc::clone(&limits);
+        async move { limits.answer(request, until).await }
+    };
+    let decides = Calls::new(make, to.clone());
+    let mut connection = Connection {
+        stream,
+        session: Session::new(services, Teller { stream: 0, to }),
+        decides,
+        events,
+        unread: BytesMut::new(),
+        written: 0,
+        heard: false,
+        asked: false,
+        pulse,
+    };
+    connection.pulse.enter(Phase::Head);
+    let mut alive = pin!(sleep(ALIVE_EVERY));
+    let mut hears: Option<Pin<Box<Sleep>>> = None;
+    let mut is_first = true;
+    let run = poll_fn(|cx| {
+        if std::mem::take(&mut is_first) {
+            connection.pulse.wakes_by(cx.waker());
+        }
+        if connection.pulse.is_hurried() && hears.is_none() {
+            connection.session.end();
+            hears = Some(Box::pin(sleep(HEARS_WITHIN)));
+        }
+        if let Some(hears) = &mut hears
+            && hears.as_mut().poll(cx).is_ready()
+        {
+            connection.session.close();
+            hears.as_mut().reset(Instant::now() + ALIVE_EVERY);
+        }
+        while alive.as_mut().poll(cx).is_ready() {
+            let Some(again) = connection.look() else {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            };
+            alive.as_mut().reset(Instant::now() + again);
+        }
+        connection.poll(cx)
+    });
+    if run.await.is_ok() {
+        linger(&mut connection.stream, &connection.pulse).await;
+    }
+}
+
+/// A connection.
+struct Connection<S, D> {
+    stream: TcpStream,
+    session: Session<S>,
+    decides: D,
+    events: UnboundedReceiver<(u32, Event)>,
+    /// What came and was not taken: less than a frame, or whatever came behind as many answers as may wait.
+    unread: BytesMut,
+    /// How much of what is to be written is.
+    written: usize,
+    /// The client said something since it was asked whether it is there.
+    heard: bool,
+    asked: bool,
+    pulse: Arc<Pulse>,
+}
+
+impl<S: Served, D: Decides> Connection<S, D> {
+    /// Looks whether the client is there; how long until the next look, or None if it is gone.
+    fn look(&mut self) -> Option<Duration> {
+        if std::mem::replace(&mut self.asked, false) {
+            return self.heard.then_some(ALIVE_EVERY - ALIVE_WITHIN);
+        }
+        self.asked = true;
+        self.heard = false;
+        self.session.ask_alive();
+        Some(ALIVE_WITHIN)
+    }
+
+    /// Does what can be done; comes to its end when everything is said. An error is that the client is gone.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            if !self.session.is_idle() {
+                while !self.session.is_full()
+                    && let Poll::Ready(Some((id, event))) = self.events.poll_recv(cx)
+                {
+                    self.session.tell(id, event);
+                }
+            }
+            self.session.send();
+            let is_written = self.poll_write(cx)?.is_ready();
+            if self.session.is_over() {
+                return match is_written {
+                    true => Poll::Ready(Ok(())),
+                    false => Poll::Pending,
+                };
+            }
+            // Something waits for room that was just made.
+            if is_written && self.session.wants_to_send() {
+                continue;
+            }
+            if self.session.is_full() {
+                return Poll::Pending;
+            }
+            ready!(self.poll_receive(cx))?;
+        }
+    }
+
+    /// Writes what is to be written.
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> io::Result<Poll<()>> {
+        while let Some(rest) = self.session.out.get(self.written..)
+            && !rest.is_empty()
+        {
+            match Pin::new(&mut self.stream).poll_write(cx, rest) {
+                Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(written) => {
+                    self.written += written?;
+                    // It reads.
+                    if self.pulse.is_in(Phase::Writing) {
+                        self.pulse.enter(Phase::Writing);
+                    }
+                }
+                Poll::Pending => {
+                    if !self.pulse.is_in(Phase::Writing) {
+                        self.pulse.enter(Phase::Writing);
+                    }
+                    // So that what is written already does not count as waiting.
+                    self.session.out.drain(..self.written);
+                    self.written = 0;
+                    return Ok(Poll::Pending);
+                }
+            }
+        }
+        self.written = 0;
+        self.session.out.clear();
+        if self.session.out.capacity() > KEPT {
+            self.session.out = Vec::new();
+        }
+        let is_begun = self.session.has_begun() && self.pulse.is_in(Phase::Head);
+        if is_begun || self.pulse.is_in(Phase::Writing) {
+            self.pulse.enter(Phase::Idle);
+        }
+        Ok(Poll::Ready(()))
+    }
+
+    /// Takes what was left, or reads once.
+    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Connection {
+            stream,
+            session,
+            decides,
+            unread,
+            ..
+        } = self;
+        if !unread.is_empty() {
+            let taken = session.receive(cx, decides, unread);
+            unread.advance(taken);
+            if taken > 0 {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        let read = SCRATCH.with_borrow_mut(|scratch| {
+            let mut buffer = ReadBuf::new(scratch);
+            ready!(Pin::new(stream).poll_read(cx, &mut buffer))?;
+            let bytes = buffer.filled();
+            match unread.is_empty() {
+                true => {
+                    let taken = session.receive(cx, decides, bytes);
+                    *unread = BytesMut::from(bytes.get(taken..).unwrap_or_default());
+                }
+                false => {
+                    unread.extend_from_slice(bytes);
+                    let taken = session.receive(cx, decides, unread);
+                    unread.advance(taken);
+                }
+            }
+            Poll::Ready(io::Result::Ok(!bytes.is_empty()))
+        });
+        match ready!(read)? {
+            true => {
+                self.heard = true;
+                Poll::Ready(Ok(()))
+            }
+            false => Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+        }
+    }
+}
+
+/// Lets the client read our last word: closing while bytes are unread makes the system throw away what was sent.
+/// How long that may take is watched by others.
+async fn linger(stream: &mut TcpStream, pulse: &Pulse) {
+    pulse.enter(Phase::Closing);
+    if stream.shutdown().await.is_err() {
+        return;
+    }
+    let mut thrown_away = 0;
+    while thrown_away < THROWN_AWAY {
+        let read = poll_fn(|cx| {
+            SCRATCH.with_borrow_mut(|scratch| {
+                let mut buffer = ReadBuf::new(scratch);
+                ready!(Pin::new(&mut *stream).poll_read(cx, &mut buffer))?;
+                Poll::Ready(io::Result::Ok(buffer.filled().len()))
+            })
+        });
+        match read.await {
+            Ok(0) | Err(_) => return,
+            Ok(bytes) => thrown_away += bytes,
+        }
+    }
+}
