@@ -13,13 +13,17 @@ PROFILE ?= quick
 PROGRAMS = $(CARGO) build --quiet --workspace --all-features --bins --tests
 # Random steps for each algorithm in `make property`; `make property-long` takes five hundred times as many.
 STEPS ?= 2000000
+# Inputs for each target in `make fuzz-quick`; seconds for each, and bytes of an input at the most, in `make fuzz`.
+FUZZ_INPUTS ?= 5000
+FUZZ_SECONDS ?= 300
+FUZZ_BYTES ?= 4096
 # Charges on one key in `make threads`.
 CHARGES ?= 50000000
 
-.PHONY: test setup lint unit docs valkey trials-quick loom vectors property property-long threads bench-quick trials equals-long miri bench doors gateway speed store flood adaptive
+.PHONY: test setup lint unit docs valkey trials-quick loom vectors property property-long threads bench-quick fuzz-quick fuzz trials equals-long miri bench doors gateway speed store flood adaptive
 
 # The whole suite: sets up what it needs, prints what ran, fails when anything fails.
-test: setup lint unit docs valkey trials-quick loom vectors property threads bench-quick
+test: setup lint unit docs valkey trials-quick loom vectors property threads bench-quick fuzz-quick
 	@echo "all checks passed"
 
 # Says what is missing instead of failing half-way.
@@ -130,3 +134,30 @@ flood:
 # Adaptive limits in front of backends that change: the table and the plots of docs/adaptive.md.
 adaptive:
 	$(SIM) adaptive --plots docs/plots
+
+# What reads bytes of strangers, over its seeds and a few thousand inputs made of them, always the same ones.
+fuzz-quick:
+	$(PROGRAMS)
+	target/debug/tollgate-fuzz quick $(FUZZ_INPUTS)
+
+# The same, guided by which branches an input takes (libFuzzer): FUZZ_SECONDS for each of FUZZ_TARGETS. What is found lies in
+# target/fuzz. Needs a C++ compiler: apt-get install g++
+FUZZ_FLAGS = --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+  -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+  -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 -Cdebug-assertions
+FUZZ_HOST = $(shell rustc -vV | sed -n 's/host: //p')
+fuzz:
+	command -v c++ >/dev/null || { echo "a C++ compiler is missing: apt-get install g++"; exit 1; }
+	$(PROGRAMS)
+	# With a target of its own, so that programs that only build are not watched.
+	RUSTFLAGS="$(FUZZ_FLAGS)" $(CARGO) build --quiet --profile $(PROFILE) -p tollgate-fuzz --target $(FUZZ_HOST) --target-dir target/fuzz
+	for target in $${FUZZ_TARGETS:-$$(target/debug/tollgate-fuzz list | cut -d' ' -f1)}; do
+	  mkdir -p target/fuzz/corpus/$$target
+	  target/debug/tollgate-fuzz words $$target > target/fuzz/$$target.dict
+	  echo "fuzz: $$target for $(FUZZ_SECONDS) s"
+	  TOLLGATE_FUZZ=$$target target/fuzz/$(FUZZ_HOST)/$(PROFILE)/tollgate-fuzz target/fuzz/corpus/$$target fuzz/corpus/$$target \
+	    -dict=target/fuzz/$$target.dict -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+	    -artifact_prefix=target/fuzz/$$target- -max_len=$(FUZZ_BYTES) 2> target/fuzz/$$target.log \
+	    || { tail -40 target/fuzz/$$target.log; exit 1; }
+	  grep -E 'stat::number_of_executed_units|DONE' target/fuzz/$$target.log
+	done

@@ -127,6 +127,7 @@ impl Who {
     /// What one connection to it says. Keys have 14 bytes if there are up to a million of them.
     pub(crate) fn speaker(self, asked: Asked, keys: u64, to: SocketAddr) -> io::Result<Speaker> {
         let target = Target {
+            is_tls: false,
             protocol: self.protocol(),
             host: to.to_string(),
             path: match self {

@@ -118,7 +118,7 @@ fn resp(asked: &Resp) -> Result<Option<RespBind>, Stop> {
 }
 
 /// A secret as it stands in a file.
-fn from_file(path: &Path) -> Result<String, Stop> {
+pub(crate) fn from_file(path: &Path) -> Result<String, Stop> {
     let text = std::fs::read_to_string(path);
     let text = text.map(|text| text.trim().to_owned());
     text.map_err(|cause| Stop::File {

@@ -32,6 +32,7 @@ use crate::keys::Keys;
 use crate::pace::Pace;
 use crate::run::Progress;
 use crate::tally::{Flight, Tally};
+use crate::tls::{Stream, TlsRoute};
 use crate::wrong::Wrong;
 
 /// What is read into at first, and the largest answer that is waited for.
@@ -46,14 +47,13 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// What a connection needs to know.
 pub(crate) struct Caller {
-    pub(crate) address: SocketAddr,
+    pub(crate) route: Route,
     /// For messages.
     pub(crate) name: String,
     pub(crate) codec: Box<dyn Codec>,
     pub(crate) keys: Keys,
     pub(crate) pace: Pace,
     pub(crate) pipeline: usize,
-    pub(crate) timeout: Duration,
     pub(crate) watch: Watch,
     pub(crate) tally: Rc<RefCell<Tally>>,
     pub(crate) progress: std::sync::Arc<Progress>,
@@ -67,13 +67,29 @@ enum End {
     Gibberish(Gibberish),
 }
 
-/// Opens a connection.
-pub(crate) async fn connect(address: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
-    let stream = tokio::time::timeout(timeout, TcpStream::connect(address)).await;
-    let stream =
-        stream.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "no answer in time"))??;
-    stream.set_nodelay(true)?;
-    Ok(stream)
+/// How a server is reached.
+#[derive(Clone)]
+pub(crate) struct Route {
+    pub(crate) address: SocketAddr,
+    pub(crate) tls: Option<TlsRoute>,
+    /// How long it may say nothing.
+    pub(crate) timeout: Duration,
+}
+
+impl Route {
+    /// Opens a connection.
+    pub(crate) async fn connect(&self) -> io::Result<Stream> {
+        let opened = async {
+            let stream = TcpStream::connect(self.address).await?;
+            stream.set_nodelay(true)?;
+            match &self.tls {
+                None => Ok(Stream::Plain(stream)),
+                Some(tls) => tls.begin(stream).await,
+            }
+        };
+        let opened = tokio::time::timeout(self.timeout, opened).await;
+        opened.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "no answer in time"))?
+    }
 }
 
 impl Caller {
@@ -81,13 +97,13 @@ impl Caller {
     ///
     /// # Errors
     /// Something that makes the whole run worthless.
-    pub(crate) async fn call(mut self, stream: TcpStream) -> Result<(), Wrong> {
+    pub(crate) async fn call(mut self, stream: Stream) -> Result<(), Wrong> {
         let mut stream = Some(stream);
         let mut fruitless = 0;
         loop {
             let open = match stream.take() {
                 Some(open) => open,
-                None => match connect(self.address, self.timeout).await {
+                None => match self.route.connect().await {
                     Ok(open) => open,
                     Err(error) => {
                         fruitless += 1;
@@ -118,10 +134,6 @@ impl Caller {
                 tokio::time::sleep(PAUSE).await;
             }
         }
-        let now = self.watch.nanos();
-        let mut tally = self.tally.borrow_mut();
-        tally.unsent += self.pace.unsent(now);
-        tally.ended = tally.ended.max(now.min(self.pace.stop));
         Ok(())
     }
 
@@ -135,7 +147,7 @@ impl Caller {
                 return Err(Wrong::new(what, gibberish.hint));
             }
             End::Silent => {
-                tally.error(&format!("no answer within {:?}", self.timeout), lost);
+                tally.error(&format!("no answer within {:?}", self.route.timeout), lost);
                 "says nothing".to_owned()
             }
             End::Closed(error) => {
@@ -163,10 +175,21 @@ impl Caller {
     }
 }
 
+/// Counted when it goes, whether it was done or broken off.
+impl Drop for Caller {
+    fn drop(&mut self) {
+        let now = self.watch.nanos();
+        if let Ok(mut tally) = self.tally.try_borrow_mut() {
+            tally.unsent += self.pace.unsent(now);
+            tally.ended = tally.ended.max(now.min(self.pace.stop));
+        }
+    }
+}
+
 /// One connection from its opening to its end.
 struct Talk<'a> {
     caller: &'a mut Caller,
-    stream: TcpStream,
+    stream: Stream,
     timer: Pin<Box<Sleep>>,
     out: Vec<u8>,
     written: usize,
@@ -184,7 +207,7 @@ struct Talk<'a> {
 }
 
 impl<'a> Talk<'a> {
-    fn begin(caller: &'a mut Caller, stream: TcpStream) -> Talk<'a> {
+    fn begin(caller: &'a mut Caller, stream: Stream) -> Talk<'a> {
         let mut out = Vec::new();
         caller.codec.greet(&mut out);
         let heard = caller.watch.nanos();
@@ -207,7 +230,7 @@ impl<'a> Talk<'a> {
     }
 
     async fn run(&mut self) -> End {
-        let timeout = nanos(self.caller.timeout);
+        let timeout = nanos(self.caller.route.timeout);
         loop {
             let now = self.caller.watch.nanos();
             let waits_to_ask = self.fill(now);
@@ -316,6 +339,8 @@ impl<'a> Talk<'a> {
                 }
             }
             if *written == out.len() {
+                // Over TLS what was written may still wait here. If it has to go on waiting, the next round goes on.
+                let _ = Pin::new(&mut *stream).poll_flush(cx)?;
                 out.clear();
                 *written = 0;
             }

@@ -259,7 +259,7 @@ fn foreign(bytes: &[u8]) -> Gibberish {
             "this server speaks the Redis protocol: write `resp://` before its address"
         }
         Some(0) => "this server may speak HTTP/2: write `grpc://` before its address",
-        Some(0x15 | 0x16) => "this server wants TLS, which is not spoken here: name a plain port",
+        Some(0x15 | 0x16) => "this server wants TLS: write `https://` before its address",
         _ => "name a server that speaks HTTP/1.1",
     };
     Gibberish::new(format!("no answer of HTTP/1.1: `{}`", shown(line)), hint)

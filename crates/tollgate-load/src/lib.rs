@@ -15,12 +15,13 @@
 //! # Layout
 //!
 //! `target` and `plan` say what is to be done; `words` and `template` make requests of it, `keys` and `pace` say which
-//! and when. `resp`, `http` and `grpc` are what is spoken, each a `codec`; `connection` speaks it, `run` puts connections
-//! on threads; `speaker` is a codec for a loop that is not ours. `tally` counts, `histogram` keeps times, `audit` holds what was admitted against what was allowed.
+//! and when. `resp`, `http` and `grpc` are what is spoken, each a `codec`; `connection` speaks it, over `tls` if it should,
+//! `run` puts connections on threads; `speaker` is a codec for a loop that is not ours. `tally` counts, `histogram` keeps times,
+//! `audit` holds what was admitted against what was allowed.
 //!
 //! # What it does not know
 //!
-//! How any limiter decides, ours included: it sees them from outside. TLS.
+//! How any limiter decides, ours included: it sees them from outside.
 
 #![forbid(unsafe_code)]
 
@@ -28,6 +29,9 @@ mod audit;
 mod clock;
 mod codec;
 mod connection;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod grpc;
 mod histogram;
 mod http;
@@ -40,6 +44,7 @@ mod speaker;
 mod tally;
 mod target;
 mod template;
+mod tls;
 mod words;
 mod wrong;
 
@@ -48,8 +53,8 @@ pub use grpc::GrpcAsk;
 pub use histogram::{Histogram, WHOLE};
 pub use http::HttpAsk;
 pub use plan::{DEFAULT_COMMAND, Plan};
-pub use resp::Rule;
-pub use run::{Report, run};
+pub use resp::{Login, Rule};
+pub use run::{Report, run, run_while};
 pub use speaker::{Heard, Speaker, UnaryCall};
 pub use target::{Protocol, Target};
 pub use wrong::Wrong;

@@ -8,7 +8,7 @@ use crate::audit::Allowance;
 use crate::codec::Codec;
 use crate::grpc::{Grpc, GrpcAsk};
 use crate::http::{Http, HttpAsk};
-use crate::resp::{Resp, Rule};
+use crate::resp::{Login, Resp, Rule};
 use crate::target::{Protocol, Target};
 use crate::template::Spelling;
 use crate::words;
@@ -58,6 +58,10 @@ pub struct Plan {
     pub command: String,
     /// How its reply says yes; by the command if it is one that is known.
     pub rule: Option<Rule>,
+    /// What is shown to `resp://` before anything is asked.
+    pub login: Option<Login>,
+    /// Who is believed over TLS, as certificates in PEM; whom the system believes without it.
+    pub roots: Option<Vec<u8>>,
     /// The request for `http://`.
     pub http: HttpAsk,
     /// The call for `grpc://`.
@@ -85,6 +89,8 @@ impl Plan {
             timeout: Duration::from_secs(5),
             command: DEFAULT_COMMAND.into(),
             rule: None,
+            login: None,
+            roots: None,
             http: HttpAsk::default(),
             grpc: GrpcAsk::default(),
             allowance: None,
@@ -131,10 +137,11 @@ impl Plan {
         };
         let period = Span::from_secs(number(period)?);
         let rate = Rate::new(number(count)?, period).map_err(|error| wrong(error.to_string()))?;
+        // What may come at once is one more than what redis-cell calls the burst, and just that for throttlecrab.
+        let more = u64::from(name.eq_ignore_ascii_case("CL.THROTTLE"));
         Ok(Algorithm::TokenBucket {
             rate,
-            // What may come at once is one more than what redis-cell calls the burst.
-            burst: number(burst)?.saturating_add(1),
+            burst: number(burst)?.saturating_add(more),
         })
     }
 
@@ -150,12 +157,12 @@ impl Plan {
                 let words = words::split(&self.command)?;
                 let name = words.first().map_or("", String::as_str);
                 let rule = self.rule.or_else(|| Rule::of(name)).unwrap_or(Rule::Any);
-                Box::new(Resp::new(&words, rule, &spelling))
+                Box::new(Resp::new(&words, rule, &spelling, self.login.as_ref()))
             }
             Protocol::Http => {
                 Box::new(Http::new(&self.http, &target.host, &target.path, &spelling))
             }
-            Protocol::Grpc => Box::new(Grpc::new(&self.grpc, &target.host, self.cost, &spelling)),
+            Protocol::Grpc => Box::new(Grpc::new(&self.grpc, target, self.cost, &spelling)),
         })
     }
 
@@ -327,12 +334,14 @@ mod tests {
     }
 
     #[test]
-    fn the_allowance_of_a_throttle_command_is_one_more_than_its_burst() {
+    fn the_allowance_of_a_command_is_its_burst_and_that_of_redis_cell_one_more() {
         let mut plan = plan("resp://h");
         let allowed = Algorithm::TokenBucket {
             rate: Rate::new(100, Span::from_secs(1)).unwrap(),
             burst: 100,
         };
+        assert_eq!(plan.allowance_in_command(), Ok(allowed));
+        plan.command = "throttle {key} 100 100 1".into();
         assert_eq!(plan.allowance_in_command(), Ok(allowed));
         for command in [
             "INCR {key}",

@@ -7,6 +7,8 @@
 //!
 //! Pushes and streamed replies of RESP3: they come only to clients that ask for them, and this one does not.
 
+use std::fmt;
+
 use crate::codec::{Answer, Codec, Failure, Gibberish, Step, Verdict, shown};
 use crate::template::{Spelling, Template};
 
@@ -51,15 +53,40 @@ impl Rule {
     }
 }
 
+/// What a client shows before it asks.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Login {
+    /// Its name; the default one if there is none.
+    pub user: Option<String>,
+    /// Its password.
+    pub password: String,
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut told = f.debug_struct("Login");
+        told.field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
 /// Commands out, replies in.
 #[derive(Clone, Debug)]
 pub(crate) struct Resp {
     request: Template,
     rule: Rule,
+    /// Shows the password; empty if there is none.
+    login: Vec<u8>,
+    /// Is the answer to that still to come?
+    is_strange: bool,
 }
 
 impl Resp {
-    pub(crate) fn new(words: &[String], rule: Rule, spelling: &Spelling) -> Resp {
+    pub(crate) fn new(
+        words: &[String],
+        rule: Rule,
+        spelling: &Spelling,
+        login: Option<&Login>,
+    ) -> Resp {
         let mut request = Template::fixed(format!("*{}\r\n", words.len()));
         for word in words {
             let word = Template::typed(word, spelling);
@@ -67,11 +94,36 @@ impl Resp {
             request.append(&word);
             request.push(b"\r\n");
         }
-        Resp { request, rule }
+        Resp {
+            request,
+            rule,
+            login: login.map_or_else(Vec::new, shows),
+            is_strange: false,
+        }
     }
 }
 
+/// The command that shows a password.
+fn shows(login: &Login) -> Vec<u8> {
+    let words = ["AUTH"].into_iter().chain(login.user.as_deref());
+    let words: Vec<&str> = words.chain([login.password.as_str()]).collect();
+    let mut command = format!("*{}\r\n", words.len());
+    for word in words {
+        command.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+    }
+    command.into_bytes()
+}
+
 impl Codec for Resp {
+    fn greet(&mut self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.login);
+        self.is_strange = !self.login.is_empty();
+    }
+
+    fn may_ask(&self, _: usize) -> bool {
+        !self.is_strange
+    }
+
     fn ask(&mut self, key: u64, out: &mut Vec<u8>) {
         self.request.write(key, out);
     }
@@ -80,6 +132,17 @@ impl Codec for Resp {
         let Some(reply) = whole(bytes)? else {
             return Ok(Step::More);
         };
+        if self.is_strange {
+            if let Some(error) = reply.error {
+                let what = format!("the server does not take the password: `{}`", shown(error));
+                return Err(Gibberish::new(
+                    what,
+                    "see what stands in the file of `--password-file`, and `--user`",
+                ));
+            }
+            self.is_strange = false;
+            return Ok(Step::Passed(reply.len));
+        }
         let verdict = match reply.error {
             Some(text) => Verdict::Failed(Failure::Said(text)),
             None => self.rule.judge(reply.number),
@@ -184,7 +247,7 @@ fn foreign(bytes: &[u8]) -> Gibberish {
     } else if bytes.starts_with(&[0, 0]) {
         "this server may speak HTTP/2: write `grpc://` before its address"
     } else {
-        "name a server that speaks the Redis protocol, without TLS"
+        "name a server that speaks the Redis protocol; if it wants TLS, write `resps://`"
     };
     Gibberish::new(format!("no reply of Redis: `{}`", shown(line)), hint)
 }
@@ -194,7 +257,7 @@ mod tests {
     use super::*;
 
     fn read(rule: Rule, bytes: &[u8]) -> Result<Step<'_>, Gibberish> {
-        Resp::new(&[], rule, &Spelling::new("", 1, 1)).read(bytes, &mut Vec::new())
+        Resp::new(&[], rule, &Spelling::new("", 1, 1), None).read(bytes, &mut Vec::new())
     }
 
     fn verdict(rule: Rule, bytes: &[u8]) -> Verdict<'_> {
@@ -210,10 +273,34 @@ mod tests {
     #[test]
     fn a_command_is_an_array_of_its_words() {
         let words = ["INCRBY", "a{key}", "{cost}"].map(str::to_owned);
-        let mut resp = Resp::new(&words, Rule::Any, &Spelling::new("k", 100, 12));
+        let mut resp = Resp::new(&words, Rule::Any, &Spelling::new("k", 100, 12), None);
         let mut out = Vec::new();
         resp.ask(7, &mut out);
         assert_eq!(out, b"*3\r\n$6\r\nINCRBY\r\n$4\r\nak07\r\n$2\r\n12\r\n");
+    }
+
+    #[test]
+    fn nothing_is_asked_before_the_password_was_taken() {
+        let login = Login {
+            user: Some("ann".into()),
+            password: "sesame".into(),
+        };
+        let words = ["PING".to_owned()];
+        let mut resp = Resp::new(&words, Rule::Any, &Spelling::new("", 1, 1), Some(&login));
+        for _ in 0..2 {
+            let mut out = Vec::new();
+            resp.greet(&mut out);
+            assert_eq!(out, b"*3\r\n$4\r\nAUTH\r\n$3\r\nann\r\n$6\r\nsesame\r\n");
+            assert!(!resp.may_ask(0));
+            assert_eq!(resp.read(b"+OK\r\n", &mut out), Ok(Step::Passed(5)));
+            assert!(resp.may_ask(0));
+        }
+        resp.greet(&mut Vec::new());
+        let refused = resp
+            .read(b"-WRONGPASS no\r\n", &mut Vec::new())
+            .unwrap_err();
+        assert!(refused.what.contains("WRONGPASS"), "{refused:?}");
+        assert!(!format!("{login:?}").contains("sesame"));
     }
 
     #[test]

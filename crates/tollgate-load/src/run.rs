@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, mpsc};
@@ -11,14 +12,15 @@ use std::time::Duration;
 use tokio::sync::{Barrier, watch};
 use tokio::task::{JoinSet, LocalSet};
 
-use crate::audit::{Audit, Ledger};
+use crate::audit::{Audit, EACH_MAX, Ledger};
 use crate::clock::{Watch, nanos};
-use crate::connection::{Caller, connect};
+use crate::connection::{Caller, Route};
 use crate::histogram::Histogram;
 use crate::keys::Keys;
 use crate::pace::Pace;
 use crate::plan::Plan;
 use crate::tally::Tally;
+use crate::tls::Trust;
 use crate::wrong::Wrong;
 
 /// How often the caller is told how it goes.
@@ -58,6 +60,8 @@ pub struct Report {
     pub unsent: u64,
     /// What the audit found, if there was one.
     pub audit: Option<Audit>,
+    /// Was it broken off before its end? What was under way then counts for nothing.
+    pub is_broken_off: bool,
 }
 
 impl Report {
@@ -89,8 +93,19 @@ struct Shared {
     progress: Arc<Progress>,
     /// Nobody begins before all are connected.
     connected: Barrier,
-    /// Says that the run is worthless.
-    stop: watch::Sender<bool>,
+    stop: watch::Sender<Stop>,
+    /// Who is believed over TLS, if it is spoken.
+    trust: Option<Trust>,
+}
+
+/// Whether a run ends before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    No,
+    /// Somebody has seen enough. What was counted counts.
+    Enough,
+    /// No further answer would be worth anything.
+    Worthless,
 }
 
 /// Does what was planned. `tell` is called a few times a second: answers so far, and the time since the begin.
@@ -98,16 +113,35 @@ struct Shared {
 /// # Errors
 /// A plan that makes no sense, a server that cannot be reached, or answers of another protocol.
 pub fn run(plan: Plan, tell: &mut dyn FnMut(u64, Duration)) -> Result<Report, Wrong> {
+    run_while(plan, &mut |answers, passed| {
+        tell(answers, passed);
+        ControlFlow::Continue(())
+    })
+}
+
+/// As [`run()`], for as long as `tell` says to go on. After that what was measured so far is reported.
+///
+/// # Errors
+/// As [`run()`].
+pub fn run_while(
+    plan: Plan,
+    tell: &mut dyn FnMut(u64, Duration) -> ControlFlow<()>,
+) -> Result<Report, Wrong> {
     plan.check()?;
     let addresses = plan.targets.iter().map(|target| resolve(&target.host));
     let addresses = addresses.collect::<Result<Vec<SocketAddr>, Wrong>>()?;
+    let trust = plan.targets.iter().any(|target| target.is_tls);
+    let trust = trust
+        .then(|| Trust::new(plan.roots.as_deref()))
+        .transpose()?;
     let threads = plan.thread_count();
     let shared = Arc::new(Shared {
         addresses,
         watch: Watch::start(),
         progress: Arc::default(),
         connected: Barrier::new(threads),
-        stop: watch::Sender::new(false),
+        stop: watch::Sender::new(Stop::No),
+        trust,
         plan,
     });
     let (send, receive) = mpsc::channel();
@@ -117,13 +151,13 @@ pub fn run(plan: Plan, tell: &mut dyn FnMut(u64, Duration)) -> Result<Report, Wr
         let started = named.spawn(move || {
             let done = work(&mine, thread, threads);
             if done.is_err() {
-                mine.stop.send_replace(true);
+                mine.stop.send_replace(Stop::Worthless);
             }
             // Nobody listens any more if another thread has failed.
             let _ = send.send(done);
         });
         if let Err(error) = started {
-            shared.stop.send_replace(true);
+            shared.stop.send_replace(Stop::Worthless);
             let hint = "raise the limits of the process, or use fewer `--threads`";
             return Err(Wrong::new(
                 format!("no thread can be started: {error}"),
@@ -141,7 +175,7 @@ fn gather(
     shared: &Shared,
     receive: &mpsc::Receiver<Result<Option<Tally>, Wrong>>,
     threads: usize,
-    tell: &mut dyn FnMut(u64, Duration),
+    tell: &mut dyn FnMut(u64, Duration) -> ControlFlow<()>,
 ) -> Result<Tally, Wrong> {
     let mut all = Tally::default();
     let mut ended = 0;
@@ -160,10 +194,15 @@ fn gather(
                 let begin = shared.progress.begin.get().copied();
                 let now = shared.watch.nanos();
                 let passed = now.saturating_sub(begin.unwrap_or(now));
-                tell(
-                    shared.progress.answers.load(Relaxed),
-                    Duration::from_nanos(passed),
-                );
+                let answers = shared.progress.answers.load(Relaxed);
+                if tell(answers, Duration::from_nanos(passed)).is_break() {
+                    // Unless it is worthless already.
+                    shared.stop.send_if_modified(|stop| {
+                        let goes_on = *stop == Stop::No;
+                        *stop = if goes_on { Stop::Enough } else { *stop };
+                        goes_on
+                    });
+                }
             }
             Err(mpsc::RecvTimeoutError::Disconnected) => {
                 let what = "a thread of the load ended without a word";
@@ -184,7 +223,8 @@ fn report(shared: &Shared, tally: Tally) -> Report {
     let from = begin.saturating_add(nanos(plan.warm_up));
     // A server that falls silent before the end is not the faster for it.
     let elapsed = tally.last_answer.max(tally.ended).saturating_sub(from);
-    let audit = plan.allowance.as_ref().zip(tally.ledger.as_ref());
+    let audit = plan.allowance.as_ref().zip(tally.ledger);
+    let is_broken_off = *shared.stop.borrow() == Stop::Enough;
     Report {
         elapsed: Duration::from_nanos(elapsed),
         admitted: tally.admitted,
@@ -194,6 +234,7 @@ fn report(shared: &Shared, tally: Tally) -> Report {
         times: tally.times,
         reconnects: tally.reconnects,
         unsent: tally.unsent,
+        is_broken_off,
     }
 }
 
@@ -207,17 +248,28 @@ fn work(shared: &Arc<Shared>, thread: usize, threads: usize) -> Result<Option<Ta
         Wrong::new(format!("no events can be waited for: {error}"), hint)
     })?;
     let mut stopped = shared.stop.subscribe();
+    let tally = Rc::new(RefCell::new(Tally::default()));
     let local = LocalSet::new();
-    local.block_on(&runtime, async {
+    let counts = local.block_on(&runtime, async {
         tokio::select! {
-            done = converse(shared, thread, threads) => done.map(Some),
-            _ = stopped.wait_for(|is_so| *is_so) => Ok(None),
+            done = converse(shared, thread, threads, &tally) => done.map(|()| true),
+            stop = stopped.wait_for(|stop| *stop != Stop::No) => {
+                Ok(stop.is_ok_and(|stop| *stop == Stop::Enough))
+            }
         }
-    })
+    });
+    // Connections that were broken off count what they have to as they go.
+    drop(local);
+    counts.map(|counts| counts.then(|| tally.take()))
 }
 
 /// Opens the connections of a thread, waits for the other threads, and lets them call.
-async fn converse(shared: &Arc<Shared>, thread: usize, threads: usize) -> Result<Tally, Wrong> {
+async fn converse(
+    shared: &Arc<Shared>,
+    thread: usize,
+    threads: usize,
+    tally: &Rc<RefCell<Tally>>,
+) -> Result<(), Wrong> {
     let plan = &shared.plan;
     let mut streams = Vec::new();
     for number in (thread..plan.connections).step_by(threads) {
@@ -225,11 +277,20 @@ async fn converse(shared: &Arc<Shared>, thread: usize, threads: usize) -> Result
         let (Some(address), Some(target)) = (shared.addresses.get(at), plan.targets.get(at)) else {
             continue;
         };
-        let stream = connect(*address, plan.timeout).await.map_err(|error| {
-            let hint = "start the server, or name the address that it listens on; for many connections raise `ulimit -n`";
-            Wrong::new(format!("{target} cannot be reached: {error}"), hint)
+        let route = Route {
+            address: *address,
+            tls: shared
+                .trust
+                .as_ref()
+                .filter(|_| target.is_tls)
+                .map(|trust| trust.of(target))
+                .transpose()?,
+            timeout: plan.timeout,
+        };
+        let stream = route.connect().await.map_err(|error| {
+            Wrong::new(format!("{target} cannot be reached: {error}"), hint(&error))
         })?;
-        streams.push((number, *address, target, stream));
+        streams.push((number, route, target, stream));
     }
     shared.connected.wait().await;
     let begin = *shared.progress.begin.get_or_init(|| shared.watch.nanos());
@@ -238,16 +299,16 @@ async fn converse(shared: &Arc<Shared>, thread: usize, threads: usize) -> Result
         .allowance
         .is_some()
         .then(|| usize::try_from(plan.keys).unwrap_or(0));
-    let tally = Rc::new(RefCell::new(Tally {
+    *tally.borrow_mut() = Tally {
         counts_from: warm_until,
-        ledger: audited.map(Ledger::new),
+        ledger: audited.map(|keys| Ledger::new(keys, EACH_MAX / threads.max(1))),
         ..Tally::default()
-    }));
+    };
     let mut calls = JoinSet::new();
-    for (number, address, target, stream) in streams {
+    for (number, route, target, stream) in streams {
         let lane = number as u64;
         let caller = Caller {
-            address,
+            route,
             name: target.to_string(),
             codec: plan.codec(target)?,
             keys: Keys::new(
@@ -257,9 +318,8 @@ async fn converse(shared: &Arc<Shared>, thread: usize, threads: usize) -> Result
             ),
             pace: pace(plan, begin, warm_until, lane),
             pipeline: plan.pipeline,
-            timeout: plan.timeout,
             watch: shared.watch,
-            tally: Rc::clone(&tally),
+            tally: Rc::clone(tally),
             progress: Arc::clone(&shared.progress),
         };
         calls.spawn_local(caller.call(stream));
@@ -270,7 +330,20 @@ async fn converse(shared: &Arc<Shared>, thread: usize, threads: usize) -> Result
             Wrong::new(what, "report it, with the command line")
         })??;
     }
-    Ok(tally.take())
+    Ok(())
+}
+
+/// What helps against a connection that could not be opened.
+fn hint(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::InvalidData => {
+            "see that the server speaks TLS there, that its certificate names the host of the target, and that who signed it is \
+             believed: `--ca FILE`"
+        }
+        _ => {
+            "start the server, or name the address that it listens on; for many connections raise `ulimit -n`"
+        }
+    }
 }
 
 fn pace(plan: &Plan, begin: u64, warm_until: u64, lane: u64) -> Pace {

@@ -67,7 +67,7 @@ impl Speaker {
         let mut message = Template::fixed(call.before_key.as_slice());
         message.append(&Template::typed("{key}", &plan.spelling()));
         message.push(&call.after_key);
-        Speaker(Box::new(Grpc::calling(&call.path, &message, host)))
+        Speaker(Box::new(Grpc::calling(&call.path, &message, (host, false))))
     }
 
     /// Writes what comes before any request.

@@ -84,7 +84,7 @@ impl Tally {
         self.reconnects += other.reconnects;
         self.unsent += other.unsent;
         match (&mut self.ledger, other.ledger) {
-            (Some(mine), Some(theirs)) => mine.add(&theirs),
+            (Some(mine), Some(theirs)) => mine.add(theirs),
             (mine, theirs) => *mine = mine.take().or(theirs),
         }
     }
@@ -118,7 +118,7 @@ mod tests {
     fn the_warm_up_counts_for_the_audit_only() {
         let mut tally = Tally {
             counts_from: 101,
-            ledger: Some(Ledger::new(1)),
+            ledger: Some(Ledger::new(1, 10)),
             ..Tally::default()
         };
         tally.answer(FLIGHT, Verdict::Admitted, 200);

@@ -1,4 +1,4 @@
-//! Where the load goes: `resp://host:port`, `http://host:port/path`, `grpc://host:port`.
+//! Where the load goes: `resp://host:port`, `http://host:port/path`, `grpc://host:port`, and with an `s` over TLS.
 
 use std::fmt;
 
@@ -9,6 +9,8 @@ use crate::wrong::Wrong;
 pub struct Target {
     /// What is spoken.
     pub protocol: Protocol,
+    /// Over TLS?
+    pub is_tls: bool,
     /// Name or address, and port.
     pub host: String,
     /// What comes after it; only HTTP has it. It may have `{key}` and `{cost}` in it.
@@ -36,9 +38,10 @@ impl Protocol {
         }
     }
 
-    fn default_port(self) -> u16 {
+    fn default_port(self, is_tls: bool) -> u16 {
         match self {
             Protocol::Resp => 6379,
+            Protocol::Http if is_tls => 443,
             Protocol::Http => 80,
             Protocol::Grpc => 8081,
         }
@@ -52,6 +55,15 @@ const SAMPLE: &str =
 const HOST_MAX: usize = 255;
 
 impl Target {
+    /// The name or address without its port and brackets, as certificates have it.
+    pub(crate) fn name(&self) -> &str {
+        let name = self
+            .host
+            .rsplit_once(':')
+            .map_or(self.host.as_str(), |(name, _)| name);
+        name.trim_matches(['[', ']'])
+    }
+
     /// Reads a target.
     ///
     /// # Errors
@@ -61,16 +73,13 @@ impl Target {
         let Some((scheme, rest)) = text.split_once("://") else {
             return Err(wrong("does not say what is spoken there"));
         };
-        let protocol = match scheme {
-            "resp" | "redis" => Protocol::Resp,
-            "http" => Protocol::Http,
-            "grpc" => Protocol::Grpc,
-            "https" | "rediss" | "grpcs" => {
-                return Err(Wrong::new(
-                    format!("`{}` needs TLS, which is not spoken here", clean(text)),
-                    "name the plain port of the server, or put the load before what ends TLS",
-                ));
-            }
+        let (protocol, is_tls) = match scheme {
+            "resp" | "redis" => (Protocol::Resp, false),
+            "resps" | "rediss" => (Protocol::Resp, true),
+            "http" => (Protocol::Http, false),
+            "https" => (Protocol::Http, true),
+            "grpc" => (Protocol::Grpc, false),
+            "grpcs" => (Protocol::Grpc, true),
             _ => return Err(wrong("names a protocol that is not spoken here")),
         };
         let split = rest.find(['/', '?']).unwrap_or(rest.len());
@@ -78,7 +87,7 @@ impl Target {
         if host.contains('@') {
             return Err(Wrong::new(
                 "the target has a name or a password in it".to_owned(),
-                "send it as part of the request, or name a port that needs none",
+                "write the password into a file and name that: `--password-file FILE`",
             ));
         }
         let is_odd = |c: char| c.is_whitespace() || c.is_control();
@@ -94,19 +103,21 @@ impl Target {
         };
         Ok(Target {
             protocol,
-            host: with_port(host, protocol).ok_or_else(|| wrong("has a port that is none"))?,
+            is_tls,
+            host: with_port(host, protocol.default_port(is_tls))
+                .ok_or_else(|| wrong("has a port that is none"))?,
             path,
         })
     }
 }
 
-fn with_port(host: &str, protocol: Protocol) -> Option<String> {
+fn with_port(host: &str, usual: u16) -> Option<String> {
     // An address of version 6 has colons of its own, in brackets.
     let after = host
         .rfind(']')
         .map_or(host, |end| host.get(end..).unwrap_or(host));
     match after.rsplit_once(':') {
-        None => Some(format!("{host}:{}", protocol.default_port())),
+        None => Some(format!("{host}:{}", usual)),
         Some((_, port)) => {
             let port = port.parse::<u16>().ok()?;
             (port > 0).then(|| host.to_owned())
@@ -124,7 +135,9 @@ fn clean(text: &str) -> String {
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}{}", self.protocol.name(), self.host, self.path)
+        let (name, host, path) = (self.protocol.name(), &self.host, &self.path);
+        let secure = if self.is_tls { "s" } else { "" };
+        write!(f, "{name}{secure}://{host}{path}")
     }
 }
 
@@ -142,6 +155,9 @@ mod tests {
             ("http://h:8080?b=c", "http://h:8080/?b=c"),
             ("grpc://[::1]", "grpc://[::1]:8081"),
             ("grpc://[::1]:9", "grpc://[::1]:9"),
+            ("https://h", "https://h:443/"),
+            ("rediss://h", "resps://h:6379"),
+            ("grpcs://h:1", "grpcs://h:1"),
         ] {
             assert_eq!(Target::parse(text).unwrap().to_string(), printed);
         }
@@ -152,7 +168,6 @@ mod tests {
         for (text, why) in [
             ("127.0.0.1:6379", "what is spoken"),
             ("ftp://h", "not spoken here"),
-            ("https://h", "TLS"),
             ("resp://", "no host"),
             ("http:///path", "no host"),
             ("http://h /a", "no host"),

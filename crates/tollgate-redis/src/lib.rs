@@ -30,6 +30,9 @@ mod charge;
 mod doctor;
 mod fault;
 mod finish;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod join;
 mod limits;
 mod link;

@@ -12,6 +12,9 @@ pub mod admin;
 mod date;
 pub mod engine;
 pub mod explain;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod gateway;
 mod house;
 pub mod http;

@@ -45,6 +45,17 @@ const ARROWS: &[(&str, &[&str])] = &[
             "tollgate-tower",
         ],
     ),
+    (
+        "tollgate-fuzz",
+        &[
+            "tollgate",
+            "tollgate-load",
+            "tollgate-policy",
+            "tollgate-redis",
+            "tollgate-server",
+            "tollgate-tower",
+        ],
+    ),
 ];
 
 /// The crates that `name` uses directly, by its manifest.

@@ -1,5 +1,7 @@
 //! What can be typed after `tollgate bench`.
 
+use std::path::PathBuf;
+
 use clap::{Args, ValueEnum};
 
 const EXAMPLES: &str = "\
@@ -7,6 +9,7 @@ TARGET is a server and what is spoken with it; several share the load:
   resp://127.0.0.1:6379                      Redis protocol: redis-cell, throttlecrab, any script, `tollgate serve --resp`
   http://127.0.0.1:8080/path                 HTTP/1.1: 2xx admits, 429 refuses
   grpc://127.0.0.1:8081                      Envoy's rate limit service: ShouldRateLimit
+  resps://, https://, grpcs://               the same over TLS
 
 `{key}` stands for the key and `{cost}` for the cost, in the command, the path, headers, the body and descriptors.
 
@@ -19,8 +22,10 @@ Examples:
   tollgate bench http://127.0.0.1/ --header 'x-api-key: {key}' --refused-status 429,503 --rate 10000/s
   tollgate bench grpc://127.0.0.1:8081 --domain edge --descriptor 'user={key}' --pipeline 16 --json
 
+Ctrl-C ends it and reports what was measured so far; once more ends it at once.
+
 The exit code is 0 if it ran, 1 if the audit found too much admitted or nothing was answered with yes or no, 2 if it
-could not run.";
+could not run, 130 if it was broken off.";
 
 /// What `tollgate bench` was asked.
 #[derive(Debug, Args)]
@@ -71,6 +76,18 @@ pub(crate) struct Bench {
     /// How the first number of its reply says yes: zero (as CL.THROTTLE), nonzero (as THROTTLE), at-most:N, any
     #[arg(long, value_name = "RULE")]
     pub(super) admitted: Option<String>,
+    /// A file with the password that is shown to resp://
+    #[arg(long, value_name = "FILE")]
+    pub(super) password_file: Option<PathBuf>,
+    /// The name that is shown with the password [default: that of the default user]
+    #[arg(long, value_name = "NAME", requires = "password_file")]
+    pub(super) user: Option<String>,
+    /// Speaks TLS with all targets, as if each were written with an s
+    #[arg(long)]
+    pub(super) tls: bool,
+    /// A file with the certificates that are believed over TLS; those of the system if left out
+    #[arg(long, value_name = "FILE")]
+    pub(super) ca: Option<PathBuf>,
     /// The method for http:// [default: GET, or POST with a body]
     #[arg(long, value_name = "METHOD")]
     pub(super) method: Option<String>,

@@ -1,12 +1,19 @@
 //! From what was typed to a plan.
 
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
 use std::time::Duration;
 
 use tollgate::{Algorithm, Estimate, Limit, Rate, Span};
-use tollgate_load::{Allowance, Plan, Protocol, Rule, Target};
+use tollgate_load::{Allowance, Login, Plan, Protocol, Rule, Target};
 
 use super::args::{Bench, Counting};
 use crate::fault::{Stop, shown};
+use crate::serve::from_file;
+
+/// Bytes of a file of certificates.
+const CA_MAX: u64 = 16 << 20;
 
 /// The plan.
 ///
@@ -14,9 +21,14 @@ use crate::fault::{Stop, shown};
 /// What cannot be read, or has no meaning for these targets.
 pub(super) fn plan(asked: &Bench) -> Result<Plan, Stop> {
     let targets = asked.targets.iter().map(|text| Target::parse(text));
-    let targets = targets.collect::<Result<Vec<Target>, _>>().map_err(wrong)?;
+    let mut targets = targets.collect::<Result<Vec<Target>, _>>().map_err(wrong)?;
+    for target in &mut targets {
+        target.is_tls |= asked.tls;
+    }
     fits(asked, &targets)?;
     let mut plan = Plan::new(targets);
+    plan.login = login(asked)?;
+    plan.roots = asked.ca.as_deref().map(certificates).transpose()?;
     plan.connections = asked.connections;
     plan.pipeline = asked.pipeline;
     plan.threads = asked.threads;
@@ -34,6 +46,40 @@ pub(super) fn plan(asked: &Bench) -> Result<Plan, Stop> {
     requests(asked, &mut plan)?;
     plan.allowance = allowance(asked, &plan)?;
     Ok(plan)
+}
+
+/// What is shown before anything is asked.
+fn login(asked: &Bench) -> Result<Option<Login>, Stop> {
+    let Some(path) = asked.password_file.as_deref() else {
+        return Ok(None);
+    };
+    let password = from_file(path)?;
+    if password.is_empty() {
+        return Err(Stop::Other {
+            what: format!(
+                "`--password-file {}` is empty",
+                shown(&path.to_string_lossy())
+            ),
+            hint: "write the password into it, and nothing else".into(),
+        });
+    }
+    Ok(Some(Login {
+        user: asked.user.clone(),
+        password,
+    }))
+}
+
+/// The certificates in a file, which is not read beyond what anybody has of them.
+fn certificates(path: &Path) -> Result<Vec<u8>, Stop> {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(CA_MAX).read_to_end(&mut bytes));
+    match read {
+        Ok(_) => Ok(bytes),
+        Err(cause) => Err(Stop::File {
+            name: path.display().to_string(),
+            cause,
+        }),
+    }
 }
 
 /// What each request says.
@@ -67,6 +113,11 @@ fn fits(asked: &Bench, targets: &[Target]) -> Result<(), Stop> {
     let flags = [
         ("--command", Protocol::Resp, asked.command.is_some()),
         ("--admitted", Protocol::Resp, asked.admitted.is_some()),
+        (
+            "--password-file",
+            Protocol::Resp,
+            asked.password_file.is_some(),
+        ),
         ("--method", Protocol::Http, asked.method.is_some()),
         ("--header", Protocol::Http, !asked.header.is_empty()),
         ("--body", Protocol::Http, asked.body.is_some()),
@@ -78,6 +129,12 @@ fn fits(asked: &Bench, targets: &[Target]) -> Result<(), Stop> {
         ("--domain", Protocol::Grpc, asked.domain.is_some()),
         ("--descriptor", Protocol::Grpc, !asked.descriptor.is_empty()),
     ];
+    if asked.ca.is_some() && !targets.iter().any(|target| target.is_tls) {
+        return Err(Stop::Other {
+            what: "`--ca` is for TLS, which no target speaks".into(),
+            hint: "leave it out, or add `--tls`".into(),
+        });
+    }
     let lost = flags.iter().find(|(_, protocol, is_said)| {
         *is_said && !targets.iter().any(|target| target.protocol == *protocol)
     });

@@ -1,28 +1,36 @@
 //! `tollgate bench`: load for a limiter, ours or anyone's, and whether it admits more than it should.
 //!
 //! `args` is what can be typed and `asked` what it means; the load itself is [`tollgate_load`]; `table` and `object` tell
-//! what came of it, `progress` how it goes.
+//! what came of it, `progress` how it goes, and `interrupt` ends it early.
 
 mod args;
 mod asked;
+mod interrupt;
 mod object;
 mod progress;
 mod table;
 
 use std::io::Write;
+use std::ops::ControlFlow;
 use std::process::ExitCode;
 
 pub(crate) use args::Bench;
 
 use crate::fault::Stop;
+use interrupt::Interrupt;
 use progress::Progress;
 
 /// Runs the load and prints what came of it.
 pub(crate) fn run(asked: &Bench, out: &mut impl Write) -> Result<ExitCode, Stop> {
     let plan = asked::plan(asked)?;
     let mut progress = Progress::new(asked.quiet, &plan);
-    let ran = tollgate_load::run(plan.clone(), &mut |answers, passed| {
+    let interrupt = Interrupt::awaited();
+    let ran = tollgate_load::run_while(plan.clone(), &mut |answers, passed| {
         progress.show(answers, passed);
+        match interrupt.came() {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
     });
     progress.clear();
     let report = ran.map_err(asked::wrong)?;
@@ -33,10 +41,14 @@ pub(crate) fn run(asked: &Bench, out: &mut impl Write) -> Result<ExitCode, Stop>
     .and_then(|()| out.flush())
     .map_err(Stop::Write)?;
     if report.answers() == 0 {
+        if report.is_broken_off && report.errors.is_empty() {
+            return Ok(ExitCode::from(interrupt::BROKEN_OFF));
+        }
         return Err(Stop::Plain(nothing(&report)));
     }
     let over = report.audit.as_ref().map_or(0, |audit| audit.over);
     Ok(match over {
+        0 if report.is_broken_off => ExitCode::from(interrupt::BROKEN_OFF),
         0 => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     })

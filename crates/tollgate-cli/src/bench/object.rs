@@ -19,6 +19,7 @@ pub(super) fn object(plan: &Plan, report: &Report) -> Value {
         "cost": plan.cost,
         "rate": plan.rate.map(|rate| rate.to_string()),
         "seconds": report.elapsed.as_secs_f64(),
+        "broken_off": report.is_broken_off,
         "requests_per_second": report.per_second(),
         "answers": report.answers(),
         "admitted": report.admitted,
@@ -49,6 +50,7 @@ fn audit(plan: &Plan, report: &Report) -> Value {
             "allowed": finding.allowed,
             "over": finding.over(),
             "window_ns": finding.window.as_nanos(),
+            "from_ns": finding.from.as_nanos(),
         })
     };
     json!({
@@ -58,6 +60,7 @@ fn audit(plan: &Plan, report: &Report) -> Value {
         "allowed": audit.allowed,
         "over_admitted": audit.over,
         "keys_over": audit.keys_over,
+        "looked_at": audit.looked_at,
         "worst": audit.worst.iter().map(finding).collect::<Vec<Value>>(),
         "busiest": audit.busiest.as_ref().map(finding),
     })

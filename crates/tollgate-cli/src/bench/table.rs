@@ -16,7 +16,15 @@ pub(super) fn print(plan: &Plan, report: &Report, out: &mut impl Write) -> io::R
     line(
         out,
         "time",
-        &format!("{:.2} s", report.elapsed.as_secs_f64()),
+        &format!(
+            "{:.2} s{}",
+            report.elapsed.as_secs_f64(),
+            if report.is_broken_off {
+                ", broken off"
+            } else {
+                ""
+            }
+        ),
     )?;
     writeln!(out)?;
     line(out, "requests/s", &grouped(report.per_second() as u64))?;
@@ -123,6 +131,11 @@ fn audit(
             &format!("{}, {key}", of_most(busiest.admitted, busiest.allowed)),
         )?;
     }
+    if audit.looked_at.saturating_mul(plan.cost) < audit.admitted {
+        let looked_at = grouped(audit.looked_at);
+        let note = format!("the first {looked_at} admissions, for there were too many to keep");
+        line(out, "stretches", &note)?;
+    }
     if audit.over == 0 {
         return line(out, "over-admission", "0");
     }
@@ -140,11 +153,12 @@ fn audit(
 
 fn worst(plan: &Plan, finding: &Finding) -> String {
     format!(
-        "{}  {}: {} admitted in {}, at most {} allowed",
+        "{}  {}: {} admitted in {} from {} on, at most {} allowed",
         grouped(finding.over()),
         plan.key(finding.key),
         grouped(finding.admitted),
-        span_text::short(finding.window),
+        rounded(finding.window.as_nanos()),
+        rounded(finding.from.as_nanos()),
         grouped(finding.allowed)
     )
 }

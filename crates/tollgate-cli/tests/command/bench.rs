@@ -22,9 +22,14 @@ fn a_target_says_what_is_spoken_there() {
         "resp://",
     );
     says(
-        &["https://h"],
-        "`https://h` needs TLS, which is not spoken here",
-        "plain port",
+        &["ftp://h"],
+        "`ftp://h` names a protocol that is not spoken here",
+        "resp://",
+    );
+    says(
+        &["resp://:secret@h"],
+        "the target has a name or a password in it",
+        "--password-file",
     );
 }
 
@@ -64,6 +69,26 @@ fn a_flag_for_another_protocol_is_not_ignored() {
         &["grpc://h", "--command", "PING"],
         "`--command` is for resp://, which no target is",
         "resp://",
+    );
+    says(
+        &["http://h", "--password-file", "/dev/null"],
+        "`--password-file` is for resp://, which no target is",
+        "resp://",
+    );
+    says(
+        &[REDIS, "--ca", "/dev/null"],
+        "`--ca` is for TLS, which no target speaks",
+        "--tls",
+    );
+    says(
+        &[REDIS, "--tls", "--ca", "/dev/null"],
+        "`--ca` cannot be used: there is no certificate in the file",
+        "PEM",
+    );
+    says(
+        &[REDIS, "--password-file", "/dev/null"],
+        "`--password-file /dev/null` is empty",
+        "write the password into it",
     );
 }
 

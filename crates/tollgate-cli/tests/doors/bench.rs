@@ -1,9 +1,9 @@
 //! `tollgate bench` against real servers: what it counts is right, and its audit tells right limiters from wrong ones.
 
 use serde_json::Value;
-use tollgate_trials::servers::{Kind, Server};
+use tollgate_trials::servers::{Kind, Plan, Server};
 
-use crate::harness::{Nginx, Scratch, Start, Tollgate, bench, policy_with};
+use crate::harness::{Nginx, Process, Scratch, Start, Tollgate, bench, binary, policy_with, until};
 
 /// A token bucket in a script: one every `ARGV[1]` microseconds, `ARGV[2]` microseconds' worth at once.
 const BUCKET: &str = r#"
@@ -236,4 +236,201 @@ fn by_the_clock_as_many_are_asked_as_were_wanted() {
     assert_eq!(code, Some(0), "{told}");
     let asked = number(&told["answers"]) + number(&told["unsent"]);
     assert!((1990..=2010).contains(&asked), "{told}");
+}
+
+#[test]
+fn a_script_that_admits_twice_its_burst_and_makes_up_for_it_is_found_out() {
+    let server = redis();
+    let target = format!("resp://127.0.0.1:{}", server.port());
+    // Twenty at once and then nothing for the rest of 400 ms: fifty a second, where a hundred may pass and ten at once.
+    let script = r#"
+local time = redis.call("TIME")
+local turn = math.floor((time[1] * 1000000 + time[2]) / 400000)
+local name = KEYS[1] .. ":" .. turn
+if redis.call("INCR", name) > EACH then return 0 end
+redis.call("PEXPIRE", name, 10000)
+return 1"#;
+    let asked = |each: &str, burst: &str, prefix: &str| {
+        let script = script.replace("EACH", each);
+        let command = format!("EVAL '{script}' 1 {{key}}");
+        let load = [
+            "-c",
+            "16",
+            "--keys",
+            "2",
+            "-d",
+            "1500ms",
+            "--key-prefix",
+            prefix,
+        ];
+        let limit = [
+            "--admitted",
+            "nonzero",
+            "--allow",
+            "100/s",
+            "--burst",
+            burst,
+        ];
+        ran(&[&[target.as_str(), "--command", &command][..], &limit, &load].concat())
+    };
+    let (told, code) = asked("20", "10", "cheats-");
+    assert_eq!(code, Some(1), "{told}");
+    let audit = &told["audit"];
+    assert!(
+        number(&audit["admitted"]) < number(&audit["allowed"]),
+        "{told}"
+    );
+    assert_eq!(
+        (&audit["keys_over"], &audit["looked_at"]),
+        (&2.into(), &told["admitted"])
+    );
+    let worst = &audit["worst"][0];
+    // The next turn may have begun soon after the first.
+    assert!(number(&worst["window_ns"]) < 400_000_000, "{told}");
+    assert!(number(&worst["admitted"]) >= 20, "{told}");
+    // Ten at once, and perhaps ten more at the turn, is no more than twenty.
+    let (told, code) = asked("10", "20", "fair-");
+    assert_eq!(
+        (code, &told["audit"]["over_admitted"]),
+        (Some(0), &0.into()),
+        "{told}"
+    );
+}
+
+#[test]
+fn throttle_allows_its_burst_and_not_one_more() {
+    let scratch = Scratch::new();
+    let policy = scratch.write("tollgate.yaml", &policy_with("  []"));
+    let service = Start::with(&policy).and(&["--resp", "127.0.0.1:0"]).go();
+    let target = format!("resp://127.0.0.1:{}", service.redis_port());
+    let load = [
+        "-c",
+        "16",
+        "--keys",
+        "1",
+        "-n",
+        "500",
+        "--audit",
+        "--command",
+    ];
+    for command in [
+        "THROTTLE {key} 20 1 3600",
+        "CL.THROTTLE {key}-cell 19 1 3600",
+    ] {
+        let (told, code) = ran(&[&[target.as_str()][..], &load, &[command]].concat());
+        assert_eq!(code, Some(0), "{told}");
+        assert_eq!(told["audit"]["admitted"], 20, "{told}");
+        assert_eq!(told["audit"]["allowed"], 20, "{told}");
+    }
+}
+
+#[test]
+fn a_password_is_shown_and_tls_is_spoken_if_the_server_wants_them() {
+    const PASSWORD: &str = "correct-horse-battery";
+    let server = Plan::new(Kind::Redis).password(PASSWORD).tls().start();
+    let server = server.unwrap_or_else(|trouble| panic!("{trouble}"));
+    let scratch = Scratch::new();
+    let (right, wrong) = (
+        scratch.write("right", &format!("{PASSWORD}\n")),
+        scratch.write("wrong", "no"),
+    );
+    let text = |path: &std::path::Path| path.to_string_lossy().into_owned();
+    let certificates = server.certificates().expect("certificates");
+    let (right, wrong, ca) = (text(&right), text(&wrong), text(&certificates.ca_file));
+    let port = server.port();
+    let asked = ["--command", "INCR {key}", "-n", "500", "-c", "8", "-P", "4"];
+    for (target, more) in [
+        (format!("resps://127.0.0.1:{port}"), &[][..]),
+        (format!("resp://127.0.0.1:{port}"), &["--tls"]),
+    ] {
+        let trusted = ["--ca", &ca, "--password-file", &right];
+        let (told, code) = ran(&[&[target.as_str()][..], more, &trusted, &asked].concat());
+        assert_eq!(code, Some(0), "{told}");
+        assert_eq!(
+            (&told["answers"], &told["errors"]),
+            (&500.into(), &0.into()),
+            "{told}"
+        );
+        assert_eq!(told["targets"][0], target.replace("resp:", "resps:"));
+    }
+    let target = format!("resps://127.0.0.1:{port}");
+    for (more, error, hint) in [
+        (
+            &["--ca", &ca, "--password-file", &wrong][..],
+            "the server does not take the password: `WRONGPASS",
+            "--password-file",
+        ),
+        (
+            &["--password-file", &right],
+            "cannot be reached: invalid peer certificate",
+            "--ca",
+        ),
+    ] {
+        let (out, err, code) = bench(&[&[target.as_str()][..], more, &asked].concat());
+        assert_eq!((out.as_str(), code), ("", Some(2)), "{err}");
+        assert!(err.contains(error) && err.contains(hint), "{err}");
+        assert!(!err.contains(PASSWORD), "{err}");
+    }
+    // Without TLS the server says nothing that makes sense.
+    let plain = format!("resp://127.0.0.1:{port}");
+    let (_, err, code) = bench(&[&[plain.as_str()][..], &asked].concat());
+    assert_eq!(code, Some(2), "{err}");
+}
+
+#[test]
+fn ctrl_c_ends_a_run_and_tells_what_was_measured() {
+    let server = redis();
+    let target = format!("resp://127.0.0.1:{}", server.port());
+    let asked = [&target, "--command", "INCR {key}", "-d", "1h", "--json"];
+    for (signal, more) in [("INT", &[][..]), ("TERM", &["--rate", "2000/s"])] {
+        let mut process = Process::start(binary().arg("bench").args(asked).args(more));
+        let before = processed(&server);
+        until("it is under way", || processed(&server) > before + 500);
+        process.signal(signal);
+        assert_eq!(process.end().code(), Some(130), "{}", process.err());
+        until("it tells", || process.out().ends_with('\n'));
+        let told: Value = serde_json::from_str(&process.out()).expect("JSON");
+        assert_eq!(told["broken_off"], true, "{told}");
+        assert!(number(&told["answers"]) >= 400, "{told}");
+        assert_eq!(told["errors"], 0, "what was under way is no error: {told}");
+        assert!(
+            told["seconds"]
+                .as_f64()
+                .is_some_and(|s| s > 0.0 && s < 60.0),
+            "{told}"
+        );
+    }
+}
+
+#[test]
+fn a_run_that_is_broken_off_is_still_audited() {
+    let server = redis();
+    let target = format!("resp://127.0.0.1:{}", server.port());
+    let asked = [
+        &target,
+        "--command",
+        "INCR {key}",
+        "-d",
+        "1h",
+        "--keys",
+        "1",
+    ];
+    let limit = ["--admitted", "any", "--allow", "1/h", "--burst", "1"];
+    let mut process = Process::start(binary().arg("bench").args(asked).args(limit));
+    let before = processed(&server);
+    until("it is under way", || processed(&server) > before + 500);
+    process.signal("INT");
+    assert_eq!(process.end().code(), Some(1), "{}", process.err());
+    until("it tells", || process.out().contains("OVER-ADMISSION"));
+    assert!(
+        process.out().contains(" s, broken off\n"),
+        "{}",
+        process.out()
+    );
+}
+
+fn processed(server: &Server) -> u64 {
+    let count = server.info("stats", "total_commands_processed");
+    let count = count.unwrap_or_else(|trouble| panic!("{trouble}"));
+    count.parse().expect("a number")
 }

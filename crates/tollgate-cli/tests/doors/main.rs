@@ -21,6 +21,7 @@ mod policy;
 mod proxied;
 mod reload;
 mod resp;
+mod resp_bounds;
 mod rls;
 mod rls_fleet;
 mod rls_hostile;

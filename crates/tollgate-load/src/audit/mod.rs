@@ -4,9 +4,12 @@
 //!
 //! Every algorithm has a most that it can admit in a window of a given length, whatever comes and in whatever order
 //! ([`most()`]). A limiter decides somewhere between the moment a request is sent and the moment its answer is there. So
-//! all that a key was admitted was decided between the sending of the first of these requests and the arrival of the last
-//! of these answers, and may not be more than the most of that window. Nothing has to be known about the limiter's clock
+//! all requests of a key that were sent after some moment and whose admissions were there before another were decided between
+//! the two, and may not be more than the most of that window. Nothing has to be known about the limiter's clock
 //! but that it runs as fast as ours, to within the slack that was given.
+//!
+//! Two kinds of windows are looked at for each key: the whole run, and every stretch of a few lengths ([`windows`]). The first
+//! finds who admits a little too much all the time, the second who admits too much at once and makes up for it later.
 //!
 //! # Invariant
 //!
@@ -15,14 +18,16 @@
 //!
 //! # What it does not know
 //!
-//! What happened within the window. A fixed window's count may be up to one window's worth above what was allowed before
-//! that shows in the sum, and a burst that is made up for later does not show. Run it for several periods of the limit.
+//! Which of the windows of a clock a decision fell into: a fixed window's count may be up to one window's worth above what was
+//! allowed before that shows. Run it for several periods of the limit.
 
 mod most;
+mod windows;
 
 use tollgate::{Algorithm, Span};
 
 pub(crate) use most::most;
+use windows::Stretches;
 
 /// What a limiter is held to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +42,17 @@ pub struct Allowance {
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger {
     keys: Vec<Entry>,
+    /// Every admission by itself, as far as there is room.
+    each: Vec<Admission>,
+    room: usize,
+}
+
+/// One admission: decided between the two moments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Admission {
+    key: u32,
+    sent: u64,
+    arrived: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -57,11 +73,16 @@ const NOTHING: Entry = Entry {
 /// How many of the worst keys are told.
 const WORST_MAX: usize = 5;
 
+/// Admissions that are looked at one by one, in all threads together: 24 bytes each.
+pub(crate) const EACH_MAX: usize = 8_000_000;
+
 impl Ledger {
-    /// For this many keys.
-    pub(crate) fn new(keys: usize) -> Ledger {
+    /// For this many keys, with room for so many single admissions.
+    pub(crate) fn new(keys: usize, room: usize) -> Ledger {
         Ledger {
             keys: vec![NOTHING; keys],
+            each: Vec::new(),
+            room,
         }
     }
 
@@ -73,15 +94,21 @@ impl Ledger {
             entry.times += 1;
             entry.first = entry.first.min(sent);
             entry.last = entry.last.max(arrived);
+            if self.each.len() < self.room
+                && let Ok(key) = u32::try_from(key)
+            {
+                self.each.push(Admission { key, sent, arrived });
+            }
         }
     }
 
-    pub(crate) fn add(&mut self, other: &Ledger) {
+    pub(crate) fn add(&mut self, other: Ledger) {
         for (mine, theirs) in self.keys.iter_mut().zip(&other.keys) {
             mine.times += theirs.times;
             mine.first = mine.first.min(theirs.first);
             mine.last = mine.last.max(theirs.last);
         }
+        self.each.extend(other.each);
     }
 
     #[cfg(test)]
@@ -90,42 +117,23 @@ impl Ledger {
     }
 
     /// Holds it against what was allowed; each admission took `cost`.
-    pub(crate) fn audit(&self, allowance: &Allowance, cost: u64) -> Audit {
-        let mut audit = Audit::default();
+    pub(crate) fn audit(mut self, allowance: &Allowance, cost: u64) -> Audit {
+        self.each.sort_unstable();
+        let mut audit = Audit {
+            looked_at: self.each.len() as u64,
+            ..Audit::default()
+        };
+        let run = self.keys.iter().map(|entry| entry.last).max().unwrap_or(0);
+        let mut stretches = Stretches::new(allowance, cost, run);
+        let mut each = self.each.as_slice();
         for (number, entry) in self.keys.iter().enumerate().filter(|(_, e)| e.times > 0) {
-            let window = entry.last.saturating_sub(entry.first);
-            let slack = allowance.slack.as_nanos();
-            let allowed = most(
-                &allowance.algorithm,
-                Span::from_nanos(window.saturating_add(slack)),
-            );
-            let admitted = entry.times.saturating_mul(cost);
-            let over = admitted.saturating_sub(allowed);
-            let finding = Finding {
-                key: number as u64,
-                admitted,
-                allowed,
-                window: Span::from_nanos(window),
-            };
-            audit.keys += 1;
-            audit.admitted = audit.admitted.saturating_add(admitted);
-            audit.allowed = audit.allowed.saturating_add(allowed);
-            audit.over = audit.over.saturating_add(over);
-            if audit
-                .busiest
-                .as_ref()
-                .is_none_or(|busiest| busiest.admitted < admitted)
-            {
-                audit.busiest = Some(finding.clone());
-            }
-            if over > 0 {
-                audit.keys_over += 1;
-                audit.worst.push(finding);
-                audit
-                    .worst
-                    .sort_by_key(|finding| std::cmp::Reverse(finding.over()));
-                audit.worst.truncate(WORST_MAX);
-            }
+            let key = number as u64;
+            let own = each.partition_point(|admission| u64::from(admission.key) <= key);
+            let (own, others) = each.split_at_checked(own).unwrap_or_default();
+            each = others;
+            let whole = Finding::new(allowance, key, (entry.first, entry.last), entry.times, cost);
+            let in_stretch = stretches.worst(key, own);
+            audit.add(whole, in_stretch);
         }
         audit
     }
@@ -140,7 +148,7 @@ pub struct Audit {
     pub admitted: u64,
     /// The most that they could rightly have been.
     pub allowed: u64,
-    /// What was admitted beyond that, key by key. Zero, if the limiter is right.
+    /// What was admitted beyond what was right, of each key in the window that it was worst in. Zero, if the limiter is right.
     pub over: u64,
     /// Keys that were admitted too much.
     pub keys_over: u64,
@@ -148,6 +156,34 @@ pub struct Audit {
     pub worst: Vec<Finding>,
     /// The key that was admitted the most.
     pub busiest: Option<Finding>,
+    /// Admissions that were looked at one by one, in stretches of the run: all, unless there were too many to keep.
+    pub looked_at: u64,
+}
+
+impl Audit {
+    /// Adds a key: how it stands in the whole run, and in the worst stretch of it if any is worse than it should be.
+    fn add(&mut self, whole: Finding, in_stretch: Option<Finding>) {
+        self.keys += 1;
+        self.admitted = self.admitted.saturating_add(whole.admitted);
+        self.allowed = self.allowed.saturating_add(whole.allowed);
+        let is_busier = |busiest: &Finding| busiest.admitted < whole.admitted;
+        if self.busiest.as_ref().is_none_or(is_busier) {
+            self.busiest = Some(whole.clone());
+        }
+        let worst = match in_stretch {
+            Some(stretch) if stretch.over() > whole.over() => stretch,
+            _ => whole,
+        };
+        if worst.over() == 0 {
+            return;
+        }
+        self.over = self.over.saturating_add(worst.over());
+        self.keys_over += 1;
+        self.worst.push(worst);
+        self.worst
+            .sort_by_key(|finding| std::cmp::Reverse(finding.over()));
+        self.worst.truncate(WORST_MAX);
+    }
 }
 
 /// How one key stands.
@@ -161,9 +197,31 @@ pub struct Finding {
     pub allowed: u64,
     /// Between the first request that was admitted and the last answer that said so.
     pub window: Span,
+    /// When that window began, since the tool did.
+    pub from: Span,
 }
 
 impl Finding {
+    /// So many admissions, decided between two moments.
+    fn new(
+        allowance: &Allowance,
+        key: u64,
+        (first, last): (u64, u64),
+        times: u64,
+        cost: u64,
+    ) -> Finding {
+        let window = last.saturating_sub(first);
+        let slack = allowance.slack.as_nanos();
+        let within = Span::from_nanos(window.saturating_add(slack));
+        Finding {
+            key,
+            admitted: times.saturating_mul(cost),
+            allowed: most(&allowance.algorithm, within),
+            window: Span::from_nanos(window),
+            from: Span::from_nanos(first),
+        }
+    }
+
     /// What was admitted beyond what was allowed.
     pub fn over(&self) -> u64 {
         self.admitted.saturating_sub(self.allowed)
@@ -187,7 +245,7 @@ mod tests {
     }
 
     fn ledger(admissions: &[(u64, u64, u64)]) -> Ledger {
-        let mut ledger = Ledger::new(3);
+        let mut ledger = Ledger::new(3, 1000);
         for (key, sent, arrived) in admissions {
             ledger.admit(*key, *sent, *arrived);
         }
@@ -196,8 +254,9 @@ mod tests {
 
     #[test]
     fn exactly_what_is_allowed_is_no_finding_and_one_more_is() {
-        let mut right: Vec<(u64, u64, u64)> = (0..14).map(|n| (1, n, n + 9)).collect();
-        right.push((1, SECOND - 9, SECOND));
+        // Five at once, and then one for each tenth of a second.
+        let mut right: Vec<(u64, u64, u64)> = (0..5).map(|n| (1, n, n + 9)).collect();
+        right.extend((1..=10).map(|n| (1, n * SECOND / 10 - 9, n * SECOND / 10)));
         let audit = ledger(&right).audit(&ten_a_second(), 1);
         assert_eq!((audit.keys, audit.admitted, audit.allowed), (1, 15, 15));
         assert_eq!((audit.over, audit.keys_over), (0, 0));
@@ -221,7 +280,7 @@ mod tests {
     #[test]
     fn a_cost_counts_in_units_and_slack_widens_the_window() {
         let six = ledger(&[(0, 0, 0), (0, 0, 0)]);
-        assert_eq!(six.audit(&ten_a_second(), 3).over, 1);
+        assert_eq!(six.clone().audit(&ten_a_second(), 3).over, 1);
         let patient = Allowance {
             slack: Span::from_millis(100),
             ..ten_a_second()
@@ -232,7 +291,7 @@ mod tests {
     #[test]
     fn what_two_threads_saw_of_a_key_is_put_together() {
         let mut one = ledger(&[(0, 50, 60), (1, 5, 6)]);
-        one.add(&ledger(&[(0, 40, 55), (0, 70, 90)]));
+        one.add(ledger(&[(0, 40, 55), (0, 70, 90)]));
         let audit = one.audit(&ten_a_second(), 1);
         let busiest = audit.busiest.unwrap();
         assert_eq!(
@@ -243,7 +302,7 @@ mod tests {
 
     #[test]
     fn only_the_worst_are_told_by_name() {
-        let mut many = Ledger::new(100);
+        let mut many = Ledger::new(100, 10_000);
         for key in 0..100 {
             (0..6 + key).for_each(|_| many.admit(key, 0, 0));
         }

@@ -29,9 +29,9 @@ pub(super) struct Names {
 }
 
 impl Names {
-    pub(super) fn new(path: &str, host: &str) -> Names {
-        // `:method: POST`, `:scheme: http`.
-        let common = [0x83, 0x86];
+    pub(super) fn new(path: &str, host: &str, is_tls: bool) -> Names {
+        // `:method: POST`, `:scheme: http` or `https`.
+        let common = [0x83, if is_tls { 0x87 } else { 0x86 }];
         let block = |place: u8, authority: u8, content_type: &[u8], te: u8| {
             let mut block = common.to_vec();
             block.push(place);

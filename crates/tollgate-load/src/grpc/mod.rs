@@ -18,6 +18,7 @@ mod message;
 use std::collections::VecDeque;
 
 use crate::codec::{Answer, Codec, Failure, Gibberish, Step, Verdict, shown};
+use crate::target::Target;
 use crate::template::{Spelling, Template};
 use fields::{Block, Names};
 use frame::{Frame, Kind};
@@ -93,13 +94,17 @@ struct Part {
 }
 
 impl Grpc {
-    pub(crate) fn new(ask: &GrpcAsk, host: &str, hits: u64, spelling: &Spelling) -> Grpc {
+    pub(crate) fn new(ask: &GrpcAsk, target: &Target, hits: u64, spelling: &Spelling) -> Grpc {
         let message = message::request(ask, hits, spelling);
-        Grpc::calling(fields::SHOULD_RATE_LIMIT, &message, host)
+        Grpc::calling(
+            fields::SHOULD_RATE_LIMIT,
+            &message,
+            (&target.host, target.is_tls),
+        )
     }
 
     /// Calls of another method, with this message.
-    pub(crate) fn calling(path: &str, message: &Template, host: &str) -> Grpc {
+    pub(crate) fn calling(path: &str, message: &Template, (host, is_tls): (&str, bool)) -> Grpc {
         let mut data = Template::fixed(frame::header(
             message.len() + 5,
             Kind::Data,
@@ -110,7 +115,7 @@ impl Grpc {
         data.push(&len.to_be_bytes());
         data.append(message);
         Grpc {
-            names: Names::new(path, host),
+            names: Names::new(path, host, is_tls),
             data,
             line: Line::new(),
         }
@@ -391,7 +396,7 @@ fn foreign(bytes: &[u8]) -> Gibberish {
         Some(b'+' | b'-' | b'*') => {
             "this server speaks the Redis protocol: write `resp://` before its address"
         }
-        Some(0x15 | 0x16) => "this server wants TLS, which is not spoken here: name a plain port",
+        Some(0x15 | 0x16) => "this server wants TLS: write `grpcs://` before its address",
         _ => "name a server of Envoy's rate limit service, without TLS",
     };
     Gibberish::new(format!("no answer of HTTP/2: `{}`", shown(line)), hint)

@@ -29,8 +29,8 @@
 
 mod answers;
 mod check;
-mod listen;
-mod proxy;
+pub(crate) mod listen;
+pub(crate) mod proxy;
 mod run;
 mod scratch;
 mod tls;

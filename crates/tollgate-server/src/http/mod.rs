@@ -38,6 +38,8 @@ mod ask;
 mod auth;
 mod brisk;
 mod decide;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod limits;
 mod pairs;
 pub(crate) mod problems;

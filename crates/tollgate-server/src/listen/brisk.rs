@@ -19,6 +19,9 @@
 //! What is not answered yet is bounded: by one head and one body of requests, and by [`ANSWERS`] of
 //! answers before they are written.
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
+
 use std::future::{Future, poll_fn};
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};

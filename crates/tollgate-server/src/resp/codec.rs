@@ -174,6 +174,8 @@ impl Words {
     }
 
     fn array(&mut self, bytes: &[u8], bounds: &Bounds) -> Result<Found, Malformed> {
+        // Beyond this no command goes on. What came with it must not matter: it depends on how the stream was cut.
+        let bytes = bytes.get(..bounds.whole).unwrap_or(bytes);
         let (count, mut at) = match count(bytes, 1) {
             Counted::Is(count, at) => (count, at),
             Counted::Part => return Ok(Found::Part(bytes.len() + 1)),

@@ -14,6 +14,9 @@
 //! Time is bounded as everywhere ([`crate::listen`]): a command that has begun must end, answers must be read,
 //! and who has not shown its password has to do so soon.
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
+
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::IpAddr;
@@ -29,6 +32,7 @@ use tokio::time::timeout;
 use tollgate::Call;
 
 use super::Shared;
+use super::answers::Answers;
 use super::by_policy::{Kept, Question};
 use super::codec::{Command, Found, Words};
 use super::reply::Reply;
@@ -40,8 +44,6 @@ use crate::listen::pulse::{Phase, Pulse};
 /// Room for reading: a small one at first, and a large one for who fills it.
 const ROOM: usize = 4 * 1024;
 const LARGE_ROOM: usize = 64 * 1024;
-/// Room for answers that is kept when they are gone.
-const KEPT: usize = 64 * 1024;
 /// Calls that are decided together.
 const BATCH: usize = 32;
 /// What must be written in the time that writing may take.
@@ -72,9 +74,7 @@ struct Connection<'a> {
     shared: &'a Shared,
     session: Session,
     words: Words,
-    out: Vec<u8>,
-    /// Of `out`, what is written already.
-    written: usize,
+    out: Answers,
     /// Written since the pulse was last told.
     stretch: usize,
     calls: Vec<Call>,
@@ -147,8 +147,7 @@ impl<'a> Connection<'a> {
             shared,
             session: Session::new(shared.next_id(), peer, shared.password.is_none()),
             words: Words::default(),
-            out: Vec::new(),
-            written: 0,
+            out: Answers::default(),
             stretch: 0,
             calls: Vec::with_capacity(BATCH),
             form: Form::Cell,
@@ -188,7 +187,7 @@ impl<'a> Connection<'a> {
                         self.flush(stream, pulse).await?;
                         pulse.enter(Phase::Handling);
                         let mut reply = Reply {
-                            out: &mut self.out,
+                            out: self.out.sheet(),
                             is_third: self.session.is_third,
                         };
                         kept.answer(&self.shared.service, &mut reply).await;
@@ -219,7 +218,7 @@ impl<'a> Connection<'a> {
     ) -> io::Result<Event> {
         make_room(read);
         poll_fn(|cx| {
-            let unwritten = self.out.get(self.written..).unwrap_or_default();
+            let unwritten = self.out.next();
             let is_silent = unwritten.is_empty();
             if !is_silent
                 && let Poll::Ready(wrote) = Pin::new(&mut *stream).poll_write(cx, unwritten)
@@ -243,8 +242,8 @@ impl<'a> Connection<'a> {
 
     /// Writes what the system takes now, and does not wait.
     fn write_at_once(&mut self, stream: &TcpStream, pulse: &Pulse) -> io::Result<()> {
-        while let Some(unwritten) = self.out.get(self.written..).filter(|u| !u.is_empty()) {
-            match stream.try_write(unwritten) {
+        while !self.out.is_empty() {
+            match stream.try_write(self.out.next()) {
                 Ok(count) => self.wrote(count, pulse),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error),
@@ -255,10 +254,9 @@ impl<'a> Connection<'a> {
 
     /// Writes everything.
     async fn flush(&mut self, stream: &mut TcpStream, pulse: &Pulse) -> io::Result<()> {
-        while self.written < self.out.len() {
+        while !self.out.is_empty() {
             self.enter_phase(pulse, true);
-            let unwritten = self.out.get(self.written..).unwrap_or_default();
-            match stream.write(unwritten).await? {
+            match stream.write(self.out.next()).await? {
                 0 => return Err(io::ErrorKind::WriteZero.into()),
                 count => self.wrote(count, pulse),
             }
@@ -267,24 +265,14 @@ impl<'a> Connection<'a> {
     }
 
     fn wrote(&mut self, count: usize, pulse: &Pulse) {
-        self.written += count;
         self.stretch += count;
         // Who reads a little now and then does not look alive: only a stretch counts.
         if self.stretch >= STRETCH {
             self.stretch = 0;
             pulse.enter(Phase::Writing);
         }
-        if self.written >= self.out.len() {
-            self.out.clear();
-            self.written = 0;
-            if self.out.capacity() > KEPT {
-                self.out = Vec::new();
-                self.loan.give_back();
-            }
-        } else if self.written >= KEPT && self.written >= self.out.len() / 2 {
-            // What is written must not pile up under a client that always leaves something unread.
-            self.out.drain(..self.written);
-            self.written = 0;
+        if self.out.sent(count) {
+            self.loan.give_back();
         }
     }
 
@@ -307,9 +295,10 @@ impl<'a> Connection<'a> {
         self.is_off = self.shared.service.engine().is_switched_off();
         let mut at = 0;
         let stop = loop {
-            if self.out.len() - self.written >= self.loan.allows() {
+            if self.out.left() >= self.loan.allows() {
                 break Stop::Full;
             }
+            self.out.make_room();
             let bytes = read.get(at..).unwrap_or_default();
             match words.find(bytes, self.session.bounds()) {
                 Ok(Found::Command(size)) => {
@@ -384,7 +373,7 @@ impl<'a> Connection<'a> {
             return;
         };
         let mut reply = Reply {
-            out: &mut self.out,
+            out: self.out.sheet(),
             is_third: self.session.is_third,
         };
         let (mut passed, mut limited, mut failed) = (0, 0, 0);
@@ -421,7 +410,8 @@ impl<'a> Connection<'a> {
             out,
             ..
         } = self;
-        match session.answer(command, shared.password.as_ref(), out, &|| shared.told()) {
+        let password = shared.password.as_ref();
+        match session.answer(command, password, out.sheet(), &|| shared.told()) {
             Then::Next => None,
             Then::Close => Some(Stop::Close),
             Then::Pause(pause) => Some(Stop::Pause(pause)),
@@ -434,7 +424,7 @@ impl<'a> Connection<'a> {
             return Some(Stop::Waits(Kept::of(question, command)));
         }
         let mut reply = Reply {
-            out: &mut self.out,
+            out: self.out.sheet(),
             is_third: self.session.is_third,
         };
         let words: Vec<&[u8]> = command.from(1).collect();
@@ -453,7 +443,7 @@ impl<'a> Connection<'a> {
 
     fn reply(&mut self) -> Reply<'_> {
         Reply {
-            out: &mut self.out,
+            out: self.out.sheet(),
             is_third: self.session.is_third,
         }
     }

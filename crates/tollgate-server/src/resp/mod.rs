@@ -26,11 +26,12 @@
 //! | `password` | who may come in |
 //! | `throttle` | `CL.THROTTLE`, `THROTTLE` |
 //! | `by_policy` | `TOLLGATE.CHECK`, `.PEEK`, `.SETTLE`, `.EXPLAIN` |
-//! | `connection`, `stock` | read, answer, write; how much may wait to be read |
+//! | `connection`, `answers`, `stock` | read, answer, write; what waits to be read, and how much may |
 
+mod answers;
 mod by_policy;
 mod codec;
-mod connection;
+pub(crate) mod connection;
 mod password;
 mod reply;
 mod session;

@@ -51,6 +51,8 @@ mod codec;
 mod deadline;
 mod decide;
 mod domains;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod guard;
 pub mod messages;
 mod reflect;

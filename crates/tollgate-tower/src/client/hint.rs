@@ -103,7 +103,8 @@ fn read(line: &HeaderValue) -> Option<Hint> {
         return None;
     }
     let mut strictest = Hint::default();
-    line.skip_spaces();
+    // Before the first item a tab is not allowed, between items it is.
+    line.take_while(|byte| byte == b' ');
     loop {
         line.item_name()?;
         let (left, lasts) = line.parameters()?;

@@ -43,6 +43,9 @@
 
 mod date;
 mod future;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod hint;
 mod holds;
 mod service;

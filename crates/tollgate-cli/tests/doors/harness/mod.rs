@@ -13,9 +13,9 @@ mod upstream;
 
 pub(crate) use client::{Client, Reply};
 pub(crate) use gateway::{Gateway, Nginx};
-pub(crate) use process::{free_port, program, run_to_end};
+pub(crate) use process::{Process, free_port, program, run_to_end};
 pub(crate) use proxies::{Proxy, caddy, envoy, nginx, nginx_with};
 pub(crate) use scratch::Scratch;
-pub(crate) use server::{Door, Start, TOKEN, Tollgate, bench, policy_with};
+pub(crate) use server::{Door, Start, TOKEN, Tollgate, bench, binary, policy_with};
 pub(crate) use time::{Stopwatch, until, within};
 pub(crate) use upstream::Upstream;

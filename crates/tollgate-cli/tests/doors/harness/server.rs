@@ -101,7 +101,7 @@ impl Start {
 }
 
 /// The built binary, told nothing by the environment.
-pub(super) fn binary() -> Command {
+pub(crate) fn binary() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
     let told = std::env::vars_os().map(|(name, _)| name);
     for name in told.filter(|name| name.to_string_lossy().starts_with("TOLLGATE_")) {

@@ -19,7 +19,7 @@ mod accept;
 mod connection;
 mod frames;
 mod head;
-mod lane;
+pub(crate) mod lane;
 mod life;
 mod line;
 mod socket;

@@ -20,7 +20,7 @@ mod server;
 mod stream;
 mod timers;
 mod upstream;
-mod wire;
+pub(crate) mod wire;
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn, ready};

@@ -168,3 +168,25 @@ fn no_bytes_at_all_make_it_fail() {
         }
     }
 }
+
+#[test]
+fn a_command_beyond_the_bound_is_refused_however_much_of_it_has_come() {
+    let bulk = [b"$65536\r\n".to_vec(), vec![b'x'; 65_536], b"\r\n".to_vec()].concat();
+    let long = [
+        b"*3\r\n".to_vec(),
+        bulk.clone(),
+        bulk.clone(),
+        b"$1\r\nx\r\n".to_vec(),
+    ]
+    .concat();
+    for come in [bulk.len() + 100, long.len() - 1, long.len()] {
+        assert_eq!(read(&long[..come]), Err(Malformed::Length), "{come}");
+    }
+    let most = Bounds::KNOWN.whole - b"*2\r\n".len() - bulk.len() - b"$65536\r\n\r\n".len();
+    for (length, fits) in [(most, true), (most + 1, false)] {
+        let head = format!("${length}\r\n");
+        let last = [head.into_bytes(), vec![b'x'; length], b"\r\n".to_vec()].concat();
+        let whole = [b"*2\r\n".to_vec(), bulk.clone(), last, b"PING\r\n".to_vec()].concat();
+        assert_eq!(read(&whole).is_ok(), fits, "{length}");
+    }
+}

@@ -63,6 +63,12 @@ fn nothing_left_holds_and_few_left_are_spread() {
 fn of_several_items_the_strictest_counts() {
     let both = ratelimit("\"a\";r=100;t=5, \"b\";r=0;t=3 ,\t\"c\";r=0;t=4");
     assert_eq!(both, hold(4));
+    assert_eq!(ratelimit("  \"a\";r=0;t=3 "), hold(3));
+    assert_eq!(
+        ratelimit("\t\"a\";r=0;t=3"),
+        NOTHING,
+        "a tab may not come first"
+    );
     let lines = [
         ("ratelimit", "\"a\";r=0;t=2"),
         ("ratelimit", "\"b\";r=1;t=9"),

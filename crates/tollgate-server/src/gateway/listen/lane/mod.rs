@@ -18,6 +18,8 @@
 //! Time: the connection's pulse is looked at by a warden. That the client is gone: whoever runs the lane
 //! watches for that, and drops it.
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod request;
 mod written;
 

@@ -17,6 +17,8 @@
 //! Bounds in time: those are of whoever waits.
 
 mod chunks;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod head;
 mod links;
 mod rest;

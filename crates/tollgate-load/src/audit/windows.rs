@@ -1,0 +1,232 @@
+//! Every stretch of a run: did a key get too much in any of them?
+//!
+//! # Theory
+//!
+//! A limiter that admits twice its burst at once, and nothing for a while after that, has admitted no more in the whole run than it may.
+//! It shows only in the stretch of the burst. So for each of some lengths, and for each moment at which an admitted request was
+//! sent, those are counted that were sent at that moment or later and whose answer was there before the length had passed. All of them
+//! were decided within it, so they may not be more than the most of that length.
+//!
+//! The lengths are the period of the limit, its halves down to a 1024th, and its doubles up to the run, each less a
+//! nanosecond: a window of the sliding algorithms is half open, and one that holds both its ends may hold two windows' worth.
+//! A stretch of any other length is at most twice as long as one of these.
+//!
+//! # Cost
+//!
+//! Admissions are in the order in which they were sent. Both ends of a stretch only move forward, so a length takes one pass
+//! over those that were sent and one over those that arrived.
+
+use tollgate::{Algorithm, Span};
+
+use super::{Admission, Allowance, Finding};
+
+/// The shortest length is the period divided by two so many times.
+const HALVES: u32 = 10;
+
+/// Looks at the stretches of one key after the other.
+#[derive(Debug)]
+pub(super) struct Stretches<'a> {
+    allowance: &'a Allowance,
+    cost: u64,
+    lengths: Vec<u64>,
+    /// The places of a key's admissions in the order in which they arrived. Used again.
+    arrivals: Vec<usize>,
+}
+
+impl<'a> Stretches<'a> {
+    /// For a run of so many nanoseconds.
+    pub(super) fn new(allowance: &'a Allowance, cost: u64, run: u64) -> Stretches<'a> {
+        Stretches {
+            allowance,
+            cost,
+            lengths: lengths(&allowance.algorithm, run),
+            arrivals: Vec::new(),
+        }
+    }
+
+    /// The stretch in which this key was admitted the most too much, if there is one. Its admissions are in the order in which
+    /// they were sent.
+    pub(super) fn worst(&mut self, key: u64, own: &[Admission]) -> Option<Finding> {
+        if own.len() < 2 {
+            return None;
+        }
+        self.arrivals.clear();
+        self.arrivals.extend(0..own.len());
+        self.arrivals
+            .sort_unstable_by_key(|place| own.get(*place).map(|admission| admission.arrived));
+        let mut worst: Option<Finding> = None;
+        for length in &self.lengths {
+            let Some((from, times)) = self.fullest(own, *length) else {
+                continue;
+            };
+            let within = (from, from.saturating_add(*length));
+            let finding = Finding::new(self.allowance, key, within, times, self.cost);
+            if finding.over() > worst.as_ref().map_or(0, Finding::over) {
+                worst = Some(finding);
+            }
+        }
+        worst
+    }
+
+    /// Of all stretches of this length: where the one begins that most were decided in, and how many.
+    fn fullest(&self, own: &[Admission], length: u64) -> Option<(u64, u64)> {
+        let mut arrivals = self
+            .arrivals
+            .iter()
+            .filter_map(|place| own.get(*place))
+            .peekable();
+        let mut leaving = own.iter().peekable();
+        let (mut within, mut until) = (0_u64, 0_u64);
+        let mut fullest = None;
+        for begin in own {
+            let from = begin.sent;
+            // Those sent before this moment leave, if they were counted.
+            while let Some(left) = leaving.next_if(|left| left.sent < from) {
+                if left.arrived <= until {
+                    within -= 1;
+                }
+            }
+            until = from.saturating_add(length);
+            while let Some(come) = arrivals.next_if(|come| come.arrived <= until) {
+                if come.sent >= from {
+                    within += 1;
+                }
+            }
+            if fullest.is_none_or(|(_, most)| within > most) {
+                fullest = Some((from, within));
+            }
+        }
+        fullest
+    }
+}
+
+/// The lengths that are looked at; none if the limit does not say how much may pass in a time.
+fn lengths(algorithm: &Algorithm, run: u64) -> Vec<u64> {
+    let Some(period) = period(algorithm).map(|period| period.as_nanos()) else {
+        return Vec::new();
+    };
+    // From the shortest on: of two stretches that are as wrong the shorter one says more.
+    let shorter = (1..=HALVES).rev().map(|half| period >> half);
+    let longer = std::iter::successors(Some(period), |length| length.checked_mul(2));
+    let longer = longer.take_while(|length| *length <= run.max(period));
+    let all = shorter.chain(longer);
+    all.filter_map(|length| length.checked_sub(1)).collect()
+}
+
+fn period(algorithm: &Algorithm) -> Option<Span> {
+    match *algorithm {
+        Algorithm::TokenBucket { rate, .. }
+        | Algorithm::Gcra { rate, .. }
+        | Algorithm::LeakyBucket { rate, .. }
+        | Algorithm::BurstCredits { rate, .. } => Some(rate.per()),
+        Algorithm::FixedWindow { window, .. }
+        | Algorithm::SlidingLog { window, .. }
+        | Algorithm::SlidingWindow { window, .. } => Some(window),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn bucket(burst: u64) -> Allowance {
+        Allowance {
+            algorithm: Algorithm::TokenBucket {
+                rate: "100/s".parse().unwrap(),
+                burst,
+            },
+            slack: Span::ZERO,
+        }
+    }
+
+    fn admissions(sent: impl Iterator<Item = u64>, takes: u64) -> Vec<Admission> {
+        let admission = |sent| Admission {
+            key: 0,
+            sent,
+            arrived: sent + takes,
+        };
+        sent.map(admission).collect()
+    }
+
+    fn worst(allowance: &Allowance, own: &[Admission]) -> Option<Finding> {
+        let run = own.iter().map(|admission| admission.arrived).max();
+        Stretches::new(allowance, 1, run.unwrap_or(0)).worst(0, own)
+    }
+
+    #[test]
+    fn too_much_at_once_is_found_though_it_is_made_up_for() {
+        // Twenty at once every second, where ten may come at once and a hundred in a second.
+        let bursts = (0..5).flat_map(|second| [second * 1000 * MS; 20]);
+        let found = worst(&bucket(10), &admissions(bursts, MS / 2)).unwrap();
+        assert_eq!((found.admitted, found.allowed), (20, 10));
+        assert!(found.window < Span::from_millis(2), "{found:?}");
+        // The same with a burst of twenty is right.
+        let bursts = (0..5).flat_map(|second| [second * 1000 * MS; 20]);
+        assert_eq!(worst(&bucket(20), &admissions(bursts, MS / 2)), None);
+    }
+
+    #[test]
+    fn what_was_perhaps_decided_elsewhere_is_not_counted() {
+        // All answers are there only after the shortest lengths: nobody can say that they were decided together.
+        let bursts = admissions([0; 20].into_iter(), 200 * MS);
+        assert_eq!(worst(&bucket(10), &bursts), None);
+        let found = worst(&bucket(10), &admissions([0; 20].into_iter(), 90 * MS));
+        assert_eq!(found, None, "nine more were earned, and one is in doubt");
+        let found = worst(&bucket(10), &admissions([0; 20].into_iter(), 50 * MS)).unwrap();
+        assert_eq!(found.allowed, 16);
+    }
+
+    #[test]
+    fn every_stretch_is_counted_as_one_by_one_would() {
+        let mut random = 1_u64;
+        let mut next = |below: u64| {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % below
+        };
+        for _ in 0..200 {
+            let mut own: Vec<Admission> = (0..next(30) + 2)
+                .map(|_| {
+                    let sent = next(100);
+                    Admission {
+                        key: 0,
+                        sent,
+                        arrived: sent + next(20),
+                    }
+                })
+                .collect();
+            own.sort_unstable();
+            let allowance = bucket(1);
+            let mut stretches = Stretches::new(&allowance, 1, 0);
+            stretches.worst(0, &own);
+            for length in [0, 1, 5, 19, 50, 200] {
+                let inside = |from: u64| {
+                    let is_in = |a: &&Admission| a.sent >= from && a.arrived <= from + length;
+                    own.iter().filter(is_in).count() as u64
+                };
+                let most = own.iter().map(|a| inside(a.sent)).max();
+                let found = stretches.fullest(&own, length);
+                assert_eq!(found.map(|(_, times)| times), most, "{length}: {own:?}");
+                assert_eq!(found.map(|(from, _)| inside(from)), most);
+            }
+        }
+    }
+
+    #[test]
+    fn lengths_reach_from_a_thousandth_of_the_period_to_the_run() {
+        let of = |run| lengths(&bucket(1).algorithm, run);
+        assert_eq!(of(0).len(), 11);
+        assert_eq!(of(0).last(), Some(&999_999_999));
+        assert!(of(4_000_000_000).is_sorted());
+        assert_eq!(of(4_000_000_000).last(), Some(&3_999_999_999));
+        let at_once = Algorithm::Concurrency {
+            limit: 1,
+            ttl: Span::from_secs(1),
+        };
+        assert!(lengths(&at_once, 1).is_empty());
+    }
+}

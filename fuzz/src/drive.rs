@@ -1,0 +1,168 @@
+//! What can be asked of the program without libFuzzer.
+
+use std::fs;
+use std::io::{self, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use tollgate_fuzz::cut::Dice;
+use tollgate_fuzz::mutate::mutated;
+use tollgate_fuzz::{Target, named, targets};
+
+const USAGE: &str = "\
+tollgate-fuzz list                          the targets, and what must hold
+tollgate-fuzz quick [INPUTS] [SEED]         all targets over their seeds, and over so many inputs made of them
+tollgate-fuzz run TARGET FILE...            one target over files
+tollgate-fuzz words TARGET                  its words, as a dictionary for libFuzzer
+";
+
+/// Inputs for each target, unless told otherwise.
+const INPUTS: u64 = 2_000;
+
+/// Does what was asked.
+pub(crate) fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let done = match words.as_slice() {
+        ["list"] => list(),
+        ["quick", rest @ ..] if rest.len() <= 2 => {
+            let number = |at: usize, usual: u64| match rest.get(at) {
+                Some(text) => text.parse().map_err(|_| {
+                    io::Error::other(format!("`{text}` is no number; write one such as 2000"))
+                }),
+                None => Ok(usual),
+            };
+            number(0, INPUTS).and_then(|inputs| quick(inputs, number(1, 1)?))
+        }
+        ["run", name, files @ ..] => target(name).and_then(|target| run(target, files)),
+        ["words", name] => target(name).and_then(dictionary),
+        _ => Err(io::Error::other(USAGE)),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "{error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn target(name: &str) -> io::Result<&'static Target> {
+    named(name).ok_or_else(|| {
+        io::Error::other(format!(
+            "there is no target `{name}`; `list` names all of them"
+        ))
+    })
+}
+
+fn list() -> io::Result<bool> {
+    let mut out = io::stdout().lock();
+    for target in &targets::ALL {
+        writeln!(out, "{:<14} {}", target.name, target.holds)?;
+    }
+    Ok(true)
+}
+
+fn dictionary(target: &Target) -> io::Result<bool> {
+    let mut out = io::stdout().lock();
+    for word in target.words {
+        let escaped: String = word.bytes().map(|byte| format!("\\x{byte:02x}")).collect();
+        writeln!(out, "\"{escaped}\"")?;
+    }
+    Ok(true)
+}
+
+fn run(target: &Target, files: &[&str]) -> io::Result<bool> {
+    for file in files {
+        (target.run)(&fs::read(file)?);
+    }
+    Ok(true)
+}
+
+/// All targets, two at a time. Each has dice of its own, so that one does not depend on another.
+fn quick(inputs: u64, seed: u64) -> io::Result<bool> {
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let work = || -> io::Result<bool> {
+        let mut holds = true;
+        loop {
+            // Relaxed: only the number matters.
+            let at = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let Some(target) = targets::ALL.get(at) else {
+                return Ok(holds);
+            };
+            holds &= try_all(target, inputs, seed)?;
+        }
+    };
+    std::thread::scope(|scope| {
+        let other = scope.spawn(work);
+        let mine = work()?;
+        let ended = other.join();
+        Ok(mine & ended.map_err(|_| io::Error::other("a thread broke off"))??)
+    })
+}
+
+fn try_all(target: &Target, inputs: u64, seed: u64) -> io::Result<bool> {
+    let seeds = seeds(target)?;
+    let mut dice = Dice::of(target.name.as_bytes(), seed);
+    let made = (0..inputs).map(|_| mutated(&seeds, target.words, &mut dice));
+    let mut most = 0;
+    for input in seeds.iter().cloned().chain(made) {
+        most = most.max(input.len());
+        // The target has nothing that another input could see.
+        if catch_unwind(AssertUnwindSafe(|| (target.run)(&input))).is_err() {
+            let path = keep(target, &input)?;
+            let mut out = io::stderr().lock();
+            writeln!(
+                out,
+                "{}: it does not hold for {}\nhint: try it alone with `tollgate-fuzz run {} {}`",
+                target.name,
+                path.display(),
+                target.name,
+                path.display()
+            )?;
+            return Ok(false);
+        }
+    }
+    let mut out = io::stdout().lock();
+    writeln!(
+        out,
+        "{:<14} {} seeds, {inputs} inputs of up to {most} bytes: holds",
+        target.name,
+        seeds.len()
+    )?;
+    Ok(true)
+}
+
+/// The seeds of a target, in the order of their names. One that has none is a mistake.
+fn seeds(target: &Target) -> io::Result<Vec<Vec<u8>>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("corpus")
+        .join(target.name);
+    let missing = |error: io::Error| {
+        io::Error::other(format!(
+            "there are no seeds in {}: {error}",
+            folder.display()
+        ))
+    };
+    let mut paths = fs::read_dir(&folder)
+        .map_err(missing)?
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<io::Result<Vec<PathBuf>>>()?;
+    paths.sort();
+    if paths.is_empty() {
+        return Err(missing(io::ErrorKind::NotFound.into()));
+    }
+    paths.iter().map(fs::read).collect()
+}
+
+/// Keeps an input that something does not hold for.
+fn keep(target: &Target, input: &[u8]) -> io::Result<PathBuf> {
+    let folder = std::env::temp_dir().join("tollgate-fuzz");
+    fs::create_dir_all(&folder)?;
+    let name = Dice::of(input, 0).next_number();
+    let path = folder.join(format!("{}-{name:016x}", target.name));
+    fs::write(&path, input)?;
+    Ok(path)
+}

@@ -1,0 +1,121 @@
+//! Seeds, changed at random in ways that parsers mind.
+
+use crate::cut::Dice;
+
+/// Inputs do not grow beyond this.
+pub const INPUT_MOST: usize = 16 * 1024;
+
+/// Numbers at which something often changes.
+const NUMBERS: [&str; 18] = [
+    "0",
+    "-1",
+    "1",
+    "9",
+    "10",
+    "15",
+    "16",
+    "127",
+    "128",
+    "255",
+    "256",
+    "1024",
+    "1025",
+    "65535",
+    "65536",
+    "2147483648",
+    "9223372036854775807",
+    "18446744073709551616",
+];
+
+/// An input made of the seeds.
+pub fn mutated(seeds: &[Vec<u8>], words: &[&str], dice: &mut Dice) -> Vec<u8> {
+    let pick = |dice: &mut Dice| {
+        let at = dice.roll(seeds.len());
+        seeds.get(at).map(Vec::as_slice).unwrap_or_default()
+    };
+    let mut input = pick(dice).to_vec();
+    for _ in 0..=dice.roll(8) {
+        let at = dice.roll(input.len() + 1);
+        let until = (at + dice.roll(16)).min(input.len());
+        match dice.roll(10) {
+            0 => {
+                if let Some(byte) = input.get_mut(at) {
+                    *byte ^= 1 << dice.roll(8);
+                }
+            }
+            1 => {
+                if let Some(byte) = input.get_mut(at) {
+                    *byte = random_byte(dice);
+                }
+            }
+            2 => {
+                let more: Vec<u8> = (0..=dice.roll(4)).map(|_| random_byte(dice)).collect();
+                input.splice(at..at, more);
+            }
+            3 => drop(input.drain(at..until)),
+            4 | 5 => {
+                let word = words.get(dice.roll(words.len())).copied();
+                input.splice(at..at, word.unwrap_or_default().bytes());
+            }
+            6 => change_number(&mut input, at, dice),
+            7 => {
+                let part = input.get(at..until).unwrap_or_default().to_vec();
+                let times = if dice.roll(8) == 0 { 1000 } else { 5 };
+                let part = part.repeat(1 + dice.roll(times));
+                input.splice(at..at, part);
+            }
+            8 => {
+                let other = pick(dice);
+                let from = dice.roll(other.len() + 1);
+                input.truncate(at);
+                input.extend_from_slice(other.get(from..).unwrap_or_default());
+            }
+            _ => input.extend_from_slice(pick(dice)),
+        }
+        input.truncate(INPUT_MOST);
+    }
+    input
+}
+
+/// Mostly what can be printed: other bytes end most languages at once.
+fn random_byte(dice: &mut Dice) -> u8 {
+    let any = u8::try_from(dice.roll(256)).unwrap_or(0);
+    match dice.roll(4) {
+        0 => any,
+        _ => b' ' + any % 95,
+    }
+}
+
+/// Writes another number over the digits that come next.
+fn change_number(input: &mut Vec<u8>, from: usize, dice: &mut Dice) {
+    let behind = input.get(from..).unwrap_or_default();
+    let Some(at) = behind.iter().position(u8::is_ascii_digit) else {
+        return;
+    };
+    let digits = behind.iter().skip(at).take_while(|b| b.is_ascii_digit());
+    let (begin, end) = (from + at, from + at + digits.count());
+    let number = NUMBERS.get(dice.roll(NUMBERS.len())).copied();
+    input.splice(begin..end, number.unwrap_or_default().bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_makes_the_same_inputs_and_they_differ_from_each_other() {
+        let seeds = [
+            b"*1\r\n$4\r\nPING\r\n".to_vec(),
+            b"GET / HTTP/1.1\r\n".to_vec(),
+        ];
+        let inputs = |seed| {
+            let mut dice = Dice::new(seed);
+            let mut next = || mutated(&seeds, &["*", "\r\n"], &mut dice);
+            (0..100).map(|_| next()).collect::<Vec<_>>()
+        };
+        assert_eq!(inputs(1), inputs(1));
+        let different: std::collections::BTreeSet<_> = inputs(1).into_iter().collect();
+        assert!(different.len() > 90, "{}", different.len());
+        assert_ne!(inputs(1), inputs(2));
+    }
+}

@@ -1,0 +1,204 @@
+//! Policy files, and overrides that operators send.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::LazyLock;
+
+use tollgate::policy::{Facts, Policy};
+use tollgate::{ManualClock, Moment};
+use tollgate_policy::{Loaded, Problems, Severity, override_from, parse_at};
+use tollgate_tower::{Authority, Epoch, InForce};
+
+use super::POLICY;
+use crate::{Target, memory};
+
+pub(super) const TARGET: Target = Target {
+    name: "policy",
+    holds: "a file is always read as the same, with either kind of line ends and with a byte order mark; whatever is wrong has its place \
+            in the file, a reason and a hint; what is right can be put in force and decides; memory grows by what was sent",
+    run,
+    words: &[
+        "{",
+        "}",
+        "[",
+        "]",
+        ": ",
+        "- ",
+        "\n",
+        "\n  ",
+        "\"",
+        "'",
+        "&a ",
+        "*a",
+        "<<: ",
+        "|\n",
+        ">\n",
+        "# ",
+        "~",
+        "limits:\n",
+        "name: a",
+        "allow: 5/s",
+        "allow: 100/month",
+        "burst: 10",
+        "key: ip",
+        "key: [ip, header.x]",
+        "match: { path: /a/** }",
+        "algorithm: gcra",
+        "default: pass",
+        "tiers:",
+        "overrides:",
+        "queues:",
+        "gateway:",
+        "upstreams:",
+        "store: redis://h",
+        "on_store_error: local",
+        "pressure:",
+        "max_keys: 5",
+        "cost: header.x",
+        "timezone: Europe/Berlin",
+        "every: day",
+        "expires: 2030-01-01",
+        "10MB",
+        "50%",
+        "1h",
+        "10.0.0.0/8",
+        "shadow: true",
+        "at_once: 3",
+        "deny:",
+        "trust:",
+        "\u{85}",
+        "\u{2028}",
+        "99999999999999999999",
+    ],
+};
+
+/// A moment in 2025: what has expired must not depend on when this runs.
+const NOW: Moment = Moment::from_nanos(1_750_000_000 * 1_000_000_000);
+/// Of a policy that is put in force: more would be memory that it was given, not memory that it takes by itself.
+const KEYS_MOST: usize = 100_000;
+
+static LIMITED: LazyLock<Option<Policy>> =
+    LazyLock::new(|| parse_at("p", POLICY.as_bytes(), NOW).ok().map(|l| l.policy));
+
+fn run(bytes: &[u8]) {
+    let (read, taken) = memory::most(|| parse_at("p.yaml", bytes, NOW));
+    let room = (4 << 20) + bytes.len().saturating_mul(4096);
+    assert!(taken <= room, "{taken} bytes of memory");
+    assert_eq!(told(&read), told(&parse_at("p.yaml", bytes, NOW)));
+    match &read {
+        Ok(loaded) => {
+            assert_eq!(loaded.warnings.count(Severity::Error), 0);
+            has_places(&loaded.warnings, bytes);
+            written_otherwise(loaded, bytes);
+            in_force(loaded, bytes);
+        }
+        Err(problems) => {
+            assert!(problems.count(Severity::Error) > 0);
+            has_places(problems, bytes);
+        }
+    }
+    if let Some(rule) = LIMITED.as_ref().and_then(|policy| policy.limits.first())
+        && let Err(problems) = override_from(rule, bytes)
+    {
+        has_places(&problems, bytes);
+    }
+}
+
+fn told(read: &Result<Loaded, Problems>) -> String {
+    match read {
+        Ok(loaded) => format!("{loaded:?}"),
+        Err(problems) => problems.to_string(),
+    }
+}
+
+fn has_places(problems: &Problems, bytes: &[u8]) {
+    let lines = 2 + bytes
+        .iter()
+        .filter(|byte| matches!(byte, b'\n' | b'\r'))
+        .count();
+    assert!(problems.iter().count() <= 101);
+    for problem in problems {
+        assert!(!problem.message.is_empty() && !problem.hint.is_empty());
+        assert!(problem.line <= lines, "line {} of {lines}", problem.line);
+        assert!(problem.line == 0 || problem.column > 0);
+        let json = problem.to_json("p.yaml");
+        let json = serde_json::from_str::<serde_json::Value>(&json);
+        assert!(json.is_ok_and(|json| json.is_object()));
+    }
+    assert!(problems.is_empty() || !problems.to_string().is_empty());
+}
+
+/// The same file as other editors would save it.
+fn written_otherwise(loaded: &Loaded, bytes: &[u8]) {
+    let said = |loaded: &Loaded| {
+        let Loaded {
+            policy,
+            tiers,
+            store,
+            gateway,
+            ..
+        } = loaded;
+        format!("{policy:?} {tiers:?} {store:?} {gateway:?}")
+    };
+    let mut others = vec![[b"\xef\xbb\xbf", bytes].concat()];
+    if !bytes.contains(&b'\r') {
+        let lines = bytes.split(|byte| *byte == b'\n').collect::<Vec<_>>();
+        others.push(lines.join(&b"\r\n"[..]));
+    }
+    for other in others {
+        match parse_at("p.yaml", &other, NOW) {
+            Ok(other) => assert_eq!(said(&other), said(loaded)),
+            // It is a few bytes longer now.
+            Err(problems) => assert!(
+                problems.iter().any(|problem| problem.code == "too-large"),
+                "{problems}"
+            ),
+        }
+    }
+}
+
+/// Puts it in force and asks a little.
+fn in_force(loaded: &Loaded, bytes: &[u8]) {
+    let keys = loaded
+        .policy
+        .limits
+        .iter()
+        .map(|limit| limit.quota.limit.max_keys());
+    if keys.fold(0, usize::saturating_add) > KEYS_MOST {
+        return;
+    }
+    let clock = ManualClock::new();
+    clock.set(NOW);
+    let in_force = match InForce::with_clock(loaded.policy.clone(), clock) {
+        Ok(in_force) => in_force,
+        Err(error) => panic!("it was read, and cannot be put in force: {error}"),
+    };
+    let text = String::from_utf8_lossy(bytes);
+    let words: Vec<&str> = text
+        .split(|c: char| c.is_whitespace() || ",{}[]:".contains(c))
+        .filter(|word| !word.is_empty())
+        .take(64)
+        .collect();
+    let epoch = in_force.epoch();
+    let gate = epoch.gate();
+    for path in words
+        .iter()
+        .filter(|word| word.starts_with('/'))
+        .chain(&["/", "/a/b"])
+    {
+        let pairs: Vec<(&str, &str)> = words.iter().map(|word| (*word, "1")).collect();
+        let facts = Facts {
+            method: "GET",
+            path,
+            host: "a.example",
+            client: Some(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1))),
+            domain: words.first().copied().unwrap_or_default(),
+            descriptor: &pairs,
+            fields: &pairs,
+            cost: Some(1),
+            ..Facts::default()
+        };
+        let peeked = gate.peek(&facts).is_admitted();
+        let admitted = gate.admit(&facts).is_admitted();
+        assert_eq!(peeked, admitted, "{path}");
+    }
+}

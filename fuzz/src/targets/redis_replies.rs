@@ -1,0 +1,176 @@
+//! Replies of a store that a fleet shares: of our scripts, of a cluster, of sentinels, and errors.
+
+use std::sync::LazyLock;
+
+use tollgate::policy::Quota;
+use tollgate::store::shared::{KeyKind, SharedCharge, SharedKey, SharedLimit, SharedRequest};
+use tollgate::{Algorithm, Estimate, Limit, LimitId, Span};
+use tollgate_redis::fuzzing::{Reader, Value, is_primary, meant, nodes, primary, slots, value};
+
+use crate::{Target, memory};
+
+pub(super) const TARGET: Target = Target {
+    name: "redis_replies",
+    holds: "a reply is an outcome for every charge or none at all; who was taken is admitted, unless it is told that the script disagrees; \
+            nothing is left beyond what a limit has; slots are those of a cluster; keys of clients do not stand in errors; memory grows \
+            by what was sent",
+    run,
+    words: &[
+        "*4\r\n",
+        ":1\r\n",
+        ":0\r\n",
+        ":-1\r\n",
+        "$8\r\n",
+        "$-1\r\n",
+        "*1\r\n",
+        "*2\r\n",
+        "*7\r\n",
+        ":1750000000000000\r\n",
+        "$12\r\n000000000000\r\n",
+        "$3\r\n5:0\r\n",
+        "-MOVED 1 127.0.0.1:1\r\n",
+        "-ASK 16384 [::1]:1\r\n",
+        "-NOSCRIPT x\r\n",
+        "-ERR x\r\n",
+        "-OOM tg:limit~x:{secret} no\r\n",
+        "$6\r\nmaster\r\n",
+        "$5\r\nslave\r\n",
+        ":16383\r\n",
+        "$9\r\n127.0.0.1\r\n",
+        "_\r\n",
+        "%1\r\n",
+        "#t\r\n",
+        ",1.5\r\n",
+        "(99999999999999999999\r\n",
+        "=7\r\ntxt:abc\r\n",
+        ">1\r\n",
+    ],
+};
+
+const LIMIT: u64 = 10;
+
+fn kinds() -> Vec<Quota> {
+    let second = Span::from_secs(1);
+    let bucket = |rate: &str| {
+        let rate = rate.parse().ok()?;
+        Some(Algorithm::TokenBucket { rate, burst: LIMIT })
+    };
+    let sliding = |estimate| {
+        Some(Algorithm::SlidingWindow {
+            limit: LIMIT,
+            window: second,
+            estimate,
+        })
+    };
+    let credits = "10/s".parse().ok().map(|rate| Algorithm::BurstCredits {
+        rate,
+        multiple: 2,
+        duration: second,
+        slack: Some(LIMIT),
+    });
+    let all = [
+        bucket("5/s"),
+        bucket("11/s"),
+        Some(Algorithm::FixedWindow {
+            limit: LIMIT,
+            window: second,
+            anchor: Span::ZERO,
+        }),
+        sliding(Estimate::Span),
+        sliding(Estimate::Strict { parts: 3 }),
+        Some(Algorithm::SlidingLog {
+            limit: LIMIT,
+            window: second,
+        }),
+        credits,
+        Some(Algorithm::Concurrency {
+            limit: LIMIT,
+            ttl: second,
+        }),
+    ];
+    let quota = |algorithm| {
+        let limit = Limit::new(algorithm).ok()?;
+        Some(Quota {
+            limit,
+            periods: None,
+        })
+    };
+    all.into_iter().flatten().filter_map(quota).collect()
+}
+
+static READER: LazyLock<(Option<Reader>, usize)> = LazyLock::new(|| {
+    let quotas = kinds();
+    let ids: Vec<String> = (0..quotas.len()).map(|at| format!("limit-{at}")).collect();
+    let limits = quotas.iter().zip(&ids).map(|(quota, id)| SharedLimit {
+        id,
+        quota,
+        before: &[],
+        plain: true,
+    });
+    let reader = Reader::new(&limits.collect::<Vec<_>>());
+    (reader.ok(), quotas.len())
+});
+
+fn key() -> SharedKey {
+    let mut key = SharedKey::new(KeyKind::Own);
+    key.push(b"k");
+    key
+}
+
+fn run(bytes: &[u8]) {
+    let Ok(reply) = value(bytes) else { return };
+    if let Value::ServerError(error) = &reply {
+        let (_, words) = meant(error);
+        assert!(!words.contains(":{"), "{words}");
+    }
+    let (Some(reader), kinds) = &*READER else {
+        panic!("the limits of this target are wrong")
+    };
+    let charge = |limit: usize, enforced| SharedCharge {
+        limit: LimitId::at(limit),
+        key: key(),
+        cost: 1,
+        enforced,
+        owed: 0,
+        most: None,
+    };
+    for take in [true, false] {
+        for limit in 0..*kinds {
+            ruled(reader, take, vec![charge(limit, true)], &reply, bytes);
+        }
+        let all = (0..*kinds).map(|limit| charge(limit, limit % 3 > 0));
+        ruled(reader, take, all.collect(), &reply, bytes);
+    }
+    let _ = reader.settled(std::slice::from_ref(&reply));
+    let _ = (nodes(&reply), primary(&reply), is_primary(&reply));
+    if let Some(owners) = slots(&reply) {
+        assert!(!owners.is_empty() && owners.len() <= 16_384);
+        assert!(
+            owners
+                .iter()
+                .all(|(first, last, _)| *first < 16_384 && *last < 16_384)
+        );
+    }
+}
+
+fn ruled(reader: &Reader, take: bool, charges: Vec<SharedCharge>, reply: &Value, bytes: &[u8]) {
+    let request = SharedRequest { take, charges };
+    let (ruled, taken) = memory::most(|| reader.ruled(&request, reply));
+    // Names and arguments for each charge, and words about what is wrong.
+    let room = 64 * 1024 + bytes.len().saturating_mul(64);
+    assert!(taken <= room, "{taken} bytes of memory");
+    let Ok(ruled) = ruled else { return };
+    assert_eq!(ruled.outcomes.len(), request.charges.len());
+    let passes = ruled
+        .outcomes
+        .iter()
+        .zip(&request.charges)
+        .all(|(outcome, charge)| !charge.enforced || outcome.verdict.is_admitted());
+    if take && !ruled.disagrees {
+        assert_eq!(ruled.took, passes, "{ruled:?}");
+    }
+    for outcome in &ruled.outcomes {
+        // Credits may hold what a burst takes.
+        assert!(outcome.standing.remaining <= 4 * LIMIT, "{outcome:?}");
+    }
+}

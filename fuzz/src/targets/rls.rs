@@ -1,0 +1,73 @@
+//! Messages of Envoy's rate limit service, and what is decided about them.
+
+use std::sync::LazyLock;
+
+use prost::Message;
+use tollgate_server::fuzzing::rls::{Door, MESSAGE_MOST};
+use tollgate_server::rls::messages::{Code, RateLimitRequest, RateLimitResponse};
+
+use super::POLICY;
+use crate::{Target, memory};
+
+pub(super) const TARGET: Target = Target {
+    name: "rls",
+    holds: "a message that is written again is read as the same; every descriptor has a status, in order; the overall code is OK or \
+            OVER_LIMIT, and what is over a limit has a status that says so; memory grows by what was sent",
+    run,
+    words: &[
+        "\n\u{4}edge",
+        "\u{12}\u{8}",
+        "\n\u{6}\n\u{1}k\u{12}\u{1}v",
+        "user",
+        "edge",
+        "\u{18}\u{1}",
+        "\u{1a}\u{0}",
+        "\u{12}\u{0}",
+        "\u{20}\u{1}",
+        "\u{7f}",
+        "\u{22}\u{2}\u{8}\u{0}",
+    ],
+};
+
+static DOOR: LazyLock<Door> = LazyLock::new(|| Door::open(POLICY));
+
+fn run(bytes: &[u8]) {
+    if bytes.len() > MESSAGE_MOST {
+        return;
+    }
+    let (read, taken) = memory::most(|| RateLimitRequest::decode(bytes));
+    // An empty descriptor is two bytes on the wire, and a list doubles as it grows.
+    assert!(
+        taken <= 4096 + bytes.len().saturating_mul(256),
+        "{taken} bytes of memory for {} bytes",
+        bytes.len()
+    );
+    let Ok(request) = read else { return };
+    let again = RateLimitRequest::decode(request.encode_to_vec().as_slice());
+    assert_eq!(again.as_ref(), Ok(&request));
+    let descriptors = request.descriptors.len();
+    let response = match DOOR.answer(request) {
+        Err(wrong) => {
+            assert_eq!(wrong.code() as i32, 3, "{wrong}");
+            assert!(!wrong.message().is_empty());
+            return;
+        }
+        Ok(response) => response,
+    };
+    let Some(response) = response else {
+        panic!("it waits, and there is nothing to wait for")
+    };
+    let codes = [Code::Ok as i32, Code::OverLimit as i32];
+    assert_eq!(response.statuses.len(), descriptors);
+    assert!(codes.contains(&response.overall_code), "{response:?}");
+    let statuses = || response.statuses.iter().map(|status| status.code);
+    assert!(statuses().all(|code| codes.contains(&code)), "{response:?}");
+    if response.overall_code == Code::OverLimit as i32 {
+        assert!(
+            statuses().any(|code| code == Code::OverLimit as i32),
+            "{response:?}"
+        );
+    }
+    let again = RateLimitResponse::decode(response.encode_to_vec().as_slice());
+    assert_eq!(again, Ok(response));
+}
