@@ -17,13 +17,15 @@ STEPS ?= 2000000
 FUZZ_INPUTS ?= 5000
 FUZZ_SECONDS ?= 300
 FUZZ_BYTES ?= 4096
+# How long `make fleet` makes up fleets.
+FLEET_SECS ?= 30
 # Charges on one key in `make threads`.
 CHARGES ?= 50000000
 
-.PHONY: test setup lint unit docs valkey trials-quick loom vectors property property-long threads bench-quick fuzz-quick fuzz trials equals-long miri bench doors gateway speed store flood adaptive
+.PHONY: fleet fleet-long test setup lint unit docs valkey trials-quick loom vectors property property-long threads bench-quick fuzz-quick fuzz trials equals-long miri bench doors gateway speed store flood adaptive
 
 # The whole suite: sets up what it needs, prints what ran, fails when anything fails.
-test: setup lint unit docs valkey trials-quick loom vectors property threads bench-quick fuzz-quick
+test: setup lint unit docs valkey trials-quick loom vectors property fleet threads bench-quick fuzz-quick
 	@echo "all checks passed"
 
 # Says what is missing instead of failing half-way.
@@ -83,6 +85,14 @@ property:
 property-long: PROFILE = release
 property-long:
 	$(SIM) steps --each 1000000000
+
+# Fleets on virtual time, broken in every way, on the production code: every promise kept. `make fleet-long` is a hundred thousand of them.
+fleet:
+	$(SIM) fleet --secs $(FLEET_SECS)
+
+fleet-long: PROFILE = release
+fleet-long:
+	$(SIM) fleet --seeds 100000
 
 # Real threads on one key: exactly the allowance.
 threads:

@@ -124,6 +124,7 @@ fn request(limits: &[usize], key: u64) -> SharedRequest {
     };
     SharedRequest {
         take: true,
+        waited: tollgate::Span::ZERO,
         charges: limits.iter().map(charge).collect(),
     }
 }

@@ -417,7 +417,10 @@ impl SharedLimits for Prepared {
     fn charge<'a>(&'a self, request: &'a SharedRequest) -> Answering<'a, Vec<SharedOutcome>> {
         Box::pin(async move {
             let asked = Instant::now();
-            let decided = self.decide(request, self.deadline(asked)).await;
+            let waited = Duration::from(request.waited);
+            // Nothing is left of it: it fails at once.
+            let deadline = self.deadline(asked).checked_sub(waited).unwrap_or(asked);
+            let decided = self.decide(request, deadline).await;
             let counters = &self.charging.desk().context.counters;
             match &decided {
                 Ok(_) => counters.answered(asked.elapsed()),

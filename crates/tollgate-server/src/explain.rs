@@ -85,6 +85,11 @@ fn rule_told(gate: &Gate, told: &RuleExplanation, answer: &Answer) -> Value {
     let tiers = rule.tiers.iter().flat_map(|tiers| &tiers.tiers);
     let tier = told.tier.and_then(|tier| tiers.map(|t| &*t.name).nth(tier));
     let quota = told.limit.and_then(|limit| gate.quota(limit));
+    let nodes = gate.store().map(|store| store.nodes().max(1));
+    let sharing = nodes.map(|_| rule.sharing.name());
+    let above = quota
+        .zip(nodes)
+        .map(|(quota, nodes)| quota.above(rule.sharing, nodes));
     json!({
         "name": &*rule.name,
         "matched": told.why_not.is_none(),
@@ -96,6 +101,9 @@ fn rule_told(gate: &Gate, told: &RuleExplanation, answer: &Answer) -> Value {
         "cost": told.cost,
         "role": told.role.map(words::role),
         "quota": quota.map(quota_text),
+        "sharing": sharing,
+        "nodes": nodes,
+        "above": above,
         "verdict": says(told, answer),
         "remaining": told.decision.map(|d| d.standing.remaining),
         "wait_ms": told.decision.and_then(|d: Decision| d.verdict.wait()).map(millis),

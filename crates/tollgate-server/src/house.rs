@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 
 use crate::admin::{self, AdminSettings};
 use crate::engine::watch::watch as watch_policy;
-use crate::engine::{Engine, divide_every, step_every, write_every};
+use crate::engine::{Engine, divide_every, step_every, tend_every, write_every};
 use crate::run::{AdminBind, RunError, admin_of, bind, local_address, reload_on_hangup, until};
 
 /// A server that is being put together.
@@ -65,6 +65,7 @@ impl House {
         background.spawn(watch_policy(Arc::clone(&engine), until(&ended)));
         background.spawn(write_every(Arc::clone(&engine), until(&ended)));
         background.spawn(divide_every(Arc::clone(&engine), until(&ended)));
+        background.spawn(tend_every(Arc::clone(&engine), until(&ended)));
         background.spawn(step_every(Arc::clone(&engine), until(&ended)));
         #[cfg(unix)]
         background.spawn(reload_on_hangup(Arc::clone(&engine), ended.clone()));

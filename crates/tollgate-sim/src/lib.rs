@@ -9,6 +9,7 @@
 
 pub mod adaptive;
 pub mod command;
+pub mod fleet;
 pub mod model;
 pub mod oracle;
 pub mod property;

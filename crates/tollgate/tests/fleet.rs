@@ -1,181 +1,23 @@
 //! A policy whose state is elsewhere: the same answers as with its own, and a decision of this node alone
 //! when nobody answers.
-//!
-//! The store of these tests counts in this process, behind a lock, and can be told to be away. Real ones
-//! are tested where they are.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
-use std::collections::HashMap;
+mod counting;
+
 use std::future::Future;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 use std::task::{Context, Poll, Waker};
 
+use counting::Counting;
 use tollgate::policy::{
     Answer, Basis, Begun, Facts, Inherited, KeyPart, LimitRule, Mode, OnStoreError, Policy,
     PolicyGate, Quota, Settlement, Source,
 };
-use tollgate::store::shared::{
-    Answering, FaultKind, SharedLimit, SharedLimits, SharedOutcome, SharedRequest, SharedSettle,
-    SharedStore, StoreFault, StoreReport,
-};
-use tollgate::{
-    Clock, Decision, Limit, LimitError, Limiter, ManualClock, Moment, Origin, Span, Verdict,
-};
-
-/// Counts for everybody who shares it.
-#[derive(Debug)]
-struct Counting {
-    clock: ManualClock,
-    limiters: Arc<Mutex<HashMap<String, Limiter<ManualClock>>>>,
-    fails: Arc<Mutex<Option<FaultKind>>>,
-    nodes: AtomicU32,
-    /// What each limit was before, as it was last told.
-    before: Mutex<HashMap<String, Vec<Quota>>>,
-}
-
-#[derive(Debug)]
-struct Prepared {
-    clock: ManualClock,
-    limiters: Vec<Limiter<ManualClock>>,
-    /// All or none: nobody comes between.
-    lock: Arc<Mutex<HashMap<String, Limiter<ManualClock>>>>,
-    fails: Arc<Mutex<Option<FaultKind>>>,
-}
-
-impl Counting {
-    fn new(clock: &ManualClock, nodes: u32) -> Arc<Counting> {
-        Arc::new(Counting {
-            clock: clock.clone(),
-            limiters: Arc::default(),
-            fails: Arc::default(),
-            nodes: AtomicU32::new(nodes),
-            before: Mutex::default(),
-        })
-    }
-
-    fn go_away(&self, away: bool) {
-        self.fail(away.then_some(FaultKind::Away));
-    }
-
-    fn fail(&self, how: Option<FaultKind>) {
-        *self.fails.lock().unwrap() = how;
-    }
-}
-
-impl SharedStore for Counting {
-    fn prepare(
-        &self,
-        limits: &[SharedLimit<'_>],
-    ) -> Result<Arc<dyn SharedLimits>, (usize, LimitError)> {
-        let mut before = self.before.lock().unwrap();
-        for limit in limits {
-            before.insert(limit.id.into(), limit.before.to_vec());
-        }
-        let mut known = self.limiters.lock().unwrap();
-        let limiter = |limit: &SharedLimit<'_>| {
-            let new =
-                || Limiter::with_clock(limit.quota.limit.clone(), self.clock.clone()).unwrap();
-            known.entry(limit.id.into()).or_insert_with(new).clone()
-        };
-        Ok(Arc::new(Prepared {
-            clock: self.clock.clone(),
-            limiters: limits.iter().map(limiter).collect(),
-            lock: Arc::clone(&self.limiters),
-            fails: Arc::clone(&self.fails),
-        }))
-    }
-
-    fn nodes(&self) -> u32 {
-        self.nodes.load(SeqCst)
-    }
-
-    fn report(&self) -> StoreReport {
-        StoreReport::default()
-    }
-}
-
-/// A key as one text.
-fn text(key: &tollgate::store::shared::SharedKey) -> String {
-    let parts = key
-        .parts()
-        .map(|part| String::from_utf8_lossy(part).into_owned());
-    format!("{:?}/{}", key.kind(), parts.collect::<Vec<_>>().join("/"))
-}
-
-impl Prepared {
-    fn decide(&self, request: &SharedRequest) -> Result<Vec<SharedOutcome>, StoreFault> {
-        if let Some(kind) = *self.fails.lock().unwrap() {
-            return Err(StoreFault::new(kind, "gone for a walk"));
-        }
-        let _all_or_none = self.lock.lock().unwrap();
-        let limiter = |charge: &tollgate::store::shared::SharedCharge| {
-            self.limiters[charge.limit.index()].clone()
-        };
-        for charge in request.charges.iter().filter(|c| c.owed > 0) {
-            let key = text(&charge.key);
-            let nothing = Decision {
-                verdict: Verdict::Pass,
-                standing: Default::default(),
-                issued: self.clock.now(),
-                origin: Origin::Fresh,
-            };
-            limiter(charge).settle(&key, &nothing, 0, charge.owed);
-        }
-        let passes = request.charges.iter().filter(|c| c.enforced).all(|charge| {
-            let peeked = limiter(charge).peek(&text(&charge.key), charge.cost);
-            peeked.is_admitted()
-        });
-        let outcomes = request.charges.iter().map(|charge| {
-            let key = text(&charge.key);
-            let decision = match request.take && passes {
-                true => limiter(charge).charge(&key, charge.cost),
-                false => limiter(charge).peek(&key, charge.cost),
-            };
-            let standing = match passes {
-                true => decision.standing,
-                false => limiter(charge).peek(&key, 0).standing,
-            };
-            SharedOutcome {
-                verdict: decision.verdict,
-                standing,
-                issued: self.clock.now(),
-            }
-        });
-        Ok(outcomes.collect())
-    }
-}
-
-impl SharedLimits for Prepared {
-    fn charge<'a>(&'a self, request: &'a SharedRequest) -> Answering<'a, Vec<SharedOutcome>> {
-        Box::pin(async {
-            if *self.fails.lock().unwrap() == Some(FaultKind::Busy) {
-                // It never comes to an answer.
-                std::future::pending::<()>().await;
-            }
-            self.decide(request)
-        })
-    }
-
-    fn settle<'a>(&'a self, settle: &'a SharedSettle) -> Answering<'a, u64> {
-        Box::pin(async {
-            if let Some(kind) = *self.fails.lock().unwrap() {
-                return Err(StoreFault::new(kind, "gone for a walk"));
-            }
-            let decision = Decision {
-                verdict: Verdict::Pass,
-                standing: Default::default(),
-                issued: settle.issued,
-                origin: Origin::Fresh,
-            };
-            let limiter = &self.limiters[settle.limit.index()];
-            let settled = limiter.settle(&text(&settle.key), &decision, settle.taken, settle.used);
-            Ok(settled.unpaid)
-        })
-    }
-}
+use tollgate::store::shared::{FaultKind, SharedStore};
+use tollgate::{Clock, Limit, ManualClock, Moment, Origin, Span, Verdict};
 
 /// Nothing here ever waits.
 fn now<T>(future: impl Future<Output = T>) -> T {

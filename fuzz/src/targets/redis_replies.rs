@@ -154,7 +154,11 @@ fn run(bytes: &[u8]) {
 }
 
 fn ruled(reader: &Reader, take: bool, charges: Vec<SharedCharge>, reply: &Value, bytes: &[u8]) {
-    let request = SharedRequest { take, charges };
+    let request = SharedRequest {
+        take,
+        waited: tollgate::Span::ZERO,
+        charges,
+    };
     let (ruled, taken) = memory::most(|| reader.ruled(&request, reply));
     // Names and arguments for each charge, and words about what is wrong.
     let room = 64 * 1024 + bytes.len().saturating_mul(64);

@@ -51,10 +51,27 @@ pub(crate) fn table(
         }
     }
     writeln!(out, "\n{}", verdict(told))?;
+    for limit in limits.iter().filter_map(shared) {
+        writeln!(out, "{limit}")?;
+    }
     match told.get("queue") {
         Some(queue) => writeln!(out, "then: {}", turn(queue)),
         None => Ok(()),
     }
+}
+
+/// How much more a fleet may let pass of a limit that it does not share exactly.
+fn shared(limit: &Value) -> Option<String> {
+    let text = |name: &str| limit.get(name).and_then(Value::as_str).map(shown);
+    let number = |name: &str| limit.get(name).and_then(Value::as_u64);
+    let sharing = text("sharing").filter(|sharing| sharing != "exact")?;
+    let (name, nodes, above) = (text("name")?, number("nodes")?, number("above")?);
+    Some(match above {
+        0 => format!("`{name}` is shared by {sharing}: never above its limit, with {nodes} nodes"),
+        above => format!(
+            "`{name}` is shared by {sharing}: at most {above} above its limit in any stretch of time, with {nodes} nodes"
+        ),
+    })
 }
 
 /// Where it waits for its turn, and as whom.

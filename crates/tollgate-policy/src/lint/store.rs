@@ -45,6 +45,14 @@ fn rules(draft: &Draft) -> impl Iterator<Item = (&LimitRule, &Spots)> {
 fn unused(draft: &Draft, report: &Report<'_>) {
     let limits = rules(draft).map(|(_, spots)| spots);
     for spots in std::iter::once(&draft.file).chain(limits) {
+        if spots.has("sharing") {
+            report.warn(
+                spots.name_of("sharing"),
+                "unused-sharing",
+                "`sharing` has no effect: the store is this process itself",
+                "leave it out, or name a store that a fleet shares: `store: redis://10.0.0.5:6379/0`",
+            );
+        }
         if spots.has(FIELD) {
             report.warn(
                 spots.name_of(FIELD),

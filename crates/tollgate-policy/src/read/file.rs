@@ -17,6 +17,7 @@ use super::names::{FILE, GATEWAY, HEADERS, PATHS, PRESSURE, STORE};
 use super::pressure::pressure;
 use super::queue::queues;
 use super::scalar::{choice, share, text, whole, yes};
+use super::sharing;
 use super::store::{Store, store};
 use super::store_error;
 use super::tiers::{Tier, tiers};
@@ -73,6 +74,7 @@ pub(crate) fn file(root: &Node, report: &Report<'_>) -> Read<Draft> {
     let store = fields.read("store", |n| store(n, report));
     let on_store_error = store_error::on_store_error(&fields, report);
     let decided = store_error::check(root, &on_store_error, report);
+    let sharing = sharing::sharing(&fields, report);
     let v6 = fields.read("ipv6_prefix", |n| {
         whole(n, *V6_BITS.start(), *V6_BITS.end(), "64", report)
     });
@@ -95,6 +97,7 @@ pub(crate) fn file(root: &Node, report: &Report<'_>) -> Read<Draft> {
         paths: rules,
         tiers: tiers.as_deref().ok(),
         on_store_error: on_store_error.ok().flatten(),
+        sharing: sharing.ok().flatten(),
         room: room_of(match fields.get("limits").map(|node| &node.value) {
             Some(Value::List(limits)) => limits.len() + 1,
             _ => 1,
@@ -111,6 +114,7 @@ pub(crate) fn file(root: &Node, report: &Report<'_>) -> Read<Draft> {
     unique(root, report)?;
     version?;
     on_store_error?;
+    sharing?;
     decided?;
     v6?;
     let (limits, limit_spots): (Vec<_>, Vec<_>) = limits?.unwrap_or_default().into_iter().unzip();

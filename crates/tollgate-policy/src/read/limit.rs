@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tollgate::policy::path::PathRules;
 use tollgate::policy::{
-    CostRule, FULLY_ENFORCED, LimitRule, Match, MissingKey, Mode, OnStoreError, Quota, Source,
-    TierQuota, Tiers, WhenOver,
+    CostRule, FULLY_ENFORCED, LimitRule, Match, MissingKey, Mode, OnStoreError, Quota, Sharing,
+    Source, TierQuota, Tiers, WhenOver,
 };
 use tollgate::{Algorithm, Moment};
 
@@ -17,6 +17,7 @@ use super::overrides::overrides;
 use super::quota::Written;
 use super::scalar::{choice, prose, share, text};
 use super::scale::scaled;
+use super::sharing::{shared, sharing};
 use super::store_error::on_store_error;
 use super::tiers::Tier;
 use super::when::moment;
@@ -77,6 +78,8 @@ pub(crate) struct Common<'f> {
     pub(crate) tiers: Option<&'f [Tier]>,
     /// What happens without the store to limits that do not say.
     pub(crate) on_store_error: Option<OnStoreError>,
+    /// How nodes share limits that do not say.
+    pub(crate) sharing: Option<Sharing>,
     /// Keys that a limit has room for at the most if it does not say.
     pub(crate) room: usize,
 }
@@ -284,6 +287,7 @@ fn body(
     ];
     let when_over = when_over(fields, quota.as_ref().ok(), report);
     let on_store_error = on_store_error(fields, report);
+    let own_sharing = sharing(fields, report);
     let mode = fields.read("mode", |n| choice(n, "a mode", &modes, report));
     let enforced = fields.read("enforce", |n| share(n, report));
     let expires: Read<Option<Moment>> = fields.read("expires", |n| moment(n, report));
@@ -296,7 +300,7 @@ fn body(
     captured?;
     let says = matches!(&written, Ok(written) if written.max_keys.is_some());
     let room = if says { usize::MAX } else { common.room };
-    Ok(within(
+    let rule = within(
         room,
         LimitRule {
             matches: matched?.unwrap_or_default(),
@@ -317,7 +321,8 @@ fn body(
             reason: reason?,
             ..LimitRule::new(name, quota?)
         },
-    ))
+    );
+    shared(rule, (own_sharing?, common.sharing), what, fields, report)
 }
 
 /// What a request takes that does not pass.

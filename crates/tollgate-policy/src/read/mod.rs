@@ -26,6 +26,7 @@ mod queue;
 mod quota;
 pub(crate) mod scalar;
 mod scale;
+mod sharing;
 mod store;
 mod store_error;
 mod taken;

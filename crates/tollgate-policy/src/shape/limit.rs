@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 
-use super::{Match, Number, NumberOrText, OnStoreError, OneOrMany};
+use super::{Match, Number, NumberOrText, OnStoreError, OneOrMany, Sharing};
 
 #[derive(JsonSchema)]
 #[schemars(rename_all = "kebab-case", inline)]
@@ -117,6 +117,8 @@ limit_like! {
         when_over: Option<WhenOver>,
         /// What happens while a shared store gives no answer; what the file says unless told otherwise.
         on_store_error: Option<OnStoreError>,
+        /// How nodes share it: `exact`, `lease` or `sync`; what the file says unless told otherwise.
+        sharing: Option<Sharing>,
         /// Is it enforced?
         mode: Option<Mode>,
         /// For which share of the keys it is enforced: `25%`.
@@ -150,6 +152,8 @@ limit_like! {
         when_over: Option<WhenOver>,
         /// What happens while a shared store gives no answer; what the file says unless told otherwise.
         on_store_error: Option<OnStoreError>,
+        /// How nodes share it: `exact`, `lease` or `sync`; what the file says unless told otherwise.
+        sharing: Option<Sharing>,
         /// Is it enforced?
         mode: Option<Mode>,
         /// For which share of the keys it is enforced: `25%`.

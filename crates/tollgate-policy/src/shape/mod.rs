@@ -24,7 +24,7 @@ use gateway::Gateway;
 use limit::{DefaultLimit, Limit};
 use pressure::Pressure;
 use queue::Queue;
-use store::{AnyStore, OnStoreError};
+use store::{AnyStore, OnStoreError, Sharing};
 
 /// A policy of Tollgate: which limits there are, for whom, and what happens to everyone else.
 #[derive(JsonSchema)]
@@ -38,6 +38,10 @@ pub(crate) struct Policy {
     /// What happens while a shared store gives no answer: each node goes on with its share (`local`), everything
     /// passes (`allow`), or is refused (`deny`). Needed if the store is shared, here or in every limit.
     on_store_error: Option<OnStoreError>,
+    /// How nodes share the limits that they count in a shared store: the store decides every request (`exact`, unless
+    /// told otherwise), it lends blocks that nodes spend by themselves (`lease`), or nodes decide by what it said last and
+    /// tell it afterwards (`sync`).
+    sharing: Option<Sharing>,
     /// What happens to a request that no limit matches: `pass`, `refuse`, or a limit.
     default: Option<Default>,
     /// Bits of an IPv6 address that count for `ip` keys; 64 unless told otherwise.

@@ -71,3 +71,11 @@ pub(super) enum OnStoreError {
     Allow,
     Deny,
 }
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "kebab-case", inline)]
+pub(super) enum Sharing {
+    Exact,
+    Lease,
+    Sync,
+}

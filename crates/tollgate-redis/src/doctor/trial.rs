@@ -36,6 +36,7 @@ pub(super) async fn run(
     key.push(patient.tag().as_bytes());
     let request = |take| SharedRequest {
         take,
+        waited: tollgate::Span::ZERO,
         charges: vec![SharedCharge {
             limit: LimitId::at(0),
             key: key.clone(),

@@ -231,6 +231,7 @@ pub(crate) fn charge(limit: usize, part: &str) -> SharedCharge {
 pub(crate) fn request(charges: Vec<SharedCharge>) -> SharedRequest {
     SharedRequest {
         take: true,
+        waited: tollgate::Span::ZERO,
         charges,
     }
 }

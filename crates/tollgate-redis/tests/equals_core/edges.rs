@@ -24,6 +24,7 @@ pub(crate) fn charge(limit: usize, cost: u64) -> SharedCharge {
 pub(crate) fn request(charges: Vec<SharedCharge>) -> Op {
     Op::Charge(SharedRequest {
         take: true,
+        waited: tollgate::Span::ZERO,
         charges,
     })
 }
@@ -400,6 +401,7 @@ fn what_is_undone_at_once_leaves_nothing() {
     charges[5].enforced = false;
     let request = SharedRequest {
         take: true,
+        waited: tollgate::Span::ZERO,
         charges,
     };
     assert!(desk.charge_and_undo(1 << 44, &request).unwrap());

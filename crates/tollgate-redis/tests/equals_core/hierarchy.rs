@@ -80,7 +80,11 @@ impl Subject for Together {
         charges.sort_by_key(|charge| charge.limit.index());
         let named: Vec<usize> = charges.iter().map(|charge| charge.limit.index()).collect();
         let now = step.t_ns.ok_or("a time is missing")?;
-        let op = Op::Charge(SharedRequest { take, charges });
+        let op = Op::Charge(SharedRequest {
+            take,
+            waited: tollgate::Span::ZERO,
+            charges,
+        });
         let mut came = self
             .desk
             .run(&[(now, op)])

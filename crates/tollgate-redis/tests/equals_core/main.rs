@@ -328,7 +328,11 @@ impl Mirror<'_> {
             }
         }
         (
-            Op::Charge(SharedRequest { take, charges }),
+            Op::Charge(SharedRequest {
+                take,
+                waited: tollgate::Span::ZERO,
+                charges,
+            }),
             Expected::Ruled(outcomes, take && passes),
         )
     }

@@ -100,6 +100,7 @@ impl OnServer {
         };
         let request = SharedRequest {
             take,
+            waited: tollgate::Span::ZERO,
             charges: vec![charge],
         };
         let Came::Ruled(outcomes, _, disagrees) = self.run(step, Op::Charge(request))? else {

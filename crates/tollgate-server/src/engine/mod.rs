@@ -53,8 +53,8 @@ pub use start::{
     EngineSettings, OpenStore, Opens, PolicySource, StartError, StateSettings, for_tests,
 };
 pub use state::StateError;
-pub(crate) use store::divide_every;
 pub use store::{ServerHealth, StoreHealth, StoreWarning};
+pub(crate) use store::{divide_every, tend_every};
 pub use top::TopKey;
 
 use std::fmt;

@@ -193,6 +193,31 @@ pub(crate) async fn divide_every(engine: Arc<Engine>, stop: impl Future<Output =
     }
 }
 
+/// How often what was lent and not spent is given back, and what passed is told.
+const TEND_EVERY: Duration = Duration::from_millis(100);
+/// How long that may take when this node ends.
+const LAST_WORD: Duration = Duration::from_secs(1);
+
+/// Settles with the store what this node decided by itself, until `stop`, and then once more.
+pub(crate) async fn tend_every(engine: Arc<Engine>, stop: impl Future<Output = ()>) {
+    if engine.epoch().gate.store().is_none() {
+        return;
+    }
+    let mut tick = tokio::time::interval(TEND_EVERY);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut stop = std::pin::pin!(stop);
+    loop {
+        tokio::select! {
+            () = &mut stop => break,
+            _ = tick.tick() => {}
+        }
+        engine.epoch_for_long().gate.tend().await;
+    }
+    // Whoever dies without it strands what it had on loan for a term.
+    let epoch = engine.epoch_for_long();
+    let _ = tokio::time::timeout(LAST_WORD, epoch.gate.return_loans()).await;
+}
+
 /// Two servers may have the same trouble, and a series may be written only once.
 fn by_code(warnings: &[(&'static str, String)]) -> BTreeMap<&'static str, u64> {
     let mut places = BTreeMap::new();

@@ -5,12 +5,14 @@
 //! tollgate-sim steps --each N [--seed S] [--only algorithm,...]
 //! tollgate-sim threads [--charges N] [--threads T]
 //! tollgate-sim adaptive [--secs N] [--seed S] [--only backend] [--json] [--plots FOLDER]
+//! tollgate-sim fleet [--seeds N] [--secs N] [--seed S] [--sharing exact|lease|sync]
 //! ```
 //!
 //! All close with one line, `N passed, M failed`, and with exit code 0 if something ran and nothing
 //! failed, 1 if not, and 2 if they could not do as they were told.
 
 pub mod adaptive;
+pub mod fleet;
 pub mod steps;
 pub mod threads;
 pub mod vectors;
@@ -24,12 +26,15 @@ usage: tollgate-sim vectors PATH...
        tollgate-sim steps --each N [--seed S] [--only algorithm,...]
        tollgate-sim threads [--charges N] [--threads T]
        tollgate-sim adaptive [--secs N] [--seed S] [--only backend] [--json] [--plots FOLDER]
+       tollgate-sim fleet [--seeds N] [--secs N] [--seed S] [--sharing exact|lease|sync]
 
 vectors   replays golden timelines (files, or folders of *.csv) through the core's steps and the store
 steps     compares the core with the exact oracle, N random steps for each algorithm
 threads   lets T threads make N charges on the same keys: exactly what the limits hold is admitted
 adaptive  puts the adaptive limits in front of backends that change, N seconds in each state; with seeds 1 to 5
-          unless S is given, and the table shows the worst";
+          unless S is given, and the table shows the worst
+fleet     puts nodes, a network and a store on virtual time, breaks them, and checks what is promised: N seeds, or as
+          many as N seconds allow, or only seed S";
 
 /// Why a command could not be done.
 #[derive(Debug)]
@@ -98,6 +103,7 @@ pub fn run(
         Some((command, options)) if command == "steps" => steps::run(options, out, progress)?,
         Some((command, options)) if command == "threads" => threads::run(options, out, progress)?,
         Some((command, options)) if command == "adaptive" => adaptive::run(options, out, progress)?,
+        Some((command, options)) if command == "fleet" => fleet::run(options, out, progress)?,
         Some((other, _)) => return Err(CommandError::Usage(format!("no command `{other}`"))),
         None => return Err(CommandError::Usage("a command is missing".to_owned())),
     };

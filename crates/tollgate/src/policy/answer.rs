@@ -90,6 +90,8 @@ pub struct RuleCharge {
     pub(super) issued: Moment,
     /// Was it charged in a store that a fleet shares?
     pub(super) is_shared: bool,
+    /// Was it paid from what that store lent to this node, or with a block of it?
+    pub(super) is_lent: bool,
     /// The slot that it took, if it is an enforced leaky bucket of this process.
     pub(super) slot: Option<Slot>,
 }

@@ -173,6 +173,7 @@ impl<C: Clock> PolicyGate<C> {
             hash: self.secret.hash(&key),
             issued: now,
             is_shared: false,
+            is_lent: false,
             slot: None,
         };
         let mut plan = Plan::default();

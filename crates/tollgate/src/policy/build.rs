@@ -21,11 +21,14 @@ use super::brought::{self, FollowRule, Following, REQUEST_LIMITS, Unit};
 use super::calendar::Periods;
 use super::extract::{KEY_PARTS_MAX, RequestKey};
 use super::fields::Advert;
-use super::fleet::Fleet;
+use super::fleet::{self, Fleet, Loans};
 use super::gate::{Handover, Live, LiveOverride, PolicyGate, Special, SpecialGrant, Variant};
 use super::path::PathRules;
 use super::router::Router;
-use super::rule::{CostRule, Fallback, Grant, LimitRule, Match, Override, Policy, Privacy, Quota};
+use super::rule::{
+    CostRule, Fallback, Grant, LimitRule, Match, Override, Policy, Privacy, Quota, Sharing,
+    WhenOver,
+};
 use super::saved::SavedLimiter;
 use crate::algorithm::LimitError;
 use crate::algorithm::pressure::Scale;
@@ -65,6 +68,11 @@ pub enum PolicyError {
         /// The rule's name.
         name: Arc<str>,
     },
+    /// A limit that cannot be shared as its rule says.
+    NotShared {
+        /// The rule's name.
+        name: Arc<str>,
+    },
 }
 
 impl fmt::Display for PolicyError {
@@ -75,6 +83,11 @@ impl fmt::Display for PolicyError {
             Self::LongKey { name } => {
                 write!(f, "the key of `{name}` has more than {KEY_PARTS_MAX} parts")
             }
+            Self::NotShared { name } => write!(
+                f,
+                "limit `{name}` cannot be shared in this way: slots of a leaky bucket are in one order, burst credits \
+                 are two rates at once, and places are given back to whoever counted them; share it exactly"
+            ),
         }
     }
 }
@@ -277,6 +290,9 @@ impl<'a, C: Clock> Builder<'a, C> {
                 to.iter().for_each(|to| to.take_over(hash, used));
             }
         }
+        if let Some(old) = self.before.and_then(|before| before.fleet.as_ref()) {
+            old.loans.close();
+        }
         let before = self.before.map(PolicyGate::pressure);
         let gate = PolicyGate {
             fallback: fallback.map(|_| policy.limits.len()),
@@ -327,15 +343,17 @@ impl<'a, C: Clock> Builder<'a, C> {
         };
         let came_from = self.variants.iter().filter(|v| !v.came_from.0.is_empty());
         let until = came_from.map(|v| v.came_from.1).max();
-        let owing = self.before.and_then(|before| before.fleet.as_ref());
+        let before = self.before.and_then(|before| before.fleet.as_ref());
+        let fixed = limits(false)?;
         Ok(Some(Fleet {
             store: Arc::clone(store),
-            limits: limits(false)?,
+            limits: Arc::clone(&fixed),
             moving: match until {
                 Some(until) => Some((until, limits(true)?)),
                 None => None,
             },
-            owing: owing.map(|f| Arc::clone(&f.owing)).unwrap_or_default(),
+            owing: before.map(|f| Arc::clone(&f.owing)).unwrap_or_default(),
+            loans: Arc::new(Loans::new(fixed, before.map(|f| &*f.loans))),
         }))
     }
 
@@ -420,6 +438,12 @@ impl<'a, C: Clock> Builder<'a, C> {
                 self.move_usage(before, Some(old.grant), None, hash, &ordinary);
             }
         }
+        let overridden = special.values().filter_map(|special| match special.grant {
+            SpecialGrant::Limit(limit) => Some(limit),
+            _ => None,
+        });
+        let overridden: Vec<LimitId> = overridden.chain(candidate).collect();
+        self.lend(&rule, ordinary.into_iter().chain(overridden))?;
         Ok(Live {
             rule,
             base,
@@ -579,9 +603,34 @@ impl<'a, C: Clock> Builder<'a, C> {
             id,
             advert: Advert::of(name, &quota),
             quota,
+            loans: None,
             handovers,
         });
         Ok(limit)
+    }
+
+    /// Has limits shared as their rule says.
+    ///
+    /// # Errors
+    /// They are of a kind that cannot be.
+    fn lend(
+        &mut self,
+        rule: &LimitRule,
+        limits: impl Iterator<Item = LimitId>,
+    ) -> Result<(), PolicyError> {
+        // What is taken afterwards is told to the store at once.
+        let is_exact = rule.sharing == Sharing::Exact || rule.when_over == WhenOver::TakeRest;
+        for limit in limits.filter(|_| !is_exact) {
+            let Some(variant) = self.variants.get_mut(limit.index()) else {
+                continue;
+            };
+            variant.loans = fleet::terms(rule.sharing, &variant.quota);
+            if variant.loans.is_none() {
+                let name = Arc::clone(&rule.name);
+                return Err(PolicyError::NotShared { name });
+            }
+        }
+        Ok(())
     }
 
     /// A limiter that goes on. One from a file whose periods are not those of the policy any more does

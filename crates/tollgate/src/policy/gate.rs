@@ -28,7 +28,7 @@ use super::brought::Following;
 use super::extract::{Request, RequestKey};
 use super::facts::Facts;
 use super::fields::Advert;
-use super::fleet::Fleet;
+use super::fleet::{Fleet, Terms};
 use super::queue::QueueRule;
 use super::router::Router;
 use super::rule::{FULLY_ENFORCED, Fallback, LimitRule, ListRule, Match, Mode, Policy, Quota};
@@ -123,6 +123,8 @@ pub(super) struct Variant<C> {
     pub(super) known_by: u64,
     /// What it was in a store that a fleet shares, under the policies before, and until when that counts.
     pub(super) came_from: (Vec<Quota>, Moment),
+    /// How this node accounts for it beside such a store, if it does.
+    pub(super) loans: Option<Terms>,
     /// Whose usage it takes over, key by key as they come.
     pub(super) handovers: Vec<Handover<C>>,
 }
@@ -416,6 +418,7 @@ impl<C: Clock> PolicyGate<C> {
             hash,
             issued: now,
             is_shared: false,
+            is_lent: false,
             slot: None,
         };
         let base = || {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use super::answer::{Answer, Role, RuleCharge};
+use super::fleet::LoanOf;
 use super::gate::PolicyGate;
 use super::rule::CostRule;
 use crate::clock::{Clock, MonotonicClock};
@@ -82,6 +83,7 @@ impl<C: Clock> PolicyGate<C> {
                         taken: charge.cost,
                         used: charge.cost,
                     },
+                    loan: charge.is_lent.then(|| fleet.loan_of(charge)),
                 }),
                 _ => None,
             };
@@ -127,6 +129,8 @@ struct Held<C> {
 struct Elsewhere {
     limits: Arc<dyn SharedLimits>,
     settle: SharedSettle,
+    /// What it was paid from, if that was lent to this node.
+    loan: Option<LoanOf>,
 }
 
 /// How a reservation ends.
@@ -172,7 +176,14 @@ impl<C: Clock> Reservation<C> {
                 (Some(_), None) => unpaid = unpaid.max(here),
                 (Some(used), Some(mut there)) => {
                     there.settle.used = used;
-                    elsewhere.push(there);
+                    let now = held.limiter.clock().now();
+                    let is_done = there
+                        .loan
+                        .is_some_and(|loan| loan.settle(&mut there.settle, now));
+                    if !is_done {
+                        there.loan = None;
+                        elsewhere.push(there);
+                    }
                 }
             }
         }

@@ -85,6 +85,8 @@ pub struct LimitRule {
     pub when_over: WhenOver,
     /// What happens while a shared store gives no answer.
     pub on_store_error: OnStoreError,
+    /// How nodes that share a store share this limit.
+    pub sharing: Sharing,
     /// Is it enforced?
     pub mode: Mode,
     /// For which part of the keys it is enforced, in ten-thousandths; the rest is counted as in shadow.
@@ -140,6 +142,34 @@ pub enum OnStoreError {
     Allow,
     /// It is refused.
     Deny,
+}
+
+/// How nodes share a limit that they count in one store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sharing {
+    /// The store decides every request.
+    #[default]
+    Exact,
+    /// A node borrows blocks of units from the store and spends them by itself: never more than were granted,
+    /// and hardly any round trips for keys that are busy.
+    Lease,
+    /// A node decides by what the store said last and tells it ten times a second what passed: no round trips for
+    /// keys that are known, and up to [`Quota::above`] more than the limit for a moment.
+    Sync,
+}
+
+impl Sharing {
+    /// All of them.
+    pub const ALL: [Sharing; 3] = [Sharing::Exact, Sharing::Lease, Sharing::Sync];
+
+    /// What it is called in a policy file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Sharing::Exact => "exact",
+            Sharing::Lease => "lease",
+            Sharing::Sync => "sync",
+        }
+    }
 }
 
 /// What happens to a request that lacks a part of the key.
@@ -430,6 +460,7 @@ impl LimitRule {
             overrides: Vec::new(),
             when_over: WhenOver::default(),
             on_store_error: OnStoreError::default(),
+            sharing: Sharing::default(),
             mode: Mode::default(),
             enforced: FULLY_ENFORCED,
             expires: None,

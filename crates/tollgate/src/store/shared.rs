@@ -29,7 +29,7 @@ use crate::algorithm::LimitError;
 use crate::decision::{Standing, Verdict};
 use crate::gate::LimitId;
 use crate::policy::Quota;
-use crate::time::Moment;
+use crate::time::{Moment, Span};
 
 /// Parts of a key at the most.
 pub const KEY_PARTS_MAX: usize = 8;
@@ -86,6 +86,8 @@ pub struct SharedLimit<'a> {
 pub struct SharedRequest {
     /// Take, or only tell what taking would come to?
     pub take: bool,
+    /// How long whoever asks has waited already: the deadline of the store is for all of it.
+    pub waited: Span,
     /// The charges, in the order of the policy.
     pub charges: Vec<SharedCharge>,
 }

@@ -1,0 +1,188 @@
+//! What a seed comes to: a limit, a fleet, its traffic, and what goes wrong.
+
+use tollgate::{Algorithm, Estimate, Limit, Span};
+
+use super::link::{Planted, Weather};
+use crate::property::dice::Dice;
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MS;
+
+/// Requests in a second at the most, so that a seed takes some milliseconds.
+const REQUESTS_MAX: u64 = 10_000;
+
+/// Everything that a simulation follows from, beside the dice.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The seed that all of it came from.
+    pub seed: u64,
+    /// How much.
+    pub limit: Limit,
+    /// How many nodes there are.
+    pub nodes: u32,
+    /// Keys that are asked for; the first ones more often.
+    pub keys: u64,
+    /// How long traffic lasts.
+    pub lasts_ns: u64,
+    /// Time between two requests at one node, on average.
+    pub gap_ns: u64,
+    /// The greatest cost.
+    pub cost_max: u64,
+    /// One request in so many gives back what it took; none if 0.
+    pub cancels_one_in: u64,
+    /// How long a request holds its place, where places are limited.
+    pub holds_ns: u64,
+    /// The network.
+    pub weather: Weather,
+    /// By how many millionths clocks run too fast or slow at the most.
+    pub drift: u64,
+    /// What else goes wrong.
+    pub troubles: Troubles,
+    /// A promise that is broken on purpose.
+    pub planted: Planted,
+}
+
+/// What else goes wrong, and when.
+#[derive(Clone, Debug, Default)]
+pub struct Troubles {
+    /// The store is cut off from all nodes for so long.
+    pub cut: Option<(u64, u64)>,
+    /// Another server takes over that had not heard of the last so long.
+    pub failovers: Vec<(u64, u64)>,
+    /// Nodes that die, and are there again with nothing later.
+    pub crashes: Vec<(u64, u32)>,
+    /// Every node puts its policy in force anew.
+    pub reloads: Vec<u64>,
+    /// The clock of the store is set by so much.
+    pub store_steps: Vec<(u64, i64)>,
+    /// The clock of a node is set forward by so much.
+    pub node_steps: Vec<(u64, u32, u64)>,
+}
+
+impl Plan {
+    /// What this seed comes to.
+    ///
+    /// # Panics
+    /// Never: every limit that it makes up is one.
+    pub fn of(seed: u64) -> Plan {
+        let mut dice = Dice::new(seed);
+        let nodes = dice.between(1, 8) as u32;
+        let units = dice.magnitude(20_000).max(2);
+        let per = dice.pick(&[SECOND, SECOND, 100 * MS, 2 * SECOND]);
+        let algorithm = algorithm(&mut dice, units, per.max(MS));
+        let lasts_ns = dice.between(SECOND, 3 * SECOND);
+        // From a fraction of the limit to five times of it, spread over the nodes.
+        let offered = units.saturating_mul(dice.between(1, 20)) / 4;
+        let per_node = offered.saturating_mul(SECOND) / per.max(1) / u64::from(nodes);
+        let per_node = per_node.clamp(1, REQUESTS_MAX / u64::from(nodes));
+        let lost = dice.pick(&[0, 0, 0, 10, 100, 1_000]);
+        let twice = dice.pick(&[0, 0, 0, 50]);
+        let slow = dice.pick(&[MS / 10, MS, 3 * MS, 12 * MS]);
+        Plan {
+            seed,
+            limit: Limit::new(algorithm).unwrap_or_else(|_| unreachable_limit()),
+            nodes,
+            keys: dice.between(1, 3),
+            lasts_ns,
+            gap_ns: SECOND / per_node,
+            cost_max: dice.pick(&[1, 1, 1, 5]).max(1),
+            cancels_one_in: dice.pick(&[0, 0, 7]),
+            holds_ns: dice.between(MS, 80 * MS),
+            weather: Weather {
+                fast_ns: MS / 20,
+                slow_ns: slow,
+                lost_one_in: lost,
+                twice_one_in: twice,
+                deadline_ns: 8 * MS,
+            },
+            drift: dice.pick(&[0, 50, 500]),
+            troubles: Troubles::of(&mut dice, nodes, lasts_ns),
+            planted: Planted::Nothing,
+        }
+    }
+}
+
+/// A limit of one a second: what a seed falls back to if its numbers make none.
+fn unreachable_limit() -> Limit {
+    let algorithm = Algorithm::FixedWindow {
+        limit: 10,
+        window: Span::from_secs(1),
+        anchor: Span::ZERO,
+    };
+    match Limit::new(algorithm) {
+        Ok(limit) => limit,
+        Err(error) => unreachable!("{error}"),
+    }
+}
+
+fn algorithm(dice: &mut Dice, units: u64, per: u64) -> Algorithm {
+    let per = Span::from_nanos(per);
+    let rate = tollgate::Rate::new(units, per);
+    match (dice.below(6), rate) {
+        (0 | 1, Ok(rate)) => Algorithm::TokenBucket {
+            rate,
+            burst: dice.pick(&[units, units * 2, units / 4, 10]).max(1),
+        },
+        (2, Ok(rate)) => Algorithm::Gcra {
+            rate,
+            tolerance: per,
+        },
+        (3, _) => Algorithm::SlidingWindow {
+            limit: units,
+            window: per,
+            estimate: Estimate::Span,
+        },
+        (4, _) => Algorithm::Concurrency {
+            limit: units.min(500),
+            ttl: Span::from_secs(8),
+        },
+        _ => Algorithm::FixedWindow {
+            limit: units,
+            window: per,
+            anchor: Span::ZERO,
+        },
+    }
+}
+
+impl Troubles {
+    fn of(dice: &mut Dice, nodes: u32, lasts: u64) -> Troubles {
+        let mut troubles = Troubles::default();
+        match dice.below(8) {
+            0 => {
+                let from = dice.below(lasts);
+                troubles.cut = Some((from, from + dice.between(MS, lasts)));
+            }
+            1 => troubles
+                .failovers
+                .push((dice.below(lasts), dice.between(MS, 200 * MS))),
+            2 => {
+                for _ in 0..dice.between(1, 3) {
+                    let node = dice.below(u64::from(nodes)) as u32;
+                    troubles.crashes.push((dice.below(lasts), node));
+                }
+            }
+            3 => {
+                for _ in 0..dice.between(1, 4) {
+                    troubles.reloads.push(dice.below(lasts));
+                }
+            }
+            4 => {
+                let by = dice.between(MS, 300 * MS) as i64;
+                let by = if dice.one_in(2) { by } else { -by };
+                troubles.store_steps.push((dice.below(lasts), by));
+            }
+            5 => {
+                let node = dice.below(u64::from(nodes)) as u32;
+                let by = dice.between(MS, 2 * SECOND);
+                troubles.node_steps.push((dice.below(lasts), node, by));
+            }
+            _ => {}
+        }
+        troubles
+    }
+
+    /// Does anything happen that lets the store count less than was granted?
+    pub fn forgets(&self) -> bool {
+        !self.failovers.is_empty() || !self.store_steps.is_empty()
+    }
+}

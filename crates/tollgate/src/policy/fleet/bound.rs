@@ -1,0 +1,56 @@
+//! How much more than its limit a fleet may let pass: stated before anything is put in force.
+//!
+//! # Theory
+//!
+//! *Exact*: the store decides every request. Nothing.
+//!
+//! *Lease*. Every unit that is spent was charged by the store before, at most a [term](super::loan) earlier.
+//! So over all time no more passes than the store granted, and in a stretch of time at most what it granted
+//! in it and what was on loan when it began. On loan are at most one block at each of `n` nodes, and a block is at
+//! most a `4n`-th of what the limit holds: together a quarter. A block of a fixed window ends with it, so
+//! there nothing comes on top; and a place that is on loan is held in the store, so of places there are never more at
+//! once than the limit says.
+//!
+//! *Sync*. What passed and the store has not heard of is at each node at most two of `n` parts of what the limit
+//! holds. If all nodes but one were idle, that one would be right; so the others are what may come on top: `n - 1` times as
+//! much, less than twice the limit. A node that dies takes as much with it that nobody hears of. The store takes it afterwards, and who owes lets nothing pass: over all time the limit holds, but of windows what is too much in
+//! one is not missing in the next.
+//!
+//! # What is not in it
+//!
+//! What passes while the store gives no answer, and what a store forgets in a failover: both are the same for every
+//! way of sharing, and told where a fleet is described.
+
+use super::super::rule::{Quota, Sharing};
+use super::copy::CopyTerms;
+use super::loan::LoanTerms;
+use crate::limit::Algorithm;
+
+impl Quota {
+    /// How many units above this quota may pass in any stretch of time, with so many nodes. Over all time nothing
+    /// does.
+    pub fn above(&self, sharing: Sharing, nodes: u32) -> u64 {
+        match (sharing, self.limit.algorithm()) {
+            (Sharing::Exact, _)
+            | (Sharing::Lease, Algorithm::FixedWindow { .. } | Algorithm::Concurrency { .. }) => 0,
+            (Sharing::Lease, _) => LoanTerms::of(self).map_or(0, |terms| {
+                terms
+                    .block_max(nodes)
+                    .saturating_mul(u64::from(nodes.max(1)))
+            }),
+            (Sharing::Sync, _) => CopyTerms::of(self).map_or(0, |terms| {
+                let others = u64::from(nodes.saturating_sub(1));
+                terms.unheard_max(nodes).saturating_mul(others)
+            }),
+        }
+    }
+
+    /// Can it be shared in this way?
+    pub fn can_be(&self, sharing: Sharing) -> bool {
+        match sharing {
+            Sharing::Exact => true,
+            Sharing::Lease => LoanTerms::of(self).is_some(),
+            Sharing::Sync => CopyTerms::of(self).is_some(),
+        }
+    }
+}

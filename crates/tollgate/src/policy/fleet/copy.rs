@@ -1,0 +1,245 @@
+//! One key's copy: what the store said last, and what this node let pass since.
+//!
+//! # Theory
+//!
+//! With `sharing: sync` a node decides by its copy and tells the store afterwards, every [`SYNC_EVERY`], what passed;
+//! the store takes it as far as there is room and says what is left. What there was no room for stays a *debt*: it is
+//! told again until it is taken, and meanwhile this node lets nothing pass. So what a fleet lets pass too much in one
+//! moment is missing in the next, and in the long run the limit holds.
+//!
+//! From what is left a node may take two of `n` parts: with one part no node could use what others leave, with
+//! all of it every node would.
+//!
+//! A key that the copy knows nothing of, or nothing new, is decided by the store: so rare keys are exact.
+//!
+//! # How much more may pass
+//!
+//! What has passed and is not yet told is, at each node, at most two parts of what the limit holds. All nodes but one
+//! may do so beside the one that is right: [`above`](super::bound). A limit that earns more in the time between two
+//! tellings than it holds is used up to what it holds: the store could not take more afterwards.
+//!
+//! # Invariant
+//!
+//! Every unit that passed is told until the store has taken it; if an answer is lost it is told again, rather twice
+//! than not at all. A debt of a window ends with it: there is nothing to take it from.
+//!
+//! # What it does not know
+//!
+//! Keys, locks, the store, and which clock `now` is from.
+
+use super::loan::{Paid, Spend};
+use crate::decision::{Standing, Verdict};
+use crate::limit::Algorithm;
+use crate::policy::rule::Quota;
+use crate::rate::Rate;
+use crate::store::shared::SharedOutcome;
+use crate::time::{Moment, Span};
+
+/// How often nodes tell each other.
+pub(in crate::policy) const SYNC_EVERY: Span = Span::from_millis(100);
+/// A copy that is older than this is not believed.
+pub(super) const STALE: Span = Span::from_millis(500);
+/// Of what is left a node takes so many parts, of as many as there are nodes.
+pub(super) const PARTS: u64 = 2;
+
+/// How a limit is copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::policy) struct CopyTerms {
+    /// Units that the limit holds at the most.
+    pub(super) capacity: u64,
+    /// What it earns, if it earns evenly.
+    pub(super) rate: Option<Rate>,
+    /// Is what is used forgotten all at once?
+    ends_with_window: bool,
+}
+
+impl CopyTerms {
+    /// How a quota is copied; none if it cannot be.
+    pub(super) fn of(quota: &Quota) -> Option<CopyTerms> {
+        let (capacity, _) = quota.advertised();
+        let terms = |rate, ends_with_window| CopyTerms {
+            capacity,
+            rate,
+            ends_with_window,
+        };
+        match *quota.limit.algorithm() {
+            Algorithm::TokenBucket { rate, .. } | Algorithm::Gcra { rate, .. } => {
+                Some(terms(Some(rate), false))
+            }
+            Algorithm::FixedWindow { .. } => Some(terms(None, true)),
+            Algorithm::SlidingLog { .. } | Algorithm::SlidingWindow { .. } => {
+                Some(terms(None, false))
+            }
+            // Places are given back to whoever counted them, slots are in an order, and credits are two rates.
+            _ => None,
+        }
+    }
+
+    /// The most that a node lets pass before the store hears of it: no more than the store can take afterwards.
+    pub(super) fn unheard_max(&self, nodes: u32) -> u64 {
+        part_of(self.capacity, nodes)
+    }
+
+    fn earned_part(&self, span: Span, nodes: u32) -> u64 {
+        let earned = self.rate.map_or(0, |rate| rate.earned_in(span));
+        earned / u64::from(nodes.max(1))
+    }
+}
+
+/// What a node takes of what is left.
+fn part_of(left: u64, nodes: u32) -> u64 {
+    left.saturating_mul(PARTS)
+        .div_ceil(u64::from(nodes.max(1)))
+        .min(left)
+}
+
+/// The copy of one key.
+#[derive(Debug, Default)]
+pub(super) struct Copy {
+    /// What the store said last, and when it was asked.
+    told: Option<(Standing, Moment)>,
+    issued: Moment,
+    /// What this node may let pass beyond what it earns, and what it did, since then.
+    part: u64,
+    passed: u64,
+    /// Units that passed and the store has not taken, with those for which there was no room.
+    unheard: u64,
+    /// Those for which there was no room.
+    debt: u64,
+    /// Who costs at least this much is refused until then.
+    refused: (u64, Moment),
+    /// Was anybody here since the store was told?
+    touched: bool,
+    asking: bool,
+    telling: bool,
+}
+
+impl Copy {
+    /// Lets a request pass or not, or says what is to be done.
+    pub(super) fn spend(&mut self, terms: &CopyTerms, nodes: u32, now: Moment, cost: u64) -> Spend {
+        self.touched = true;
+        let (refused_cost, until) = self.refused;
+        if now < until && cost >= refused_cost {
+            return Spend::Refused(until.since(now));
+        }
+        let Some((standing, at)) = self.told.filter(|(_, at)| now.since(*at) < STALE) else {
+            return self.ask();
+        };
+        if terms.ends_with_window && now.since(at) >= standing.full_after {
+            // Another window: the store says how it stands there.
+            self.told = None;
+            (self.debt, self.unheard) = (0, self.unheard.saturating_sub(self.debt));
+            return self.ask();
+        }
+        let earned = terms.earned_part(now.since(at), nodes);
+        let allowed = match self.debt {
+            0 => self
+                .part
+                .saturating_add(earned)
+                .min(terms.unheard_max(nodes)),
+            _ => 0,
+        };
+        if self.passed.saturating_add(cost) <= allowed {
+            self.passed = self.passed.saturating_add(cost);
+            self.unheard = self.unheard.saturating_add(cost);
+            return Spend::Paid(Paid {
+                issued: self.issued,
+                standing: Standing {
+                    remaining: allowed - self.passed,
+                    ..standing
+                },
+            });
+        }
+        let next = at.plus(SYNC_EVERY);
+        Spend::Refused(next.since(now).max(Span::from_millis(1)))
+    }
+
+    fn ask(&mut self) -> Spend {
+        if self.asking {
+            return Spend::Wait;
+        }
+        self.asking = true;
+        Spend::Borrow { block: 0 }
+    }
+
+    /// Whoever asked has his answer, or will have none.
+    pub(super) fn asked(&mut self) {
+        self.asking = false;
+    }
+
+    /// Does somebody ask?
+    pub(super) fn is_asked_for(&self) -> bool {
+        self.asking
+    }
+
+    /// What the store says of a key, asked at `sent`.
+    pub(super) fn hear(&mut self, nodes: u32, sent: Moment, outcome: &SharedOutcome) {
+        self.told = Some((outcome.standing, sent));
+        self.issued = outcome.issued;
+        let unheard = self.unheard.saturating_sub(self.debt);
+        self.part = part_of(outcome.standing.remaining.saturating_sub(unheard), nodes);
+        self.passed = 0;
+    }
+
+    /// The store refused a request of this cost.
+    pub(super) fn denied(&mut self, nodes: u32, sent: Moment, cost: u64, outcome: &SharedOutcome) {
+        self.hear(nodes, sent, outcome);
+        if let Verdict::Refuse { retry_after } = outcome.verdict {
+            self.refused = (cost, sent.plus(retry_after.min(SYNC_EVERY)));
+        }
+    }
+
+    /// What the store is to be told now: so many units. None if nobody was here.
+    pub(super) fn tell(&mut self) -> Option<u64> {
+        let is_due = (self.unheard > 0 || self.touched) && !self.telling;
+        is_due.then(|| {
+            (self.telling, self.touched) = (true, false);
+            self.unheard
+        })
+    }
+
+    /// It was told, and had no room for some of it.
+    pub(super) fn heard_of(&mut self, told: u64, no_room: u64) {
+        self.telling = false;
+        self.unheard = self.unheard.saturating_sub(told).saturating_add(no_room);
+        self.debt = no_room;
+    }
+
+    /// It may not have heard it.
+    pub(super) fn not_heard(&mut self) {
+        self.telling = false;
+    }
+
+    /// Puts units back. False if the store has them already.
+    pub(super) fn put_back(&mut self, units: u64) -> bool {
+        let is_here = self.unheard.saturating_sub(self.debt) >= units && !self.telling;
+        if is_here {
+            self.unheard -= units;
+            self.passed = self.passed.saturating_sub(units);
+        }
+        is_here
+    }
+
+    /// Takes units more that were used already: the store is told.
+    pub(super) fn take_more(&mut self, units: u64) {
+        self.touched = true;
+        self.passed = self.passed.saturating_add(units);
+        self.unheard = self.unheard.saturating_add(units);
+    }
+
+    /// All that the store has not heard of, to be told by whoever takes it.
+    pub(super) fn take_unheard(&mut self) -> u64 {
+        (self.debt, self.told) = (0, None);
+        std::mem::take(&mut self.unheard)
+    }
+
+    /// Would nobody notice if it were forgotten?
+    pub(super) fn is_idle(&self, now: Moment) -> bool {
+        let (_, refused) = self.refused;
+        self.unheard == 0
+            && !self.asking
+            && !self.telling
+            && now >= refused
+            && self.told.is_none_or(|(_, at)| now.since(at) >= STALE)
+    }
+}

@@ -1,0 +1,297 @@
+//! Limits that are lent: nodes spend by themselves what the store granted, and no more.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
+
+mod counting;
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::task::{Context, Poll, Waker};
+
+use counting::Counting;
+use tollgate::policy::{
+    Answer, Begun, Facts, Inherited, KeyPart, LimitRule, Policy, PolicyGate, Quota, Settlement,
+    Sharing, Source,
+};
+use tollgate::store::shared::SharedStore;
+use tollgate::{Limit, ManualClock, Origin, Span};
+
+type Gate = PolicyGate<ManualClock>;
+
+/// Nothing here ever waits.
+fn now<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("it waits"),
+    }
+}
+
+fn lent(name: &str, limit: Limit) -> LimitRule {
+    let mut rule = LimitRule::new(name, Quota::plain(limit));
+    rule.key = vec![KeyPart::of(Source::Header("x-org".into()))];
+    rule.sharing = Sharing::Lease;
+    rule
+}
+
+fn bucket(rate: &str, burst: u64) -> Limit {
+    Limit::token_bucket(rate.parse().unwrap(), burst).unwrap()
+}
+
+fn node(clock: &ManualClock, store: &Arc<Counting>, limits: Vec<LimitRule>) -> Gate {
+    let policy = Policy {
+        limits,
+        ..Policy::default()
+    };
+    let inherited = Inherited::nothing().with_store(Arc::clone(store) as Arc<dyn SharedStore>);
+    Gate::inheriting(policy, Vec::new(), clock.clone(), inherited).unwrap()
+}
+
+fn admit(gate: &Gate) -> Answer {
+    let facts = Facts {
+        method: "GET",
+        path: "/",
+        headers: &[("x-org", "acme")],
+        ..Facts::default()
+    };
+    match gate.begin(&facts, true) {
+        Begun::Decided(answer) => answer,
+        Begun::Asks(asking) => now(gate.finish(asking)),
+    }
+}
+
+#[test]
+fn a_busy_key_is_decided_here_and_the_fleet_admits_what_one_store_would() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 4);
+    let nodes: Vec<Gate> = (0..4)
+        .map(|_| node(&clock, &store, vec![lent("a", bucket("10000/s", 10_000))]))
+        .collect();
+    let (mut admitted, mut leased, mut all) = (0_u64, 0_u64, 0_u64);
+    // Five times the limit for two seconds: one request at each node every 80 us.
+    for _ in 0..25_000 {
+        for gate in &nodes {
+            let answer = admit(gate);
+            all += 1;
+            admitted += u64::from(answer.is_admitted());
+            leased += u64::from(answer.origin == Origin::Leased);
+        }
+        clock.advance(Span::from_nanos(80_000));
+    }
+    let exact = 10_000 + 20_000;
+    let asked = store.asked.load(SeqCst);
+    println!("{admitted} of {exact}, {leased} of {all} here, {asked} questions");
+    assert!(admitted <= exact, "{admitted}");
+    assert!(admitted * 100 >= exact * 97, "{admitted} of {exact}");
+    assert!(asked * 50 <= all, "{asked} questions for {all}");
+}
+
+/// Asks so often that there is a loan.
+fn busy(gate: &Gate) -> u64 {
+    let mut passed = 0;
+    for _ in 0..20 {
+        passed += u64::from(admit(gate).is_admitted());
+    }
+    passed
+}
+
+fn questions(store: &Counting) -> u64 {
+    store.asked.load(SeqCst)
+}
+
+#[test]
+fn a_key_that_is_asked_for_now_and_then_is_decided_by_the_store() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 2);
+    let gate = node(&clock, &store, vec![lent("a", bucket("100/s", 100))]);
+    for _ in 0..30 {
+        assert_eq!(admit(&gate).origin, Origin::Fresh);
+        clock.advance(Span::from_millis(200));
+    }
+    assert_eq!(questions(&store), 30);
+}
+
+#[test]
+fn a_limit_too_small_to_be_lent_is_exact() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 4);
+    let gate = node(&clock, &store, vec![lent("a", bucket("10/s", 10))]);
+    let passed: Vec<Answer> = (0..10).map(|_| admit(&gate)).collect();
+    assert!(passed.iter().all(|answer| answer.is_admitted()));
+    assert!(passed.iter().all(|answer| answer.origin == Origin::Fresh));
+}
+
+#[test]
+fn a_refusal_is_remembered_until_its_time_is_over_and_no_longer() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let gate = node(&clock, &store, vec![lent("a", bucket("1/s", 3))]);
+    assert_eq!((0..9).filter(|_| admit(&gate).is_admitted()).count(), 3);
+    let asked = questions(&store);
+    for _ in 0..100 {
+        assert!(!admit(&gate).is_admitted());
+    }
+    assert_eq!(questions(&store), asked);
+    clock.advance(Span::from_secs(1));
+    assert!(admit(&gate).is_admitted());
+}
+
+#[test]
+fn what_was_not_spent_goes_back_when_the_term_is_over() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let window = Limit::fixed_window("1000/h".parse().unwrap()).unwrap();
+    let gate = node(&clock, &store, vec![lent("a", window.clone())]);
+    let passed = busy(&gate);
+    clock.advance(Span::from_secs(2));
+    now(gate.tend());
+    // Somebody who counts exactly finds all that was not used.
+    let other = node(
+        &clock,
+        &store,
+        vec![LimitRule {
+            sharing: Sharing::Exact,
+            ..lent("a", window)
+        }],
+    );
+    assert_eq!(admit(&other).standing.remaining, 1000 - passed - 1);
+}
+
+#[test]
+fn another_policy_ends_all_loans() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let window = Limit::fixed_window("1000/h".parse().unwrap()).unwrap();
+    let gate = node(&clock, &store, vec![lent("a", window.clone())]);
+    let passed = busy(&gate);
+    let policy = Policy {
+        limits: vec![LimitRule {
+            sharing: Sharing::Exact,
+            ..lent("a", window)
+        }],
+        ..Policy::default()
+    };
+    let next = gate.succeed(policy, Vec::new()).unwrap();
+    now(next.tend());
+    assert_eq!(admit(&next).standing.remaining, 1000 - passed - 1);
+    // Who still decides by the old one asks the store.
+    assert_eq!(admit(&gate).origin, Origin::Fresh);
+}
+
+#[test]
+fn limits_are_taken_all_or_none_whoever_decides_them() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let wide = || {
+        lent(
+            "wide",
+            Limit::fixed_window("1000/h".parse().unwrap()).unwrap(),
+        )
+    };
+    let mut narrow = lent("narrow", bucket("1/h", 5));
+    narrow.sharing = Sharing::Exact;
+    let gate = node(&clock, &store, vec![wide(), narrow]);
+    assert_eq!(busy(&gate), 5);
+    clock.advance(Span::from_secs(2));
+    now(gate.tend());
+    assert!(!admit(&gate).is_admitted());
+    let mut exact = wide();
+    exact.sharing = Sharing::Exact;
+    let other = node(&clock, &store, vec![exact]);
+    // What the narrow one refused cost the wide one nothing.
+    assert_eq!(admit(&other).standing.remaining, 994);
+}
+
+#[test]
+fn without_the_store_a_loan_is_spent_and_then_the_share() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 2);
+    let gate = node(&clock, &store, vec![lent("a", bucket("1/h", 100))]);
+    let passed = busy(&gate);
+    store.go_away(true);
+    let alone: Vec<Answer> = (0..100).map(|_| admit(&gate)).collect();
+    let by = |origin| {
+        alone
+            .iter()
+            .filter(|a| a.is_admitted() && a.origin == origin)
+            .count() as u64
+    };
+    assert!(by(Origin::Leased) > 0);
+    // Half of the limit is its share, and what was lent is part of it.
+    assert!(passed + by(Origin::Leased) + by(Origin::Degraded) <= 50 + by(Origin::Leased));
+    assert!(by(Origin::Degraded) > 0);
+    store.fail(None);
+}
+
+#[test]
+fn places_are_lent_and_come_back_to_the_loan() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let places = Limit::concurrency(100, Span::from_secs(60)).unwrap();
+    let gate = node(&clock, &store, vec![lent("a", places)]);
+    // The last ones are asked for more slowly.
+    let take_all = || {
+        let mut held = Vec::new();
+        for _ in 0..100 {
+            held.extend((0..100).map(|_| admit(&gate)).filter(Answer::is_admitted));
+            clock.advance(Span::from_millis(20));
+        }
+        held
+    };
+    let held = take_all();
+    assert_eq!(held.len(), 100);
+    assert!(questions(&store) < 60, "{}", questions(&store));
+    for answer in &held {
+        now(gate.reserve(answer).settle_everywhere(Settlement::Done));
+    }
+    clock.advance(Span::from_secs(2));
+    now(gate.tend());
+    assert_eq!(take_all().len(), 100);
+}
+
+#[test]
+fn a_copy_decides_here_and_the_store_hears_of_it() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 2);
+    let copied = |sharing| LimitRule {
+        sharing,
+        ..lent("a", Limit::fixed_window("1000/h".parse().unwrap()).unwrap())
+    };
+    let gate = node(&clock, &store, vec![copied(Sharing::Sync)]);
+    assert_eq!(busy(&gate), 20);
+    assert_eq!(questions(&store), 1, "only the first request is asked for");
+    now(gate.tend());
+    let exact = node(&clock, &store, vec![copied(Sharing::Exact)]);
+    assert_eq!(admit(&exact).standing.remaining, 979);
+}
+
+#[test]
+fn copies_together_stay_within_what_is_stated_and_pay_it_back() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 8);
+    let rule = LimitRule {
+        sharing: Sharing::Sync,
+        ..lent("a", bucket("1000/s", 1000))
+    };
+    let nodes: Vec<Gate> = (0..8)
+        .map(|_| node(&clock, &store, vec![rule.clone()]))
+        .collect();
+    let mut admitted = 0_u64;
+    for step in 0..50_000_u64 {
+        clock.advance(Span::from_nanos(200_000));
+        admitted += u64::from(admit(&nodes[(step % 8) as usize]).is_admitted());
+        if step % 500 == 0 {
+            nodes.iter().for_each(|gate| now(gate.tend()));
+        }
+    }
+    // Ten seconds at five times the limit.
+    let exact = 1_000 + 10_000;
+    let above = rule.quota.above(Sharing::Sync, 8);
+    assert!(admitted <= exact + above, "{admitted}");
+    assert!(admitted * 100 >= exact * 90, "{admitted}");
+    println!(
+        "{admitted} of {exact}, {above} above are stated, {} questions",
+        questions(&store)
+    );
+}
