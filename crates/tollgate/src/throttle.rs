@@ -126,6 +126,12 @@ impl<C: Clock> Throttle<C> {
     #[inline]
     pub fn decide(&self, calls: &[Call], mut each: impl FnMut(Result<Throttled, OutOfRange>)) {
         for calls in calls.chunks(BATCH) {
+            // Most keys are where they were looked for. The others' memory is asked for before the first is decided.
+            if calls.len() > 1 {
+                for call in calls {
+                    self.inner.table.prefetch_unless_home(call.hash);
+                }
+            }
             let mut now = self.inner.clock.now();
             for call in calls {
                 let (told, decided) = self.inner.decide(call, now);

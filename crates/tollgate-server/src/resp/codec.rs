@@ -140,6 +140,11 @@ impl<'a> Command<'a> {
             .unwrap_or_default()
     }
 
+    /// Where the word at this place stands in the bytes that were read. None if it was typed on a line.
+    pub(super) fn range(&self, at: usize) -> Option<(usize, usize)> {
+        self.ranges.get(at).copied().filter(|_| !self.is_line)
+    }
+
     /// All words from this place on.
     pub(super) fn from(self, at: usize) -> impl Iterator<Item = &'a [u8]> {
         (at..self.len()).map(move |at| self.word(at))

@@ -35,10 +35,11 @@ use super::Shared;
 use super::answers::Answers;
 use super::by_policy::{Kept, Question};
 use super::codec::{Command, Found, Words};
+use super::pattern::{Again, Pattern};
 use super::reply::Reply;
 use super::session::{Session, Then};
 use super::stock::Loan;
-use super::throttle::Form;
+use super::throttle::{Form, Said};
 use crate::listen::pulse::{Phase, Pulse};
 
 /// Room for reading: a small one at first, and a large one for who fills it.
@@ -80,6 +81,8 @@ struct Connection<'a> {
     calls: Vec<Call>,
     /// The form of all of them.
     form: Form,
+    /// The call that was read last.
+    pattern: Option<Pattern>,
     /// Is limiting switched off?
     is_off: bool,
     loan: Loan<'a>,
@@ -151,6 +154,7 @@ impl<'a> Connection<'a> {
             stretch: 0,
             calls: Vec::with_capacity(BATCH),
             form: Form::Cell,
+            pattern: None,
             is_off: false,
             loan: shared.stock.loan(),
         }
@@ -300,10 +304,15 @@ impl<'a> Connection<'a> {
             }
             self.out.make_room();
             let bytes = read.get(at..).unwrap_or_default();
+            if let Some(again) = self.again(bytes) {
+                at += again.size;
+                self.gather(again.form, &again.said);
+                continue;
+            }
             match words.find(bytes, self.session.bounds()) {
                 Ok(Found::Command(size)) => {
                     at += size;
-                    if let Some(stop) = self.answer(&words.command(bytes)) {
+                    if let Some(stop) = self.answer(&words.command(bytes), bytes, size) {
                         break stop;
                     }
                 }
@@ -322,36 +331,53 @@ impl<'a> Connection<'a> {
         stop
     }
 
+    /// A call like the one before, if that is what comes next.
     #[inline]
-    fn answer(&mut self, command: &Command<'_>) -> Option<Stop> {
+    fn again<'b>(&self, bytes: &'b [u8]) -> Option<Again<'b>> {
+        // Whoever starts anew has to show its password again.
+        let pattern = self.pattern.as_ref().filter(|_| self.session.is_known);
+        pattern?.find(bytes)
+    }
+
+    fn answer(&mut self, command: &Command<'_>, bytes: &[u8], size: usize) -> Option<Stop> {
         let name = command.word(0);
         if self.session.is_known
             && let Some(form) = Form::of(name)
         {
-            self.throttle(form, command);
+            if let Some(said) = self.throttle(form, command) {
+                self.pattern = Pattern::of(bytes, size, command, form, &said);
+                self.gather(form, &said);
+            }
             return None;
         }
         self.answer_other(command)
     }
 
-    /// Gathers a call, to be decided with those beside it.
-    #[inline]
-    fn throttle(&mut self, form: Form, command: &Command<'_>) {
+    /// What a call says; None if it is answered already, because it cannot be decided.
+    fn throttle<'b>(&mut self, form: Form, command: &Command<'b>) -> Option<Said<'b>> {
         let said = match &self.shared.throttle {
-            Some(throttle) => form.read(command).map(|said| (throttle, said)),
+            Some(_) => form.read(command),
             None => Err(
                 "ERR callers may not choose their own limits here; ask TOLLGATE.CHECK, or start \
                  the server without --resp-policy-only"
                     .into(),
             ),
         };
-        let (throttle, said) = match said {
-            Ok(said) => said,
+        match said {
+            Ok(said) => Some(said),
             Err(error) => {
                 self.decide();
                 self.reply().error(&error);
-                return;
+                None
             }
+        }
+    }
+
+    /// Gathers a call, to be decided with those beside it.
+    #[inline]
+    fn gather(&mut self, form: Form, said: &Said<'_>) {
+        let Some(throttle) = &self.shared.throttle else {
+            return;
         };
         if self.calls.len() >= BATCH || form != self.form {
             self.decide();

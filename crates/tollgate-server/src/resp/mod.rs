@@ -33,6 +33,7 @@ mod by_policy;
 mod codec;
 pub(crate) mod connection;
 mod password;
+mod pattern;
 mod reply;
 mod session;
 mod stock;

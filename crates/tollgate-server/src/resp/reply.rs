@@ -152,6 +152,69 @@ pub(super) fn push_number(out: &mut Vec<u8>, number: i64) {
     out.extend_from_slice(digits.get(begin..).unwrap_or_default());
 }
 
+/// Five numbers as an array, put together before they are written: one copy instead of fifteen.
+#[derive(Debug)]
+pub(super) struct Numbers {
+    text: [u8; Numbers::ROOM],
+    at: usize,
+}
+
+impl Default for Numbers {
+    #[inline]
+    fn default() -> Numbers {
+        let mut text = [0; Numbers::ROOM];
+        if let Some(head) = text.first_chunk_mut() {
+            *head = *b"*5\r\n";
+        }
+        Numbers { text, at: 4 }
+    }
+}
+
+impl Numbers {
+    /// A head, and five times a mark, a sign, nineteen digits and the end of a line.
+    const ROOM: usize = 4 + 5 * 23;
+
+    #[inline]
+    fn byte(&mut self, byte: u8) {
+        if let Some(place) = self.text.get_mut(self.at) {
+            *place = byte;
+            self.at += 1;
+        }
+    }
+
+    /// The next number.
+    #[inline]
+    pub(super) fn push(&mut self, number: i64) {
+        self.byte(b':');
+        if number < 0 {
+            self.byte(b'-');
+        }
+        match number.unsigned_abs() {
+            // A digit fits a byte.
+            digit @ 0..=9 => self.byte(b'0' + digit as u8),
+            many => self.digits(many),
+        }
+        self.byte(b'\r');
+        self.byte(b'\n');
+    }
+
+    #[inline]
+    fn digits(&mut self, mut number: u64) {
+        let length = number.ilog10() as usize + 1;
+        let end = self.at + length;
+        for place in self.text.get_mut(self.at..end).into_iter().flatten().rev() {
+            *place = b'0' + (number % 10) as u8;
+            number /= 10;
+        }
+        self.at = end;
+    }
+
+    #[inline]
+    pub(super) fn written(&self) -> &[u8] {
+        self.text.get(..self.at).unwrap_or_default()
+    }
+}
+
 /// A client's own words, as far as they may stand in an error.
 pub(super) fn quoted(bytes: &[u8]) -> String {
     let shown = bytes.get(..QUOTED).unwrap_or(bytes);
@@ -176,6 +239,19 @@ mod tests {
         for number in [0, 9, 10, 99, 100, -1, -10, 12_345, i64::MAX, i64::MIN] {
             let text = written(false, |reply| reply.integer(number));
             assert_eq!(text, format!(":{number}\r\n"));
+        }
+        for numbers in [
+            [0, 9, 10, 99, 100],
+            [-1, -10, 12_345, i64::MAX, i64::MIN],
+            [i64::MIN; 5],
+        ] {
+            let mut five = Numbers::default();
+            numbers.iter().for_each(|number| five.push(*number));
+            let text: String = numbers
+                .iter()
+                .map(|number| format!(":{number}\r\n"))
+                .collect();
+            assert_eq!(five.written(), format!("*5\r\n{text}").as_bytes());
         }
         let text = written(false, |reply| reply.count(u64::MAX));
         assert_eq!(text, format!(":{}\r\n", i64::MAX));

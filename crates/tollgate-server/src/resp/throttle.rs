@@ -16,7 +16,7 @@ use std::str::FromStr;
 use tollgate::{OutOfRange, Span, Terms, TermsError, Throttled};
 
 use super::codec::Command;
-use super::reply::{Reply, push_number, quoted};
+use super::reply::{Numbers, Reply, quoted};
 
 /// How a call is understood and answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,13 +101,11 @@ impl Form {
                 [allowed, limit, remaining, reset, retry.unwrap_or(0)]
             }
         };
-        let out = &mut *reply.out;
-        out.extend_from_slice(b"*5\r\n");
+        let mut text = Numbers::default();
         for number in numbers {
-            out.push(b':');
-            push_number(out, number);
-            out.extend_from_slice(b"\r\n");
+            text.push(number);
         }
+        reply.out.extend_from_slice(text.written());
     }
 
     #[cold]

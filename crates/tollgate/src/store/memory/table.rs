@@ -259,6 +259,18 @@ impl<A: OneWord> Table<A> {
         }
     }
 
+    /// Asks for the lines in which a key may be that is not in its home line, which was asked for before.
+    #[inline]
+    pub(crate) fn prefetch_unless_home(&self, hash: u64) {
+        let home = self.home(hash);
+        let key = tag(hash) | u64::from(self.current.read().stamp);
+        if let Some(line) = self.lines.get(home)
+            && find(line, key).is_none()
+        {
+            self.prefetch_elsewhere(hash, home);
+        }
+    }
+
     #[inline(never)]
     pub(crate) fn check_elsewhere(
         &self,
