@@ -275,8 +275,9 @@ impl<'a> Connection<'a> {
             self.stretch = 0;
             pulse.enter(Phase::Writing);
         }
-        if self.out.sent(count) {
-            self.loan.give_back();
+        match self.out.sent(count) {
+            true => self.loan.give_back(),
+            false => self.loan.give_back_beyond(self.out.left()),
         }
     }
 

@@ -65,6 +65,14 @@ impl Loan<'_> {
         taken.is_ok()
     }
 
+    /// Gives back what is far beyond what is kept now, so that who reads on but never to the end does not hold it for ever.
+    pub(super) fn give_back_beyond(&mut self, kept: usize) {
+        while self.amount >= LOAN && kept + 2 * LOAN < self.allows() {
+            self.amount -= LOAN;
+            self.stock.0.fetch_add(LOAN, Relaxed);
+        }
+    }
+
     /// Gives everything back.
     pub(super) fn give_back(&mut self) {
         self.stock.0.fetch_add(self.amount, Relaxed);
@@ -81,6 +89,20 @@ impl Drop for Loan<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_needed_any_more_comes_back_though_something_is() {
+        let stock = Stock::default();
+        let mut loan = stock.loan();
+        while loan.more() {}
+        let most = loan.allows();
+        loan.give_back_beyond(most);
+        assert_eq!(loan.allows(), most);
+        loan.give_back_beyond(1);
+        assert!(loan.allows() <= 1 + 2 * LOAN + FREE);
+        drop(loan);
+        assert_eq!(stock.0.load(Relaxed), STOCK);
+    }
 
     #[test]
     fn nobody_borrows_more_than_one_may_and_all_no_more_than_there_is() {

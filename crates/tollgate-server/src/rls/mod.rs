@@ -66,6 +66,9 @@ use codec::Messages;
 use domains::Domains;
 use messages::{RateLimitRequest, RateLimitResponse, SERVICE, SHOULD_RATE_LIMIT};
 
+/// Bytes of a message to any other service than ours: a name or two.
+const OTHER_MESSAGE_BYTES: usize = 4 * 1024;
+
 /// The port that Envoy's own examples have.
 pub const RLS_PORT: u16 = 8081;
 
@@ -113,9 +116,10 @@ impl Service {
         };
         let routes = Routes {
             limits,
-            health: HealthServer::new(HealthService::from_health_reporter(health.clone())),
-            v1,
-            v1alpha,
+            health: HealthServer::new(HealthService::from_health_reporter(health.clone()))
+                .max_decoding_message_size(OTHER_MESSAGE_BYTES),
+            v1: v1.max_decoding_message_size(OTHER_MESSAGE_BYTES),
+            v1alpha: v1alpha.max_decoding_message_size(OTHER_MESSAGE_BYTES),
         };
         let bounds = ListenLimits {
             connections: ListenLimits::default().connections.div_ceil(threads.max(1)),

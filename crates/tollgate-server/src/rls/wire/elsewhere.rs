@@ -184,6 +184,11 @@ impl Feed {
     pub(super) fn break_off(&self) {
         self.change(|fed| fed.is_broken = !fed.is_all);
     }
+
+    #[cfg(test)]
+    pub(super) fn is_broken_off(&self) -> bool {
+        self.fed().is_broken
+    }
 }
 
 /// The body of a request.

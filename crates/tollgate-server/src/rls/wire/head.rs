@@ -196,9 +196,14 @@ impl<'a> First<'a> {
         let path = self.path.filter(|path| path.first() == Some(&b'/'))?;
         let path = uri::PathAndQuery::from_maybe_shared(Bytes::copy_from_slice(path));
         parts.path_and_query = Some(path.ok()?);
-        if let Some(authority) = self.authority.filter(|authority| !authority.is_empty()) {
-            parts.scheme = Some(uri::Scheme::try_from(self.scheme?).ok()?);
-            parts.authority = Some(uri::Authority::try_from(authority).ok()?);
+        // Names of clusters and sockets stand there that are no authorities. Nobody here reads them.
+        let scheme = self.scheme.and_then(|s| uri::Scheme::try_from(s).ok());
+        let authority = self
+            .authority
+            .and_then(|a| uri::Authority::try_from(a).ok());
+        if let (Some(scheme), Some(authority)) = (scheme, authority) {
+            parts.scheme = Some(scheme);
+            parts.authority = Some(authority);
         }
         Uri::from_parts(parts).ok()
     }

@@ -53,6 +53,8 @@ pub(super) use serve::serve;
 
 /// Calls at once on one connection.
 const STREAMS: usize = 1_000;
+/// Of these, calls that are served elsewhere: each has a task and buffers of its own.
+const ELSEWHERE: usize = 32;
 /// Bytes of a head.
 const HEAD_BYTES: usize = 16 * 1024;
 /// Bytes that may be on their way to one call, and to one connection.

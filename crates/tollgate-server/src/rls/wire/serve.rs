@@ -33,6 +33,8 @@ const ALIVE_WITHIN: Duration = Duration::from_secs(10);
 const HEARS_WITHIN: Duration = Duration::from_secs(1);
 /// Bytes that are read at once.
 const READ_BYTES: usize = 64 * 1024;
+/// How often a connection is read before others have their turn.
+const READS_AT_ONCE: u32 = 16;
 /// Room for answers that a connection keeps while it has none.
 const KEPT: usize = 8 * 1024;
 /// What is read and thrown away of a connection that has ended, so that the client reads our last word.
@@ -130,14 +132,8 @@ impl<S: Served, D: Decides> Connection<S, D> {
 
     /// Does what can be done; comes to its end when everything is said. An error is that the client is gone.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        loop {
-            if !self.session.is_idle() {
-                while !self.session.is_full()
-                    && let Poll::Ready(Some((id, event))) = self.events.poll_recv(cx)
-                {
-                    self.session.tell(id, event);
-                }
-            }
+        for _ in 0..READS_AT_ONCE {
+            let is_all_heard = self.hear(cx);
             self.session.send();
             let is_written = self.poll_write(cx)?.is_ready();
             if self.session.is_over() {
@@ -146,8 +142,8 @@ impl<S: Served, D: Decides> Connection<S, D> {
                     false => Poll::Pending,
                 };
             }
-            // Something waits for room that was just made.
-            if is_written && self.session.wants_to_send() {
+            // Something waits for room that was just made. Who stopped listening because there was none is woken by nobody.
+            if is_written && (!is_all_heard || self.session.wants_to_send()) {
                 continue;
             }
             if self.session.is_full() {
@@ -155,6 +151,23 @@ impl<S: Served, D: Decides> Connection<S, D> {
             }
             ready!(self.poll_receive(cx))?;
         }
+        // The others of this thread have their turn.
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Takes what became of calls, as far as there is room for answers; true if that was all.
+    fn hear(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.session.is_idle() {
+            return true;
+        }
+        while !self.session.is_full() {
+            match self.events.poll_recv(cx) {
+                Poll::Ready(Some((id, event))) => self.session.tell(id, event),
+                Poll::Ready(None) | Poll::Pending => return true,
+            }
+        }
+        false
     }
 
     /// Writes what is to be written.
@@ -247,6 +260,9 @@ async fn linger(stream: &mut TcpStream, pulse: &Pulse) {
     let mut thrown_away = 0;
     while thrown_away < THROWN_AWAY {
         let read = poll_fn(|cx| {
+            if pulse.is_hurried() {
+                return Poll::Ready(Ok(0));
+            }
             SCRATCH.with_borrow_mut(|scratch| {
                 let mut buffer = ReadBuf::new(scratch);
                 ready!(Pin::new(&mut *stream).poll_read(cx, &mut buffer))?;
@@ -257,5 +273,107 @@ async fn linger(stream: &mut TcpStream, pulse: &Pulse) {
             Ok(0) | Err(_) => return,
             Ok(bytes) => thrown_away += bytes,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
+    use tonic_health::pb::health_server::HealthServer;
+    use tonic_health::server::{HealthReporter, HealthService};
+
+    use super::super::calls::Asked;
+    use super::super::frame::{
+        self, DATA, END_HEADERS, END_STREAM, HEADERS, PREFACE, SETTINGS, WINDOW_UPDATE,
+    };
+    use super::super::hpack;
+    use super::super::stream::Task;
+    use super::*;
+    use crate::rls::messages::{DescriptorStatus, RateLimitResponse, SHOULD_RATE_LIMIT};
+
+    /// Decides nothing: the test does.
+    struct Later;
+
+    impl Decides for Later {
+        fn ask(&mut self, _: &mut Context<'_>, _: u32, _: &[u8], _: Option<Instant>) -> Asked {
+            Asked::Later(Task(tokio::spawn(async {}).abort_handle()))
+        }
+    }
+
+    #[tokio::test]
+    async fn decisions_that_come_together_are_all_answered_though_they_do_not_fit_at_once() {
+        const CALLS: u32 = 500;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap())
+            .await
+            .unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        let (to, events) = mpsc::unbounded_channel();
+        let health = HealthServer::new(HealthService::from_health_reporter(HealthReporter::new()));
+        let teller = Teller {
+            stream: 0,
+            to: to.clone(),
+        };
+        let mut connection = Connection {
+            stream,
+            session: Session::new(health, teller),
+            decides: Later,
+            events,
+            unread: BytesMut::new(),
+            written: 0,
+            heard: false,
+            asked: false,
+            pulse: Arc::new(Pulse::beginning(true)),
+        };
+        // The client says all it has to say at once, and nothing more: nothing else wakes the connection.
+        let mut said = PREFACE.to_vec();
+        frame::write(&mut said, SETTINGS, 0, 0, &[]);
+        frame::write(
+            &mut said,
+            WINDOW_UPDATE,
+            0,
+            0,
+            &0x3fff_ffff_u32.to_be_bytes(),
+        );
+        let mut block = vec![0x83, 0x86];
+        hpack::write(&mut block, b":path", SHOULD_RATE_LIMIT.as_bytes());
+        let ids: Vec<u32> = (0..CALLS).map(|number| number * 2 + 1).collect();
+        for id in &ids {
+            frame::write(&mut said, HEADERS, END_HEADERS, *id, &block);
+            frame::write(&mut said, DATA, END_STREAM, *id, &[0; 5]);
+        }
+        client.write_all(&said).await.unwrap();
+        let running = tokio::spawn(async move { poll_fn(|cx| connection.poll(cx)).await });
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let response = RateLimitResponse {
+            statuses: vec![
+                DescriptorStatus {
+                    limit_remaining: 77,
+                    ..DescriptorStatus::default()
+                };
+                200
+            ],
+            ..RateLimitResponse::default()
+        };
+        for id in &ids {
+            to.send((*id, Event::Decided(Ok(response.clone()))))
+                .unwrap();
+        }
+        let mut heard = Vec::new();
+        let mut room = vec![0; 64 * 1024];
+        let mut ends = 0;
+        while ends < CALLS {
+            let read = tokio::time::timeout(Duration::from_secs(5), client.read(&mut room));
+            let count = read.await.expect("all are answered").unwrap();
+            heard.extend_from_slice(&room[..count]);
+            let mut rest = heard.as_slice();
+            ends = 0;
+            while let frame::Next::Frame(frame, behind) = frame::Frame::next(rest) {
+                ends += u32::from(frame.kind == HEADERS && frame.has(END_STREAM));
+                rest = behind;
+            }
+        }
+        running.abort();
     }
 }

@@ -15,6 +15,7 @@
 //! [`OUT_BYTES`] and one answer for each call; a head, by [`HEAD_BYTES`]; what leads to nothing, by
 //! [`super::patience`].
 
+use std::collections::VecDeque;
 use std::task::Context;
 
 use bytes::Buf;
@@ -41,6 +42,9 @@ mod sends;
 /// What is sent along when we ask whether anybody is there, and when we say that the end is near.
 const ALIVE: [u8; 8] = *b"tollgate";
 const ENDING: [u8; 8] = *b"tg-ends.";
+
+/// So many calls are remembered that we ended.
+const ENDED: usize = 64;
 
 /// A mistake that ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +91,8 @@ pub(super) struct Session<S> {
     streams: Streams,
     /// The highest number of a call so far.
     last: u32,
+    /// The calls that we ended last before their client had: it may not have heard it yet.
+    ended: VecDeque<u32>,
     /// So much may come on all calls together, and so much of it is not told to the client yet.
     window: u32,
     taken: u32,
@@ -119,6 +125,7 @@ impl<S: Served> Session<S> {
             block: None,
             streams: Streams::default(),
             last: 0,
+            ended: VecDeque::new(),
             window: CONNECTION_WINDOW,
             taken: 0,
             room: i64::from(WINDOW),
@@ -261,6 +268,10 @@ impl<S: Served> Session<S> {
         if self.ends == Ends::Told {
             self.ends = Ends::Closing;
             self.go_away(self.last, Code::NoError, "");
+            // Who watches something would watch for ever.
+            for id in self.streams.end_watches() {
+                frame::write_reset(&mut self.out, id, Code::RefusedStream);
+            }
         }
     }
 
@@ -323,7 +334,16 @@ impl<S: Served> Session<S> {
             self.streams.remove(place);
         }
         frame::write_reset(&mut self.out, stream, code);
+        self.has_ended(stream);
         self.bear()
+    }
+
+    /// Remembers a call that we ended.
+    fn has_ended(&mut self, stream: u32) {
+        if self.ended.len() >= ENDED {
+            self.ended.pop_front();
+        }
+        self.ended.push_back(stream);
     }
 
     /// Was there a call of this number? Otherwise nothing can be said about it.

@@ -142,9 +142,70 @@ impl Streams {
         }
     }
 
+    /// How many of them are served elsewhere.
+    pub(super) fn elsewhere(&self) -> usize {
+        let is_elsewhere = |stream: &&Stream| matches!(stream.does, Does::Elsewhere { .. });
+        self.all.iter().filter(is_elsewhere).count()
+    }
+
+    /// Ends those that are served elsewhere and have nothing to send, and tells which they were.
+    pub(super) fn end_watches(&mut self) -> Vec<u32> {
+        let is_quiet = |stream: &Stream| {
+            let sending = stream.sending.as_deref();
+            let has_more = |s: &Sending| !s.data.is_empty() || s.end.is_some();
+            matches!(stream.does, Does::Elsewhere { .. }) && !sending.is_some_and(has_more)
+        };
+        let mut ended = Vec::new();
+        let mut place = 0;
+        while let Some(stream) = self.all.get(place) {
+            if is_quiet(stream) {
+                ended.push(stream.id);
+                self.remove(place);
+            } else {
+                place += 1;
+            }
+        }
+        ended
+    }
+
     pub(super) fn remove_all(&mut self) {
         while let Some(last) = self.all.len().checked_sub(1) {
             self.remove(last);
         }
+    }
+}
+
+/// Whatever ends a connection ends its calls: a service may wait for the rest of a request in a task of its own.
+impl Drop for Streams {
+    fn drop(&mut self) {
+        self.remove_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_that_goes_breaks_off_what_is_served_elsewhere() {
+        let feed = Arc::new(Feed::default());
+        let mut streams = Streams::default();
+        streams.add(Stream {
+            id: 1,
+            room: 0,
+            window: 0,
+            is_all: false,
+            missing: None,
+            held: 0,
+            does: Does::Elsewhere {
+                feed: Arc::clone(&feed),
+                go_on: Arc::default(),
+                _task: Task(tokio::spawn(async {}).abort_handle()),
+            },
+            sending: None,
+        });
+        assert_eq!(streams.elsewhere(), 1);
+        drop(streams);
+        assert!(feed.is_broken_off());
     }
 }

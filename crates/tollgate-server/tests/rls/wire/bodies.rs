@@ -156,3 +156,18 @@ async fn nothing_is_said_behind_the_end() {
         Some(PROTOCOL)
     );
 }
+
+#[tokio::test]
+async fn what_was_sent_before_the_client_heard_of_the_end_is_nobodys_mistake() {
+    let server = Server::start(POLICY).await;
+    // Compressed, which is refused at once; the rest of the call is on its way already.
+    let bytes = [
+        frame(HEADERS, WHOLE, 1, &call_head()),
+        frame(DATA, 0, 1, &[1, 0, 0, 0, 3]),
+        frame(DATA, 0, 1, b"abc"),
+        frame(HEADERS, WHOLE | END, 1, &field("x", "y")),
+        call(3),
+    ];
+    let mut raw = Raw::with(&server, &bytes.concat()).await;
+    assert_eq!(raw.answer(3).await.status, Some(0));
+}

@@ -145,3 +145,23 @@ async fn messages_that_are_begun_and_not_ended_are_kept_up_to_a_bound() {
     raw.send(&call(201)).await;
     assert_eq!(raw.answer(201).await.status, Some(0));
 }
+
+#[tokio::test]
+async fn calls_of_other_services_are_few_at_once() {
+    let server = Server::start(POLICY).await;
+    let mut raw = Raw::new(&server).await;
+    for stream in (0..40_u32).map(|number| number * 2 + 1) {
+        let watch = head("/grpc.health.v1.Health/Watch", &[]);
+        raw.send(&frame(HEADERS, WHOLE, stream, &watch)).await;
+        raw.send(&frame(DATA, END, stream, &message(&[]))).await;
+    }
+    let mut refused = 0;
+    while refused < 8 {
+        if let RESET = raw.next().await.unwrap().kind {
+            refused += 1;
+        }
+    }
+    // Those that matter are not among them.
+    raw.send(&call(201)).await;
+    assert_eq!(raw.answer(201).await.status, Some(0));
+}

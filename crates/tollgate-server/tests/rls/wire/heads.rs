@@ -214,3 +214,24 @@ async fn a_client_with_a_small_table_hears_that_it_is_not_used() {
     assert_eq!(raw.next_of(HEADERS).await.payload[0], 0x88);
     assert_eq!(raw.answer(3).await.status, Some(0));
 }
+
+#[tokio::test]
+async fn names_that_are_no_authorities_are_no_mistake() {
+    let server = Server::start(POLICY).await;
+    for authority in [
+        "outbound|8081||limits.ns.svc.cluster.local",
+        "unix:%2Ftmp%2Fx",
+        "",
+    ] {
+        let health = head("/grpc.health.v1.Health/Check", &[]);
+        let mut block = vec![0x83, 0x86];
+        block.extend(field(":authority", authority));
+        block.extend(&health[2..]);
+        let bytes = [
+            frame(HEADERS, WHOLE, 1, &block),
+            frame(DATA, END, 1, &message(&[])),
+        ];
+        let answer = ends_call(&server, &bytes.concat()).await;
+        assert_eq!(answer.status, Some(0), "{authority}");
+    }
+}

@@ -40,6 +40,9 @@ impl<S: Served> Session<S> {
         }
         let Some(stream) = self.streams.find(frame.stream) else {
             // It was ended by us, perhaps, and the client has not heard it yet.
+            if self.ended.contains(&frame.stream) {
+                return Ok(());
+            }
             return self.reset(frame.stream, Code::StreamClosed);
         };
         if stream.is_all {

@@ -9,7 +9,7 @@ use crate::rls::wire::elsewhere::{self, Teller};
 use crate::rls::wire::frame::{self, Code, END_HEADERS, END_STREAM, Frame};
 use crate::rls::wire::head::Head;
 use crate::rls::wire::stream::{Does, Stream};
-use crate::rls::wire::{HEAD_BYTES, STREAM_WINDOW, STREAMS, answer};
+use crate::rls::wire::{ELSEWHERE, HEAD_BYTES, STREAM_WINDOW, STREAMS, answer};
 
 /// Bytes of a head as they are packed. More than a head may have in fact, so that one that is a little too large is
 /// answered; both sides would lose their table if it were not read to its end.
@@ -102,6 +102,9 @@ impl<S: Served> Session<S> {
                 let timeout = ours.timeout;
                 (Does::Reads { message, timeout }, ours.length)
             }
+            Head::Other(..) if self.streams.elsewhere() >= ELSEWHERE => {
+                return self.reset(id, Code::RefusedStream);
+            }
             Head::Other(parts, length) => {
                 let teller = Teller {
                     stream: id,
@@ -184,6 +187,8 @@ impl<S: Served> Session<S> {
     ) -> Result<(), Fault> {
         self.read_fields(block)?;
         match self.streams.find(id).map(|stream| stream.is_all) {
+            // The client had not heard of its end.
+            None if self.ended.contains(&id) => Ok(()),
             None => Err(Fault(
                 Code::Protocol,
                 "a stream begins with a higher number",

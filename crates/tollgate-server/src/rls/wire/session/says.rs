@@ -3,6 +3,7 @@
 use super::{ALIVE, ENDING, Fault, Session};
 use crate::rls::Served;
 use crate::rls::wire::frame::{self, ACK, Code, Frame, PING, SETTINGS, WINDOW_MAX};
+use crate::rls::wire::stream::Does;
 
 impl<S: Served> Session<S> {
     pub(super) fn settings(&mut self, frame: &Frame<'_>) -> Result<(), Fault> {
@@ -23,18 +24,26 @@ impl<S: Served> Session<S> {
             self.bear()?;
         }
         self.has_settings = true;
+        let mut stream_room = None;
         for (name, value) in frame.settings() {
             match name {
                 frame::HEADER_TABLE_SIZE => self.says_no_table |= value < 4_096,
                 frame::ENABLE_PUSH if value > 1 => {
                     return Err(Fault(Code::Protocol, "push is 0 or 1"));
                 }
-                frame::INITIAL_WINDOW_SIZE => self.new_stream_room(value)?,
+                frame::INITIAL_WINDOW_SIZE if i64::from(value) > WINDOW_MAX => {
+                    return Err(Fault(Code::FlowControl, "a window is wider than 2^31 - 1"));
+                }
+                frame::INITIAL_WINDOW_SIZE => stream_room = Some(value),
                 frame::MAX_FRAME_SIZE if !(16_384..=0xff_ffff).contains(&value) => {
                     return Err(Fault(Code::Protocol, "a frame size is 16384 to 16777215"));
                 }
                 _ => {}
             }
+        }
+        // Who says it many times is gone through once.
+        if let Some(value) = stream_room {
+            self.new_stream_room(value)?;
         }
         frame::write(&mut self.out, SETTINGS, ACK, 0, &[]);
         Ok(())
@@ -43,9 +52,6 @@ impl<S: Served> Session<S> {
     pub(super) fn new_stream_room(&mut self, value: u32) -> Result<(), Fault> {
         let too_wide = Fault(Code::FlowControl, "a window is wider than 2^31 - 1");
         let value = i64::from(value);
-        if value > WINDOW_MAX {
-            return Err(too_wide);
-        }
         let more = value - self.stream_room;
         self.stream_room = value;
         self.may_send = true;
@@ -122,8 +128,8 @@ impl<S: Served> Session<S> {
         self.is_known(frame.stream)?;
         let place = self.streams.place(frame.stream);
         let was_asked = match place.and_then(|place| self.streams.at(place)) {
-            // Who asked in full and waits no longer has cost us no more than others.
-            Some(stream) => stream.is_all,
+            // Who asked in full and waits no longer has cost us no more than others; but elsewhere it has cost a task.
+            Some(stream) => stream.is_all && !matches!(stream.does, Does::Elsewhere { .. }),
             None => true,
         };
         if let Some(place) = place {

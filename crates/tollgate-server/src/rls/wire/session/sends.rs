@@ -59,7 +59,9 @@ impl<S: Served> Session<S> {
         if let Some(stream) = self.streams.at(place)
             && !stream.is_all
         {
-            frame::write_reset(&mut self.out, stream.id, Code::NoError);
+            let id = stream.id;
+            frame::write_reset(&mut self.out, id, Code::NoError);
+            self.has_ended(id);
         }
         self.streams.remove(place);
     }
@@ -168,7 +170,11 @@ impl<S: Served> Session<S> {
             Some(fields) if fields.is_empty() => {
                 frame::write(out, DATA, END_STREAM, stream.id, &[]);
             }
-            Some(fields) => answer::write_block(out, stream.id, &fields, true),
+            Some(fields) => {
+                let begins = out.len();
+                answer::write_block(out, stream.id, &fields, true);
+                self.has_head(begins);
+            }
         }
         true
     }
