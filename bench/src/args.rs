@@ -2,6 +2,7 @@
 
 mod doors;
 mod fair;
+mod fleets;
 mod gateways;
 mod layer;
 mod speed;
@@ -16,6 +17,7 @@ use crate::workload::{KEYS_MAX, Kind, Mode, Spread};
 
 pub(crate) use self::doors::{BARE_CHILD, Doors};
 pub(crate) use self::fair::Fairness;
+pub(crate) use self::fleets::Fleets;
 pub(crate) use self::gateways::Gateways;
 pub(crate) use self::layer::Layering;
 pub(crate) use self::speed::{BARE_RESP_CHILD, BARE_RLS_CHILD, Speed};
@@ -38,6 +40,7 @@ usage: tollgate-bench compare [--keys 1,10k,1m,10m] [--dist uniform,zipf] [--kin
                               [--throttlecrab PATH] [--cell PATH] [--limitador PATH] [--envoy PATH]
                               [--json]
        tollgate-bench store   [--seconds 2] [--passes 5] [--json]
+       tollgate-bench fleet   [--keys 200] [--limit 10k] [--seconds 2] [--passes 5] [--json]
        tollgate-bench fair    [--flows 10k] [--items 1m] [--passes 5] [--json]
        tollgate-bench layer   [--rounds N] [--ops N] [--json]
        tollgate-bench quick   [--json]
@@ -57,6 +60,7 @@ unloaded how long one round trip takes on one connection, ours and peers
 footprint resident bytes for each live key of a server, ours and peers
 speed    these five, one after the other; `tools/peers.sh` installs the peers
 store    what a decision costs a real redis-server, how fast one client asks, what a key takes
+fleet    four nodes on one redis-server: exact, lease, sync, and each for itself
 fair     the fair queue beside the channel of tokio, and the turnstile beside its semaphore
 layer    what limits and queues add to a request of an axum server
 quick    a little of everything, within about twenty seconds, to see that everything still works
@@ -75,6 +79,7 @@ quick    a little of everything, within about twenty seconds, to see that everyt
 --tollgate the program to start instead of the one beside this one, and likewise --throttlecrab,
            which is otherwise looked for on PATH as `throttlecrab-server`; --cell is the module of
            redis-cell, --limitador its library behind tonic, both from `tools/peers.sh`
+--limit    what each key of `fleet` may in a second
 --flows    that items belong to
 --items    that pass through the queue in each pass
 --json     one object per line
@@ -100,6 +105,7 @@ pub(crate) enum Command {
     Doors(Doors),
     Gateway(Gateways),
     Store(Stores),
+    Fleet(Fleets),
     Fair(Fairness),
     Layer(Layering),
     Speed(Speed),
@@ -261,6 +267,7 @@ pub(crate) fn parse(words: impl Iterator<Item = OsString>) -> Result<Command, St
         "doors" => doors::parse(flags).map(Command::Doors),
         "gateway" => gateways::parse(flags).map(Command::Gateway),
         "store" => stores::parse(flags).map(Command::Store),
+        "fleet" => fleets::parse(flags).map(Command::Fleet),
         "fair" => fair::parse(flags).map(Command::Fair),
         "layer" => layer::parse(flags).map(Command::Layer),
         "quick" => parse_quick(flags),

@@ -8,7 +8,7 @@
 //! - [`stream`]: the order in which keys come, drawn before any clock runs.
 //! - [`contestants`]: one small file per limiter, and the list of all of them.
 //! - [`measure`]: the timed loop, shared by all and compiled once for each.
-//! - [`compare`], [`memory`], [`gate`], [`flood`], [`doors`], [`gateway`], [`speed`], [`store`], [`fair`],
+//! - [`compare`], [`memory`], [`gate`], [`flood`], [`doors`], [`gateway`], [`speed`], [`store`], [`fleet`], [`fair`],
 //!   [`layer`], [`quick`]: the commands.
 //! - [`process`]: this process, its memory and its children.
 //! - [`table`]: columns for people.
@@ -24,6 +24,7 @@ mod compare;
 mod contestants;
 mod doors;
 mod fair;
+mod fleet;
 mod flood;
 mod gate;
 mod gateway;
@@ -76,6 +77,7 @@ fn main() -> ExitCode {
         Command::BareRlsChild(port) => speed::floor::run_tonic(port).map(|()| true),
         Command::Speed(wanted) => speed::run(&wanted, &mut out),
         Command::Store(wanted) => store::run(&wanted, &mut out),
+        Command::Fleet(wanted) => fleet::run(&wanted, &mut out),
         Command::Fair(wanted) => fair::run(&wanted, &mut out),
         Command::Layer(wanted) => layer::run(&wanted, &mut out),
         Command::Quick { json } => quick::run(json, &mut out),

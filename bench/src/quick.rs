@@ -5,11 +5,12 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use crate::args::{
-    Comparison, Doors, Fairness, Flooding, Gateways, Gating, Layering, Speed, Stores, Weighing,
+    Comparison, Doors, Fairness, Fleets, Flooding, Gateways, Gating, Layering, Speed, Stores,
+    Weighing,
 };
 use crate::measure::Until;
 use crate::workload::Kind;
-use crate::{compare, doors, fair, flood, gate, gateway, layer, memory, speed, store};
+use crate::{compare, doors, fair, fleet, flood, gate, gateway, layer, memory, speed, store};
 
 /// Runs all commands on a small scale; returns whether every contestant did its work.
 pub(crate) fn run(json: bool, out: &mut dyn Write) -> io::Result<bool> {
@@ -69,6 +70,13 @@ pub(crate) fn run(json: bool, out: &mut dyn Write) -> io::Result<bool> {
         passes: 1,
         json,
     };
+    let sharing = Fleets {
+        time: Duration::from_millis(200),
+        warm_up: Duration::from_millis(100),
+        passes: 1,
+        json,
+        ..Fleets::default()
+    };
     let queueing = Fairness {
         flows: 1_000,
         items: 50_000,
@@ -88,6 +96,7 @@ pub(crate) fn run(json: bool, out: &mut dyn Write) -> io::Result<bool> {
     let passed_on = gateway::run(&passing_on, out)?;
     let sped = speed::run(&speeding, out)?;
     let stored = store::run(&storing, out)?;
+    let shared = fleet::run(&sharing, out)?;
     let queued = fair::run(&queueing, out)?;
     let layered = layer::run(&layering, out)?;
     Ok(compared
@@ -98,6 +107,7 @@ pub(crate) fn run(json: bool, out: &mut dyn Write) -> io::Result<bool> {
         && passed_on
         && sped
         && stored
+        && shared
         && queued
         && layered)
 }

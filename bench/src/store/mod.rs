@@ -15,7 +15,7 @@
 
 mod client;
 mod raw;
-mod server;
+pub(crate) mod server;
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -237,7 +237,7 @@ pub(crate) fn median(values: &[u64]) -> u64 {
 }
 
 #[expect(clippy::float_arithmetic, reason = "a ratio for people")]
-fn ratio(a: u64, b: u64) -> f64 {
+pub(crate) fn ratio(a: u64, b: u64) -> f64 {
     a as f64 / b.max(1) as f64
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::crowd::Guest;
 use crate::servers::{Cluster, HOST, Sentinels};
+use tollgate::policy::Sharing;
 
 /// What the usual key may: `5/s`, and `10` at once.
 pub const USUAL: Quota = Quota {
@@ -43,6 +44,7 @@ pub struct Policy {
     store: String,
     deadline: Duration,
     quota: Quota,
+    sharing: Sharing,
     overrides: Vec<(String, Quota)>,
 }
 
@@ -53,6 +55,7 @@ impl Policy {
             store: store.into(),
             deadline: DEADLINE,
             quota: USUAL,
+            sharing: Sharing::Exact,
             overrides: Vec::new(),
         }
     }
@@ -68,6 +71,13 @@ impl Policy {
     #[must_use]
     pub fn quota(mut self, quota: Quota) -> Policy {
         self.quota = quota;
+        self
+    }
+
+    /// Nodes share it in this way.
+    #[must_use]
+    pub fn sharing(mut self, sharing: Sharing) -> Policy {
+        self.sharing = sharing;
         self
     }
 
@@ -90,9 +100,10 @@ impl Policy {
         let Quota { allow, burst } = self.quota;
         let mut text = format!(
             "default: pass\nstore: {{ url: '{}', deadline: {}ms }}\non_store_error: local\nlimits:\n  \
-             - name: org\n    key: header.x-org\n    allow: {allow}\n    burst: {burst}\n",
+             - name: org\n    key: header.x-org\n    allow: {allow}\n    burst: {burst}\n    sharing: {}\n",
             self.store,
             self.deadline.as_millis(),
+            self.sharing.name(),
         );
         if !self.overrides.is_empty() {
             text.push_str("    overrides:\n");

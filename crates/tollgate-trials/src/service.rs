@@ -68,6 +68,11 @@ impl Service {
         self.decisions
     }
 
+    /// Ends it at once, as a crash would, and waits until it is gone.
+    pub fn kill9(&self) {
+        self.process.kill9();
+    }
+
     /// The end of its log.
     pub fn log(&self) -> String {
         self.process.log()

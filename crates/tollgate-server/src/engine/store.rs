@@ -213,7 +213,7 @@ pub(crate) async fn tend_every(engine: Arc<Engine>, stop: impl Future<Output = (
         }
         engine.epoch_for_long().gate.tend().await;
     }
-    // Whoever dies without it strands what it had on loan for a term.
+    // Whoever dies without it takes what it had on loan with it, and the store has to earn it again.
     let epoch = engine.epoch_for_long();
     let _ = tokio::time::timeout(LAST_WORD, epoch.gate.return_loans()).await;
 }

@@ -143,6 +143,11 @@ impl Crowd {
         self.start.elapsed()
     }
 
+    /// How long after another one it began.
+    pub fn began_after(&self, other: &Crowd) -> Duration {
+        self.start.saturating_duration_since(other.start)
+    }
+
     /// Waits until answers are no longer degraded, and says how long after `event` that was; nothing if it is not
     /// within `patience`.
     pub fn back_after(&self, event: Duration, patience: Duration) -> Option<Duration> {

@@ -12,6 +12,7 @@ mod node_loss;
 mod race;
 mod reshard;
 mod restart;
+mod sharing;
 mod together;
 mod worlds;
 
@@ -80,7 +81,7 @@ impl std::fmt::Debug for Trial {
 }
 
 /// All of them.
-pub const ALL: [Trial; 17] = [
+pub const ALL: [Trial; 18] = [
     Trial {
         name: "kill",
         about: "kill -9 of the primary under Sentinel",
@@ -130,6 +131,11 @@ pub const ALL: [Trial; 17] = [
         name: "together",
         about: "two services behind nginx on one store, and the counts are exact",
         run: together::run,
+    },
+    Trial {
+        name: "sharing",
+        about: "four services share hot keys exactly, by loans and by copies, and one is killed",
+        run: sharing::run,
     },
     Trial {
         name: "flap",

@@ -1,0 +1,173 @@
+//! Four services on one store, a crowd before each, and what the store was asked meanwhile.
+
+use std::time::Duration;
+
+use tollgate::policy::Sharing;
+
+use super::super::Setting;
+use super::audit::Together;
+use super::{HOT, KEYS, NODES};
+use crate::crowd::{Crowd, Guest, Seen};
+use crate::patience::{Look, rest, wait_until};
+use crate::policy::{PATIENT, Policy, one_server};
+use crate::servers::Server;
+use crate::service::Service;
+use crate::trouble::{Outcome, Trouble};
+
+/// How long nodes may take to know of each other: each tells the store once a second or two that it is there.
+const ACQUAINTED_WITHIN: Duration = Duration::from_secs(15);
+
+/// The services.
+pub(super) struct Fleet<'a> {
+    store: &'a Server,
+    pub(super) policy: Policy,
+    pub(super) services: Vec<Service>,
+}
+
+impl<'a> Fleet<'a> {
+    /// Starts all with an empty store, and waits until each knows of all others.
+    pub(super) fn start(store: &'a Server, sharing: Sharing) -> Outcome<Fleet<'a>> {
+        // Also of nodes that are no more.
+        store.ask(&["FLUSHALL"])?;
+        let policy = Policy::on(one_server(store.port()))
+            .deadline(PATIENT)
+            .quota(HOT)
+            .sharing(sharing);
+        let mut services = Vec::new();
+        for _ in 0..NODES {
+            services.push(Service::start(&policy)?);
+        }
+        let fleet = Fleet {
+            store,
+            policy,
+            services,
+        };
+        fleet.wait_until_acquainted()?;
+        Ok(fleet)
+    }
+
+    fn wait_until_acquainted(&self) -> Outcome<()> {
+        let log = || self.services.iter().map(Service::log).collect();
+        let what = "every node knows of all others";
+        wait_until(what, ACQUAINTED_WITHIN, log, || {
+            for service in &self.services {
+                let known = service.metric("tollgate_store_nodes ")?;
+                if known != u64::from(NODES) {
+                    return Ok(Look::NotYet(format!("one knows of {known}")));
+                }
+            }
+            Ok(Look::There(()))
+        })
+    }
+
+    /// How often the store was asked to decide, since it was started.
+    pub(super) fn questions(&self) -> Outcome<u64> {
+        // Commands that a script calls are in this section, too; a decision is one script.
+        let said = self.store.ask_text(&["INFO", "commandstats"])?;
+        let scripts = said.lines().filter(|line| is_script(line));
+        Ok(scripts.filter_map(calls).sum())
+    }
+
+    /// A crowd before each service.
+    pub(super) fn crowds(&self, setting: &Setting) -> Outcome<Vec<Crowd>> {
+        let crowd = |service: &Service| setting.crowd(service.port(), zipf());
+        self.services.iter().map(crowd).collect()
+    }
+
+    /// What crowds see in so long a time, and how often the store is asked meanwhile.
+    pub(super) fn watch(&self, setting: &Setting, span: Duration) -> Outcome<Watched> {
+        let before = self.questions()?;
+        let crowds = self.crowds(setting)?;
+        rest(span);
+        let seen = end(crowds)?;
+        let questions = self.questions()?.saturating_sub(before);
+        Ok(Watched { seen, questions })
+    }
+}
+
+/// What was seen.
+pub(super) struct Watched {
+    /// By node: how long after the first its crowd began, and what it saw.
+    pub(super) seen: Vec<(Duration, Seen)>,
+    pub(super) questions: u64,
+}
+
+/// Ends all crowds.
+pub(super) fn end(crowds: Vec<Crowd>) -> Outcome<Vec<(Duration, Seen)>> {
+    let first = crowds
+        .first()
+        .ok_or_else(|| Trouble::Impossible("a fleet without nodes".into()))?;
+    let began: Vec<Duration> = crowds.iter().map(|c| c.began_after(first)).collect();
+    // All are ended at once, or the last would ask alone.
+    let ended = std::thread::scope(|scope| {
+        let ends: Vec<_> = crowds
+            .into_iter()
+            .map(|c| scope.spawn(|| c.end()))
+            .collect();
+        let ended = ends.into_iter().map(|end| {
+            let panicked = |_| Trouble::Impossible("the end of a crowd panicked".into());
+            end.join().map_err(panicked)?
+        });
+        ended.collect::<Outcome<Vec<Seen>>>()
+    })?;
+    Ok(began.into_iter().zip(ended).collect())
+}
+
+/// All that was seen, by key.
+pub(super) fn together(seen: &[(Duration, Seen)]) -> Together {
+    let seen: Vec<(Duration, &Seen)> = seen.iter().map(|(began, seen)| (*began, seen)).collect();
+    let keys = key_of_each_guest();
+    Together::new(&seen, KEYS, |guest| {
+        keys.get(guest).copied().unwrap_or(usize::MAX)
+    })
+}
+
+/// Guests whose keys come as often as Zipf says: a crowd asks for all guests in turn, so a key that comes twice as often
+/// has twice as many guests.
+fn zipf() -> Vec<Guest> {
+    let guest = |key: usize| Guest {
+        key: format!("hot{key}"),
+        cost: 1,
+    };
+    key_of_each_guest().into_iter().map(guest).collect()
+}
+
+fn key_of_each_guest() -> Vec<usize> {
+    // A number that all ranks divide.
+    let all: usize = (1..=KEYS).product();
+    let of_rank = |rank: usize| std::iter::repeat_n(rank - 1, all / rank);
+    (1..=KEYS).flat_map(of_rank).collect()
+}
+
+fn is_script(line: &str) -> bool {
+    let scripts = ["cmdstat_evalsha:", "cmdstat_eval:", "cmdstat_fcall:"];
+    scripts.iter().any(|script| line.starts_with(script))
+}
+
+/// The number in `cmdstat_evalsha:calls=17,usec=...`.
+fn calls(line: &str) -> Option<u64> {
+    let (_, rest) = line.split_once(":calls=")?;
+    rest.split(',').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_key_comes_as_often_as_zipf_says() {
+        let keys = key_of_each_guest();
+        let times = |key: usize| keys.iter().filter(|&&other| other == key).count();
+        for key in 1..KEYS {
+            assert_eq!(times(0), times(key) * (key + 1));
+        }
+    }
+
+    #[test]
+    fn calls_of_scripts_are_read_and_no_others() {
+        let line = "cmdstat_evalsha:calls=17,usec=230,usec_per_call=13.5";
+        assert!(is_script(line));
+        assert_eq!(calls(line), Some(17));
+        assert!(!is_script("cmdstat_get:calls=9,usec=1"));
+    }
+}

@@ -1,0 +1,250 @@
+//! Four services share hot keys on one store: exactly, by loans, by copies. Then one of them is killed.
+//!
+//! Every key is asked for at every node, together more often than it may. What passes is held against the bucket in
+//! every stretch of time ([`audit`]) and against the bound that is stated before ([`Quota::above`]); how often the
+//! store is asked is counted by the store.
+//!
+//! A node that is killed takes its blocks with it. They were charged, so nobody else gets those units; but a
+//! bucket earns on, so nothing is missing for longer than it takes to earn a block.
+//!
+//! [`Quota::above`]: tollgate::policy::Quota::above
+
+mod audit;
+mod fleet;
+
+use std::time::Duration;
+
+use tollgate::policy::Sharing;
+
+use self::audit::Together;
+use self::fleet::{Fleet, end, together};
+use super::Setting;
+use crate::crowd::{Allowance, Guest};
+use crate::patience::rest;
+use crate::policy::{Policy, Quota};
+use crate::servers::Server;
+use crate::trouble::{Outcome, Trouble};
+use crate::verdicts::Verdicts;
+
+/// Services.
+const NODES: u32 = 4;
+/// Hot keys. The usual rate at each node asks for the least of them twice as often as it may.
+const KEYS: usize = 5;
+/// What each may.
+const HOT: Quota = Quota {
+    allow: "250/s",
+    burst: 250,
+};
+const ALLOWANCE: Allowance = Allowance {
+    per_second: 250,
+    burst: 250,
+};
+/// How long a block is lent.
+const TERM: Duration = Duration::from_secs(1);
+/// Requests after which a node has borrowed.
+const BORROWED_WITHIN: usize = 400;
+/// Requests that empty a bucket, whatever it earns meanwhile.
+const AT_ONCE: usize = 600;
+/// Of what passes exactly, so many hundredths pass by loans.
+const LEAST_PERCENT: u64 = 97;
+
+pub(super) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
+    let store = Server::start(setting.kind, &[])?;
+    let mut used = Vec::new();
+    for sharing in Sharing::ALL {
+        let fleet = Fleet::start(&store, sharing)?;
+        used.push((sharing, share(setting, verdicts, &fleet, sharing)?));
+        if sharing == Sharing::Lease {
+            kill(setting, verdicts, &fleet)?;
+            earn_again(verdicts, &fleet)?;
+        }
+    }
+    let of = |wanted| {
+        let found = used.iter().find(|(sharing, _)| *sharing == wanted);
+        found.map_or(0, |(_, used)| *used)
+    };
+    let (exact, lease) = (of(Sharing::Exact), of(Sharing::Lease));
+    verdicts.promise_undisturbed(
+        &format!("lease: at least {LEAST_PERCENT} % of what passes exactly passes"),
+        lease * 100 >= exact * LEAST_PERCENT,
+        format!("{} of what may pass, exactly {}", part(lease), part(exact)),
+    );
+    Ok(())
+}
+
+/// Shares in one way, and says which part of what may pass did, in millionths.
+fn share(
+    setting: &Setting,
+    verdicts: &mut Verdicts,
+    fleet: &Fleet<'_>,
+    sharing: Sharing,
+) -> Outcome<u64> {
+    let name = sharing.name();
+    let above = above(&fleet.policy, sharing)?;
+    let watched = fleet.watch(setting, setting.span(800, 30_000))?;
+    let all = together(&watched.seen);
+    let degraded: usize = watched.seen.iter().map(|(_, seen)| seen.degraded()).sum();
+    let unanswered: usize = watched.seen.iter().map(|(_, seen)| seen.unanswered()).sum();
+    verdicts.promise(
+        &format!("{name}: every request is answered, and with the store"),
+        degraded == 0 && unanswered == 0,
+        format!("{unanswered} not answered, {degraded} without it"),
+    );
+    let may = ALLOWANCE.in_time(all.time());
+    verdicts.promise(
+        &format!("{name}: every key is asked for more often than it may"),
+        all.asked_least() > may,
+        format!("at least {} times, {may} may pass", all.asked_least()),
+    );
+    let over = all.excess(ALLOWANCE);
+    // What copies let pass too much at the very end is not yet missing.
+    let most = if sharing == Sharing::Sync { above } else { 0 };
+    verdicts.promise(
+        &format!("{name}: in all the time no key has more than {most} above its limit"),
+        over <= most,
+        format!("at most {over}"),
+    );
+    let over = all.excess_in_a_stretch(ALLOWANCE);
+    verdicts.promise(
+        &format!("{name}: in no stretch of time has a key more than {above} above its limit"),
+        over <= above,
+        format!("at most {over}"),
+    );
+    count_questions(verdicts, sharing, &all, watched.questions);
+    let may = may * KEYS as u64;
+    verdicts.figure(
+        &format!("{name}: admitted"),
+        format!("{} of {may} that may pass", all.admitted()),
+    );
+    Ok(all.admitted() * 1_000_000 / may.max(1))
+}
+
+/// Promises how often the store is asked.
+fn count_questions(verdicts: &mut Verdicts, sharing: Sharing, all: &Together, questions: u64) {
+    let (name, asked) = (sharing.name(), all.asked());
+    let seen = format!(
+        "{questions} for {asked} decisions, {}",
+        part(questions * 1_000_000 / asked.max(1))
+    );
+    match sharing {
+        Sharing::Exact => verdicts.promise(
+            "exact: the store is asked for every decision",
+            questions >= asked,
+            seen,
+        ),
+        _ => verdicts.promise(
+            &format!("{name}: the store is asked for less than a quarter of the decisions"),
+            questions * 4 < asked,
+            seen,
+        ),
+    }
+}
+
+/// `kill -9` of the last of four that borrow.
+fn kill(setting: &Setting, verdicts: &mut Verdicts, fleet: &Fleet<'_>) -> Outcome<()> {
+    // Until nothing is on loan any more: what passes from now on was granted from now on.
+    rest(TERM + TERM / 4);
+    let above = above(&fleet.policy, Sharing::Lease)?;
+    let crowds = fleet.crowds(setting)?;
+    rest(setting.span(800, 5_000));
+    if let Some(victim) = fleet.services.last() {
+        victim.kill9();
+    }
+    let killed = crowds.first().map(crate::crowd::Crowd::elapsed);
+    let killed = killed.unwrap_or_default();
+    let after = setting.span(1_000, 5_000);
+    rest(TERM + after);
+    let seen = end(crowds)?;
+    let others = seen.split_last().map_or(&[][..], |(_, others)| others);
+    let missing: usize = others
+        .iter()
+        .map(|(_, s)| s.unanswered() + s.strange())
+        .sum();
+    let degraded: usize = others.iter().map(|(_, seen)| seen.degraded()).sum();
+    verdicts.promise(
+        "killed: the others answer every request, and with the store",
+        missing == 0 && degraded == 0,
+        format!("{missing} not answered, {degraded} without it"),
+    );
+    let all = together(&seen);
+    let over = all.excess(ALLOWANCE);
+    verdicts.promise(
+        "killed: in all the time no key has more than its limit",
+        over == 0,
+        format!("at most {over} more"),
+    );
+    let over = all.excess_in_a_stretch(ALLOWANCE);
+    verdicts.promise(
+        &format!("killed: in no stretch of time has a key more than {above} above its limit"),
+        over <= above,
+        format!("at most {over}"),
+    );
+    let begin = killed + TERM;
+    let passed = all.admitted_between(begin, begin + after);
+    let earned = u128::from(ALLOWANCE.per_second) * KEYS as u128 * after.as_millis() / 1000;
+    let earned = u64::try_from(earned).unwrap_or(u64::MAX);
+    verdicts.promise_undisturbed(
+        &format!(
+            "killed: a term later the others use at least {LEAST_PERCENT} % of what is earned"
+        ),
+        passed * 100 >= earned * LEAST_PERCENT,
+        format!("{passed} of {earned}"),
+    );
+    Ok(())
+}
+
+/// What a node that is killed had on loan is in the bucket again a term later, if nobody asks meanwhile.
+///
+/// The last node is dead already; the last but one dies here.
+fn earn_again(verdicts: &mut Verdicts, fleet: &Fleet<'_>) -> Outcome<()> {
+    let alive = fleet.services.split_last().map(|(_, alive)| alive);
+    let Some((victim, others)) = alive.and_then(<[_]>::split_last) else {
+        return Err(Trouble::Impossible("a fleet of too few nodes".into()));
+    };
+    let calm = |cost| Guest {
+        key: "calm".into(),
+        cost,
+    };
+    let guest = calm(1);
+    let (mut spent, mut on_loan) = (0, 0);
+    // What is neither spent nor left is on loan; what is earned meanwhile makes it look like less.
+    for other in others.iter().cycle().take(BORROWED_WITHIN) {
+        spent += u64::from(victim.check(&guest)?.admitted);
+        let left = other.check(&calm(0))?.remaining.unwrap_or(HOT.burst);
+        on_loan = HOT.burst.saturating_sub(spent + left);
+        if on_loan > 0 {
+            break;
+        }
+    }
+    victim.kill9();
+    verdicts.promise(
+        "killed: it really had units on loan",
+        on_loan > 0,
+        format!("at least {on_loan}"),
+    );
+    rest(TERM);
+    let mut passed = 0;
+    for service in others.iter().cycle().take(AT_ONCE) {
+        passed += u64::from(service.check(&guest)?.admitted);
+    }
+    verdicts.promise(
+        "killed: what it had on loan can be used by the others a term later",
+        passed >= HOT.burst,
+        format!("{passed} pass at once, the bucket holds {}", HOT.burst),
+    );
+    Ok(())
+}
+
+/// What may pass above the limit, as it is stated.
+fn above(policy: &Policy, sharing: Sharing) -> Outcome<u64> {
+    let loaded = tollgate_policy::parse("sharing.yaml", policy.text().as_bytes())
+        .map_err(|problems| Trouble::Impossible(problems.to_string()))?;
+    let limit = loaded.policy.limits.first();
+    let limit = limit.ok_or_else(|| Trouble::Impossible("a policy without limits".into()))?;
+    Ok(limit.quota.above(sharing, NODES))
+}
+
+/// Millionths as hundredths.
+fn part(millionths: u64) -> String {
+    format!("{}.{:02} %", millionths / 10_000, millionths / 100 % 100)
+}
