@@ -158,9 +158,9 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    fn push(&mut self, charge: RuleCharge, key: Option<&SharedKey>) {
+    fn push(&mut self, charge: RuleCharge, key: Option<SharedKey>) {
         self.charges.push(charge);
-        self.keys.extend(key.cloned());
+        self.keys.extend(key);
     }
 
     /// Adds a charge that was planned elsewhere, or more to one on the same key, and returns its place.
@@ -406,7 +406,6 @@ impl<C: Clock> PolicyGate<C> {
     ) {
         let hash = self.secret.hash(key);
         let shared = self.fleet.as_ref().map(|_| key.shared());
-        let shared = shared.as_ref();
         let charge = |limit, role| RuleCharge {
             rule: at,
             role,
@@ -451,6 +450,7 @@ impl<C: Clock> PolicyGate<C> {
         let enforced = live.rule.mode == Mode::Enforce
             && (live.rule.enforced >= FULLY_ENFORCED
                 || hash % u64::from(FULLY_ENFORCED) < u64::from(live.rule.enforced));
+        let again = live.candidate.and_then(|_| shared.clone());
         if enforced {
             plan.push(charge(limit, Role::Enforced), shared);
             plan.enforced += 1;
@@ -458,7 +458,7 @@ impl<C: Clock> PolicyGate<C> {
             plan.push(charge(limit, Role::Shadow), shared);
         }
         if let Some(candidate) = live.candidate {
-            plan.push(charge(candidate, Role::Candidate), shared);
+            plan.push(charge(candidate, Role::Candidate), again);
         }
     }
 

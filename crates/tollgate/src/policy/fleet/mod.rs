@@ -199,7 +199,7 @@ impl<C: Clock> PolicyGate<C> {
             }
             Err(Outcome::Paid(ways)) => {
                 let told = ways.conclude(&[], (1, now), true, &[]);
-                return Begun::Decided(self.conclude(plan, ask, &told, Origin::Leased));
+                return Begun::Decided(self.conclude(plan, (ask, now), told, Origin::Leased));
             }
             Err(_) => return Begun::Decided(self.carry_out(plan, now, ask)),
         };
@@ -335,9 +335,11 @@ impl<C: Clock> PolicyGate<C> {
             Outcome::Refused(at, wait) => self.refused_by_loan(asking.plan, at, wait),
             Outcome::Paid(ways) => {
                 let told = ways.conclude(&[], (1, asking.began), true, &[]);
-                self.conclude(asking.plan, asking.ask, &told, Origin::Leased)
+                let now = self.clock.now();
+                self.conclude(asking.plan, (asking.ask, now), told, Origin::Leased)
             }
             Outcome::Told(sent, outcomes) => {
+                let now = self.clock.now();
                 let Asking {
                     mut plan,
                     ask,
@@ -345,7 +347,7 @@ impl<C: Clock> PolicyGate<C> {
                     ..
                 } = asking;
                 let Step::Ask(Question { request, ways, .. }) = step else {
-                    return self.conclude(plan, ask, &outcomes, Origin::Fresh);
+                    return self.conclude(plan, (ask, now), outcomes, Origin::Fresh);
                 };
                 let asked = request.charges.iter().zip(&outcomes);
                 let passes = asked
@@ -364,7 +366,7 @@ impl<C: Clock> PolicyGate<C> {
                     }
                     _ => self.in_order(&plan, outcomes),
                 };
-                self.conclude(plan, ask, &told, Origin::Fresh)
+                self.conclude(plan, (ask, now), told, Origin::Fresh)
             }
         }
     }
@@ -479,37 +481,39 @@ impl<C: Clock> PolicyGate<C> {
     }
 
     /// The answer that outcomes come to, one for each charge.
-    fn conclude(&self, mut plan: Plan, ask: Ask, told: &[SharedOutcome], origin: Origin) -> Answer {
-        let now = self.clock.now();
-        let mut enforced = Vec::with_capacity(plan.enforced);
-        for ((at, charge), outcome) in plan.charges.iter_mut().enumerate().zip(told) {
-            if charge.role == Role::Unlimited {
-                continue;
+    fn conclude(
+        &self,
+        mut plan: Plan,
+        (ask, now): (Ask, Moment),
+        told: Vec<SharedOutcome>,
+        origin: Origin,
+    ) -> Answer {
+        for (charge, outcome) in plan.charges.iter_mut().zip(&told) {
+            if charge.role != Role::Unlimited {
+                charge.verdict = outcome.verdict;
+                charge.issued = outcome.issued;
+                charge.is_shared = true;
+                charge.is_lent |= origin == Origin::Leased;
             }
-            charge.verdict = outcome.verdict;
-            charge.issued = outcome.issued;
-            charge.is_shared = true;
-            charge.is_lent |= origin == Origin::Leased;
-            if charge.role == Role::Enforced {
+        }
+        let mut answer = unlimited(Verdict::Pass, Basis::Unmatched, now);
+        answer.origin = origin;
+        if plan.enforced > 0 {
+            let numbered = plan.charges.iter().enumerate().zip(&told);
+            let enforced = numbered.filter(|((_, charge), _)| charge.role == Role::Enforced);
+            let decisions = enforced.map(|((at, charge), outcome)| {
                 let decision = Decision {
                     verdict: outcome.verdict,
                     standing: outcome.standing,
                     issued: now,
                     origin,
                 };
-                enforced.push((at, charge.cost, decision));
-            }
-        }
-        let mut answer = unlimited(Verdict::Pass, Basis::Unmatched, now);
-        answer.origin = origin;
-        if plan.enforced > 0 {
-            let (decision, binding) = tightest(enforced.into_iter(), now);
-            answer = Answer {
-                verdict: decision.verdict,
-                basis: Basis::Charge(binding.unwrap_or(0)),
-                standing: decision.standing,
-                ..answer
-            };
+                (at, charge.cost, decision)
+            });
+            let (decision, binding) = tightest(decisions, now);
+            answer.verdict = decision.verdict;
+            answer.basis = Basis::Charge(binding.unwrap_or(0));
+            answer.standing = decision.standing;
         }
         for charge in &mut plan.charges {
             if charge.role == Role::Enforced {
@@ -521,7 +525,7 @@ impl<C: Clock> PolicyGate<C> {
         }
         answer.charges = plan.charges;
         answer.keys = plan.keys;
-        answer.outcomes = told.to_vec();
+        answer.outcomes = told;
         answer
     }
 
