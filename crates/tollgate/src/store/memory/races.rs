@@ -189,6 +189,7 @@ fn both<'a>(first: &'a Purse, second: &'a Purse) -> [Part<'a>; 2] {
         purse,
         hash: hash(1, false),
         cost: 1,
+        most: None,
         face: None,
         slot: None,
     })
