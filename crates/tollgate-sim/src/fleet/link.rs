@@ -90,12 +90,12 @@ impl Network {
         may_come_twice: bool,
         waited: Span,
     ) -> Result<T, StoreFault> {
+        let left = self.weather.deadline_ns.saturating_sub(waited.as_nanos());
         if self.is_cut.load(Relaxed) {
             self.mishaps.fetch_add(1, Relaxed);
-            self.world.sleep(self.weather.fast_ns).await;
+            self.world.sleep(self.weather.fast_ns.min(left)).await;
             return Err(StoreFault::new(FaultKind::Away, "cut off"));
         }
-        let left = self.weather.deadline_ns.saturating_sub(waited.as_nanos());
         let deadline = self.world.now() + left;
         let (there, back) = (self.way(), self.way());
         let arrives = !self.one_in(self.weather.lost_one_in);
