@@ -125,6 +125,36 @@ impl Sentinels {
         )
     }
 
+    /// Writes a value that all other servers have too, and says who was the primary then. The sentinels may choose
+    /// another one at any time, as they do on a machine that stalls, so whom to write to is asked for each try.
+    pub fn write_for_all(&self, key: &str, value: &str, patience: Duration) -> Outcome<&Server> {
+        let write = || -> Outcome<&Server> {
+            let primary = self.primary()?;
+            primary.ask(&["SET", key, value])?;
+            Ok(primary)
+        };
+        let has_it = |server: &Server| {
+            let found = server.ask_text(&["GET", key]);
+            found.is_ok_and(|found| found == value)
+        };
+        wait_until(
+            "all servers have a value",
+            patience,
+            || self.logs(),
+            || {
+                let primary = match write() {
+                    Ok(primary) => primary,
+                    Err(trouble) => return Ok(Look::NotYet(trouble.to_string())),
+                };
+                let lacking = self.servers.iter().find(|server| !has_it(server));
+                Ok(match lacking {
+                    None => Look::There(primary),
+                    Some(server) => Look::NotYet(format!("not at port {}", server.port())),
+                })
+            },
+        )
+    }
+
     /// Waits until every sentinel sees all the others, and all servers that live follow the primary.
     pub fn wait_until_they_see_each_other(&self) -> Outcome<()> {
         wait_until(

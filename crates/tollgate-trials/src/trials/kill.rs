@@ -13,7 +13,7 @@ use crate::trouble::Outcome;
 use crate::verdicts::{Verdicts, time};
 
 /// After how much silence a sentinel calls a server dead.
-const DOWN_AFTER_MS: u32 = 1_000;
+const DOWN_AFTER_MS: u32 = 1_500;
 
 pub(super) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
     let world = Sentinels::start(setting.kind, 2, 3, DOWN_AFTER_MS)?;
@@ -23,10 +23,11 @@ pub(super) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
     rest(setting.span(1_000, 5_000));
     let killed = crowd.elapsed();
     let old = world.kill_primary()?;
-    let new = world.wait_for_another_primary(old, PATIENCE)?.port();
+    world.wait_for_another_primary(old, PATIENCE)?;
     let switched = crowd.elapsed();
     back_soon(verdicts, &crowd, switched, "after the sentinels switched");
     rest(setting.span(500, 5_000));
+    let new = world.primary()?.port();
     let is_up = service.metric(&format!("tollgate_store_up{{server=\"{HOST}:{new}\"}}"))?;
     let seen = crowd.end()?;
     verdicts.promise(
