@@ -448,3 +448,26 @@ fn whoever_cannot_wait_is_answered_by_this_node_alone() {
     assert!(answer.is_admitted());
     assert_eq!(answer.standing.remaining, 1);
 }
+
+#[test]
+fn what_is_owed_for_one_of_two_keys_of_a_limit_is_owed_for_that_key() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let gate = node(&clock, &store, vec![rule("a", "1/h", 10)]);
+    let both = |gate: &Gate| {
+        let (begun, _) = gate.begin_together(&[of(&ACME), of(&OTHER)], true);
+        match begun {
+            Begun::Decided(answer) => answer,
+            Begun::Asks(asking) => now(gate.finish(asking)),
+        }
+    };
+    // The second key owes four, and the store does not hear of it at the first try.
+    store.go_away(true);
+    assert_eq!(passes(&gate, &of(&OTHER), 4), 4);
+    assert!(both(&gate).is_admitted());
+    store.go_away(false);
+    assert!(both(&gate).is_admitted());
+    let elsewhere = node(&clock, &store, vec![rule("a", "1/h", 10)]);
+    assert_eq!(passes(&elsewhere, &of(&ACME), 10), 8);
+    assert_eq!(passes(&elsewhere, &of(&OTHER), 10), 4);
+}

@@ -295,3 +295,20 @@ fn copies_together_stay_within_what_is_stated_and_pay_it_back() {
         questions(&store)
     );
 }
+
+#[test]
+fn what_copies_let_pass_is_taken_from_the_share_too() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 2);
+    let rule = LimitRule {
+        sharing: Sharing::Sync,
+        ..lent("a", bucket("1/h", 100))
+    };
+    let gate = node(&clock, &store, vec![rule]);
+    assert_eq!(busy(&gate), 20);
+    store.go_away(true);
+    // A copy that is too old is not believed; then the share decides, half of the limit.
+    clock.advance(Span::from_secs(1));
+    let alone = (0..100).filter(|_| admit(&gate).is_admitted()).count();
+    assert_eq!(alone, 30);
+}

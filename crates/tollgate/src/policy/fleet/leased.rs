@@ -89,6 +89,11 @@ impl Ways {
         }
     }
 
+    /// Was it paid here?
+    pub(super) fn is_paid(&self, at: usize) -> bool {
+        matches!(self.ways.get(at), Some((_, _, Way::Paid(_))))
+    }
+
     /// Does the charge have to do with a loan?
     pub(super) fn is_lent(&self, at: usize) -> bool {
         let way = self.ways.get(at).map(|(_, _, way)| way);
