@@ -69,7 +69,10 @@ pub(super) fn run(plan: &Arc<Plan>, tally: &Arc<Tally>, seed: u64) -> io::Result
         // Whoever fails must be here too, or the others would wait for ever.
         plan.ready.wait();
         let gate = Arc::new(gate?);
-        let tending = tokio::spawn(tend(Arc::clone(&gate)));
+        let tending = [
+            tokio::spawn(tend(Arc::clone(&gate))),
+            tokio::spawn(borrow(Arc::clone(&gate))),
+        ];
         let asking: Vec<_> = (0..IN_FLIGHT)
             .map(|number| {
                 let seed = seed * IN_FLIGHT + number;
@@ -80,7 +83,9 @@ pub(super) fn run(plan: &Arc<Plan>, tally: &Arc<Tally>, seed: u64) -> io::Result
         for task in asking {
             task.await.map_err(io::Error::other)?;
         }
-        tending.abort();
+        for task in tending {
+            task.abort();
+        }
         Ok(())
     })
 }
@@ -118,6 +123,10 @@ async fn decide(gate: &Gate, key: &str, take: bool) -> Option<(Answer, bool)> {
         Begun::Decided(answer) => Some((answer, false)),
         Begun::Asks(asking) => Some((gate.finish(asking).await, true)),
     }
+}
+
+async fn borrow(gate: Arc<Gate>) {
+    gate.borrow_ahead(std::future::pending()).await;
 }
 
 async fn tend(gate: Arc<Gate>) {

@@ -124,7 +124,7 @@ impl InForce {
     }
 
     /// The same, with what is used counted in a store that several processes share. Queues stay those of
-    /// this process.
+    /// this process. [`look_after`](crate::look_after) is to run beside the service.
     ///
     /// # Errors
     /// A limit or a queue that cannot be.

@@ -32,6 +32,7 @@
 //! | one limit for a route, without a policy | [`LimitLayer::single`] |
 //! | more requests than the backend bears at once | [`QueueLayer`], inside of the limits |
 //! | calls that go out to somebody who has limits | [`PaceLayer`] |
+//! | several processes that share a store | [`InForce::shared`], and [`look_after`] beside the service |
 //! | a server with a policy of its own making | your own [`Authority`] |
 //!
 //! # The road
@@ -51,7 +52,7 @@
 //! holds while it is under way, [`body`] carries it to the response's end. `reply` and `grpc` write what
 //! clients read, `reached` is how far a request has come behind its limits. [`turnstile`] is the async side of the fair queue: who waits, whose turn it is, and how
 //! many are under way. [`slots`] waits for the slots that leaky buckets promise, and [`channel`] lets items
-//! out at a constant rate; both to a fraction of a millisecond.
+//! out at a constant rate; both to a fraction of a millisecond. [`upkeep`] is what a node of a fleet does beside answering.
 //!
 //! Nothing here needs more of a runtime than tokio's timer, and `spawn` where a shared store has to be told
 //! that a request has ended.
@@ -71,6 +72,7 @@ mod reached;
 mod reply;
 pub mod slots;
 pub mod turnstile;
+pub mod upkeep;
 
 pub use authority::{Authority, Epoch, InForce};
 pub use body::{LimitBody, QueueBody};
@@ -82,3 +84,4 @@ pub use queue::{QueueLayer, QueueService};
 pub use reply::Refused;
 pub use slots::{SlotWait, Slots};
 pub use turnstile::{Outcome, QueueReport, QueueSet, SentWhole, Turn, Turned, Turnstile, Why};
+pub use upkeep::{look_after, tend};

@@ -18,11 +18,11 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Empty, Full};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
-use tollgate::policy::{Begun, LimitRule, OnStoreError, Policy, Quota};
+use tollgate::policy::{Begun, LimitRule, OnStoreError, Policy, Quota, Sharing};
 use tollgate::store::shared::SharedStore;
 use tollgate::{Limit, Origin};
 use tollgate_redis::{Settings, Store};
-use tollgate_tower::{Authority, Epoch, InForce, LimitLayer};
+use tollgate_tower::{Authority, Epoch, InForce, LimitLayer, look_after};
 use tower::{Layer, ServiceExt, service_fn};
 
 /// A server that ends with the test.
@@ -192,6 +192,43 @@ async fn a_store_that_is_gone_is_a_503_where_the_policy_says_so() {
     let response = service.oneshot(get()).await.unwrap();
     assert_eq!(response.status(), 503);
     assert_eq!(response.headers()["retry-after"], "1");
+}
+
+#[tokio::test]
+async fn what_is_lent_is_fetched_ahead_and_given_back_at_the_end_by_whoever_looks_after_it() {
+    let server = Server::start();
+    // One that does not end while this runs.
+    let window = || Limit::fixed_window("1000000/d".parse().unwrap()).unwrap();
+    let lends = node_with(&server, [("units", window())]).await;
+    let mut rule = LimitRule::new("units", Quota::plain(window()));
+    rule.sharing = Sharing::Lease;
+    let policy = Policy {
+        limits: vec![rule],
+        ..Policy::default()
+    };
+    lends.replace(policy).unwrap();
+    let (end, ended) = tokio::sync::oneshot::channel::<()>();
+    let upkeep = tokio::spawn(look_after(lends.clone(), async {
+        let _ = ended.await;
+    }));
+    let service = LimitLayer::new(lends.clone()).layer(service_fn(hello));
+    for _ in 0..300 {
+        let response = service.clone().oneshot(get()).await.unwrap();
+        assert_eq!(response.status(), 200);
+        tokio::task::yield_now().await;
+    }
+    let lent = lends.epoch().gate().lending().unwrap();
+    assert!(lent.blocks_ahead > 0, "{lent:?}");
+    end.send(()).unwrap();
+    upkeep.await.unwrap();
+    let counts = node_with(&server, [("units", window())]).await;
+    let begun = counts.epoch();
+    let begun = begun.gate().begin_named("units", &[], 0, false).unwrap();
+    let Begun::Asks(asking) = begun else {
+        panic!("the store is not asked");
+    };
+    let answer = counts.epoch().gate().finish(asking).await;
+    assert_eq!(answer.standing.remaining, 1_000_000 - 300);
 }
 
 #[tokio::test]

@@ -48,16 +48,24 @@ fn node(clock: &ManualClock, store: &Arc<Counting>, limits: Vec<LimitRule>) -> G
     Gate::inheriting(policy, Vec::new(), clock.clone(), inherited).unwrap()
 }
 
-fn admit(gate: &Gate) -> Answer {
-    let facts = Facts {
+fn acme() -> Facts<'static> {
+    Facts {
         method: "GET",
         path: "/",
         headers: &[("x-org", "acme")],
         ..Facts::default()
-    };
-    match gate.begin(&facts, true) {
-        Begun::Decided(answer) => answer,
-        Begun::Asks(asking) => now(gate.finish(asking)),
+    }
+}
+
+fn admit(gate: &Gate) -> Answer {
+    admit_and_wait(gate).0
+}
+
+/// Also says whether the store was asked for it.
+fn admit_and_wait(gate: &Gate) -> (Answer, bool) {
+    match gate.begin(&acme(), true) {
+        Begun::Decided(answer) => (answer, false),
+        Begun::Asks(asking) => (now(gate.finish(asking)), true),
     }
 }
 
@@ -85,6 +93,94 @@ fn a_busy_key_is_decided_here_and_the_fleet_admits_what_one_store_would() {
     assert!(admitted <= exact, "{admitted}");
     assert!(admitted * 100 >= exact * 97, "{admitted} of {exact}");
     assert!(asked * 50 <= all, "{asked} questions for {all}");
+}
+
+#[test]
+fn where_somebody_borrows_ahead_a_key_far_from_its_limit_waits_for_nobody() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 2);
+    let gate = node(&clock, &store, vec![lent("a", bucket("10000/s", 10_000))]);
+    let mut ahead = pin!(gate.borrow_ahead(std::future::pending()));
+    let mut waited = 0;
+    // A third of the limit, for two seconds.
+    for number in 0..6_000 {
+        let tended = ahead.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(tended.is_pending());
+        let (answer, has_waited) = admit_and_wait(&gate);
+        assert!(answer.is_admitted());
+        // Until demand is known.
+        waited += u64::from(has_waited && number > 300);
+        clock.advance(Span::from_nanos(333_333));
+    }
+    assert_eq!(waited, 0);
+    let asked = questions(&store);
+    assert!(asked < 150, "{asked} questions");
+}
+
+#[test]
+fn whoever_stops_tending_leaves_nobody_waiting() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let gate = node(&clock, &store, vec![lent("a", bucket("1000/s", 1_000))]);
+    let mut context = Context::from_waker(Waker::noop());
+    let mut ahead = Box::pin(gate.borrow_ahead(std::future::pending()));
+    assert!(ahead.as_mut().poll(&mut context).is_pending());
+    // Somebody wishes for a block, nobody looks, and so somebody else waits.
+    let waits = (0..100).find_map(|_| match gate.begin(&acme(), true) {
+        Begun::Decided(_) => None,
+        Begun::Asks(asking) => {
+            let mut answer = Box::pin(gate.finish(asking));
+            let waits = answer.as_mut().poll(&mut context).is_pending();
+            waits.then_some(answer)
+        }
+    });
+    let waits = waits.unwrap();
+    drop(ahead);
+    assert!(now(waits).is_admitted());
+    for _ in 0..500 {
+        assert!(admit(&gate).is_admitted());
+    }
+}
+
+#[test]
+fn what_is_on_loan_is_never_more_than_a_quarter_whoever_borrows() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let gate = node(&clock, &store, vec![lent("a", bucket("1000/s", 1_000))]);
+    let mut ahead = pin!(gate.borrow_ahead(std::future::pending()));
+    let mut taken = Vec::new();
+    for _ in 0..400 {
+        let _ = ahead.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        taken.push(admit(&gate));
+    }
+    // All of it comes back at once: what has no place here is the store's.
+    for answer in &taken {
+        now(gate
+            .reserve(answer)
+            .settle_everywhere(Settlement::Cancelled));
+    }
+    let other = node(
+        &clock,
+        &store,
+        vec![LimitRule {
+            sharing: Sharing::Exact,
+            ..lent("a", bucket("1000/s", 1_000))
+        }],
+    );
+    let left = admit(&other).standing.remaining;
+    assert!(left >= 749, "{left} left");
+}
+
+#[test]
+fn a_limit_too_slow_to_be_lent_is_exact() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let gate = node(&clock, &store, vec![lent("a", bucket("30/m", 1_000))]);
+    for number in 0..100 {
+        let answer = admit(&gate);
+        assert_eq!(answer.origin, Origin::Fresh);
+        assert_eq!(answer.standing.remaining, 999 - number);
+    }
 }
 
 /// Asks so often that there is a loan.
@@ -141,7 +237,7 @@ fn a_refusal_is_remembered_until_its_time_is_over_and_no_longer() {
 fn what_was_not_spent_goes_back_when_the_term_is_over() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
-    let window = Limit::fixed_window("1000/h".parse().unwrap()).unwrap();
+    let window = Limit::fixed_window("1000/100s".parse().unwrap()).unwrap();
     let gate = node(&clock, &store, vec![lent("a", window.clone())]);
     let passed = busy(&gate);
     clock.advance(Span::from_secs(2));
@@ -162,7 +258,7 @@ fn what_was_not_spent_goes_back_when_the_term_is_over() {
 fn another_policy_ends_all_loans() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
-    let window = Limit::fixed_window("1000/h".parse().unwrap()).unwrap();
+    let window = Limit::fixed_window("1000/100s".parse().unwrap()).unwrap();
     let gate = node(&clock, &store, vec![lent("a", window.clone())]);
     let passed = busy(&gate);
     let policy = Policy {
@@ -186,7 +282,7 @@ fn limits_are_taken_all_or_none_whoever_decides_them() {
     let wide = || {
         lent(
             "wide",
-            Limit::fixed_window("1000/h".parse().unwrap()).unwrap(),
+            Limit::fixed_window("1000/100s".parse().unwrap()).unwrap(),
         )
     };
     let mut narrow = lent("narrow", bucket("1/h", 5));
@@ -207,7 +303,7 @@ fn limits_are_taken_all_or_none_whoever_decides_them() {
 fn without_the_store_a_loan_is_spent_and_then_the_share() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 2);
-    let gate = node(&clock, &store, vec![lent("a", bucket("1/h", 100))]);
+    let gate = node(&clock, &store, vec![lent("a", bucket("100/s", 100))]);
     let passed = busy(&gate);
     store.go_away(true);
     let alone: Vec<Answer> = (0..100).map(|_| admit(&gate)).collect();
@@ -256,7 +352,10 @@ fn a_copy_decides_here_and_the_store_hears_of_it() {
     let store = Counting::new(&clock, 2);
     let copied = |sharing| LimitRule {
         sharing,
-        ..lent("a", Limit::fixed_window("1000/h".parse().unwrap()).unwrap())
+        ..lent(
+            "a",
+            Limit::fixed_window("1000/100s".parse().unwrap()).unwrap(),
+        )
     };
     let gate = node(&clock, &store, vec![copied(Sharing::Sync)]);
     assert_eq!(busy(&gate), 20);

@@ -19,7 +19,7 @@ use tollgate::{Limit, Origin, Rate, Single, Verdict};
 
 use super::top::{KEY_BYTES, Top, TopKey, shown};
 use super::{Door, Engine, Epoch, locked};
-use crate::metrics::{Counted, Degraded, Rls, Undecided};
+use crate::metrics::{Counted, Rls, Unasked, Undecided};
 
 /// Lines about refusals, a second.
 const LINES: NonZeroU64 = NonZeroU64::new(10).unwrap();
@@ -122,13 +122,16 @@ impl Engine {
             Verdict::Never => Counted::Never,
         };
         let admitted = answer.is_admitted();
+        let unasked = if admitted {
+            Unasked::Admitted
+        } else {
+            Unasked::Refused
+        };
+        if answer.origin == Origin::Leased {
+            self.metrics.leased.add(unasked as usize, 1);
+        }
         if answer.origin == Origin::Degraded {
-            let which = if admitted {
-                Degraded::Admitted
-            } else {
-                Degraded::Refused
-            };
-            self.metrics.degraded.add(which as usize, 1);
+            self.metrics.degraded.add(unasked as usize, 1);
             let at = super::seconds(answer.issued);
             // Not written for every one of them: once a second is enough.
             if self.metrics.degraded_at.load(Relaxed) != at {

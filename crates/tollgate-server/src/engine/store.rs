@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tokio::time::MissedTickBehavior;
+use tollgate::policy::LendingReport;
 use tollgate::store::shared::{FaultKind, Latencies, ServerReport, StoreReport};
 
-use super::{Engine, Epoch};
-use crate::metrics::{Degraded, Kind, Text};
+use super::{Engine, Epoch, Front};
+use crate::metrics::{Kind, Striped, Text, Unasked};
 
 /// How it goes with the store that a fleet shares.
 #[derive(Clone, Debug, Serialize)]
@@ -99,12 +100,16 @@ impl Engine {
             Kind::Counter,
             "Requests that this node decided without the store, by what became of them.",
         );
-        for (which, verdict) in [
-            (Degraded::Admitted, "admitted"),
-            (Degraded::Refused, "refused"),
-        ] {
-            let count = self.metrics.degraded.sum(which as usize);
-            text.series(name, &[("verdict", verdict)], count);
+        by_verdict(name, &self.metrics.degraded, text);
+        let name = "tollgate_leased_decisions_total";
+        text.name(
+            name,
+            Kind::Counter,
+            "Requests that this node decided by what the store had lent or told it before, by what became of them.",
+        );
+        by_verdict(name, &self.metrics.leased, text);
+        if let Some(lent) = epoch.gate.lending() {
+            lending(&lent, text);
         }
         let name = "tollgate_store_faults_total";
         text.name(
@@ -160,6 +165,55 @@ impl Engine {
     }
 }
 
+fn by_verdict(name: &str, counts: &Striped<2>, text: &mut Text) {
+    for (which, verdict) in [
+        (Unasked::Admitted, "admitted"),
+        (Unasked::Refused, "refused"),
+    ] {
+        text.series(name, &[("verdict", verdict)], counts.sum(which as usize));
+    }
+}
+
+/// What the store has lent to this node.
+fn lending(lent: &LendingReport, text: &mut Text) {
+    text.alone(
+        "tollgate_loan_keys",
+        Kind::Gauge,
+        "Keys that this node decides by itself now, or may soon.",
+        lent.keys,
+    );
+    let counters = [
+        (
+            "tollgate_loan_blocks_total",
+            "Blocks that the store lent.",
+            lent.blocks,
+        ),
+        (
+            "tollgate_loan_blocks_ahead_total",
+            "Blocks that were asked for before they were needed: no request waited for them.",
+            lent.blocks_ahead,
+        ),
+        (
+            "tollgate_loan_units_total",
+            "Units of all blocks.",
+            lent.units_borrowed,
+        ),
+        (
+            "tollgate_loan_returned_units_total",
+            "Units that were lent and not spent.",
+            lent.units_returned,
+        ),
+        (
+            "tollgate_sync_over_units_total",
+            "Units that passed by copies and the store had no room for: what went over limits for a moment.",
+            lent.units_over,
+        ),
+    ];
+    for (name, help, count) in counters {
+        text.alone(name, Kind::Counter, help, count);
+    }
+}
+
 /// How many seconds back a decision without the store still shows in health.
 const RECENTLY: u64 = 10;
 
@@ -193,29 +247,11 @@ pub(crate) async fn divide_every(engine: Arc<Engine>, stop: impl Future<Output =
     }
 }
 
-/// How often what was lent and not spent is given back, and what passed is told.
-const TEND_EVERY: Duration = Duration::from_millis(100);
-/// How long that may take when this node ends.
-const LAST_WORD: Duration = Duration::from_secs(1);
-
 /// Settles with the store what this node decided by itself, until `stop`, and then once more.
 pub(crate) async fn tend_every(engine: Arc<Engine>, stop: impl Future<Output = ()>) {
-    if engine.epoch().gate.store().is_none() {
-        return;
+    if engine.epoch().gate.store().is_some() {
+        tollgate_tower::tend(Front::new(engine), stop).await;
     }
-    let mut tick = tokio::time::interval(TEND_EVERY);
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut stop = std::pin::pin!(stop);
-    loop {
-        tokio::select! {
-            () = &mut stop => break,
-            _ = tick.tick() => {}
-        }
-        engine.epoch_for_long().gate.tend().await;
-    }
-    // Whoever dies without it takes what it had on loan with it, and the store has to earn it again.
-    let epoch = engine.epoch_for_long();
-    let _ = tokio::time::timeout(LAST_WORD, epoch.gate.return_loans()).await;
 }
 
 /// Two servers may have the same trouble, and a series may be written only once.

@@ -47,10 +47,12 @@ pub(crate) struct Metrics {
     pub(crate) undecided: Striped<{ Undecided::COUNT }>,
     /// What only Envoy's door can meet; see [`Rls`].
     pub(crate) rls: Striped<{ Rls::COUNT }>,
-    /// Requests that were decided without the store that a fleet shares; see [`Degraded`].
+    /// Requests that were decided without the store that a fleet shares; see [`Unasked`].
     pub(crate) degraded: Striped<2>,
     /// When the last of them was, in seconds since 1970; 0 if there was none.
     pub(crate) degraded_at: AtomicU64,
+    /// Requests that loans, copies or remembered refusals decided; in the order of [`Unasked`].
+    pub(crate) leased: Striped<2>,
     known: Mutex<Known>,
 }
 
@@ -94,9 +96,9 @@ impl Rls {
     ];
 }
 
-/// What became of a request that was decided without the store.
+/// What became of a request that was decided without asking the store.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Degraded {
+pub(crate) enum Unasked {
     /// It passed.
     Admitted,
     /// It did not.

@@ -7,6 +7,7 @@
 //! | places | at no moment were more places held than there are |
 //! | share | what nodes let pass alone is at most their shares |
 //! | waste | what was granted was used or given back, but for what a lost message or a crash may cost |
+//! | room | whoever stays far below the limit is never refused |
 //! | in time | every request is answered within the deadline of the store |
 //! | liveness | whoever was refused is free again in time |
 //!
@@ -46,11 +47,30 @@ impl Passed {
     fn alone(&self) -> bool {
         self.origin == Origin::Degraded
     }
+
+    fn step(&self) -> (u64, u64) {
+        (self.at, self.cost)
+    }
+}
+
+/// A request, and what came of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Wish {
+    /// When it came, in the time of the world.
+    pub at: u64,
+    /// For whom.
+    pub key: u64,
+    /// How much.
+    pub cost: u64,
+    /// Did it not pass?
+    pub is_refused: bool,
 }
 
 /// What happened.
 #[derive(Clone, Debug, Default)]
 pub struct History {
+    /// Everything that was asked for, in the order of the answers.
+    pub wishes: Vec<Wish>,
     /// What passed, in order.
     pub passed: Vec<Passed>,
     /// Requests in all.
@@ -104,6 +124,7 @@ pub fn all(plan: &Plan, sharing: Sharing, history: &History) -> Vec<Broken> {
     }
     broken.extend(share(plan, &quota, history));
     broken.extend(waste(plan, &quota, sharing, history));
+    broken.extend(room(plan, &quota, sharing, history));
     broken.extend(liveness(history));
     broken.extend(in_time(plan, history));
     broken
@@ -166,7 +187,7 @@ pub fn stated_bound(
                 let (burst, _) = quota.advertised();
                 // What was decided there passes here when the answer has come.
                 let late = rate.earned_in(tollgate::Span::from_nanos(plan.weather.deadline_ns));
-                leaks_over(of_key, rate, burst + above, late)
+                leaks_over(of_key.map(Passed::step), rate, burst + above, late)
             }
             Algorithm::FixedWindow { limit, window, .. } => {
                 let mut windows: BTreeMap<u64, u64> = BTreeMap::new();
@@ -200,8 +221,8 @@ pub fn stated_bound(
 }
 
 /// Runs a bucket of this depth beside, that drains at `rate`, and tells by how much it overflowed.
-fn leaks_over<'a>(
-    passed: impl Iterator<Item = &'a Passed>,
+fn leaks_over(
+    passed: impl Iterator<Item = (u64, u64)>,
     rate: Rate,
     depth: u64,
     slack: u64,
@@ -210,10 +231,10 @@ fn leaks_over<'a>(
     let (units, per) = (u128::from(rate.units()), u128::from(rate.per().as_nanos()));
     let room = (u128::from(depth) + u128::from(slack)) * per;
     let (mut level, mut last) = (0_u128, 0_u64);
-    for p in passed {
-        let drained = u128::from(p.at.saturating_sub(last)) * units;
-        level = level.saturating_sub(drained) + u128::from(p.cost) * per;
-        last = p.at;
+    for (at, cost) in passed {
+        let drained = u128::from(at.saturating_sub(last)) * units;
+        level = level.saturating_sub(drained) + u128::from(cost) * per;
+        last = at;
         // Clocks that run too slow by a thousandth are believed.
         if level > room + room / 1000 + per {
             return Some(u64::try_from((level - room).div_ceil(per)).unwrap_or(u64::MAX) + depth);
@@ -295,7 +316,7 @@ pub fn share(plan: &Plan, quota: &Quota, history: &History) -> Option<Broken> {
                         .sum();
                     slower.ok().and_then(|rate| {
                         let earned = rate.earned_in(tollgate::Span::from_nanos(set));
-                        leaks_over(alone, rate, each, earned + 1)
+                        leaks_over(alone.map(Passed::step), rate, each, earned + 1)
                     })
                 }
                 // Two windows of a node's own may meet in any stretch of one.
@@ -352,6 +373,47 @@ pub fn waste(plan: &Plan, quota: &Quota, sharing: Sharing, history: &History) ->
             );
             return Some(Broken {
                 promise: "waste",
+                how,
+            });
+        }
+    }
+    None
+}
+
+/// Of a limit of which so small a part is ever asked for, nothing is refused: a quarter may be on loan elsewhere, and a
+/// node borrows at most half of what is left.
+const FAR: u64 = 4;
+
+/// Whoever stays far below the limit is never refused, as long as nothing goes wrong.
+pub fn room(plan: &Plan, quota: &Quota, sharing: Sharing, history: &History) -> Option<Broken> {
+    let (Algorithm::TokenBucket { rate, .. } | Algorithm::Gcra { rate, .. }) =
+        *quota.limit.algorithm()
+    else {
+        return None;
+    };
+    if sharing == Sharing::Sync || history.mishaps > 0 || plan.troubles.is_any() {
+        return None;
+    }
+    let depth = quota.advertised().0 / FAR;
+    for key in keys(history) {
+        let mut wishes: Vec<Wish> = history
+            .wishes
+            .iter()
+            .filter(|w| w.key == key)
+            .copied()
+            .collect();
+        wishes.sort_by_key(|wish| wish.at);
+        let wished = wishes.iter().map(|wish| (wish.at, wish.cost));
+        let refused = wishes.iter().find(|wish| wish.is_refused);
+        if let Some(refused) = refused
+            && leaks_over(wished, rate, depth, 0).is_none()
+        {
+            let how = format!(
+                "key {key} is refused at {} ns and never asked for more than {depth} at once",
+                refused.at
+            );
+            return Some(Broken {
+                promise: "room",
                 how,
             });
         }

@@ -22,7 +22,7 @@ use tollgate::policy::{
 use tollgate::store::shared::SharedStore;
 use tollgate::{Algorithm, Clock};
 
-use self::check::{Broken, History, Passed};
+use self::check::{Broken, History, Passed, Wish};
 use self::clockwork::{Clockwork, Watch, lock};
 use self::depot::Depot;
 use self::link::{Link, Network};
@@ -81,6 +81,7 @@ pub fn run(plan: &Plan, sharing: Sharing) -> Result<Report, PolicyError> {
     for number in 0..plan.nodes {
         world.clockwork.spawn(traffic(Arc::clone(&world), number));
         world.clockwork.spawn(upkeep(Arc::clone(&world), number));
+        world.clockwork.spawn(borrowing(Arc::clone(&world), number));
     }
     world.clockwork.spawn(troubles(Arc::clone(&world)));
     world.clockwork.spawn(last_word(Arc::clone(&world)));
@@ -221,6 +222,12 @@ async fn request(world: Arc<World>, number: u32, key: u64, cost: u64) {
     {
         let mut history = lock(&world.history);
         history.slowest = history.slowest.max(world.clockwork.now() - began);
+        history.wishes.push(Wish {
+            at: began,
+            key,
+            cost,
+            is_refused: !answer.is_admitted(),
+        });
     }
     if !answer.is_admitted() || node.life.load(Relaxed) != life {
         return;
@@ -273,6 +280,22 @@ async fn upkeep(world: Arc<World>, number: u32) {
             gate.divide();
             gate.tend().await;
         }
+    }
+}
+
+/// What a node borrows before it is needed. Some seeds have nobody who sees to that.
+async fn borrowing(world: Arc<World>, number: u32) {
+    let Some(node) = world.node(number) else {
+        return;
+    };
+    while world.plan.borrows_ahead && !world.is_over.load(Relaxed) {
+        let gate = Arc::clone(&lock(&node.gate));
+        let replaced = async {
+            while !world.is_over.load(Relaxed) && Arc::ptr_eq(&gate, &lock(&node.gate)) {
+                world.clockwork.sleep(TEND_EVERY).await;
+            }
+        };
+        gate.borrow_ahead(replaced).await;
     }
 }
 

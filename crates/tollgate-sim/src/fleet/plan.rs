@@ -38,6 +38,8 @@ pub struct Plan {
     pub drift: u64,
     /// What else goes wrong.
     pub troubles: Troubles,
+    /// Does anybody borrow before it is needed?
+    pub borrows_ahead: bool,
     /// A promise that is broken on purpose.
     pub planted: Planted,
 }
@@ -97,6 +99,7 @@ impl Plan {
             },
             drift: dice.pick(&[0, 50, 500]),
             troubles: Troubles::of(&mut dice, nodes, lasts_ns),
+            borrows_ahead: !dice.one_in(4),
             planted: Planted::Nothing,
         }
     }
@@ -179,6 +182,12 @@ impl Troubles {
             _ => {}
         }
         troubles
+    }
+
+    /// Does anything go wrong?
+    pub fn is_any(&self) -> bool {
+        let nodes = self.crashes.len() + self.reloads.len() + self.node_steps.len();
+        self.forgets() || self.cut.is_some() || nodes > 0
     }
 
     /// Does anything happen that lets the store count less than was granted?

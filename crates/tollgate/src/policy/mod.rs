@@ -62,7 +62,7 @@ pub use explain::{
 };
 pub use extract::KEY_PARTS_MAX;
 pub use facts::{Facts, Headers, NoHeaders};
-pub use fleet::{Asking, Begun};
+pub use fleet::{Asking, Begun, LendingReport};
 pub use gate::{LiveOverride, PolicyGate};
 pub use pressure::PressureRule;
 pub use queue::{Adaptive, AtOnce, Estimator, Place, QueueRule, Weights};

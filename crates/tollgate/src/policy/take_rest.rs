@@ -68,7 +68,7 @@ impl<C: Clock> PolicyGate<C> {
         let passes = answer.is_admitted();
         for charge in &answer.charges {
             if self.takes_rest(passes, charge) {
-                self.owe(charge, charge.cost);
+                self.owe(charge.limit, charge.hash, charge.cost);
             }
         }
     }
@@ -126,7 +126,7 @@ impl<C: Clock> PolicyGate<C> {
         let unheard = asked.iter().zip(&failed).zip(&taken);
         for ((place, failed), (charge, _)) in unheard {
             if *failed || place.is_some() {
-                self.owe(charge, charge.cost);
+                self.owe(charge.limit, charge.hash, charge.cost);
             }
         }
     }

@@ -7,6 +7,7 @@ use super::super::rule::OnStoreError;
 use super::{Asking, Fleet, Question, Step};
 use crate::clock::Clock;
 use crate::decision::{Origin, Verdict};
+use crate::gate::LimitId;
 use crate::limit::Algorithm;
 use crate::time::Span;
 
@@ -32,33 +33,29 @@ impl<C: Clock> PolicyGate<C> {
     }
 
     /// What a key was let pass while the store was away and has not earned back.
-    pub(super) fn owed(&self, fleet: &Fleet, charge: &RuleCharge, take: bool) -> u64 {
-        let Some(variant) = self.variants.get(charge.limit.index()) else {
+    pub(super) fn owed(&self, fleet: &Fleet, limit: LimitId, hash: u64) -> u64 {
+        let Some(variant) = self.variants.get(limit.index()) else {
             return 0;
         };
-        if !take {
-            return 0;
-        }
-        let units = fleet.owing.take(variant.known_by, charge.hash);
+        let units = fleet.owing.take(variant.known_by, hash);
         if units == 0 {
             return 0;
         }
         // The share holds these units, less what was earned since, and what the store let pass itself.
-        let limiter = self.gate.limiter(charge.limit);
-        units.min(limiter.used(charge.hash))
+        units.min(self.gate.limiter(limit).used(hash))
     }
 
     /// Notes what the store is to be told. Places of concurrency limits are given back to whoever granted
     /// them, so they are not among it.
-    pub(in crate::policy) fn owe(&self, charge: &RuleCharge, units: u64) {
-        let variant = self.variants.get(charge.limit.index());
+    pub(in crate::policy) fn owe(&self, limit: LimitId, hash: u64, units: u64) {
+        let variant = self.variants.get(limit.index());
         let (Some(fleet), Some(variant)) = (&self.fleet, variant) else {
             return;
         };
         let limit = variant.quota.limit.algorithm();
         if units > 0 && !matches!(limit, Algorithm::Concurrency { .. }) {
             let until = self.clock.now().plus(horizon(&variant.quota));
-            fleet.owing.add(variant.known_by, charge.hash, units, until);
+            fleet.owing.add(variant.known_by, hash, units, until);
         }
     }
 
@@ -77,7 +74,7 @@ impl<C: Clock> PolicyGate<C> {
         {
             for (sent, at) in request.charges.iter().zip(places) {
                 if let Some(charge) = plan.charges.get(at) {
-                    self.owe(charge, sent.owed);
+                    self.owe(charge.limit, charge.hash, sent.owed);
                 }
             }
         }
@@ -132,7 +129,7 @@ impl<C: Clock> PolicyGate<C> {
         if ask == Ask::Charge && answer.is_admitted() {
             let took = |c: &&RuleCharge| c.role == Role::Enforced && c.verdict.is_admitted();
             for charge in answer.charges.iter().filter(took) {
-                self.owe(charge, charge.cost);
+                self.owe(charge.limit, charge.hash, charge.cost);
             }
         }
         if ask == Ask::Charge {

@@ -23,7 +23,7 @@
 
 use super::super::rule::{Quota, Sharing};
 use super::copy::CopyTerms;
-use super::loan::LoanTerms;
+use super::terms::LoanTerms;
 use crate::limit::Algorithm;
 
 impl Quota {

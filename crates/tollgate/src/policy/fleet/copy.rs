@@ -198,11 +198,13 @@ impl Copy {
         })
     }
 
-    /// It was told, and had no room for some of it.
-    pub(super) fn heard_of(&mut self, told: u64, no_room: u64) {
+    /// It was told, and had no room for some of it. Returns how much of that is new.
+    pub(super) fn heard_of(&mut self, told: u64, no_room: u64) -> u64 {
+        let more = no_room.saturating_sub(self.debt);
         self.telling = false;
         self.unheard = self.unheard.saturating_sub(told).saturating_add(no_room);
         self.debt = no_room;
+        more
     }
 
     /// It may not have heard it.

@@ -9,9 +9,13 @@
 //! * as large as what this key asked for lately in one [`LoanTerms::hold`], so that a busy key asks the
 //!   store some twenty times a second and a quiet one with every request, as if there were no loans;
 //! * at most half of what is left, as far as that is known, so that the last units are shared by all nodes;
-//! * at most [`LoanTerms::block_max`], so that all nodes together hold at most a quarter of the limit.
+//! * at most [`LoanTerms::block_max`], so that all nodes together hold at most a quarter of the limit, and what
+//!   a dead node had is soon earned again.
 //!
 //! What is not spent when the block's term is over goes back to the store, or is lost with its node.
+//!
+//! While the limit is far, the next block is borrowed *ahead* of need, when a quarter of the present one is
+//! left, beside all requests: none of them waits for it.
 //!
 //! A refusal is true for as long as it says: nothing but a correction or another limit can make it wrong. So
 //! it is remembered, but never for longer than a term, because corrections happen.
@@ -24,74 +28,18 @@
 //!
 //! # Invariant
 //!
-//! `credit` is at most what the store granted with the block that it is from, less what was spent of it. There
-//! is one block at a time: the rest of the one before is given back first.
+//! The credit of a block is at most what the store granted with it, less what was spent of it. There are at most
+//! two: one that is spent, and one behind it. Both together, with what is being asked for, are at most the largest
+//! block there may be, also after units were put back.
 //!
 //! # What it does not know
 //!
 //! Keys, locks, the store, and which clock `now` is from.
 
+use super::terms::LoanTerms;
 use crate::decision::{Standing, Verdict};
-use crate::limit::Algorithm;
-use crate::policy::rule::Quota;
 use crate::store::shared::SharedOutcome;
 use crate::time::{Moment, Span};
-
-/// The demand of this long is lent at once.
-const HOLD: Span = Span::from_millis(50);
-/// How long a block can be spent.
-const TERM: Span = Span::from_secs(1);
-/// All nodes together hold at most one part in so many of the limit.
-const LENT_PART: u64 = 4;
-
-/// How a limit lends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::policy) struct LoanTerms {
-    /// Units that the limit holds at the most.
-    capacity: u64,
-    /// How much traffic a block is for, and how long nobody asks after a short grant.
-    hold: Span,
-    /// How long a block can be spent.
-    term: Span,
-    /// Is what is left thrown away all at once, so that a block must end before that?
-    ends_with_window: bool,
-}
-
-impl LoanTerms {
-    /// How a quota lends; none if it cannot be lent.
-    pub(super) fn of(quota: &Quota) -> Option<LoanTerms> {
-        let part_of = |span: Span, part: u64| Span::from_nanos(span.as_nanos() / part);
-        let (capacity, earned_in) = match *quota.limit.algorithm() {
-            Algorithm::TokenBucket { rate, burst } => (burst, rate.time_to_earn(burst)),
-            Algorithm::Gcra { rate, tolerance } => {
-                let capacity = rate.earned_in(tolerance).saturating_add(1);
-                (capacity, rate.time_to_earn(capacity))
-            }
-            Algorithm::FixedWindow { limit, window, .. }
-            | Algorithm::SlidingLog { limit, window }
-            | Algorithm::SlidingWindow { limit, window, .. } => (limit, part_of(window, 8)),
-            Algorithm::Concurrency { limit, ttl } => (limit, part_of(ttl, 8)),
-            // Slots are in an order, and two rates at once are not kept by a block.
-            _ => return None,
-        };
-        let term = match *quota.limit.algorithm() {
-            // What is lent is held there for its whole life, and must not outlive it here.
-            Algorithm::Concurrency { ttl, .. } => TERM.min(part_of(ttl, 4)),
-            _ => TERM,
-        };
-        Some(LoanTerms {
-            capacity,
-            hold: HOLD.min(part_of(earned_in, 2)),
-            term,
-            ends_with_window: matches!(quota.limit.algorithm(), Algorithm::FixedWindow { .. }),
-        })
-    }
-
-    /// The largest block with so many nodes. Nothing if the limit is too small to be lent.
-    pub(super) fn block_max(&self, nodes: u32) -> u64 {
-        self.capacity / LENT_PART / u64::from(nodes.max(1))
-    }
-}
 
 /// What becomes of a request that wants to spend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,13 +82,44 @@ struct Told {
     at: Moment,
 }
 
+/// What is left of one grant.
+#[derive(Clone, Copy, Debug, Default)]
+struct Block {
+    credit: u64,
+    issued: Moment,
+    /// From then on it cannot be spent.
+    ends: Moment,
+}
+
+impl Block {
+    /// What can be spent of it now.
+    fn credit(&self, now: Moment) -> u64 {
+        if now < self.ends { self.credit } else { 0 }
+    }
+
+    /// All that is left of it.
+    fn rest(&mut self) -> Option<Rest> {
+        let units = std::mem::take(&mut self.credit);
+        (units > 0).then_some(Rest {
+            units,
+            issued: self.issued,
+        })
+    }
+}
+
 /// The loan of one key.
 #[derive(Debug, Default)]
 pub(super) struct Loan {
-    credit: u64,
-    issued: Moment,
-    /// From then on the block cannot be spent.
-    ends: Moment,
+    /// What is spent.
+    block: Block,
+    /// What is spent then.
+    next: Block,
+    /// Units that are asked for beyond what requests cost, and whether that is less than was wished because little
+    /// is left.
+    on_the_way: u64,
+    is_little: bool,
+    /// What may be on loan here at once.
+    most: u64,
     /// When the present slot of demand began, what was asked for in it and in the one before.
     slot: Moment,
     asked: u64,
@@ -150,8 +129,13 @@ pub(super) struct Loan {
     refused: (u64, Moment),
     /// Nobody asks before.
     not_before: Moment,
+    /// Nobody asks ahead before.
+    ahead_after: Moment,
     asking: bool,
 }
+
+/// The next block is borrowed when one part in so many of a block is left.
+const LOW_PART: u64 = 4;
 
 impl Loan {
     /// Spends, or says what is to be done. The rest of an earlier block, if there is one, is to be given back.
@@ -163,10 +147,10 @@ impl Loan {
         cost: u64,
     ) -> (Spend, Option<Rest>) {
         self.demand(terms, now, cost);
+        self.most = terms.block_max(nodes);
         let ended = self.end(now);
-        if cost <= self.credit {
-            self.credit -= cost;
-            return (Spend::Paid(self.paid()), ended);
+        if let Some(issued) = self.pay(now, cost) {
+            return (Spend::Paid(self.paid(issued)), ended);
         }
         let (refused_cost, until) = self.refused;
         if now < until && cost >= refused_cost {
@@ -178,14 +162,54 @@ impl Loan {
         if self.asking {
             return (Spend::Wait, ended);
         }
-        match self.block(terms, nodes, now, cost) {
+        match self.block(terms, now, cost) {
             0 => (Spend::Ask, ended),
             block => {
-                self.asking = true;
-                // One block at a time.
-                (Spend::Borrow { block }, ended.or_else(|| self.rest()))
+                self.ask(block, block < self.wished());
+                (Spend::Borrow { block }, ended)
             }
         }
+    }
+
+    /// Pays with one block, if one has enough, and says when that was granted.
+    fn pay(&mut self, now: Moment, cost: u64) -> Option<Moment> {
+        let mut blocks = [&mut self.block, &mut self.next].into_iter();
+        let block = blocks.find(|block| cost <= block.credit(now))?;
+        block.credit -= cost;
+        Some(block.issued)
+    }
+
+    /// What to borrow before it is needed: a whole block, as long as the limit is far. Nobody else borrows
+    /// meanwhile.
+    pub(super) fn ahead(&mut self, terms: &LoanTerms, now: Moment) -> Option<u64> {
+        let whole = self.wanted().min(self.most);
+        let held = self.held();
+        if held > whole / LOW_PART || self.asking || now < self.ahead_after.max(self.not_before) {
+            return None;
+        }
+        let is_far = match self.left(terms, now) {
+            Some(left) => left / 2 >= whole,
+            None => true,
+        };
+        let block = self.wished();
+        if !is_far || block == 0 || !self.is_busy(1) {
+            return None;
+        }
+        self.ask(block, false);
+        let part = terms.hold.as_nanos() / LOW_PART;
+        self.ahead_after = now.plus(Span::from_nanos(part));
+        Some(block)
+    }
+
+    fn ask(&mut self, block: u64, is_little: bool) {
+        self.asking = true;
+        self.on_the_way = block;
+        self.is_little = is_little;
+    }
+
+    /// What is on loan here.
+    fn held(&self) -> u64 {
+        self.block.credit.saturating_add(self.next.credit)
     }
 
     /// What is asked for in one hold.
@@ -210,16 +234,21 @@ impl Loan {
         self.asked.max(self.asked_before)
     }
 
+    /// What would be borrowed if there were enough.
+    fn wished(&self) -> u64 {
+        self.wanted().min(self.most.saturating_sub(self.held()))
+    }
+
     /// Is it asked for often enough to be lent to?
     fn is_busy(&self, cost: u64) -> bool {
         self.wanted() >= cost.saturating_mul(2).max(2)
     }
 
-    fn block(&self, terms: &LoanTerms, nodes: u32, now: Moment, cost: u64) -> u64 {
+    fn block(&self, terms: &LoanTerms, now: Moment, cost: u64) -> u64 {
         if !self.is_busy(cost) {
             return 0;
         }
-        let most = self.wanted().min(terms.block_max(nodes));
+        let most = self.wished();
         match self.left(terms, now) {
             Some(left) => most.min(left.saturating_sub(cost).div_ceil(2)),
             None => most,
@@ -244,39 +273,48 @@ impl Loan {
         Some(told.standing.remaining.saturating_add(earned))
     }
 
-    /// The store was asked at `sent` for the request and a block, and took both. What was put back into the block before
-    /// meanwhile is to be given back.
+    /// The store was asked at `sent` for a request that costs so much and a block, and took both; a block ahead of
+    /// need comes with no cost. There is no room for three: the rest of the oldest is to be given back.
     pub(super) fn granted(
         &mut self,
         terms: &LoanTerms,
-        nodes: u32,
         sent: Moment,
-        (cost, block): (u64, u64),
+        (cost, units): (u64, u64),
         outcome: &SharedOutcome,
     ) -> Option<Rest> {
         self.hear(outcome, sent);
-        let mut before = None;
-        if block > 0 {
-            before = self.rest();
-            self.credit = block;
-            self.issued = outcome.issued;
-            self.ends = sent.plus(match terms.ends_with_window {
-                // The store was asked after `sent`, so its window ends later than this.
-                true => terms.term.min(outcome.standing.full_after),
-                false => terms.term,
-            });
+        let mut oldest = None;
+        if units > 0 {
+            let block = Block {
+                credit: units,
+                issued: outcome.issued,
+                ends: sent.plus(match terms.ends_with_window {
+                    // The store was asked after `sent`, so its window ends later than this.
+                    true => terms.term.min(outcome.standing.full_after),
+                    false => terms.term,
+                }),
+            };
+            if self.next.credit > 0 {
+                oldest = self.block.rest();
+                self.block = self.next;
+                self.next = block;
+            } else if self.block.credit > 0 {
+                self.next = block;
+            } else {
+                self.block = block;
+            }
         }
-        if self.is_busy(cost) && block < self.wanted().min(terms.block_max(nodes)) {
+        let is_short = self.is_little || units < self.on_the_way;
+        if cost > 0 && self.is_busy(cost) && is_short {
             self.not_before = sent.plus(terms.hold);
         }
-        before
+        oldest
     }
 
     /// The store was asked at `sent` for the request alone, and refused it.
     pub(super) fn denied(
         &mut self,
         terms: &LoanTerms,
-        nodes: u32,
         sent: Moment,
         cost: u64,
         outcome: &SharedOutcome,
@@ -285,7 +323,7 @@ impl Loan {
         if let Verdict::Refuse { retry_after } = outcome.verdict {
             self.refused = (cost, sent.plus(retry_after.min(terms.term)));
         }
-        if self.is_busy(cost) && terms.block_max(nodes) > 0 {
+        if self.is_busy(cost) && self.most > 0 {
             self.not_before = sent.plus(terms.hold);
         }
     }
@@ -301,6 +339,7 @@ impl Loan {
     /// Whoever borrowed has his answer, or will have none.
     pub(super) fn asked(&mut self) {
         self.asking = false;
+        self.on_the_way = 0;
     }
 
     /// Does somebody borrow?
@@ -308,54 +347,65 @@ impl Loan {
         self.asking
     }
 
-    /// Puts units back that were paid with the block of `issued`. False if that block is over.
+    /// Puts units back that were paid with the block of `issued`. False if that block is over, or if there would be
+    /// more on loan than may be.
     pub(super) fn put_back(&mut self, issued: Moment, units: u64, now: Moment) -> bool {
-        let is_this = self.issued == issued && now < self.ends;
-        if is_this {
-            self.credit = self.credit.saturating_add(units);
+        let all = self.held().saturating_add(self.on_the_way);
+        if all.saturating_add(units) > self.most {
+            return false;
         }
-        is_this
+        for block in [&mut self.block, &mut self.next] {
+            if block.issued == issued && now < block.ends {
+                block.credit += units;
+                return true;
+            }
+        }
+        false
     }
 
     /// Takes up to so many units more, for a request that cost more than was said.
     pub(super) fn take_more(&mut self, units: u64, now: Moment) -> u64 {
-        if now >= self.ends {
-            return 0;
+        let mut taken = 0;
+        for block in [&mut self.block, &mut self.next] {
+            let more = block.credit(now).min(units - taken);
+            block.credit -= more;
+            taken += more;
         }
-        let taken = units.min(self.credit);
-        self.credit -= taken;
         taken
     }
 
-    /// What is left of a block whose time is over.
+    /// What is left of a block whose time is over; of the older one, if both are.
     pub(super) fn end(&mut self, now: Moment) -> Option<Rest> {
-        (now >= self.ends).then(|| self.rest()).flatten()
+        let mut rest = None;
+        for _ in 0..2 {
+            if rest.is_none() && now >= self.block.ends {
+                rest = self.block.rest();
+                self.block = std::mem::take(&mut self.next);
+            }
+        }
+        rest
     }
 
-    /// All that is left of the block.
+    /// All that is left of the older block; of the other one, if that is empty.
     pub(super) fn rest(&mut self) -> Option<Rest> {
-        let units = std::mem::take(&mut self.credit);
-        (units > 0).then_some(Rest {
-            units,
-            issued: self.issued,
-        })
+        self.block.rest().or_else(|| self.next.rest())
     }
 
     /// Would nobody notice if it were forgotten?
     pub(super) fn is_idle(&self, terms: &LoanTerms, now: Moment) -> bool {
         let (_, refused) = self.refused;
-        self.credit == 0
+        self.held() == 0
             && !self.asking
             && now >= refused.max(self.not_before)
             && now.since(self.slot) >= terms.hold
     }
 
-    fn paid(&self) -> Paid {
+    fn paid(&self, issued: Moment) -> Paid {
         let told = self.told.map(|told| told.standing).unwrap_or_default();
         Paid {
-            issued: self.issued,
+            issued,
             standing: Standing {
-                remaining: told.remaining.saturating_add(self.credit),
+                remaining: told.remaining.saturating_add(self.held()),
                 ..told
             },
         }

@@ -27,8 +27,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
+use super::ahead::{Ahead, Want};
 use super::copy::{Copy, CopyTerms};
-use super::loan::{Loan, LoanTerms, Rest, Spend};
+use super::ledger::{Ledger, LendingReport};
+use super::loan::{Loan, Rest, Spend};
+use super::terms::LoanTerms;
 use crate::gate::LimitId;
 use crate::store::shared::{SharedKey, SharedLimits, SharedOutcome, SharedSettle};
 use crate::time::Moment;
@@ -168,8 +171,11 @@ pub(in crate::policy) struct Loans {
     shards: Vec<Mutex<Shard>>,
     /// One list for all policies, one after the other: a decision of the last one may end under the next.
     returns: Arc<Mutex<Vec<Return>>>,
+    ledger: Arc<Ledger>,
     /// Who lends.
     limits: Arc<dyn SharedLimits>,
+    /// What is to be borrowed before it is needed.
+    pub(super) ahead: Ahead,
     /// Another policy is in force: nothing is lent any more.
     closed: AtomicBool,
 }
@@ -210,7 +216,9 @@ impl Loans {
         Loans {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             returns: before.map_or_else(Arc::default, |before| Arc::clone(&before.returns)),
+            ledger: before.map_or_else(Arc::default, |before| Arc::clone(&before.ledger)),
             limits,
+            ahead: Ahead::default(),
             closed: AtomicBool::new(false),
         }
     }
@@ -242,10 +250,25 @@ impl Loans {
             round: 0,
         });
         let (spend, rest) = entry.account.spend(wish);
-        if let Some(rest) = rest {
-            let back = self.giving_back(wish.of, &entry.key, rest);
-            drop(shard);
-            self.give_back(back);
+        let ahead = match (&mut entry.account, spend) {
+            (Account::Loan(loan, terms), Spend::Paid(_)) if self.ahead.is_tended() => {
+                loan.ahead(terms, wish.now)
+            }
+            _ => None,
+        };
+        if rest.is_none() && ahead.is_none() {
+            return Some(spend);
+        }
+        let back = rest.map(|rest| self.giving_back(wish.of, &entry.key, rest));
+        let want = ahead.map(|block| Want {
+            of: wish.of,
+            key: entry.key.clone(),
+            block,
+        });
+        drop(shard);
+        back.into_iter().for_each(|back| self.give_back(back));
+        if let Some(unheard) = want.and_then(|want| self.ahead.wish(want)) {
+            self.unanswered(&unheard.of);
         }
         Some(spend)
     }
@@ -275,18 +298,20 @@ impl Loans {
         sent: Moment,
         outcome: &SharedOutcome,
     ) {
+        self.ledger.lent(block, wish.cost == 0);
         let unspent = Rest {
             units: block,
             issued: outcome.issued,
         };
         let rest = self.with(&wish.of, |account| {
-            account.asked();
-            match account {
+            let rest = match account {
                 Account::Loan(loan, terms) if !self.closed.load(Relaxed) => {
-                    loan.granted(terms, wish.nodes, sent, (wish.cost, block), outcome)
+                    loan.granted(terms, sent, (wish.cost, block), outcome)
                 }
                 _ => Some(unspent),
-            }
+            };
+            account.asked();
+            rest
         });
         // A loan that is gone takes nothing.
         let rest = rest.unwrap_or(Some(unspent)).filter(|rest| rest.units > 0);
@@ -309,7 +334,7 @@ impl Loans {
             }
             match account {
                 Account::Loan(loan, terms) => {
-                    loan.denied(terms, wish.nodes, sent, wish.cost, outcome);
+                    loan.denied(terms, sent, wish.cost, outcome);
                 }
                 Account::Copy(copy, _) => copy.denied(wish.nodes, sent, wish.cost, outcome),
             }
@@ -409,7 +434,7 @@ impl Loans {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             let mut back = Vec::new();
             shard.retain(|of, entry| {
-                if let Some(rest) = entry.account.end(now) {
+                while let Some(rest) = entry.account.end(now) {
                     back.push(self.giving_back(*of, &entry.key, rest));
                 }
                 !entry.account.is_idle(now)
@@ -426,7 +451,7 @@ impl Loans {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             let mut back = Vec::new();
             for (of, entry) in shard.iter_mut() {
-                if let Some(rest) = entry.account.rest() {
+                while let Some(rest) = entry.account.rest() {
                     back.push(self.giving_back(*of, &entry.key, rest));
                 }
                 if let Account::Copy(copy, _) = &mut entry.account {
@@ -443,6 +468,7 @@ impl Loans {
 
     /// Notes what is to be given back. Beyond the bound it is lost to this node, not to the limit.
     pub(super) fn give_back(&self, rest: Return) {
+        self.ledger.returned(rest.settle.taken);
         let mut returns = self.returns.lock().unwrap_or_else(PoisonError::into_inner);
         if returns.len() < RETURNS_MAX {
             returns.push(rest);
@@ -499,12 +525,19 @@ impl Loans {
             };
             match answer {
                 Some((no_room, outcome)) => {
-                    copy.heard_of(news.units, no_room);
+                    self.ledger.over(copy.heard_of(news.units, no_room));
                     copy.hear(nodes, sent, &outcome);
                 }
                 None => copy.not_heard(),
             }
         });
+    }
+
+    /// What was lent so far.
+    pub(super) fn report(&self) -> LendingReport {
+        let shards = self.shards.iter();
+        let keys = shards.map(|s| s.lock().unwrap_or_else(PoisonError::into_inner).len() as u64);
+        self.ledger.report(keys.sum())
     }
 
     /// What gives a rest back to the store.

@@ -26,15 +26,18 @@
 //! pass before. Together at most `C + r * t`, of which up to `C * (n-1)/n` may come on top of what the
 //! store had let pass before, from nodes that were not asked until then.
 
+mod ahead;
 mod alone;
 mod bound;
 mod concluded;
 mod copy;
 mod leased;
+mod ledger;
 mod loan;
 mod loans;
 mod owing;
 mod tend;
+mod terms;
 
 use std::future::{pending, poll_fn};
 use std::pin::pin;
@@ -51,6 +54,7 @@ use crate::store::shared::{SharedCharge, SharedLimits, SharedOutcome, SharedRequ
 use crate::time::{Moment, Span};
 pub(super) use leased::terms;
 use leased::{Drawn, Ways};
+pub use ledger::LendingReport;
 use loans::Borrower;
 pub(super) use loans::{LoanOf, Loans, Terms};
 pub(super) use owing::Owing;
@@ -237,7 +241,10 @@ impl<C: Clock> PolicyGate<C> {
                     cost: charge.cost.saturating_add(more),
                     most: charge.most,
                     enforced: charge.role == Role::Enforced,
-                    owed: self.owed(fleet, charge, take),
+                    owed: match take {
+                        true => self.owed(fleet, charge.limit, charge.hash),
+                        false => 0,
+                    },
                 });
             }
         }

@@ -18,7 +18,7 @@ use crate::time::Span;
 
 impl<C: Clock> PolicyGate<C> {
     /// Gives back to the store what was lent and not spent, and tells it what passed by copies. To be called ten times
-    /// a second where a limit is not shared exactly ([`super::Sharing`]).
+    /// a second where a limit is not shared exactly ([`Sharing`](crate::policy::Sharing)).
     pub async fn tend(&self) {
         let Some(fleet) = &self.fleet else {
             return;
