@@ -8,10 +8,12 @@
 //!
 //! # What the numbers are, and are not
 //!
-//! Nodes on one core have a quarter of it each: compare within one run, as ratios. What is offered is what a node can
+//! Nodes on one core have a quarter of it each: compare within one run, as ratios. What a node would do with a core of
+//! its own is worked out ([`busy`]), not measured: this takes more machines than one. What is offered is what a node can
 //! ask; where that is less than the limit, as it may be of exact, nearly everything passes. No network is between
 //! nodes and store: with one, exact is slower and the others hardly.
 
+mod busy;
 mod node;
 
 use std::io::{self, Read, Write};
@@ -22,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use tollgate::policy::Sharing;
 
+use self::busy::{Threads, server_ran, with_cores};
 use self::node::{Plan, Tally};
 use crate::args::Fleets;
 use crate::doors::cores::Cores;
@@ -51,6 +54,9 @@ struct Pass {
     questions: u64,
     /// Decisions without the store.
     alone: u64,
+    /// Nanoseconds that a decision takes of a node, and of the store.
+    node_ns: u64,
+    store_ns: u64,
 }
 
 impl Way {
@@ -107,6 +113,7 @@ fn once(
         keys: (0..wanted.keys).map(|key| format!("org{key:06}")).collect(),
         limit: wanted.limit as u64,
         core: cores.map(|cores| cores.load),
+        threads: Threads::default(),
         ready: Barrier::new(NODES as usize + 1),
         stop: AtomicBool::new(false),
     });
@@ -120,7 +127,7 @@ fn once(
             })
             .collect();
         plan.ready.wait();
-        let seen = watch(redis.port(), wanted, &tallies);
+        let seen = watch(redis.port(), wanted, &tallies, &plan.threads);
         plan.stop.store(true, Relaxed);
         for node in nodes {
             match node.join() {
@@ -133,12 +140,17 @@ fn once(
 }
 
 /// Looks twice, and says what happened in between.
-fn watch(port: u16, wanted: &Fleets, tallies: &[Arc<Tally>]) -> io::Result<Pass> {
+fn watch(
+    port: u16,
+    wanted: &Fleets,
+    tallies: &[Arc<Tally>],
+    threads: &Threads,
+) -> io::Result<Pass> {
     let time = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()?;
     let wait = |span| time.block_on(async { tokio::time::sleep(span).await });
-    let look = || -> io::Result<([u64; 3], u64)> {
+    let look = || -> io::Result<([u64; 3], [u64; 3])> {
         let mut sums = [0; 3];
         for tally in tallies {
             let counts = [&tally.decided, &tally.admitted, &tally.alone];
@@ -146,33 +158,37 @@ fn watch(port: u16, wanted: &Fleets, tallies: &[Arc<Tally>]) -> io::Result<Pass>
                 *sum += count.load(Relaxed);
             }
         }
-        Ok((sums, questions(port)?))
+        let said = ask_server(port)?;
+        Ok((sums, [scripts(&said), server_ran(&said), threads.ran()?]))
     };
     wait(wanted.warm_up);
-    let (before, asked_before) = look()?;
+    let (before, busy_before) = look()?;
     let begin = Instant::now();
     wait(wanted.time);
-    let (after, asked) = look()?;
+    let (after, busy) = look()?;
     let micros = begin.elapsed().as_micros().max(1);
     let in_a_second =
         |count: u64| u64::try_from(u128::from(count) * 1_000_000 / micros).unwrap_or(u64::MAX);
     let [decided, admitted, alone] = [0, 1, 2].map(|i: usize| after[i] - before[i]);
+    let [asked, store_us, node_ns] = [0, 1, 2].map(|i: usize| busy[i] - busy_before[i]);
     Ok(Pass {
         decided: in_a_second(decided) / u64::from(NODES),
         admitted: in_a_second(admitted),
-        questions: (asked - asked_before) * 1_000_000 / decided.max(1),
+        questions: asked * 1_000_000 / decided.max(1),
         alone,
+        node_ns: node_ns / decided.max(1),
+        store_ns: store_us * 1_000 / decided.max(1),
     })
 }
 
-/// How many scripts the server has run.
-fn questions(port: u16) -> io::Result<u64> {
+/// What the server says of its commands and of its processor.
+fn ask_server(port: u16) -> io::Result<String> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    stream.write_all(b"INFO commandstats\r\nQUIT\r\n")?;
+    stream.write_all(b"INFO commandstats cpu\r\nQUIT\r\n")?;
     let mut said = String::new();
     stream.read_to_string(&mut said)?;
-    Ok(scripts(&said))
+    Ok(said)
 }
 
 /// The sum of the calls in lines such as `cmdstat_evalsha:calls=17,usec=230`.
@@ -199,10 +215,19 @@ fn report(ways: &[Way], wanted: &Fleets, out: &mut dyn Write) -> io::Result<()> 
         "to exact",
         "to itself",
         "commands a decision",
+        "CPU of a node, of the store, ns",
+        "with a core each",
+        "to exact",
         "offered, of the limit",
         "admitted, of the limit",
     ]);
+    let alone_on_a_core =
+        |way: &Way| with_cores(way.median(|p| p.node_ns), way.median(|p| p.store_ns));
+    let exact_way = ways.iter().find(|way| way.sharing == Some(Sharing::Exact));
+    let exact_on_a_core = exact_way.map_or(0, alone_on_a_core);
     for way in ways {
+        let (node_ns, store_ns) = (way.median(|p| p.node_ns), way.median(|p| p.store_ns));
+        let on_a_core = alone_on_a_core(way);
         let rate = way.median(|pass| pass.decided);
         let admitted = way.median(|pass| pass.admitted);
         let questions = way.median(|pass| pass.questions);
@@ -211,6 +236,8 @@ fn report(ways: &[Way], wanted: &Fleets, out: &mut dyn Write) -> io::Result<()> 
             let line = serde_json::json!({
                 "fleet": way.name, "nodes": NODES, "keys": wanted.keys, "limit_per_s": wanted.limit,
                 "decisions_per_s_and_node": rate, "to_exact": ratio(rate, exact), "to_memory": ratio(rate, memory),
+                "cpu_ns_of_node": node_ns, "cpu_ns_of_store": store_ns, "with_a_core_each": on_a_core,
+                "with_a_core_each_to_exact": ratio(on_a_core, exact_on_a_core),
                 "commands_per_million": questions, "offered_per_s": offered, "admitted_per_s": admitted,
             });
             writeln!(out, "{line}")?;
@@ -221,6 +248,9 @@ fn report(ways: &[Way], wanted: &Fleets, out: &mut dyn Write) -> io::Result<()> 
             format!("{:.1}", ratio(rate, exact)),
             format!("{:.2}", ratio(rate, memory)),
             format!("{}.{:02} %", questions / 10_000, questions / 100 % 100),
+            format!("{node_ns}, {store_ns}"),
+            on_a_core.to_string(),
+            format!("{:.1}", ratio(on_a_core, exact_on_a_core)),
             format!("{:.2}", ratio(offered, may)),
             format!("{:.3}", ratio(admitted, may)),
         ]);

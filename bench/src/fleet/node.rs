@@ -14,6 +14,7 @@ use tollgate::{Clock, Limit, MonotonicClock, Origin, Rate, Span};
 use tollgate_redis::{Settings, Store};
 
 use super::NODES;
+use super::busy::Threads;
 use crate::doors::cores::pin_this_thread;
 use crate::stream::SplitMix;
 
@@ -50,6 +51,7 @@ pub(super) struct Plan {
     pub(super) keys: Vec<String>,
     pub(super) limit: u64,
     pub(super) core: Option<usize>,
+    pub(super) threads: Threads,
     /// Where nodes, and whoever measures, wait for each other.
     pub(super) ready: Barrier,
     pub(super) stop: AtomicBool,
@@ -62,7 +64,7 @@ pub(super) fn run(plan: &Arc<Plan>, tally: &Arc<Tally>, seed: u64) -> io::Result
         .enable_all()
         .build()?;
     events.block_on(async {
-        let gate = match pinned {
+        let gate = match pinned.and_then(|()| plan.threads.join()) {
             Ok(()) => open(plan).await,
             Err(error) => Err(error),
         };
