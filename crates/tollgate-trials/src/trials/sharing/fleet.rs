@@ -6,10 +6,10 @@ use tollgate::policy::Sharing;
 
 use super::super::Setting;
 use super::audit::Together;
-use super::{HOT, KEYS, NODES};
+use super::{KEYS, NODES};
 use crate::crowd::{Crowd, Guest, Seen};
 use crate::patience::{Look, rest, wait_until};
-use crate::policy::{PATIENT, Policy, one_server};
+use crate::policy::{PATIENT, Policy, Quota, one_server};
 use crate::servers::Server;
 use crate::service::Service;
 use crate::trouble::{Outcome, Trouble};
@@ -26,12 +26,12 @@ pub(super) struct Fleet<'a> {
 
 impl<'a> Fleet<'a> {
     /// Starts all with an empty store, and waits until each knows of all others.
-    pub(super) fn start(store: &'a Server, sharing: Sharing) -> Outcome<Fleet<'a>> {
+    pub(super) fn start(store: &'a Server, sharing: Sharing, quota: Quota) -> Outcome<Fleet<'a>> {
         // Also of nodes that are no more.
         store.ask(&["FLUSHALL"])?;
         let policy = Policy::on(one_server(store.port()))
             .deadline(PATIENT)
-            .quota(HOT)
+            .quota(quota)
             .sharing(sharing);
         let mut services = Vec::new();
         for _ in 0..NODES {
