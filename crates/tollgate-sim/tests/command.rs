@@ -83,6 +83,10 @@ fn a_wrong_call_says_how_to_call() {
         &["vectors", "--fast"],
         &["steps"],
         &["steps", "--each", "x"],
+        &["load", "--nodes", "1"],
+        &["load", "--seconds", "0"],
+        &["load", "--seed"],
+        &["load", "--loud"],
         &["dance"],
     ] {
         let Err(error @ CommandError::Usage(_)) = call(args) else {

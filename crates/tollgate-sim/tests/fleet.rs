@@ -94,6 +94,58 @@ fn nodes_that_each_take_the_whole_limit_for_their_share_are_found() {
     assert_eq!(broken(&lease(&plan)), [""; 0]);
 }
 
+/// The same, with a log of as much in a second.
+fn logged(planted: Planted) -> Plan {
+    let mut plan = calm(planted);
+    let limit = Limit::sliding_log("1000/s".parse().unwrap()).unwrap();
+    plan.limit = limit.with_max_keys(16);
+    plan
+}
+
+#[test]
+fn a_log_is_shared_in_every_way_and_keeps_every_promise() {
+    for sharing in Sharing::ALL {
+        let report = run(&logged(Planted::Nothing), sharing).unwrap();
+        assert_eq!(broken(&report), [""; 0], "{}", sharing.name());
+        let passed = report.history.passed.len();
+        // Three seconds, and the second that a log has at first.
+        assert!((2_900..=4_000).contains(&passed), "{passed}");
+    }
+}
+
+#[test]
+fn nodes_that_each_take_a_whole_log_for_themselves_are_found() {
+    let mut plan = logged(Planted::SharesNothing);
+    // More than all of it comes to each node before the store is told.
+    (plan.lasts_ns, plan.gap_ns) = (500_000_000, 60_000);
+    let report = run(&plan, Sharing::Sync).unwrap();
+    let found = broken(&report);
+    assert!(found.contains(&"the stated bound"), "{:?}", report.broken);
+    plan.planted = Planted::Nothing;
+    assert_eq!(broken(&run(&plan, Sharing::Sync).unwrap()), [""; 0]);
+}
+
+#[test]
+fn what_is_told_twice_counts_twice_and_never_lets_more_pass() {
+    let mut plan = calm(Planted::Nothing);
+    let once = run(&plan, Sharing::Sync).unwrap();
+    plan.weather.twice_one_in = 4;
+    let twice = run(&plan, Sharing::Sync).unwrap();
+    assert_eq!(broken(&twice), [""; 0]);
+    assert!(twice.history.mishaps > 0);
+    let net = |report: &Report| {
+        let book = report.history.books[&0];
+        book.charged - book.given_back
+    };
+    let used = |report: &Report| {
+        let passed = report.history.passed.iter();
+        passed.filter(|p| !p.cancelled).map(|p| p.cost).sum::<u64>()
+    };
+    assert_eq!(net(&once), used(&once));
+    assert!(net(&twice) > used(&twice));
+    assert!(used(&twice) < used(&once));
+}
+
 #[test]
 fn a_node_that_dies_leaves_its_loan_behind_for_a_term_at_most() {
     let mut plan = calm(Planted::Nothing);

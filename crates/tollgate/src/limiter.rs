@@ -373,13 +373,14 @@ impl<C: Clock> Limiter<C> {
     }
 
     /// Takes `units` that [`Limiter::withdraw`] told of elsewhere. Pressure, here or there, changes nothing
-    /// about how much that is.
-    pub(crate) fn take_over(&self, hash: u64, units: u64) {
+    /// about how much that is. Returns how much was taken: no more than there was room for.
+    pub(crate) fn take_over(&self, hash: u64, units: u64) -> u64 {
         let inner = &*self.inner;
         let now = inner.face(inner.clock.fresh());
         let fresh = || inner.face(inner.clock.fresh());
         let take = |purse: &Purse| purse.take_over(hash, now, fresh, units);
-        inner.purses().for_each(take);
+        let untaken = inner.purses().map(take).max().unwrap_or(0);
+        units.saturating_sub(untaken)
     }
 
     /// How long to sleep before asking again for `cost`; nothing if it would pass now, none if it

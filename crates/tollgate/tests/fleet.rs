@@ -369,6 +369,32 @@ fn what_was_not_used_is_given_back_there_and_here() {
 }
 
 #[test]
+fn a_share_gets_back_no_more_than_it_gave() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 5);
+    let gate = node(&clock, &store, vec![rule("a", "1/h", 10)]);
+    // The share is two; the store grants ten here, of which all are given back.
+    let granted: Vec<Answer> = (0..10).map(|_| admit(&gate, &of(&ACME))).collect();
+    assert!(granted.iter().all(|answer| answer.is_admitted()));
+    for (number, answer) in granted.iter().enumerate() {
+        // Of the first two the share knows.
+        if number >= 2 {
+            now(gate
+                .reserve(answer)
+                .settle_everywhere(Settlement::Cancelled));
+        }
+    }
+    store.go_away(true);
+    assert_eq!(passes(&gate, &of(&ACME), 5), 0);
+    for answer in granted.iter().take(2) {
+        now(gate
+            .reserve(answer)
+            .settle_everywhere(Settlement::Cancelled));
+    }
+    assert_eq!(passes(&gate, &of(&ACME), 5), 2);
+}
+
+#[test]
 fn a_reload_keeps_the_store_and_what_is_owed() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);

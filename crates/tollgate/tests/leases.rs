@@ -172,6 +172,33 @@ fn what_is_on_loan_is_never_more_than_a_quarter_whoever_borrows() {
 }
 
 #[test]
+fn who_pays_nothing_is_told_how_it_stands() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 2);
+    let limit = || vec![lent("a", bucket("100/s", 1_000))];
+    let (gate, other) = (node(&clock, &store, limit()), node(&clock, &store, limit()));
+    let left = |gate: &Gate| {
+        let free = Facts {
+            cost: Some(0),
+            ..acme()
+        };
+        let answer = match gate.begin(&free, true) {
+            Begun::Decided(answer) => answer,
+            Begun::Asks(asking) => now(gate.finish(asking)),
+        };
+        assert!(answer.is_admitted());
+        answer.standing.remaining
+    };
+    assert_eq!(left(&gate), 1_000);
+    for _ in 0..30 {
+        assert!(admit(&other).is_admitted());
+    }
+    // Also what the other one has on loan is gone from here.
+    clock.advance(Span::from_millis(60));
+    assert!((801..=976).contains(&left(&gate)), "{}", left(&gate));
+}
+
+#[test]
 fn a_limit_too_slow_to_be_lent_is_exact() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
@@ -181,6 +208,22 @@ fn a_limit_too_slow_to_be_lent_is_exact() {
         assert_eq!(answer.origin, Origin::Fresh);
         assert_eq!(answer.standing.remaining, 999 - number);
     }
+}
+
+#[test]
+fn what_a_copy_lets_pass_untold_is_never_more_than_its_part() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 4);
+    let mut rule = lent("a", bucket("1/h", 1_000));
+    rule.sharing = Sharing::Sync;
+    let gate = node(&clock, &store, vec![rule]);
+    let mut passed = 0;
+    // Nobody tells the store anything, and it is heard each time that what it said is too old.
+    for _ in 0..20 {
+        passed += (0..400).filter(|_| admit(&gate).is_admitted()).count();
+        clock.advance(Span::from_millis(600));
+    }
+    assert!((400..=520).contains(&passed), "{passed}");
 }
 
 /// Asks so often that there is a loan.

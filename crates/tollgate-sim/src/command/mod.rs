@@ -6,6 +6,7 @@
 //! tollgate-sim threads [--charges N] [--threads T]
 //! tollgate-sim adaptive [--secs N] [--seed S] [--only backend] [--json] [--plots FOLDER]
 //! tollgate-sim fleet [--seeds N] [--secs N] [--seed S] [--sharing exact|lease|sync]
+//! tollgate-sim load [--nodes N] [--seconds N] [--seed S] [--quick] [--json]
 //! ```
 //!
 //! All close with one line, `N passed, M failed`, and with exit code 0 if something ran and nothing
@@ -13,6 +14,7 @@
 
 pub mod adaptive;
 pub mod fleet;
+pub mod load;
 pub mod steps;
 pub mod threads;
 pub mod vectors;
@@ -27,6 +29,7 @@ usage: tollgate-sim vectors PATH...
        tollgate-sim threads [--charges N] [--threads T]
        tollgate-sim adaptive [--secs N] [--seed S] [--only backend] [--json] [--plots FOLDER]
        tollgate-sim fleet [--seeds N] [--secs N] [--seed S] [--sharing exact|lease|sync]
+       tollgate-sim load [--nodes N] [--seconds N] [--seed S] [--quick] [--json]
 
 vectors   replays golden timelines (files, or folders of *.csv) through the core's steps and the store
 steps     compares the core with the exact oracle, N random steps for each algorithm
@@ -34,7 +37,9 @@ threads   lets T threads make N charges on the same keys: exactly what the limit
 adaptive  puts the adaptive limits in front of backends that change, N seconds in each state; with seeds 1 to 5
           unless S is given, and the table shows the worst
 fleet     puts nodes, a network and a store on virtual time, breaks them, and checks what is promised: N seeds, or as
-          many as N seconds allow, or only seed S";
+          many as N seconds allow, or only seed S
+load      counts what fleets of up to N nodes ask of their store in N seconds of fair weather, with more requests, more
+          keys and fewer nodes, and checks that it does not grow with requests";
 
 /// Why a command could not be done.
 #[derive(Debug)]
@@ -104,6 +109,7 @@ pub fn run(
         Some((command, options)) if command == "threads" => threads::run(options, out, progress)?,
         Some((command, options)) if command == "adaptive" => adaptive::run(options, out, progress)?,
         Some((command, options)) if command == "fleet" => fleet::run(options, out, progress)?,
+        Some((command, options)) if command == "load" => load::run(options, out, progress)?,
         Some((other, _)) => return Err(CommandError::Usage(format!("no command `{other}`"))),
         None => return Err(CommandError::Usage("a command is missing".to_owned())),
     };

@@ -202,6 +202,12 @@ pub fn stated_bound(
                 let most = windows.values().copied().max().unwrap_or(0);
                 (most > limit + above).then(|| most - limit)
             }
+            // What was decided in a window passes a little later: in less than one at the most the limit.
+            Algorithm::SlidingLog { limit, window } => {
+                let window = window.as_nanos().saturating_sub(plan.weather.deadline_ns);
+                let most = most_within(of_key, window);
+                (most > limit + above).then(|| most - limit)
+            }
             // The estimate alone may let almost twice the limit pass.
             Algorithm::SlidingWindow { limit, window, .. } => {
                 let most = most_within(of_key, window.as_nanos());
@@ -319,12 +325,17 @@ pub fn share(plan: &Plan, quota: &Quota, history: &History) -> Option<Broken> {
                         leaks_over(alone.map(Passed::step), rate, each, earned + 1)
                     })
                 }
-                // Two windows of a node's own may meet in any stretch of one.
-                Algorithm::FixedWindow { .. } | Algorithm::SlidingWindow { .. } => {
-                    let most = most_within(alone, period.as_nanos());
+                Algorithm::FixedWindow { .. }
+                | Algorithm::SlidingWindow { .. }
+                | Algorithm::SlidingLog { .. } => {
+                    // Clocks that run too fast by a thousandth are believed.
+                    let most = most_within(alone, period.as_nanos() - period.as_nanos() / 1000);
                     let steps = plan.troubles.node_steps.iter();
                     let set = steps.filter(|(_, of, _)| *of == node).count() as u64;
-                    (most > (2 + set) * each).then(|| most - each)
+                    let is_log = matches!(quota.limit.algorithm(), Algorithm::SlidingLog { .. });
+                    // Two windows of a node's own may meet in any stretch of one; a log has none.
+                    let meet = if is_log { 1 } else { 2 };
+                    (most > (meet + set) * each).then(|| most - each)
                 }
                 _ => None,
             };

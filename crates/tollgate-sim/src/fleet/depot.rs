@@ -2,8 +2,9 @@
 //!
 //! # Theory
 //!
-//! What a real store does in a script is one step here. Every change is noted with what was there before, so that a
-//! failover can forget the last moments, as a replica does that had not heard of them.
+//! What a real store does in a script is one step here. Every change of a word is noted with what was there before, so that
+//! a failover can forget the last moments, as a replica does that had not heard of them. Sliding logs are no words, and
+//! see to that themselves ([`super::logbook`]).
 //!
 //! It also keeps the books that the checks go by: what it granted, whatever became of it, and what it was
 //! told was given back. These are not forgotten.
@@ -14,6 +15,7 @@ use std::sync::{Arc, Mutex};
 use tollgate::algorithm::OneWord;
 use tollgate::algorithm::bucket::Bucket;
 use tollgate::algorithm::concurrency::Permits;
+use tollgate::algorithm::log::Log;
 use tollgate::algorithm::sliding::Sliding;
 use tollgate::algorithm::window::Window;
 use tollgate::policy::Quota;
@@ -23,6 +25,7 @@ use tollgate::store::shared::{
 use tollgate::{Algorithm, Clock, LimitError, Moment, Standing, Verdict};
 
 use super::clockwork::{Clockwork, Watch};
+use super::logbook::Logbook;
 
 /// A limit as the store counts it.
 #[derive(Clone, Copy, Debug)]
@@ -31,15 +34,18 @@ pub(super) enum Meter {
     Window(Window),
     Sliding(Sliding),
     Permits(Permits),
+    Log(Log),
 }
 
+/// Does something with a limit whose state is one word; something else with a log.
 macro_rules! of_any {
-    ($meter:expr, $core:ident => $step:expr) => {
+    ($meter:expr, $core:ident => $step:expr, $log:ident => $otherwise:expr) => {
         match $meter {
             Meter::Bucket($core) => $step,
             Meter::Window($core) => $step,
             Meter::Sliding($core) => $step,
             Meter::Permits($core) => $step,
+            Meter::Log($log) => $otherwise,
         }
     };
 }
@@ -60,6 +66,7 @@ impl Meter {
                 estimate,
             } => Meter::Sliding(Sliding::new(limit, window, estimate)?),
             Algorithm::Concurrency { limit, ttl } => Meter::Permits(Permits::new(limit, ttl)?),
+            Algorithm::SlidingLog { limit, window } => Meter::Log(Log::new(limit, window)?),
             _ => return Err(LimitError::OtherKind),
         })
     }
@@ -77,6 +84,14 @@ pub struct Book {
     pub given_back: u64,
 }
 
+/// What a charge would come to.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    verdict: Verdict,
+    before: Standing,
+    after: Standing,
+}
+
 /// A change, to be undone by a failover.
 #[derive(Debug)]
 struct Change {
@@ -92,13 +107,14 @@ pub struct Depot {
     clock: Watch,
     words: HashMap<Place, u64>,
     changes: VecDeque<Change>,
+    logs: HashMap<Place, Logbook>,
     books: BTreeMap<String, Book>,
     /// Questions and corrections that it answered.
     pub(super) answered: u64,
 }
 
 /// How long back a failover may forget.
-const FORGETS_MAX: u64 = 1_000_000_000;
+pub(super) const FORGETS_MAX: u64 = 1_000_000_000;
 
 /// A key as one text.
 pub(super) fn text(key: &SharedKey) -> String {
@@ -116,6 +132,7 @@ impl Depot {
             clock,
             words: HashMap::new(),
             changes: VecDeque::new(),
+            logs: HashMap::new(),
             books: BTreeMap::new(),
             answered: 0,
         }))
@@ -162,6 +179,79 @@ impl Depot {
                 None => self.words.remove(&change.place),
             };
         }
+        for log in self.logs.values_mut() {
+            log.fail_over(since);
+        }
+    }
+
+    fn log(&mut self, place: &Place, log: Log) -> &mut Logbook {
+        let log = || Logbook::new(log);
+        self.logs.entry(place.clone()).or_insert_with(log)
+    }
+
+    /// What a charge would come to, and how the key stands with it and without it.
+    fn peek(&mut self, place: &Place, meter: &Meter, now: Moment, cost: u64) -> Found {
+        let word = self.words.get(place).copied();
+        of_any!(
+            meter,
+            core => {
+                let step = core.charge(word, now, cost);
+                let before = core.standing(word, now);
+                let after = step.write.map_or(before, |after| core.standing(Some(after), now));
+                Found { verdict: step.verdict, before, after }
+            },
+            log => {
+                let log = self.log(place, *log);
+                let (verdict, after) = log.peek(now, cost);
+                Found { verdict, before: log.standing(now), after }
+            }
+        )
+    }
+
+    /// Writes what a charge comes to.
+    fn take(&mut self, place: &Place, meter: &Meter, now: Moment, cost: u64) {
+        let (world, word) = (self.world.now(), self.words.get(place).copied());
+        let written = of_any!(
+            meter,
+            core => core.charge(word, now, cost).write,
+            log => {
+                self.log(place, *log).charge(world, now, cost);
+                None
+            }
+        );
+        if written.is_some() {
+            self.write(place, written);
+        }
+    }
+
+    /// Takes what was used already, and says what there was no room for.
+    fn force(&mut self, place: &Place, meter: &Meter, now: Moment, cost: u64) -> u64 {
+        let (world, word) = (self.world.now(), self.words.get(place).copied());
+        let (written, unpaid) = of_any!(
+            meter,
+            core => core.force(word, now, cost),
+            log => (None, self.log(place, *log).force(world, now, cost))
+        );
+        if written.is_some() {
+            self.write(place, written);
+        }
+        unpaid
+    }
+
+    /// Gives back what was charged at `issued`.
+    fn refund(&mut self, place: &Place, meter: &Meter, now: Moment, (cost, issued): (u64, Moment)) {
+        let (world, word) = (self.world.now(), self.words.get(place).copied());
+        let written = of_any!(
+            meter,
+            core => word.and_then(|word| core.refund(word, now, cost, issued)),
+            log => {
+                self.log(place, *log).refund(world, issued, cost);
+                None
+            }
+        );
+        if written.is_some() {
+            self.write(place, written);
+        }
     }
 
     /// Decides all charges of a request.
@@ -177,32 +267,26 @@ impl Depot {
             let (id, meter) = meters.get(charge.limit.index())?;
             let place = (Arc::clone(id), charge.key.clone());
             if charge.owed > 0 && request.take {
-                let word = self.words.get(&place).copied();
-                let (written, _) = of_any!(meter, core => core.force(word, now, charge.owed));
-                if let Some(word) = written {
-                    self.write(&place, Some(word));
-                }
+                self.force(&place, meter, now, charge.owed);
             }
-            let word = self.words.get(&place).copied();
-            let step = of_any!(meter, core => core.charge(word, now, charge.cost));
-            found.push((charge, place, *meter, word, step));
+            let step = self.peek(&place, meter, now, charge.cost);
+            found.push((charge, place, *meter, step));
         }
         let passes = found
             .iter()
             .all(|(charge, .., step)| !charge.enforced || step.verdict.is_admitted());
         let mut outcomes = Vec::new();
-        for (charge, place, meter, word, step) in found {
+        for (charge, place, meter, step) in found {
             let takes = passes && step.verdict.is_admitted();
-            let standing = match step.write.filter(|_| takes) {
-                Some(after) => of_any!(meter, core => core.standing(Some(after), now)),
-                None => of_any!(meter, core => core.standing(word, now)),
-            };
-            if takes && request.take {
-                if let Some(after) = step.write {
-                    self.write(&place, Some(after));
-                }
+            let is_refused = !step.verdict.is_admitted();
+            // A refusal writes, too, if the clock was set back.
+            if request.take && (takes || is_refused) {
+                self.take(&place, &meter, now, charge.cost);
+            }
+            if request.take && takes {
                 self.note(charge);
             }
+            let standing = if takes { step.after } else { step.before };
             outcomes.push(outcome(step.verdict, standing, now));
         }
         Some(outcomes)
@@ -224,30 +308,22 @@ impl Depot {
         let now = self.now();
         let (id, meter) = meters.get(settle.limit.index())?;
         let place = (Arc::clone(id), settle.key.clone());
-        let word = self.words.get(&place).copied();
-        let book = self.books.entry(text(&settle.key)).or_default();
         match settle.used.checked_sub(settle.taken) {
             Some(0) => Some(0),
             Some(more) => {
-                let (written, unpaid) = of_any!(meter, core => core.force(word, now, more));
+                let unpaid = self.force(&place, meter, now, more);
+                let book = self.books.entry(text(&settle.key)).or_default();
                 book.charged += more.saturating_sub(unpaid);
-                if let Some(word) = written {
-                    self.write(&place, Some(word));
-                }
                 Some(unpaid)
             }
             None => {
                 let back = settle.taken - settle.used;
+                let book = self.books.entry(text(&settle.key)).or_default();
                 book.given_back += back;
                 let issued = if strictly { settle.issued } else { now };
                 let times = if strictly { 1 } else { 2 };
                 for _ in 0..times {
-                    let word = self.words.get(&place).copied();
-                    let refund =
-                        |word| of_any!(meter, core => core.refund(word, now, back, issued));
-                    if let Some(word) = word.and_then(refund) {
-                        self.write(&place, Some(word));
-                    }
+                    self.refund(&place, meter, now, (back, issued));
                 }
                 Some(0)
             }

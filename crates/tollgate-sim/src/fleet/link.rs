@@ -2,10 +2,17 @@
 //!
 //! # Theory
 //!
-//! A question travels, is answered, and the answer travels back; each way takes a time of its own, so two questions
+//! A message travels, is answered, and the answer travels back; each way takes a time of its own, so two messages
 //! may overtake each other. Either may be lost. A node waits for its deadline and not longer; what arrives at the
-//! store later is done there all the same. Now and then the network delivers a question twice; corrections are sent once
-//! on a connection, and no connection doubles them.
+//! store later is done there all the same.
+//!
+//! Now and then a message that charges comes twice, the second time later: a question, and a correction that takes more.
+//! Nodes themselves tell again what may not have been heard, rather twice than not at all, so the store must bear it: it
+//! errs on the strict side, by what the message carried.
+//!
+//! A correction that gives back never comes twice. It names no grant that the store could tick off, so the second one would
+//! give what nobody had taken, and the limit would not hold ([`Planted::RefundsTwice`]). So whoever sends it sends it once: if
+//! the answer is lost, it stays lost.
 //!
 //! # Faults on purpose
 //!
@@ -47,7 +54,7 @@ pub struct Weather {
     pub slow_ns: u64,
     /// One message in so many is lost; none if 0.
     pub lost_one_in: u64,
-    /// One question in so many comes twice; none if 0.
+    /// One message that charges in so many comes twice; none if 0.
     pub twice_one_in: u64,
     /// How long a node waits.
     pub deadline_ns: u64,
@@ -67,7 +74,7 @@ pub struct Network {
     /// Nothing is lost or slow any more.
     pub(super) is_fine: AtomicBool,
     pub(super) planted: Planted,
-    /// Answers that were lost or late, and questions that came twice: each may cost a block.
+    /// Answers that were lost or late, and messages that came twice: each may cost a block.
     pub(super) mishaps: AtomicU64,
 }
 
@@ -83,7 +90,7 @@ impl Network {
         lock(&self.dice).between(self.weather.fast_ns, self.weather.slow_ns)
     }
 
-    /// Sends a question and waits for what the store makes of it.
+    /// Sends a message and waits for what the store makes of it.
     async fn send<T: Send + 'static>(
         self: &Arc<Self>,
         question: impl Fn(&mut Depot) -> Option<T> + Send + 'static,
@@ -101,6 +108,7 @@ impl Network {
         let arrives = !self.one_in(self.weather.lost_one_in);
         let returns = !self.one_in(self.weather.lost_one_in);
         let twice = may_come_twice && self.one_in(self.weather.twice_one_in);
+        let later = twice.then(|| self.way());
         let answer = Arc::new(Mutex::new(None));
         if arrives {
             let (network, answer) = (Arc::clone(self), Arc::clone(&answer));
@@ -108,7 +116,10 @@ impl Network {
                 network.world.sleep(there).await;
                 if !network.is_cut.load(Relaxed) {
                     *lock(&answer) = question(&mut lock(&network.depot));
-                    if twice {
+                }
+                if let Some(later) = later {
+                    network.world.sleep(later).await;
+                    if !network.is_cut.load(Relaxed) {
                         question(&mut lock(&network.depot));
                     }
                 }
@@ -188,9 +199,10 @@ impl SharedLimits for Limits {
     fn settle<'a>(&'a self, settle: &'a SharedSettle) -> Answering<'a, u64> {
         let (meters, settle) = (Arc::clone(&self.meters), settle.clone());
         let strictly = self.network.planted != Planted::RefundsTwice;
+        let charges = settle.used > settle.taken;
         Box::pin(self.network.send(
             move |depot| depot.settle(&meters, &settle, strictly),
-            false,
+            charges,
             Span::ZERO,
         ))
     }

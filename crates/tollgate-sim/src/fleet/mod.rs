@@ -3,12 +3,14 @@
 //! The nodes run the product's own code: a policy in force, its loans, its share and its fallback. What is
 //! simulated is everything around it. [`plan`] makes up a world from a seed, [`clockwork`] has its time pass,
 //! [`link`] and [`depot`] are the network and the store, and [`check`] says which promises were kept. The same
-//! seed is the same world, so a failure is its seed.
+//! seed is the same world, so a failure is its seed. [`load`] counts what a store is asked when nothing goes wrong.
 
 pub mod check;
 pub mod clockwork;
 pub mod depot;
 pub mod link;
+pub mod load;
+mod logbook;
 pub mod plan;
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -78,11 +80,7 @@ pub struct Report {
 /// A limit that cannot be shared in this way.
 pub fn run(plan: &Plan, sharing: Sharing) -> Result<Report, PolicyError> {
     let world = World::new(plan.clone(), sharing)?;
-    for number in 0..plan.nodes {
-        world.clockwork.spawn(traffic(Arc::clone(&world), number));
-        world.clockwork.spawn(upkeep(Arc::clone(&world), number));
-        world.clockwork.spawn(borrowing(Arc::clone(&world), number));
-    }
+    world.open();
     world.clockwork.spawn(troubles(Arc::clone(&world)));
     world.clockwork.spawn(last_word(Arc::clone(&world)));
     world.clockwork.run(plan.lasts_ns + REST + AFTER + SECOND);
@@ -144,6 +142,15 @@ impl World {
         }))
     }
 
+    /// Has every node do what it does when all is well.
+    fn open(self: &Arc<World>) {
+        for number in 0..self.plan.nodes {
+            self.clockwork.spawn(traffic(Arc::clone(self), number));
+            self.clockwork.spawn(upkeep(Arc::clone(self), number));
+            self.clockwork.spawn(borrowing(Arc::clone(self), number));
+        }
+    }
+
     fn node(&self, number: u32) -> Option<&Node> {
         self.nodes.get(number as usize)
     }
@@ -179,8 +186,11 @@ async fn traffic(world: Arc<World>, number: u32) {
         world.clockwork.sleep(gap).await;
         let (key, cost) = {
             let mut dice = lock(&world.dice);
-            let key = dice.below(plan.keys);
-            (dice.below(key + 1), dice.between(1, plan.cost_max))
+            let key = match (plan.are_keys_alike, dice.below(plan.keys)) {
+                (true, key) => key,
+                (false, last) => dice.below(last + 1),
+            };
+            (key, dice.between(1, plan.cost_max))
         };
         lock(&world.history).asked += 1;
         world

@@ -11,6 +11,10 @@ const SECOND: u64 = 1_000 * MS;
 /// Requests in a second at the most, so that a seed takes some milliseconds.
 const REQUESTS_MAX: u64 = 10_000;
 
+/// Keys that are asked for at the most, and those that a node has room for.
+const KEYS_ASKED_MAX: u64 = 3;
+const KEYS_MAX: usize = 16;
+
 /// Everything that a simulation follows from, beside the dice.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -20,8 +24,10 @@ pub struct Plan {
     pub limit: Limit,
     /// How many nodes there are.
     pub nodes: u32,
-    /// Keys that are asked for; the first ones more often.
+    /// Keys that are asked for.
     pub keys: u64,
+    /// Are all keys asked for alike? If not, the first ones more often.
+    pub are_keys_alike: bool,
     /// How long traffic lasts.
     pub lasts_ns: u64,
     /// Time between two requests at one node, on average.
@@ -82,9 +88,13 @@ impl Plan {
         let slow = dice.pick(&[MS / 10, MS, 3 * MS, 12 * MS]);
         Plan {
             seed,
-            limit: Limit::new(algorithm).unwrap_or_else(|_| unreachable_limit()),
+            // A node keeps room for logs of all keys that it may have: few are asked for.
+            limit: Limit::new(algorithm)
+                .unwrap_or_else(|_| unreachable_limit())
+                .with_max_keys(KEYS_MAX),
             nodes,
-            keys: dice.between(1, 3),
+            keys: dice.between(1, KEYS_ASKED_MAX),
+            are_keys_alike: false,
             lasts_ns,
             gap_ns: SECOND / per_node,
             cost_max: dice.pick(&[1, 1, 1, 5]).max(1),
@@ -121,7 +131,7 @@ fn unreachable_limit() -> Limit {
 fn algorithm(dice: &mut Dice, units: u64, per: u64) -> Algorithm {
     let per = Span::from_nanos(per);
     let rate = tollgate::Rate::new(units, per);
-    match (dice.below(6), rate) {
+    match (dice.below(7), rate) {
         (0 | 1, Ok(rate)) => Algorithm::TokenBucket {
             rate,
             burst: dice.pick(&[units, units * 2, units / 4, 10]).max(1),
@@ -135,7 +145,11 @@ fn algorithm(dice: &mut Dice, units: u64, per: u64) -> Algorithm {
             window: per,
             estimate: Estimate::Span,
         },
-        (4, _) => Algorithm::Concurrency {
+        (4, _) => Algorithm::SlidingLog {
+            limit: units,
+            window: per,
+        },
+        (5, _) => Algorithm::Concurrency {
             limit: units.min(500),
             ttl: Span::from_secs(8),
         },

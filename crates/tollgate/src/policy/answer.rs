@@ -92,6 +92,8 @@ pub struct RuleCharge {
     pub(super) is_shared: bool,
     /// Was it paid from what that store lent to this node, or with a block of it?
     pub(super) is_lent: bool,
+    /// What this node's share holds of it, if it was charged elsewhere.
+    pub(super) in_share: u64,
     /// The slot that it took, if it is an enforced leaky bucket of this process.
     pub(super) slot: Option<Slot>,
 }

@@ -174,6 +174,7 @@ impl<C: Clock> PolicyGate<C> {
             issued: now,
             is_shared: false,
             is_lent: false,
+            in_share: 0,
             slot: None,
         };
         let mut plan = Plan::default();

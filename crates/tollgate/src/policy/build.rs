@@ -287,7 +287,9 @@ impl<'a, C: Clock> Builder<'a, C> {
             let moves = from.iter().filter(|from| !to.iter().any(|to| to.is(from)));
             let used = moves.map(|from| from.withdraw(hash)).max().unwrap_or(0);
             if used > 0 {
-                to.iter().for_each(|to| to.take_over(hash, used));
+                for to in to {
+                    to.take_over(hash, used);
+                }
             }
         }
         if let Some(old) = self.before.and_then(|before| before.fleet.as_ref()) {

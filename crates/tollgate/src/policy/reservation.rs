@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use super::answer::{Answer, Role, RuleCharge};
-use super::fleet::LoanOf;
+use super::fleet::{Corrected, LoanOf};
 use super::gate::PolicyGate;
 use super::rule::CostRule;
 use crate::clock::{Clock, MonotonicClock};
@@ -91,6 +91,11 @@ impl<C: Clock> PolicyGate<C> {
                 limiter,
                 hash: charge.hash,
                 cost: charge.cost,
+                here: if charge.is_shared {
+                    charge.in_share
+                } else {
+                    charge.cost
+                },
                 // What was taken elsewhere was taken from the share of this node when it was answered.
                 issued: if charge.is_shared {
                     answer.issued
@@ -118,6 +123,8 @@ struct Held<C> {
     limiter: Limiter<C>,
     hash: u64,
     cost: u64,
+    /// What the limiter holds of it. The share of this node may have had no room for what was granted elsewhere.
+    here: u64,
     issued: Moment,
     /// Does its cost follow what the caller says?
     follows: bool,
@@ -169,22 +176,25 @@ impl<C: Clock> Reservation<C> {
     pub async fn settle_everywhere(self, how: Settlement) -> u64 {
         let mut unpaid = 0;
         let mut elsewhere = Vec::new();
-        for held in self.held {
-            let here = held.settle_here(how);
-            match (held.used(how), held.elsewhere) {
-                (None, _) => {}
-                (Some(_), None) => unpaid = unpaid.max(here),
-                (Some(used), Some(mut there)) => {
-                    there.settle.used = used;
-                    let now = held.limiter.clock().now();
-                    let is_done = there
-                        .loan
-                        .is_some_and(|loan| loan.settle(&mut there.settle, now));
-                    if !is_done {
-                        there.loan = None;
-                        elsewhere.push(there);
-                    }
-                }
+        for mut held in self.held {
+            let Some(used) = held.used(how) else {
+                continue;
+            };
+            let now = held.limiter.clock().now();
+            let mut there = held.elsewhere.take();
+            let in_loan = there.as_mut().and_then(|there| {
+                there.settle.used = used;
+                there.loan.take()?.settle(&mut there.settle, now)
+            });
+            // What is back in a block is as before in the share, which holds all of the block.
+            let here = match in_loan {
+                Some(Corrected::Block) if !held.is_place() => 0,
+                _ => held.settle_here(how),
+            };
+            match there {
+                None => unpaid = unpaid.max(here),
+                Some(there) if in_loan.is_none() => elsewhere.push(there),
+                Some(_) => {}
             }
         }
         let mut asked: Vec<_> = elsewhere
@@ -217,22 +227,30 @@ impl<C: Clock> Reservation<C> {
 impl<C: Clock> Held<C> {
     /// What was used in the end; none if that is what was taken.
     fn used(&self, how: Settlement) -> Option<u64> {
-        let is_place = matches!(
-            self.limiter.limit().algorithm(),
-            Algorithm::Concurrency { .. }
-        );
         match how {
-            _ if is_place => Some(0),
+            _ if self.is_place() => Some(0),
             Settlement::Cancelled => Some(0),
             Settlement::Actual(units) if self.follows => Some(units),
             Settlement::Actual(_) | Settlement::Done => None,
         }
     }
 
+    fn is_place(&self) -> bool {
+        matches!(
+            self.limiter.limit().algorithm(),
+            Algorithm::Concurrency { .. }
+        )
+    }
+
     fn settle_here(&self, how: Settlement) -> u64 {
-        let settle = |used| {
+        let settle = |used: u64| {
+            let (taken, used) = match self.cost.checked_sub(used) {
+                // No more comes back than was taken here.
+                Some(back) => (self.here, self.here.saturating_sub(back)),
+                None => (self.cost, used),
+            };
             self.limiter
-                .settle_hash(self.hash, self.issued, self.cost, used)
+                .settle_hash(self.hash, self.issued, taken, used)
         };
         self.used(how).map_or(0, |used| settle(used).unpaid)
     }

@@ -33,7 +33,7 @@ impl<C: Clock> PolicyGate<C> {
                 let mut enforced = asked.filter(|(charge, _)| charge.enforced);
                 let passes = enforced.all(|(_, outcome)| outcome.verdict.is_admitted());
                 if passes && ask == Ask::Charge {
-                    self.keep_warm(&question, &outcomes, &plan);
+                    self.keep_warm(&question, &outcomes, &mut plan);
                 }
                 let told = match (question.ways, &self.fleet) {
                     (Some(ways), Some(fleet)) => {
@@ -52,7 +52,7 @@ impl<C: Clock> PolicyGate<C> {
 
     /// A request that loans or copies paid for.
     pub(super) fn paid(&self, mut plan: Plan, ways: Ways, now: Moment) -> Answer {
-        self.keep_paid_warm(&ways, &plan);
+        self.keep_paid_warm(&ways, &mut plan);
         for charge in &mut plan.charges {
             charge.is_lent = charge.role != Role::Unlimited;
         }
@@ -162,17 +162,18 @@ impl<C: Clock> PolicyGate<C> {
     }
 
     /// Takes what the store let pass here, and what it lent, from this node's share, too.
-    fn keep_warm(&self, question: &Question, outcomes: &[SharedOutcome], plan: &Plan) {
+    fn keep_warm(&self, question: &Question, outcomes: &[SharedOutcome], plan: &mut Plan) {
         let asked = question.request.charges.iter().zip(&question.places);
         for ((asked, at), outcome) in asked.zip(outcomes) {
-            let Some(charge) = plan.charges.get(*at) else {
+            let Some(charge) = plan.charges.get_mut(*at) else {
                 continue;
             };
             let limiter = self.gate.limiter(charge.limit);
             let is_place = matches!(limiter.limit().algorithm(), Algorithm::Concurrency { .. });
             if outcome.verdict.is_admitted() {
                 let units = if is_place { charge.cost } else { asked.cost };
-                limiter.take_over(charge.hash, units);
+                let taken = limiter.take_over(charge.hash, units);
+                charge.in_share = taken.min(charge.cost);
             }
         }
         if let Some(ways) = &question.ways {
@@ -182,8 +183,8 @@ impl<C: Clock> PolicyGate<C> {
 
     /// The same for what was paid here. What a block pays for was taken from the share with the block; but places are
     /// given back one by one, and of what copies let pass nobody knew before.
-    fn keep_paid_warm(&self, ways: &Ways, plan: &Plan) {
-        let paid = plan.charges.iter().enumerate();
+    fn keep_paid_warm(&self, ways: &Ways, plan: &mut Plan) {
+        let paid = plan.charges.iter_mut().enumerate();
         for (_, charge) in paid.filter(|(at, _)| ways.is_paid(*at)) {
             let Some(variant) = self.variants.get(charge.limit.index()) else {
                 continue;
@@ -194,7 +195,7 @@ impl<C: Clock> PolicyGate<C> {
             );
             if is_place || matches!(variant.loans, Some(Terms::Copy(_))) {
                 let limiter = self.gate.limiter(charge.limit);
-                limiter.take_over(charge.hash, charge.cost);
+                charge.in_share = limiter.take_over(charge.hash, charge.cost);
             }
         }
     }

@@ -139,7 +139,10 @@ impl Copy {
                 .min(terms.unheard_max(nodes)),
             _ => 0,
         };
-        if self.passed.saturating_add(cost) <= allowed {
+        // Also what passed before the store was last heard, and was not told.
+        let untold = self.unheard.saturating_sub(self.debt);
+        let fits = untold.saturating_add(cost) <= terms.unheard_max(nodes);
+        if fits && self.passed.saturating_add(cost) <= allowed {
             self.passed = self.passed.saturating_add(cost);
             self.unheard = self.unheard.saturating_add(cost);
             return Spend::Paid(Paid {

@@ -179,7 +179,8 @@ impl Ways {
                 };
                 let is_taken = outcome.verdict.is_admitted();
                 match (passes, is_taken) {
-                    (true, true) if block > 0 => self.loans.granted(&wish, block, sent, &outcome),
+                    // Also without a block: then there was less than was asked for.
+                    (true, true) if borrowed => self.loans.granted(&wish, block, sent, &outcome),
                     (_, false) => self.loans.denied(&wish, borrowed, sent, &outcome),
                     (_, true) => self.loans.heard(&wish, borrowed, sent, &outcome),
                 }

@@ -149,6 +149,11 @@ impl Loan {
         self.demand(terms, now, cost);
         self.most = terms.block_max(nodes);
         let ended = self.end(now);
+        // Who pays nothing wants to know how it stands.
+        let is_news = |told: Told| now.since(told.at) < terms.hold;
+        if cost == 0 && !self.told.is_some_and(is_news) {
+            return (Spend::Ask, ended);
+        }
         if let Some(issued) = self.pay(now, cost) {
             return (Spend::Paid(self.paid(issued)), ended);
         }

@@ -290,7 +290,7 @@ impl Loans {
         Some(changed)
     }
 
-    /// The store took a request and its block.
+    /// The store took a request and its block, of which nothing may be left.
     pub(super) fn granted(
         &self,
         wish: &Wish<'_>,
@@ -298,7 +298,9 @@ impl Loans {
         sent: Moment,
         outcome: &SharedOutcome,
     ) {
-        self.ledger.lent(block, wish.cost == 0);
+        if block > 0 {
+            self.ledger.lent(block, wish.cost == 0);
+        }
         let unspent = Rest {
             units: block,
             issued: outcome.issued,
@@ -308,7 +310,11 @@ impl Loans {
                 Account::Loan(loan, terms) if !self.closed.load(Relaxed) => {
                     loan.granted(terms, sent, (wish.cost, block), outcome)
                 }
-                _ => Some(unspent),
+                Account::Copy(copy, _) => {
+                    copy.hear(wish.nodes, sent, outcome);
+                    Some(unspent)
+                }
+                Account::Loan(..) => Some(unspent),
             };
             account.asked();
             rest
@@ -362,21 +368,33 @@ impl Loans {
         self.with(of, Account::asked);
     }
 
-    /// Puts units back that were paid from a block. False if it is over: then they belong to the store.
-    pub(super) fn put_back(&self, of: &Borrower, issued: Moment, units: u64, now: Moment) -> bool {
-        let put = self.with(of, |account| match account {
+    /// Puts units back that were paid here. None if their block is over, or the store has heard of them: then they
+    /// belong to the store.
+    pub(super) fn put_back(
+        &self,
+        of: &Borrower,
+        issued: Moment,
+        units: u64,
+        now: Moment,
+    ) -> Option<Corrected> {
+        self.with(of, |account| {
             // After the end nobody would take it out again.
-            Account::Loan(loan, _) => {
-                !self.closed.load(Relaxed) && loan.put_back(issued, units, now)
+            let is_open = !self.closed.load(Relaxed);
+            match account {
+                Account::Loan(loan, _) if is_open => loan
+                    .put_back(issued, units, now)
+                    .then_some(Corrected::Block),
+                Account::Copy(copy, _) if is_open => {
+                    copy.put_back(units).then_some(Corrected::Copy)
+                }
+                _ => None,
             }
-            Account::Copy(copy, _) => !self.closed.load(Relaxed) && copy.put_back(units),
-        });
-        put.unwrap_or(false)
+        })?
     }
 
     /// Undoes that units were paid: they are put back, or given back to the store if their block is over.
     pub(super) fn undo(&self, of: Borrower, issued: Moment, units: u64, now: Moment) {
-        if self.put_back(&of, issued, units, now) {
+        if self.put_back(&of, issued, units, now).is_some() {
             return;
         }
         let key = self
@@ -388,17 +406,21 @@ impl Loans {
         }
     }
 
-    /// Takes up to so many units more and tells how many there were.
-    pub(super) fn take_more(&self, of: &Borrower, units: u64, now: Moment) -> u64 {
-        let taken = self.with(of, |account| match account {
-            Account::Loan(loan, _) => loan.take_more(units, now),
+    /// Takes up to so many units more and tells how many there were, and where.
+    pub(super) fn take_more(
+        &self,
+        of: &Borrower,
+        units: u64,
+        now: Moment,
+    ) -> Option<(u64, Corrected)> {
+        self.with(of, |account| match account {
+            Account::Loan(loan, _) => Some((loan.take_more(units, now), Corrected::Block)),
             Account::Copy(copy, _) if !self.closed.load(Relaxed) => {
                 copy.take_more(units);
-                units
+                Some((units, Corrected::Copy))
             }
-            Account::Copy(..) => 0,
-        });
-        taken.unwrap_or(0)
+            Account::Copy(..) => None,
+        })?
     }
 
     /// Waits until whoever borrows for this key has his answer, which the deadline of the store bounds. The next one who
@@ -556,6 +578,15 @@ impl Loans {
     }
 }
 
+/// Where a correction was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::policy) enum Corrected {
+    /// In a block, all of which was taken from the share when it came.
+    Block,
+    /// In a copy.
+    Copy,
+}
+
 /// What a request was paid from, to be corrected there once its true cost is known.
 #[derive(Clone, Debug)]
 pub(in crate::policy) struct LoanOf {
@@ -568,16 +599,21 @@ impl LoanOf {
         LoanOf { loans, of }
     }
 
-    /// Corrects what can be corrected here. False if the store has to be told what `settle` then says.
-    pub(in crate::policy) fn settle(&self, settle: &mut SharedSettle, now: Moment) -> bool {
+    /// Corrects what can be corrected here, and says where. None if the store has to be told what `settle` then says.
+    pub(in crate::policy) fn settle(
+        &self,
+        settle: &mut SharedSettle,
+        now: Moment,
+    ) -> Option<Corrected> {
         match settle.used.checked_sub(settle.taken) {
             None => {
                 let back = settle.taken - settle.used;
                 self.loans.put_back(&self.of, settle.issued, back, now)
             }
             Some(more) => {
-                settle.taken += self.loans.take_more(&self.of, more, now);
-                settle.taken >= settle.used
+                let (taken, by) = self.loans.take_more(&self.of, more, now)?;
+                settle.taken += taken;
+                (settle.taken >= settle.used).then_some(by)
             }
         }
     }

@@ -56,7 +56,7 @@ pub(super) use leased::terms;
 use leased::{Drawn, Ways};
 pub use ledger::LendingReport;
 use loans::Borrower;
-pub(super) use loans::{LoanOf, Loans, Terms};
+pub(super) use loans::{Corrected, LoanOf, Loans, Terms};
 pub(super) use owing::Owing;
 
 /// The store that this node shares, as one policy uses it.

@@ -291,12 +291,19 @@ impl LogTable {
     }
 
     /// Takes units that were used elsewhere, as if there were no pressure.
-    pub(crate) fn take_over(&self, hash: u64, now: Moment, fresh: impl Fn() -> Moment, units: u64) {
+    pub(crate) fn take_over(
+        &self,
+        hash: u64,
+        now: Moment,
+        fresh: impl Fn() -> Moment,
+        units: u64,
+    ) -> u64 {
         let take = |limit: &Log, ring: Ring<'_, AtomicU64>, now| {
             let plain = limit.under(Scale::ONE);
             (plain.force(ring, now, units), plain.standing(ring, now))
         };
-        self.with(hash, now, fresh, true, take);
+        self.with(hash, now, fresh, true, take)
+            .map_or(units, |logged| logged.result)
     }
 
     /// Forgets a key and tells how much it had used.

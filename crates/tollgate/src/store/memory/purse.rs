@@ -345,15 +345,20 @@ impl Purse {
             log => log.used(hash, now, fresh))
     }
 
-    /// Takes `units` that [`Purse::withdraw`] told of, as if there had never been pressure.
-    pub(crate) fn take_over(&self, hash: u64, now: Moment, fresh: impl Fn() -> Moment, units: u64) {
+    /// Takes `units` that [`Purse::withdraw`] told of, as if there had never been pressure; what could not be taken.
+    pub(crate) fn take_over(
+        &self,
+        hash: u64,
+        now: Moment,
+        fresh: impl Fn() -> Moment,
+        units: u64,
+    ) -> u64 {
         for_table!(self,
-            table => {
-                table.apply(hash, Intent::Take, now, fresh, |limit, word, now| {
-                    ((), limit.under(Scale::ONE).force(word, now, units).0)
-                });
-            },
-            log => log.take_over(hash, now, fresh, units));
+            table => table.apply(hash, Intent::Take, now, fresh, |limit, word, now| {
+                let (write, untaken) = limit.under(Scale::ONE).force(word, now, units);
+                (untaken, write)
+            }).result,
+            log => log.take_over(hash, now, fresh, units))
     }
 
     /// Forgets a key and tells how much it had used, in units without pressure.

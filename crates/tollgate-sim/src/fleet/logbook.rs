@@ -1,0 +1,181 @@
+//! A sliding log as the simulated store keeps it, and the replica that is behind.
+//!
+//! # Theory
+//!
+//! A log is too long to be noted anew with every change. So it is kept twice: as it is, and as it was a while ago, with all
+//! changes since. A failover takes the older one and makes the changes again that the replica had heard of. Both go by the
+//! core's steps.
+//!
+//! # Invariant
+//!
+//! The older log and all changes that are noted come to the present one.
+//!
+//! # What it does not know
+//!
+//! Which clock moments are from.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+
+use tollgate::algorithm::log::{Log, Ring};
+use tollgate::{Moment, Standing, Verdict};
+
+/// A log that has no cells holds nothing; every log has some.
+const NOTHING: Standing = Standing {
+    remaining: 0,
+    full_after: tollgate::Span::ZERO,
+    next_after: tollgate::Span::ZERO,
+};
+
+/// The log of one key.
+#[derive(Debug)]
+pub(super) struct Logbook {
+    log: Log,
+    now: Cells,
+    before: Cells,
+    /// What was changed since `before`, and when in the time of the world.
+    changes: VecDeque<(u64, Change)>,
+}
+
+type Cells = Vec<Cell<u64>>;
+
+/// A change that can be made again.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Charge { now: Moment, cost: u64 },
+    Force { now: Moment, cost: u64 },
+    Refund { issued: Moment, cost: u64 },
+}
+
+impl Change {
+    fn make(self, log: &Log, cells: &Cells) {
+        let Some(ring) = Ring::over(cells) else {
+            return;
+        };
+        match self {
+            Change::Charge { now, cost } => {
+                log.charge(ring, now, cost, true);
+            }
+            Change::Force { now, cost } => {
+                log.force(ring, now, cost);
+            }
+            Change::Refund { issued, cost } => log.refund(ring, cost, issued),
+        }
+    }
+}
+
+impl Logbook {
+    /// Of a key never used.
+    pub(super) fn new(log: Log) -> Logbook {
+        let cells: Cells = vec![Cell::new(0); log.cells()];
+        Logbook {
+            log,
+            now: cells.clone(),
+            before: cells,
+            changes: VecDeque::new(),
+        }
+    }
+
+    fn ring(&self) -> Option<Ring<'_, Cell<u64>>> {
+        Ring::over(&self.now)
+    }
+
+    /// What a charge would come to, and how the key would stand then.
+    pub(super) fn peek(&self, now: Moment, cost: u64) -> (Verdict, Standing) {
+        let ring = self.ring();
+        ring.map_or((Verdict::Never, NOTHING), |ring| {
+            self.log.charge(ring, now, cost, false)
+        })
+    }
+
+    /// How the key stands.
+    pub(super) fn standing(&self, now: Moment) -> Standing {
+        let ring = self.ring();
+        ring.map_or(NOTHING, |ring| self.log.standing(ring, now))
+    }
+
+    /// Charges, at this moment of the world. A refusal changes nothing, unless the clock was set back.
+    pub(super) fn charge(&mut self, world: u64, now: Moment, cost: u64) {
+        let is_back = self.ring().and_then(Ring::newest) > Some(now);
+        if is_back || self.peek(now, cost).0.is_admitted() {
+            self.change(world, Change::Charge { now, cost });
+        }
+    }
+
+    /// Takes what was used already, and says what there was no room for.
+    pub(super) fn force(&mut self, world: u64, now: Moment, cost: u64) -> u64 {
+        let room = self.standing(now).remaining;
+        self.change(world, Change::Force { now, cost });
+        cost.saturating_sub(room)
+    }
+
+    /// Gives back what was charged at `issued`.
+    pub(super) fn refund(&mut self, world: u64, issued: Moment, cost: u64) {
+        self.change(world, Change::Refund { issued, cost });
+    }
+
+    fn change(&mut self, world: u64, change: Change) {
+        change.make(&self.log, &self.now);
+        self.changes.push_back((world, change));
+        while let Some((at, change)) = self.changes.front().copied()
+            && at + super::depot::FORGETS_MAX < world
+        {
+            change.make(&self.log, &self.before);
+            self.changes.pop_front();
+        }
+    }
+
+    /// Forgets what happened from then on.
+    pub(super) fn fail_over(&mut self, since: u64) {
+        self.changes.retain(|(at, _)| *at < since);
+        self.now.clone_from(&self.before);
+        for (_, change) in &self.changes {
+            change.make(&self.log, &self.now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may")]
+
+    use super::*;
+    use tollgate::Span;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn book() -> Logbook {
+        Logbook::new(Log::new(10, Span::from_secs(60)).unwrap())
+    }
+
+    fn left(book: &Logbook, now: u64) -> u64 {
+        book.standing(Moment::from_nanos(now)).remaining
+    }
+
+    #[test]
+    fn a_failover_forgets_the_last_moments_and_nothing_else() {
+        let mut book = book();
+        for second in 1..=5 {
+            let at = second * SECOND;
+            book.charge(at, Moment::from_nanos(at), 1);
+        }
+        book.refund(6 * SECOND, Moment::from_nanos(SECOND), 1);
+        assert_eq!(left(&book, 6 * SECOND), 6);
+        book.fail_over(6 * SECOND);
+        assert_eq!(left(&book, 6 * SECOND), 5);
+        book.fail_over(5 * SECOND);
+        assert_eq!(left(&book, 6 * SECOND), 6);
+        // It is kept for a second: what is older, every replica has heard of.
+        book.fail_over(0);
+        assert!(left(&book, 6 * SECOND) < 10);
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_told() {
+        let mut book = book();
+        let now = Moment::from_nanos(SECOND);
+        assert_eq!(book.force(SECOND, now, 7), 0);
+        assert_eq!(book.force(SECOND, now, 7), 4);
+        assert!(!book.peek(now, 1).0.is_admitted());
+    }
+}
