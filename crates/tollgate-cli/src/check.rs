@@ -6,9 +6,10 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::process::ExitCode;
 
-use tollgate::policy::{Fallback, Policy, Sharing};
-use tollgate_policy::{FILE_MAX, Loaded, Problems, Severity, StoreSpec};
+use tollgate::policy::{Fallback, Policy};
+use tollgate_policy::{FILE_MAX, Loaded, Problems, Severity};
 
+use crate::bound::bounds;
 use crate::cli::Check;
 use crate::fault::Stop;
 use crate::json::Object;
@@ -70,75 +71,13 @@ fn print_text(problems: &Problems, good: Option<&Loaded>, out: &mut impl Write) 
     }
 }
 
-/// If nobody says how many nodes there are, the bound is told for so many.
-const NODES: u32 = 8;
-
-/// How much more than a limit a fleet may let pass, as it is shared.
-struct Bound<'a> {
-    limit: &'a str,
-    sharing: &'static str,
-    units: u64,
-    above: u64,
-    nodes: u32,
-}
-
-impl Bound<'_> {
-    fn sentence(&self) -> String {
-        let Bound {
-            limit,
-            sharing,
-            units,
-            above,
-            nodes,
-        } = self;
-        let nodes = match nodes {
-            1 => "1 node".to_owned(),
-            nodes => format!("{nodes} nodes"),
-        };
-        match above {
-            0 => format!("`{limit}` ({sharing}): never above its {units}, with {nodes}"),
-            above => format!(
-                "`{limit}` ({sharing}): at most {above} above its {units} in any stretch of time, with {nodes}"
-            ),
-        }
-    }
-}
-
-/// The bounds of all limits that nodes do not share exactly.
-fn bounds(loaded: &Loaded) -> Vec<Bound<'_>> {
-    let StoreSpec::Shared(store) = &loaded.store else {
-        return Vec::new();
-    };
-    let nodes = store.nodes.unwrap_or(NODES);
-    let default = match &loaded.policy.default {
-        Fallback::Limit(rule) => Some(&**rule),
-        _ => None,
-    };
-    let rules = loaded.policy.limits.iter().chain(default);
-    let shared = rules.filter(|rule| rule.sharing != Sharing::Exact);
-    let bound = shared.map(|rule| Bound {
-        limit: &rule.name,
-        sharing: rule.sharing.name(),
-        units: rule.quota.advertised().0,
-        above: rule.quota.above(rule.sharing, nodes),
-        nodes,
-    });
-    bound.collect()
-}
-
 fn print_json(problems: &Problems, good: Option<&Loaded>, out: &mut impl Write) -> io::Result<()> {
     for problem in problems {
         writeln!(out, "{}", problem.to_json(problems.name()))?;
     }
     for bound in good.map(bounds).unwrap_or_default() {
-        let object = Object::default()
-            .text("file", problems.name())
-            .text("limit", bound.limit)
-            .text("sharing", bound.sharing)
-            .number("units", bound.units)
-            .number("nodes", u64::from(bound.nodes))
-            .number("above", bound.above);
-        writeln!(out, "{}", object.finish())?;
+        let object = Object::default().text("file", problems.name());
+        writeln!(out, "{}", bound.described(object).finish())?;
     }
     let count = |severity| problems.count(severity) as u64;
     let object = Object::default()

@@ -3,7 +3,8 @@
 //! # Layout
 //!
 //! `cli` says what can be typed; `limit_text` and `arrivals` read it; `trial` runs it; `table`,
-//! `json` and `span_text` print it; `catalogue` lists the algorithms; `check` looks at a policy file,
+//! `json` and `span_text` print it; `catalogue` lists the algorithms; `check` looks at a policy file, `bound` says how much more than
+//! its limits a fleet may let pass,
 //! `convert` makes one of another limiter's, `explain` looks at one request, `doctor` at the store; `serve` runs the service, `gateway` the reverse proxy,
 //! `bench` a load. `wiring` knows which crate
 //! opens the store that a policy names.
@@ -11,6 +12,7 @@
 
 mod arrivals;
 mod bench;
+mod bound;
 mod catalogue;
 mod check;
 mod cli;

@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 use tollgate::policy::{
     Answer, Basis, ExplainedKey, ExplainedKeyKind, Explanation, Facts, QueueExplanation, Role,
-    RuleExplanation, WhyNot,
+    RuleExplanation, Sharing, WhyNot,
 };
 use tollgate::{Decision, Span};
 
@@ -90,6 +90,10 @@ fn rule_told(gate: &Gate, told: &RuleExplanation, answer: &Answer) -> Value {
     let above = quota
         .zip(nodes)
         .map(|(quota, nodes)| quota.above(rule.sharing, nodes));
+    let lent = quota
+        .zip(nodes)
+        .filter(|_| rule.sharing == Sharing::Lease)
+        .map(|(quota, nodes)| quota.is_lent_to(nodes));
     json!({
         "name": &*rule.name,
         "matched": told.why_not.is_none(),
@@ -104,6 +108,7 @@ fn rule_told(gate: &Gate, told: &RuleExplanation, answer: &Answer) -> Value {
         "sharing": sharing,
         "nodes": nodes,
         "above": above,
+        "lent": lent,
         "verdict": says(told, answer),
         "remaining": told.decision.map(|d| d.standing.remaining),
         "wait_ms": told.decision.and_then(|d: Decision| d.verdict.wait()).map(millis),

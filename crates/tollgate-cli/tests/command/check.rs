@@ -213,3 +213,56 @@ fn the_schema_is_json() {
     assert!(ran.out.starts_with("{\n  \"$schema\": "));
     assert_eq!(ran.code, Some(0));
 }
+
+/// Limits that nodes of a fleet share in every way.
+const SHARED: &str = "
+version: 1
+default: pass
+store: { url: 'redis://127.0.0.1:6379/0', nodes: 4 }
+on_store_error: local
+sharing: lease
+tiers: { gold: { times: 10 } }
+limits:
+  - { name: orgs, key: header.x-org, allow: 1000/s, burst: 1600, tier: header.x-plan }
+  - { name: windows, key: header.x-org, algorithm: fixed-window, allow: 1000/s }
+  - { name: slow, key: header.x-org, allow: 30/m, burst: 1000 }
+  - { name: small, key: header.x-org, allow: 10/s, burst: 15 }
+  - { name: told, key: header.x-org, allow: 1000/s, burst: 1600, sharing: sync }
+  - { name: exact, key: header.x-org, allow: 1000/s, sharing: exact }
+";
+
+#[test]
+fn how_much_more_than_its_limits_a_fleet_may_let_pass_is_told() {
+    let ran = fed(&["check", "-"], SHARED.as_bytes());
+    assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
+    let told: Vec<&str> = ran
+        .out
+        .lines()
+        .filter(|line| line.starts_with('`'))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "`orgs` (lease): at most 400 above its 1600 in any stretch of time, with 4 nodes",
+            "`orgs`, tier `gold` (lease): at most 4000 above its 16000 in any stretch of time, with 4 nodes",
+            "`windows` (lease): never above its 1000, with 4 nodes",
+            "`slow` (lease): too small or too slow to be lent to 4 nodes, so the store decides every request",
+            "`small` (lease): too small or too slow to be lent to 4 nodes, so the store decides every request",
+            "`told` (sync): at most 2400 above its 1600 in any stretch of time, with 4 nodes",
+        ]
+    );
+}
+
+#[test]
+fn programs_are_told_how_each_limit_is_really_decided() {
+    let ran = fed(&["check", "--json", "-"], SHARED.as_bytes());
+    assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
+    let line = |name: &str| {
+        let named = format!("\"limit\":\"{name}\"");
+        ran.out.lines().find(|line| line.contains(&named)).unwrap()
+    };
+    assert!(line("slow").contains("\"sharing\":\"lease\",\"decided\":\"exact\""));
+    assert!(line("orgs").contains("\"decided\":\"lease\""));
+    assert!(line("told").contains("\"decided\":\"sync\""));
+    assert!(!ran.out.contains("\"limit\":\"exact\""));
+}

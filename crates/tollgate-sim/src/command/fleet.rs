@@ -67,6 +67,8 @@ pub fn run(
                     out,
                     "FAILED seed {seed}, {name}, {limit}, {nodes} nodes, {troubles:?}: {broken}"
                 )?;
+                // Whoever watches a long run wants to know now.
+                out.flush()?;
             }
         }
         if seed % TELL_EVERY == 0 {

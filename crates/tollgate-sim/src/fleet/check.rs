@@ -115,7 +115,7 @@ pub fn all(plan: &Plan, sharing: Sharing, history: &History) -> Vec<Broken> {
         Algorithm::TokenBucket { .. } | Algorithm::Gcra { .. }
     );
     if !is_copied || (history.crashes == 0 && !is_window && !plan.troubles.forgets()) {
-        broken.extend(conservation(history));
+        broken.extend(conservation(sharing, history));
     }
     // A store that forgets lets more pass by as much as it forgot.
     if !plan.troubles.forgets() {
@@ -145,12 +145,18 @@ fn keys(history: &History) -> impl Iterator<Item = u64> {
 }
 
 /// All that passed was granted.
-pub fn conservation(history: &History) -> Option<Broken> {
+pub fn conservation(sharing: Sharing, history: &History) -> Option<Broken> {
     for key in keys(history) {
         let of_key = history.passed.iter().filter(|p| p.key == key && !p.alone());
         let used: u64 = of_key.filter(|p| !p.cancelled).map(|p| p.cost).sum();
         let book = history.books.get(&key).copied().unwrap_or_default();
-        let granted = book.charged.saturating_sub(book.given_back);
+        // Copies tell with a request what passed before. What was let pass alone is among it and not among `used`.
+        let told = if sharing == Sharing::Sync {
+            book.owed
+        } else {
+            0
+        };
+        let granted = (book.charged + told).saturating_sub(book.given_back);
         if used > granted {
             let how = format!(
                 "key {key}: {used} units passed, {} were charged and {} given back",

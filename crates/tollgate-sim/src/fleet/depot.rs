@@ -82,6 +82,8 @@ pub struct Book {
     pub charged: u64,
     /// Units that a node said it did not use.
     pub given_back: u64,
+    /// Units that a node said it let pass before, by itself or by a copy.
+    pub owed: u64,
 }
 
 /// What a charge would come to.
@@ -267,7 +269,9 @@ impl Depot {
             let (id, meter) = meters.get(charge.limit.index())?;
             let place = (Arc::clone(id), charge.key.clone());
             if charge.owed > 0 && request.take {
-                self.force(&place, meter, now, charge.owed);
+                let unpaid = self.force(&place, meter, now, charge.owed);
+                let book = self.books.entry(text(&charge.key)).or_default();
+                book.owed += charge.owed - unpaid.min(charge.owed);
             }
             let step = self.peek(&place, meter, now, charge.cost);
             found.push((charge, place, *meter, step));

@@ -22,7 +22,7 @@ use tollgate::policy::{
     Settlement, Sharing, Source,
 };
 use tollgate::store::shared::SharedStore;
-use tollgate::{Algorithm, Clock};
+use tollgate::{Algorithm, Clock, KeySecret};
 
 use self::check::{Broken, History, Passed, Wish};
 use self::clockwork::{Clockwork, Watch, lock};
@@ -174,7 +174,9 @@ fn gate(
     network: &Arc<Network>,
 ) -> Result<Gate, PolicyError> {
     let store = Arc::new(Link(Arc::clone(network))) as Arc<dyn SharedStore>;
-    let inherited = Inherited::nothing().with_store(store);
+    // Keys are gone through in the order of their hashes.
+    let secret = KeySecret::from_seed(plan.seed);
+    let inherited = Inherited::nothing().with_secret(secret).with_store(store);
     Gate::inheriting(policy(plan, sharing), Vec::new(), watch.clone(), inherited)
 }
 

@@ -124,6 +124,12 @@ impl<C> Inherited<C> {
             ..self
         }
     }
+
+    /// The same with keys hashed by this secret. Whoever wants to replay what happened needs the same one each time.
+    #[must_use]
+    pub fn with_secret(self, secret: KeySecret) -> Inherited<C> {
+        Inherited { secret, ..self }
+    }
 }
 
 /// A limiter that goes on.

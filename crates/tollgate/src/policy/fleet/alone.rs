@@ -69,12 +69,18 @@ impl<C: Clock> PolicyGate<C> {
         } = asking;
         // What was to be told may not have been heard. What loans paid is put back.
         if let Step::Ask(Question {
-            request, places, ..
+            request,
+            places,
+            ways,
+            ..
         }) = step
         {
             for (sent, at) in request.charges.iter().zip(places) {
+                // A copy remembers by itself what it has to tell.
+                let untold = ways.as_ref().map_or(0, |ways| ways.untold(at));
                 if let Some(charge) = plan.charges.get(at) {
-                    self.owe(charge.limit, charge.hash, sent.owed);
+                    let owed = sent.owed.saturating_sub(untold);
+                    self.owe(charge.limit, charge.hash, owed);
                 }
             }
         }

@@ -7,7 +7,8 @@
 //! *Lease*. Every unit that is spent was charged by the store before, at most a [term](super::loan) earlier.
 //! So over all time no more passes than the store granted, and in a stretch of time at most what it granted
 //! in it and what was on loan when it began. On loan are at most one block at each of `n` nodes, and a block is at
-//! most a `4n`-th of what the limit holds: together a quarter. A block of a fixed window ends with it, so
+//! most a `4n`-th of what the limit holds: together a quarter; nor is it more than the limit gives in a
+//! [term](super::terms). A block of a fixed window ends with it, so
 //! there nothing comes on top; and a place that is on loan is held in the store, so of places there are never more at
 //! once than the limit says.
 //!
@@ -43,6 +44,11 @@ impl Quota {
                 terms.unheard_max(nodes).saturating_mul(others)
             }),
         }
+    }
+
+    /// Is it large and fast enough to be lent to so many nodes? If not, `lease` is `exact`.
+    pub fn is_lent_to(&self, nodes: u32) -> bool {
+        LoanTerms::of(self).is_some_and(|terms| terms.block_max(nodes) > 0)
     }
 
     /// Can it be shared in this way?

@@ -112,6 +112,9 @@ pub(super) struct Copy {
     touched: bool,
     asking: bool,
     telling: bool,
+    /// Units of `unheard` that the store is just being told, with a request or beside all of them: each by one.
+    told_by_request: u64,
+    told_by_tending: u64,
 }
 
 impl Copy {
@@ -162,12 +165,25 @@ impl Copy {
             return Spend::Wait;
         }
         self.asking = true;
-        Spend::Borrow { block: 0 }
+        // Who decides without knowing of it would let as much pass once more.
+        self.told_by_request = self.unheard.saturating_sub(self.told_by_tending);
+        Spend::Borrow {
+            block: 0,
+            untold: self.told_by_request,
+        }
     }
 
     /// Whoever asked has his answer, or will have none.
     pub(super) fn asked(&mut self) {
         self.asking = false;
+        self.told_by_request = 0;
+    }
+
+    /// The store let a request pass, so there was room for all that it was told before.
+    pub(super) fn request_was_heard(&mut self) {
+        let heard = std::mem::take(&mut self.told_by_request);
+        self.unheard = self.unheard.saturating_sub(heard);
+        self.debt = self.debt.min(self.unheard);
     }
 
     /// Does somebody ask?
@@ -197,14 +213,15 @@ impl Copy {
         let is_due = (self.unheard > 0 || self.touched) && !self.telling;
         is_due.then(|| {
             (self.telling, self.touched) = (true, false);
-            self.unheard
+            self.told_by_tending = self.unheard.saturating_sub(self.told_by_request);
+            self.told_by_tending
         })
     }
 
     /// It was told, and had no room for some of it. Returns how much of that is new.
     pub(super) fn heard_of(&mut self, told: u64, no_room: u64) -> u64 {
         let more = no_room.saturating_sub(self.debt);
-        self.telling = false;
+        (self.telling, self.told_by_tending) = (false, 0);
         self.unheard = self.unheard.saturating_sub(told).saturating_add(no_room);
         self.debt = no_room;
         more
@@ -212,12 +229,13 @@ impl Copy {
 
     /// It may not have heard it.
     pub(super) fn not_heard(&mut self) {
-        self.telling = false;
+        (self.telling, self.told_by_tending) = (false, 0);
     }
 
     /// Puts units back. False if the store has them already.
     pub(super) fn put_back(&mut self, units: u64) -> bool {
-        let is_here = self.unheard.saturating_sub(self.debt) >= units && !self.telling;
+        let is_told = self.telling || self.told_by_request > 0;
+        let is_here = self.unheard.saturating_sub(self.debt) >= units && !is_told;
         if is_here {
             self.unheard -= units;
             self.passed = self.passed.saturating_sub(units);

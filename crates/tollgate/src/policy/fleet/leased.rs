@@ -50,8 +50,9 @@ pub(super) enum Way {
     Store,
     /// By the store, and the loan hears of it.
     Ask,
-    /// By the store, which is to lend so much with it; nothing any more if that was refused.
-    Borrow { block: u64 },
+    /// By the store, which is to lend so much with it, nothing any more if that was refused; and which is told first what
+    /// passed by a copy.
+    Borrow { block: u64, untold: u64 },
     /// By a loan, which paid.
     Paid(Paid),
     /// By a loan, which knows that the store would refuse. Only of limits that are only counted.
@@ -85,8 +86,16 @@ impl Ways {
     pub(super) fn asks(&self, at: usize) -> Option<u64> {
         match self.ways.get(at) {
             Some((_, _, Way::Store | Way::Ask)) => Some(0),
-            Some((_, _, Way::Borrow { block })) => Some(*block),
+            Some((_, _, Way::Borrow { block, .. })) => Some(*block),
             _ => None,
+        }
+    }
+
+    /// What the store is to be told first at a place, because it passed by a copy.
+    pub(super) fn untold(&self, at: usize) -> u64 {
+        match self.ways.get(at) {
+            Some((_, _, Way::Borrow { untold, .. })) => *untold,
+            _ => 0,
         }
     }
 
@@ -126,7 +135,7 @@ impl Ways {
         {
             // It was told already.
             charge.owed = 0;
-            if let Way::Borrow { block } = way
+            if let Way::Borrow { block, .. } = way
                 && *block > 0
                 && (last || !outcome.verdict.is_admitted())
             {
@@ -165,7 +174,7 @@ impl Ways {
                 Way::Free => nothing(Verdict::Pass, sent),
             };
             let asked = match *way {
-                Way::Borrow { block } => Some((true, block)),
+                Way::Borrow { block, .. } => Some((true, block)),
                 Way::Ask => Some((false, 0)),
                 _ => None,
             };
@@ -279,7 +288,7 @@ impl<C: Clock> PolicyGate<C> {
                     Some(Spend::Paid(paid)) => Way::Paid(paid),
                     Some(Spend::Refused(wait)) if first => return Drawn::Refused(at, wait),
                     Some(Spend::Refused(wait)) => Way::Over(wait),
-                    Some(Spend::Borrow { block }) => Way::Borrow { block },
+                    Some(Spend::Borrow { block, untold }) => Way::Borrow { block, untold },
                     Some(Spend::Ask) => Way::Ask,
                     Some(Spend::Wait) => {
                         waits = Some(of).filter(|_| !waited);

@@ -54,6 +54,8 @@ pub(super) enum Spend {
     Borrow {
         /// What is to be lent.
         block: u64,
+        /// What passed by a copy and is to be told first.
+        untold: u64,
     },
     /// Somebody borrows: what he brings may be enough.
     Wait,
@@ -171,7 +173,7 @@ impl Loan {
             0 => (Spend::Ask, ended),
             block => {
                 self.ask(block, block < self.wished());
-                (Spend::Borrow { block }, ended)
+                (Spend::Borrow { block, untold: 0 }, ended)
             }
         }
     }

@@ -311,6 +311,7 @@ impl Loans {
                     loan.granted(terms, sent, (wish.cost, block), outcome)
                 }
                 Account::Copy(copy, _) => {
+                    copy.request_was_heard();
                     copy.hear(wish.nodes, sent, outcome);
                     Some(unspent)
                 }
@@ -356,6 +357,9 @@ impl Loans {
         outcome: &SharedOutcome,
     ) {
         self.with(&wish.of, |account| {
+            if let (Account::Copy(copy, _), true) = (&mut *account, borrowed) {
+                copy.request_was_heard();
+            }
             if borrowed {
                 account.asked();
             }

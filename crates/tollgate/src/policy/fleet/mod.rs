@@ -234,6 +234,11 @@ impl<C: Clock> PolicyGate<C> {
                 None => (charge.role != Role::Unlimited).then_some(0),
             };
             if let Some(more) = more {
+                let untold = ways.as_ref().map_or(0, |ways| ways.untold(at));
+                let owed = match take {
+                    true => self.owed(fleet, charge.limit, charge.hash),
+                    false => 0,
+                };
                 places.push(at);
                 charges.push(SharedCharge {
                     limit: charge.limit,
@@ -241,10 +246,7 @@ impl<C: Clock> PolicyGate<C> {
                     cost: charge.cost.saturating_add(more),
                     most: charge.most,
                     enforced: charge.role == Role::Enforced,
-                    owed: match take {
-                        true => self.owed(fleet, charge.limit, charge.hash),
-                        false => 0,
-                    },
+                    owed: owed.saturating_add(untold),
                 });
             }
         }

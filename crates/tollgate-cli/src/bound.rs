@@ -1,0 +1,98 @@
+//! How much more than its limits a fleet may let pass, told before a policy is put in force.
+
+use tollgate::policy::{Fallback, LimitRule, Quota, Sharing};
+use tollgate_policy::{Loaded, StoreSpec};
+
+use crate::json::Object;
+
+/// If nobody says how many nodes there are, the bound is told for so many.
+const NODES: u32 = 8;
+
+/// How much more than a quota a fleet may let pass, as it is shared.
+pub(crate) struct Bound<'a> {
+    limit: &'a str,
+    tier: Option<&'a str>,
+    sharing: Sharing,
+    units: u64,
+    above: u64,
+    nodes: u32,
+    /// Is anything of it ever lent, if it is to be?
+    is_lent: bool,
+}
+
+impl<'a> Bound<'a> {
+    fn new(rule: &'a LimitRule, tier: Option<&'a str>, quota: &Quota, nodes: u32) -> Bound<'a> {
+        Bound {
+            limit: &rule.name,
+            tier,
+            sharing: rule.sharing,
+            units: quota.advertised().0,
+            above: quota.above(rule.sharing, nodes),
+            nodes,
+            is_lent: rule.sharing == Sharing::Lease && quota.is_lent_to(nodes),
+        }
+    }
+
+    /// For people.
+    pub(crate) fn sentence(&self) -> String {
+        let tier = self.tier.map(|tier| format!(", tier `{tier}`"));
+        let who = format!("`{}`{}", self.limit, tier.unwrap_or_default());
+        let Bound { units, above, .. } = self;
+        let (sharing, nodes) = (self.sharing.name(), nodes(self.nodes));
+        match above {
+            _ if self.sharing == Sharing::Lease && !self.is_lent => format!(
+                "{who} ({sharing}): too small or too slow to be lent to {nodes}, so the store decides every request"
+            ),
+            0 => format!("{who} ({sharing}): never above its {units}, with {nodes}"),
+            above => format!(
+                "{who} ({sharing}): at most {above} above its {units} in any stretch of time, with {nodes}"
+            ),
+        }
+    }
+
+    /// For programs.
+    pub(crate) fn described(&self, object: Object) -> Object {
+        let object = object.text("limit", self.limit);
+        let object = match self.tier {
+            Some(tier) => object.text("tier", tier),
+            None => object,
+        };
+        let decided = match (self.sharing, self.is_lent) {
+            (Sharing::Exact, _) | (Sharing::Lease, false) => Sharing::Exact,
+            (sharing, _) => sharing,
+        };
+        object
+            .text("sharing", self.sharing.name())
+            .text("decided", decided.name())
+            .number("units", self.units)
+            .number("nodes", u64::from(self.nodes))
+            .number("above", self.above)
+    }
+}
+
+fn nodes(count: u32) -> String {
+    match count {
+        1 => "1 node".to_owned(),
+        count => format!("{count} nodes"),
+    }
+}
+
+/// The bounds of all limits that nodes do not share exactly, and of their tiers.
+pub(crate) fn bounds(loaded: &Loaded) -> Vec<Bound<'_>> {
+    let StoreSpec::Shared(store) = &loaded.store else {
+        return Vec::new();
+    };
+    let nodes = store.nodes.unwrap_or(NODES);
+    let default = match &loaded.policy.default {
+        Fallback::Limit(rule) => Some(&**rule),
+        _ => None,
+    };
+    let rules = loaded.policy.limits.iter().chain(default);
+    let shared = rules.filter(|rule| rule.sharing != Sharing::Exact);
+    let bounds = shared.flat_map(|rule| {
+        let tiers = rule.tiers.iter().flat_map(|tiers| &tiers.tiers);
+        let tiers = tiers.map(move |tier| Bound::new(rule, Some(&tier.name), &tier.quota, nodes));
+        std::iter::once(Bound::new(rule, None, &rule.quota, nodes)).chain(tiers)
+    });
+    bounds.collect()
+}
