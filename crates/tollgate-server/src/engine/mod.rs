@@ -29,6 +29,7 @@
 //! It does not know HTTP.
 
 mod authority;
+mod carry;
 mod health;
 mod keep;
 mod observe;
@@ -43,6 +44,7 @@ mod top;
 pub mod watch;
 
 pub use authority::Front;
+pub(crate) use carry::finish;
 pub use health::{Fault, Health, PolicyHealth, StateHealth};
 pub(crate) use keep::write_every;
 pub use overrides::{OVERRIDES_MAX, OverrideChanged, OverrideError, OverrideListed};

@@ -1,6 +1,7 @@
 //! From a question to its answer.
 
 use hyper::StatusCode;
+use std::sync::Arc;
 use tollgate::policy::fields::status;
 use tollgate::policy::{Answer, Begun, Facts, Settlement};
 use tollgate::{Algorithm, Clock};
@@ -11,7 +12,7 @@ use super::pairs::HeaderList;
 use super::problems::{Answered, problem, push_problem};
 use super::reservations::read_name;
 use super::{Decisions, json};
-use crate::engine::{Door, Epoch};
+use crate::engine::{Door, Epoch, finish};
 
 /// Why a question has no answer.
 type Unanswered = (StatusCode, String);
@@ -98,7 +99,7 @@ impl Decisions {
     pub(super) async fn decide(
         &self,
         door: Door,
-        epoch: &Epoch,
+        epoch: &Arc<Epoch>,
         ask: &Ask<'_>,
         takes: bool,
     ) -> Result<(Answer, Reserved), Unanswered> {
@@ -118,7 +119,7 @@ impl Decisions {
         };
         let answer = match begun {
             Begun::Decided(answer) => answer,
-            Begun::Asks(asking) => gate.finish(asking).await,
+            Begun::Asks(asking) => finish(epoch, asking).await,
         };
         let took = gate.clock().now().since(before).into();
         if takes {

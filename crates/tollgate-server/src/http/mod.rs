@@ -132,7 +132,7 @@ impl Service {
     pub(crate) async fn decide(
         &self,
         door: Door,
-        epoch: &Epoch,
+        epoch: &Arc<Epoch>,
         ask: &Ask<'_>,
         takes: bool,
     ) -> Result<(Answer, Reserved), String> {

@@ -255,6 +255,7 @@ impl Series {
             drift: 50,
             troubles: Troubles::default(),
             borrows_ahead: true,
+            cancels_within_ns: 0,
             planted: Planted::Nothing,
         }
     }

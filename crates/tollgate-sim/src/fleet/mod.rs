@@ -248,7 +248,7 @@ async fn request(world: Arc<World>, number: u32, key: u64, cost: u64) {
     let cancels = plan.cancels_one_in > 0 && lock(&world.dice).one_in(plan.cancels_one_in);
     let holds = match (is_place, cancels) {
         (true, _) => 1 + lock(&world.dice).below(plan.holds_ns),
-        (false, true) => lock(&world.dice).below(20 * MS),
+        (false, true) => lock(&world.dice).below(plan.cancels_within_ns),
         (false, false) => 0,
     };
     let at = world.clockwork.now();

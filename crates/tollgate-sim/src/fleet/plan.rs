@@ -36,6 +36,8 @@ pub struct Plan {
     pub cost_max: u64,
     /// One request in so many gives back what it took; none if 0.
     pub cancels_one_in: u64,
+    /// How long after it was let pass, at the most.
+    pub cancels_within_ns: u64,
     /// How long a request holds its place, where places are limited.
     pub holds_ns: u64,
     /// The network.
@@ -110,6 +112,7 @@ impl Plan {
             drift: dice.pick(&[0, 50, 500]),
             troubles: Troubles::of(&mut dice, nodes, lasts_ns),
             borrows_ahead: !dice.one_in(4),
+            cancels_within_ns: dice.pick(&[20 * MS, 20 * MS, 3 * SECOND]),
             planted: Planted::Nothing,
         }
     }

@@ -299,7 +299,7 @@ impl<'a, C: Clock> Builder<'a, C> {
             }
         }
         if let Some(old) = self.before.and_then(|before| before.fleet.as_ref()) {
-            old.loans.close();
+            old.loans.close(self.clock.now());
         }
         let before = self.before.map(PolicyGate::pressure);
         let gate = PolicyGate {

@@ -8,8 +8,9 @@
 //!
 //! # Invariant
 //!
-//! A wish is one borrower's turn to ask, and it ends: with an answer, with none, or because nobody tends any more. Then
-//! those who wait for it are woken.
+//! A wish is no turn: whoever finds nothing meanwhile borrows for himself, and nobody waits for a wish in the line. Whoever
+//! tends takes the turn when he asks, if it is still time for that; it ends with an answer or with none, and then those who
+//! wait for it are woken.
 //!
 //! # Bounds
 //!
@@ -28,12 +29,12 @@ use super::loans::{Borrower, Loans, Wish};
 use crate::clock::Clock;
 use crate::limit::Algorithm;
 use crate::store::shared::{SharedCharge, SharedKey, SharedRequest};
-use crate::time::Span;
+use crate::time::{Moment, Span};
 
 /// Questions that are under way at once.
 const AT_ONCE: usize = 64;
 
-/// A block that somebody will need.
+/// A block that somebody will need, and whose turn it is to ask for it.
 #[derive(Clone, Debug)]
 pub(super) struct Want {
     pub(super) of: Borrower,
@@ -51,7 +52,7 @@ pub(super) struct Ahead {
 
 #[derive(Debug, Default)]
 struct Wants {
-    line: VecDeque<Want>,
+    line: VecDeque<Borrower>,
     /// Of those who tend and found nothing.
     wakers: Vec<Waker>,
 }
@@ -66,21 +67,21 @@ impl Ahead {
         self.tended.load(Relaxed) > 0
     }
 
-    /// Wishes for a block. It is handed back if nobody tends any more.
-    pub(super) fn wish(&self, want: Want) -> Option<Want> {
+    /// Wishes for a block. False if nobody tends any more.
+    pub(super) fn wish(&self, of: Borrower) -> bool {
         let mut wants = self.wants();
         // Whoever leaves looks under this lock whether he is the last.
         if !self.is_tended() {
-            return Some(want);
+            return false;
         }
-        wants.line.push_back(want);
+        wants.line.push_back(of);
         let wakers = std::mem::take(&mut wants.wakers);
         drop(wants);
         wakers.into_iter().for_each(Waker::wake);
-        None
+        true
     }
 
-    fn next(&self, context: &Context<'_>) -> Option<Want> {
+    fn next(&self, context: &Context<'_>) -> Option<Borrower> {
         let mut wants = self.wants();
         let want = wants.line.pop_front();
         let waker = context.waker();
@@ -110,8 +111,8 @@ impl Drop for Tending<'_> {
         };
         let wakers = std::mem::take(&mut wants.wakers);
         drop(wants);
-        for want in left {
-            self.0.unanswered(&want.of);
+        for of in left {
+            self.0.forget_wish(&of);
         }
         // He may be the only one who was woken for what is in the line.
         wakers.into_iter().for_each(Waker::wake);
@@ -122,12 +123,13 @@ impl Drop for Tending<'_> {
 struct Turn<'a> {
     loans: &'a Loans,
     of: Option<Borrower>,
+    sent: Moment,
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         if let Some(of) = self.of.take() {
-            self.loans.unanswered(&of);
+            self.loans.unanswered(&of, self.sent);
         }
     }
 }
@@ -151,9 +153,11 @@ impl<C: Clock> PolicyGate<C> {
             loop {
                 while tending.is_some()
                     && under_way.len() < AT_ONCE
-                    && let Some(want) = fleet.loans.ahead.next(context)
+                    && let Some(of) = fleet.loans.ahead.next(context)
                 {
-                    under_way.push(Box::pin(self.borrow(fleet, want)));
+                    if let Some(want) = fleet.loans.begin_ahead(of, self.clock.now()) {
+                        under_way.push(Box::pin(self.borrow(fleet, want)));
+                    }
                 }
                 let before = under_way.len();
                 under_way.retain_mut(|one| one.as_mut().poll(context).is_pending());
@@ -173,11 +177,12 @@ impl<C: Clock> PolicyGate<C> {
     /// Borrows one block.
     async fn borrow(&self, fleet: &Fleet, want: Want) {
         let Want { of, key, block } = want;
+        let sent = self.clock.now();
         let mut turn = Turn {
             loans: &fleet.loans,
             of: Some(of),
+            sent,
         };
-        let sent = self.clock.now();
         let owed = self.owed(fleet, of.limit, of.hash);
         let request = SharedRequest {
             take: true,
@@ -188,16 +193,15 @@ impl<C: Clock> PolicyGate<C> {
                 cost: block,
                 most: None,
                 enforced: true,
-                owed,
+                owed: owed.units(),
             }],
         };
         let answer = fleet.limits(sent).charge(&request).await;
         let outcome = answer.ok().and_then(|told| told.first().copied());
         let (Some(outcome), [charge]) = (outcome, &request.charges[..]) else {
-            // It may not have been heard.
-            self.owe(of.limit, of.hash, owed);
             return;
         };
+        owed.was_told();
         turn.of = None;
         let wish = Wish {
             of,
@@ -205,6 +209,7 @@ impl<C: Clock> PolicyGate<C> {
             nodes: fleet.store.nodes().max(1),
             now: sent,
             cost: 0,
+            is_first: false,
         };
         if !outcome.verdict.is_admitted() {
             fleet.loans.heard(&wish, true, sent, &outcome);

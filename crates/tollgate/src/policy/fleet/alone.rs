@@ -4,12 +4,13 @@ use super::super::answer::{Answer, Basis, Role, RuleCharge};
 use super::super::build::horizon;
 use super::super::gate::{Ask, PolicyGate, unlimited};
 use super::super::rule::OnStoreError;
+use super::owing::Owed;
 use super::{Asking, Fleet, Question, Step};
 use crate::clock::Clock;
 use crate::decision::{Origin, Verdict};
 use crate::gate::LimitId;
 use crate::limit::Algorithm;
-use crate::time::Span;
+use crate::time::{Moment, Span};
 
 /// When to ask again if a limit refuses because the store is away: it is tried several times a second.
 const TRY_AGAIN: Span = Span::from_secs(1);
@@ -33,16 +34,18 @@ impl<C: Clock> PolicyGate<C> {
     }
 
     /// What a key was let pass while the store was away and has not earned back.
-    pub(super) fn owed(&self, fleet: &Fleet, limit: LimitId, hash: u64) -> u64 {
-        let Some(variant) = self.variants.get(limit.index()) else {
-            return 0;
+    pub(super) fn owed(&self, fleet: &Fleet, limit: LimitId, hash: u64) -> Owed {
+        let variant = self.variants.get(limit.index());
+        let known_by = variant.map_or(0, |variant| variant.known_by);
+        let until = match fleet.owing.is_empty() {
+            true => Moment::ORIGIN,
+            false => variant.map_or(Moment::ORIGIN, |variant| {
+                self.clock.now().plus(horizon(&variant.quota))
+            }),
         };
-        let units = fleet.owing.take(variant.known_by, hash);
-        if units == 0 {
-            return 0;
-        }
         // The share holds these units, less what was earned since, and what the store let pass itself.
-        units.min(self.gate.limiter(limit).used(hash))
+        let most = || self.gate.limiter(limit).used(hash);
+        Owed::take(&fleet.owing, (known_by, hash), most, until)
     }
 
     /// Notes what the store is to be told. Places of concurrency limits are given back to whoever granted
@@ -67,21 +70,15 @@ impl<C: Clock> PolicyGate<C> {
             step,
             began,
         } = asking;
-        // What was to be told may not have been heard. What loans paid is put back.
+        // What was to be told may not have been heard, and is owed again. What loans paid is put back, unless they paid for
+        // everything that is enforced: a limit that is only counted changes nothing.
         if let Step::Ask(Question {
-            request,
-            places,
-            ways,
-            ..
+            ways: Some(ways), ..
         }) = step
         {
-            for (sent, at) in request.charges.iter().zip(places) {
-                // A copy remembers by itself what it has to tell.
-                let untold = ways.as_ref().map_or(0, |ways| ways.untold(at));
-                if let Some(charge) = plan.charges.get(at) {
-                    let owed = sent.owed.saturating_sub(untold);
-                    self.owe(charge.limit, charge.hash, owed);
-                }
+            let mut counts = plan.charges.iter().enumerate();
+            if counts.all(|(at, charge)| charge.role != Role::Enforced || ways.is_paid(at)) {
+                return self.paid(plan, ways, began);
             }
         }
         let on_error = |charge: &RuleCharge| {

@@ -76,8 +76,10 @@ impl CopyTerms {
     }
 
     /// The most that a node lets pass before the store hears of it: no more than the store can take afterwards.
+    /// Rounded down: a limit of which there is less than one unit for each node is decided by the store.
     pub(super) fn unheard_max(&self, nodes: u32) -> u64 {
-        part_of(self.capacity, nodes)
+        let parts = self.capacity.saturating_mul(PARTS) / u64::from(nodes.max(1));
+        parts.min(self.capacity)
     }
 
     fn earned_part(&self, span: Span, nodes: u32) -> u64 {
@@ -119,20 +121,29 @@ pub(super) struct Copy {
 
 impl Copy {
     /// Lets a request pass or not, or says what is to be done.
-    pub(super) fn spend(&mut self, terms: &CopyTerms, nodes: u32, now: Moment, cost: u64) -> Spend {
+    pub(super) fn spend(
+        &mut self,
+        terms: &CopyTerms,
+        nodes: u32,
+        now: Moment,
+        (cost, is_first): (u64, bool),
+    ) -> Spend {
         self.touched = true;
         let (refused_cost, until) = self.refused;
         if now < until && cost >= refused_cost {
             return Spend::Refused(until.since(now));
         }
         let Some((standing, at)) = self.told.filter(|(_, at)| now.since(*at) < STALE) else {
-            return self.ask();
+            return self.ask(is_first);
         };
-        if terms.ends_with_window && now.since(at) >= standing.full_after {
-            // Another window: the store says how it stands there.
+        if self.is_another_window(terms, now) {
+            // The store says how it stands there.
             self.told = None;
-            (self.debt, self.unheard) = (0, self.unheard.saturating_sub(self.debt));
-            return self.ask();
+            return self.ask(is_first);
+        }
+        if cost > terms.unheard_max(nodes) && self.debt == 0 {
+            // Too much to be let pass untold.
+            return self.ask(is_first);
         }
         let earned = terms.earned_part(now.since(at), nodes);
         let allowed = match self.debt {
@@ -160,7 +171,21 @@ impl Copy {
         Spend::Refused(next.since(now).max(Span::from_millis(1)))
     }
 
-    fn ask(&mut self) -> Spend {
+    /// Has the window ended of which the store spoke last? Then what there was no room for is not missing in the next.
+    fn is_another_window(&mut self, terms: &CopyTerms, now: Moment) -> bool {
+        let over = |(standing, at): (Standing, Moment)| now.since(at) >= standing.full_after;
+        let is_over = terms.ends_with_window && self.told.is_some_and(over);
+        if is_over {
+            self.unheard = self.unheard.saturating_sub(self.debt);
+            self.debt = 0;
+        }
+        is_over
+    }
+
+    fn ask(&mut self, is_first: bool) -> Spend {
+        if is_first {
+            return Spend::Ask;
+        }
         if self.asking {
             return Spend::Wait;
         }
@@ -209,7 +234,8 @@ impl Copy {
     }
 
     /// What the store is to be told now: so many units. None if nobody was here.
-    pub(super) fn tell(&mut self) -> Option<u64> {
+    pub(super) fn tell(&mut self, terms: &CopyTerms, now: Moment) -> Option<u64> {
+        self.is_another_window(terms, now);
         let is_due = (self.unheard > 0 || self.touched) && !self.telling;
         is_due.then(|| {
             (self.telling, self.touched) = (true, false);
@@ -232,10 +258,12 @@ impl Copy {
         (self.telling, self.told_by_tending) = (false, 0);
     }
 
-    /// Puts units back. False if the store has them already.
-    pub(super) fn put_back(&mut self, units: u64) -> bool {
+    /// Puts units back that passed when the store had last spoken at `issued`. False if it spoke since: then it may have
+    /// them already, or has earned them back.
+    pub(super) fn put_back(&mut self, issued: Moment, units: u64) -> bool {
         let is_told = self.telling || self.told_by_request > 0;
-        let is_here = self.unheard.saturating_sub(self.debt) >= units && !is_told;
+        let is_here =
+            self.unheard.saturating_sub(self.debt) >= units && !is_told && issued == self.issued;
         if is_here {
             self.unheard -= units;
             self.passed = self.passed.saturating_sub(units);
@@ -250,10 +278,14 @@ impl Copy {
         self.unheard = self.unheard.saturating_add(units);
     }
 
-    /// All that the store has not heard of, to be told by whoever takes it.
-    pub(super) fn take_unheard(&mut self) -> u64 {
+    /// All that the store has not heard of and is not just being told, to be told by whoever takes it.
+    pub(super) fn take_unheard(&mut self, terms: &CopyTerms, now: Moment) -> u64 {
+        self.is_another_window(terms, now);
+        let being_told = self.told_by_request.saturating_add(self.told_by_tending);
+        let free = self.unheard.saturating_sub(being_told);
+        self.unheard -= free;
         (self.debt, self.told) = (0, None);
-        std::mem::take(&mut self.unheard)
+        free
     }
 
     /// Would nobody notice if it were forgotten?

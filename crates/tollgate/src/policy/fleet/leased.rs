@@ -68,6 +68,17 @@ pub(super) struct Ways {
     questions: u32,
 }
 
+/// Which look at the loans of a request this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// When it comes.
+    First,
+    /// When its answer is waited for.
+    Asking,
+    /// After it waited for somebody else.
+    Again,
+}
+
 /// What loans come to for a request.
 #[derive(Debug)]
 pub(super) enum Drawn {
@@ -185,11 +196,14 @@ impl Ways {
                     nodes,
                     now: sent,
                     cost: *cost,
+                    is_first: false,
                 };
                 let is_taken = outcome.verdict.is_admitted();
                 match (passes, is_taken) {
                     // Also without a block: then there was less than was asked for.
                     (true, true) if borrowed => self.loans.granted(&wish, block, sent, &outcome),
+                    // Only counted: the block was refused, and the request perhaps not.
+                    (_, false) if block > 0 => self.loans.heard(&wish, borrowed, sent, &outcome),
                     (_, false) => self.loans.denied(&wish, borrowed, sent, &outcome),
                     (_, true) => self.loans.heard(&wish, borrowed, sent, &outcome),
                 }
@@ -201,7 +215,7 @@ impl Ways {
                     outcome.verdict = Verdict::Pass;
                 }
                 *way = Way::Free;
-            } else if passes {
+            } else if passes && matches!(way, Way::Paid(_)) {
                 *way = Way::Free;
             }
             told.push(outcome);
@@ -217,7 +231,7 @@ impl Drop for Ways {
                 Way::Paid(paid) => {
                     self.loans.undo(*of, paid.issued, *cost, self.drawn);
                 }
-                Way::Borrow { .. } => self.loans.unanswered(of),
+                Way::Borrow { .. } => self.loans.unanswered(of, self.drawn),
                 _ => {}
             }
         }
@@ -248,8 +262,10 @@ impl<C: Clock> PolicyGate<C> {
 
     /// Lets loans pay for what they can.
     ///
-    /// Whoever `waited` already does not wait again: he asks for himself.
-    pub(super) fn draw(&self, fleet: &Fleet, plan: &Plan, now: Moment, waited: bool) -> Drawn {
+    /// At the first look nobody takes a turn to ask: that is for whoever waits for the answer. Whoever waited for somebody
+    /// else already does not wait again: he asks for himself.
+    pub(super) fn draw(&self, fleet: &Fleet, plan: &Plan, now: Moment, look: Look) -> Drawn {
+        let (is_first, waited) = (look == Look::First, look == Look::Again);
         let nodes = fleet.store.nodes().max(1);
         let mut drawn = Ways {
             loans: Arc::clone(&fleet.loans),
@@ -279,6 +295,7 @@ impl<C: Clock> PolicyGate<C> {
                             nodes,
                             now,
                             cost: charge.cost,
+                            is_first,
                         },
                         terms,
                     ),

@@ -22,7 +22,7 @@
 //!
 //! While somebody borrows, the others wait for what he brings: once. Whoever finds nothing then asks for himself.
 //!
-//! After a short grant nobody asks for one `hold`. Whoever asks at once finds what was earned in a
+//! After a short grant nobody who costs as much asks for one `hold`. Whoever asks at once finds what was earned in a
 //! microsecond, and nearly every request would go to the store; what is earned meanwhile is not lost, because
 //! a hold is at most half of the time in which the limit is earned.
 //!
@@ -127,13 +127,15 @@ pub(super) struct Loan {
     asked: u64,
     asked_before: u64,
     told: Option<Told>,
-    /// Who costs at least this much is refused until then.
+    /// Who costs at least this much is refused until then: the store said so, or had little left.
     refused: (u64, Moment),
-    /// Nobody asks before.
-    not_before: Moment,
+    short: (u64, Moment),
+    /// Nobody borrows before: a block was lost.
+    lost_until: Moment,
     /// Nobody asks ahead before.
     ahead_after: Moment,
     asking: bool,
+    is_wished: bool,
 }
 
 /// The next block is borrowed when one part in so many of a block is left.
@@ -146,9 +148,11 @@ impl Loan {
         terms: &LoanTerms,
         nodes: u32,
         now: Moment,
-        cost: u64,
+        (cost, is_first): (u64, bool),
     ) -> (Spend, Option<Rest>) {
-        self.demand(terms, now, cost);
+        if is_first {
+            self.demand(terms, now, cost);
+        }
         self.most = terms.block_max(nodes);
         let ended = self.end(now);
         // Who pays nothing wants to know how it stands.
@@ -159,12 +163,13 @@ impl Loan {
         if let Some(issued) = self.pay(now, cost) {
             return (Spend::Paid(self.paid(issued)), ended);
         }
-        let (refused_cost, until) = self.refused;
-        if now < until && cost >= refused_cost {
-            return (Spend::Refused(until.since(now)), ended);
+        for (refused_cost, until) in [self.refused, self.short] {
+            if now < until && cost >= refused_cost {
+                return (Spend::Refused(until.since(now)), ended);
+            }
         }
-        if now < self.not_before {
-            return (Spend::Refused(self.not_before.since(now)), ended);
+        if is_first {
+            return (Spend::Ask, ended);
         }
         if self.asking {
             return (Spend::Wait, ended);
@@ -172,7 +177,8 @@ impl Loan {
         match self.block(terms, now, cost) {
             0 => (Spend::Ask, ended),
             block => {
-                self.ask(block, block < self.wished());
+                let wished = self.wished();
+                self.ask(block, block < wished - wished % cost.max(1));
                 (Spend::Borrow { block, untold: 0 }, ended)
             }
         }
@@ -186,12 +192,35 @@ impl Loan {
         Some(block.issued)
     }
 
-    /// What to borrow before it is needed: a whole block, as long as the limit is far. Nobody else borrows
-    /// meanwhile.
+    /// Is it time to wish for the next block? Once, until somebody looks at the wish.
+    pub(super) fn wishes(&mut self, terms: &LoanTerms, now: Moment) -> bool {
+        let wishes = !self.is_wished && self.wanted_ahead(terms, now).is_some();
+        self.is_wished |= wishes;
+        wishes
+    }
+
+    /// The turn to borrow ahead, if it is still time for that. Nobody else borrows meanwhile.
     pub(super) fn ahead(&mut self, terms: &LoanTerms, now: Moment) -> Option<u64> {
+        self.is_wished = false;
+        let block = self.wanted_ahead(terms, now)?;
+        self.ask(block, false);
+        let part = terms.hold.as_nanos() / LOW_PART;
+        self.ahead_after = now.plus(Span::from_nanos(part));
+        Some(block)
+    }
+
+    /// Nobody will look at the wish.
+    pub(super) fn forget_wish(&mut self) {
+        self.is_wished = false;
+    }
+
+    /// What to borrow before it is needed: a whole block, as long as the limit is far.
+    fn wanted_ahead(&self, terms: &LoanTerms, now: Moment) -> Option<u64> {
         let whole = self.wanted().min(self.most);
         let held = self.held();
-        if held > whole / LOW_PART || self.asking || now < self.ahead_after.max(self.not_before) {
+        let (_, short) = self.short;
+        let after = self.ahead_after.max(self.lost_until).max(short);
+        if held > whole / LOW_PART || self.asking || now < after {
             return None;
         }
         let is_far = match self.left(terms, now) {
@@ -199,13 +228,7 @@ impl Loan {
             None => true,
         };
         let block = self.wished();
-        if !is_far || block == 0 || !self.is_busy(1) {
-            return None;
-        }
-        self.ask(block, false);
-        let part = terms.hold.as_nanos() / LOW_PART;
-        self.ahead_after = now.plus(Span::from_nanos(part));
-        Some(block)
+        (is_far && block > 0 && self.is_busy(1)).then_some(block)
     }
 
     fn ask(&mut self, block: u64, is_little: bool) {
@@ -251,15 +274,17 @@ impl Loan {
         self.wanted() >= cost.saturating_mul(2).max(2)
     }
 
+    /// What to borrow for requests of this cost: for whole requests, because each is paid from one block.
     fn block(&self, terms: &LoanTerms, now: Moment, cost: u64) -> u64 {
-        if !self.is_busy(cost) {
+        if !self.is_busy(cost) || now < self.lost_until {
             return 0;
         }
         let most = self.wished();
-        match self.left(terms, now) {
+        let most = match self.left(terms, now) {
             Some(left) => most.min(left.saturating_sub(cost).div_ceil(2)),
             None => most,
-        }
+        };
+        most - most % cost.max(1)
     }
 
     /// What may be left there now: what was told, and what was earned since. A guess, because others take, too.
@@ -313,7 +338,7 @@ impl Loan {
         }
         let is_short = self.is_little || units < self.on_the_way;
         if cost > 0 && self.is_busy(cost) && is_short {
-            self.not_before = sent.plus(terms.hold);
+            self.short = (cost, sent.plus(terms.hold));
         }
         oldest
     }
@@ -328,10 +353,10 @@ impl Loan {
     ) {
         self.hear(outcome, sent);
         if let Verdict::Refuse { retry_after } = outcome.verdict {
-            self.refused = (cost, sent.plus(retry_after.min(terms.term)));
+            self.refused = (cost, sent.plus(retry_after.min(terms.believed)));
         }
         if self.is_busy(cost) && self.most > 0 {
-            self.not_before = sent.plus(terms.hold);
+            self.short = (cost, sent.plus(terms.hold));
         }
     }
 
@@ -347,6 +372,21 @@ impl Loan {
     pub(super) fn asked(&mut self) {
         self.asking = false;
         self.on_the_way = 0;
+    }
+
+    /// Whoever borrowed goes away without an answer. What the store may have granted is lost, so nothing is borrowed for a
+    /// while: each request is asked for alone.
+    pub(super) fn lost(&mut self, terms: &LoanTerms, now: Moment) {
+        if self.asking && self.on_the_way > 0 {
+            self.lost_until = now.plus(terms.term);
+        }
+        self.asked();
+    }
+
+    /// Something was given back for this key: what was refused may pass now.
+    pub(super) fn freed(&mut self) {
+        self.refused = (0, Moment::ORIGIN);
+        self.short = (0, Moment::ORIGIN);
     }
 
     /// Does somebody borrow?
@@ -393,6 +433,15 @@ impl Loan {
         rest
     }
 
+    /// The same, also of a block for which nobody came lately: what is given back soon is worth most.
+    pub(super) fn end_if_quiet(&mut self, terms: &LoanTerms, now: Moment) -> Option<Rest> {
+        let is_quiet = now.since(self.slot).as_nanos() >= terms.hold.as_nanos().saturating_mul(3);
+        match is_quiet && !self.asking {
+            true => self.rest(),
+            false => self.end(now),
+        }
+    }
+
     /// All that is left of the older block; of the other one, if that is empty.
     pub(super) fn rest(&mut self) -> Option<Rest> {
         self.block.rest().or_else(|| self.next.rest())
@@ -400,10 +449,11 @@ impl Loan {
 
     /// Would nobody notice if it were forgotten?
     pub(super) fn is_idle(&self, terms: &LoanTerms, now: Moment) -> bool {
-        let (_, refused) = self.refused;
+        let ((_, refused), (_, short)) = (self.refused, self.short);
         self.held() == 0
             && !self.asking
-            && now >= refused.max(self.not_before)
+            && !self.is_wished
+            && now >= refused.max(short).max(self.lost_until)
             && now.since(self.slot) >= terms.hold
     }
 

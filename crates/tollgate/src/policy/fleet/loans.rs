@@ -115,9 +115,12 @@ impl Account {
 
     fn spend(&mut self, wish: &Wish<'_>) -> (Spend, Option<Rest>) {
         match self {
-            Account::Loan(loan, terms) => loan.spend(terms, wish.nodes, wish.now, wish.cost),
+            Account::Loan(loan, terms) => {
+                loan.spend(terms, wish.nodes, wish.now, (wish.cost, wish.is_first))
+            }
             Account::Copy(copy, terms) => {
-                (copy.spend(terms, wish.nodes, wish.now, wish.cost), None)
+                let spent = copy.spend(terms, wish.nodes, wish.now, (wish.cost, wish.is_first));
+                (spent, None)
             }
         }
     }
@@ -143,9 +146,16 @@ impl Account {
         }
     }
 
+    fn lost(&mut self, now: Moment) {
+        match self {
+            Account::Loan(loan, terms) => loan.lost(terms, now),
+            Account::Copy(copy, _) => copy.asked(),
+        }
+    }
+
     fn end(&mut self, now: Moment) -> Option<Rest> {
         match self {
-            Account::Loan(loan, _) => loan.end(now),
+            Account::Loan(loan, terms) => loan.end_if_quiet(terms, now),
             Account::Copy(..) => None,
         }
     }
@@ -208,6 +218,8 @@ pub(super) struct Wish<'a> {
     pub(super) nodes: u32,
     pub(super) now: Moment,
     pub(super) cost: u64,
+    /// Is this the first look at a request? Then it is counted, and nobody is asked yet.
+    pub(super) is_first: bool,
 }
 
 impl Loans {
@@ -224,8 +236,8 @@ impl Loans {
     }
 
     fn shard(&self, of: &Borrower) -> Option<MutexGuard<'_, Shard>> {
-        // The map goes by the low bits.
-        let shard = self.shards.get((of.hash >> 58) as usize % SHARDS)?;
+        // The map goes by the lowest and the highest bits.
+        let shard = self.shards.get((of.hash >> 40) as usize % SHARDS)?;
         Some(shard.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -250,27 +262,49 @@ impl Loans {
             round: 0,
         });
         let (spend, rest) = entry.account.spend(wish);
-        let ahead = match (&mut entry.account, spend) {
+        let wishes = match (&mut entry.account, spend) {
             (Account::Loan(loan, terms), Spend::Paid(_)) if self.ahead.is_tended() => {
-                loan.ahead(terms, wish.now)
+                loan.wishes(terms, wish.now)
             }
-            _ => None,
+            _ => false,
         };
-        if rest.is_none() && ahead.is_none() {
+        if rest.is_none() && !wishes {
             return Some(spend);
         }
         let back = rest.map(|rest| self.giving_back(wish.of, &entry.key, rest));
-        let want = ahead.map(|block| Want {
-            of: wish.of,
-            key: entry.key.clone(),
-            block,
-        });
         drop(shard);
         back.into_iter().for_each(|back| self.give_back(back));
-        if let Some(unheard) = want.and_then(|want| self.ahead.wish(want)) {
-            self.unanswered(&unheard.of);
+        if wishes && !self.ahead.wish(wish.of) {
+            self.forget_wish(&wish.of);
         }
         Some(spend)
+    }
+
+    /// The turn to borrow for a wish, if it is still time for that.
+    pub(super) fn begin_ahead(&self, of: Borrower, now: Moment) -> Option<Want> {
+        let mut shard = self.shard(&of)?;
+        if self.closed.load(Relaxed) {
+            return None;
+        }
+        let entry = shard.get_mut(&of)?;
+        let Account::Loan(loan, terms) = &mut entry.account else {
+            return None;
+        };
+        let block = loan.ahead(terms, now)?;
+        Some(Want {
+            of,
+            key: entry.key.clone(),
+            block,
+        })
+    }
+
+    /// Nobody will look at a wish.
+    pub(super) fn forget_wish(&self, of: &Borrower) {
+        self.with(of, |account| {
+            if let Account::Loan(loan, _) = account {
+                loan.forget_wish();
+            }
+        });
     }
 
     /// Changes an account, if it is still there, and wakes those who wait for it once nobody asks.
@@ -278,6 +312,14 @@ impl Loans {
         let mut shard = self.shard(of)?;
         let entry = shard.get_mut(of)?;
         let changed = change(&mut entry.account);
+        // Nobody looks after a copy of a policy that is no more: what it has to tell is told by the next.
+        let news = match &mut entry.account {
+            Account::Copy(copy, terms) if self.closed.load(Relaxed) => {
+                let used = copy.take_unheard(terms, Moment::ORIGIN);
+                (used > 0).then(|| self.telling(*of, &entry.key, used))
+            }
+            _ => None,
+        };
         let woken = match entry.account.is_asked_for() {
             true => Vec::new(),
             false => {
@@ -287,6 +329,7 @@ impl Loans {
         };
         drop(shard);
         woken.into_iter().for_each(Waker::wake);
+        news.into_iter().for_each(|news| self.give_back(news));
         Some(changed)
     }
 
@@ -368,8 +411,8 @@ impl Loans {
     }
 
     /// Whoever borrowed goes away without an answer.
-    pub(super) fn unanswered(&self, of: &Borrower) {
-        self.with(of, Account::asked);
+    pub(super) fn unanswered(&self, of: &Borrower, now: Moment) {
+        self.with(of, |account| account.lost(now));
     }
 
     /// Puts units back that were paid here. None if their block is over, or the store has heard of them: then they
@@ -385,11 +428,13 @@ impl Loans {
             // After the end nobody would take it out again.
             let is_open = !self.closed.load(Relaxed);
             match account {
-                Account::Loan(loan, _) if is_open => loan
-                    .put_back(issued, units, now)
-                    .then_some(Corrected::Block),
+                Account::Loan(loan, _) if is_open => {
+                    loan.freed();
+                    loan.put_back(issued, units, now)
+                        .then_some(Corrected::Block)
+                }
                 Account::Copy(copy, _) if is_open => {
-                    copy.put_back(units).then_some(Corrected::Copy)
+                    copy.put_back(issued, units).then_some(Corrected::Copy)
                 }
                 _ => None,
             }
@@ -471,7 +516,7 @@ impl Loans {
     }
 
     /// Ends all loans: what was not spent is to be given back. Whoever still decides by this policy asks the store.
-    pub(in crate::policy) fn close(&self) {
+    pub(in crate::policy) fn close(&self, now: Moment) {
         self.closed.store(true, Relaxed);
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -480,11 +525,9 @@ impl Loans {
                 while let Some(rest) = entry.account.rest() {
                     back.push(self.giving_back(*of, &entry.key, rest));
                 }
-                if let Account::Copy(copy, _) = &mut entry.account {
-                    let (used, nothing) = (copy.take_unheard(), Rest::default());
-                    let mut tells = self.giving_back(*of, &entry.key, nothing);
-                    tells.settle.used = used;
-                    back.extend(Some(tells).filter(|_| used > 0));
+                if let Account::Copy(copy, terms) = &mut entry.account {
+                    let used = copy.take_unheard(terms, now);
+                    back.extend((used > 0).then(|| self.telling(*of, &entry.key, used)));
                 }
             }
             drop(shard);
@@ -495,18 +538,25 @@ impl Loans {
     /// Notes what is to be given back. Beyond the bound it is lost to this node, not to the limit.
     pub(super) fn give_back(&self, rest: Return) {
         self.ledger.returned(rest.settle.taken);
+        self.keep(rest);
+    }
+
+    /// Notes it, or notes it again. What is told must not be forgotten as what is given back may: nobody earns it.
+    pub(super) fn keep(&self, rest: Return) {
+        let is_told = rest.settle.used > rest.settle.taken;
+        let most = if is_told { LOANS_MAX } else { RETURNS_MAX };
         let mut returns = self.returns.lock().unwrap_or_else(PoisonError::into_inner);
-        if returns.len() < RETURNS_MAX {
+        if returns.len() < most {
             returns.push(rest);
         }
     }
 
-    /// The store had no room for so much of what it was told: it is told again.
-    pub(super) fn no_room(&self, mut back: Return, units: u64) {
-        back.told += 1;
+    /// The store had no room for so much of what it was told, or gave no answer: it is told again.
+    pub(super) fn no_room(&self, mut back: Return, units: u64, is_answered: bool) {
+        back.told += u32::from(is_answered);
         if units > 0 && back.told < TELLS_MAX {
             (back.settle.taken, back.settle.used) = (0, units);
-            self.give_back(back);
+            self.keep(back);
         }
     }
 
@@ -517,13 +567,13 @@ impl Loans {
     }
 
     /// What the store is to be told of copies now. Whoever takes it says what became of it ([`Loans::told`]).
-    pub(super) fn news(&self) -> Vec<News> {
+    pub(super) fn news(&self, now: Moment) -> Vec<News> {
         let mut news = Vec::new();
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             for (of, entry) in shard.iter_mut() {
-                if let Account::Copy(copy, _) = &mut entry.account
-                    && let Some(units) = copy.tell()
+                if let Account::Copy(copy, terms) = &mut entry.account
+                    && let Some(units) = copy.tell(terms, now)
                 {
                     news.push(News {
                         of: *of,
@@ -557,6 +607,26 @@ impl Loans {
                 None => copy.not_heard(),
             }
         });
+    }
+
+    /// Who borrows or asks now.
+    pub(super) fn asked_for(&self) -> Vec<Borrower> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let asked = shard
+                .iter()
+                .filter(|(_, entry)| entry.account.is_asked_for());
+            all.extend(asked.map(|(of, _)| *of));
+        }
+        all
+    }
+
+    /// What tells the store of units that passed.
+    fn telling(&self, of: Borrower, key: &SharedKey, used: u64) -> Return {
+        let mut tells = self.giving_back(of, key, Rest::default());
+        tells.settle.used = used;
+        tells
     }
 
     /// What was lent so far.

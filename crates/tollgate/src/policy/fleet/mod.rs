@@ -53,10 +53,11 @@ use crate::store::memory::CHARGES_MAX;
 use crate::store::shared::{SharedCharge, SharedLimits, SharedOutcome, SharedRequest, SharedStore};
 use crate::time::{Moment, Span};
 pub(super) use leased::terms;
-use leased::{Drawn, Ways};
+use leased::{Drawn, Look, Ways};
 pub use ledger::LendingReport;
 use loans::Borrower;
 pub(super) use loans::{Corrected, LoanOf, Loans, Terms};
+use owing::Owed;
 pub(super) use owing::Owing;
 
 /// The store that this node shares, as one policy uses it.
@@ -109,9 +110,19 @@ pub struct Asking {
     began: Moment,
 }
 
+impl Asking {
+    /// May the store lend something with the answer? Then whoever goes away before it costs the limit more than his
+    /// request: it is better to carry on without him.
+    pub fn may_borrow(&self) -> bool {
+        matches!(self.step, Step::Begin)
+    }
+}
+
 /// What a request waits for.
 #[derive(Debug)]
 enum Step {
+    /// To be worked out when somebody waits for the answer: whoever only begins holds nobody up.
+    Begin,
     /// Somebody who asks for the same loan.
     Wait(Borrower),
     /// The store.
@@ -121,6 +132,8 @@ enum Step {
 #[derive(Debug)]
 struct Question {
     request: SharedRequest,
+    /// What is told with it.
+    owed: Vec<Owed>,
     /// Which charge of the plan each of the request is: of one limit there may be several, for several keys.
     places: Vec<usize>,
     limits: Arc<dyn SharedLimits>,
@@ -193,7 +206,8 @@ impl<C: Clock> PolicyGate<C> {
             let answer = unlimited(Verdict::Never, Basis::TooManyLimits, now);
             return Begun::Decided(answer);
         }
-        let step = match self.step(fleet, &plan, now, (take, false)) {
+        let step = match self.step(fleet, &plan, now, (take, Look::First)) {
+            Ok(Step::Ask(Question { ways: Some(_), .. }) | Step::Wait(_)) => Step::Begin,
             Ok(step) => step,
             Err(Outcome::Refused(at, wait)) => {
                 return Begun::Decided(self.refused_by_loan(plan, at, wait));
@@ -215,11 +229,11 @@ impl<C: Clock> PolicyGate<C> {
         fleet: &Fleet,
         plan: &Plan,
         now: Moment,
-        (take, waited): (bool, bool),
+        (take, look): (bool, Look),
     ) -> Result<Step, Outcome> {
         let ways = match take && self.is_lent(plan) {
             false => None,
-            true => match self.draw(fleet, plan, now, waited) {
+            true => match self.draw(fleet, plan, now, look) {
                 Drawn::Paid(ways) => return Err(Outcome::Paid(ways)),
                 Drawn::Refused(at, wait) => return Err(Outcome::Refused(at, wait)),
                 Drawn::Wait(of) => return Ok(Step::Wait(of)),
@@ -228,6 +242,7 @@ impl<C: Clock> PolicyGate<C> {
         };
         let mut charges = Vec::with_capacity(plan.charges.len());
         let mut places = Vec::with_capacity(plan.charges.len());
+        let mut told = Vec::new();
         for (at, (charge, key)) in plan.charges.iter().zip(&plan.keys).enumerate() {
             let more = match &ways {
                 Some(ways) => ways.asks(at),
@@ -235,10 +250,9 @@ impl<C: Clock> PolicyGate<C> {
             };
             if let Some(more) = more {
                 let untold = ways.as_ref().map_or(0, |ways| ways.untold(at));
-                let owed = match take {
-                    true => self.owed(fleet, charge.limit, charge.hash),
-                    false => 0,
-                };
+                let owed = take.then(|| self.owed(fleet, charge.limit, charge.hash));
+                let units = owed.as_ref().map_or(0, Owed::units);
+                told.extend(owed.filter(|owed| owed.units() > 0));
                 places.push(at);
                 charges.push(SharedCharge {
                     limit: charge.limit,
@@ -246,7 +260,7 @@ impl<C: Clock> PolicyGate<C> {
                     cost: charge.cost.saturating_add(more),
                     most: charge.most,
                     enforced: charge.role == Role::Enforced,
-                    owed: owed.saturating_add(untold),
+                    owed: units.saturating_add(untold),
                 });
             }
         }
@@ -256,6 +270,7 @@ impl<C: Clock> PolicyGate<C> {
                 waited: Span::ZERO,
                 charges,
             },
+            owed: told,
             places,
             limits: Arc::clone(fleet.limits(now)),
             ways,
@@ -293,9 +308,16 @@ impl<C: Clock> PolicyGate<C> {
         };
         loop {
             match &mut asking.step {
+                Step::Begin => {
+                    let look = (asking.ask == Ask::Charge, Look::Asking);
+                    match self.step(fleet, &asking.plan, self.clock.now(), look) {
+                        Ok(step) => asking.step = step,
+                        Err(outcome) => return outcome,
+                    }
+                }
                 Step::Wait(of) => {
                     fleet.loans.wait(*of).await;
-                    match self.step(fleet, &asking.plan, self.clock.now(), (true, true)) {
+                    match self.step(fleet, &asking.plan, self.clock.now(), (true, Look::Again)) {
                         Ok(step) => asking.step = step,
                         Err(outcome) => return outcome,
                     }
@@ -310,6 +332,7 @@ impl<C: Clock> PolicyGate<C> {
                         }
                         _ => return Outcome::Nothing,
                     };
+                    question.owed.drain(..).for_each(Owed::was_told);
                     let again = question.ways.as_mut();
                     if !again.is_some_and(|w| w.ask_for_less(&mut question.request, &outcomes)) {
                         return Outcome::Told(sent, outcomes);

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::time::Moment;
 
@@ -22,6 +22,56 @@ pub(in crate::policy) struct Owing {
     count: AtomicUsize,
 }
 
+/// What is just being told to the store. It is owed again unless it was told.
+#[derive(Debug)]
+pub(super) struct Owed {
+    owing: Arc<Owing>,
+    limit: u64,
+    hash: u64,
+    units: u64,
+    until: Moment,
+}
+
+impl Owed {
+    /// Takes out what a key owes, at most `most` of it.
+    pub(super) fn take(
+        owing: &Arc<Owing>,
+        (limit, hash): (u64, u64),
+        most: impl FnOnce() -> u64,
+        until: Moment,
+    ) -> Owed {
+        let units = match owing.take(limit, hash) {
+            0 => 0,
+            units => units.min(most()),
+        };
+        Owed {
+            owing: Arc::clone(owing),
+            limit,
+            hash,
+            units,
+            until,
+        }
+    }
+
+    pub(super) fn units(&self) -> u64 {
+        self.units
+    }
+
+    /// The store has heard it.
+    pub(super) fn was_told(mut self) {
+        self.units = 0;
+    }
+}
+
+impl Drop for Owed {
+    fn drop(&mut self) {
+        if self.units > 0 {
+            self.owing
+                .add(self.limit, self.hash, self.units, self.until);
+        }
+    }
+}
+
 /// What one key owes.
 #[derive(Clone, Copy, Debug)]
 struct Debt {
@@ -33,6 +83,11 @@ struct Debt {
 impl Owing {
     fn keys(&self) -> MutexGuard<'_, HashMap<(u64, u64), Debt>> {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does nobody owe anything?
+    pub(super) fn is_empty(&self) -> bool {
+        self.count.load(Relaxed) == 0
     }
 
     pub(super) fn add(&self, limit: u64, hash: u64, units: u64, until: Moment) {
@@ -53,7 +108,7 @@ impl Owing {
     }
 
     pub(super) fn take(&self, limit: u64, hash: u64) -> u64 {
-        if self.count.load(Relaxed) == 0 {
+        if self.is_empty() {
             return 0;
         }
         let mut keys = self.keys();

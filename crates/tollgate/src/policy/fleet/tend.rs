@@ -9,12 +9,12 @@ use std::pin::Pin;
 use std::task::Poll;
 
 use super::super::gate::PolicyGate;
-use super::loans::{Borrower, Return};
+use super::loans::{Borrower, Loans, News, Return};
 use crate::clock::Clock;
 use crate::store::shared::{
     SharedCharge, SharedKey, SharedLimits, SharedOutcome, SharedRequest, SharedSettle,
 };
-use crate::time::Span;
+use crate::time::{Moment, Span};
 
 impl<C: Clock> PolicyGate<C> {
     /// Gives back to the store what was lent and not spent, and tells it what passed by copies. To be called ten times
@@ -24,10 +24,18 @@ impl<C: Clock> PolicyGate<C> {
             return;
         };
         fleet.loans.sweep(self.clock.now());
-        // What is not answered is not sent again: it is earned anew.
-        all(fleet.loans.returns(), |back| async move {
+        let returns = fleet.loans.returns().into_iter();
+        let returns = returns
+            .map(|back| Sending::new(&fleet.loans, back))
+            .collect();
+        all(returns, |mut sending: Sending<'_>| async move {
+            let Some(back) = sending.back.clone() else {
+                return;
+            };
             let Return { limits, settle, .. } = &back;
             if settle.used <= settle.taken {
+                // What is not answered is not sent again: it is earned anew.
+                sending.is_done();
                 let _ = limits.settle(settle).await;
                 return;
             }
@@ -39,14 +47,21 @@ impl<C: Clock> PolicyGate<C> {
             let told = tell(&**limits, of, &settle.key, units).await;
             // What it may not have heard is told again, too.
             let left = told.map_or(units, |(no_room, _)| no_room);
-            fleet.loans.no_room(back, left);
+            sending.is_done();
+            fleet.loans.no_room(back, left, told.is_some());
         })
         .await;
         let nodes = fleet.store.nodes().max(1);
         let limits = &fleet.limits;
-        all(fleet.loans.news(), |news| async move {
+        let news = fleet.loans.news(self.clock.now()).into_iter();
+        let news = news.map(|news| Telling::new(&fleet.loans, news)).collect();
+        all(news, |mut telling: Telling<'_>| async move {
+            let Some(news) = telling.news.clone() else {
+                return;
+            };
             let sent = self.clock.now();
             let answer = tell(&**limits, news.of, &news.key, news.units).await;
+            telling.is_done();
             fleet.loans.told(&news, nodes, sent, answer);
         })
         .await;
@@ -55,8 +70,67 @@ impl<C: Clock> PolicyGate<C> {
     /// Lends and copies nothing any more, and settles everything with the store: when this node ends.
     pub async fn return_loans(&self) {
         if let Some(fleet) = &self.fleet {
-            fleet.loans.close();
+            fleet.loans.close(self.clock.now());
             self.tend().await;
+            // What was on its way when it was closed goes back, too.
+            for of in fleet.loans.asked_for() {
+                fleet.loans.wait(of).await;
+            }
+            self.tend().await;
+        }
+    }
+}
+
+/// Something on its way back. Whoever goes away before it was sent leaves it to the next who tends.
+struct Sending<'a> {
+    loans: &'a Loans,
+    back: Option<Return>,
+}
+
+impl<'a> Sending<'a> {
+    fn new(loans: &'a Loans, back: Return) -> Sending<'a> {
+        Sending {
+            loans,
+            back: Some(back),
+        }
+    }
+
+    fn is_done(&mut self) {
+        self.back = None;
+    }
+}
+
+impl Drop for Sending<'_> {
+    fn drop(&mut self) {
+        if let Some(back) = self.back.take() {
+            self.loans.keep(back);
+        }
+    }
+}
+
+/// News on its way. Whoever goes away leaves it as not heard.
+struct Telling<'a> {
+    loans: &'a Loans,
+    news: Option<News>,
+}
+
+impl<'a> Telling<'a> {
+    fn new(loans: &'a Loans, news: News) -> Telling<'a> {
+        Telling {
+            loans,
+            news: Some(news),
+        }
+    }
+
+    fn is_done(&mut self) {
+        self.news = None;
+    }
+}
+
+impl Drop for Telling<'_> {
+    fn drop(&mut self) {
+        if let Some(news) = self.news.take() {
+            self.loans.told(&news, 1, Moment::ORIGIN, None);
         }
     }
 }

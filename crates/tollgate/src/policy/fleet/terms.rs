@@ -39,6 +39,8 @@ pub(in crate::policy) struct LoanTerms {
     pub(super) term: Span,
     /// Is what is left thrown away all at once, so that a block must end before that?
     pub(super) ends_with_window: bool,
+    /// How long a refusal is believed at the most. Places come back at any time.
+    pub(super) believed: Span,
 }
 
 impl LoanTerms {
@@ -67,11 +69,14 @@ impl LoanTerms {
             Algorithm::Concurrency { ttl, .. } => TERM.min(part_of(ttl, 4)),
             _ => TERM,
         };
+        let hold = HOLD.min(part_of(earned_in, 2));
+        let is_place = matches!(quota.limit.algorithm(), Algorithm::Concurrency { .. });
         Some(LoanTerms {
             capacity,
             in_a_term,
-            hold: HOLD.min(part_of(earned_in, 2)),
+            hold,
             term,
+            believed: if is_place { hold } else { term },
             ends_with_window: matches!(quota.limit.algorithm(), Algorithm::FixedWindow { .. }),
         })
     }
