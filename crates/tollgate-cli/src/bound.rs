@@ -16,12 +16,20 @@ pub(crate) struct Bound<'a> {
     units: u64,
     above: u64,
     nodes: u32,
+    /// Did nobody say how many nodes there are?
+    is_assumed: bool,
     /// Is anything of it ever lent, if it is to be?
     is_lent: bool,
 }
 
 impl<'a> Bound<'a> {
-    fn new(rule: &'a LimitRule, tier: Option<&'a str>, quota: &Quota, nodes: u32) -> Bound<'a> {
+    fn new(
+        rule: &'a LimitRule,
+        tier: Option<&'a str>,
+        quota: &Quota,
+        told: Option<u32>,
+    ) -> Bound<'a> {
+        let nodes = told.unwrap_or(NODES);
         Bound {
             limit: &rule.name,
             tier,
@@ -29,6 +37,7 @@ impl<'a> Bound<'a> {
             units: quota.advertised().0,
             above: quota.above(rule.sharing, nodes),
             nodes,
+            is_assumed: told.is_none(),
             is_lent: rule.sharing == Sharing::Lease && quota.is_lent_to(nodes),
         }
     }
@@ -38,14 +47,15 @@ impl<'a> Bound<'a> {
         let tier = self.tier.map(|tier| format!(", tier `{tier}`"));
         let who = format!("`{}`{}", self.limit, tier.unwrap_or_default());
         let Bound { units, above, .. } = self;
-        let (sharing, nodes) = (self.sharing.name(), nodes(self.nodes));
+        let (sharing, nodes) = (self.sharing.name(), nodes(self.nodes, self.is_assumed));
         match above {
             _ if self.sharing == Sharing::Lease && !self.is_lent => format!(
                 "{who} ({sharing}): too small or too slow to be lent to {nodes}, so the store decides every request"
             ),
-            0 => format!("{who} ({sharing}): never above its {units}, with {nodes}"),
+            0 if self.sharing == Sharing::Exact => format!("{who} ({sharing}): never more than it allows"),
+            0 => format!("{who} ({sharing}): never more than it allows, with {nodes}"),
             above => format!(
-                "{who} ({sharing}): at most {above} above its {units} in any stretch of time, with {nodes}"
+                "{who} ({sharing}): in any stretch of time at most {above} more than it allows ({units} at once, and what it earns), with {nodes}"
             ),
         }
     }
@@ -70,26 +80,29 @@ impl<'a> Bound<'a> {
     }
 }
 
-fn nodes(count: u32) -> String {
-    match count {
-        1 => "1 node".to_owned(),
-        count => format!("{count} nodes"),
+fn nodes(count: u32, is_assumed: bool) -> String {
+    match (count, is_assumed) {
+        (count, true) => format!("{count} nodes (assumed: nothing says how many there are)"),
+        (1, _) => "1 node".to_owned(),
+        (count, _) => format!("{count} nodes"),
     }
 }
 
-/// The bounds of all limits that nodes do not share exactly, and of their tiers.
+/// The bounds of all limits and their tiers, if nodes do not share all of them exactly.
 pub(crate) fn bounds(loaded: &Loaded) -> Vec<Bound<'_>> {
     let StoreSpec::Shared(store) = &loaded.store else {
         return Vec::new();
     };
-    let nodes = store.nodes.unwrap_or(NODES);
+    let nodes = store.nodes;
     let default = match &loaded.policy.default {
         Fallback::Limit(rule) => Some(&**rule),
         _ => None,
     };
-    let rules = loaded.policy.limits.iter().chain(default);
-    let shared = rules.filter(|rule| rule.sharing != Sharing::Exact);
-    let bounds = shared.flat_map(|rule| {
+    let rules: Vec<&LimitRule> = loaded.policy.limits.iter().chain(default).collect();
+    if rules.iter().all(|rule| rule.sharing == Sharing::Exact) {
+        return Vec::new();
+    }
+    let bounds = rules.into_iter().flat_map(|rule| {
         let tiers = rule.tiers.iter().flat_map(|tiers| &tiers.tiers);
         let tiers = tiers.map(move |tier| Bound::new(rule, Some(&tier.name), &tier.quota, nodes));
         std::iter::once(Bound::new(rule, None, &rule.quota, nodes)).chain(tiers)

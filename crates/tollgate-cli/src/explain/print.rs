@@ -71,9 +71,11 @@ fn shared(limit: &Value) -> Option<String> {
         _ if lent == Some(false) => format!(
             "`{name}` is to be shared by {sharing}, but too small or too slow for it: the store decides every request"
         ),
-        0 => format!("`{name}` is shared by {sharing}: never above its limit, with {nodes} nodes"),
+        0 => format!(
+            "`{name}` is shared by {sharing}: never more than it allows, with {nodes} nodes"
+        ),
         above => format!(
-            "`{name}` is shared by {sharing}: at most {above} above its limit in any stretch of time, with {nodes} nodes"
+            "`{name}` is shared by {sharing}: in any stretch of time at most {above} more than it allows, with {nodes} nodes"
         ),
     })
 }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use tollgate::policy::{Fallback, Grant, LimitRule, Mode, OnStoreError, Quota};
+use tollgate::policy::{Fallback, Grant, LimitRule, Mode, OnStoreError, Quota, Sharing};
 use tollgate::{Algorithm, Span};
 
 use crate::read::{Draft, Spots};
@@ -25,6 +25,7 @@ pub(super) fn lint(draft: &Draft, report: &Report<'_>) {
             users(spec, spots, report);
             deadline(spec, spots, report);
             logs(draft, report);
+            mixed(draft, report);
             allows(draft, report);
         }
     }
@@ -146,6 +147,33 @@ fn logs(draft: &Draft, report: &Report<'_>) {
                 "write `algorithm: sliding-window`, which keeps a few numbers for each key",
             );
         }
+    }
+}
+
+/// One limit that the store decides is a round trip for every request that meets it, whatever others are shared by.
+fn mixed(draft: &Draft, report: &Report<'_>) {
+    if rules(draft).all(|(rule, _)| rule.sharing == Sharing::Exact) {
+        return;
+    }
+    let exact = rules(draft).filter(|(rule, _)| rule.sharing == Sharing::Exact);
+    for (rule, spots) in exact.filter(|(_, spots)| !spots.has("sharing")) {
+        let hint = match rule.quota.can_be(Sharing::Lease) {
+            true => {
+                "write `sharing: lease` in it, too; or `sharing: exact`, if that is meant, which silences this note"
+            }
+            false => {
+                "it cannot be shared otherwise: `match` it to requests that may wait for the store, or write `sharing: exact`, which silences this note"
+            }
+        };
+        report.note(
+            spots.at("name"),
+            "mixed-sharing",
+            format!(
+                "limit `{}` is exact: every request that meets it asks the store, however its other limits are shared",
+                rule.name
+            ),
+            hint,
+        );
     }
 }
 

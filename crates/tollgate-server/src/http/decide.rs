@@ -76,7 +76,7 @@ impl Decisions {
         let Some(unpaid) = self.settle_named(name, how).await else {
             return problem(
                 StatusCode::NOT_FOUND,
-                "there is no such reservation: it was settled already, or is older than ten minutes",
+                "there is no such reservation: it was settled already, is older than ten minutes, or was made at another node",
             );
         };
         let mut text = String::with_capacity(32);

@@ -110,7 +110,7 @@ async fn settle(service: &Service, words: &[&[u8]], reply: &mut Reply<'_>) -> Re
             Ok(())
         }
         None => Err(
-            "there is no such reservation: it was settled already, or is older than ten minutes"
+            "there is no such reservation: it was settled already, is older than ten minutes, or was made at another node"
                 .into(),
         ),
     }

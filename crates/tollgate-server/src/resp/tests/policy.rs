@@ -156,8 +156,7 @@ fn a_reservation_is_settled_once_to_what_was_used() {
     assert_eq!(name.len(), 32, "{answer}");
     let settle = ["TOLLGATE.SETTLE", name, "actual", "3"];
     assert_eq!(told(&mut client, &settle), "{unpaid=0}");
-    let gone =
-        "!ERR there is no such reservation: it was settled already, or is older than ten minutes";
+    let gone = "!ERR there is no such reservation: it was settled already, is older than ten minutes, or was made at another node";
     assert_eq!(told(&mut client, &settle), gone);
     let peek = [
         "TOLLGATE.PEEK",
