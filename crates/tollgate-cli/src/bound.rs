@@ -52,7 +52,9 @@ impl<'a> Bound<'a> {
             _ if self.sharing == Sharing::Lease && !self.is_lent => format!(
                 "{who} ({sharing}): too small or too slow to be lent to {nodes}, so the store decides every request"
             ),
-            0 if self.sharing == Sharing::Exact => format!("{who} ({sharing}): never more than it allows"),
+            0 if self.sharing == Sharing::Exact => {
+                format!("{who} ({sharing}): never more than it allows")
+            }
             0 => format!("{who} ({sharing}): never more than it allows, with {nodes}"),
             above => format!(
                 "{who} ({sharing}): in any stretch of time at most {above} more than it allows ({units} at once, and what it earns), with {nodes}"

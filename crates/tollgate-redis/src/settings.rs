@@ -25,7 +25,7 @@ pub struct Settings {
     pub deadline: Duration,
     /// What the names of all keys begin with.
     pub prefix: String,
-    /// How many nodes share the store; none to count them.
+    /// How many nodes share the store at the least. They are counted, too, and the greater number holds.
     pub nodes: Option<u32>,
 }
 

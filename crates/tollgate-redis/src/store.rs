@@ -1,11 +1,16 @@
 //! The store: how it is opened, what it prepares, and how it is doing.
 
 use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
+use tokio::time::timeout;
 use tollgate::LimitError;
 use tollgate::store::shared::{SharedLimit, SharedLimits, SharedStore, StoreReport};
 
@@ -22,9 +27,13 @@ use crate::upkeep;
 /// What is given back at once; more stays taken.
 const GIVING_BACK_MAX: usize = 1024;
 
+/// Nobody's end waits longer than this for the store.
+const LEAVE_WITHIN: Duration = Duration::from_millis(250);
+
 /// A store that several processes share, on Redis or Valkey.
 ///
-/// It is cheap to clone. When the last clone and the last limits that it prepared are gone, its connections are closed.
+/// It is cheap to clone. When the last clone and the last limits that it prepared are gone, this node signs off and its
+/// connections are closed, as far as its runtime goes on; if it does not, see [`Store::leave`].
 #[derive(Clone)]
 pub struct Store {
     open: Arc<Open>,
@@ -33,6 +42,8 @@ pub struct Store {
 pub(crate) struct Open {
     pub(crate) desk: Arc<Desk>,
     tasks: Vec<AbortHandle>,
+    /// Says that this node leaves, or says so by being dropped. Whoever tells the others listens until that is done.
+    leaves: watch::Sender<bool>,
 }
 
 /// What decisions and tasks share.
@@ -83,18 +94,21 @@ impl Store {
             finishing: Finishing::new(IN_FLIGHT_MAX),
             giving_back: Finishing::new(GIVING_BACK_MAX),
         });
-        let tasks = [
-            following,
-            Some(runtime.spawn(upkeep::beats(desk.clone()))),
-            Some(runtime.spawn(upkeep::epochs(desk.clone()))),
-        ];
+        let (leaves, is_leaving) = watch::channel(false);
+        // It is not broken off: when `leaves` is dropped it signs off and ends.
+        runtime.spawn(upkeep::beats(desk.clone(), is_leaving));
+        let tasks = [following, Some(runtime.spawn(upkeep::epochs(desk.clone())))];
         let tasks = tasks
             .iter()
             .flatten()
             .map(|task| task.abort_handle())
             .collect();
         Ok(Store {
-            open: Arc::new(Open { desk, tasks }),
+            open: Arc::new(Open {
+                desk,
+                tasks,
+                leaves,
+            }),
         })
     }
 
@@ -103,6 +117,14 @@ impl Store {
     /// once the store has counted more; fewer are believed when the store has counted fewer for ten seconds.
     pub fn remember_nodes(&self, nodes: u32) {
         self.open.desk.nodes.remember(nodes);
+    }
+
+    /// Tells the others that this node is gone; otherwise they count it for ten seconds more. To be called last, before
+    /// the runtime ends: it still decides, but is not counted any more. It waits for a quarter of a second at the most, and
+    /// for nothing if the store is known to be away.
+    pub async fn leave(&self) {
+        self.open.leaves.send_replace(true);
+        let _ = timeout(LEAVE_WITHIN, self.open.leaves.closed()).await;
     }
 }
 
@@ -118,8 +140,13 @@ impl SharedStore for Store {
 
     fn nodes(&self) -> u32 {
         let desk = &self.open.desk;
-        let told = desk.context.access.settings.nodes;
-        told.unwrap_or_else(|| desk.nodes.believed()).max(1)
+        let written = desk.context.access.settings.nodes;
+        // Who divides by too few lets too much pass, whoever it was that did not know of the others.
+        desk.nodes.believed().max(written.unwrap_or(1))
+    }
+
+    fn leave(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(Store::leave(self))
     }
 
     fn report(&self) -> StoreReport {

@@ -1,4 +1,5 @@
-//! What a store does by itself: it tells the others that this node is there, and notices if the store was emptied.
+//! What a store does by itself: it tells the others that this node is there, and when it leaves, and notices if the store was
+//! emptied.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis::Value;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tollgate::store::shared::FaultKind;
 
@@ -21,13 +23,17 @@ const BEAT_EVERY: Duration = Duration::from_secs(2);
 const BEAT_WITHIN: Duration = Duration::from_millis(250);
 
 const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// More nodes than are written are nobody's fault for so long: who dies and comes back is counted twice for about twenty seconds.
+const MORE_FOR: Duration = Duration::from_secs(25);
 const LOOK_WITHIN: Duration = Duration::from_millis(500);
 const MARK_LASTS: Duration = Duration::from_secs(30 * 86_400);
 
-/// Tells the store that this node is there, and counts who is.
-pub(crate) async fn beats(desk: Arc<Desk>) {
+/// Tells the store that this node is there, and counts who is. When this node leaves it takes its last word back: the same
+/// task does both, so no beat can come after it.
+pub(crate) async fn beats(desk: Arc<Desk>, mut leaves: watch::Receiver<bool>) {
     let lasts_ms = u64::try_from(BEAT_LASTS.as_millis()).unwrap_or(u64::MAX);
     let prefix = &desk.context.access.settings.prefix;
+    let mut more_since = None;
     let call = beat(prefix, &desk.node, lasts_ms);
     let at = call.keys.iter().next().map(slot).unwrap_or_default();
     let calls = [call];
@@ -39,6 +45,7 @@ pub(crate) async fn beats(desk: Arc<Desk>) {
                 Some(Ok(nodes)) => {
                     is_heard = true;
                     desk.nodes.counted(nodes);
+                    hold_against_written(&desk, &mut more_since);
                 }
                 other => {
                     desk.nodes.not_counted();
@@ -53,13 +60,49 @@ pub(crate) async fn beats(desk: Arc<Desk>) {
         }
         desk.context.warnings.let_go();
         // At first the store may not be there yet.
-        sleep(if is_heard {
+        let pause = if is_heard {
             BEAT_EVERY
         } else {
             BEAT_EVERY / 20
-        })
-        .await;
+        };
+        tokio::select! {
+            // Also if nobody is left who could say so.
+            _ = leaves.wait_for(|is_leaving| *is_leaving) => break,
+            () = sleep(pause) => {}
+        }
     }
+    let gone = [beat(prefix, &desk.node, 0)];
+    let deadline = Instant::now() + BEAT_WITHIN;
+    if let Err(unsent) = desk.send(at, &gone, deadline).await {
+        tracing::debug!("not signed off, and counted until that is old: {unsent}");
+    }
+}
+
+/// More nodes than somebody wrote: they are divided by all the same, but while the store is away a node that starts knows
+/// only what is written.
+fn hold_against_written(desk: &Desk, since: &mut Option<Instant>) {
+    let Some(written) = desk.context.access.settings.nodes else {
+        return;
+    };
+    let nodes = desk.nodes.believed();
+    match too_many((nodes, written), Instant::now(), since) {
+        true => {
+            let words = format!(
+                "{nodes} nodes share this store, and `nodes` says {written}: write {nodes}, or leave it out"
+            );
+            desk.context.warnings.raise("more-nodes", "", words);
+        }
+        false => desk.context.warnings.take_back("more-nodes", ""),
+    }
+}
+
+/// Have there been more than are written for longer than can be a mistake?
+fn too_many((nodes, written): (u32, u32), now: Instant, since: &mut Option<Instant>) -> bool {
+    if nodes <= written {
+        *since = None;
+        return false;
+    }
+    now.duration_since(*since.get_or_insert(now)) >= MORE_FOR
 }
 
 /// A mark on a server: its name, what it says, and in which run of the server that was seen.
@@ -160,5 +203,24 @@ async fn look(link: &Link, name: &str) -> Result<String, Low> {
     match rise::ask(&mut connection, &get, LOOK_WITHIN).await? {
         Value::Nil => Err(gone("it was emptied just now")),
         found => Ok(rise::text(&found)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_nodes_than_are_written_are_told_of_when_nobody_can_be_counted_twice() {
+        let begin = Instant::now();
+        let after = |seconds| begin + Duration::from_secs(seconds);
+        let mut since = None;
+        let mut told = |nodes, seconds| too_many((nodes, 2), after(seconds), &mut since);
+        assert!(!told(2, 0));
+        assert!(!told(3, 2));
+        assert!(!told(3, 26));
+        assert!(told(3, 28));
+        assert!(!told(2, 30));
+        assert!(!told(3, 32));
     }
 }

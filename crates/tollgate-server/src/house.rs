@@ -156,6 +156,11 @@ impl House {
         let _ = self.end.send(true);
         while self.serving.join_next().await.is_some() {}
         while self.background.join_next().await.is_some() {}
+        // After everything was settled with it.
+        let store = self.engine.epoch().gate.store().cloned();
+        if let Some(store) = store {
+            store.leave().await;
+        }
         let _ = tokio::task::spawn_blocking(move || self.engine.persist()).await;
     }
 }

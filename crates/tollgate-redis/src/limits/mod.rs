@@ -415,7 +415,7 @@ impl Limits {
     }
 }
 
-/// Tells that the node `node` is alive for the next `ttl_ms`.
+/// Tells that the node `node` is alive for the next `ttl_ms`; for 0, that it is gone.
 pub(crate) fn beat(prefix: &str, node: &str, ttl_ms: u64) -> Call {
     let (mut keys, mut args) = (Texts::default(), Texts::default());
     let prefix = prefix.replace(['{', '}'], "");

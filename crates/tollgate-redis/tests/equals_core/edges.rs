@@ -422,6 +422,12 @@ fn nodes_are_counted_for_as_long_as_they_tell() {
     assert_eq!(desk.beat(0, "c", 1).unwrap(), 3);
     // The one that told so for a millisecond is gone after a while, the others are not.
     assert!((0..100_000).any(|_| desk.beat(0, "b", 60_000).unwrap() == 2));
+    // One that signs off is gone at once.
+    desk.beat(0, "b", 0).unwrap();
+    assert_eq!(desk.beat(0, "a", 60_000).unwrap(), 1);
+    super::every_key_expires(&mut desk);
+    // The last one leaves nothing that lasts.
+    desk.beat(0, "a", 0).unwrap();
     super::every_key_expires(&mut desk);
 }
 

@@ -54,6 +54,11 @@ pub trait SharedStore: fmt::Debug + Send + Sync + 'static {
 
     /// How it is doing.
     fn report(&self) -> StoreReport;
+
+    /// Tells the others that this node is gone: when it ends. It waits for a moment at the most.
+    fn leave(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(std::future::ready(()))
+    }
 }
 
 /// The limits of one policy, as a shared store charges them.
