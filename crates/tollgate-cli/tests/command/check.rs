@@ -93,6 +93,10 @@ fn the_example_of_a_fleet_is_good() {
         &tollgate(&["check", FLEET, "--deny-warnings"]),
         "
 ok: 4 limits; everything else passes
+`per-tenant` (lease): in any stretch of time at most 500 more than it allows (2000 at once, and what it earns), with 4 nodes
+`per-user` (lease): in any stretch of time at most 40 more than it allows (600 at once, and what it earns), with 4 nodes
+`sign-in` (exact): never more than it allows
+`per-network` (lease): in any stretch of time at most 1248 more than it allows (5000 at once, and what it earns), with 4 nodes
 ",
     );
 }
