@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::rule::Rule;
+
 /// One way to ask and to be answered. A codec belongs to one connection at a time.
 pub(crate) trait Codec {
     /// A new connection begins: forget the old one, and write what comes before any request.
@@ -56,6 +58,8 @@ pub(crate) struct Answer<'a> {
 pub(crate) enum Verdict<'a> {
     Admitted,
     Refused,
+    /// Something that is no error; nobody has said how it would say yes.
+    Answered,
     Failed(Failure<'a>),
 }
 
@@ -65,7 +69,7 @@ pub(crate) enum Failure<'a> {
     /// An error of Redis, in its words.
     Said(&'a [u8]),
     /// A reply that the rule of judgement does not fit.
-    Unjudged,
+    Unjudged(Rule),
     /// A status of HTTP that is neither.
     Http(u16),
     /// A status of gRPC.
@@ -85,7 +89,12 @@ impl fmt::Display for Failure<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Said(text) => f.write_str(&shown(kind(text))),
-            Failure::Unjudged => f.write_str("a reply that `--admitted` cannot judge"),
+            Failure::Unjudged(Rule::Verdict) => {
+                f.write_str("a reply that cannot be judged: it has no `verdict` that is known")
+            }
+            Failure::Unjudged(_) => f.write_str(
+                "a reply that `--admitted` cannot judge: it does not begin with a number",
+            ),
             Failure::Http(status) => write!(f, "status {status}"),
             Failure::Grpc(code) => match grpc_name(*code) {
                 Some(name) => write!(f, "grpc status {code} {name}"),

@@ -7,8 +7,9 @@
 //! # What ends a connection
 //!
 //! - It has asked all it should, and has all answers.
-//! - The server closed it, or said nothing for too long: what was under way counts as errors, and it is opened again. A
-//!   server that closes three times without any answer is given up.
+//! - The server closed it, or said nothing for too long: what was under way counts as errors, and it is opened again. If it
+//!   ends three times in a row without any answer it is given up, and the others go on: a server that died is part of what is
+//!   to be told, and no reason to tell nothing.
 //! - What came is of another protocol: the whole run ends, because no further answer would be worth more.
 //! - The end of the run, and the time that answers have after it.
 
@@ -48,6 +49,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// What a connection needs to know.
 pub(crate) struct Caller {
     pub(crate) route: Route,
+    /// The number of its target.
+    pub(crate) target: usize,
     /// For messages.
     pub(crate) name: String,
     pub(crate) codec: Box<dyn Codec>,
@@ -57,6 +60,7 @@ pub(crate) struct Caller {
     pub(crate) watch: Watch,
     pub(crate) tally: Rc<RefCell<Tally>>,
     pub(crate) progress: std::sync::Arc<Progress>,
+    pub(crate) is_given_up: bool,
 }
 
 /// How a conversation ended.
@@ -107,17 +111,13 @@ impl Caller {
                     Ok(open) => open,
                     Err(error) => {
                         fruitless += 1;
-                        self.tally
-                            .borrow_mut()
-                            .error(&format!("cannot connect: {error}"), 1);
-                        self.give_up_after(
-                            fruitless,
-                            &format!("cannot be reached again: {error}"),
-                        )?;
-                        tokio::time::sleep(PAUSE).await;
-                        if self.pace.is_over(self.watch.nanos()) {
+                        let kind = format!("cannot connect: {error}");
+                        self.tally.borrow_mut().error(self.target, &kind, 1);
+                        let why = format!("cannot be reached again: {error}");
+                        if self.pace.is_over(self.watch.nanos()) || self.gives_up(fruitless, &why) {
                             break;
                         }
+                        tokio::time::sleep(PAUSE).await;
                         continue;
                     }
                 },
@@ -129,7 +129,9 @@ impl Caller {
             let Some(why) = self.ended(end, lost)? else {
                 break;
             };
-            self.give_up_after(fruitless, &why)?;
+            if self.gives_up(fruitless, &why) {
+                break;
+            }
             if fruitless > 0 {
                 tokio::time::sleep(PAUSE).await;
             }
@@ -147,11 +149,12 @@ impl Caller {
                 return Err(Wrong::new(what, gibberish.hint));
             }
             End::Silent => {
-                tally.error(&format!("no answer within {:?}", self.route.timeout), lost);
+                let kind = format!("no answer within {:?}", self.route.timeout);
+                tally.error(self.target, &kind, lost);
                 "says nothing".to_owned()
             }
             End::Closed(error) => {
-                tally.error("closed before the answer", lost);
+                tally.error(self.target, "closed before the answer", lost);
                 error.map_or("closes connections without an answer".into(), |error| {
                     format!("breaks connections without an answer: {error}")
                 })
@@ -164,14 +167,15 @@ impl Caller {
         Ok(Some(why))
     }
 
-    fn give_up_after(&self, fruitless: u32, why: &str) -> Result<(), Wrong> {
-        match fruitless < FRUITLESS_MAX {
-            true => Ok(()),
-            false => Err(Wrong::new(
-                format!("{} {why}, {fruitless} times in a row", self.name),
-                "see that it is the right port and protocol, and what the server logs",
-            )),
+    /// Is it to be given up, after so many ends without an answer? That is counted.
+    fn gives_up(&mut self, fruitless: u32, why: &str) -> bool {
+        self.is_given_up = fruitless >= FRUITLESS_MAX;
+        if self.is_given_up {
+            let why = format!("{why}, {fruitless} times in a row");
+            let now = self.watch.nanos();
+            self.tally.borrow_mut().give_up(self.target, now, why);
         }
+        self.is_given_up
     }
 }
 
@@ -180,7 +184,11 @@ impl Drop for Caller {
     fn drop(&mut self) {
         let now = self.watch.nanos();
         if let Ok(mut tally) = self.tally.try_borrow_mut() {
-            tally.unsent += self.pace.unsent(now);
+            match self.is_given_up {
+                // What is due on it until all are done is still to come.
+                true => tally.abandoned.push(self.pace.clone()),
+                false => tally.unsent += self.pace.unsent(now),
+            }
             tally.ended = tally.ended.max(now.min(self.pace.stop));
         }
     }
@@ -385,7 +393,7 @@ impl<'a> Talk<'a> {
                             "see that nothing between here and the server adds or repeats answers",
                         ));
                     };
-                    tally.answer(flight, answer.verdict, now);
+                    tally.answer(self.caller.target, flight, answer.verdict, now);
                     counted += 1;
                     self.under_way -= 1;
                     while let Some(None) = self.flights.front() {

@@ -15,9 +15,9 @@
 //! # Layout
 //!
 //! `target` and `plan` say what is to be done; `words` and `template` make requests of it, `keys` and `pace` say which
-//! and when. `resp`, `http` and `grpc` are what is spoken, each a `codec`; `connection` speaks it, over `tls` if it should,
+//! and when. `resp`, `http` and `grpc` are what is spoken, each a `codec`, and `rule` how a reply of Redis says yes; `connection` speaks it, over `tls` if it should,
 //! `run` puts connections on threads; `speaker` is a codec for a loop that is not ours. `tally` counts, `histogram` keeps times,
-//! `audit` holds what was admitted against what was allowed.
+//! `audit` holds what was admitted against what was allowed, `report` puts it together.
 //!
 //! # What it does not know
 //!
@@ -38,7 +38,9 @@ mod http;
 mod keys;
 mod pace;
 mod plan;
+mod report;
 mod resp;
+mod rule;
 mod run;
 mod speaker;
 mod tally;
@@ -53,8 +55,10 @@ pub use grpc::GrpcAsk;
 pub use histogram::{Histogram, WHOLE};
 pub use http::HttpAsk;
 pub use plan::{DEFAULT_COMMAND, Plan};
-pub use resp::{Login, Rule};
-pub use run::{Report, run, run_while};
+pub use report::{Loss, Report, TargetReport};
+pub use resp::Login;
+pub use rule::Rule;
+pub use run::{run, run_while};
 pub use speaker::{Heard, Speaker, UnaryCall};
 pub use target::{Protocol, Target};
 pub use wrong::Wrong;

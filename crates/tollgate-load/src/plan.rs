@@ -8,7 +8,8 @@ use crate::audit::Allowance;
 use crate::codec::Codec;
 use crate::grpc::{Grpc, GrpcAsk};
 use crate::http::{Http, HttpAsk};
-use crate::resp::{Login, Resp, Rule};
+use crate::resp::{Login, Resp};
+use crate::rule::{Rule, has_terms, only_looks};
 use crate::target::{Protocol, Target};
 use crate::template::Spelling;
 use crate::words;
@@ -56,7 +57,7 @@ pub struct Plan {
     pub timeout: Duration,
     /// The command for `resp://`.
     pub command: String,
-    /// How its reply says yes; by the command if it is one that is known.
+    /// How its reply says yes; by the command if it is one that is known. Otherwise replies are counted and not judged.
     pub rule: Option<Rule>,
     /// What is shown to `resp://` before anything is asked.
     pub login: Option<Login>,
@@ -115,6 +116,13 @@ impl Plan {
         wanted.clamp(1, processors).min(self.connections.max(1))
     }
 
+    /// Connections that the target with this number gets.
+    pub(crate) fn connections_of(&self, target: usize) -> u64 {
+        let each = self.targets.len().max(1);
+        let more = usize::from(target < self.connections % each);
+        (self.connections / each + more) as u64
+    }
+
     /// The allowance that `CL.THROTTLE` and `THROTTLE` have in themselves, if that is what is asked.
     ///
     /// # Errors
@@ -128,7 +136,7 @@ impl Plan {
         let [name, _, burst, count, period, ..] = words.as_slice() else {
             return Err(wrong("the command does not say what it allows".into()));
         };
-        if Rule::of(name).is_none() {
+        if !has_terms(name) {
             return Err(wrong(format!("`{name}` does not say what it allows")));
         }
         let number = |word: &String| {
@@ -156,7 +164,7 @@ impl Plan {
             Protocol::Resp => {
                 let words = words::split(&self.command)?;
                 let name = words.first().map_or("", String::as_str);
-                let rule = self.rule.or_else(|| Rule::of(name)).unwrap_or(Rule::Any);
+                let rule = self.rule.or_else(|| Rule::of(name));
                 Box::new(Resp::new(&words, rule, &spelling, self.login.as_ref()))
             }
             Protocol::Http => {
@@ -311,17 +319,30 @@ impl Plan {
                 format!("write `{{cost}}` in {place}, or leave `--cost` out"),
             ));
         }
-        if target.protocol == Protocol::Resp && self.allowance.is_some() && self.rule.is_none() {
-            let words = words::split(&self.command)?;
-            let name = words.first().map_or("", String::as_str);
-            if Rule::of(name).is_none() {
-                return Err(Wrong::new(
-                    format!("how `{name}` says yes is not known"),
-                    "write `--admitted nonzero`, `zero`, `at-most:100` or `any`",
-                ));
-            }
+        if target.protocol == Protocol::Resp && self.allowance.is_some() {
+            return self.check_audited();
         }
         Ok(())
+    }
+
+    /// Can what the command is answered be held against a limit?
+    fn check_audited(&self) -> Result<(), Wrong> {
+        let words = words::split(&self.command)?;
+        let name = words.first().map_or("", String::as_str);
+        if only_looks(name) {
+            return Err(Wrong::new(
+                format!("`{name}` takes nothing, so there is nothing to audit"),
+                "ask `TOLLGATE.CHECK`, or leave out `--allow` and `--audit`",
+            ));
+        }
+        match self.rule.or_else(|| Rule::of(name)) {
+            Some(_) => Ok(()),
+            None => Err(Wrong::new(
+                format!("how `{name}` says yes is not known"),
+                "look at one of its replies and say it: `--admitted nonzero`, `zero` or `at-most:100` by its first \
+                 number, `verdict` by its field of that name, or `any`",
+            )),
+        }
     }
 }
 
@@ -348,9 +369,25 @@ mod tests {
             "CL.THROTTLE {key}",
             "CL.THROTTLE {key} x 1 1",
             "CL.THROTTLE {key} 1 0 1",
+            "TOLLGATE.CHECK limit 1 2 3 key {key}",
         ] {
             plan.command = command.into();
             assert!(plan.allowance_in_command().is_err(), "{command}");
+        }
+    }
+
+    #[test]
+    fn every_connection_belongs_to_one_target() {
+        let mut plan = plan("resp://h");
+        for targets in 1..6 {
+            for connections in targets..20 {
+                plan.targets = vec![plan.targets[0].clone(); targets];
+                plan.connections = connections;
+                for target in 0..targets {
+                    let dealt = (0..connections).filter(|number| number % targets == target);
+                    assert_eq!(plan.connections_of(target), dealt.count() as u64);
+                }
+            }
         }
     }
 
@@ -409,5 +446,11 @@ mod tests {
         assert!(plan.check().is_err());
         plan.rule = Some(Rule::AtMost(5));
         assert_eq!(plan.check(), Ok(()));
+        plan.rule = None;
+        plan.command = "tollgate.check path / header.x-org {key}".into();
+        assert_eq!(plan.check(), Ok(()));
+        plan.command = "TOLLGATE.PEEK path / header.x-org {key}".into();
+        let wrong = plan.check().unwrap_err();
+        assert!(wrong.what.contains("takes nothing"), "{wrong}");
     }
 }

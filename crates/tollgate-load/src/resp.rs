@@ -1,7 +1,9 @@
 //! The Redis protocol, as a client sees it: commands as arrays of bulk strings, replies of any kind in order.
 //!
-//! A reply is judged by its first number: the reply itself, or the first element of an array however deep it lies. That
-//! is where every limiter that answers over this protocol says yes or no ([`Rule`]).
+//! Of a reply two things are kept: its first number (the reply itself, or the first element of an array however deep it lies),
+//! and what stands by the name `verdict` in the outermost map. That is where limiters that answer over this protocol
+//! say yes or no ([`Rule`]). The second version of the protocol has no maps: names and values stand one after the other
+//! in an array.
 //!
 //! # What it does not know
 //!
@@ -10,48 +12,11 @@
 use std::fmt;
 
 use crate::codec::{Answer, Codec, Failure, Gibberish, Step, Verdict, shown};
+use crate::rule::{Marks, Rule};
 use crate::template::{Spelling, Template};
 
 /// Deeper, or with more elements, and it is no answer of a limiter.
 const ELEMENTS_MAX: u64 = 1 << 20;
-
-/// How a reply says yes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rule {
-    /// Its first number is 0, as that of `CL.THROTTLE` (which tells whether the key *is limited*).
-    Zero,
-    /// Its first number is not 0, as that of throttlecrab's `THROTTLE` and of most scripts.
-    NonZero,
-    /// Its first number is at most this, as that of `INCR` against a limit.
-    AtMost(i64),
-    /// Whatever is no error.
-    Any,
-}
-
-impl Rule {
-    /// The rule for a command, if it is one that is known.
-    pub(crate) fn of(command: &str) -> Option<Rule> {
-        match command.to_ascii_uppercase().as_str() {
-            "CL.THROTTLE" => Some(Rule::Zero),
-            "THROTTLE" => Some(Rule::NonZero),
-            _ => None,
-        }
-    }
-
-    fn judge(self, number: Option<i64>) -> Verdict<'static> {
-        let admitted = match (self, number) {
-            (Rule::Any, _) => true,
-            (Rule::Zero, Some(number)) => number == 0,
-            (Rule::NonZero, Some(number)) => number != 0,
-            (Rule::AtMost(most), Some(number)) => number <= most,
-            (_, None) => return Verdict::Failed(Failure::Unjudged),
-        };
-        match admitted {
-            true => Verdict::Admitted,
-            false => Verdict::Refused,
-        }
-    }
-}
 
 /// What a client shows before it asks.
 #[derive(Clone, PartialEq, Eq)]
@@ -73,7 +38,8 @@ impl fmt::Debug for Login {
 #[derive(Clone, Debug)]
 pub(crate) struct Resp {
     request: Template,
-    rule: Rule,
+    /// How replies are judged; not at all without it.
+    rule: Option<Rule>,
     /// Shows the password; empty if there is none.
     login: Vec<u8>,
     /// Is the answer to that still to come?
@@ -83,7 +49,7 @@ pub(crate) struct Resp {
 impl Resp {
     pub(crate) fn new(
         words: &[String],
-        rule: Rule,
+        rule: Option<Rule>,
         spelling: &Spelling,
         login: Option<&Login>,
     ) -> Resp {
@@ -145,7 +111,10 @@ impl Codec for Resp {
         }
         let verdict = match reply.error {
             Some(text) => Verdict::Failed(Failure::Said(text)),
-            None => self.rule.judge(reply.number),
+            None => match self.rule {
+                Some(rule) => rule.judge(reply.marks),
+                None => Verdict::Answered,
+            },
         };
         Ok(Step::Answer(Answer {
             len: reply.len,
@@ -159,17 +128,50 @@ impl Codec for Resp {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Reply<'a> {
     len: usize,
-    /// Of the first element that is neither an array nor a map, if it is a number.
-    number: Option<i64>,
+    marks: Marks<'a>,
     error: Option<&'a [u8]>,
+}
+
+/// Names and values of the outermost array or map, while they are read.
+///
+/// An element is one of them if nothing is still to come but them: then whatever lies deeper has been read. So depth
+/// needs no stack, and a reply that is very deep costs nothing.
+#[derive(Debug, Default)]
+struct Fields {
+    /// Elements of the outermost array or map that are still to come.
+    left: u64,
+    /// Is the next of them a value, and the one before it its name?
+    is_value: bool,
+    /// Was the last name `verdict`?
+    is_verdict: bool,
+}
+
+impl Fields {
+    /// Looks at an element, and its text if it is one; with it so many are still to come, at any depth. Gives the verdict, if
+    /// this is it.
+    fn see<'a>(&mut self, to_come: u64, text: Option<&'a [u8]>) -> Option<&'a [u8]> {
+        if self.left != to_come {
+            return None;
+        }
+        self.left = self.left.saturating_sub(1);
+        self.is_value = !self.is_value;
+        // If the next one is a value, this one is its name.
+        if self.is_value {
+            self.is_verdict = text == Some(b"verdict");
+            return None;
+        }
+        text.filter(|_| self.is_verdict)
+    }
 }
 
 /// The reply at the beginning, if all of it is there.
 fn whole(bytes: &[u8]) -> Result<Option<Reply<'_>>, Gibberish> {
     let mut reply = Reply::default();
+    let mut fields = Fields::default();
     let mut left = 1_u64;
     let mut is_first = true;
     while left > 0 {
+        let is_outermost = reply.len == 0;
         let rest = bytes.get(reply.len..).unwrap_or_default();
         let Some(&kind) = rest.first() else {
             return Ok(None);
@@ -189,8 +191,9 @@ fn whole(bytes: &[u8]) -> Result<Option<Reply<'_>>, Gibberish> {
         let line = rest.get(1..end).unwrap_or_default();
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         reply.len += end + 1;
+        let to_come = left;
         left -= 1;
-        match kind {
+        let text = match kind {
             b'*' | b'~' | b'>' | b'%' => {
                 let count = number(line).ok_or_else(|| foreign(bytes))?.max(0);
                 let each = if kind == b'%' { 2 } else { 1 };
@@ -198,38 +201,50 @@ fn whole(bytes: &[u8]) -> Result<Option<Reply<'_>>, Gibberish> {
                 if left > ELEMENTS_MAX {
                     return Err(foreign(bytes));
                 }
+                None
             }
             b'$' | b'=' | b'!' => {
                 let len = number(line).ok_or_else(|| foreign(bytes))?;
-                let Ok(len) = usize::try_from(len) else {
+                let text = match usize::try_from(len) {
                     // Nil.
-                    is_first = false;
-                    continue;
+                    Err(_) => None,
+                    Ok(len) => {
+                        let until = reply.len.saturating_add(len);
+                        let Some(text) = bytes.get(reply.len..until) else {
+                            return Ok(None);
+                        };
+                        if bytes.len() < until.saturating_add(2) {
+                            return Ok(None);
+                        }
+                        reply.len = until + 2;
+                        Some(text)
+                    }
                 };
-                let until = reply.len.saturating_add(len);
-                let Some(text) = bytes.get(reply.len..until) else {
-                    return Ok(None);
-                };
-                if bytes.len() < until.saturating_add(2) {
-                    return Ok(None);
-                }
-                reply.len = until + 2;
                 if is_first {
-                    reply.number = number(text);
-                    reply.error = (kind == b'!').then_some(text);
+                    reply.marks.number = text.and_then(number);
+                    reply.error = text.filter(|_| kind == b'!');
                 }
                 is_first = false;
+                text
             }
             _ => {
                 if is_first {
                     reply.error = (kind == b'-').then_some(line);
-                    reply.number = match (kind, line) {
+                    reply.marks.number = match (kind, line) {
                         (b'#', b"t") => Some(1),
                         (b'#', b"f") => Some(0),
                         _ => number(line),
                     };
                 }
                 is_first = false;
+                (kind == b'+').then_some(line)
+            }
+        };
+        match is_outermost {
+            true => fields.left = left,
+            false => {
+                let verdict = fields.see(to_come, text);
+                reply.marks.verdict = reply.marks.verdict.or(verdict);
             }
         }
     }
@@ -256,11 +271,12 @@ fn foreign(bytes: &[u8]) -> Gibberish {
 mod tests {
     use super::*;
 
-    fn read(rule: Rule, bytes: &[u8]) -> Result<Step<'_>, Gibberish> {
-        Resp::new(&[], rule, &Spelling::new("", 1, 1), None).read(bytes, &mut Vec::new())
+    fn read(rule: impl Into<Option<Rule>>, bytes: &[u8]) -> Result<Step<'_>, Gibberish> {
+        let mut resp = Resp::new(&[], rule.into(), &Spelling::new("", 1, 1), None);
+        resp.read(bytes, &mut Vec::new())
     }
 
-    fn verdict(rule: Rule, bytes: &[u8]) -> Verdict<'_> {
+    fn verdict(rule: impl Into<Option<Rule>>, bytes: &[u8]) -> Verdict<'_> {
         match read(rule, bytes) {
             Ok(Step::Answer(answer)) => {
                 assert_eq!(answer.len, bytes.len());
@@ -273,7 +289,7 @@ mod tests {
     #[test]
     fn a_command_is_an_array_of_its_words() {
         let words = ["INCRBY", "a{key}", "{cost}"].map(str::to_owned);
-        let mut resp = Resp::new(&words, Rule::Any, &Spelling::new("k", 100, 12), None);
+        let mut resp = Resp::new(&words, None, &Spelling::new("k", 100, 12), None);
         let mut out = Vec::new();
         resp.ask(7, &mut out);
         assert_eq!(out, b"*3\r\n$6\r\nINCRBY\r\n$4\r\nak07\r\n$2\r\n12\r\n");
@@ -286,7 +302,7 @@ mod tests {
             password: "sesame".into(),
         };
         let words = ["PING".to_owned()];
-        let mut resp = Resp::new(&words, Rule::Any, &Spelling::new("", 1, 1), Some(&login));
+        let mut resp = Resp::new(&words, None, &Spelling::new("", 1, 1), Some(&login));
         for _ in 0..2 {
             let mut out = Vec::new();
             resp.greet(&mut out);
@@ -327,7 +343,7 @@ mod tests {
         for rule in [Rule::Zero, Rule::NonZero, Rule::Any] {
             assert_eq!(verdict(rule, b"-ERR no\r\n"), error);
         }
-        let unjudged = Verdict::Failed(Failure::Unjudged);
+        let unjudged = Verdict::Failed(Failure::Unjudged(Rule::Zero));
         for bytes in [
             &b"+OK\r\n"[..],
             b"$-1\r\n",
@@ -337,6 +353,80 @@ mod tests {
         ] {
             assert_eq!(verdict(Rule::Zero, bytes), unjudged);
         }
+    }
+
+    #[test]
+    fn our_own_answer_by_policy_is_judged_by_its_verdict_in_both_versions() {
+        // As the service writes it: the number that comes first is no verdict.
+        let third = |word: &str| {
+            format!(
+                "%7\r\n$7\r\nverdict\r\n${}\r\n{word}\r\n$5\r\nlimit\r\n$3\r\norg\r\n$6\r\nreason\r\n$5\r\nlimit\r\n\
+                 $9\r\nremaining\r\n:0\r\n$14\r\nreset_after_ms\r\n:9\r\n$6\r\nlimits\r\n*1\r\n%3\r\n$4\r\nname\r\n_\r\n\
+                 $4\r\nrole\r\n$8\r\nenforced\r\n$4\r\ncost\r\n:1\r\n$14\r\npolicy_version\r\n:1\r\n",
+                word.len()
+            )
+        };
+        for (word, judged) in [
+            ("pass", Verdict::Admitted),
+            ("wait", Verdict::Admitted),
+            ("refuse", Verdict::Refused),
+            ("never", Verdict::Refused),
+        ] {
+            let third = third(word);
+            let second = third.replace("%7", "*14").replace("%3", "*6");
+            let second = second.replace("_\r\n", "$-1\r\n");
+            for reply in [third, second] {
+                assert_eq!(
+                    verdict(Rule::Verdict, reply.as_bytes()),
+                    judged,
+                    "{reply:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_verdict_is_found_wherever_it_stands_outermost_and_nowhere_else() {
+        for (reply, judged) in [
+            // Behind values that are arrays, maps, empty or nothing.
+            (
+                "%4\r\n+a\r\n*2\r\n*1\r\n:1\r\n%1\r\n+verdict\r\n+pass\r\n+b\r\n*0\r\n+c\r\n_\r\n+verdict\r\n+refuse\r\n",
+                Some(Verdict::Refused),
+            ),
+            ("*2\r\n+verdict\r\n$4\r\npass\r\n", Some(Verdict::Admitted)),
+            // The first counts.
+            (
+                "*4\r\n+verdict\r\n+never\r\n+verdict\r\n+pass\r\n",
+                Some(Verdict::Refused),
+            ),
+            // A value, not a name.
+            ("*4\r\n+reason\r\n+verdict\r\n+pass\r\n+pass\r\n", None),
+            // Within something else.
+            ("%1\r\n+a\r\n%1\r\n+verdict\r\n+pass\r\n", None),
+            ("*1\r\n*2\r\n+verdict\r\n+pass\r\n", None),
+            // No text, or none at all.
+            ("*2\r\n+verdict\r\n:1\r\n", None),
+            ("*2\r\n+verdict\r\n*1\r\n+pass\r\n", None),
+            ("*1\r\n+verdict\r\n", None),
+            ("+pass\r\n", None),
+            ("*0\r\n", None),
+        ] {
+            let judged = judged.unwrap_or(Verdict::Failed(Failure::Unjudged(Rule::Verdict)));
+            assert_eq!(
+                verdict(Rule::Verdict, reply.as_bytes()),
+                judged,
+                "{reply:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn without_a_rule_an_answer_is_neither_yes_nor_no_and_an_error_is_still_one() {
+        for reply in [&b":0\r\n"[..], b"+OK\r\n", b"$-1\r\n", b"*0\r\n"] {
+            assert_eq!(verdict(None, reply), Verdict::Answered);
+        }
+        let error = Verdict::Failed(Failure::Said(b"ERR no"));
+        assert_eq!(verdict(None, b"-ERR no\r\n"), error);
     }
 
     #[test]

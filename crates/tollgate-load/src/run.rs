@@ -1,7 +1,6 @@
 //! A run: threads with their connections, started together and put together at the end.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::ops::ControlFlow;
 use std::rc::Rc;
@@ -12,13 +11,13 @@ use std::time::Duration;
 use tokio::sync::{Barrier, watch};
 use tokio::task::{JoinSet, LocalSet};
 
-use crate::audit::{Audit, EACH_MAX, Ledger};
+use crate::audit::{EACH_MAX, Ledger};
 use crate::clock::{Watch, nanos};
 use crate::connection::{Caller, Route};
-use crate::histogram::Histogram;
 use crate::keys::Keys;
 use crate::pace::Pace;
 use crate::plan::Plan;
+use crate::report::Report;
 use crate::tally::Tally;
 use crate::tls::Trust;
 use crate::wrong::Wrong;
@@ -38,50 +37,6 @@ impl Progress {
     /// A count for people: nothing else depends on its order.
     pub(crate) fn add(&self, answers: u64) {
         self.answers.fetch_add(answers, Relaxed);
-    }
-}
-
-/// What came of a run.
-#[derive(Debug)]
-pub struct Report {
-    /// From the end of the warm-up to the end of the run, or to the last answer if that came later.
-    pub elapsed: Duration,
-    /// Answers that said yes.
-    pub admitted: u64,
-    /// Answers that said no.
-    pub refused: u64,
-    /// What was neither, by kind.
-    pub errors: BTreeMap<String, u64>,
-    /// Times of answers that said yes or no, in nanoseconds.
-    pub times: Histogram,
-    /// Connections that were opened again.
-    pub reconnects: u64,
-    /// Requests that were due and never sent, because as many as may be under way were.
-    pub unsent: u64,
-    /// What the audit found, if there was one.
-    pub audit: Option<Audit>,
-    /// Was it broken off before its end? What was under way then counts for nothing.
-    pub is_broken_off: bool,
-}
-
-impl Report {
-    /// Answers that said yes or no.
-    pub fn answers(&self) -> u64 {
-        self.admitted + self.refused
-    }
-
-    /// Errors of all kinds.
-    pub fn error_count(&self) -> u64 {
-        self.errors.values().sum()
-    }
-
-    /// Answers in a second.
-    pub fn per_second(&self) -> f64 {
-        let seconds = self.elapsed.as_secs_f64();
-        match seconds > 0.0 {
-            true => self.answers() as f64 / seconds,
-            false => 0.0,
-        }
     }
 }
 
@@ -111,7 +66,8 @@ enum Stop {
 /// Does what was planned. `tell` is called a few times a second: answers so far, and the time since the begin.
 ///
 /// # Errors
-/// A plan that makes no sense, a server that cannot be reached, or answers of another protocol.
+/// A plan that makes no sense, a server that cannot be reached at the begin or never answers, or answers of another protocol.
+/// A server that is lost later is part of the report.
 pub fn run(plan: Plan, tell: &mut dyn FnMut(u64, Duration)) -> Result<Report, Wrong> {
     run_while(plan, &mut |answers, passed| {
         tell(answers, passed);
@@ -167,7 +123,10 @@ pub fn run_while(
     }
     drop(send);
     let tally = gather(&shared, &receive, threads, tell)?;
-    Ok(report(&shared, tally))
+    let begin = shared.progress.begin.get().copied().unwrap_or(0);
+    let warm_until = begin.saturating_add(nanos(shared.plan.warm_up));
+    let is_broken_off = *shared.stop.borrow() == Stop::Enough;
+    Report::of(&shared.plan, tally, (begin, warm_until), is_broken_off)
 }
 
 /// Waits for all threads.
@@ -177,7 +136,7 @@ fn gather(
     threads: usize,
     tell: &mut dyn FnMut(u64, Duration) -> ControlFlow<()>,
 ) -> Result<Tally, Wrong> {
-    let mut all = Tally::default();
+    let mut all = Tally::of(shared.plan.targets.len());
     let mut ended = 0;
     let mut wrong = None;
     while ended < threads {
@@ -215,27 +174,6 @@ fn gather(
         }
     }
     wrong.map_or(Ok(all), Err)
-}
-
-fn report(shared: &Shared, tally: Tally) -> Report {
-    let plan = &shared.plan;
-    let begin = shared.progress.begin.get().copied().unwrap_or(0);
-    let from = begin.saturating_add(nanos(plan.warm_up));
-    // A server that falls silent before the end is not the faster for it.
-    let elapsed = tally.last_answer.max(tally.ended).saturating_sub(from);
-    let audit = plan.allowance.as_ref().zip(tally.ledger);
-    let is_broken_off = *shared.stop.borrow() == Stop::Enough;
-    Report {
-        elapsed: Duration::from_nanos(elapsed),
-        admitted: tally.admitted,
-        refused: tally.refused,
-        audit: audit.map(|(allowance, ledger)| ledger.audit(allowance, plan.cost)),
-        errors: tally.errors,
-        times: tally.times,
-        reconnects: tally.reconnects,
-        unsent: tally.unsent,
-        is_broken_off,
-    }
 }
 
 /// All that one thread does; `None` if another one has stopped the run.
@@ -290,7 +228,7 @@ async fn converse(
         let stream = route.connect().await.map_err(|error| {
             Wrong::new(format!("{target} cannot be reached: {error}"), hint(&error))
         })?;
-        streams.push((number, route, target, stream));
+        streams.push((number, at, route, target, stream));
     }
     shared.connected.wait().await;
     let begin = *shared.progress.begin.get_or_init(|| shared.watch.nanos());
@@ -302,13 +240,14 @@ async fn converse(
     *tally.borrow_mut() = Tally {
         counts_from: warm_until,
         ledger: audited.map(|keys| Ledger::new(keys, EACH_MAX / threads.max(1))),
-        ..Tally::default()
+        ..Tally::of(plan.targets.len())
     };
     let mut calls = JoinSet::new();
-    for (number, route, target, stream) in streams {
+    for (number, at, route, target, stream) in streams {
         let lane = number as u64;
         let caller = Caller {
             route,
+            target: at,
             name: target.to_string(),
             codec: plan.codec(target)?,
             keys: Keys::new(
@@ -321,6 +260,7 @@ async fn converse(
             watch: shared.watch,
             tally: Rc::clone(tally),
             progress: Arc::clone(&shared.progress),
+            is_given_up: false,
         };
         calls.spawn_local(caller.call(stream));
     }

@@ -100,6 +100,7 @@ impl Speaker {
                 said: match answer.verdict {
                     Verdict::Admitted => Ok(true),
                     Verdict::Refused => Ok(false),
+                    Verdict::Answered => Err("how this command says yes is not known".into()),
                     Verdict::Failed(failure) => Err(failure.to_string()),
                 },
             },

@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
-use tollgate_load::{Plan, Report, Target, Wrong, run};
+use tollgate_load::{Plan, Report, Rule, Target, Wrong, run};
 
 /// Who signs, and a server's configuration signed by it.
 fn certificate(name: &str) -> (Vec<u8>, ServerConfig) {
@@ -119,6 +119,7 @@ fn plan(target: &str, roots: &[u8]) -> Plan {
     plan.connections = 4;
     plan.pipeline = 4;
     plan.command = "PING {key}".into();
+    plan.rule = Some(Rule::Any);
     plan.requests = Some(1000);
     plan.timeout = Duration::from_secs(10);
     plan.roots = Some(roots.to_vec());

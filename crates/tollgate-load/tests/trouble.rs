@@ -4,9 +4,10 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use tollgate_load::{Plan, Report, Target, Wrong, run};
+use tollgate_load::{Plan, Report, Rule, Target, Wrong, run};
 
 /// Does this with every connection, each on a thread of its own; gives the port.
 fn server(serve: fn(TcpStream)) -> u16 {
@@ -26,6 +27,7 @@ fn plan(scheme: &str, port: u16) -> Plan {
     let mut plan = Plan::new(vec![target]);
     plan.connections = 4;
     plan.command = "PING {key}".into();
+    plan.rule = Some(Rule::Any);
     plan.duration = Some(Duration::from_millis(200));
     plan.timeout = Duration::from_millis(300);
     plan
@@ -220,4 +222,106 @@ fn what_was_due_and_could_not_be_sent_is_told() {
     plan.rate = Some("1000/s".parse().unwrap());
     let report = ran(plan).unwrap();
     assert_eq!((report.unsent, report.error_count()), (199, 1));
+}
+
+/// Answers every command.
+fn answers(mut stream: TcpStream) {
+    let reading = stream.try_clone().unwrap();
+    for _ in commands(&reading) {
+        if stream.write_all(b"+PONG\r\n").is_err() {
+            break;
+        }
+    }
+}
+
+/// Answers as many commands as are left, on all connections together, and then none and closes every connection.
+fn dies(mut stream: TcpStream, left: &AtomicU64) {
+    let reading = stream.try_clone().unwrap();
+    for _ in commands(&reading) {
+        let is_alive = left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
+        if is_alive.is_err() || stream.write_all(b"+PONG\r\n").is_err() {
+            break;
+        }
+    }
+}
+
+fn with_another(mut plan: Plan, port: u16) -> Plan {
+    let target = Target::parse(&format!("resp://127.0.0.1:{port}")).unwrap();
+    plan.targets.push(target);
+    plan
+}
+
+#[test]
+fn a_server_that_dies_is_told_and_the_others_are_asked_to_the_end() {
+    static LEFT: AtomicU64 = AtomicU64::new(100);
+    let mut plan = with_another(
+        plan("resp", server(answers)),
+        server(|stream| dies(stream, &LEFT)),
+    );
+    (plan.duration, plan.requests) = (None, Some(600));
+    let report = ran(plan).unwrap();
+    assert_eq!((report.admitted, report.targets.len()), (400, 2));
+    let (lives, died) = (&report.targets[0], &report.targets[1]);
+    assert_eq!((lives.admitted, lives.errors), (300, 0));
+    assert_eq!((lives.is_lost(), &lives.loss), (false, &None));
+    assert_eq!((died.admitted, died.connections), (100, 2));
+    assert_eq!(died.errors, report.error_count());
+    assert!(died.is_lost(), "{died:?}");
+    let loss = died.loss.as_ref().unwrap();
+    assert_eq!(loss.connections, 2);
+    assert!(loss.why.ends_with(", 3 times in a row"), "{loss:?}");
+    assert!(died.last_answer.unwrap() < loss.after, "{died:?}");
+}
+
+#[test]
+fn what_was_due_at_a_server_that_died_was_never_sent() {
+    static LEFT: AtomicU64 = AtomicU64::new(10);
+    let mut plan = with_another(
+        plan("resp", server(answers)),
+        server(|stream| dies(stream, &LEFT)),
+    );
+    plan.rate = Some("1000/s".parse().unwrap());
+    plan.duration = Some(Duration::from_millis(600));
+    let report = ran(plan).unwrap();
+    assert!(report.targets[1].is_lost(), "{:?}", report.targets);
+    assert!(report.unsent > 0 && report.targets[1].admitted == 10);
+    assert_eq!(report.admitted + report.error_count() + report.unsent, 600);
+}
+
+#[test]
+fn when_the_last_server_dies_the_run_ends_and_what_was_measured_is_told() {
+    static LEFT: AtomicU64 = AtomicU64::new(50);
+    let mut plan = plan("resp", server(|stream| dies(stream, &LEFT)));
+    plan.duration = Some(Duration::from_secs(60));
+    let report = ran(plan).unwrap();
+    assert_eq!(report.admitted, 50);
+    assert!(report.targets[0].is_lost(), "{:?}", report.targets);
+    assert!(report.elapsed < Duration::from_secs(30), "{report:?}");
+}
+
+#[test]
+fn a_connection_that_is_given_up_is_not_the_whole_server() {
+    // Whoever comes first is answered, and nobody else.
+    static COME: AtomicU64 = AtomicU64::new(0);
+    fn serves_one(stream: TcpStream) {
+        if COME.fetch_add(1, Relaxed) == 0 {
+            answers(stream);
+        }
+    }
+    let mut plan = plan("resp", server(serves_one));
+    plan.duration = Some(Duration::from_millis(600));
+    let report = ran(plan).unwrap();
+    let target = &report.targets[0];
+    assert!(target.admitted > 0 && !target.is_lost(), "{target:?}");
+    assert_eq!(target.loss.as_ref().map(|loss| loss.connections), Some(3));
+}
+
+#[test]
+fn without_a_rule_answers_are_counted_and_timed_and_not_judged() {
+    let mut plan = plan("resp", server(answers));
+    (plan.rule, plan.duration, plan.requests) = (None, None, Some(40));
+    let report = ran(plan).unwrap();
+    assert_eq!((report.answers(), report.unjudged), (40, 40));
+    assert_eq!((report.admitted, report.refused), (0, 0));
+    assert_eq!((report.error_count(), report.times.total()), (0, 40));
 }

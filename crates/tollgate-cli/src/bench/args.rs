@@ -16,7 +16,8 @@ TARGET is a server and what is spoken with it; several share the load:
 Examples:
   tollgate bench resp://127.0.0.1:6379 --connections 50 --pipeline 32 --keys 1000000 --zipf 0.99
   tollgate bench resp://127.0.0.1:6379 --keys 1 --audit          is more admitted than CL.THROTTLE was told to allow?
-  tollgate bench resp://127.0.0.1:6379 --command 'INCR {key}' --admitted any
+  tollgate bench resp://127.0.0.1:6379 --command 'INCR {key}' --admitted at-most:100
+  tollgate bench resp://127.0.0.1:6390 --command 'TOLLGATE.CHECK path /api header.x-api-key {key}' --allow 5/s --burst 10
   tollgate bench http://127.0.0.1:8080/v1/check --method POST \\
       --body '{\"path\":\"/api\",\"headers\":{\"x-api-key\":\"{key}\"}}' --allow 5/s --burst 10
   tollgate bench http://127.0.0.1/ --header 'x-api-key: {key}' --refused-status 429,503 --rate 10000/s
@@ -24,7 +25,9 @@ Examples:
 
 Ctrl-C ends it and reports what was measured so far; once more ends it at once.
 
-The exit code is 0 if it ran, 1 if the audit found too much admitted or nothing was answered with yes or no, 2 if it
+A target that dies is told with everything that was measured; the others are asked to the end.
+
+The exit code is 0 if it ran, 1 if the audit found too much admitted, a target was lost or nothing was answered, 2 if it
 could not run, 130 if it was broken off.";
 
 /// What `tollgate bench` was asked.
@@ -73,7 +76,8 @@ pub(crate) struct Bench {
     /// The command for resp:// [default: CL.THROTTLE {key} 99 100 1 {cost}]
     #[arg(long, value_name = "COMMAND")]
     pub(super) command: Option<String>,
-    /// How the first number of its reply says yes: zero (as CL.THROTTLE), nonzero (as THROTTLE), at-most:N, any
+    /// How its reply says yes, if that is not known: by its first number zero (as CL.THROTTLE), nonzero (as THROTTLE) or
+    /// at-most:N; by its field verdict (as TOLLGATE.CHECK); any if it is no error
     #[arg(long, value_name = "RULE")]
     pub(super) admitted: Option<String>,
     /// A file with the password that is shown to resp://

@@ -217,6 +217,7 @@ fn rule_of(text: &str) -> Result<Rule, Stop> {
     match text {
         "zero" => Ok(Rule::Zero),
         "nonzero" => Ok(Rule::NonZero),
+        "verdict" => Ok(Rule::Verdict),
         "any" => Ok(Rule::Any),
         text => {
             let most = text
@@ -224,7 +225,7 @@ fn rule_of(text: &str) -> Result<Rule, Stop> {
                 .and_then(|most| most.parse().ok());
             most.map(Rule::AtMost).ok_or_else(|| Stop::Other {
                 what: format!("`--admitted {}` is no rule", shown(text)),
-                hint: "write `zero`, `nonzero`, `at-most:100` or `any`".into(),
+                hint: "write `zero`, `nonzero`, `at-most:100`, `verdict` or `any`".into(),
             })
         }
     }

@@ -1,11 +1,12 @@
 //! `tollgate bench`: load for a limiter, ours or anyone's, and whether it admits more than it should.
 //!
 //! `args` is what can be typed and `asked` what it means; the load itself is [`tollgate_load`]; `table` and `object` tell
-//! what came of it, `progress` how it goes, and `interrupt` ends it early.
+//! what came of it, `losses` which targets were lost, `progress` how it goes, and `interrupt` ends it early.
 
 mod args;
 mod asked;
 mod interrupt;
+mod losses;
 mod object;
 mod progress;
 mod table;
@@ -45,6 +46,9 @@ pub(crate) fn run(asked: &Bench, out: &mut impl Write) -> Result<ExitCode, Stop>
             return Ok(ExitCode::from(interrupt::BROKEN_OFF));
         }
         return Err(Stop::Plain(nothing(&report)));
+    }
+    if let Some(lost) = losses::error(&plan, &report) {
+        return Err(Stop::Plain(lost));
     }
     let over = report.audit.as_ref().map_or(0, |audit| audit.over);
     Ok(match over {

@@ -1,13 +1,17 @@
 //! What came of a run, for programs.
 
 use serde_json::{Value, json};
-use tollgate_load::{Finding, Plan, Report, WHOLE};
+use tollgate_load::{Finding, Plan, Report, Target, TargetReport, WHOLE};
 
 use super::table::limit_of;
 
 /// One object, on one line. Times are nanoseconds.
 pub(super) fn object(plan: &Plan, report: &Report) -> Value {
     let targets: Vec<String> = plan.targets.iter().map(ToString::to_string).collect();
+    let by_target = plan.targets.iter().zip(&report.targets);
+    let by_target: Vec<Value> = by_target
+        .map(|(target, told)| share(target, told))
+        .collect();
     let quantile = |share| report.times.quantile(share);
     json!({
         "targets": targets,
@@ -24,6 +28,7 @@ pub(super) fn object(plan: &Plan, report: &Report) -> Value {
         "answers": report.answers(),
         "admitted": report.admitted,
         "refused": report.refused,
+        "unjudged": report.unjudged,
         "errors": report.error_count(),
         "errors_by_kind": report.errors,
         "reconnects": report.reconnects,
@@ -35,7 +40,31 @@ pub(super) fn object(plan: &Plan, report: &Report) -> Value {
             "p99.9": quantile(WHOLE / 1000 * 999),
             "max": report.times.most(),
         },
+        "by_target": by_target,
         "audit": audit(plan, report),
+    })
+}
+
+/// What one target came to.
+fn share(target: &Target, told: &TargetReport) -> Value {
+    let given_up = told.loss.as_ref().map(|loss| {
+        json!({
+            "connections": loss.connections,
+            "after_seconds": loss.after.as_secs_f64(),
+            "why": loss.why,
+        })
+    });
+    json!({
+        "target": target.to_string(),
+        "connections": told.connections,
+        "answers": told.answers(),
+        "admitted": told.admitted,
+        "refused": told.refused,
+        "unjudged": told.unjudged,
+        "errors": told.errors,
+        "last_answer_seconds": told.last_answer.map(|last| last.as_secs_f64()),
+        "is_lost": told.is_lost(),
+        "given_up": given_up,
     })
 }
 

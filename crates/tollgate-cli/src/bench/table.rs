@@ -5,6 +5,8 @@ use std::io::{self, Write};
 use tollgate::{Limit, Span};
 use tollgate_load::{Allowance, Audit, Finding, Plan, Report, WHOLE};
 
+use super::losses;
+use crate::fault::shown;
 use crate::span_text;
 
 /// Prints everything.
@@ -28,9 +30,7 @@ pub(super) fn print(plan: &Plan, report: &Report, out: &mut impl Write) -> io::R
     )?;
     writeln!(out)?;
     line(out, "requests/s", &grouped(report.per_second() as u64))?;
-    let all = report.answers();
-    line(out, "admitted", &part(report.admitted, all))?;
-    line(out, "refused", &part(report.refused, all))?;
+    verdicts(plan, report, out)?;
     line(out, "errors", &grouped(report.error_count()))?;
     for (kind, times) in &report.errors {
         line(out, "", &format!("{}  {kind}", grouped(*times)))?;
@@ -46,12 +46,57 @@ pub(super) fn print(plan: &Plan, report: &Report, out: &mut impl Write) -> io::R
             &format!("{unsent}  due, but nothing was free to send them"),
         )?;
     }
+    if report.targets.len() > 1 {
+        by_target(plan, report, out)?;
+    }
+    for (target, told, loss) in losses::of(plan, report) {
+        let name = if told.is_lost() { "LOST" } else { "GIVEN UP" };
+        line(out, name, &losses::when(target, told, loss))?;
+        line(out, "", &format!("it {}", loss.why))?;
+    }
     writeln!(out)?;
     times(report, out)?;
     match (&plan.allowance, &report.audit) {
         (Some(allowance), Some(found)) => audit(plan, allowance, found, out),
         _ => Ok(()),
     }
+}
+
+/// Yes and no, as shares of what was judged; and what was not judged, with the way to have it judged.
+fn verdicts(plan: &Plan, report: &Report, out: &mut impl Write) -> io::Result<()> {
+    let judged = report.admitted + report.refused;
+    if judged > 0 || report.unjudged == 0 {
+        line(out, "admitted", &part(report.admitted, judged))?;
+        line(out, "refused", &part(report.refused, judged))?;
+    }
+    if report.unjudged == 0 {
+        return Ok(());
+    }
+    let command = plan.command.split_whitespace().next().unwrap_or_default();
+    let command = shown(command);
+    let note = format!("how `{command}` says yes is not known: say it with `--admitted`");
+    line(
+        out,
+        "not judged",
+        &format!("{}  {note}", grouped(report.unjudged)),
+    )
+}
+
+/// What each of several targets answered.
+fn by_target(plan: &Plan, report: &Report, out: &mut impl Write) -> io::Result<()> {
+    let row = |cells: [String; 4]| {
+        let cells: String = cells.iter().map(|cell| format!("{cell:>13}")).collect();
+        cells
+    };
+    let head = ["answers", "admitted", "refused", "errors"].map(str::to_owned);
+    writeln!(out)?;
+    line(out, "by target", &row(head))?;
+    for (target, told) in plan.targets.iter().zip(&report.targets) {
+        let counts = [told.answers(), told.admitted, told.refused, told.errors];
+        let counts = row(counts.map(grouped));
+        line(out, "", &format!("{counts}  {target}"))?;
+    }
+    Ok(())
 }
 
 fn line(out: &mut impl Write, name: &str, value: &str) -> io::Result<()> {

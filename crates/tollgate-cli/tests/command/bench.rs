@@ -1,4 +1,13 @@
-//! What is wrong with a line for `tollgate bench`: said before anything is sent.
+//! What is wrong with a line for `tollgate bench`: said before anything is sent. And what it says of our own service, while that
+//! answers and when it dies.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
 
 use crate::run::tollgate;
 
@@ -135,6 +144,18 @@ fn an_audit_needs_something_to_hold_the_limiter_to() {
         "a limit by windows has no `--burst`",
         "leave it out",
     );
+    let check = "TOLLGATE.CHECK path / header.x-org {key}";
+    says(
+        &[REDIS, "--audit", "--command", check],
+        "`TOLLGATE.CHECK` does not say what it allows",
+        "--allow",
+    );
+    let peek = "TOLLGATE.PEEK path / header.x-org {key}";
+    says(
+        &[REDIS, "--allow", "5/s", "--command", peek],
+        "`TOLLGATE.PEEK` takes nothing, so there is nothing to audit",
+        "TOLLGATE.CHECK",
+    );
     says(
         &[REDIS, "--admitted", "maybe"],
         "`--admitted maybe` is no rule",
@@ -146,4 +167,231 @@ fn an_audit_needs_something_to_hold_the_limiter_to() {
 fn a_server_that_is_not_there_is_told() {
     let refused = "resp://127.0.0.1:1 cannot be reached: Connection refused (os error 111)";
     says(&[REDIS], refused, "start the server");
+}
+
+/// A service that answers Redis clients; it is killed when this value goes.
+struct Service {
+    child: Child,
+    port: u16,
+    /// Kept open: a service that cannot print is another test.
+    _out: BufReader<ChildStdout>,
+}
+
+impl Service {
+    /// Twenty for each organization on `/hot`, and then one an hour.
+    fn start(name: &str) -> Service {
+        let policy = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bench-{name}.yaml"));
+        let limit =
+            "{ name: hot, match: { path: /hot }, key: header.x-org, allow: 1/h, burst: 20 }";
+        let text = format!("default: pass\nlimits:\n  - {limit}\n");
+        std::fs::write(&policy, text).expect("a policy that can be written");
+        let doors = ["--listen", "--admin", "--resp"].map(|door| [door, "127.0.0.1:0"]);
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+            .arg("serve")
+            .arg("--policy")
+            .arg(policy)
+            .args(doors.as_flattened())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary was built");
+        let mut out = BufReader::new(child.stdout.take().expect("piped"));
+        let port = (&mut out).lines().find_map(|line| {
+            let line = line.expect("UTF-8");
+            let door = line.strip_prefix("redis ")?;
+            door.rsplit(':').next()?.parse().ok()
+        });
+        Service {
+            child,
+            port: port.expect("it says where Redis clients ask"),
+            _out: out,
+        }
+    }
+
+    fn target(&self) -> String {
+        format!("resp://127.0.0.1:{}", self.port)
+    }
+
+    /// Asks without taking anything until this organization is refused: somebody else has taken all that there is.
+    fn wait_until_refused(&self, organization: &str) {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("it listens");
+        let patience = stream.set_read_timeout(Some(Duration::from_secs(10)));
+        patience.expect("a socket");
+        let mut lines = BufReader::new(stream.try_clone().expect("a socket")).lines();
+        let command = format!("TOLLGATE.PEEK path /hot header.x-org {organization}\r\n");
+        let mut ask = || {
+            stream.write_all(command.as_bytes()).expect("it reads");
+            let mut next = || lines.next().expect("an answer").expect("UTF-8");
+            let mut is_refused = false;
+            // The last name of the answer, and then its value.
+            let mut line = next();
+            while line != "policy_version" {
+                is_refused |= line == "refuse";
+                line = next();
+            }
+            next();
+            is_refused
+        };
+        let is_refused = (0..500_000).any(|_| ask());
+        assert!(
+            is_refused,
+            "{organization} is not refused, so there is no load"
+        );
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What `--json` told, and the exit code.
+fn told(args: &[&str]) -> (Value, Option<i32>) {
+    let ran = tollgate(&[&["bench", "--json"], args].concat());
+    let told: Result<Value, _> = serde_json::from_str(&ran.out);
+    assert!(told.is_ok(), "{told:?}: {}{}", ran.out, ran.err);
+    (told.expect("JSON"), ran.code)
+}
+
+#[test]
+fn our_own_answers_by_policy_are_judged_without_being_told_how() {
+    let service = Service::start("judged");
+    let target = service.target();
+    let check = "tollgate.check path /hot header.x-org {key}";
+    let load = ["-c", "8", "-P", "4", "--keys", "1", "-n", "500"];
+    for (prefix, burst, code) in [("right-", "20", 0), ("wrong-", "15", 1)] {
+        let limit = ["--allow", "1/h", "--burst", burst, "--key-prefix", prefix];
+        let asked = [&[target.as_str(), "--command", check][..], &load, &limit];
+        let (told, ended) = told(&asked.concat());
+        assert_eq!(
+            (&told["admitted"], &told["refused"]),
+            (&20.into(), &480.into()),
+            "{told}"
+        );
+        assert_eq!(
+            (&told["errors"], &told["unjudged"]),
+            (&0.into(), &0.into()),
+            "{told}"
+        );
+        assert_eq!(told["audit"]["over_admitted"], 5 * code, "{told}");
+        assert_eq!(ended, Some(code), "{told}");
+    }
+    for (word, prefix, admitted) in [
+        ("PEEK", "right-", 0),
+        ("EXPLAIN", "right-", 0),
+        ("PEEK", "fresh-", 500),
+        ("EXPLAIN", "fresh-", 500),
+    ] {
+        let command = format!("TOLLGATE.{word} path /hot header.x-org {{key}}");
+        let asked = [&target, "--command", &command, "--key-prefix", prefix];
+        let (told, code) = told(&[&asked[..], &load].concat());
+        assert_eq!(
+            (code, &told["admitted"]),
+            (Some(0), &admitted.into()),
+            "{told}"
+        );
+        assert_eq!(told["answers"], 500, "{told}");
+    }
+}
+
+#[test]
+fn what_nobody_can_judge_is_not_said_to_be_admitted() {
+    let service = Service::start("unjudged");
+    let target = service.target();
+    let asked = [&target, "--command", "ECHO {key}", "-n", "1000"];
+    let ran = tollgate(&[&["bench"][..], &asked].concat());
+    assert_eq!((ran.err.as_str(), ran.code), ("", Some(0)), "{}", ran.out);
+    let line =
+        "not judged      1,000  how `ECHO` says yes is not known: say it with `--admitted`\n";
+    assert!(ran.out.contains(line), "{}", ran.out);
+    assert!(!ran.out.contains("\nadmitted"), "{}", ran.out);
+    let (told, code) = told(&asked);
+    assert_eq!((code, &told["unjudged"]), (Some(0), &1000.into()), "{told}");
+    assert_eq!(
+        (&told["admitted"], &told["answers"]),
+        (&0.into(), &1000.into()),
+        "{told}"
+    );
+    let (told, _) = self::told(&[&asked[..], &["--admitted", "any"]].concat());
+    assert_eq!(told["admitted"], 1000, "{told}");
+}
+
+#[test]
+fn a_target_that_dies_is_told_with_all_that_was_measured_and_the_other_goes_on() {
+    let (lives, mut dies) = (Service::start("lives"), Service::start("dies"));
+    let check = "TOLLGATE.CHECK path /hot header.x-org {key}";
+    // Each of the two counts for itself, so together they may admit twice twenty.
+    let limit = ["--allow", "1/h", "--burst", "40", "-d", "3s"];
+    for (prefix, is_json) in [("one-", true), ("two-", false)] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        command.args(["bench", &lives.target(), &dies.target()]);
+        command.args(["--command", check, "--keys", "1", "-c", "8"]);
+        command.args(["--key-prefix", prefix]).args(limit);
+        command.args(is_json.then_some("--json"));
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let bench = command.spawn().expect("the binary was built");
+        for service in [&lives, &dies] {
+            service.wait_until_refused(&format!("{prefix}0"));
+        }
+        let lost = dies.target();
+        dies.child.kill().expect("a child of ours");
+        let ended = bench.wait_with_output().expect("it ends");
+        let out = String::from_utf8(ended.stdout).expect("UTF-8");
+        let err = String::from_utf8(ended.stderr).expect("UTF-8");
+        assert_eq!(ended.status.code(), Some(1), "{out}{err}");
+        assert!(
+            err.starts_with(&format!("error: {lost} answered nothing after ")),
+            "{err}"
+        );
+        assert!(err.contains(", 3 times in a row\nhint: "), "{err}");
+        match is_json {
+            true => is_told_by_target(&serde_json::from_str(&out).expect("JSON")),
+            false => {
+                for text in [
+                    "\nadmitted        40  ",
+                    "\nby target ",
+                    "\nover-admission  0\n",
+                ] {
+                    assert!(out.contains(text), "{text:?}: {out}");
+                }
+                let line = format!("\nLOST            {lost} answered nothing after ");
+                assert!(out.contains(&line), "{out}");
+            }
+        }
+        dies = Service::start("dies");
+    }
+}
+
+fn is_told_by_target(told: &Value) {
+    let (lives, died) = (&told["by_target"][0], &told["by_target"][1]);
+    assert_eq!(
+        (&lives["admitted"], &died["admitted"]),
+        (&20.into(), &20.into()),
+        "{told}"
+    );
+    assert_eq!(
+        (&lives["errors"], &died["errors"]),
+        (&0.into(), &told["errors"]),
+        "{told}"
+    );
+    assert_eq!(
+        (&lives["is_lost"], &died["is_lost"]),
+        (&false.into(), &true.into()),
+        "{told}"
+    );
+    assert_eq!(
+        (&lives["given_up"], &died["given_up"]["connections"]),
+        (&Value::Null, &4.into())
+    );
+    assert_eq!(told["audit"]["admitted"], 40, "{told}");
+    assert_eq!(told["audit"]["over_admitted"], 0, "{told}");
+    let last = |of: &Value| of["last_answer_seconds"].as_f64().expect("a number");
+    assert!(last(lives) > last(died), "{told}");
+    let is_whole = told["seconds"]
+        .as_f64()
+        .is_some_and(|seconds| seconds >= 3.0);
+    assert!(is_whole, "it goes on to its end: {told}");
 }
