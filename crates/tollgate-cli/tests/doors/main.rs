@@ -15,6 +15,7 @@ mod fleet;
 mod gateway;
 mod harness;
 mod headers;
+mod lending;
 mod nginx;
 mod openapi;
 mod policy;

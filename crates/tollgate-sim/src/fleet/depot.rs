@@ -4,7 +4,7 @@
 //!
 //! What a real store does in a script is one step here. Every change of a word is noted with what was there before, so that
 //! a failover can forget the last moments, as a replica does that had not heard of them. Sliding logs are no words, and
-//! see to that themselves ([`super::logbook`]).
+//! see to that themselves (`logbook`).
 //!
 //! It also keeps the books that the checks go by: what it granted, whatever became of it, and what it was
 //! told was given back. These are not forgotten.

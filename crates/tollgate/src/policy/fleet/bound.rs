@@ -8,7 +8,7 @@
 //! So over all time no more passes than the store granted, and in a stretch of time at most what it granted
 //! in it and what was on loan when it began. On loan are at most one block at each of `n` nodes, and a block is at
 //! most a `4n`-th of what the limit holds: together a quarter; nor is it more than the limit gives in a
-//! [term](super::terms). A block of a fixed window ends with it, so
+//! [term](mod@super::terms). A block of a fixed window ends with it, so
 //! there nothing comes on top; and a place that is on loan is held in the store, so of places there are never more at
 //! once than the limit says.
 //!

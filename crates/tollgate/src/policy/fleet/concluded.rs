@@ -2,8 +2,8 @@
 
 use super::super::answer::{Answer, Basis, Role};
 use super::super::gate::{Ask, Plan, PolicyGate, tightest, unlimited};
+use super::account::Terms;
 use super::leased::Ways;
-use super::loans::Terms;
 use super::{Asking, Outcome, Question, Step};
 use crate::clock::Clock;
 use crate::decision::{Decision, Origin, Standing, Verdict};

@@ -27,11 +27,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
+use super::account::{Account, Terms};
 use super::ahead::{Ahead, Want};
-use super::copy::{Copy, CopyTerms};
 use super::ledger::{Ledger, LendingReport};
-use super::loan::{Loan, Rest, Spend};
-use super::terms::LoanTerms;
+use super::loan::{Rest, Spend};
+use super::paid_from::Corrected;
 use crate::gate::LimitId;
 use crate::store::shared::{SharedKey, SharedLimits, SharedOutcome, SharedSettle};
 use crate::time::Moment;
@@ -87,92 +87,6 @@ struct Entry {
     waiting: Vec<Waker>,
     /// Raised when those who wait are woken.
     round: u64,
-}
-
-/// How the keys of a limit are accounted for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::policy) enum Terms {
-    /// By loans.
-    Lend(LoanTerms),
-    /// By copies.
-    Copy(CopyTerms),
-}
-
-/// What this node has of one key.
-#[derive(Debug)]
-enum Account {
-    Loan(Loan, LoanTerms),
-    Copy(Copy, CopyTerms),
-}
-
-impl Account {
-    fn new(terms: &Terms) -> Account {
-        match terms {
-            Terms::Lend(terms) => Account::Loan(Loan::default(), *terms),
-            Terms::Copy(terms) => Account::Copy(Copy::default(), *terms),
-        }
-    }
-
-    fn spend(&mut self, wish: &Wish<'_>) -> (Spend, Option<Rest>) {
-        match self {
-            Account::Loan(loan, terms) => {
-                loan.spend(terms, wish.nodes, wish.now, (wish.cost, wish.is_first))
-            }
-            Account::Copy(copy, terms) => {
-                let spent = copy.spend(terms, wish.nodes, wish.now, (wish.cost, wish.is_first));
-                (spent, None)
-            }
-        }
-    }
-
-    fn asked(&mut self) {
-        match self {
-            Account::Loan(loan, _) => loan.asked(),
-            Account::Copy(copy, _) => copy.asked(),
-        }
-    }
-
-    fn is_asked_for(&self) -> bool {
-        match self {
-            Account::Loan(loan, _) => loan.is_asked_for(),
-            Account::Copy(copy, _) => copy.is_asked_for(),
-        }
-    }
-
-    fn hear(&mut self, nodes: u32, sent: Moment, outcome: &SharedOutcome) {
-        match self {
-            Account::Loan(loan, _) => loan.hear(outcome, sent),
-            Account::Copy(copy, _) => copy.hear(nodes, sent, outcome),
-        }
-    }
-
-    fn lost(&mut self, now: Moment) {
-        match self {
-            Account::Loan(loan, terms) => loan.lost(terms, now),
-            Account::Copy(copy, _) => copy.asked(),
-        }
-    }
-
-    fn end(&mut self, now: Moment) -> Option<Rest> {
-        match self {
-            Account::Loan(loan, terms) => loan.end_if_quiet(terms, now),
-            Account::Copy(..) => None,
-        }
-    }
-
-    fn rest(&mut self) -> Option<Rest> {
-        match self {
-            Account::Loan(loan, _) => loan.rest(),
-            Account::Copy(..) => None,
-        }
-    }
-
-    fn is_idle(&self, now: Moment) -> bool {
-        match self {
-            Account::Loan(loan, terms) => loan.is_idle(terms, now),
-            Account::Copy(copy, _) => copy.is_idle(now),
-        }
-    }
 }
 
 /// The loans of one policy.
@@ -648,47 +562,6 @@ impl Loans {
                 used: 0,
             },
             told: 0,
-        }
-    }
-}
-
-/// Where a correction was made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::policy) enum Corrected {
-    /// In a block, all of which was taken from the share when it came.
-    Block,
-    /// In a copy.
-    Copy,
-}
-
-/// What a request was paid from, to be corrected there once its true cost is known.
-#[derive(Clone, Debug)]
-pub(in crate::policy) struct LoanOf {
-    loans: Arc<Loans>,
-    of: Borrower,
-}
-
-impl LoanOf {
-    pub(super) fn new(loans: Arc<Loans>, of: Borrower) -> LoanOf {
-        LoanOf { loans, of }
-    }
-
-    /// Corrects what can be corrected here, and says where. None if the store has to be told what `settle` then says.
-    pub(in crate::policy) fn settle(
-        &self,
-        settle: &mut SharedSettle,
-        now: Moment,
-    ) -> Option<Corrected> {
-        match settle.used.checked_sub(settle.taken) {
-            None => {
-                let back = settle.taken - settle.used;
-                self.loans.put_back(&self.of, settle.issued, back, now)
-            }
-            Some(more) => {
-                let (taken, by) = self.loans.take_more(&self.of, more, now)?;
-                settle.taken += taken;
-                (settle.taken >= settle.used).then_some(by)
-            }
         }
     }
 }

@@ -26,6 +26,7 @@
 //! pass before. Together at most `C + r * t`, of which up to `C * (n-1)/n` may come on top of what the
 //! store had let pass before, from nodes that were not asked until then.
 
+mod account;
 mod ahead;
 mod alone;
 mod bound;
@@ -36,6 +37,7 @@ mod ledger;
 mod loan;
 mod loans;
 mod owing;
+mod paid_from;
 mod tend;
 mod terms;
 
@@ -52,13 +54,15 @@ use crate::decision::Verdict;
 use crate::store::memory::CHARGES_MAX;
 use crate::store::shared::{SharedCharge, SharedLimits, SharedOutcome, SharedRequest, SharedStore};
 use crate::time::{Moment, Span};
+pub(super) use account::Terms;
 pub(super) use leased::terms;
 use leased::{Drawn, Look, Ways};
 pub use ledger::LendingReport;
 use loans::Borrower;
-pub(super) use loans::{Corrected, LoanOf, Loans, Terms};
+pub(super) use loans::Loans;
 use owing::Owed;
 pub(super) use owing::Owing;
+pub(super) use paid_from::{Corrected, LoanOf};
 
 /// The store that this node shares, as one policy uses it.
 #[derive(Debug)]

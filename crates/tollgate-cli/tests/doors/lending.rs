@@ -1,0 +1,82 @@
+//! Services to which a real store lends: nothing is lost with whoever hangs up, nor with a service that ends.
+
+use tollgate_trials::servers::{Kind, Server};
+
+use crate::harness::{Client, Door, Tollgate, policy_with, until};
+
+const ASK: &str = r#"{"path":"/","headers":{"x-org":"acme"}}"#;
+/// What the limit holds: a window that does not end while this runs.
+const ALL: u64 = 1_000_000;
+
+fn store() -> Server {
+    Server::start(Kind::Redis, &[]).unwrap_or_else(|trouble| panic!("{trouble}"))
+}
+
+/// A service to which the store lends, and which is patient with it.
+fn service(store: &Server) -> Tollgate {
+    let limit = "  - { name: org, key: header.x-org, algorithm: fixed-window, allow: 1000000/d }";
+    let service = Tollgate::start(&format!(
+        "store: {{ url: 'redis://127.0.0.1:{}', deadline: 900ms }}\non_store_error: local\nsharing: lease\n{}",
+        store.port(),
+        policy_with(limit)
+    ));
+    until("the store is up", || {
+        service.ready()["store"]["status"] == "up"
+    });
+    service
+}
+
+/// What is left in the store.
+fn left(service: &Tollgate) -> u64 {
+    let mut client = service.client(Door::Decisions);
+    let nothing = r#"{"path":"/","headers":{"x-org":"acme"},"cost":0}"#;
+    let told = client.post("/v1/peek", nothing).json();
+    told["remaining"].as_u64().unwrap_or_default()
+}
+
+/// Nodes that the store counts now, by when they were last heard of.
+fn alive(store: &Server) -> usize {
+    let count = "local now = redis.call('TIME')
+        now = string.format('%.0f', now[1] * 1000000 + now[2])
+        return tostring(redis.call('ZCOUNT', KEYS[1], now, '+inf'))";
+    let told = store.ask_text(&["EVAL", count, "1", "tg:{nodes}"]);
+    let told = told.unwrap_or_else(|trouble| panic!("{trouble}"));
+    told.parse().unwrap_or_default()
+}
+
+#[test]
+fn a_block_that_was_asked_for_by_whoever_hung_up_is_spent_by_those_who_come_next() {
+    let store = store();
+    let service = service(&store);
+    let mut clients: Vec<Client> = (0..10).map(|_| service.client(Door::Decisions)).collect();
+    // The store hears them when they are gone.
+    store.freeze().unwrap_or_else(|trouble| panic!("{trouble}"));
+    for client in &mut clients {
+        let bytes = client.head("POST", "/v1/check", &[], ASK);
+        client.write(bytes.as_bytes()).expect("it listens");
+    }
+    until("all are asked for", || {
+        service.metric("tollgate_loan_keys") == Some(1)
+    });
+    drop(clients);
+    store.thaw().unwrap_or_else(|trouble| panic!("{trouble}"));
+    until("the block is here", || {
+        service.metric("tollgate_loan_blocks_total") >= Some(1)
+    });
+}
+
+#[test]
+fn a_service_that_ends_in_order_gives_back_what_it_had_on_loan_and_signs_off() {
+    let store = store();
+    let (mut ends, stays) = (service(&store), service(&store));
+    until("both are counted", || alive(&store) == 2);
+    let mut client = ends.client(Door::Decisions);
+    for _ in 0..50 {
+        client.post("/v1/check", ASK).expect(200);
+    }
+    assert!(ends.metric("tollgate_loan_blocks_total") >= Some(1));
+    ends.signal("TERM");
+    assert_eq!(ends.end().code(), Some(0));
+    assert_eq!(left(&stays), ALL - 50);
+    assert_eq!(alive(&store), 1);
+}
