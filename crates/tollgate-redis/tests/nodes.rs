@@ -11,7 +11,9 @@ use tokio::time::{Instant, sleep};
 use tollgate::store::shared::SharedStore;
 use tollgate_redis::{ACCESS_RULE, Secret, Settings, Store};
 
-const SEEN: Duration = Duration::from_secs(8);
+const SEEN: Duration = Duration::from_secs(30);
+/// How long anything may take. A heartbeat that fails, as it may on a busy machine, begins the ten seconds anew.
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A store whose policy says that so many nodes share it.
 fn written(server: &Server, nodes: u32) -> Settings {
@@ -64,11 +66,9 @@ async fn more_nodes_than_are_written_are_divided_by_until_they_are_gone() {
     assert!(stores.iter().all(|store| codes(store).is_empty()));
 
     drop(third);
-    until(
-        "it is not counted any more",
-        Duration::from_secs(15),
-        async || stores.iter().all(|store| store.nodes() == 2),
-    )
+    until("it is not counted any more", PATIENCE, async || {
+        stores.iter().all(|store| store.nodes() == 2)
+    })
     .await;
 }
 
@@ -94,10 +94,7 @@ async fn a_node_that_leaves_is_counted_for_ten_seconds() {
     });
     let left = Instant::now();
     assert_eq!(alive(&server), 1, "it signed off");
-    until("it is believed", Duration::from_secs(14), async || {
-        other.nodes() == 1
-    })
-    .await;
+    until("it is believed", PATIENCE, async || other.nodes() == 1).await;
     let took = left.elapsed();
     assert!(took > Duration::from_millis(9900), "{took:?}");
 }
@@ -111,10 +108,7 @@ async fn a_node_that_dies_is_counted_for_twenty_seconds() {
     });
     let died = Instant::now();
     assert_eq!(alive(&server), 2, "it had no time to sign off");
-    until("it is believed", Duration::from_secs(25), async || {
-        other.nodes() == 1
-    })
-    .await;
+    until("it is believed", PATIENCE, async || other.nodes() == 1).await;
     let took = died.elapsed();
     assert!(took > Duration::from_millis(17_500), "{took:?}");
 }
@@ -132,7 +126,8 @@ async fn a_store_that_is_dropped_signs_off_and_the_access_rule_suffices() {
     until("both are counted", SEEN, async || alive(&server) == 2).await;
     let [one, other] = stores;
     drop(one);
-    let soon = Duration::from_secs(1);
+    // Long before it would be forgotten.
+    let soon = Duration::from_secs(5);
     until("it has signed off", soon, async || alive(&server) == 1).await;
     other.leave().await;
     assert_eq!(alive(&server), 0);
@@ -150,7 +145,7 @@ async fn nobody_waits_long_for_a_store_that_does_not_hear_who_leaves() {
     let since = Instant::now();
     store.leave().await;
     let took = since.elapsed();
-    assert!(took < Duration::from_millis(500), "{took:?}");
+    assert!(took < Duration::from_secs(5), "{took:?}");
     server.signal("-CONT");
 
     let store = open(settings(server.port));
