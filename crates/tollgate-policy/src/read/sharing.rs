@@ -66,6 +66,10 @@ fn why(rule: &LimitRule, sharing: Sharing) -> (&'static str, &'static str) {
             "the slots of a leaky bucket are in one order for all nodes",
             "write `sharing: exact`, or `algorithm: token-bucket`",
         ),
+        (Algorithm::SlidingLog { .. }, _) => (
+            "a log would hold the moments at which it is told, not those at which something passed",
+            "write `sharing: lease`, or `algorithm: sliding-window`",
+        ),
         (Algorithm::Concurrency { .. }, _) => (
             "places are given back to whoever counted them",
             "write `sharing: lease`, by which the store lends places",

@@ -67,10 +67,8 @@ impl CopyTerms {
                 Some(terms(Some(rate), false))
             }
             Algorithm::FixedWindow { .. } => Some(terms(None, true)),
-            Algorithm::SlidingLog { .. } | Algorithm::SlidingWindow { .. } => {
-                Some(terms(None, false))
-            }
-            // Places are given back to whoever counted them, slots are in an order, and credits are two rates.
+            Algorithm::SlidingWindow { .. } => Some(terms(None, false)),
+            // A log would hold the moments at which it was told, not those at which something passed. Places are given back to whoever counted them, slots are in an order, and credits are two rates.
             _ => None,
         }
     }
