@@ -342,17 +342,24 @@ impl Loans {
             // After the end nobody would take it out again.
             let is_open = !self.closed.load(Relaxed);
             match account {
-                Account::Loan(loan, _) if is_open => {
-                    loan.freed();
-                    loan.put_back(issued, units, now)
-                        .then_some(Corrected::Block)
-                }
+                Account::Loan(loan, _) if is_open => loan
+                    .put_back(issued, units, now)
+                    .then_some(Corrected::Block),
                 Account::Copy(copy, _) if is_open => {
                     copy.put_back(issued, units).then_some(Corrected::Copy)
                 }
                 _ => None,
             }
         })?
+    }
+
+    /// A request gave back what it had taken: who was refused for it may pass now.
+    pub(super) fn freed(&self, of: &Borrower) {
+        self.with(of, |account| {
+            if let Account::Loan(loan, _) = account {
+                loan.freed();
+            }
+        });
     }
 
     /// Undoes that units were paid: they are put back, or given back to the store if their block is over.

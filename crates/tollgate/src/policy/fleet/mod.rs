@@ -211,7 +211,6 @@ impl<C: Clock> PolicyGate<C> {
             return Begun::Decided(answer);
         }
         let step = match self.step(fleet, &plan, now, (take, Look::First)) {
-            Ok(Step::Ask(Question { ways: Some(_), .. }) | Step::Wait(_)) => Step::Begin,
             Ok(step) => step,
             Err(Outcome::Refused(at, wait)) => {
                 return Begun::Decided(self.refused_by_loan(plan, at, wait));
@@ -240,6 +239,7 @@ impl<C: Clock> PolicyGate<C> {
             true => match self.draw(fleet, plan, now, look) {
                 Drawn::Paid(ways) => return Err(Outcome::Paid(ways)),
                 Drawn::Refused(at, wait) => return Err(Outcome::Refused(at, wait)),
+                _ if look == Look::First => return Ok(Step::Begin),
                 Drawn::Wait(of) => return Ok(Step::Wait(of)),
                 Drawn::Ask(ways) => Some(ways),
             },

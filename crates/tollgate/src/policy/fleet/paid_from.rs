@@ -36,6 +36,7 @@ impl LoanOf {
         match settle.used.checked_sub(settle.taken) {
             None => {
                 let back = settle.taken - settle.used;
+                self.loans.freed(&self.of);
                 self.loans.put_back(&self.of, settle.issued, back, now)
             }
             Some(more) => {
