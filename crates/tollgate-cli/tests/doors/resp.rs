@@ -273,7 +273,7 @@ fn the_door_is_closed_unless_asked_for_and_never_open_to_a_network_without_a_pas
 fn a_fleet_that_shares_a_store_is_asked_by_redis_clients_too() {
     let store = Server::start(Kind::Redis, &[]).unwrap_or_else(|trouble| panic!("{trouble}"));
     let text = format!(
-        "store: redis://127.0.0.1:{}\non_store_error: local\n{}",
+        "store: {{ url: 'redis://127.0.0.1:{}', deadline: 1s }}\non_store_error: local\n{}",
         store.port(),
         policy_with(LIMITS)
     );
