@@ -257,11 +257,12 @@ impl Copy {
     }
 
     /// Puts units back that passed when the store had last spoken at `issued`. False if it spoke since: then it may have
-    /// them already, or has earned them back.
+    /// them already, or has earned them back. What it is just being told stays told: one unit is as good as another, so
+    /// these come out of what passed meanwhile.
     pub(super) fn put_back(&mut self, issued: Moment, units: u64) -> bool {
-        let is_told = self.telling || self.told_by_request > 0;
-        let is_here =
-            self.unheard.saturating_sub(self.debt) >= units && !is_told && issued == self.issued;
+        let being_told = self.told_by_request.saturating_add(self.told_by_tending);
+        let free = self.unheard.saturating_sub(being_told.max(self.debt));
+        let is_here = free >= units && issued == self.issued;
         if is_here {
             self.unheard -= units;
             self.passed = self.passed.saturating_sub(units);
@@ -294,5 +295,44 @@ impl Copy {
             && !self.telling
             && now >= refused
             && self.told.is_none_or(|(_, at)| now.since(at) >= STALE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may")]
+
+    use super::*;
+    use crate::limit::Limit;
+
+    #[test]
+    fn what_is_put_back_while_the_store_is_told_comes_out_of_what_passed_meanwhile() {
+        let limit = Limit::fixed_window("1000/1h".parse().unwrap()).unwrap();
+        let terms = CopyTerms::of(&Quota::plain(limit)).unwrap();
+        let (now, issued) = (Moment::ORIGIN, Moment::ORIGIN.plus(Span::from_secs(7)));
+        let mut copy = Copy::default();
+        let said = SharedOutcome {
+            verdict: Verdict::Pass,
+            standing: Standing {
+                remaining: 1_000,
+                full_after: Span::from_secs(3_600),
+                next_after: Span::from_secs(3_600),
+            },
+            issued,
+        };
+        copy.hear(1, now, &said);
+        let spends = |copy: &mut Copy, cost| {
+            let spent = copy.spend(&terms, 1, now, (cost, false));
+            assert!(matches!(spent, Spend::Paid(_)));
+        };
+        spends(&mut copy, 10);
+        assert_eq!(copy.tell(&terms, now), Some(10));
+        // The store may have taken all of it: nothing of it is here.
+        assert!(!copy.put_back(issued, 4));
+        spends(&mut copy, 5);
+        assert!(copy.put_back(issued, 4));
+        assert!(!copy.put_back(issued, 2));
+        copy.heard_of(10, 0);
+        assert_eq!(copy.tell(&terms, now), Some(1));
     }
 }
