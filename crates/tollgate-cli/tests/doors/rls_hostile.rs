@@ -1,7 +1,7 @@
 //! What a stranger may do to Envoy's door: it gets a clear status or loses its connection, the process does not
 //! grow, and others are answered all the while.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -289,6 +289,52 @@ fn heads_without_end_are_not_kept() {
         let sent = deaf.await.expect("a thread");
         assert!(sent < 20_000, "it read {sent} frames of one head");
     });
+}
+
+#[test]
+fn whoever_does_not_end_a_frame_or_a_head_loses_its_connection() {
+    const BEGINS: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    // Half the head of a frame; half its content; a head that goes on elsewhere; half of what comes first.
+    let half: [&[u8]; 4] = [
+        b"\0\0\x08\x06",
+        b"\0\0\x08\x06\0\0\0\0\0toll",
+        b"\0\0\x01\x01\0\0\0\0\x01\x83",
+        b"PRI * HT",
+    ];
+    let service = service();
+    let connect = |said: &[u8]| {
+        let mut stream = TcpStream::connect(("127.0.0.1", service.rls_port())).expect("a door");
+        let patience = Some(Duration::from_secs(60));
+        stream.set_read_timeout(patience).expect("a socket");
+        stream.write_all(said).expect("a server that reads");
+        stream
+    };
+    let mut whole = connect(BEGINS);
+    let halves = half.map(|said| {
+        let begins = if said.starts_with(b"PRI") {
+            &[]
+        } else {
+            BEGINS
+        };
+        connect(&[begins, said].concat())
+    });
+    for mut stream in halves {
+        // To its end, which comes although nobody here closes anything. A reset is an end, too.
+        let mut heard = Vec::new();
+        if let Err(error) = stream.read_to_end(&mut heard) {
+            assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}");
+        }
+    }
+    // Who has said nothing half is still there.
+    let ping = b"\0\0\x08\x06\0\0\0\0\0tollgate";
+    whole.write_all(ping).expect("a server that reads");
+    let pong = b"\0\0\x08\x06\x01\0\0\0\0tollgate";
+    let (mut heard, mut room) = (Vec::new(), [0; 1024]);
+    while !heard.ends_with(pong) {
+        let count = whole.read(&mut room).expect("an answer");
+        assert_ne!(count, 0, "it was closed");
+        heard.extend_from_slice(room.get(..count).unwrap_or_default());
+    }
 }
 
 #[test]

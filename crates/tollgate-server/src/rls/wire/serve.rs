@@ -2,8 +2,8 @@
 //!
 //! # Time
 //!
-//! Most of it is watched by whoever accepts connections ([`crate::listen`]): that a client begins, that it
-//! reads what is written, that it goes when it was told to. Here once in a while the client is asked whether it is still
+//! Most of it is watched by whoever accepts connections ([`crate::listen`]): that a client begins, that it ends a frame and
+//! a head that it began, that it reads what is written, that it goes when it was told to. Here once in a while the client is asked whether it is still
 //! there; any word from it is an answer.
 
 use std::cell::RefCell;
@@ -67,6 +67,7 @@ pub(in crate::rls) async fn serve(
         events,
         unread: BytesMut::new(),
         written: 0,
+        took: false,
         heard: false,
         asked: false,
         pulse,
@@ -112,6 +113,8 @@ struct Connection<S, D> {
     unread: BytesMut,
     /// How much of what is to be written is.
     written: usize,
+    /// Something whole was taken since the phase was last looked at.
+    took: bool,
     /// The client said something since it was asked whether it is there.
     heard: bool,
     asked: bool,
@@ -200,11 +203,21 @@ impl<S: Served, D: Decides> Connection<S, D> {
         if self.session.out.capacity() > KEPT {
             self.session.out = Vec::new();
         }
-        let is_begun = self.session.has_begun() && self.pulse.is_in(Phase::Head);
-        if is_begun || self.pulse.is_in(Phase::Writing) {
-            self.pulse.enter(Phase::Idle);
-        }
+        self.mind_what_is_half();
         Ok(Poll::Ready(()))
+    }
+
+    /// What has begun and not come to its end has the time of a head. Bytes that dribble gain none; whatever is whole begins
+    /// it anew.
+    fn mind_what_is_half(&mut self) {
+        let took = std::mem::take(&mut self.took);
+        let phase = match !self.unread.is_empty() || self.session.is_half_told() {
+            true => Phase::Head,
+            false => Phase::Idle,
+        };
+        if !self.pulse.is_in(phase) || (took && phase == Phase::Head) {
+            self.pulse.enter(phase);
+        }
     }
 
     /// Takes what was left, or reads once.
@@ -214,12 +227,14 @@ impl<S: Served, D: Decides> Connection<S, D> {
             session,
             decides,
             unread,
+            took,
             ..
         } = self;
         if !unread.is_empty() {
             let taken = session.receive(cx, decides, unread);
             unread.advance(taken);
             if taken > 0 {
+                *took = true;
                 return Poll::Ready(Ok(()));
             }
         }
@@ -227,17 +242,20 @@ impl<S: Served, D: Decides> Connection<S, D> {
             let mut buffer = ReadBuf::new(scratch);
             ready!(Pin::new(stream).poll_read(cx, &mut buffer))?;
             let bytes = buffer.filled();
-            match unread.is_empty() {
+            let taken = match unread.is_empty() {
                 true => {
                     let taken = session.receive(cx, decides, bytes);
                     *unread = BytesMut::from(bytes.get(taken..).unwrap_or_default());
+                    taken
                 }
                 false => {
                     unread.extend_from_slice(bytes);
                     let taken = session.receive(cx, decides, unread);
                     unread.advance(taken);
+                    taken
                 }
-            }
+            };
+            *took |= taken > 0;
             Poll::Ready(io::Result::Ok(!bytes.is_empty()))
         });
         match ready!(read)? {
@@ -322,6 +340,7 @@ mod tests {
             events,
             unread: BytesMut::new(),
             written: 0,
+            took: false,
             heard: false,
             asked: false,
             pulse: Arc::new(Pulse::beginning(true)),

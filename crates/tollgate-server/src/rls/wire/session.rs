@@ -141,9 +141,9 @@ impl<S: Served> Session<S> {
         }
     }
 
-    /// Has the client said what it has to say first?
-    pub(super) fn has_begun(&self) -> bool {
-        self.has_settings
+    /// Is the client in the middle of something that has to come to its end: what it says first, or a head?
+    pub(super) fn is_half_told(&self) -> bool {
+        !self.has_settings || self.block.is_some()
     }
 
     /// Is there nothing more to do but to write what is to be written?
