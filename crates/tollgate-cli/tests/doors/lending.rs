@@ -1,7 +1,9 @@
 //! Services to which a real store lends: nothing is lost with whoever hangs up, nor with a service that ends.
 
+use tollgate_server::rls::messages::Code;
 use tollgate_trials::servers::{Kind, Server};
 
+use crate::harness::grpc::{Grpc, descriptor, hits, run};
 use crate::harness::{Client, Door, Tollgate, policy_with, until};
 
 const ASK: &str = r#"{"path":"/","headers":{"x-org":"acme"}}"#;
@@ -66,6 +68,56 @@ fn a_block_that_was_asked_for_by_whoever_hung_up_is_spent_by_those_who_come_next
     let service = service(&store);
     // On a machine that stalls the answer may be too late, and then it is rightly lost.
     assert!((0..5).any(|_| hang_up(&store, &service)));
+}
+
+/// Ten callers of Envoy's door have no time to wait for the store. Has their block come all the same?
+fn has_no_time(store: &Server, service: &Tollgate) -> bool {
+    store.freeze().unwrap_or_else(|trouble| panic!("{trouble}"));
+    run(async {
+        let door = Grpc::to(service.rls_port()).await;
+        for _ in 0..10 {
+            let said = door.asks(&[descriptor("org", "acme")], Some("20m")).await;
+            assert_eq!(said.code(), Code::Ok, "by this node's share");
+        }
+    });
+    store.thaw().unwrap_or_else(|trouble| panic!("{trouble}"));
+    (0..500).any(|_| service.metric("tollgate_loan_blocks_total") >= Some(1))
+}
+
+#[test]
+fn a_block_that_was_asked_for_by_whoever_had_no_time_is_spent_by_those_who_come_next() {
+    let store = store();
+    let limit = "
+domains: [{ name: edge }]
+limits: [{ name: org, match: { domain: edge }, key: descriptor.org, algorithm: fixed-window, allow: 1000000/d }]
+";
+    let text = format!(
+        "default: pass\nstore: {{ url: 'redis://127.0.0.1:{}', deadline: 900ms }}\non_store_error: local\nsharing: lease\n{limit}",
+        store.port(),
+    );
+    let start = || {
+        let service = Tollgate::start_with(&text, &["--rls", "127.0.0.1:0"]);
+        until("the store is up", || {
+            service.ready()["store"]["status"] == "up"
+        });
+        service
+    };
+    let mut service = start();
+    // On a machine that stalls the answer may be too late, and then it is rightly lost.
+    let tries = (1..=5).find(|_| has_no_time(&store, &service));
+    let tries = tries.expect("a block");
+    let degraded = "tollgate_degraded_decisions_total{verdict=\"admitted\"}";
+    assert_eq!(service.metric(degraded), Some(tries * 10));
+    service.signal("TERM");
+    assert_eq!(service.end().code(), Some(0));
+    let other = start();
+    let (_, left) = run(async {
+        let door = Grpc::to(other.rls_port()).await;
+        door.edge(&[hits("org", "acme", 0)]).await.answer()
+    });
+    // Each counts once at the most: what this node let pass alone, but not what the store said too late.
+    let left = u64::from(left.first().copied().unwrap_or_default());
+    assert!(tries > 1 || (ALL - 10..=ALL).contains(&left), "{left}");
 }
 
 #[test]

@@ -29,7 +29,7 @@
 //! It does not know HTTP.
 
 mod authority;
-mod carry;
+pub(crate) mod carry;
 mod health;
 mod keep;
 mod observe;
@@ -44,7 +44,6 @@ mod top;
 pub mod watch;
 
 pub use authority::Front;
-pub(crate) use carry::finish;
 pub use health::{Fault, Health, PolicyHealth, StateHealth};
 pub(crate) use keep::write_every;
 pub use overrides::{OVERRIDES_MAX, OverrideChanged, OverrideError, OverrideListed};

@@ -46,7 +46,7 @@ use tollgate::{Clock, Span, Verdict};
 use super::Decisions;
 use super::answer::Sheet;
 use super::problems::{Answered, problem};
-use crate::engine::{Door, Epoch, finish};
+use crate::engine::{Door, Epoch, carry};
 use crate::listen::stopped;
 
 /// Nobody is held for longer.
@@ -198,7 +198,7 @@ impl Decisions {
         };
         let mut answer = match begun {
             Begun::Decided(answer) => answer,
-            Begun::Asks(asking) => finish(epoch, asking).await,
+            Begun::Asks(asking) => carry::finish(epoch, asking).await,
         };
         if is_held_too_long(&answer) {
             let reservation = gate.reserve(&answer);

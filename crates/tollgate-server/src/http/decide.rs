@@ -12,7 +12,7 @@ use super::pairs::HeaderList;
 use super::problems::{Answered, problem, push_problem};
 use super::reservations::read_name;
 use super::{Decisions, json};
-use crate::engine::{Door, Epoch, finish};
+use crate::engine::{Door, Epoch, carry};
 
 /// Why a question has no answer.
 type Unanswered = (StatusCode, String);
@@ -119,7 +119,7 @@ impl Decisions {
         };
         let answer = match begun {
             Begun::Decided(answer) => answer,
-            Begun::Asks(asking) => finish(epoch, asking).await,
+            Begun::Asks(asking) => carry::finish(epoch, asking).await,
         };
         let took = gate.clock().now().since(before).into();
         if takes {

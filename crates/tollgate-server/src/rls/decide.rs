@@ -18,6 +18,8 @@
 //! Whoever sets `grpc-timeout` does not read what comes later. A store that a fleet shares is waited for until
 //! a moment before; then the policy's `on_store_error` decides.
 
+use std::sync::Arc;
+
 use tokio::time::{Duration, Instant, sleep_until};
 use tollgate::policy::fields::{Field, fields};
 use tollgate::policy::{Answer, Basis, Begun, Facts, Part, Settlement};
@@ -29,7 +31,7 @@ use super::messages::{
     Code, DescriptorStatus, HeaderValue, RateLimitDescriptor, RateLimitRequest, RateLimitResponse,
 };
 use super::status::{Done, status};
-use crate::engine::{Door, Epoch};
+use crate::engine::{Door, Epoch, carry};
 use crate::metrics::Rls;
 
 /// What is left of a deadline for writing the answer.
@@ -145,7 +147,7 @@ impl Limits {
 
 /// Decides these descriptors together.
 async fn decided(
-    epoch: &Epoch,
+    epoch: &Arc<Epoch>,
     request: &RateLimitRequest,
     wishes: &[Wish],
     places: Vec<usize>,
@@ -153,12 +155,15 @@ async fn decided(
     until: Option<Instant>,
 ) -> Group {
     let gate = &epoch.gate;
-    let (begun, parts) = with_facts(request, wishes, &places, |facts| {
-        gate.begin_together(facts, take)
-    });
+    let begin = || {
+        with_facts(request, wishes, &places, |facts| {
+            gate.begin_together(facts, take)
+        })
+    };
+    let (begun, parts) = begin();
     let answer = match begun {
         Begun::Decided(answer) => answer,
-        Begun::Asks(asking) => gate.finish_before(asking, over(until)).await,
+        Begun::Asks(asking) => carry::finish_before(epoch, asking, over(until), || begin().0).await,
     };
     Group {
         places,

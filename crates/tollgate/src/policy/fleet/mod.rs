@@ -305,6 +305,11 @@ impl<C: Clock> PolicyGate<C> {
         self.answered(asking, outcome, over).await
     }
 
+    /// The same for whoever cannot wait at all: it is decided without the store.
+    pub fn finish_alone(&self, asking: Asking) -> Answer {
+        self.answer(asking, Outcome::Nothing)
+    }
+
     /// Asks, and waits for whoever asks for the same.
     async fn ask(&self, asking: &mut Asking) -> Outcome {
         let Some(fleet) = &self.fleet else {
