@@ -103,7 +103,7 @@ fleet:
 
 fleet-long: PROFILE = release
 fleet-long:
-	$(SIM) fleet --seeds 100000
+	$(SIM) fleet --seeds 100000 --threads $$(nproc)
 
 # Real threads on one key: exactly the allowance.
 threads:

@@ -7,7 +7,7 @@ use tollgate::policy::{
     Answer, Basis, ExplainedKey, ExplainedKeyKind, Explanation, Facts, QueueExplanation, Role,
     RuleExplanation, Sharing, WhyNot,
 };
-use tollgate::{Decision, Span};
+use tollgate::{Decision, Origin, Span};
 
 use crate::engine::Gate;
 use crate::words;
@@ -44,6 +44,9 @@ pub(crate) fn told(gate: &Gate, explanation: Explanation) -> Value {
             "full_after_ms".into(),
             millis(answer.standing.full_after).into(),
         );
+    }
+    if let (Origin::Degraded, Some(object)) = (answer.origin, told.as_object_mut()) {
+        object.insert("degraded".into(), true.into());
     }
     let queue = queue.and_then(|queue| queue_told(gate, &queue));
     if let (Some(queue), Some(object)) = (queue, told.as_object_mut()) {

@@ -107,3 +107,12 @@ fn steps_are_counted_for_each_algorithm() -> Result<(), Box<dyn Error>> {
     assert_eq!(lines.len(), 3);
     Ok(())
 }
+
+#[test]
+fn fleets_are_the_same_on_one_thread_and_on_several() -> Result<(), Box<dyn Error>> {
+    let of = |threads| call(&["fleet", "--seeds", "12", "--threads", threads]);
+    let (tally, lines) = of("1")?;
+    assert!(tally.passed > 12, "{lines:?}");
+    assert_eq!(of("3")?, (tally, lines));
+    Ok(())
+}

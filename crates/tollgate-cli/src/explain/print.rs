@@ -51,6 +51,10 @@ pub(crate) fn table(
         }
     }
     writeln!(out, "\n{}", verdict(told))?;
+    if told.get("degraded").and_then(Value::as_bool) == Some(true) {
+        let alone = "the store gives no answer: this node decides alone, as `on_store_error` says";
+        writeln!(out, "{alone}; `tollgate doctor` says what is wrong with it")?;
+    }
     for limit in limits.iter().filter_map(shared) {
         writeln!(out, "{limit}")?;
     }

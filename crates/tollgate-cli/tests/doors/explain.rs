@@ -4,7 +4,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::harness::{Scratch, TOKEN, Tollgate, run_to_end};
+use crate::harness::{Scratch, TOKEN, Tollgate, free_port, run_to_end};
 
 const POLICY: &str = "default: pass
 tiers: { pro: { times: 10 } }
@@ -93,6 +93,31 @@ fn a_server_that_runs_explains_with_its_state() {
     let said = text(&refused);
     assert_eq!(refused.status.code(), Some(2), "{said}");
     assert!(said.contains("TOLLGATE_ADMIN_TOKEN"), "{said}");
+}
+
+#[test]
+fn a_server_whose_store_is_away_says_that_it_decides_alone() {
+    let away = free_port();
+    let server = Tollgate::start(&format!(
+        "store: redis://127.0.0.1:{away}\non_store_error: local\n{POLICY}"
+    ));
+    let scratch = Scratch::new();
+    let token = scratch.write("token", TOKEN);
+    let (url, token) = (server.admin_url(), token.to_string_lossy());
+    let args = [
+        "--server",
+        &url,
+        "--token-file",
+        &token,
+        "--path",
+        "/rides/7",
+    ];
+    let args = [&args[..], &["--header", "rider: ann"]].concat();
+    let said = text(&explain(&args));
+    assert!(said.contains("the store gives no answer"), "{said}");
+    let told = explain(&[&args[..], &["--json"]].concat());
+    let json: Value = serde_json::from_slice(&told.stdout).expect("one object");
+    assert_eq!(json["degraded"], true);
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! tollgate-sim steps --each N [--seed S] [--only algorithm,...]
 //! tollgate-sim threads [--charges N] [--threads T]
 //! tollgate-sim adaptive [--secs N] [--seed S] [--only backend] [--json] [--plots FOLDER]
-//! tollgate-sim fleet [--seeds N] [--secs N] [--seed S] [--sharing exact|lease|sync]
+//! tollgate-sim fleet [--seeds N] [--secs N] [--seed S] [--threads N] [--sharing exact|lease|sync]
 //! tollgate-sim load [--nodes N] [--seconds N] [--seed S] [--quick] [--json]
 //! ```
 //!
@@ -28,7 +28,7 @@ usage: tollgate-sim vectors PATH...
        tollgate-sim steps --each N [--seed S] [--only algorithm,...]
        tollgate-sim threads [--charges N] [--threads T]
        tollgate-sim adaptive [--secs N] [--seed S] [--only backend] [--json] [--plots FOLDER]
-       tollgate-sim fleet [--seeds N] [--secs N] [--seed S] [--sharing exact|lease|sync]
+       tollgate-sim fleet [--seeds N] [--secs N] [--seed S] [--threads N] [--sharing exact|lease|sync]
        tollgate-sim load [--nodes N] [--seconds N] [--seed S] [--quick] [--json]
 
 vectors   replays golden timelines (files, or folders of *.csv) through the core's steps and the store
@@ -37,7 +37,7 @@ threads   lets T threads make N charges on the same keys: exactly what the limit
 adaptive  puts the adaptive limits in front of backends that change, N seconds in each state; with seeds 1 to 5
           unless S is given, and the table shows the worst
 fleet     puts nodes, a network and a store on virtual time, breaks them, and checks what is promised: N seeds, or as
-          many as N seconds allow, or only seed S
+          many as N seconds allow, or only seed S; on N threads
 load      counts what fleets of up to N nodes ask of their store in N seconds of fair weather, with more requests, more
           keys and fewer nodes, and checks that it does not grow with requests";
 
