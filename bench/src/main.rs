@@ -37,6 +37,7 @@ mod speed;
 mod store;
 mod stream;
 mod table;
+mod turns;
 mod workload;
 
 use std::io::{self, ErrorKind, Write};

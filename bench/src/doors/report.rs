@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 use super::cores::Cores;
 use super::lineup::{Contestant, Group};
 use super::load::CONNECTIONS;
-use super::{Figures, KEYS, Line, Turn};
+use super::{KEYS, Line};
 use crate::args::Doors;
 use crate::table::{Table, short_count};
+use crate::turns::{Figure, Figures, Turn, cells, shown};
 
 pub(super) fn print_head(
     wanted: &Doors,
@@ -51,7 +52,7 @@ pub(super) fn print_table(group: &Group, lines: &[Line], out: &mut dyn Write) ->
         "others",
     ]);
     for line in lines.iter().filter(|line| line.turns.is_ok()) {
-        table.row(cells(line));
+        table.row(cells(line.contestant.name(), line.turns()));
     }
     if lines.iter().any(|line| line.turns.is_ok()) {
         table.print(out)?;
@@ -80,28 +81,6 @@ pub(super) fn print_table(group: &Group, lines: &[Line], out: &mut dyn Write) ->
     Ok(())
 }
 
-fn cells(line: &Line) -> [String; 9] {
-    let rate = line.figures(Turn::rate);
-    let median = |figure: fn(&Turn) -> Option<f64>| line.figures(figure).median();
-    [
-        line.contestant.name().to_owned(),
-        shown(rate.median(), |rate| format!("{rate:.0}")),
-        shown(rate.spread(), |part| format!("±{:.0} %", part * 100.0)),
-        shown(median(Turn::p50_us), |us| format!("{us:.0}")),
-        shown(median(Turn::p99_us), |us| format!("{us:.0}")),
-        shown(median(Turn::cpu_share), |part| {
-            format!("{:.0} %", part * 100.0)
-        }),
-        shown(median(Turn::cpu_us), |us| format!("{us:.2}")),
-        line.others().to_string(),
-        shown(median(Turn::cores_elsewhere), |cores| format!("{cores:.2}")),
-    ]
-}
-
-fn shown(figure: Option<f64>, show: impl Fn(f64) -> String) -> String {
-    figure.map_or_else(|| "-".to_owned(), show)
-}
-
 /// One contestant over another. `None` where a figure is not known.
 #[derive(Debug)]
 struct Ratio {
@@ -121,7 +100,7 @@ fn ratios(group: &Group, lines: &[Line]) -> Vec<Ratio> {
     };
     let ratio = |&(of, over): &(Contestant, Contestant)| {
         let (first, second) = line(of).zip(line(over))?;
-        let medians = |figure: fn(&Turn) -> Option<f64>| {
+        let medians = |figure: Figure| {
             Some(first.figures(figure).median()? / second.figures(figure).median()?)
         };
         Some(Ratio {
@@ -190,7 +169,7 @@ fn line_json(group: &Group, line: &Line, cores: Option<Cores>) -> Value {
             "missing": missing,
         });
     }
-    let median = |figure: fn(&Turn) -> Option<f64>| line.figures(figure).median();
+    let median = |figure: Figure| line.figures(figure).median();
     let rate = line.figures(Turn::rate);
     json!({
         "command": "doors",

@@ -27,7 +27,8 @@ use crate::doors::lineup::beside_this_program;
 use crate::doors::load::Question;
 use crate::doors::request::Template;
 use crate::doors::server::{Folder, Server, free_address, on_path};
-use crate::doors::{Figures, Turn, turn};
+use crate::doors::turn;
+use crate::turns::{Figure, Figures, Turn, figures, others};
 
 /// Distinct keys that are asked about.
 const KEYS: usize = 100_000;
@@ -58,14 +59,12 @@ struct Line {
 }
 
 impl Line {
-    /// One figure of every turn; none if a turn does not have it.
-    fn figures(&self, figure: fn(&Turn) -> Option<f64>) -> Figures {
-        let all: Option<Vec<f64>> = self.turns.iter().map(figure).collect();
-        Figures(all.unwrap_or_default())
+    fn figures(&self, figure: Figure) -> Figures {
+        figures(&self.turns, figure)
     }
 
     fn others(&self) -> u64 {
-        self.turns.iter().map(|turn| turn.others).sum()
+        others(&self.turns)
     }
 }
 

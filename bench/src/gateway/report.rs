@@ -8,14 +8,12 @@ use super::{Front, Line};
 use crate::args::Gateways;
 use crate::doors::cores::Cores;
 use crate::doors::load::CONNECTIONS;
-use crate::doors::{Figures, Turn};
 use crate::table::Table;
+use crate::turns::{Figure, Figures, Turn, cells, shown};
 
 /// What the gateway shall reach of the requests a second of nginx, and the most that its p99 may be of that of nginx.
 const RATE_LEAST: f64 = 0.90;
 const P99_MOST: f64 = 1.3;
-
-type Figure = fn(&Turn) -> Option<f64>;
 
 /// One figure of a front over that of another: by medians, and pass by pass.
 struct Ratio {
@@ -74,7 +72,7 @@ pub(super) fn print(
         "others",
     ]);
     for line in lines {
-        table.row(cells(line));
+        table.row(cells(line.front.name(), &line.turns));
     }
     table.print(out)?;
     writeln!(out)?;
@@ -103,28 +101,6 @@ pub(super) fn print(
         ]);
     }
     table.print(out)
-}
-
-fn cells(line: &Line) -> [String; 9] {
-    let rate = line.figures(Turn::rate);
-    let median = |figure: Figure| line.figures(figure).median();
-    [
-        line.front.name().to_owned(),
-        shown(rate.median(), |rate| format!("{rate:.0}")),
-        shown(rate.spread(), |part| format!("±{:.0} %", part * 100.0)),
-        shown(median(Turn::p50_us), |us| format!("{us:.0}")),
-        shown(median(Turn::p99_us), |us| format!("{us:.0}")),
-        shown(median(Turn::cpu_share), |part| {
-            format!("{:.0} %", part * 100.0)
-        }),
-        shown(median(Turn::cpu_us), |us| format!("{us:.2}")),
-        line.others().to_string(),
-        shown(median(Turn::cores_elsewhere), |cores| format!("{cores:.2}")),
-    ]
-}
-
-fn shown(figure: Option<f64>, show: impl Fn(f64) -> String) -> String {
-    figure.map_or_else(|| "-".to_owned(), show)
 }
 
 pub(super) fn print_json(lines: &[Line], pinned: bool, out: &mut dyn Write) -> io::Result<()> {

@@ -40,7 +40,8 @@ use self::who::{Asked, Who};
 use crate::args::Speed;
 use crate::doors::cores::{Cores, Tree, pin_this_thread};
 use crate::doors::server::{Folder, Server};
-use crate::doors::{Figures, Turn, timed};
+use crate::doors::timed;
+use crate::turns::{Figure, Figures, Turn, figures, others};
 
 /// All turns of a contestant in one case, or why it had none.
 #[derive(Debug)]
@@ -57,13 +58,11 @@ impl Line {
     }
 
     fn others(&self) -> u64 {
-        self.turns().iter().map(|turn| turn.others).sum()
+        others(self.turns())
     }
 
-    /// One figure of every turn; none if a turn does not have it.
-    fn figures(&self, figure: fn(&Turn) -> Option<f64>) -> Figures {
-        let all: Option<Vec<f64>> = self.turns().iter().map(figure).collect();
-        Figures(all.unwrap_or_default())
+    fn figures(&self, figure: Figure) -> Figures {
+        figures(self.turns(), figure)
     }
 }
 

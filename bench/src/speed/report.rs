@@ -8,13 +8,11 @@ use super::cases::{Case, Goal, Part};
 use super::{Line, Who};
 use crate::args::Speed;
 use crate::doors::cores::Cores;
-use crate::doors::{Figures, Turn};
 use crate::table::{Table, short_count};
+use crate::turns::{Figure, Figures, Turn, cells, shown};
 
 /// A server that used less of its core waited for something.
 const BUSY: f64 = 0.95;
-
-type Figure = fn(&Turn) -> Option<f64>;
 
 pub(super) fn print_head(
     wanted: &Speed,
@@ -89,7 +87,7 @@ fn print_tables(
         "others",
     ]);
     for line in lines.iter().filter(|line| line.turns.is_ok()) {
-        table.row(cells(line));
+        table.row(cells(line.who.name(), line.turns()));
     }
     table.print(out)?;
     for line in lines {
@@ -120,28 +118,6 @@ fn print_tables(
         table.row(reached.cells());
     }
     table.print(out)
-}
-
-fn cells(line: &Line) -> [String; 9] {
-    let rate = line.figures(Turn::rate);
-    let median = |figure: Figure| line.figures(figure).median();
-    [
-        line.who.name().to_owned(),
-        shown(rate.median(), |rate| format!("{rate:.0}")),
-        shown(rate.spread(), |part| format!("±{:.0} %", part * 100.0)),
-        shown(median(Turn::p50_us), |us| format!("{us:.0}")),
-        shown(median(Turn::p99_us), |us| format!("{us:.0}")),
-        shown(median(Turn::cpu_share), |part| {
-            format!("{:.0} %", part * 100.0)
-        }),
-        shown(median(Turn::cpu_us), |us| format!("{us:.2}")),
-        line.others().to_string(),
-        shown(median(Turn::cores_elsewhere), |cores| format!("{cores:.2}")),
-    ]
-}
-
-fn shown(figure: Option<f64>, show: impl Fn(f64) -> String) -> String {
-    figure.map_or_else(|| "-".to_owned(), show)
 }
 
 /// What was reached of a goal. Only where all who are named in it took part.
