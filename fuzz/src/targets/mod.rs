@@ -13,15 +13,17 @@ mod redis_replies;
 mod resp_commands;
 mod resp_session;
 mod rls;
+mod rls_frames;
 mod upstream;
 
 use crate::Target;
 
 /// All of them.
-pub const ALL: [Target; 12] = [
+pub const ALL: [Target; 13] = [
     resp_commands::TARGET,
     resp_session::TARGET,
     rls::TARGET,
+    rls_frames::TARGET,
     http_json::TARGET,
     brisk::TARGET,
     lane::TARGET,

@@ -6,6 +6,8 @@ use std::task::{Context, Poll, Waker};
 
 use super::*;
 
+pub use super::wire::fuzzing::*;
+
 /// Bytes of a message.
 pub const MESSAGE_MOST: usize = ask::MESSAGE_BYTES;
 
@@ -20,6 +22,14 @@ impl Door {
             engine: crate::engine::for_tests(policy),
             domains: Domains::default(),
         })
+    }
+
+    /// The frames in front of it.
+    ///
+    /// # Errors
+    /// If there can be no runtime.
+    pub fn wire(self) -> std::io::Result<Wire> {
+        Wire::to(self.0)
     }
 
     /// Decides; None if it would wait, which it must not without a shared store.

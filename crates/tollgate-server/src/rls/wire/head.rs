@@ -100,6 +100,11 @@ impl Gathered {
         self.judge().unwrap_or(Head::Malformed)
     }
 
+    /// May these fields stand behind a body?
+    pub(super) fn are_trailers(&self) -> bool {
+        self.pseudo == 0 && !self.is_malformed
+    }
+
     fn judge(&self) -> Option<Head> {
         let mut first = First::default();
         for (name, value) in self.iter().take(self.pseudo) {

@@ -40,6 +40,8 @@ mod answer;
 mod calls;
 mod elsewhere;
 mod frame;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod head;
 mod hpack;
 mod huffman;

@@ -194,7 +194,9 @@ impl<S: Served> Session<S> {
                 "a stream begins with a higher number",
             )),
             Some(true) => self.reset(id, Code::StreamClosed),
-            Some(false) if !is_all => self.reset(id, Code::Protocol),
+            Some(false) if !is_all || !self.gathered.are_trailers() => {
+                self.reset(id, Code::Protocol)
+            }
             Some(false) => self.arrived(cx, decides, id, &[], true),
         }
     }

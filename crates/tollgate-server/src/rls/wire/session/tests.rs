@@ -176,6 +176,36 @@ async fn a_decision_that_fails_resets_its_call_and_no_other() {
     assert_eq!(ended(&mut session), (vec![3], vec![]));
 }
 
+#[tokio::test]
+async fn fields_behind_a_body_end_it_unless_they_are_those_of_a_head() {
+    let word = Arc::new(Notify::new());
+    let (mut session, mut calls, _events) = begun(&word);
+    receive(&mut session, &mut calls, &first()).await;
+    for (stream, name, is_fine) in [
+        (1, ":path", false),
+        (3, "connection", false),
+        (5, "x-a", true),
+    ] {
+        // A call whose body is not its end.
+        let mut asked = call(stream, "quick");
+        let head = match Frame::next(&asked) {
+            Next::Frame(_, behind) => asked.len() - behind.len(),
+            _ => panic!("no frame"),
+        };
+        asked[head + 4] = 0;
+        let mut block = Vec::new();
+        hpack::write(&mut block, name.as_bytes(), b"/");
+        let flags = END_HEADERS | END_STREAM;
+        frame::write(&mut asked, HEADERS, flags, stream, &block);
+        receive(&mut session, &mut calls, &asked).await;
+        let expected = match is_fine {
+            true => (vec![stream], vec![]),
+            false => (vec![], vec![stream]),
+        };
+        assert_eq!(ended(&mut session), expected, "{name}");
+    }
+}
+
 /// Numbers that look like chance and are the same every time.
 struct Chance(u64);
 

@@ -1,0 +1,173 @@
+//! Frames of HTTP/2 at Envoy's door, from the first byte of a connection to its last.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tollgate_server::fuzzing::rls::{Door, KEPT_MOST, PREFACE, Spoken, UNREAD_MOST, Wire};
+
+use crate::Target;
+use crate::cut::{WAYS, pieces, whole};
+
+/// Nothing in an answer depends on the time.
+const POLICY: &str = "default: pass\n";
+/// What one frame is answered at the most: a status for each descriptor of a message of 64 KiB, two bytes on the wire each, and as
+/// much again.
+const ANSWER_MOST: usize = 512 * 1024;
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
+const END_STREAM: u8 = 1;
+
+pub(super) const TARGET: Target = Target {
+    name: "rls_frames",
+    holds: "answers are whole frames, a call is answered on its own stream and ends once, windows grow by no more than came; a stream \
+            is answered the same however it is cut; no more waits, of questions and of answers, than may",
+    run,
+    words: &[
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        "\0\0\0\u{4}\0\0\0\0\0",
+        "\0\0\0\u{4}\u{1}\0\0\0\0",
+        "\0\0\u{6}\u{4}\0\0\0\0\0\0\u{4}\0\0\0\0",
+        "\0\0\u{6}\u{4}\0\0\0\0\0\0\u{4}\0\u{1}\0\0",
+        "\0\0\u{6}\u{4}\0\0\0\0\0\0\u{1}\0\0\0\0",
+        "\0\0\u{8}\u{6}\0\0\0\0\0tollgate",
+        "\0\0\u{8}\u{6}\u{1}\0\0\0\0tollgate",
+        "\0\0\u{4}\u{8}\0\0\0\0\0\0\0\u{1}\0",
+        "\0\0\u{4}\u{8}\0\0\0\0\u{1}\0\0\u{1}\0",
+        "\0\0\u{4}\u{8}\0\0\0\0\0\u{7f}\u{7f}\u{7f}\u{7f}",
+        "\0\0\u{4}\u{3}\0\0\0\0\u{1}\0\0\0\u{8}",
+        "\0\0\u{5}\u{2}\0\0\0\0\u{1}\0\0\0\0\u{10}",
+        "\0\0\u{8}\u{7}\0\0\0\0\0\0\0\0\0\0\0\0\0",
+        "\0\0\u{5}\0\u{1}\0\0\0\u{1}\0\0\0\0\0",
+        "\0\0\u{1}\u{9}\u{4}\0\0\0\u{1}A",
+        "grpc-timeout",
+        "content-type",
+        "application/grpc",
+        "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
+        "\u{3f}\u{61}",
+        "\u{20}",
+        "\u{40}\u{1}a\u{1}b",
+    ],
+};
+
+thread_local! {
+    static WIRE: Wire = match Door::open(POLICY).wire() {
+        Ok(wire) => wire,
+        Err(error) => panic!("no runtime: {error}"),
+    };
+}
+
+fn run(bytes: &[u8]) {
+    // Most inputs are about what comes behind the first words.
+    let bytes = match bytes.starts_with(b"PRI") {
+        true => bytes.to_vec(),
+        false => [PREFACE, b"\0\0\0\x04\0\0\0\0\0", bytes].concat(),
+    };
+    let hears = |cut: &mut dyn Iterator<Item = &[u8]>| WIRE.with(|wire| wire.hears(cut));
+    let all = hears(&mut whole(&bytes));
+    let frames = checked(&bytes, &all);
+    let way = u64::try_from(bytes.len()).unwrap_or(0) % WAYS;
+    let cut = hears(&mut pieces(&bytes, way));
+    let again = checked(&bytes, &cut);
+    if !all.has_waited && !cut.has_waited {
+        assert_eq!(again, frames);
+        assert_eq!(cut.is_over, all.is_over);
+    }
+}
+
+/// A frame of an answer: its kind, flags, stream and content.
+type Frame<'a> = (u8, u8, u32, &'a [u8]);
+
+/// The frames of an answer, without those that tell of windows, which grow by whatever was read together.
+fn checked<'a>(asked: &[u8], spoken: &'a Spoken) -> Vec<Frame<'a>> {
+    let (kept, unread) = (spoken.kept, spoken.unread);
+    assert!(kept <= KEPT_MOST + ANSWER_MOST, "{kept} bytes wait");
+    assert!(spoken.is_over || unread < UNREAD_MOST, "{unread} unread");
+    let mut rest = spoken.bytes.as_slice();
+    let mut frames = Vec::new();
+    let (mut ended, mut begun) = (BTreeSet::new(), BTreeSet::new());
+    let mut windows: BTreeMap<u32, u64> = BTreeMap::new();
+    while !rest.is_empty() {
+        let Some((frame, behind)) = first(rest) else {
+            panic!("no whole frame: {}", rest.escape_ascii());
+        };
+        rest = behind;
+        let (kind, flags, stream, content) = frame;
+        match kind {
+            HEADERS | DATA => {
+                assert!(stream % 2 == 1, "{frame:?}");
+                assert!(
+                    !ended.contains(&stream),
+                    "it goes on behind its end: {frame:?}"
+                );
+                assert!(kind == HEADERS || begun.contains(&stream), "{frame:?}");
+                begun.insert(stream);
+                if flags & END_STREAM != 0 {
+                    ended.insert(stream);
+                }
+            }
+            RST_STREAM => {
+                assert_eq!(content.len(), 4, "{frame:?}");
+                ended.insert(stream);
+            }
+            WINDOW_UPDATE => {
+                let more = content
+                    .iter()
+                    .fold(0, |more, byte| more << 8 | u64::from(*byte));
+                assert!(more > 0 && more < 1 << 31, "{frame:?}");
+                *windows.entry(stream).or_default() += more;
+            }
+            GOAWAY => assert!(stream == 0 && content.len() >= 8, "{frame:?}"),
+            _ => assert_eq!(stream, 0, "{frame:?}"),
+        }
+        if kind != WINDOW_UPDATE {
+            frames.push(frame);
+        }
+    }
+    // The first is wider from the beginning.
+    let came = u64::try_from(asked.len()).unwrap_or(u64::MAX);
+    for (stream, more) in windows {
+        let wider = if stream == 0 { 1 << 20 } else { 0 };
+        assert!(
+            more <= came + wider,
+            "the window of {stream} grew by {more}"
+        );
+    }
+    frames
+}
+
+fn first(bytes: &[u8]) -> Option<(Frame<'_>, &[u8])> {
+    let (header, rest) = bytes.split_first_chunk::<9>()?;
+    let [a, b, c, kind, flags, s0, s1, s2, s3] = *header;
+    let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
+    let (content, behind) = rest.split_at_checked(length)?;
+    let stream = u32::from_be_bytes([s0, s1, s2, s3]);
+    Some(((kind, flags, stream, content), behind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_seeds_are_answered_as_their_names_say() {
+        let ended = |seed: &[u8]| {
+            let bytes = [PREFACE, b"\0\0\0\x04\0\0\0\0\0", seed].concat();
+            let spoken = WIRE.with(|wire| wire.hears(&mut whole(&bytes)));
+            let frames = checked(&bytes, &spoken);
+            let ends = |frame: &&Frame<'_>| frame.0 == HEADERS && frame.1 & END_STREAM != 0;
+            let ended: Vec<u32> = frames.iter().filter(ends).map(|frame| frame.2).collect();
+            (ended, spoken.has_waited)
+        };
+        let calls = include_bytes!("../../corpus/rls_frames/calls");
+        assert_eq!(ended(calls), (vec![1, 3, 5, 7], false));
+        let continued = include_bytes!("../../corpus/rls_frames/continued");
+        assert_eq!(ended(continued), (vec![1], false));
+        let windows = include_bytes!("../../corpus/rls_frames/windows");
+        assert_eq!(ended(windows), (vec![1], true));
+        let tables = include_bytes!("../../corpus/rls_frames/tables");
+        assert_eq!(ended(tables), (vec![1, 3], false));
+    }
+}
