@@ -5,6 +5,7 @@
 
 use tollgate::Limit;
 use tollgate::policy::{Quota, Sharing};
+use tollgate_sim::fleet::check;
 use tollgate_sim::fleet::link::Planted;
 use tollgate_sim::fleet::plan::{Plan, Troubles};
 use tollgate_sim::fleet::{Report, run};
@@ -132,6 +133,24 @@ fn what_is_told_twice_counts_twice_and_never_lets_more_pass() {
     assert_eq!(net(&once), used(&once));
     assert!(net(&twice) > used(&twice));
     assert!(used(&twice) < used(&once));
+}
+
+#[test]
+fn a_clock_that_is_set_forward_lets_a_copy_earn_as_much_early_and_no_more() {
+    let mut plan = calm(Planted::Nothing);
+    (plan.nodes, plan.gap_ns) = (1, 200_000);
+    let quota = Quota::plain(plan.limit.clone());
+    let mut early = 0;
+    for tenth in 13..18 {
+        plan.troubles.node_steps = vec![(tenth * 100_000_000, 0, 270_000_000)];
+        let report = run(&plan, Sharing::Sync).unwrap();
+        assert_eq!(broken(&report), [""; 0]);
+        // Would it be too much without the step?
+        plan.troubles.node_steps.clear();
+        let found = check::stated_bound(&plan, &quota, Sharing::Sync, &report.history);
+        early += usize::from(found.is_some());
+    }
+    assert!(early > 0, "no clock ever earned anything early");
 }
 
 #[test]

@@ -22,6 +22,9 @@ use tollgate::{Algorithm, Origin, Rate};
 
 use super::plan::Plan;
 
+/// A copy of which the store has not spoken for so long is not believed.
+const COPY_MAX_NS: u64 = 500_000_000;
+
 /// A request that passed.
 #[derive(Clone, Copy, Debug)]
 pub struct Passed {
@@ -193,7 +196,14 @@ pub fn stated_bound(
                 let (burst, _) = quota.advertised();
                 // What was decided there passes here when the answer has come.
                 let late = rate.earned_in(tollgate::Span::from_nanos(plan.weather.deadline_ns));
-                leaks_over(of_key.map(Passed::step), rate, burst + above, late)
+                // By a copy a node earns by its own clock, also what that is set forward, until the copy is too old.
+                let steps = plan.troubles.node_steps.iter();
+                let set = match sharing {
+                    Sharing::Sync => steps.map(|(.., by)| (*by).min(COPY_MAX_NS)).sum(),
+                    _ => 0,
+                };
+                let early = rate.earned_in(tollgate::Span::from_nanos(set));
+                leaks_over(of_key.map(Passed::step), rate, burst + above + early, late)
             }
             Algorithm::FixedWindow { limit, window, .. } => {
                 let mut windows: BTreeMap<u64, u64> = BTreeMap::new();
