@@ -311,10 +311,10 @@ impl Charging {
     ) -> Result<Ruling, Unsent> {
         let replies = self.desk().send(group.slot, &group.calls, deadline).await?;
         let garbled = |what: Garbled| self.garbled(group.slot, &what);
-        let ruling = match replies.last() {
-            Some(reply) => self.limits.read(request, group, reply).map_err(garbled)?,
-            None => return Err(garbled(Garbled("no call decides".into())).into()),
-        };
+        let ruling = self
+            .limits
+            .read(request, group, &replies)
+            .map_err(garbled)?;
         if ruling.disagrees {
             self.disagreed(request, group, &ruling)?;
         }
@@ -449,6 +449,7 @@ fn in_order<'a>(
         verdict: Verdict::Pass,
         standing: Standing::default(),
         issued: Moment::ORIGIN,
+        unpaid: 0,
     };
     let mut outcomes = vec![neutral; request.charges.len()];
     for (group, ruling) in rulings {
@@ -478,6 +479,8 @@ fn leave_out(singles: &mut [Group], done: &Call) {
         let mut before = single.calls.iter().take(deciding);
         if let Some(place) = before.position(is_it) {
             single.calls.remove(place);
+            // Nobody knows any more how much of it there was room for.
+            single.owed.clear();
             return;
         }
     }

@@ -50,7 +50,7 @@ impl Reader {
     pub fn ruled(&self, request: &SharedRequest, reply: &Value) -> Result<Ruled, String> {
         let groups = self.0.groups(request, false);
         let group = groups.first().ok_or("there is no group")?;
-        let ruling = self.0.read(request, group, reply);
+        let ruling = self.0.read(request, group, std::slice::from_ref(reply));
         let ruling = ruling.map_err(|garbled| garbled.to_string())?;
         // What is given back must be possible whatever was read.
         self.0.undo(request, group, &ruling);

@@ -190,19 +190,25 @@ impl Desk {
             self.think_it_is(*now);
             came.push(match op {
                 Op::Settle(settle) if settle.taken == settle.used => Came::Settled(0),
-                op => loop {
-                    let Some((asked, reply)) = answers.next() else {
-                        return Err(DeskError("there is a reply too few".into()));
-                    };
-                    match (Self::answered(reply), asked) {
-                        (Err(error), Asked::Before) => {
-                            return Err(DeskError(error));
+                op => {
+                    let mut replies = Vec::new();
+                    loop {
+                        let Some((asked, reply)) = answers.next() else {
+                            return Err(DeskError("there is a reply too few".into()));
+                        };
+                        match (Self::answered(reply), asked) {
+                            (Err(error), Asked::Before) => {
+                                return Err(DeskError(error));
+                            }
+                            (Ok(reply), Asked::Before) => replies.push(reply),
+                            (Err(error), _) => break Came::Failed(error),
+                            (Ok(reply), asked) => {
+                                replies.push(reply);
+                                break self.came(op, asked, &replies)?;
+                            }
                         }
-                        (Ok(_), Asked::Before) => {}
-                        (Err(error), _) => break Came::Failed(error),
-                        (Ok(reply), asked) => break self.came(op, asked, &reply)?,
                     }
-                },
+                }
             });
         }
         Ok(came)
@@ -228,16 +234,13 @@ impl Desk {
         }
     }
 
-    fn came(&self, op: &Op, asked: &Asked, reply: &Value) -> Result<Came, DeskError> {
+    fn came(&self, op: &Op, asked: &Asked, replies: &[Value]) -> Result<Came, DeskError> {
         let told = match (op, asked) {
             (Op::Charge(request), Asked::Group(group)) => self
                 .limits
-                .read(request, group, reply)
+                .read(request, group, replies)
                 .map(|ruling| Came::Ruled(ruling.outcomes, ruling.took, ruling.disagrees)),
-            _ => self
-                .limits
-                .read_settle(std::slice::from_ref(reply))
-                .map(Came::Settled),
+            _ => self.limits.read_settle(replies).map(Came::Settled),
         };
         told.map_err(|garbled| DeskError(garbled.to_string()))
     }
@@ -273,13 +276,13 @@ impl Desk {
     ) -> Result<bool, DeskError> {
         let mut took = false;
         for group in self.limits.groups(request, true) {
-            let mut last = Value::Nil;
+            let mut replies = Vec::new();
             for call in &group.calls {
-                last = self.call(call, now)?;
+                replies.push(self.call(call, now)?);
             }
             let ruling = self
                 .limits
-                .read(request, &group, &last)
+                .read(request, &group, &replies)
                 .map_err(|garbled| DeskError(garbled.to_string()))?;
             took |= ruling.took;
             for call in self.limits.undo(request, &group, &ruling) {

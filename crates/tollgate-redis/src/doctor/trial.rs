@@ -171,7 +171,7 @@ async fn ask(
             .map_err(|low| low.to_string())?;
     }
     let ruling = limits
-        .read(request, group, &last)
+        .read(request, group, std::slice::from_ref(&last))
         .map_err(|garbled| garbled.to_string())?;
     if ruling.disagrees {
         return Err("its arithmetic does not agree with ours".into());

@@ -28,6 +28,7 @@ use tollgate::algorithm::{LimitError, OneWord};
 use tollgate::policy::Quota;
 use tollgate::policy::calendar::Periods;
 use tollgate::rate::Rate;
+use tollgate::store::shared::LOG_MAX;
 use tollgate::time::Span;
 use tollgate::{Algorithm, Estimate};
 
@@ -46,9 +47,6 @@ const STEP_UNITS: u64 = 64;
 const STEP_MIN: u64 = 2;
 /// ... and no more than so many (keys would stay long after they count).
 const STEP_MAX: u64 = 60;
-/// The most units of a sliding log: a refund may have to rewrite half of them, and the server does nothing else
-/// meanwhile (about 1.3 ms for ten thousand, 7 ms for this many).
-const LOG_MAX: u64 = 50_000;
 
 /// A limit as the scripts count it.
 #[derive(Clone, Debug)]

@@ -67,6 +67,8 @@ pub(crate) struct Group {
     pub(crate) charges: Vec<usize>,
     /// In order; the last one decides.
     pub(crate) calls: Vec<Call>,
+    /// Which call takes what is owed for which of `charges`.
+    pub(crate) owed: Vec<(usize, usize)>,
 }
 
 /// What became of a group.
@@ -251,7 +253,8 @@ impl Limits {
     fn group(&self, request: &SharedRequest, slot: u16, charges: Vec<usize>) -> Group {
         let parts = self.parts(request, &charges);
         let mut calls = Vec::with_capacity(1);
-        for part in parts.iter().filter(|_| request.take) {
+        let mut told = Vec::new();
+        for (at, part) in parts.iter().enumerate().filter(|_| request.take) {
             for (naming, meter) in &part.limit.before {
                 let old = names(naming, meter, &part.charge.key);
                 let new = (&part.limit.meter, &part.names[..]);
@@ -261,6 +264,7 @@ impl Limits {
                 let owed = part.charge.owed;
                 let meter = &part.limit.meter;
                 let force = &Correction::Force;
+                told.push((at, calls.len()));
                 calls.push(calls::correct(meter, &part.names, force, owed, &self.clock));
             }
         }
@@ -270,19 +274,23 @@ impl Limits {
             slot,
             charges,
             calls,
+            owed: told,
         }
     }
 
-    /// What the last call of a group came to.
+    /// What the calls of a group came to.
     ///
     /// # Errors
-    /// A reply of another shape.
+    /// A reply of another shape, or none.
     pub(crate) fn read(
         &self,
         request: &SharedRequest,
         group: &Group,
-        reply: &Value,
+        replies: &[Value],
     ) -> Result<Ruling, Garbled> {
+        let Some(reply) = replies.last() else {
+            return Err(Garbled("no call decides".into()));
+        };
         let parts = self.parts(request, &group.charges);
         if parts.len() != group.charges.len() {
             return Err(Garbled("a charge is on a limit that is not known".into()));
@@ -331,9 +339,18 @@ impl Limits {
                 told.before
             },
             issued: told.issued,
+            unpaid: 0,
         });
+        let mut outcomes: Vec<SharedOutcome> = outcomes.collect();
+        for (at, call) in &group.owed {
+            let reply = replies.get(*call).map(std::slice::from_ref);
+            let reply = reply.ok_or_else(|| Garbled("there is a reply too few".into()))?;
+            if let Some(outcome) = outcomes.get_mut(*at) {
+                outcome.unpaid = self.read_settle(reply)?;
+            }
+        }
         Ok(Ruling {
-            outcomes: outcomes.collect(),
+            outcomes,
             took,
             disagrees,
         })

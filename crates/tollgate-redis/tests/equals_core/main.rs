@@ -294,10 +294,11 @@ impl Mirror<'_> {
             });
         }
         let take = dice.below(8) > 0;
+        let mut unpaid = vec![0; owed.len()];
         if take {
-            for (limit, name, extra) in &owed {
+            for ((limit, name, extra), unpaid) in owed.iter().zip(&mut unpaid) {
                 if *extra > 0 {
-                    self.core(*limit, *name).force(now, *extra);
+                    *unpaid = self.core(*limit, *name).force(now, *extra);
                 }
             }
         }
@@ -311,12 +312,14 @@ impl Mirror<'_> {
             .zip(&charges)
             .all(|(a, c)| !c.enforced || a.verdict.is_admitted());
         let mut outcomes = Vec::new();
-        for ((asked, charge), (limit, name, _)) in asked.into_iter().zip(&charges).zip(&owed) {
+        let asked = asked.into_iter().zip(&charges).zip(&owed).zip(unpaid);
+        for (((asked, charge), (limit, name, _)), unpaid) in asked {
             let taken = passes && asked.verdict.is_admitted();
             outcomes.push(SharedOutcome {
                 verdict: asked.verdict,
                 standing: if taken { asked.after } else { asked.before },
                 issued: asked.issued,
+                unpaid,
             });
             if take {
                 if taken && charge.cost > 0 {

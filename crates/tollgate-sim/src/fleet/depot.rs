@@ -268,19 +268,20 @@ impl Depot {
         for charge in &request.charges {
             let (id, meter) = meters.get(charge.limit.index())?;
             let place = (Arc::clone(id), charge.key.clone());
+            let mut unpaid = 0;
             if charge.owed > 0 && request.take {
-                let unpaid = self.force(&place, meter, now, charge.owed);
+                unpaid = self.force(&place, meter, now, charge.owed);
                 let book = self.books.entry(text(&charge.key)).or_default();
                 book.owed += charge.owed - unpaid.min(charge.owed);
             }
             let step = self.peek(&place, meter, now, charge.cost);
-            found.push((charge, place, *meter, step));
+            found.push((charge, place, *meter, step, unpaid));
         }
         let passes = found
             .iter()
-            .all(|(charge, .., step)| !charge.enforced || step.verdict.is_admitted());
+            .all(|(charge, .., step, _)| !charge.enforced || step.verdict.is_admitted());
         let mut outcomes = Vec::new();
-        for (charge, place, meter, step) in found {
+        for (charge, place, meter, step, unpaid) in found {
             let takes = passes && step.verdict.is_admitted();
             let is_refused = !step.verdict.is_admitted();
             // A refusal writes, too, if the clock was set back.
@@ -291,7 +292,12 @@ impl Depot {
                 self.note(charge);
             }
             let standing = if takes { step.after } else { step.before };
-            outcomes.push(outcome(step.verdict, standing, now));
+            outcomes.push(SharedOutcome {
+                verdict: step.verdict,
+                standing,
+                issued: now,
+                unpaid,
+            });
         }
         Some(outcomes)
     }
@@ -332,13 +338,5 @@ impl Depot {
                 Some(0)
             }
         }
-    }
-}
-
-fn outcome(verdict: Verdict, standing: Standing, issued: Moment) -> SharedOutcome {
-    SharedOutcome {
-        verdict,
-        standing,
-        issued,
     }
 }

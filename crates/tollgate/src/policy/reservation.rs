@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use super::answer::{Answer, Role, RuleCharge};
-use super::fleet::{Corrected, LoanOf};
+use super::fleet::{Corrected, LoanOf, Owing};
 use super::gate::PolicyGate;
 use super::rule::CostRule;
 use crate::clock::{Clock, MonotonicClock};
@@ -87,7 +87,16 @@ impl<C: Clock> PolicyGate<C> {
                 }),
                 _ => None,
             };
+            let owes = match (&self.fleet, self.variants.get(charge.limit.index())) {
+                (Some(fleet), Some(variant))
+                    if !charge.is_shared && charge.role == Role::Enforced =>
+                {
+                    Some((Arc::clone(&fleet.owing), variant.known_by))
+                }
+                _ => None,
+            };
             held.push(Held {
+                owes,
                 limiter,
                 hash: charge.hash,
                 cost: charge.cost,
@@ -120,6 +129,8 @@ pub struct Reservation<C = MonotonicClock> {
 
 #[derive(Debug)]
 struct Held<C> {
+    /// Where it is owed to the store, if it was taken without it.
+    owes: Option<(Arc<Owing>, u64)>,
     limiter: Limiter<C>,
     hash: u64,
     cost: u64,
@@ -244,6 +255,10 @@ impl<C: Clock> Held<C> {
 
     fn settle_here(&self, how: Settlement) -> u64 {
         let settle = |used: u64| {
+            if let (Some((owing, known_by)), Some(back)) = (&self.owes, self.cost.checked_sub(used))
+            {
+                owing.forgive(*known_by, self.hash, back);
+            }
             let (taken, used) = match self.cost.checked_sub(used) {
                 // No more comes back than was taken here.
                 Some(back) => (self.here, self.here.saturating_sub(back)),

@@ -118,8 +118,8 @@ impl<C: Clock> PolicyGate<C> {
             return Some(self.peek_charge(charge, 0).standing);
         };
         let mut standing = outcome.standing;
-        if outcome.verdict.is_admitted() {
-            // It tells what would be left.
+        if answer.is_admitted() && outcome.verdict.is_admitted() {
+            // It tells what would be left, if all of them pass.
             standing.remaining = standing.remaining.saturating_add(charge.cost);
         }
         Some(standing)

@@ -34,6 +34,10 @@ use crate::time::{Moment, Span};
 /// Parts of a key at the most.
 pub const KEY_PARTS_MAX: usize = 8;
 
+/// Entries of a sliding log in a shared store at the most: a refund may have to rewrite half of them, and the server does
+/// nothing else meanwhile (on a Redis about 1.3 ms for ten thousand, 7 ms for this many).
+pub const LOG_MAX: u64 = 50_000;
+
 /// What a shared store promises to answer later, in time.
 pub type Answering<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreFault>> + Send + 'a>>;
 
@@ -124,6 +128,8 @@ pub struct SharedOutcome {
     pub standing: Standing,
     /// The store's own moment, to be shown when settling.
     pub issued: Moment,
+    /// Of what was told as owed, units for which there was no room.
+    pub unpaid: u64,
 }
 
 /// A correction of a charge.

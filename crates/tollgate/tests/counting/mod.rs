@@ -106,7 +106,9 @@ impl Prepared {
         let limiter = |charge: &tollgate::store::shared::SharedCharge| {
             self.limiters[charge.limit.index()].clone()
         };
-        for charge in request.charges.iter().filter(|c| c.owed > 0) {
+        let mut unpaid = vec![0; request.charges.len()];
+        let owing = request.charges.iter().zip(&mut unpaid);
+        for (charge, unpaid) in owing.filter(|(c, _)| c.owed > 0) {
             let key = text(&charge.key);
             let nothing = Decision {
                 verdict: Verdict::Pass,
@@ -114,13 +116,14 @@ impl Prepared {
                 issued: self.clock.now(),
                 origin: Origin::Fresh,
             };
-            limiter(charge).settle(&key, &nothing, 0, charge.owed);
+            let settled = limiter(charge).settle(&key, &nothing, 0, charge.owed);
+            *unpaid = settled.unpaid;
         }
         let passes = request.charges.iter().filter(|c| c.enforced).all(|charge| {
             let peeked = limiter(charge).peek(&text(&charge.key), charge.cost);
             peeked.is_admitted()
         });
-        let outcomes = request.charges.iter().map(|charge| {
+        let outcomes = request.charges.iter().zip(unpaid).map(|(charge, unpaid)| {
             let key = text(&charge.key);
             let decision = match request.take && passes {
                 true => limiter(charge).charge(&key, charge.cost),
@@ -134,6 +137,7 @@ impl Prepared {
                 verdict: decision.verdict,
                 standing,
                 issued: self.clock.now(),
+                unpaid,
             }
         });
         Ok(outcomes.collect())

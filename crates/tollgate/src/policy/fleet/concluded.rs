@@ -70,6 +70,7 @@ impl<C: Clock> PolicyGate<C> {
             verdict: Verdict::Pass,
             standing: Standing::default(),
             issued: self.clock.now(),
+            unpaid: 0,
         };
         let told = plan.charges.iter().map(|charge| match charge.role {
             Role::Unlimited => free,
@@ -140,6 +141,7 @@ impl<C: Clock> PolicyGate<C> {
                     false => stands.standing,
                 },
                 issued: now,
+                unpaid: 0,
             }
         });
         let told: Vec<_> = told.collect();

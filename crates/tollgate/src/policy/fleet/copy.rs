@@ -39,6 +39,8 @@ use crate::time::{Moment, Span};
 pub(in crate::policy) const SYNC_EVERY: Span = Span::from_millis(100);
 /// A copy that is older than this is not believed.
 pub(super) const STALE: Span = Span::from_millis(500);
+/// No answer is later than this: stores have a deadline.
+const LATE_MAX: Span = Span::from_secs(1);
 /// Of what is left a node takes so many parts, of as many as there are nodes.
 pub(super) const PARTS: u64 = 2;
 
@@ -115,6 +117,8 @@ pub(super) struct Copy {
     /// Units of `unheard` that the store is just being told, with a request or beside all of them: each by one.
     told_by_request: u64,
     told_by_tending: u64,
+    /// What the request costs that the store is asked for: it may have taken that already.
+    asked_for: u64,
 }
 
 impl Copy {
@@ -132,16 +136,16 @@ impl Copy {
             return Spend::Refused(until.since(now));
         }
         let Some((standing, at)) = self.told.filter(|(_, at)| now.since(*at) < STALE) else {
-            return self.ask(is_first);
+            return self.ask(is_first, cost);
         };
         if self.is_another_window(terms, now) {
             // The store says how it stands there.
             self.told = None;
-            return self.ask(is_first);
+            return self.ask(is_first, cost);
         }
         if cost > terms.unheard_max(nodes) && self.debt == 0 {
             // Too much to be let pass untold.
-            return self.ask(is_first);
+            return self.ask(is_first, cost);
         }
         let earned = terms.earned_part(now.since(at), nodes);
         let allowed = match self.debt {
@@ -180,7 +184,7 @@ impl Copy {
         is_over
     }
 
-    fn ask(&mut self, is_first: bool) -> Spend {
+    fn ask(&mut self, is_first: bool, cost: u64) -> Spend {
         if is_first {
             return Spend::Ask;
         }
@@ -190,6 +194,7 @@ impl Copy {
         self.asking = true;
         // Who decides without knowing of it would let as much pass once more.
         self.told_by_request = self.unheard.saturating_sub(self.told_by_tending);
+        self.asked_for = cost;
         Spend::Borrow {
             block: 0,
             untold: self.told_by_request,
@@ -199,14 +204,16 @@ impl Copy {
     /// Whoever asked has his answer, or will have none.
     pub(super) fn asked(&mut self) {
         self.asking = false;
-        self.told_by_request = 0;
+        (self.told_by_request, self.asked_for) = (0, 0);
     }
 
-    /// The store let a request pass, so there was room for all that it was told before.
-    pub(super) fn request_was_heard(&mut self) {
-        let heard = std::mem::take(&mut self.told_by_request);
-        self.unheard = self.unheard.saturating_sub(heard);
-        self.debt = self.debt.min(self.unheard);
+    /// The store answered a request, and took what it was told with it, but for what it had no room for.
+    pub(super) fn request_was_heard(&mut self, unpaid: u64) {
+        let told = std::mem::take(&mut self.told_by_request);
+        self.asked_for = 0;
+        let unpaid = unpaid.min(told);
+        self.unheard = self.unheard.saturating_sub(told - unpaid);
+        self.debt = self.debt.min(self.unheard).max(unpaid);
     }
 
     /// Does somebody ask?
@@ -216,10 +223,19 @@ impl Copy {
 
     /// What the store says of a key, asked at `sent`.
     pub(super) fn hear(&mut self, nodes: u32, sent: Moment, outcome: &SharedOutcome) {
+        // An answer that a later one overtook knows less than that. Whatever is older than answers can be is from a store
+        // whose clock was set back.
+        let is_overtaken = outcome.issued < self.issued
+            && self.issued.since(outcome.issued) < LATE_MAX
+            && self.told.is_some();
+        if is_overtaken {
+            return;
+        }
         self.told = Some((outcome.standing, sent));
         self.issued = outcome.issued;
         let unheard = self.unheard.saturating_sub(self.debt);
-        self.part = part_of(outcome.standing.remaining.saturating_sub(unheard), nodes);
+        let untold = unheard.saturating_add(self.asked_for);
+        self.part = part_of(outcome.standing.remaining.saturating_sub(untold), nodes);
         self.passed = 0;
     }
 
@@ -305,34 +321,88 @@ mod tests {
     use super::*;
     use crate::limit::Limit;
 
-    #[test]
-    fn what_is_put_back_while_the_store_is_told_comes_out_of_what_passed_meanwhile() {
+    const NOW: Moment = Moment::ORIGIN;
+
+    fn terms() -> CopyTerms {
         let limit = Limit::fixed_window("1000/1h".parse().unwrap()).unwrap();
-        let terms = CopyTerms::of(&Quota::plain(limit)).unwrap();
-        let (now, issued) = (Moment::ORIGIN, Moment::ORIGIN.plus(Span::from_secs(7)));
-        let mut copy = Copy::default();
-        let said = SharedOutcome {
+        CopyTerms::of(&Quota::plain(limit)).unwrap()
+    }
+
+    /// The store says at its second `issued` that so much is left.
+    fn says(issued: u64, remaining: u64) -> SharedOutcome {
+        SharedOutcome {
             verdict: Verdict::Pass,
             standing: Standing {
-                remaining: 1_000,
+                remaining,
                 full_after: Span::from_secs(3_600),
                 next_after: Span::from_secs(3_600),
             },
-            issued,
-        };
-        copy.hear(1, now, &said);
-        let spends = |copy: &mut Copy, cost| {
-            let spent = copy.spend(&terms, 1, now, (cost, false));
-            assert!(matches!(spent, Spend::Paid(_)));
-        };
-        spends(&mut copy, 10);
-        assert_eq!(copy.tell(&terms, now), Some(10));
+            issued: Moment::ORIGIN.plus(Span::from_millis(issued)),
+            unpaid: 0,
+        }
+    }
+
+    /// Does a request of this cost pass by the copy?
+    fn passes(copy: &mut Copy, cost: u64) -> bool {
+        matches!(copy.spend(&terms(), 1, NOW, (cost, false)), Spend::Paid(_))
+    }
+
+    #[test]
+    fn what_is_put_back_while_the_store_is_told_comes_out_of_what_passed_meanwhile() {
+        let mut copy = Copy::default();
+        let said = says(7, 1_000);
+        copy.hear(1, NOW, &said);
+        assert!(passes(&mut copy, 10));
+        assert_eq!(copy.tell(&terms(), NOW), Some(10));
         // The store may have taken all of it: nothing of it is here.
-        assert!(!copy.put_back(issued, 4));
-        spends(&mut copy, 5);
-        assert!(copy.put_back(issued, 4));
-        assert!(!copy.put_back(issued, 2));
+        assert!(!copy.put_back(said.issued, 4));
+        assert!(passes(&mut copy, 5));
+        assert!(copy.put_back(said.issued, 4));
+        assert!(!copy.put_back(said.issued, 2));
         copy.heard_of(10, 0);
-        assert_eq!(copy.tell(&terms, now), Some(1));
+        assert_eq!(copy.tell(&terms(), NOW), Some(1));
+    }
+
+    #[test]
+    fn an_answer_that_a_later_one_overtook_is_not_believed() {
+        let mut copy = Copy::default();
+        copy.hear(1, NOW, &says(70, 10));
+        copy.hear(1, NOW, &says(69, 500));
+        assert!(!passes(&mut copy, 11));
+        assert!(passes(&mut copy, 10));
+        // A store whose clock was set back is.
+        let mut copy = Copy::default();
+        copy.hear(1, NOW, &says(7_000, 10));
+        copy.hear(1, NOW, &says(69, 500));
+        assert!(passes(&mut copy, 500));
+    }
+
+    #[test]
+    fn what_the_store_is_asked_for_is_not_let_pass_besides() {
+        let mut copy = Copy::default();
+        let asked = copy.spend(&terms(), 1, NOW, (7, false));
+        assert!(matches!(asked, Spend::Borrow { .. }));
+        // What is left is told beside it, and may not be without it yet.
+        copy.hear(1, NOW, &says(70, 10));
+        assert!(!passes(&mut copy, 4));
+        assert!(passes(&mut copy, 3));
+        copy.asked();
+        copy.hear(1, NOW, &says(71, 10));
+        assert!(passes(&mut copy, 7), "what it was asked for was refused");
+    }
+
+    #[test]
+    fn what_a_refused_request_told_is_told_again_as_far_as_there_was_no_room() {
+        let mut copy = Copy::default();
+        copy.hear(1, NOW, &says(7, 100));
+        assert!(passes(&mut copy, 50));
+        copy.told = None;
+        let asked = copy.spend(&terms(), 1, NOW, (1, false));
+        assert!(matches!(asked, Spend::Borrow { untold: 50, .. }));
+        copy.request_was_heard(20);
+        copy.asked();
+        copy.denied(1, NOW, 1, &says(8, 0));
+        assert_eq!(copy.tell(&terms(), NOW), Some(20));
+        assert!(!passes(&mut copy, 1), "it owes");
     }
 }

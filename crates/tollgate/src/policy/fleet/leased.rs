@@ -53,7 +53,12 @@ pub(super) enum Way {
     Ask,
     /// By the store, which is to lend so much with it, nothing any more if that was refused; and which is told first what
     /// passed by a copy.
-    Borrow { block: u64, untold: u64 },
+    Borrow {
+        block: u64,
+        untold: u64,
+        /// Of what was told, what there was no room for.
+        unpaid: u64,
+    },
     /// By a loan, which paid.
     Paid(Paid),
     /// By a loan, which knows that the store would refuse. Only of limits that are only counted.
@@ -147,6 +152,9 @@ impl Ways {
         {
             // It was told already.
             charge.owed = 0;
+            if let Way::Borrow { unpaid, .. } = way {
+                *unpaid = outcome.unpaid.max(*unpaid);
+            }
             if let Way::Borrow { block, .. } = way
                 && *block > 0
                 && (last || !outcome.verdict.is_admitted())
@@ -181,10 +189,14 @@ impl Ways {
                     verdict: Verdict::Pass,
                     standing: paid.standing,
                     issued: paid.issued,
+                    unpaid: 0,
                 },
                 Way::Over(retry_after) => nothing(Verdict::Refuse { retry_after }, sent),
                 Way::Free => nothing(Verdict::Pass, sent),
             };
+            if let Way::Borrow { unpaid, .. } = *way {
+                outcome.unpaid = outcome.unpaid.max(unpaid);
+            }
             let asked = match *way {
                 Way::Borrow { block, .. } => Some((true, block)),
                 Way::Ask => Some((false, 0)),
@@ -244,6 +256,7 @@ fn nothing(verdict: Verdict, issued: Moment) -> SharedOutcome {
         verdict,
         standing: Standing::default(),
         issued,
+        unpaid: 0,
     }
 }
 
@@ -306,7 +319,11 @@ impl<C: Clock> PolicyGate<C> {
                     Some(Spend::Paid(paid)) => Way::Paid(paid),
                     Some(Spend::Refused(wait)) if first => return Drawn::Refused(at, wait),
                     Some(Spend::Refused(wait)) => Way::Over(wait),
-                    Some(Spend::Borrow { block, untold }) => Way::Borrow { block, untold },
+                    Some(Spend::Borrow { block, untold }) => Way::Borrow {
+                        block,
+                        untold,
+                        unpaid: 0,
+                    },
                     Some(Spend::Ask) => Way::Ask,
                     Some(Spend::Wait) => {
                         waits = Some(of).filter(|_| !waited);

@@ -268,7 +268,7 @@ impl Loans {
                     loan.granted(terms, sent, (wish.cost, block), outcome)
                 }
                 Account::Copy(copy, _) => {
-                    copy.request_was_heard();
+                    copy.request_was_heard(outcome.unpaid);
                     copy.hear(wish.nodes, sent, outcome);
                     Some(unspent)
                 }
@@ -293,6 +293,10 @@ impl Loans {
         outcome: &SharedOutcome,
     ) {
         self.with(&wish.of, |account| {
+            // What it told was taken, although it was refused.
+            if let (Account::Copy(copy, _), true) = (&mut *account, borrowed) {
+                copy.request_was_heard(outcome.unpaid);
+            }
             if borrowed {
                 account.asked();
             }
@@ -315,7 +319,7 @@ impl Loans {
     ) {
         self.with(&wish.of, |account| {
             if let (Account::Copy(copy, _), true) = (&mut *account, borrowed) {
-                copy.request_was_heard();
+                copy.request_was_heard(outcome.unpaid);
             }
             if borrowed {
                 account.asked();

@@ -117,6 +117,24 @@ impl Owing {
         debt.map_or(0, |debt| debt.units)
     }
 
+    /// So much of what a key owes was given back before it was told.
+    pub(in crate::policy) fn forgive(&self, limit: u64, hash: u64, units: u64) {
+        if self.is_empty() {
+            return;
+        }
+        let mut keys = self.keys();
+        if let Entry::Occupied(mut debt) = keys.entry((limit, hash)) {
+            let left = debt.get().units.saturating_sub(units);
+            match left {
+                0 => {
+                    debt.remove();
+                }
+                left => debt.get_mut().units = left,
+            }
+        }
+        self.count.store(keys.len(), Relaxed);
+    }
+
     /// Forgets what does not count any more.
     pub(super) fn sweep(&self, now: Moment) {
         if self.count.load(Relaxed) > 0 {

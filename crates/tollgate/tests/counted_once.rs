@@ -1,0 +1,169 @@
+//! What a node decides alone, gives back or tells with a request that is refused: the store counts it once.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
+
+mod counting;
+mod nodes_kit;
+
+use nodes_kit::{Counting, admit, begin, bucket, left, node, now, shared, window};
+use tollgate::policy::{Asking, Begun, Facts, Settlement, Sharing};
+use tollgate::{ManualClock, Span};
+
+fn asks(begun: Begun) -> Asking {
+    match begun {
+        Begun::Asks(asking) => asking,
+        Begun::Decided(answer) => panic!("{answer:?}"),
+    }
+}
+
+#[test]
+fn who_has_no_time_while_the_store_is_away_counts_once() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let limit = window("100000/1d");
+    let rules = vec![shared("a", Sharing::Lease, limit.clone())];
+    let gate = node(&clock, store.clone(), rules);
+    for _ in 0..20 {
+        assert!(admit(&gate, 1).is_admitted());
+        clock.advance(Span::from_secs(1));
+        now(gate.tend());
+    }
+    let before = left(&clock, &store, limit.clone());
+    store.go_away(true);
+    for _ in 0..10 {
+        // As a service does for a caller whose time is over: it decides alone, and the question goes on.
+        let carried = asks(begin(&gate, "acme", 1));
+        let alone = gate.finish_alone(asks(begin(&gate, "acme", 1)));
+        assert!(alone.is_admitted());
+        let late = now(gate.finish(carried));
+        assert!(late.is_admitted());
+        now(gate.reserve(&late).settle_everywhere(Settlement::Cancelled));
+        clock.advance(Span::from_secs(1));
+    }
+    store.go_away(false);
+    clock.advance(Span::from_secs(2));
+    assert!(admit(&gate, 1).is_admitted());
+    clock.advance(Span::from_secs(2));
+    now(gate.tend());
+    now(gate.tend());
+    let after = left(&clock, &store, limit);
+    assert_eq!(before - after, 11, "ten alone, and one");
+}
+
+#[test]
+fn what_was_taken_alone_and_cancelled_is_not_told_to_the_store() {
+    for sharing in [Sharing::Exact, Sharing::Lease] {
+        let clock = ManualClock::new();
+        let store = Counting::new(&clock, 1);
+        let limit = window("100000/1d");
+        let rules = vec![shared("a", sharing, limit.clone())];
+        let gate = node(&clock, store.clone(), rules);
+        assert!(admit(&gate, 1000).is_admitted());
+        clock.advance(Span::from_secs(2));
+        now(gate.tend());
+        let before = left(&clock, &store, limit.clone());
+        store.go_away(true);
+        let answer = admit(&gate, 500);
+        assert!(answer.is_admitted());
+        now(gate
+            .reserve(&answer)
+            .settle_everywhere(Settlement::Cancelled));
+        store.go_away(false);
+        clock.advance(Span::from_secs(2));
+        assert!(admit(&gate, 1).is_admitted());
+        clock.advance(Span::from_secs(2));
+        now(gate.tend());
+        now(gate.tend());
+        let after = left(&clock, &store, limit);
+        assert_eq!(before - after, 1, "{sharing:?}");
+    }
+}
+
+#[test]
+fn what_a_refused_request_told_the_store_is_not_told_again() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let limit = bucket("1/1s", 100);
+    let rules = vec![shared("a", Sharing::Sync, limit)];
+    let gate = node(&clock, store.clone(), rules);
+    assert!((0..100).all(|_| admit(&gate, 1).is_admitted()));
+    // The store is away for a moment, as in a failover.
+    store.go_away(true);
+    for _ in 0..6 {
+        clock.advance(Span::from_millis(100));
+        now(gate.tend());
+    }
+    store.go_away(false);
+    // It tells of the 99, which the store takes, and is rightly refused: all hundred are used.
+    assert!(!admit(&gate, 1).is_admitted());
+    // One a second is earned.
+    let mut passed = 0;
+    for _ in 0..500 {
+        clock.advance(Span::from_millis(100));
+        now(gate.tend());
+        passed += usize::from(admit(&gate, 1).is_admitted());
+    }
+    assert!((45..=50).contains(&passed), "{passed} in fifty seconds");
+}
+
+#[test]
+fn what_a_refused_request_told_and_there_was_no_room_for_is_still_owed() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let limit = bucket("1/1s", 100);
+    let rules = || vec![shared("a", Sharing::Sync, limit.clone())];
+    let (one, other) = (
+        node(&clock, store.clone(), rules()),
+        node(&clock, store.clone(), rules()),
+    );
+    // Each takes itself for the only one: both let a hundred pass.
+    assert!((0..100).all(|_| admit(&one, 1).is_admitted()));
+    assert_eq!(
+        (0..100).filter(|_| admit(&other, 1).is_admitted()).count(),
+        99
+    );
+    now(one.tend());
+    store.go_away(true);
+    for _ in 0..6 {
+        clock.advance(Span::from_millis(100));
+        now(other.tend());
+    }
+    store.go_away(false);
+    assert!(!admit(&other, 1).is_admitted());
+    // The other one has what was too much to pay off first.
+    let mut passed = 0;
+    for _ in 0..500 {
+        clock.advance(Span::from_millis(100));
+        now(other.tend());
+        passed += usize::from(admit(&other, 1).is_admitted());
+    }
+    assert_eq!(passed, 0);
+}
+
+#[test]
+fn a_question_about_two_tells_of_one_what_is_left_though_the_other_is_over() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let rules = vec![shared("a", Sharing::Exact, window("10/1d"))];
+    let gate = node(&clock, store, rules);
+    assert!(admit(&gate, 10).is_admitted());
+    let (acme, other) = ([("x-org", "acme")], [("x-org", "other")]);
+    fn facts<'a>(headers: &'a [(&'a str, &'a str); 1], cost: u64) -> Facts<'a> {
+        Facts {
+            method: "GET",
+            path: "/",
+            headers,
+            cost: Some(cost),
+            ..Facts::default()
+        }
+    }
+    for cost in [1, 5] {
+        let asked = [facts(&acme, 1), facts(&other, cost)];
+        let (begun, parts) = gate.begin_together(&asked, false);
+        let answer = now(gate.finish(asks(begun)));
+        assert!(!answer.is_admitted());
+        let at = parts[1].charges[0];
+        let (_, standing) = gate.telling(&answer, at, false).unwrap();
+        assert_eq!(standing.remaining, 10, "of ten");
+    }
+}
