@@ -92,6 +92,7 @@ impl Limits {
                 let back = gate.give_back(&given.answer);
                 if back.is_shared() {
                     tokio::select! {
+                        biased;
                         _ = back.settle_everywhere(Settlement::Cancelled) => {}
                         () = over(until) => {}
                     }

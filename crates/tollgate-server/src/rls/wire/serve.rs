@@ -3,8 +3,9 @@
 //! # Time
 //!
 //! Most of it is watched by whoever accepts connections ([`crate::listen`]): that a client begins, that it ends a frame and
-//! a head that it began, that it reads what is written, that it goes when it was told to. Here once in a while the client is asked whether it is still
-//! there; any word from it is an answer.
+//! a head that it began, that it reads what is written, that it goes when it was told to. Here once in a while
+//! the client is asked whether it is still there, and any word from it is an answer; calls that have waited for it since
+//! the last time are ended.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -129,6 +130,7 @@ impl<S: Served, D: Decides> Connection<S, D> {
         }
         self.asked = true;
         self.heard = false;
+        self.session.end_what_is_stuck();
         self.session.ask_alive();
         Some(ALIVE_WITHIN)
     }
@@ -162,6 +164,8 @@ impl<S: Served, D: Decides> Connection<S, D> {
     /// Takes what became of calls, as far as there is room for answers; true if that was all.
     fn hear(&mut self, cx: &mut Context<'_>) -> bool {
         if self.session.is_idle() {
+            // Of calls that were taken back.
+            while !self.events.is_empty() && self.events.try_recv().is_ok() {}
             return true;
         }
         while !self.session.is_full() {
@@ -303,7 +307,7 @@ mod tests {
 
     use super::super::calls::Asked;
     use super::super::frame::{
-        self, DATA, END_HEADERS, END_STREAM, HEADERS, PREFACE, SETTINGS, WINDOW_UPDATE,
+        self, DATA, END_HEADERS, END_STREAM, HEADERS, PING, PREFACE, SETTINGS, WINDOW_UPDATE,
     };
     use super::super::hpack;
     use super::super::stream::Task;
@@ -319,13 +323,16 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn decisions_that_come_together_are_all_answered_though_they_do_not_fit_at_once() {
-        const CALLS: u32 = 500;
+    /// A connection that decides so, and the client at its other end.
+    async fn connected<D>(
+        decides: impl FnOnce(mpsc::UnboundedSender<(u32, Event)>) -> D,
+    ) -> (
+        Connection<HealthServer<HealthService>, D>,
+        TcpStream,
+        mpsc::UnboundedSender<(u32, Event)>,
+    ) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let mut client = TcpStream::connect(listener.local_addr().unwrap())
-            .await
-            .unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await;
         let (stream, _) = listener.accept().await.unwrap();
         let (to, events) = mpsc::unbounded_channel();
         let health = HealthServer::new(HealthService::from_health_reporter(HealthReporter::new()));
@@ -333,10 +340,10 @@ mod tests {
             stream: 0,
             to: to.clone(),
         };
-        let mut connection = Connection {
+        let connection = Connection {
             stream,
             session: Session::new(health, teller),
-            decides: Later,
+            decides: decides(to.clone()),
             events,
             unread: BytesMut::new(),
             written: 0,
@@ -345,9 +352,24 @@ mod tests {
             asked: false,
             pulse: Arc::new(Pulse::beginning(true)),
         };
-        // The client says all it has to say at once, and nothing more: nothing else wakes the connection.
+        (connection, client.unwrap(), to)
+    }
+
+    /// What a client says first, and the head of a call.
+    fn begins() -> (Vec<u8>, Vec<u8>) {
         let mut said = PREFACE.to_vec();
         frame::write(&mut said, SETTINGS, 0, 0, &[]);
+        let mut block = vec![0x83, 0x86];
+        hpack::write(&mut block, b":path", SHOULD_RATE_LIMIT.as_bytes());
+        (said, block)
+    }
+
+    #[tokio::test]
+    async fn decisions_that_come_together_are_all_answered_though_they_do_not_fit_at_once() {
+        const CALLS: u32 = 500;
+        let (mut connection, mut client, to) = connected(|_| Later).await;
+        // The client says all it has to say at once, and nothing more: nothing else wakes the connection.
+        let (mut said, block) = begins();
         frame::write(
             &mut said,
             WINDOW_UPDATE,
@@ -355,8 +377,6 @@ mod tests {
             0,
             &0x3fff_ffff_u32.to_be_bytes(),
         );
-        let mut block = vec![0x83, 0x86];
-        hpack::write(&mut block, b":path", SHOULD_RATE_LIMIT.as_bytes());
         let ids: Vec<u32> = (0..CALLS).map(|number| number * 2 + 1).collect();
         for id in &ids {
             frame::write(&mut said, HEADERS, END_HEADERS, *id, &block);
@@ -394,5 +414,49 @@ mod tests {
             }
         }
         running.abort();
+    }
+
+    #[tokio::test]
+    async fn calls_that_are_asked_and_taken_back_leave_nothing_behind() {
+        const CALLS: u32 = 20_000;
+        // As with a store that takes its time.
+        let never = |_, _| std::future::pending::<Result<RateLimitResponse, tonic::Status>>();
+        let (mut connection, mut client, _to) = connected(|to| Calls::new(never, to)).await;
+        let (mut said, block) = begins();
+        for number in 0..CALLS {
+            let id = number * 2 + 1;
+            frame::write(&mut said, HEADERS, END_HEADERS, id, &block);
+            frame::write(&mut said, DATA, END_STREAM, id, &[0; 5]);
+            frame::write_reset(&mut said, id, frame::Code::NoError);
+        }
+        // The last one is answered, and shows that all before it were read.
+        frame::write(&mut said, PING, 0, 0, b"the last");
+        let pong = tokio::spawn(async move {
+            client.write_all(&said).await.unwrap();
+            let (mut heard, mut room) = (Vec::new(), vec![0; 64 * 1024]);
+            while !heard.windows(8).any(|bytes| bytes == b"the last") {
+                let count = client.read(&mut room).await.unwrap();
+                assert!(count > 0, "it was closed");
+                heard.extend_from_slice(&room[..count]);
+            }
+            client
+        });
+        let mut pong = pin!(pong);
+        let over = poll_fn(|cx| match pong.as_mut().poll(cx) {
+            Poll::Ready(client) => Poll::Ready(client),
+            Poll::Pending => {
+                assert!(connection.poll(cx).is_pending(), "it goes on");
+                Poll::Pending
+            }
+        });
+        let over = tokio::time::timeout(Duration::from_secs(30), over).await;
+        let _client = over.expect("all is read").unwrap();
+        // Tasks that were broken off tell their end when they are next looked at.
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        let _ = poll_fn(|cx| Poll::Ready(connection.poll(cx).is_pending())).await;
+        assert!(connection.session.is_idle());
+        assert_eq!(connection.events.len(), 0);
     }
 }

@@ -26,6 +26,8 @@ pub(super) struct Stream {
     pub(super) does: Does,
     /// What waits for room.
     pub(super) sending: Option<Box<Sending>>,
+    /// It was waited for when somebody last looked, and nothing came of it since.
+    pub(super) is_stuck: bool,
 }
 
 /// What becomes of a call.
@@ -142,6 +144,20 @@ impl Streams {
         }
     }
 
+    /// The calls that wait for their client and did so at the last look: half of a message came, or there is no room for
+    /// an answer.
+    pub(super) fn stuck(&mut self) -> Vec<u32> {
+        let mut stuck = Vec::new();
+        for stream in &mut self.all {
+            if matches!(stream.does, Does::Reads { .. } | Does::Sends)
+                && std::mem::replace(&mut stream.is_stuck, true)
+            {
+                stuck.push(stream.id);
+            }
+        }
+        stuck
+    }
+
     /// How many of them are served elsewhere.
     pub(super) fn elsewhere(&self) -> usize {
         let is_elsewhere = |stream: &&Stream| matches!(stream.does, Does::Elsewhere { .. });
@@ -203,6 +219,7 @@ mod tests {
                 _task: Task(tokio::spawn(async {}).abort_handle()),
             },
             sending: None,
+            is_stuck: false,
         });
         assert_eq!(streams.elsewhere(), 1);
         drop(streams);

@@ -78,6 +78,7 @@ impl<S: Served> Session<S> {
             return Ok(());
         };
         stream.is_all = is_all;
+        stream.is_stuck &= bytes.is_empty();
         if let Some(missing) = &mut stream.missing {
             let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
             match missing.checked_sub(length) {

@@ -91,6 +91,7 @@ impl<S: Served> Session<S> {
         let head = self.read_head(block)?;
         if self.ends == Ends::Closing {
             frame::write_reset(&mut self.out, id, Code::RefusedStream);
+            self.has_ended(id);
             return Ok(());
         }
         if self.streams.len() >= STREAMS {
@@ -119,6 +120,7 @@ impl<S: Served> Session<S> {
                 self.has_head(begins);
                 if !is_all {
                     frame::write_reset(&mut self.out, id, Code::NoError);
+                    self.has_ended(id);
                 }
                 return self.bear();
             }
@@ -133,6 +135,7 @@ impl<S: Served> Session<S> {
             held: 0,
             does,
             sending: None,
+            is_stuck: false,
         });
         match is_all {
             true => self.arrived(cx, decides, id, &[], true),

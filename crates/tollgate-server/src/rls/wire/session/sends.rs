@@ -6,10 +6,10 @@ use tonic::Status;
 use super::{Fault, Session};
 use crate::rls::Served;
 use crate::rls::messages::RateLimitResponse;
-use crate::rls::wire::answer;
 use crate::rls::wire::elsewhere::Event;
 use crate::rls::wire::frame::{self, Code, DATA, END_STREAM, PAYLOAD};
 use crate::rls::wire::stream::{Does, Sending};
+use crate::rls::wire::{HELD_BYTES, answer};
 
 impl<S: Served> Session<S> {
     /// A head was written behind `begins`. A client that made its table smaller wants to hear that we follow, although we
@@ -32,14 +32,25 @@ impl<S: Served> Session<S> {
             self.room -= length;
             self.streams.remove(place);
         } else {
-            answer::write_head(&mut self.out, id);
+            let data = answer::message(response);
+            let length = data.len();
             stream.does = Does::Sends;
+            stream.is_stuck = false;
             stream.sending = Some(Box::new(Sending {
-                data: answer::message(response).into(),
+                data: data.into(),
                 end: Some(answer::END.to_vec()),
             }));
-            self.may_send = true;
             self.streams.let_go(place, usize::MAX);
+            if self.streams.held() + length > HELD_BYTES {
+                // Whoever makes no room for answers gets no more of them.
+                self.streams.remove(place);
+                frame::write_reset(&mut self.out, id, Code::EnhanceYourCalm);
+                self.has_ended(id);
+                return;
+            }
+            self.streams.hold(place, length);
+            answer::write_head(&mut self.out, id);
+            self.may_send = true;
         }
         self.has_head(begins);
     }
@@ -64,6 +75,16 @@ impl<S: Served> Session<S> {
             self.has_ended(id);
         }
         self.streams.remove(place);
+    }
+
+    /// Looks for calls that have waited for their client since the last look, and ends them: room for answers that never
+    /// comes, and messages that never end.
+    pub(in crate::rls::wire) fn end_what_is_stuck(&mut self) {
+        for id in self.streams.stuck() {
+            if let Err(fault) = self.reset(id, Code::EnhanceYourCalm) {
+                return self.fail(fault);
+            }
+        }
     }
 
     /// Takes what became of a call that was not answered at once.
@@ -149,11 +170,17 @@ impl<S: Served> Session<S> {
         let Some(sending) = &mut stream.sending else {
             return false;
         };
-        let had_data = !sending.data.is_empty();
+        let had = sending.data.len();
         while !sending.data.is_empty() {
             let room = usize::try_from(stream.room.min(self.room)).unwrap_or(0);
             let fits = room.min(PAYLOAD).min(sending.data.len());
             let Some(piece) = sending.data.get(..fits).filter(|piece| !piece.is_empty()) else {
+                let sent = had - sending.data.len();
+                stream.is_stuck &= sent == 0;
+                // What is kept of others is of their requests.
+                if matches!(stream.does, Does::Sends) {
+                    self.streams.let_go(place, sent);
+                }
                 return false;
             };
             frame::write(out, DATA, 0, stream.id, piece);
@@ -162,7 +189,9 @@ impl<S: Served> Session<S> {
             stream.room -= fits;
             self.room -= fits;
         }
-        if had_data && let Does::Elsewhere { go_on, .. } = &stream.does {
+        if had > 0
+            && let Does::Elsewhere { go_on, .. } = &stream.does
+        {
             go_on.notify_one();
         }
         match sending.end.take() {

@@ -31,8 +31,20 @@ fn begun(
     impl Decides,
     UnboundedReceiver<(u32, Event)>,
 ) {
+    begun_by("default: pass\n", word)
+}
+
+/// The same by this policy.
+fn begun_by(
+    policy: &str,
+    word: &Arc<Notify>,
+) -> (
+    Session<Health>,
+    impl Decides + use<>,
+    UnboundedReceiver<(u32, Event)>,
+) {
     let limits = Arc::new(Limits {
-        engine: for_tests("default: pass\n"),
+        engine: for_tests(policy),
         domains: Domains::default(),
     });
     let (to, events) = unbounded_channel();
@@ -63,6 +75,11 @@ fn first() -> Vec<u8> {
 }
 
 fn call(stream: u32, domain: &str) -> Vec<u8> {
+    call_of(stream, domain, 1)
+}
+
+/// A call with so many descriptors.
+fn call_of(stream: u32, domain: &str, descriptors: usize) -> Vec<u8> {
     let mut block = vec![0x83, 0x86];
     hpack::write(&mut block, b":path", SHOULD_RATE_LIMIT.as_bytes());
     let entry = Entry {
@@ -71,10 +88,13 @@ fn call(stream: u32, domain: &str) -> Vec<u8> {
     };
     let request = RateLimitRequest {
         domain: domain.into(),
-        descriptors: vec![RateLimitDescriptor {
-            entries: vec![entry],
-            ..RateLimitDescriptor::default()
-        }],
+        descriptors: vec![
+            RateLimitDescriptor {
+                entries: vec![entry],
+                ..RateLimitDescriptor::default()
+            };
+            descriptors
+        ],
         hits_addend: 0,
     };
     let message = request.encode_to_vec();
@@ -204,6 +224,70 @@ async fn fields_behind_a_body_end_it_unless_they_are_those_of_a_head() {
         };
         assert_eq!(ended(&mut session), expected, "{name}");
     }
+}
+
+/// A connection whose client makes no room for answers, after so many calls.
+async fn deaf(calls: u32) -> Session<Health> {
+    let word = Arc::new(Notify::new());
+    let policy = "default: pass
+limits: [{ name: requests-of-an-address-for-a-route, match: { domain: quick }, key: descriptor.k, algorithm: fixed-window, allow: 1000000/d }]
+";
+    let (mut session, mut decides, _events) = begun_by(policy, &word);
+    let mut said = PREFACE.to_vec();
+    let mut settings = frame::INITIAL_WINDOW_SIZE.to_be_bytes().to_vec();
+    settings.extend_from_slice(&0_u32.to_be_bytes());
+    frame::write(&mut said, SETTINGS, 0, 0, &settings);
+    receive(&mut session, &mut decides, &said).await;
+    for number in 0..calls {
+        let asked = call_of(number * 2 + 1, "quick", 64);
+        receive(&mut session, &mut decides, &asked).await;
+        session.send();
+        session.out.clear();
+    }
+    session
+}
+
+#[tokio::test]
+async fn answers_that_wait_for_room_are_bounded() {
+    let mut session = deaf(1_000).await;
+    let sending = session.streams.iter_mut().map(|stream| {
+        let sending = stream.sending.as_ref();
+        sending.map_or(0, |sending| sending.data.len())
+    });
+    let kept: usize = sending.sum();
+    let most = crate::rls::wire::HELD_BYTES;
+    assert!((most / 2..=most).contains(&kept), "{kept}");
+    assert!(session.streams.len() < 1_000, "the others were ended");
+    assert_eq!(session.streams.held(), kept);
+}
+
+#[tokio::test]
+async fn calls_that_wait_for_their_client_from_one_look_to_the_next_are_ended() {
+    let mut session = deaf(2).await;
+    // Half a message.
+    let word = Arc::new(Notify::new());
+    let (_, mut decides, _events) = begun(&word);
+    let half = call(5, "quick");
+    let mut block = Vec::new();
+    if let Next::Frame(head, behind) = Frame::next(&half) {
+        frame::write(&mut block, HEADERS, END_HEADERS, 5, head.payload);
+        frame::write(&mut block, DATA, 0, 5, behind.get(9..12).unwrap());
+    }
+    receive(&mut session, &mut decides, &block).await;
+    session.end_what_is_stuck();
+    assert_eq!(ended(&mut session), (vec![], vec![]), "the first look");
+    // One of them gets some room.
+    let mut more = Vec::new();
+    frame::write_window(&mut more, 3, 10);
+    receive(&mut session, &mut decides, &more).await;
+    session.send();
+    session.out.clear();
+    session.end_what_is_stuck();
+    assert_eq!(ended(&mut session), (vec![], vec![1, 5]));
+    session.end_what_is_stuck();
+    assert_eq!(ended(&mut session), (vec![], vec![3]));
+    assert!(session.is_idle());
+    assert_eq!(session.streams.held(), 0);
 }
 
 /// Numbers that look like chance and are the same every time.
