@@ -118,11 +118,17 @@ pub(crate) enum Convert {
         /// The files; each has a domain of its own
         #[arg(required = true, value_name = "FILE")]
         files: Vec<String>,
+        /// Fail if there is a warning: something that is not carried over
+        #[arg(long)]
+        deny_warnings: bool,
     },
     /// Of Limitador: its limits file
     Limitador {
         /// The file
         file: String,
+        /// Fail if there is a warning: something that is not carried over
+        #[arg(long)]
+        deny_warnings: bool,
     },
 }
 
@@ -200,6 +206,9 @@ pub(crate) struct Serve {
     /// Instead of a policy: a folder with files of Envoy's rate limit service, read again when they change
     #[arg(long, value_name = "FOLDER", conflicts_with = "policy")]
     pub(crate) envoy_config: Option<PathBuf>,
+    /// With --envoy-config: the store in which several services keep one count, such as redis://10.0.0.5
+    #[arg(long, value_name = "URL", requires = "envoy_config")]
+    pub(crate) store: Option<String>,
     /// Where decisions are answered
     #[arg(
         long,

@@ -7,29 +7,44 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::process::ExitCode;
 
-use tollgate_policy::FILE_MAX;
 use tollgate_policy::import::{Converted, envoy, limitador};
+use tollgate_policy::{FILE_MAX, Problems, Severity};
 
 use crate::cli::Convert;
 use crate::fault::Stop;
 
 /// Converts and prints.
 pub(crate) fn run(asked: &Convert, out: &mut impl Write) -> Result<ExitCode, Stop> {
-    let converted = match asked {
-        Convert::Envoy { files } => {
+    let (converted, deny_warnings) = match asked {
+        Convert::Envoy {
+            files,
+            deny_warnings,
+        } => {
             let files = files.iter().map(|name| Ok((name.clone(), bytes(name)?)));
             let files = files.collect::<Result<Vec<_>, Stop>>()?;
-            envoy(&files).map_err(|all| {
+            let converted = envoy(&files).map_err(|all| {
                 let texts: Vec<String> = all.iter().map(ToString::to_string).collect();
                 Stop::Plain(texts.join("\n"))
-            })?
+            })?;
+            (converted, *deny_warnings)
         }
-        Convert::Limitador { file } => {
-            limitador(file, &bytes(file)?).map_err(|problems| Stop::Policy(Box::new(problems)))?
+        Convert::Limitador {
+            file,
+            deny_warnings,
+        } => {
+            let converted = limitador(file, &bytes(file)?);
+            let converted = converted.map_err(|problems| Stop::Policy(Box::new(problems)))?;
+            (converted, *deny_warnings)
         }
     };
     print(&converted, out).map_err(Stop::Write)?;
-    Ok(ExitCode::SUCCESS)
+    let has_warning = |notes: &Problems| notes.count(Severity::Warning) > 0;
+    Ok(
+        match deny_warnings && converted.notes.iter().any(has_warning) {
+            true => ExitCode::FAILURE,
+            false => ExitCode::SUCCESS,
+        },
+    )
 }
 
 fn print(converted: &Converted, out: &mut impl Write) -> io::Result<()> {

@@ -34,9 +34,8 @@ pub(crate) fn run(asked: &Serve, out: &mut impl Write) -> Result<ExitCode, Stop>
         hint: "raise the limits of the process".into(),
     })?;
     settings.engine.open_store = Some(wiring::open_store(events.handle().clone()));
-    let name = asked.envoy_config.as_deref().or(asked.policy.as_deref());
     let mut told = Ok(());
-    let started = |started: &Started| told = tell(name, started, out);
+    let started = |started: &Started| told = tell(asked, started, out);
     let served = events.block_on(tollgate_server::run(settings, started, stop()));
     told.map_err(Stop::Write)?;
     served.map_err(|error| Stop::Plain(error.to_string()))?;
@@ -45,7 +44,10 @@ pub(crate) fn run(asked: &Serve, out: &mut impl Write) -> Result<ExitCode, Stop>
 
 fn settings(asked: &Serve) -> Result<Settings, Stop> {
     let source = match (&asked.policy, &asked.envoy_config) {
-        (_, Some(folder)) => PolicySource::Envoy(folder.clone()),
+        (_, Some(folder)) => PolicySource::Envoy {
+            folder: folder.clone(),
+            store: asked.store.clone(),
+        },
         (Some(path), None) => PolicySource::File(path.clone()),
         (None, None) => PolicySource::built_in(),
     };
@@ -182,7 +184,8 @@ async fn heard() {
     }
 }
 
-fn tell(policy: Option<&Path>, started: &Started, out: &mut impl Write) -> io::Result<()> {
+fn tell(asked: &Serve, started: &Started, out: &mut impl Write) -> io::Result<()> {
+    let policy = asked.envoy_config.as_deref().or(asked.policy.as_deref());
     let limits = started.engine.epoch().gate.rules().len();
     let source = policy.map_or("the built-in example".into(), |p| p.display().to_string());
     let plural = if limits == 1 { "" } else { "s" };
@@ -206,6 +209,22 @@ fn tell(policy: Option<&Path>, started: &Started, out: &mut impl Write) -> io::R
             out,
             "token      {token}  (made up for this run; give your own with --admin-token-file)"
         )?;
+    }
+    if asked.envoy_config.is_some() {
+        if started.rls.is_none() {
+            writeln!(
+                out,
+                "note       Envoy is answered nowhere; give --rls 127.0.0.1:8081"
+            )?;
+        }
+        if asked.store.is_none() {
+            writeln!(
+                out,
+                "note       counts are of this process alone; several have one count with --store redis://…"
+            )?;
+        }
+        // What Envoy asks is not what anybody types.
+        return out.flush();
     }
     let ask = match policy {
         None => r#"{"path":"/api/rides/request","headers":{"x-rider-id":"42"}}"#,

@@ -155,6 +155,24 @@ descriptors:
 }
 
 #[test]
+fn a_limit_of_nothing_cannot_be_replaced_and_that_is_said() {
+    let text = "
+domain: edge
+descriptors:
+  - key: plan
+    rate_limit: { name: none, unit: hour, requests_per_unit: 0 }
+  - key: vip
+    rate_limit: { name: some, unit: hour, requests_per_unit: 3, replaces: [{ name: none }] }
+";
+    let files = [("config.yaml".to_owned(), text.as_bytes().to_vec())];
+    let converted = envoy(&files).unwrap();
+    let said = converted.notes[0].to_string();
+    assert!(said.contains("names 'none', which allows 0"), "{said}");
+    let policy = converted.policy;
+    assert!(policy.contains("# `replaces` names 'none'"), "{policy}");
+}
+
+#[test]
 fn what_is_not_carried_over_is_a_note_and_a_comment() {
     let text = "
 domain: edge
@@ -243,7 +261,7 @@ fn what_the_reference_refuses_is_refused_with_its_place() {
             "`share_threshold` needs",
             3,
         ),
-        ("- a\n".to_owned(), "is a map", 1),
+        ("- a\n".to_owned(), "a map belongs here", 1),
         (
             "domain: d\ndescriptors: { key: k }\n".to_owned(),
             "`descriptors` is a list",

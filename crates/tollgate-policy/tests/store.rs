@@ -214,6 +214,18 @@ fn a_large_log_is_unwise_only_in_a_shared_store() {
     };
     let store = "store: redis://127.0.0.1\non_store_error: local\n";
     assert_eq!(log(store, 10_001), ["large-shared-log"]);
+    let refused = |limit: &str| {
+        let text = format!("{store}default: pass\n{limit}");
+        let problems = parse("test.yaml", text.as_bytes()).unwrap_err();
+        problems.to_string()
+    };
+    let too_large = refused("limits: [{ name: a, algorithm: sliding-log, allow: 50001/h }]");
+    assert!(too_large.contains("keeps 50000 at the most"), "{too_large}");
+    // Also where a tier makes it so.
+    let tiers = "tiers: { big: { times: 10 } }\n";
+    let limit = "limits: [{ name: a, algorithm: sliding-log, allow: 10000/h, tier: header.plan }]";
+    let too_large = refused(&format!("{tiers}{limit}"));
+    assert!(too_large.contains("up to 100000 entries"), "{too_large}");
     assert!(log(store, 10_000).is_empty());
     assert!(log("", 10_001).is_empty());
 }

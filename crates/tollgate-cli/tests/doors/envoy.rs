@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use crate::harness::{Proxy, Scratch, Start, Tollgate, Upstream, envoy, until};
+use tollgate_trials::servers::{Kind, Server};
+
+use crate::harness::{Door, Proxy, Scratch, Start, Tollgate, Upstream, envoy, run_to_end, until};
 
 fn policy() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/envoy/tollgate.yaml")
@@ -145,6 +147,60 @@ fn files_of_the_reference_service_are_served_and_followed() {
     });
     assert!(limiter.log().contains("duplicate domain 'edge'"));
     assert_eq!(statuses(1), [429]);
+}
+
+#[test]
+fn services_with_files_of_the_reference_service_count_in_one_store() {
+    let store = Server::start(Kind::Redis, &[]).unwrap_or_else(|trouble| panic!("{trouble}"));
+    let scratch = Scratch::new();
+    let config = "domain: edge
+descriptors:
+  - { key: user, rate_limit: { unit: year, requests_per_unit: 4 } }
+  - { key: path, value: /a, rate_limit: { unit: year, requests_per_unit: 9 } }
+";
+    scratch.write("edge.yaml", config);
+    let folder = scratch.path().to_str().expect("UTF-8");
+    let url = format!("redis://127.0.0.1:{}", store.port());
+    let args = ["--envoy-config", folder, "--store", &url];
+    let services = [(); 2].map(|()| Start::default().and(&args).go());
+    for service in &services {
+        until("the store is up", || {
+            service.ready()["store"]["status"] == "up"
+        });
+        assert!(service.out().contains("give --rls"), "{}", service.out());
+    }
+    let ask = r#"{"domain":"edge","descriptor":[{"key":"user","value":"ann"}]}"#;
+    let asked = (0..20).map(|turn| services[turn % 2].check(ask).json());
+    let passed: Vec<_> = asked.filter(|said| said["verdict"] == "pass").collect();
+    // On a busy machine an answer may be late, and then it is decided alone; each for itself would be eight.
+    let by_store = passed.iter().filter(|said| said["degraded"] != true);
+    assert!(by_store.count() <= 4 && passed.len() >= 4, "{passed:?}");
+    // Whom each limit is for is told.
+    let listed = services[0].client(Door::Decisions).get("/v1/limits").json();
+    let matches = |at: usize| listed["limits"][at]["match"]["entries"][0].clone();
+    assert_eq!([matches(0), matches(1)], ["user", "path=/a"]);
+    // Counted by each for itself, and said so.
+    let alone = Start::default().and(&args[..2]).go();
+    assert!(
+        alone.out().contains("this process alone"),
+        "{}",
+        alone.out()
+    );
+}
+
+#[test]
+fn what_is_not_carried_over_can_be_denied() {
+    let scratch = Scratch::new();
+    let limits = "- { namespace: a, max_value: 1, seconds: 60, conditions: [\"req.path.matches('^/x')\"], variables: [] }\n";
+    let file = scratch.write("limits.yaml", limits);
+    let convert = |args: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        let output = run_to_end(command.args(["convert", "limitador"]).arg(&file).args(args));
+        assert!(String::from_utf8_lossy(&output.stdout).contains("NOT CARRIED OVER"));
+        output.status.code()
+    };
+    assert_eq!(convert(&[]), Some(0));
+    assert_eq!(convert(&["--deny-warnings"]), Some(1));
 }
 
 #[test]

@@ -312,7 +312,7 @@ pub(super) struct Known<'n> {
 /// The fields of a map; any that is not known is an error.
 pub(super) fn known<'n>(node: &'n Node, names: &[&str], report: &Report<'_>) -> Read<Known<'n>> {
     let Value::Map(entries) = &node.value else {
-        let message = format!("here is a map, but this is {}", node.kind());
+        let message = format!("a map belongs here, but this is {}", node.kind());
         return Err(report.error(
             node.place,
             "not-a-map",

@@ -278,6 +278,20 @@ impl Rules {
                         rule.notes.push(message);
                     }
                 }
+                let refuses = |at: &usize| {
+                    let what = self.all.get(*at).map(|rule| &rule.what);
+                    matches!(what, Some(What::Refuse))
+                };
+                if found.is_some_and(|found| found.iter().any(refuses)) {
+                    let message = format!(
+                        "`replaces` names '{name}', which allows 0 and becomes an entry of `deny`: that cannot be replaced"
+                    );
+                    let hint = "what it meets is refused; write a limit above 0, or leave it out";
+                    report.warn(of.place, "replaces-nothing", message.clone(), hint);
+                    if let Some(rule) = self.all.get_mut(rule) {
+                        rule.notes.push(message);
+                    }
+                }
                 let is_limit = |at: &usize| {
                     let what = self.all.get(*at).map(|rule| &rule.what);
                     matches!(what, Some(What::Limit(_)))

@@ -91,9 +91,16 @@ fn rule(node: &Node, head: &mut Vec<String>, report: &Report<'_>) -> Read<Option
     let most = fields.number("max_value", 4_294_967_294, report)?;
     let most = most.ok_or_else(|| missing("max_value"))?;
     let seconds = fields.number("seconds", 10 * 365 * 86_400, report)?;
-    let seconds = seconds
-        .filter(|s| *s > 0)
-        .ok_or_else(|| missing("seconds"))?;
+    let seconds = seconds.ok_or_else(|| missing("seconds"))?;
+    if seconds == 0 {
+        let message = "`seconds` is 0: that is no window";
+        return Err(report.error(
+            fields.place,
+            "out-of-range",
+            message,
+            "write how long the window is: `seconds: 60`",
+        ));
+    }
     let mut entries: Vec<(String, Option<String>)> = Vec::new();
     let mut except = Vec::new();
     let mut key = Vec::new();

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use tollgate::policy::{Fallback, Grant, LimitRule, Mode, OnStoreError, Quota, Sharing};
+use tollgate::store::shared::LOG_MAX;
 use tollgate::{Algorithm, Span};
 
 use crate::read::{Draft, Spots};
@@ -136,7 +137,17 @@ fn logs(draft: &Draft, report: &Report<'_>) {
         let Some(entries) = quotas(rule).filter_map(logged).max() else {
             continue;
         };
-        if entries > LOG_WISE {
+        if entries > LOG_MAX {
+            report.error(
+                spots.at("allow"),
+                "large-shared-log",
+                format!(
+                    "the log of limit `{}` has up to {entries} entries for each key, and a shared store keeps {LOG_MAX} at the most",
+                    rule.name
+                ),
+                "write `algorithm: sliding-window`, which keeps a few numbers for each key; or a smaller limit, in every tier",
+            );
+        } else if entries > LOG_WISE {
             report.warn(
                 spots.at("allow"),
                 "large-shared-log",

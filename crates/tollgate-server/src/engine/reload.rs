@@ -24,7 +24,7 @@ use tollgate_tower::turnstile::QueueError;
 
 use super::health::Fault;
 use super::overrides::{Stored, resolve, unfit};
-use super::start::{PolicySource, ReadPolicy};
+use super::start::{PolicySource, ReadPolicy, log_problems};
 use super::{Engine, Epoch, Follows, Gate, locked, seconds};
 
 /// Who asked for a reload.
@@ -151,7 +151,7 @@ impl fmt::Display for ReloadError {
             Self::Envoy(error) => error.fmt(f),
             Self::Refused(cause) => write!(
                 f,
-                "the policy cannot be put in force: {cause}\nhint: make `max_keys` smaller or the numbers of the limit"
+                "the policy cannot be put in force: {cause}\nhint: make the numbers of that limit smaller, or `max_keys` if there is no memory for it"
             ),
             Self::Queue(cause) => write!(
                 f,
@@ -159,7 +159,7 @@ impl fmt::Display for ReloadError {
             ),
             Self::Gateway(why) => write!(f, "the gateway cannot pass requests on by the policy: {why}"),
             Self::OtherStore => f.write_str(
-                "the policy names another `store` than the one in use\nhint: put `store` back as it was, or restart: what was counted does not move from one store to another",
+                "the policy has another `store` than the one in use: another address, or another setting of it\nhint: put `store` back as it was, or restart: what was counted does not move from one store to another",
             ),
         }
     }
@@ -233,9 +233,7 @@ impl Engine {
             }
             return Ok(Reloaded::Unchanged { version });
         }
-        if !notes.is_empty() {
-            tracing::warn!(target: "tollgate::policy", "{notes}");
-        }
+        notes.iter().for_each(log_problems);
         let next = tollgate_policy::parse(&self.source.name(), &text)
             .map_err(ReloadError::Invalid)
             .and_then(|loaded| self.prepare(loaded, &mut in_force));
@@ -320,13 +318,11 @@ impl Engine {
             target: "tollgate::audit", who = %why, what = "policy",
             old = %old.to_hex(), new = %content.to_hex(), version, "another policy is in force"
         );
+        log_problems(warnings);
         let warnings = match warnings.is_empty() {
             true => String::new(),
             false => warnings.to_string(),
         };
-        if !warnings.is_empty() {
-            tracing::warn!(target: "tollgate::policy", version, "{warnings}");
-        }
         if unfit > 0 {
             tracing::warn!(
                 target: "tollgate::policy", unfit,

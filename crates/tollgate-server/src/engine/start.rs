@@ -35,15 +35,20 @@ pub enum PolicySource {
     },
     /// A file, which is read again when it changes.
     File(PathBuf),
-    /// A folder with files of Envoy's rate limit service, which are read again when they change.
-    Envoy(PathBuf),
+    /// Files of Envoy's rate limit service, which are read again when they change.
+    Envoy {
+        /// The folder that they are in.
+        folder: PathBuf,
+        /// The address of the store that a fleet shares, as a policy has it in `store`.
+        store: Option<String>,
+    },
 }
 
 /// What was read as a policy.
 pub(super) struct ReadPolicy {
     pub(super) text: Vec<u8>,
-    /// What of another limiter's files is not in it, as text; empty if there is nothing.
-    pub(super) notes: String,
+    /// What of another limiter's files is not in it, or worth knowing.
+    pub(super) notes: Vec<Problems>,
 }
 
 impl PolicySource {
@@ -58,7 +63,9 @@ impl PolicySource {
     pub(super) fn name(&self) -> String {
         match self {
             PolicySource::Text { name, .. } => name.clone(),
-            PolicySource::File(path) | PolicySource::Envoy(path) => path.display().to_string(),
+            PolicySource::File(path) | PolicySource::Envoy { folder: path, .. } => {
+                path.display().to_string()
+            }
         }
     }
 
@@ -66,20 +73,33 @@ impl PolicySource {
     pub(super) fn read(&self) -> Result<ReadPolicy, ReloadError> {
         let plain = |text| ReadPolicy {
             text,
-            notes: String::new(),
+            notes: Vec::new(),
         };
         match self {
             PolicySource::Text { text, .. } => Ok(plain(text.clone().into_bytes())),
             PolicySource::File(path) => reload::read(path).map(plain),
-            PolicySource::Envoy(folder) => {
+            PolicySource::Envoy { folder, store } => {
                 let converted = envoy_folder(folder).map_err(ReloadError::Envoy)?;
-                let notes = converted.notes.iter().map(ToString::to_string);
+                let mut text = converted.policy;
+                if let Some(address) = store {
+                    let address = address.replace('\'', "''");
+                    text.push_str(&format!("\nstore: '{address}'\non_store_error: local\n"));
+                }
                 Ok(ReadPolicy {
-                    text: converted.policy.into_bytes(),
-                    notes: notes.collect(),
+                    text: text.into_bytes(),
+                    notes: converted.notes,
                 })
             }
         }
+    }
+}
+
+/// Logs what is to be said about a policy: as a warning only if there is something to warn of.
+pub(super) fn log_problems(problems: &Problems) {
+    if problems.count(Severity::Warning) > 0 {
+        tracing::warn!(target: "tollgate::policy", "{problems}");
+    } else if !problems.is_empty() {
+        tracing::info!(target: "tollgate::policy", "{problems}");
     }
 }
 
@@ -249,12 +269,8 @@ impl Engine {
                 (gate, changed.secret)
             }
         };
-        if !warnings.is_empty() {
-            tracing::warn!(target: "tollgate::policy", version = 1, "{warnings}");
-        }
-        if !notes.is_empty() {
-            tracing::warn!(target: "tollgate::policy", version = 1, "{notes}");
-        }
+        log_problems(&warnings);
+        notes.iter().for_each(log_problems);
         let told = told_at_start(&source, content, seconds(now), &warnings, unfit(&overrides));
         let metrics = Metrics::default();
         let names: Vec<Arc<str>> = gate.rules().map(|rule| Arc::clone(&rule.name)).collect();

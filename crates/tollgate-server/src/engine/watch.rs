@@ -41,7 +41,7 @@ pub async fn watch(engine: Arc<Engine>, stop: impl Future<Output = ()>) {
         PolicySource::Text { .. } => return,
         PolicySource::File(path) => path.clone(),
         // Any name in it: directories are what is listened to.
-        PolicySource::Envoy(folder) => folder.join("config.yaml"),
+        PolicySource::Envoy { folder, .. } => folder.join("config.yaml"),
     };
     let (heard, mut events) = mpsc::channel(1);
     let mut ears = Ears::new(heard);

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use tollgate::policy::fields::push_json_text;
-use tollgate::policy::{LimitRule, Match, Mode, REQUEST_LIMITS, Source};
+use tollgate::policy::{LimitRule, Match, Mode, REQUEST_LIMITS, Source, ValueTest};
 
 use super::answer::{push_count, push_optional};
 use crate::engine::Epoch;
@@ -41,6 +41,10 @@ fn push_rule(text: &mut String, rule: &LimitRule, is_brought: bool) {
     });
     text.push_str("\",\"match\":");
     push_match(text, &rule.matches);
+    if !rule.except.is_empty() {
+        text.push_str(",\"except\":");
+        push_list(text, rule.except.iter(), push_match);
+    }
     text.push_str(",\"key\":");
     push_list(text, rule.key.iter(), |text, part| {
         push_json_text(text, &source(&part.source));
@@ -92,6 +96,7 @@ fn push_match(text: &mut String, matches: &Match) {
             matches.domain.iter().map(|d| d.as_str().into()).collect(),
         ),
         ("descriptor", names(&matches.descriptor)),
+        ("entries", matches.entries.iter().map(entry).collect()),
     ];
     lists.retain(|(_, list)| !list.is_empty());
     text.push('{');
@@ -104,6 +109,18 @@ fn push_match(text: &mut String, matches: &Match) {
         push_list(text, list.iter(), |text, item| push_json_text(text, item));
     }
     text.push('}');
+}
+
+/// An entry of a descriptor, with the values that it may have.
+fn entry((name, test): &(String, ValueTest)) -> String {
+    match test {
+        ValueTest::Like(texts) => {
+            let texts: Vec<&str> = texts.iter().map(|text| text.as_str()).collect();
+            format!("{name}={}", texts.join("|"))
+        }
+        ValueTest::Absent => format!("!{name}"),
+        ValueTest::Present => name.clone(),
+    }
 }
 
 fn push_list<T>(text: &mut String, items: impl Iterator<Item = T>, each: impl Fn(&mut String, T)) {
