@@ -21,6 +21,18 @@ pipeline = client.pipeline(transaction=False)
 for _ in range(1000):
     pipeline.execute_command("CL.THROTTLE", f"py-pipe{version}", 99, 1, 3600)
 got["passed"] = sum(1 for answer in pipeline.execute() if answer[0] == 0)
+# As the library does unless told otherwise: between MULTI and EXEC.
+pipeline = client.pipeline()
+for _ in range(3):
+    pipeline.execute_command("CL.THROTTLE", f"py-multi{version}", 1, 1, 3600)
+got["multi"] = pipeline.execute()
+pipeline.execute_command("CL.THROTTLE", f"py-multi2{version}", 1, 1, 3600)
+pipeline.execute_command("NOPE")
+try:
+    pipeline.execute()
+except redis.RedisError as error:
+    got["aborted"] = str(error)
+got["untouched"] = client.execute_command("CL.THROTTLE", f"py-multi2{version}", 1, 1, 3600)
 binary = [client.execute_command("CL.THROTTLE", b"\xff\x00" + version.encode(), 0, 1, 3600)[0] for _ in range(2)]
 got["binary"] = binary
 

@@ -95,6 +95,15 @@ fn redis_py_works_untouched_in_both_versions_and_with_a_password() {
         let got = python(port, version, "");
         is_right(&got);
         assert_eq!(got["binary"], json!([0, 1]));
+        let multi = json!([
+            [0, 2, 1, -1, 3600],
+            [0, 2, 0, -1, 7200],
+            [1, 2, 0, 3600, 7200]
+        ]);
+        assert_eq!(got["multi"], multi, "{got}");
+        let aborted = got["aborted"].as_str().unwrap_or_default();
+        assert!(aborted.contains("unknown command 'NOPE'"), "{got}");
+        assert_eq!(got["untouched"], json!([0, 2, 1, -1, 3600]), "{got}");
         assert_eq!(got["other"][0], 0, "another database has keys of its own");
     }
     let file = scratch.write("password", PASSWORD);
@@ -109,6 +118,23 @@ fn redis_py_works_untouched_in_both_versions_and_with_a_password() {
         &["--no-auth-warning", "-a", PASSWORD, "PING"],
     );
     assert_eq!(got, "PONG\n");
+    let failures = |outcome: &str| {
+        let labels = format!("outcome=\"{outcome}\"");
+        closed.metric(&format!("tollgate_resp_auth_failures_total{{{labels}}}"))
+    };
+    assert_eq!((failures("wrong"), failures("unheard")), (Some(0), Some(0)));
+    let wrong = ["--no-auth-warning", "-a", "guessed-it", "PING"];
+    for _ in 0..2 {
+        redis_cli(closed.redis_port(), &wrong);
+    }
+    assert_eq!((failures("wrong"), failures("unheard")), (Some(2), Some(0)));
+    until("it is logged", || {
+        closed
+            .log()
+            .contains("Redis clients showed wrong passwords")
+    });
+    let lines = closed.log().matches("showed wrong passwords").count();
+    assert_eq!(lines, 1, "one line for both, within ten seconds");
 }
 
 #[test]
@@ -295,5 +321,22 @@ fn a_fleet_that_shares_a_store_is_asked_by_redis_clients_too() {
             "verdict\nrefuse\n"
         };
         assert!(got.starts_with(verdict), "{taken}: {got}");
+    }
+    // In a transaction the store is waited for, too, and what stands behind comes after.
+    let mut piped = Command::new("sh");
+    let line = format!(
+        "printf 'MULTI\\n{}\\nPING\\n{}\\nECHO end\\nEXEC\\n' | redis-cli -3 -h 127.0.0.1 -p {}",
+        check.join(" "),
+        check.join(" "),
+        fleet[0].redis_port()
+    );
+    let got = printed(&run_to_end(piped.args(["-c", &line])));
+    let places = ["verdict refuse", "PONG", "verdict refuse", "end"];
+    let mut rest = got.as_str();
+    for place in places {
+        let at = rest
+            .find(place)
+            .unwrap_or_else(|| panic!("no {place}: {got}"));
+        rest = &rest[at + place.len()..];
     }
 }

@@ -16,10 +16,11 @@
 
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
+mod transactions;
 
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -40,6 +41,7 @@ use super::reply::Reply;
 use super::session::{Session, Then};
 use super::stock::Loan;
 use super::throttle::{Form, Said};
+use super::transaction::{Run, Step, Transaction};
 use crate::listen::pulse::{Phase, Pulse};
 
 /// Room for reading: a small one at first, and a large one for who fills it.
@@ -83,6 +85,10 @@ struct Connection<'a> {
     form: Form,
     /// The call that was read last.
     pattern: Option<Pattern>,
+    /// The transaction that has begun. While there is one there is no pattern: nothing is decided before it ends.
+    open: Option<Transaction>,
+    /// The transaction that is being run.
+    run: Option<Run>,
     /// Is limiting switched off?
     is_off: bool,
     loan: Loan<'a>,
@@ -99,7 +105,8 @@ pub(super) async fn serve(
     let _ = stream.set_nodelay(true);
     let keepalive = socket2::TcpKeepalive::new().with_time(Duration::from_secs(60));
     let _ = socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive);
-    let mut connection = Connection::new(&shared, peer);
+    let port = stream.peer_addr().map_or(0, |peer| peer.port());
+    let mut connection = Connection::new(&shared, SocketAddr::new(peer, port));
     poll_fn(|cx| {
         pulse.wakes_by(cx.waker());
         Poll::Ready(())
@@ -145,7 +152,7 @@ enum Event {
 }
 
 impl<'a> Connection<'a> {
-    fn new(shared: &'a Shared, peer: IpAddr) -> Connection<'a> {
+    fn new(shared: &'a Shared, peer: SocketAddr) -> Connection<'a> {
         Connection {
             shared,
             session: Session::new(shared.next_id(), peer, shared.password.is_none()),
@@ -155,6 +162,8 @@ impl<'a> Connection<'a> {
             calls: Vec::with_capacity(BATCH),
             form: Form::Cell,
             pattern: None,
+            open: None,
+            run: None,
             is_off: false,
             loan: shared.stock.loan(),
         }
@@ -166,7 +175,7 @@ impl<'a> Connection<'a> {
         let mut needed = 1;
         loop {
             let mut may_read = true;
-            if read.len() >= needed {
+            if read.len() >= needed || self.run.is_some() {
                 match self.answer_all(&mut read) {
                     Stop::Needs(more) => needed = more,
                     Stop::Full => {
@@ -283,6 +292,13 @@ impl<'a> Connection<'a> {
 
     /// What the connection is doing now. What merely goes on is entered once.
     fn enter_phase(&self, pulse: &Pulse, is_read: bool) {
+        // Who has not shown its password has the time of a head for it, however much it is answered.
+        if !self.session.is_known {
+            if !pulse.is_in(Phase::Head) {
+                pulse.enter(Phase::Head);
+            }
+            return;
+        }
         let phase = match (self.out.is_empty(), is_read && self.session.is_known) {
             (false, _) => Phase::Writing,
             (true, true) => return pulse.enter(Phase::Idle),
@@ -295,16 +311,32 @@ impl<'a> Connection<'a> {
 
     /// Answers all whole commands, as long as there is room for answers.
     fn answer_all(&mut self, read: &mut BytesMut) -> Stop {
-        let mut words = std::mem::take(&mut self.words);
         // Asked once for all that came together.
         self.is_off = self.shared.service.engine().is_switched_off();
+        let mut words = std::mem::take(&mut self.words);
+        let stop = loop {
+            if let Some(stop) = self.run(&mut words) {
+                break stop;
+            }
+            let (stop, at) = self.answer_bytes(read, &mut words);
+            read.advance(at);
+            if self.run.is_none() {
+                break stop;
+            }
+        };
+        self.words = words;
+        stop
+    }
+
+    /// Answers the commands in `bytes`: why it stopped, and behind which byte.
+    fn answer_bytes(&mut self, all: &[u8], words: &mut Words) -> (Stop, usize) {
         let mut at = 0;
         let stop = loop {
             if self.out.left() >= self.loan.allows() {
                 break Stop::Full;
             }
             self.out.make_room();
-            let bytes = read.get(at..).unwrap_or_default();
+            let bytes = all.get(at..).unwrap_or_default();
             if let Some(again) = self.again(bytes) {
                 at += again.size;
                 self.gather(again.form, &again.said);
@@ -327,9 +359,7 @@ impl<'a> Connection<'a> {
             }
         };
         self.decide();
-        self.words = words;
-        read.advance(at);
-        stop
+        (stop, at)
     }
 
     /// A call like the one before, if that is what comes next.
@@ -341,9 +371,11 @@ impl<'a> Connection<'a> {
     }
 
     fn answer(&mut self, command: &Command<'_>, bytes: &[u8], size: usize) -> Option<Stop> {
-        let name = command.word(0);
+        if let Some(open) = self.open.take() {
+            return self.answer_open(open, command, bytes.get(..size).unwrap_or_default());
+        }
         if self.session.is_known
-            && let Some(form) = Form::of(name)
+            && let Some(form) = Form::of(command.word(0))
         {
             if let Some(said) = self.throttle(form, command) {
                 self.pattern = Pattern::of(bytes, size, command, form, &said);
@@ -358,11 +390,7 @@ impl<'a> Connection<'a> {
     fn throttle<'b>(&mut self, form: Form, command: &Command<'b>) -> Option<Said<'b>> {
         let said = match &self.shared.throttle {
             Some(_) => form.read(command),
-            None => Err(
-                "ERR callers may not choose their own limits here; ask TOLLGATE.CHECK, or start \
-                 the server without --resp-policy-only"
-                    .into(),
-            ),
+            None => Err(Form::OFF.into()),
         };
         match said {
             Ok(said) => Some(said),
@@ -430,6 +458,12 @@ impl<'a> Connection<'a> {
             && let Some(question) = Question::of(command.word(0))
         {
             return self.ask(question, command);
+        }
+        if self.session.is_known
+            && let Some(step) = Step::of(command.word(0))
+        {
+            self.step(step, command);
+            return None;
         }
         let Connection {
             session,

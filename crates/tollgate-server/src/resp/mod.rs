@@ -23,11 +23,14 @@
 //! | `codec` | bytes to commands |
 //! | `reply` | answers to bytes |
 //! | `session` | what clients send when they connect |
+//! | `about` | what the server tells about itself: `COMMAND`, `CONFIG`, `INFO` |
+//! | `transaction` | `MULTI` … `EXEC` |
 //! | `password` | who may come in |
 //! | `throttle` | `CL.THROTTLE`, `THROTTLE` |
 //! | `by_policy` | `TOLLGATE.CHECK`, `.PEEK`, `.SETTLE`, `.EXPLAIN` |
 //! | `connection`, `answers`, `stock` | read, answer, write; what waits to be read, and how much may |
 
+mod about;
 mod answers;
 mod by_policy;
 mod codec;
@@ -38,6 +41,7 @@ mod reply;
 mod session;
 mod stock;
 mod throttle;
+mod transaction;
 
 pub use password::PasswordError;
 
@@ -283,6 +287,18 @@ impl Counts {
 
 impl Scraped for Shared {
     fn scraped(&self, text: &mut Text) {
+        if let Some(password) = &self.password {
+            let name = "tollgate_resp_auth_failures_total";
+            text.name(
+                name,
+                Kind::Counter,
+                "Passwords of Redis clients that were wrong, or not heard after too many wrong ones.",
+            );
+            let [wrong, unheard] = password.failures();
+            for (outcome, count) in [("wrong", wrong), ("unheard", unheard)] {
+                text.series(name, &[("outcome", outcome)], count);
+            }
+        }
         let Some(throttle) = &self.throttle else {
             return;
         };

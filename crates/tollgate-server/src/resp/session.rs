@@ -4,22 +4,18 @@
 //! Answers are those of Redis 7, because client libraries compare them: what they are told decides which
 //! features they use. We claim no more than they need to go on.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use super::about::{self, VERSION, arity, help, no_such_part};
 use super::codec::{Bounds, Command};
-use super::password::{PAUSE, Password, Shown};
+use super::password::{PAUSE, Password, Shown, USER};
 use super::reply::{Reply, quoted};
 
-/// The server that client libraries take us for.
-const VERSION: &str = "7.0.15";
 /// Databases: each has keys of its own.
 const DATABASES: u64 = 16;
 /// Bytes of a client's name.
 const NAME_BYTES: usize = 128;
-/// Bytes of arguments that an unknown command is told with.
-const SHOWN_BYTES: usize = 128;
-
 /// Commands that are answered with nothing but the wish for a password, before the connection ends.
 const STRANGE_MOST: u32 = 32;
 
@@ -27,32 +23,22 @@ const WRONG: &str = "WRONGPASS invalid username-password pair or user is disable
 const TOO_OFTEN: &str =
     "ERR too many wrong passwords came from this address; wait a few seconds and try again";
 
-/// The commands that we have: name, words at the least (negative) or exactly, whether the first is a key.
-const COMMANDS: [(&str, i64, bool); 17] = [
-    ("auth", -2, false),
-    ("cl.throttle", -1, true),
-    ("client", -2, false),
-    ("command", -1, false),
-    ("config", -2, false),
-    ("echo", 2, false),
-    ("hello", -1, false),
-    ("info", -1, false),
-    ("ping", -1, false),
-    ("quit", -1, false),
-    ("reset", 1, false),
-    ("select", 2, false),
-    ("throttle", -5, true),
-    ("tollgate.check", -1, false),
-    ("tollgate.explain", -1, false),
-    ("tollgate.peek", -1, false),
-    ("tollgate.settle", -3, false),
+/// The parts of `CLIENT`. Connections do not know each other, so there is no list of them.
+const CLIENT: [(&str, &str); 7] = [
+    ("GETNAME", "The name of this connection."),
+    ("ID", "The number of this connection."),
+    ("INFO", "What is known of this connection."),
+    ("NO-EVICT (ON|OFF)", "Nothing: nobody is evicted."),
+    ("NO-TOUCH (ON|OFF)", "Nothing: asking is what uses a key."),
+    ("SETINFO <name> <value>", "Nothing: it is not kept."),
+    ("SETNAME <name>", "Names this connection."),
 ];
 
 /// One client.
 #[derive(Debug)]
 pub(super) struct Session {
     id: u64,
-    peer: IpAddr,
+    peer: SocketAddr,
     /// Does it speak the third version?
     pub(super) is_third: bool,
     /// May it ask?
@@ -76,7 +62,7 @@ pub(super) enum Then {
 }
 
 impl Session {
-    pub(super) fn new(id: u64, peer: IpAddr, is_known: bool) -> Session {
+    pub(super) fn new(id: u64, peer: SocketAddr, is_known: bool) -> Session {
         Session {
             id,
             peer,
@@ -90,7 +76,7 @@ impl Session {
 
     /// Where it comes from.
     pub(super) fn peer(&self) -> IpAddr {
-        self.peer
+        self.peer.ip()
     }
 
     /// How much it may send at once.
@@ -115,20 +101,30 @@ impl Session {
         };
         let mut name = [0; 16];
         let name = lower(command.word(0), &mut name);
+        if !self.is_known {
+            // Whatever it says: who only begins anew has not shown its password either.
+            self.strange += 1;
+            if self.strange > STRANGE_MOST {
+                reply.error("NOAUTH Authentication required.");
+                return Then::Close;
+            }
+        }
         match name {
             b"quit" => {
                 reply.simple("OK");
                 return Then::Close;
             }
             b"reset" => {
-                *self = Session::new(self.id, self.peer, password.is_none());
+                *self = Session {
+                    strange: self.strange,
+                    ..Session::new(self.id, self.peer, password.is_none())
+                };
                 reply.simple("RESET");
             }
             b"hello" => return self.hello(command, password, reply.out),
             b"auth" => return self.auth(command, password, &mut reply),
             _ if !self.is_known => {
                 reply.error("NOAUTH Authentication required.");
-                self.strange += 1;
                 if self.strange >= STRANGE_MOST {
                     return Then::Close;
                 }
@@ -144,15 +140,12 @@ impl Session {
             },
             b"select" => self.select(command, &mut reply),
             b"client" => self.client(command, &mut reply),
-            b"command" => commands(command, &mut reply),
-            b"config" => match lower(command.word(1), &mut [0; 16]) {
-                _ if command.len() < 2 => arity(&mut reply, "config"),
-                b"get" if command.len() < 3 => arity(&mut reply, "config|get"),
-                b"get" => config(command, &mut reply),
-                _ => no_such_part(&mut reply, "CONFIG", command.word(1)),
-            },
-            b"info" => reply.text(&info(&facts())),
-            _ => unknown(command, &mut reply),
+            b"command" => {
+                about::commands(lower(command.word(1), &mut [0; 16]), command, &mut reply);
+            }
+            b"config" => about::config(lower(command.word(1), &mut [0; 16]), command, &mut reply),
+            b"info" => reply.text(&about::info(command, facts)),
+            _ => about::unknown(command, &mut reply),
         }
         Then::Next
     }
@@ -171,7 +164,7 @@ impl Session {
                 );
                 return Then::Next;
             }
-            2 => (&b"default"[..], command.word(1)),
+            2 => (USER, command.word(1)),
             3 => (command.word(1), command.word(2)),
             _ => {
                 match command.len() {
@@ -201,16 +194,13 @@ impl Session {
         password: Option<&Password>,
     ) -> Result<(), (&'static str, Then)> {
         let shown = match password {
-            None if user == b"default" => Shown::Right,
+            None if user == USER => Shown::Right,
             None => Shown::Wrong,
-            Some(password) => match password.shown(offered, self.peer) {
-                Shown::Right if user != b"default" => Shown::Wrong,
-                shown => shown,
-            },
+            Some(password) => password.shown(user, offered, self.peer.ip()),
         };
         match shown {
             Shown::Right => {
-                self.is_known = true;
+                (self.is_known, self.strange) = (true, 0);
                 Ok(())
             }
             Shown::Wrong => Err((WRONG, Then::Pause(PAUSE))),
@@ -333,8 +323,11 @@ impl Session {
                 false => reply.bulk(&self.name),
             },
             (b"id", 2) => reply.count(self.id),
+            (b"info", 2) => reply.text(&self.told()),
+            (b"help", 2) => help(reply, "CLIENT", &CLIENT),
             (
-                part @ (b"setinfo" | b"setname" | b"getname" | b"id" | b"no-evict" | b"no-touch"),
+                part @ (b"setinfo" | b"setname" | b"getname" | b"id" | b"info" | b"help"
+                | b"no-evict" | b"no-touch"),
                 _,
             ) => {
                 let part = String::from_utf8_lossy(part);
@@ -342,6 +335,18 @@ impl Session {
             }
             _ => no_such_part(reply, "CLIENT", command.word(1)),
         }
+    }
+
+    /// What we know of the client, in the words of Redis.
+    fn told(&self) -> String {
+        format!(
+            "id={} addr={} name={} db={} user=default resp={}\n",
+            self.id,
+            self.peer,
+            String::from_utf8_lossy(&self.name),
+            self.database,
+            if self.is_third { 3 } else { 2 }
+        )
     }
 
     fn take_name(&mut self, name: &[u8]) -> bool {
@@ -365,98 +370,6 @@ fn lower<'a>(word: &[u8], room: &'a mut [u8; 16]) -> &'a [u8] {
     }
 }
 
-fn arity(reply: &mut Reply<'_>, name: &str) {
-    reply.error(&format!(
-        "ERR wrong number of arguments for '{name}' command"
-    ));
-}
-
 fn bad_name(reply: &mut Reply<'_>) {
     reply.error("ERR Client names cannot contain spaces, newlines or special characters.");
-}
-
-fn no_such_part(reply: &mut Reply<'_>, of: &str, part: &[u8]) {
-    let part = quoted(part);
-    reply.error(&format!("ERR unknown subcommand '{part}'. Try {of} HELP."));
-}
-
-fn unknown(command: &Command<'_>, reply: &mut Reply<'_>) {
-    let mut text = format!(
-        "ERR unknown command '{}', with args beginning with: ",
-        quoted(command.word(0))
-    );
-    let begin = text.len();
-    for word in command.from(1) {
-        if text.len() - begin >= SHOWN_BYTES {
-            break;
-        }
-        text.push('\'');
-        text.push_str(&quoted(word));
-        text.push_str("' ");
-    }
-    reply.error(&text);
-}
-
-/// `COMMAND`, of which clients want to know whether there is such a thing at all.
-fn commands(command: &Command<'_>, reply: &mut Reply<'_>) {
-    let one = |reply: &mut Reply<'_>, (name, arity, is_keyed): &(&str, i64, bool)| {
-        reply.array(6);
-        reply.text(name);
-        reply.integer(*arity);
-        reply.array(1);
-        reply.simple(if *is_keyed { "write" } else { "fast" });
-        for _ in 0..3 {
-            reply.integer(i64::from(*is_keyed));
-        }
-    };
-    match (lower(command.word(1), &mut [0; 16]), command.len()) {
-        (_, 1) | (b"info", 2) => {
-            reply.array(COMMANDS.len());
-            COMMANDS.iter().for_each(|each| one(reply, each));
-        }
-        (b"info", _) => {
-            reply.array(command.len() - 2);
-            for word in command.from(2) {
-                let is = |known: &&(&str, i64, bool)| word.eq_ignore_ascii_case(known.0.as_bytes());
-                match COMMANDS.iter().find(is) {
-                    Some(known) => one(reply, known),
-                    None => reply.nil(),
-                }
-            }
-        }
-        (b"count", 2) => reply.count(COMMANDS.len() as u64),
-        (b"docs", _) => reply.map(0),
-        (b"list", 2) => {
-            reply.array(COMMANDS.len());
-            COMMANDS.iter().for_each(|(name, ..)| reply.text(name));
-        }
-        _ => no_such_part(reply, "COMMAND", command.word(1)),
-    }
-}
-
-/// `CONFIG GET`, of which load tools want to know whether anything is written to disk.
-fn config(command: &Command<'_>, reply: &mut Reply<'_>) {
-    const SETTINGS: [(&str, &str); 2] = [("save", ""), ("appendonly", "no")];
-    let asked = |name: &str| {
-        command
-            .from(2)
-            .any(|word| word.eq_ignore_ascii_case(name.as_bytes()))
-    };
-    let found = || SETTINGS.iter().filter(|(name, _)| asked(name));
-    reply.map(found().count());
-    for (name, value) in found() {
-        reply.text(name);
-        reply.text(value);
-    }
-}
-
-fn info(facts: &str) -> String {
-    format!(
-        "# Server\r\nredis_version:{VERSION}\r\nredis_mode:standalone\r\n\
-         tollgate_version:{}\r\n\r\n\
-         # Persistence\r\nloading:0\r\n\r\n\
-         # Replication\r\nrole:master\r\nconnected_slaves:0\r\n\r\n\
-         # Tollgate\r\n{facts}",
-        env!("CARGO_PKG_VERSION")
-    )
 }

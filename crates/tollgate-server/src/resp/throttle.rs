@@ -49,14 +49,23 @@ impl Form {
         }
     }
 
+    /// What is told where callers may not choose their limits.
+    pub(super) const OFF: &str = "ERR callers may not choose their own limits here; ask TOLLGATE.CHECK, or start \
+                                  the server without --resp-policy-only";
+
+    /// What is wrong with how many words a call has, if anything is.
+    pub(super) fn wrong_count(self, command: &Command<'_>) -> Option<String> {
+        (!matches!(command.len(), 5 | 6)).then(|| self.arity())
+    }
+
     /// Reads a call.
     ///
     /// # Errors
     /// The whole text of the error.
     #[inline]
     pub(super) fn read<'a>(self, command: &Command<'a>) -> Result<Said<'a>, String> {
-        if !matches!(command.len(), 5 | 6) {
-            return Err(self.arity());
+        if let Some(wrong) = self.wrong_count(command) {
+            return Err(wrong);
         }
         let number = |at: usize, name: &str| {
             let word = command.word(at);

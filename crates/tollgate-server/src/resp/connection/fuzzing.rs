@@ -102,12 +102,12 @@ impl Door {
 
     /// Answers one client that sends these pieces and reads whenever something waits for it. Pauses are left out.
     pub fn answer<'a>(&self, pieces: impl Iterator<Item = &'a [u8]>) -> Answered {
-        let mut connection = Connection::new(&self.shared, Ipv4Addr::LOCALHOST.into());
+        let mut connection = Connection::new(&self.shared, (Ipv4Addr::LOCALHOST, 0).into());
         let (mut read, mut needed) = (BytesMut::new(), 1);
         let mut all = Answered::default();
         for piece in pieces {
             read.extend_from_slice(piece);
-            while !all.is_closed && read.len() >= needed {
+            while !all.is_closed && (read.len() >= needed || connection.run.is_some()) {
                 let stop = connection.answer_all(&mut read);
                 all.kept = all.kept.max(connection.out.left());
                 while !connection.out.is_empty() {

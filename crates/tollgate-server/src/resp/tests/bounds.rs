@@ -206,3 +206,46 @@ fn a_stop_answers_what_was_sent_before_it() {
         assert_eq!(rest.lines().count(), 3, "{rest}");
     }
 }
+
+/// Everything that a stranger may say without being told off.
+const ANEW: [&[&str]; 3] = [&["RESET"], &["HELLO", "3"], &["AUTH"]];
+
+fn with_password(limits: ListenLimits) -> Server {
+    Server::with(Open {
+        password: Some(PASSWORD.into()),
+        limits,
+        ..Open::default()
+    })
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "time has to pass")]
+fn whoever_shows_no_password_is_not_kept_by_beginning_anew() {
+    let server = with_password(hasty());
+    for words in ANEW {
+        let mut client = server.client();
+        // It has a second, however often it is answered: less than as many words as it may say take.
+        let ended = (0..30).any(|_| {
+            std::thread::sleep(Duration::from_millis(200));
+            client.is_over_after(words)
+        });
+        assert!(ended, "{words:?}");
+    }
+}
+
+#[test]
+fn whoever_shows_no_password_may_say_so_much() {
+    let server = with_password(limits());
+    for words in ANEW {
+        let mut client = server.client();
+        let said = (0..100).take_while(|_| !client.is_over_after(words));
+        // The last time it is told why.
+        assert_eq!(said.count(), 33, "{words:?}");
+    }
+    // Who is in may begin anew as often as it likes.
+    let mut client = server.client();
+    for _ in 0..100 {
+        client.ask(&["AUTH", PASSWORD], "+OK\r\n");
+        client.ask(&["RESET"], "+RESET\r\n");
+    }
+}

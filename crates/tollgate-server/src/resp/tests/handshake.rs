@@ -41,7 +41,7 @@ fn clients_hear_what_they_expect() {
             "-ERR unknown subcommand 'MAINT_NOTIFICATIONS'. Try CLIENT HELP.\r\n",
         ),
         (&["COMMAND", "DOCS"], "*0\r\n"),
-        (&["COMMAND", "COUNT"], ":17\r\n"),
+        (&["COMMAND", "COUNT"], ":22\r\n"),
         (
             &["COMMAND", "INFO", "cl.throttle", "nope"],
             "*2\r\n*6\r\n$11\r\ncl.throttle\r\n:-1\r\n*1\r\n+write\r\n:1\r\n:1\r\n:1\r\n$-1\r\n",
@@ -104,6 +104,62 @@ fn info_says_what_ready_checks_look_for() {
     assert!(
         told.starts_with('$') && told.contains("redis_version:7.0.15"),
         "{told}"
+    );
+}
+
+#[test]
+fn info_tells_the_sections_that_are_asked_for() {
+    let server = Server::start();
+    let mut client = server.client();
+    let replication = "# Replication\r\nrole:master\r\nconnected_slaves:0\r\n";
+    let both = format!("# Persistence\r\nloading:0\r\n\r\n{replication}");
+    let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
+    client.ask(&["INFO", "replication"], bulk(replication));
+    client.ask(&["INFO", "Replication", "PERSISTENCE"], bulk(&both));
+    client.ask(&["INFO", "keyspace"], bulk(""));
+    let mut all = Vec::new();
+    for words in [&["INFO"][..], &["INFO", "all"], &["INFO", "default"]] {
+        client.send(array(words));
+        client.send(array(&["PING"]));
+        let mut told = Vec::new();
+        let mut byte = [0];
+        while !told.ends_with(b"+PONG\r\n") {
+            client.0.read_exact(&mut byte).unwrap();
+            told.push(byte[0]);
+        }
+        all.push(String::from_utf8(told).unwrap());
+    }
+    for section in ["# Server\r\n", &both, "# Tollgate\r\nthrottle_passed:0"] {
+        assert!(all[0].contains(section), "{}", all[0]);
+    }
+    assert!(all[0] == all[1] && all[1] == all[2], "{all:?}");
+}
+
+#[test]
+fn help_tells_what_can_be_asked_and_a_client_what_is_known_of_it() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.send(array(&["CLIENT", "HELP"]));
+    client.expect("*15\r\n+CLIENT <subcommand>. Subcommands are:\r\n+GETNAME\r\n");
+    let mut client = server.client();
+    client.send(array(&["COMMAND", "HELP"]));
+    client.expect("*11\r\n+COMMAND <subcommand>. Subcommands are:\r\n");
+    let mut client = server.client();
+    client.send(array(&["CONFIG", "HELP"]));
+    client.expect("*3\r\n+CONFIG <subcommand>. Subcommands are:\r\n+GET <name> ...\r\n");
+    let mut client = server.client();
+    client.ask(&["CLIENT", "SETNAME", "me"], "+OK\r\n");
+    let address = client.0.local_addr().unwrap();
+    let line = format!("id=4 addr={address} name=me db=0 user=default resp=2\n");
+    let answer = format!("${}\r\n{line}\r\n", line.len());
+    client.ask(&["CLIENT", "INFO"], answer);
+    client.ask(
+        &["CLIENT", "LIST"],
+        "-ERR unknown subcommand 'LIST'. Try CLIENT HELP.\r\n",
+    );
+    client.ask(
+        &["CLIENT", "INFO", "x"],
+        "-ERR wrong number of arguments for 'client|info' command\r\n",
     );
 }
 

@@ -3,6 +3,7 @@
 mod bounds;
 mod handshake;
 mod policy;
+mod transactions;
 mod vectors;
 
 use std::io::{Read, Write};
@@ -119,6 +120,12 @@ impl Client {
             String::from_utf8_lossy(expected),
         );
         assert_eq!(got, expected);
+    }
+
+    /// Sends a command, and waits for an answer. Is the connection at its end instead?
+    pub(super) fn is_over_after(&mut self, words: &[&str]) -> bool {
+        let mut room = [0; 1024];
+        self.0.write_all(&array(words)).is_err() || !matches!(self.0.read(&mut room), Ok(1..))
     }
 
     /// Sends a command and fails unless it is answered so.
