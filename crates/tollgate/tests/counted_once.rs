@@ -5,9 +5,13 @@
 mod counting;
 mod nodes_kit;
 
+use std::sync::atomic::Ordering::SeqCst;
+use std::task::{Context, Poll, Waker};
+
 use nodes_kit::{Counting, admit, begin, bucket, left, node, now, shared, window};
 use tollgate::policy::{Asking, Begun, Facts, Settlement, Sharing};
-use tollgate::{ManualClock, Span};
+use tollgate::store::shared::FaultKind;
+use tollgate::{ManualClock, Origin, Span};
 
 fn asks(begun: Begun) -> Asking {
     match begun {
@@ -138,6 +142,46 @@ fn what_a_refused_request_told_and_there_was_no_room_for_is_still_owed() {
         passed += usize::from(admit(&other, 1).is_admitted());
     }
     assert_eq!(passed, 0);
+}
+
+#[test]
+fn whoever_waits_for_somebody_who_tells_the_store_does_not_ask_it_without_telling() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let rules = vec![shared("a", Sharing::Sync, bucket("1/1h", 100))];
+    let gate = node(&clock, store.clone(), rules);
+    assert!((0..90).all(|_| admit(&gate, 1).is_admitted()));
+    // The copy is too old, and the store hangs.
+    clock.advance(Span::from_secs(1));
+    store.fail(Some(FaultKind::Busy));
+    let before = store.asked.load(SeqCst);
+    let context = &mut Context::from_waker(Waker::noop());
+    let mut asked: Vec<_> = (0..3)
+        .map(|_| Box::pin(gate.finish(asks(begin(&gate, "acme", 1)))))
+        .collect();
+    assert!(
+        asked
+            .iter_mut()
+            .all(|a| a.as_mut().poll(context).is_pending())
+    );
+    assert_eq!(
+        store.asked.load(SeqCst) - before,
+        1,
+        "the first tells, the others wait"
+    );
+    drop(asked.remove(0));
+    assert!(asked[0].as_mut().poll(context).is_pending());
+    assert_eq!(
+        store.asked.load(SeqCst) - before,
+        2,
+        "the next one tells in its place"
+    );
+    // The last one has waited already: it is decided without the store.
+    let Poll::Ready(answer) = asked[1].as_mut().poll(context) else {
+        panic!("it asks");
+    };
+    assert_eq!(answer.origin, Origin::Degraded);
+    assert_eq!(store.asked.load(SeqCst) - before, 2);
 }
 
 #[test]

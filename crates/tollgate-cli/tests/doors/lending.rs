@@ -106,8 +106,12 @@ limits: [{ name: org, match: { domain: edge }, key: descriptor.org, algorithm: f
     // On a machine that stalls the answer may be too late, and then it is rightly lost.
     let tries = (1..=5).find(|_| has_no_time(&store, &service));
     let tries = tries.expect("a block");
-    let degraded = "tollgate_degraded_decisions_total{verdict=\"admitted\"}";
-    assert_eq!(service.metric(degraded), Some(tries * 10));
+    let degraded = service.metric("tollgate_degraded_decisions_total{verdict=\"admitted\"}");
+    // Of a later try some may have been paid from a block that came after all.
+    assert!(
+        (Some(10)..=Some(tries * 10)).contains(&degraded),
+        "{degraded:?}"
+    );
     service.signal("TERM");
     assert_eq!(service.end().code(), Some(0));
     let other = start();

@@ -96,6 +96,8 @@ pub(super) enum Drawn {
     Wait(Borrower),
     /// The store has to be asked.
     Ask(Ways),
+    /// The store gave no answer to somebody else who asked for the only thing that is missing.
+    Alone,
 }
 
 impl Ways {
@@ -125,6 +127,16 @@ impl Ways {
     pub(super) fn is_lent(&self, at: usize) -> bool {
         let way = self.ways.get(at).map(|(_, _, way)| way);
         matches!(way, Some(Way::Paid(_) | Way::Borrow { .. }))
+    }
+
+    /// The store is not asked after all: others may borrow.
+    fn give_up(&mut self) {
+        for (of, _, way) in &mut self.ways {
+            if let Way::Borrow { .. } = way {
+                self.loans.not_sent(of);
+                *way = Way::Free;
+            }
+        }
     }
 
     /// Makes blocks smaller that the store refused. False if the answer stands as it is.
@@ -277,7 +289,8 @@ impl<C: Clock> PolicyGate<C> {
     /// Lets loans pay for what they can.
     ///
     /// At the first look nobody takes a turn to ask: that is for whoever waits for the answer. Whoever waited for somebody
-    /// else already does not wait again: he asks for himself.
+    /// else already does not wait again: he asks for himself, or decides alone where somebody else tells the store what
+    /// passed by a copy.
     pub(super) fn draw(&self, fleet: &Fleet, plan: &Plan, now: Moment, look: Look) -> Drawn {
         let (is_first, waited) = (look == Look::First, look == Look::Again);
         let nodes = fleet.store.nodes().max(1);
@@ -325,6 +338,17 @@ impl<C: Clock> PolicyGate<C> {
                         unpaid: 0,
                     },
                     Some(Spend::Ask) => Way::Ask,
+                    // Somebody else tells the store what passed by the copy: who asked it without telling would be let
+                    // pass by a store that does not know.
+                    Some(Spend::Wait)
+                        if first && matches!(self.lends(charge), Some(Terms::Copy(_))) =>
+                    {
+                        drawn.give_up();
+                        return match waited {
+                            true => Drawn::Alone,
+                            false => Drawn::Wait(of),
+                        };
+                    }
                     Some(Spend::Wait) => {
                         waits = Some(of).filter(|_| !waited);
                         Way::Ask

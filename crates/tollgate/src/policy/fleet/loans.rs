@@ -328,6 +328,11 @@ impl Loans {
         });
     }
 
+    /// Whoever was to borrow does not ask after all.
+    pub(super) fn not_sent(&self, of: &Borrower) {
+        self.with(of, |account| account.asked());
+    }
+
     /// Whoever borrowed goes away without an answer.
     pub(super) fn unanswered(&self, of: &Borrower, now: Moment) {
         self.with(of, |account| account.lost(now));

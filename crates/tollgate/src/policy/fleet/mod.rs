@@ -239,6 +239,7 @@ impl<C: Clock> PolicyGate<C> {
             true => match self.draw(fleet, plan, now, look) {
                 Drawn::Paid(ways) => return Err(Outcome::Paid(ways)),
                 Drawn::Refused(at, wait) => return Err(Outcome::Refused(at, wait)),
+                Drawn::Alone => return Err(Outcome::Nothing),
                 _ if look == Look::First => return Ok(Step::Begin),
                 Drawn::Wait(of) => return Ok(Step::Wait(of)),
                 Drawn::Ask(ways) => Some(ways),
