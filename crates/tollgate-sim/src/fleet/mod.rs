@@ -252,25 +252,27 @@ async fn request(world: Arc<World>, number: u32, key: u64, cost: u64) {
         (false, false) => 0,
     };
     let at = world.clockwork.now();
-    lock(&world.history).passed.push(Passed {
-        at,
-        at_store: world.store_clock.now().as_nanos(),
-        node: number,
-        key,
-        cost,
-        origin: answer.origin,
-        cancelled: cancels || is_place,
-        until: at + holds,
-    });
+    let place = {
+        let mut history = lock(&world.history);
+        history.passed.push(Passed {
+            at,
+            at_store: world.store_clock.now().as_nanos(),
+            node: number,
+            key,
+            cost,
+            origin: answer.origin,
+            cancelled: cancels || is_place,
+            until: at + holds,
+        });
+        history.passed.len() - 1
+    };
     if holds == 0 && !cancels {
         return;
     }
     world.clockwork.sleep(holds).await;
     if node.life.load(Relaxed) != life {
         // It dies with its node, and what it took stays taken.
-        let mut history = lock(&world.history);
-        let mine = |p: &&mut Passed| p.at == at && p.node == number && p.key == key && p.cancelled;
-        if let Some(passed) = history.passed.iter_mut().rev().find(mine) {
+        if let Some(passed) = lock(&world.history).passed.get_mut(place) {
             passed.cancelled = false;
         }
         return;
