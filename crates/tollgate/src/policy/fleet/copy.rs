@@ -136,7 +136,12 @@ impl Copy {
             return Spend::Refused(until.since(now));
         }
         let Some((standing, at)) = self.told.filter(|(_, at)| now.since(*at) < STALE) else {
-            return self.ask(is_first, cost);
+            // The store has not answered for so long, and is just being told beside all requests. It may not know yet what
+            // passed, and would let too much pass. What was told of a window that is over does not matter.
+            return match self.told.is_some() && self.told_by_tending > 0 && !is_first {
+                true => Spend::Wait,
+                false => self.ask(is_first, cost),
+            };
         };
         if self.is_another_window(terms, now) {
             // The store says how it stands there.
@@ -389,6 +394,19 @@ mod tests {
         copy.asked();
         copy.hear(1, NOW, &says(71, 10));
         assert!(passes(&mut copy, 7), "what it was asked for was refused");
+    }
+
+    #[test]
+    fn nobody_asks_a_store_that_is_just_being_told() {
+        let mut copy = Copy::default();
+        copy.hear(1, NOW, &says(7, 100));
+        assert!(passes(&mut copy, 50));
+        assert_eq!(copy.tell(&terms(), NOW), Some(50));
+        let late = NOW.plus(STALE);
+        let asks = |copy: &mut Copy| copy.spend(&terms(), 1, late, (1, false));
+        assert!(matches!(asks(&mut copy), Spend::Wait));
+        copy.not_heard();
+        assert!(matches!(asks(&mut copy), Spend::Borrow { untold: 50, .. }));
     }
 
     #[test]
