@@ -8,7 +8,7 @@ mod nodes_kit;
 use std::sync::atomic::Ordering::SeqCst;
 use std::task::{Context, Poll, Waker};
 
-use nodes_kit::{Counting, admit, begin, bucket, left, node, now, shared, window};
+use nodes_kit::{Counting, Gate, admit, begin, bucket, left, node, now, shared, window};
 use tollgate::policy::{Asking, Begun, Facts, Settlement, Sharing};
 use tollgate::store::shared::FaultKind;
 use tollgate::{ManualClock, Origin, Span};
@@ -18,6 +18,26 @@ fn asks(begun: Begun) -> Asking {
         Begun::Asks(asking) => asking,
         Begun::Decided(answer) => panic!("{answer:?}"),
     }
+}
+
+/// How many requests pass in fifty seconds, of ten a second.
+fn in_fifty_seconds(clock: &ManualClock, gate: &Gate) -> usize {
+    let passes = |_: &u32| {
+        clock.advance(Span::from_millis(100));
+        now(gate.tend());
+        admit(gate, 1).is_admitted()
+    };
+    (0..500).filter(passes).count()
+}
+
+/// The store is away for more than half a second, as in a failover: copies are too old then.
+fn fail_over(clock: &ManualClock, store: &Counting, gate: &Gate) {
+    store.go_away(true);
+    for _ in 0..6 {
+        clock.advance(Span::from_millis(100));
+        now(gate.tend());
+    }
+    store.go_away(false);
 }
 
 #[test]
@@ -91,22 +111,11 @@ fn what_a_refused_request_told_the_store_is_not_told_again() {
     let rules = vec![shared("a", Sharing::Sync, limit)];
     let gate = node(&clock, store.clone(), rules);
     assert!((0..100).all(|_| admit(&gate, 1).is_admitted()));
-    // The store is away for a moment, as in a failover.
-    store.go_away(true);
-    for _ in 0..6 {
-        clock.advance(Span::from_millis(100));
-        now(gate.tend());
-    }
-    store.go_away(false);
+    fail_over(&clock, &store, &gate);
     // It tells of the 99, which the store takes, and is rightly refused: all hundred are used.
     assert!(!admit(&gate, 1).is_admitted());
     // One a second is earned.
-    let mut passed = 0;
-    for _ in 0..500 {
-        clock.advance(Span::from_millis(100));
-        now(gate.tend());
-        passed += usize::from(admit(&gate, 1).is_admitted());
-    }
+    let passed = in_fifty_seconds(&clock, &gate);
     assert!((45..=50).contains(&passed), "{passed} in fifty seconds");
 }
 
@@ -127,21 +136,10 @@ fn what_a_refused_request_told_and_there_was_no_room_for_is_still_owed() {
         99
     );
     now(one.tend());
-    store.go_away(true);
-    for _ in 0..6 {
-        clock.advance(Span::from_millis(100));
-        now(other.tend());
-    }
-    store.go_away(false);
+    fail_over(&clock, &store, &other);
     assert!(!admit(&other, 1).is_admitted());
     // The other one has what was too much to pay off first.
-    let mut passed = 0;
-    for _ in 0..500 {
-        clock.advance(Span::from_millis(100));
-        now(other.tend());
-        passed += usize::from(admit(&other, 1).is_admitted());
-    }
-    assert_eq!(passed, 0);
+    assert_eq!(in_fifty_seconds(&clock, &other), 0);
 }
 
 #[test]

@@ -10,7 +10,9 @@
 //! From what is left a node may take two of `n` parts: with one part no node could use what others leave, with
 //! all of it every node would.
 //!
-//! A key that the copy knows nothing of, or nothing new, is decided by the store: so rare keys are exact.
+//! A key that the copy knows nothing of, or nothing new, is decided by the store: so rare keys are exact. Whoever asks it
+//! tells it first what passed; while somebody else does that, and while that is on its way beside all requests, nobody
+//! asks without telling.
 //!
 //! # How much more may pass
 //!
@@ -70,7 +72,8 @@ impl CopyTerms {
             }
             Algorithm::FixedWindow { .. } => Some(terms(None, true)),
             Algorithm::SlidingWindow { .. } => Some(terms(None, false)),
-            // A log would hold the moments at which it was told, not those at which something passed. Places are given back to whoever counted them, slots are in an order, and credits are two rates.
+            // A log would hold the moments at which it was told, not those at which something passed. Places are given back
+            // to whoever counted them, slots are in an order, and credits are two rates.
             _ => None,
         }
     }
@@ -333,7 +336,7 @@ mod tests {
         CopyTerms::of(&Quota::plain(limit)).unwrap()
     }
 
-    /// The store says at its second `issued` that so much is left.
+    /// The store says at its millisecond `issued` that so much is left.
     fn says(issued: u64, remaining: u64) -> SharedOutcome {
         SharedOutcome {
             verdict: Verdict::Pass,
