@@ -299,7 +299,7 @@ impl<'a> Connection<'a> {
             }
             return;
         }
-        let phase = match (self.out.is_empty(), is_read && self.session.is_known) {
+        let phase = match (self.out.is_empty(), is_read) {
             (false, _) => Phase::Writing,
             (true, true) => return pulse.enter(Phase::Idle),
             (true, false) => Phase::Head,
