@@ -4,13 +4,13 @@
 //! are expanded here, up to a bound, and put in the order of their times.
 
 use std::io::{self, BufRead, Read};
+use std::num::{IntErrorKind, ParseIntError};
 use std::rc::Rc;
 
 use tollgate::{Moment, Span};
 use tollgate_policy::near::nearest;
 
 use crate::fault::{Fault, Place, Stop, Wrong};
-use crate::limit_text::{is_limit_word, whole};
 
 /// Arrivals that are run at the most: a second's work, and some hundred megabytes.
 pub(crate) const ARRIVALS_MAX: usize = 1_000_000;
@@ -85,6 +85,21 @@ pub(crate) fn read(words: &[String], input: &mut impl BufRead) -> Result<Vec<Arr
     Ok(arrivals)
 }
 
+/// Reports a field of the limit among the arrivals: the quotes around the limit are missing.
+///
+/// # Errors
+/// A word that begins with a letter and has a colon, which no arrival does.
+pub(crate) fn check_quotes(words: &[String]) -> Result<(), Fault> {
+    let is_field = |word: &str| word.starts_with(char::is_alphabetic) && word.contains(':');
+    match words.iter().enumerate().find(|(_, word)| is_field(word)) {
+        None => Ok(()),
+        Some((index, word)) => {
+            let label = format!("ARRIVALS, word {}", index + 1);
+            Err(Wrong::Unquoted { word: word.clone() }.at(Place::within(label, word, word)))
+        }
+    }
+}
+
 fn lines(input: &mut impl BufRead, arrivals: &mut Vec<Arrival>) -> Result<(), Stop> {
     let mut line = Vec::new();
     for number in 1.. {
@@ -135,9 +150,6 @@ struct Group<'a> {
 impl<'a> Group<'a> {
     fn parse(word: &'a str, label: &dyn Fn() -> String) -> Result<Group<'a>, Fault> {
         let at = |part: &str| Place::within(label(), word, part);
-        if is_limit_word(word) {
-            return Err(Wrong::Unquoted { word: word.into() }.at(at(word)));
-        }
         let mut parts = word.split(',');
         let when = parts.next().unwrap_or_default();
         let (when, times) = match when.split_once('*') {
@@ -211,7 +223,7 @@ impl<'a> Group<'a> {
 fn range(text: &str, at: &dyn Fn(&str) -> Place) -> Result<(Span, Span, u64), Fault> {
     let time = |text: &str| -> Result<Span, Fault> {
         text.parse()
-            .map_err(|cause| Wrong::Time { cause }.at(at(text)))
+            .map_err(|cause| Wrong::Span { cause }.at(at(text)))
     };
     let (span, step) = match (text.split_once('/'), text.contains('-')) {
         (None, false) => return Ok((time(text)?, Span::ZERO, 1)),
@@ -238,19 +250,26 @@ fn range(text: &str, at: &dyn Fn(&str) -> Place) -> Result<(Span, Span, u64), Fa
 }
 
 fn times(text: &str) -> Result<u64, Wrong> {
-    match whole(text, "0s*11") {
+    match whole(text) {
         Ok(0) => Err(Wrong::ZeroTimes),
-        Err(Wrong::NotANumber { word, .. }) => Err(Wrong::Times { word }),
-        Err(Wrong::TooLarge { .. }) => Err(Wrong::TooMany),
-        other => other,
+        Ok(times) => Ok(times),
+        Err(error) => Err(match error.kind() {
+            IntErrorKind::PosOverflow => Wrong::TooMany,
+            _ => Wrong::Times { word: text.into() },
+        }),
     }
 }
 
 fn cost(text: &str) -> Result<u64, Wrong> {
-    whole(text, Part::Cost.sample()).map_err(|wrong| match wrong {
-        Wrong::NotANumber { word, .. } => Wrong::Cost { word },
-        other => other,
+    whole(text).map_err(|error| match error.kind() {
+        IntErrorKind::PosOverflow => Wrong::TooLarge { word: text.into() },
+        _ => Wrong::Cost { word: text.into() },
     })
+}
+
+/// A whole number, with `_` between digits if it is long.
+fn whole(text: &str) -> Result<u64, ParseIntError> {
+    text.replace('_', "").parse()
 }
 
 fn part(text: &str) -> Result<(Part, &str), Wrong> {

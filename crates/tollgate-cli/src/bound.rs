@@ -1,9 +1,8 @@
 //! How much more than its limits a fleet may let pass, told before a policy is put in force.
 
+use serde::Serialize;
 use tollgate::policy::{Fallback, LimitRule, Quota, Sharing};
 use tollgate_policy::{Loaded, StoreSpec};
-
-use crate::json::Object;
 
 /// If nobody says how many nodes there are, the bound is told for so many.
 const NODES: u32 = 8;
@@ -63,23 +62,36 @@ impl<'a> Bound<'a> {
     }
 
     /// For programs.
-    pub(crate) fn described(&self, object: Object) -> Object {
-        let object = object.text("limit", self.limit);
-        let object = match self.tier {
-            Some(tier) => object.text("tier", tier),
-            None => object,
-        };
+    pub(crate) fn record(&self, file: &'a str) -> Record<'a> {
         let decided = match (self.sharing, self.is_lent) {
             (Sharing::Exact, _) | (Sharing::Lease, false) => Sharing::Exact,
             (sharing, _) => sharing,
         };
-        object
-            .text("sharing", self.sharing.name())
-            .text("decided", decided.name())
-            .number("units", self.units)
-            .number("nodes", u64::from(self.nodes))
-            .number("above", self.above)
+        Record {
+            file,
+            limit: self.limit,
+            tier: self.tier,
+            sharing: self.sharing.name(),
+            decided: decided.name(),
+            units: self.units,
+            nodes: self.nodes,
+            above: self.above,
+        }
     }
+}
+
+/// A bound, as JSON has it.
+#[derive(Serialize)]
+pub(crate) struct Record<'a> {
+    file: &'a str,
+    limit: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tier: Option<&'a str>,
+    sharing: &'static str,
+    decided: &'static str,
+    units: u64,
+    nodes: u32,
+    above: u64,
 }
 
 fn nodes(count: u32, is_assumed: bool) -> String {

@@ -4,46 +4,72 @@
 
 use std::io::{self, Write};
 
-use crate::json::Object;
-use crate::limit_text::Kind;
+use serde::Serialize;
 
-/// The most that an algorithm admits.
-const fn bound(kind: Kind) -> &'static str {
-    match kind {
-        Kind::TokenBucket => "burst + w*rate",
-        Kind::Gcra => "1 + (tolerance + w)*rate",
-        Kind::LeakyBucket => "1 + w*rate start; the others wait their turn",
-        Kind::FixedWindow => "2*limit in the length of a window, half on each side of a boundary",
-        Kind::SlidingLog => "limit in the length of a window, wherever it begins",
-        Kind::SlidingWindow => {
-            "limit in (m-1)/m of a window of m parts; 2*limit - 1 in a whole one, limit if strict"
-        }
-        Kind::BurstCredits => {
-            "the lesser of slack + w*times*rate and slack + (times-1)*rate*for + w*rate"
-        }
-        Kind::Concurrency => "limit at once, however long w is",
-    }
+/// An algorithm, as `tollgate limits` describes it.
+#[derive(Debug, Serialize)]
+pub(crate) struct Entry {
+    /// Its name in the policy file.
+    pub(crate) algorithm: &'static str,
+    /// The fields of a limit that uses it, as `tollgate try` reads them.
+    pub(crate) example: &'static str,
+    /// The most that it admits.
+    at_most: &'static str,
+    /// When it is the right choice.
+    use_for: &'static str,
 }
 
-/// When it is the right choice.
-const fn use_for(kind: Kind) -> &'static str {
-    match kind {
-        Kind::TokenBucket => "the default: clients that burst and then settle",
-        Kind::Gcra => "cells that should come evenly, a little early at most",
-        Kind::LeakyBucket => {
-            "something behind that takes a constant rate: delay rather than refuse"
-        }
-        Kind::FixedWindow => {
-            "quotas that people count by the clock; the boundary lets a double through"
-        }
-        Kind::SlidingLog => "small limits that must hold to the last request: eight bytes for each",
-        Kind::SlidingWindow => {
-            "the same in one word, if about right is enough; strict if it is not"
-        }
-        Kind::BurstCredits => "a multiple of the rate for a while, earned back by idling",
-        Kind::Concurrency => "slow requests: what counts is how many run, not how often they come",
-    }
-}
+/// All algorithms of the policy file, in the order of its schema.
+pub(crate) const ENTRIES: [Entry; 8] = [
+    Entry {
+        algorithm: "token-bucket",
+        example: "allow: 5/s, burst: 10",
+        at_most: "burst + w*rate",
+        use_for: "the default: clients that burst and then settle",
+    },
+    Entry {
+        algorithm: "gcra",
+        example: "algorithm: gcra, allow: 10/s, tolerance: 250ms",
+        at_most: "1 + (tolerance + w)*rate",
+        use_for: "cells that should come evenly, a little early at most",
+    },
+    Entry {
+        algorithm: "leaky-bucket",
+        example: "algorithm: leaky-bucket, allow: 3000/s, queue: 5000, max_wait: 2s",
+        at_most: "1 + w*rate start; the others wait their turn",
+        use_for: "something behind that takes a constant rate: delay rather than refuse",
+    },
+    Entry {
+        algorithm: "fixed-window",
+        example: "algorithm: fixed-window, allow: 10/min",
+        at_most: "2*limit in the length of a window, half on each side of a boundary",
+        use_for: "quotas that people count by the clock; the boundary lets a double through",
+    },
+    Entry {
+        algorithm: "sliding-log",
+        example: "algorithm: sliding-log, allow: 100/min",
+        at_most: "limit in the length of a window, wherever it begins",
+        use_for: "small limits that must hold to the last request: eight bytes for each",
+    },
+    Entry {
+        algorithm: "sliding-window",
+        example: "algorithm: sliding-window, allow: 50/min",
+        at_most: "limit in (m-1)/m of a window of m parts; 2*limit - 1 in a whole one, limit if strict",
+        use_for: "the same in one word, if about right is enough; strict if it is not",
+    },
+    Entry {
+        algorithm: "burst-credits",
+        example: "algorithm: burst-credits, allow: 10/s, times: 10, for: 30s",
+        at_most: "the lesser of slack + w*times*rate and slack + (times-1)*rate*for + w*rate",
+        use_for: "a multiple of the rate for a while, earned back by idling",
+    },
+    Entry {
+        algorithm: "concurrency",
+        example: "algorithm: concurrency, allow: 20, ttl: 30s",
+        at_most: "limit at once, however long w is",
+        use_for: "slow requests: what counts is how many run, not how often they come",
+    },
+];
 
 /// Prints the list.
 pub(crate) fn print(json: bool, out: &mut impl Write) -> io::Result<()> {
@@ -53,21 +79,16 @@ pub(crate) fn print(json: bool, out: &mut impl Write) -> io::Result<()> {
             "`at most` is the most that any window of length w can admit."
         )?;
     }
-    for kind in Kind::ALL {
+    for entry in &ENTRIES {
         if json {
-            let object = Object::default()
-                .text("algorithm", kind.name())
-                .text("example", kind.example())
-                .text("at_most", bound(kind))
-                .text("use_for", use_for(kind));
-            writeln!(out, "{}", object.finish())?;
+            crate::json::line(entry, out)?;
             continue;
         }
         writeln!(out)?;
         for (name, line, text) in [
-            (kind.name(), "example", kind.example()),
-            ("", "at most", bound(kind)),
-            ("", "use for", use_for(kind)),
+            (entry.algorithm, "example", entry.example),
+            ("", "at most", entry.at_most),
+            ("", "use for", entry.use_for),
         ] {
             writeln!(out, "{name:16}{line:9}{text}")?;
         }
@@ -78,16 +99,26 @@ pub(crate) fn print(json: bool, out: &mut impl Write) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit_text;
 
     #[test]
-    fn every_example_of_the_list_is_a_limit() {
-        for kind in Kind::ALL {
-            assert!(
-                limit_text::parse(kind.example()).is_ok(),
-                "{}",
-                kind.example()
-            );
+    fn every_algorithm_of_the_policy_file_is_listed() {
+        let schema: serde_json::Value = serde_json::from_str(&tollgate_policy::schema()).unwrap();
+        let listed = &schema["definitions"]["Limit"]["properties"]["algorithm"]["enum"];
+        let listed: Vec<&str> = listed
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|name| name.as_str())
+            .collect();
+        assert_eq!(listed, ENTRIES.map(|entry| entry.algorithm));
+    }
+
+    #[test]
+    fn every_example_is_a_limit_of_its_algorithm() {
+        for entry in &ENTRIES {
+            let limit = tollgate_policy::limit_from(entry.example).unwrap();
+            let name = entry.algorithm.replace('-', " ");
+            assert!(limit.to_string().starts_with(&name), "{limit}");
         }
     }
 

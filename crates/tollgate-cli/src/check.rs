@@ -6,13 +6,14 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::process::ExitCode;
 
+use serde::Serialize;
 use tollgate::policy::{Fallback, Policy};
 use tollgate_policy::{FILE_MAX, Loaded, Problems, Severity};
 
 use crate::bound::bounds;
 use crate::cli::Check;
 use crate::fault::Stop;
-use crate::json::Object;
+use crate::json;
 
 /// Reads the file and prints what is wrong with it.
 pub(crate) fn run(
@@ -76,20 +77,33 @@ fn print_json(problems: &Problems, good: Option<&Loaded>, out: &mut impl Write) 
         writeln!(out, "{}", problem.to_json(problems.name()))?;
     }
     for bound in good.map(bounds).unwrap_or_default() {
-        let object = Object::default().text("file", problems.name());
-        writeln!(out, "{}", bound.described(object).finish())?;
+        json::line(&bound.record(problems.name()), out)?;
     }
-    let count = |severity| problems.count(severity) as u64;
-    let object = Object::default()
-        .text("file", problems.name())
-        .text("result", if good.is_some() { "ok" } else { "failed" })
-        .number("errors", count(Severity::Error))
-        .number("warnings", count(Severity::Warning))
-        .number("notes", count(Severity::Note))
-        .maybe_number("limits", good.map(|l| l.policy.limits.len() as u64))
-        .maybe_number("queues", good.map(|l| l.policy.queues.len() as u64))
-        .maybe_number("upstreams", good.map(|l| l.gateway.upstreams.len() as u64));
-    writeln!(out, "{}", object.finish())
+    let count = |severity| problems.count(severity);
+    let summary = Summary {
+        file: problems.name(),
+        result: if good.is_some() { "ok" } else { "failed" },
+        errors: count(Severity::Error),
+        warnings: count(Severity::Warning),
+        notes: count(Severity::Note),
+        limits: good.map(|l| l.policy.limits.len()),
+        queues: good.map(|l| l.policy.queues.len()),
+        upstreams: good.map(|l| l.gateway.upstreams.len()),
+    };
+    json::line(&summary, out)
+}
+
+/// The last line for programs.
+#[derive(Serialize)]
+struct Summary<'a> {
+    file: &'a str,
+    result: &'static str,
+    errors: usize,
+    warnings: usize,
+    notes: usize,
+    limits: Option<usize>,
+    queues: Option<usize>,
+    upstreams: Option<usize>,
 }
 
 /// `9 limits, 2 tiers, 1 entry in allow, 1 queue, 2 upstreams; everything else passes`.

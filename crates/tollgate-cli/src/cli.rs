@@ -9,9 +9,9 @@ use crate::bench::Bench;
 
 const EXAMPLES: &str = "\
 Examples:
-  tollgate try \"5/s burst 10\"                        twice the burst at once, then one at a time
-  tollgate try \"5/s burst 10\" '0s*11' 200ms          eleven at once, one more 200 ms later
-  tollgate try \"fixed-window 10/min\" 1s-20s/1s       one every second
+  tollgate try 'allow: 5/s, burst: 10'               twice the burst at once, then one at a time
+  tollgate try 'allow: 5/s, burst: 10' '0s*11' 200ms eleven at once, one more 200 ms later
+  tollgate try 10/min 1s-20s/1s                      one every second
   tollgate limits                                    every algorithm, its bound and its use
   tollgate serve                                     the decision service, on a built-in example
   tollgate gateway --upstream http://127.0.0.1:3000  a reverse proxy with limits, in front of an app
@@ -23,16 +23,17 @@ Examples:
 `tollgate try --help` says how limits and arrivals are written.";
 
 const TRY_EXAMPLES: &str = "\
-LIMIT is one argument, so put it in quotes:
-  5/s burst 10                               token bucket; the burst defaults to the 5
-  token-bucket 5/s burst 10                  the same with its name
-  gcra 10/s tolerance 250ms
-  leaky-bucket 3000/s queue 5000 max-wait 2s
-  fixed-window 10/min
-  sliding-log 100/min
-  sliding-window 50/min                      or: estimate classic parts 3, estimate strict parts 3
-  burst-credits 10/s times 10 for 30s
-  concurrency 20 ttl 30s                     nobody gives a permit back: each one expires
+LIMIT is one argument, so put it in quotes. It has the fields of a limit in the policy file that say how much:
+  allow: 5/s, burst: 10                      token bucket; the burst defaults to the 5
+  5/s                                        the same as allow: 5/s
+  algorithm: gcra, allow: 10/s, tolerance: 250ms
+  algorithm: leaky-bucket, allow: 3000/s, queue: 5000, max_wait: 2s
+  algorithm: fixed-window, allow: 10/min
+  algorithm: sliding-log, allow: 100/min
+  algorithm: sliding-window, allow: 50/min   and: estimate: strict, parts: 3
+  algorithm: burst-credits, allow: 10/s, times: 10, for: 30s
+  algorithm: concurrency, allow: 20, ttl: 30s
+                                             no permit is returned: each one expires
 
 ARRIVALS are words, run in the order of their times:
   0s   100ms   1m30s                         one, at that time
@@ -43,11 +44,11 @@ ARRIVALS are words, run in the order of their times:
                                              empty lines and lines that start with # are skipped
 
 Examples:
-  tollgate try \"5/s burst 10\" '0s*11' 200ms
-  tollgate try \"leaky-bucket 3000/s queue 5000\" '0s*6000'
-  tollgate try \"fixed-window 10/min\" '59s*10' '60s*10'
-  tollgate try \"100/min burst 20\" 0s,cost=15,key=alice 0s,cost=15,key=bob --json
-  tollgate try \"sliding-log 100/min\" - < arrivals.txt
+  tollgate try 'allow: 5/s, burst: 10' '0s*11' 200ms
+  tollgate try 'algorithm: leaky-bucket, allow: 3000/s, queue: 5000' '0s*6000'
+  tollgate try 'algorithm: fixed-window, allow: 10/min' '59s*10' '60s*10'
+  tollgate try 'allow: 100/min, burst: 20' 0s,cost=15,key=alice 0s,cost=15,key=bob --json
+  tollgate try 'algorithm: sliding-log, allow: 100/min' - < arrivals.txt
 
 In the table, `… 8 more pass` stands for 8 further arrivals of the same word with the same verdict;
 the numbers beside it are those after the last of them.";
@@ -159,7 +160,7 @@ pub(crate) struct Doctor {
 #[derive(Debug, Args)]
 #[command(after_help = TRY_EXAMPLES)]
 pub(crate) struct Try {
-    /// The limit, such as "5/s burst 10"
+    /// The limit, such as 'allow: 5/s, burst: 10'
     pub(crate) limit: String,
     /// When requests come, such as 0s*11 200ms 1s-20s/1s; a demonstration if left out
     pub(crate) arrivals: Vec<String>,

@@ -4,12 +4,13 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
+use serde::Serialize;
 use tollgate_policy::StoreSpec;
 use tollgate_redis::{Finding, Severity, doctor};
 
 use crate::cli::Doctor;
 use crate::fault::Stop;
-use crate::json::Object;
+use crate::json;
 use crate::wiring;
 
 /// Looks at the store and prints what was found.
@@ -44,15 +45,15 @@ pub(crate) fn run(asked: &Doctor, out: &mut impl Write) -> Result<ExitCode, Stop
     })
 }
 
-fn tell(json: bool, findings: &[Finding], out: &mut impl Write) -> Result<(), Stop> {
+fn tell(as_json: bool, findings: &[Finding], out: &mut impl Write) -> Result<(), Stop> {
     for finding in findings {
-        match json {
-            true => writeln!(out, "{}", object(finding)),
+        match as_json {
+            true => json::line(&Record::new(finding), out),
             false => writeln!(out, "{finding}"),
         }
         .map_err(Stop::Write)?;
     }
-    if json {
+    if as_json {
         return Ok(());
     }
     let count = |severity| findings.iter().filter(|f| f.severity == severity).count();
@@ -73,34 +74,42 @@ fn tell(json: bool, findings: &[Finding], out: &mut impl Write) -> Result<(), St
     writeln!(out, "\n{summary}").map_err(Stop::Write)
 }
 
-fn tell_nothing(json: bool, words: &str, out: &mut impl Write) -> Result<(), Stop> {
+fn tell_nothing(as_json: bool, words: &str, out: &mut impl Write) -> Result<(), Stop> {
     let finding = Finding {
         severity: Severity::Ok,
         code: "memory",
         words: words.into(),
         hint: None,
     };
-    match json {
-        true => writeln!(out, "{}", object(&finding)),
+    match as_json {
+        true => json::line(&Record::new(&finding), out),
         false => writeln!(out, "{words}"),
     }
     .map_err(Stop::Write)
 }
 
-fn object(finding: &Finding) -> String {
-    let severity = match finding.severity {
-        Severity::Ok => "ok",
-        Severity::Note => "note",
-        Severity::Warning => "warning",
-        Severity::Error => "error",
-    };
-    let object = Object::default()
-        .text("severity", severity)
-        .text("code", finding.code)
-        .text("words", &finding.words);
-    match &finding.hint {
-        Some(hint) => object.text("hint", hint),
-        None => object,
+/// A finding for programs.
+#[derive(Serialize)]
+struct Record<'a> {
+    severity: &'static str,
+    code: &'static str,
+    words: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<&'a str>,
+}
+
+impl<'a> Record<'a> {
+    fn new(finding: &'a Finding) -> Record<'a> {
+        Record {
+            severity: match finding.severity {
+                Severity::Ok => "ok",
+                Severity::Note => "note",
+                Severity::Warning => "warning",
+                Severity::Error => "error",
+            },
+            code: finding.code,
+            words: &finding.words,
+            hint: finding.hint.as_deref(),
+        }
     }
-    .finish()
 }

@@ -5,11 +5,9 @@ use std::io;
 use std::process::ExitCode;
 
 use tollgate::LimitError;
-use tollgate::rate::RateError;
 use tollgate::time::SpanError;
 
 use crate::arrivals::{ARRIVALS_MAX, LINE_MAX, Part};
-use crate::limit_text::{Kind, Word};
 
 /// Why the program stops early.
 #[derive(Debug)]
@@ -27,6 +25,8 @@ pub(crate) enum Stop {
     },
     /// Standard output cannot be written.
     Write(io::Error),
+    /// The limit of `tollgate try` is wrong; says everything that is.
+    Limit(Box<tollgate_policy::Problems>),
     /// The policy is wrong; says everything that is.
     Policy(Box<tollgate_policy::Problems>),
     /// Something that says itself what is wrong and how to mend it.
@@ -44,7 +44,9 @@ impl Stop {
     /// 2 for what the user can mend by typing something else, 1 for the rest.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
-            Stop::Fault(_) | Stop::File { .. } | Stop::Other { .. } => ExitCode::from(2),
+            Stop::Fault(_) | Stop::Limit(_) | Stop::File { .. } | Stop::Other { .. } => {
+                ExitCode::from(2)
+            }
             Stop::Read(_) | Stop::Write(_) | Stop::Policy(_) | Stop::Plain(_) => ExitCode::FAILURE,
         }
     }
@@ -75,7 +77,7 @@ impl fmt::Display for Stop {
                 writeln!(f, "error: `{}` cannot be read: {cause}", shown(name))?;
                 writeln!(f, "hint: name a file that is there and that you may read")
             }
-            Stop::Policy(problems) => write!(f, "{problems}"),
+            Stop::Limit(problems) | Stop::Policy(problems) => write!(f, "{problems}"),
             // A policy that is wrong begins with its first error.
             Stop::Plain(text) if text.starts_with("error: ") => writeln!(f, "{}", text.trim_end()),
             Stop::Plain(text) => writeln!(f, "error: {}", text.trim_end()),
@@ -119,7 +121,7 @@ impl From<Wrong> for Fault {
 /// A stretch of what was typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// Such as `LIMIT, word 2`.
+    /// Such as `ARRIVALS, word 2`.
     pub(crate) label: String,
     /// The whole text.
     pub(crate) text: String,
@@ -168,53 +170,17 @@ pub(crate) fn shown(text: &str) -> String {
 /// The catalogue of mistakes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Wrong {
-    /// An empty limit.
-    NoLimit,
-    /// A first word that is neither an algorithm nor a rate.
-    UnknownAlgorithm {
-        word: String,
-        near: Option<&'static str>,
-    },
-    /// An algorithm without its rate or number.
-    NoAmount { kind: Kind },
-    /// A rate that is none.
-    Rate { cause: RateError },
-    /// A word that is no whole number; `sample` is how it is written.
-    NotANumber { word: String, sample: &'static str },
     /// A number above what fits.
-    TooLarge { word: String, most: u64 },
-    /// A word that is no span of time.
-    Span { cause: SpanError },
-    /// An option that this algorithm does not have.
-    UnknownOption {
-        word: String,
-        kind: Kind,
-        near: Option<&'static str>,
-        /// The algorithm that does have it.
-        owner: Option<Kind>,
-    },
-    /// An option at the end, without its value.
-    NoValue { option: Word },
-    /// An option that stands there twice.
+    TooLarge { word: String },
+    /// A part that stands there twice.
     Twice { option: &'static str },
-    /// An option that this algorithm cannot do without.
-    Missing { kind: Kind, option: Word },
-    /// An estimate that there is not.
-    UnknownEstimate {
-        word: String,
-        near: Option<&'static str>,
-    },
-    /// `parts` where the span estimate chooses them itself.
-    PartsUnused,
-    /// The strict estimate without `parts`.
-    PartsMissing,
     /// The numbers make no limit.
     Limit { cause: LimitError },
 
     /// A word of the limit among the arrivals: the quotes are missing.
     Unquoted { word: String },
-    /// A time that is none.
-    Time { cause: SpanError },
+    /// A word that is no span of time.
+    Span { cause: SpanError },
     /// From and to, but not how often.
     NoStep { range: String },
     /// How often, but not from and to.
@@ -262,30 +228,8 @@ pub(crate) enum Wrong {
 impl fmt::Display for Wrong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoLimit => f.write_str("the limit is empty"),
-            Self::UnknownAlgorithm { word, .. } => {
-                write!(f, "`{}` is neither an algorithm nor a rate", shown(word))
-            }
-            Self::NoAmount { kind } => write!(f, "{} has no {}", kind.name(), kind.amount()),
-            Self::Rate { cause } => f.write_str(&shown(&cause.to_string())),
-            Self::NotANumber { word, .. } | Self::Cost { word } => {
-                write!(f, "`{}` is not a whole number", shown(word))
-            }
-            Self::TooLarge { word, .. } => write!(f, "`{}` is too large", shown(word)),
-            Self::Span { cause } | Self::Time { cause } => f.write_str(&shown(&cause.to_string())),
-            Self::UnknownOption { word, kind, .. } => {
-                write!(f, "`{}` is not an option of {}", shown(word), kind.name())
-            }
-            Self::NoValue { option } => write!(f, "`{}` has no value", option.name()),
+            Self::TooLarge { word } => write!(f, "`{}` is too large", shown(word)),
             Self::Twice { option } => write!(f, "`{option}` is given twice"),
-            Self::Missing { kind, option } => {
-                write!(f, "{} needs `{}`", kind.name(), option.name())
-            }
-            Self::UnknownEstimate { word, .. } => {
-                write!(f, "`{}` is not an estimate", shown(word))
-            }
-            Self::PartsUnused => f.write_str("the span estimate chooses its parts itself"),
-            Self::PartsMissing => f.write_str("the strict estimate needs `parts`"),
             Self::Limit { cause } => write!(f, "{cause}"),
             Self::Unquoted { word } => {
                 write!(
@@ -294,6 +238,8 @@ impl fmt::Display for Wrong {
                     shown(word)
                 )
             }
+            Self::Span { cause } => f.write_str(&shown(&cause.to_string())),
+            Self::Cost { word } => write!(f, "`{}` is not a whole number", shown(word)),
             Self::NoStep { range } => {
                 write!(f, "`{}` does not say how often", shown(range))
             }
@@ -334,57 +280,12 @@ impl Wrong {
     /// What the writer can do now.
     pub(crate) fn hint(&self) -> String {
         match self {
-            Self::NoLimit => "write one such as `5/s burst 10`".into(),
-            Self::UnknownAlgorithm {
-                near: Some(near), ..
-            }
-            | Self::UnknownEstimate {
-                near: Some(near), ..
-            } => format!("did you mean `{near}`?"),
-            Self::UnknownAlgorithm { near: None, .. } => format!(
-                "start with a rate such as `5/s`, or with an algorithm: {}",
-                list(Kind::ALL.iter().map(|kind| kind.name()))
-            ),
-            Self::NoAmount { kind } => {
-                format!(
-                    "write the whole limit in one pair of quotes: \"{}\"",
-                    kind.example()
-                )
-            }
-            Self::Rate { cause } => cause.hint(),
-            Self::NotANumber { sample, .. } => format!("write digits only, such as `{sample}`"),
-            Self::TooLarge { most, .. } => format!("write at most {most}"),
-            Self::Span { cause } | Self::Time { cause } => cause.hint(),
-            Self::UnknownOption {
-                near: Some(near), ..
-            } => format!("did you mean `{near}`?"),
-            Self::UnknownOption { kind, owner, .. } => {
-                let takes = match kind.options() {
-                    [] => format!("{} takes no options", kind.name()),
-                    options => {
-                        let samples = options.iter().map(|option| option.sample());
-                        format!("{} takes {}", kind.name(), list(samples))
-                    }
-                };
-                owner.map_or(takes.clone(), |owner| {
-                    format!("it belongs to {}; {takes}", owner.name())
-                })
-            }
-            Self::NoValue { option } => format!("write `{}`", option.sample()),
+            Self::TooLarge { .. } => format!("write at most {}", u64::MAX),
             Self::Twice { .. } => "keep one of the two".into(),
-            Self::Missing { kind, .. } => format!("write \"{}\"", kind.example()),
-            Self::UnknownEstimate { near: None, .. } => {
-                "write `estimate span`, `estimate classic parts 3` or `estimate strict parts 3`"
-                    .into()
-            }
-            Self::PartsUnused => "leave `parts` out, or write `estimate classic parts 3`".into(),
-            Self::PartsMissing => {
-                "write `estimate strict parts 3`; the more parts, the less throughput is lost"
-                    .into()
-            }
+            Self::Span { cause } => cause.hint(),
             Self::Limit { cause } => cause.hint(),
             Self::Unquoted { .. } => {
-                "put the whole limit in one pair of quotes: tollgate try \"5/s burst 10\" '0s*11'"
+                "put the whole limit in one pair of quotes: tollgate try 'allow: 5/s, burst: 10' '0s*11'"
                     .into()
             }
             Self::NoStep { range } => format!("write `{}/1s` for one every second", shown(range)),
@@ -417,16 +318,6 @@ impl Wrong {
     }
 }
 
-/// `a`, `b` and `c`, each in backticks.
-fn list(words: impl IntoIterator<Item = &'static str>) -> String {
-    let words: Vec<String> = words.into_iter().map(|word| format!("`{word}`")).collect();
-    match words.split_last() {
-        Some((last, [])) => last.clone(),
-        Some((last, others)) => format!("{} and {last}", others.join(", ")),
-        None => String::new(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -434,24 +325,22 @@ mod tests {
     #[test]
     fn a_fault_says_what_where_and_how_to_mend_it() {
         let place = Place {
-            label: "LIMIT, word 2".into(),
-            text: "5/s brust 10".into(),
-            from: 4,
-            width: 5,
+            label: "ARRIVALS, word 2".into(),
+            text: "0s,cots=5".into(),
+            from: 3,
+            width: 6,
         };
-        let wrong = Wrong::UnknownOption {
-            word: "brust".into(),
-            kind: Kind::TokenBucket,
-            near: Some("burst"),
-            owner: None,
+        let wrong = Wrong::UnknownPart {
+            word: "cots=5".into(),
+            near: Some("cost"),
         };
         assert_eq!(
             Stop::from(wrong.at(place)).to_string(),
-            "error: `brust` is not an option of token-bucket\n\
-             \x20 --> LIMIT, word 2\n\
-             \x20  |  5/s brust 10\n\
-             \x20  |      ^^^^^\n\
-             hint: did you mean `burst`?\n"
+            "error: `cots=5` is neither `cost=…` nor `key=…`\n\
+             \x20 --> ARRIVALS, word 2\n\
+             \x20  |  0s,cots=5\n\
+             \x20  |     ^^^^^^\n\
+             hint: did you mean `cost=`?\n"
         );
     }
 
@@ -461,17 +350,10 @@ mod tests {
             shown("a\x1b[31m\nb\u{9b}"),
             "a\u{fffd}[31m\u{fffd}b\u{fffd}"
         );
-        let wrong = Wrong::UnknownAlgorithm {
+        let wrong = Wrong::UnknownPart {
             word: "\x1b[2J".into(),
             near: None,
         };
         assert!(!wrong.to_string().contains('\x1b'));
-    }
-
-    #[test]
-    fn a_list_reads_as_a_sentence() {
-        assert_eq!(list([]), "");
-        assert_eq!(list(["a"]), "`a`");
-        assert_eq!(list(["a", "b", "c"]), "`a`, `b` and `c`");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! # Layout
 //!
-//! `cli` says what can be typed; `limit_text` and `arrivals` read it; `trial` runs it; `table`,
+//! `cli` says what can be typed; `arrivals` reads when requests come; `trial` runs them; `table`,
 //! `json` and `span_text` print it; `catalogue` lists the algorithms; `check` looks at a policy file, `bound` says how much more than
 //! its limits a fleet may let pass,
 //! `convert` makes one of another limiter's, `explain` looks at one request, `doctor` at the store; `serve` runs the service, `gateway` the reverse proxy,
@@ -22,7 +22,6 @@ mod explain;
 mod fault;
 mod gateway;
 mod json;
-mod limit_text;
 mod serve;
 mod span_text;
 mod table;

@@ -2,10 +2,10 @@
 
 use std::io::{self, Write};
 
+use serde::Serialize;
 use tollgate::{Span, Verdict};
 
 use crate::fault::shown;
-use crate::json::Object;
 use crate::span_text::{exact, short};
 use crate::trial::Outcome;
 
@@ -42,30 +42,46 @@ pub(crate) fn print(title: &str, outcomes: &[Outcome], out: &mut impl Write) -> 
     writeln!(out, "\n{}", summary(outcomes))
 }
 
+/// An outcome for programs. A span stands there twice: in nanoseconds, and as people write it; exact both times.
+#[derive(Serialize)]
+struct Record<'a> {
+    at_ns: u64,
+    at: String,
+    key: Option<&'a str>,
+    cost: u64,
+    verdict: &'static str,
+    delay_ns: Option<u64>,
+    delay: Option<String>,
+    retry_after_ns: Option<u64>,
+    retry_after: Option<String>,
+    remaining: u64,
+    full_after_ns: u64,
+    full_after: String,
+}
+
 /// Prints an object for each outcome.
 pub(crate) fn json(outcomes: &[Outcome], out: &mut impl Write) -> io::Result<()> {
     for Outcome { arrival, decision } in outcomes {
         let at = Span::from_nanos(arrival.at.as_nanos());
-        let object = Object::default()
-            .number("at_ns", at.as_nanos())
-            .text("at", &at.to_string())
-            .maybe_text("key", arrival.key.as_deref())
-            .number("cost", arrival.cost)
-            .text("verdict", name(decision.verdict));
-        let object = span(object, "delay", delay(decision.verdict));
-        let object = span(object, "retry_after", retry_after(decision.verdict));
-        let object = object.number("remaining", decision.remaining());
-        let object = span(object, "full_after", Some(decision.standing.full_after));
-        writeln!(out, "{}", object.finish())?;
+        let (delay, retry_after) = (delay(decision.verdict), retry_after(decision.verdict));
+        let full_after = decision.standing.full_after;
+        let record = Record {
+            at_ns: at.as_nanos(),
+            at: at.to_string(),
+            key: arrival.key.as_deref(),
+            cost: arrival.cost,
+            verdict: name(decision.verdict),
+            delay_ns: delay.map(Span::as_nanos),
+            delay: delay.map(|span| span.to_string()),
+            retry_after_ns: retry_after.map(Span::as_nanos),
+            retry_after: retry_after.map(|span| span.to_string()),
+            remaining: decision.remaining(),
+            full_after_ns: full_after.as_nanos(),
+            full_after: full_after.to_string(),
+        };
+        crate::json::line(&record, out)?;
     }
     Ok(())
-}
-
-/// A span twice: in nanoseconds for programs, in words for people. Exact both times.
-fn span(object: Object, name: &str, span: Option<Span>) -> Object {
-    object
-        .maybe_number(&format!("{name}_ns"), span.map(Span::as_nanos))
-        .maybe_text(name, span.map(|span| span.to_string()).as_deref())
 }
 
 /// A line of the table.

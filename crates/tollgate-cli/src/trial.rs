@@ -9,7 +9,7 @@ use tollgate::{Algorithm, Decision, KeySecret, Limit, Limiter, ManualClock, Rate
 use crate::arrivals::{self, Arrival};
 use crate::cli::Try;
 use crate::fault::{Stop, Wrong};
-use crate::{limit_text, span_text, table};
+use crate::{span_text, table};
 
 /// A capacity that the demonstration shows one by one; a larger one is taken by a single arrival.
 const SHOWN_ONE_BY_ONE: u64 = 100_000;
@@ -28,7 +28,9 @@ pub(crate) struct Outcome {
 /// # Errors
 /// A limit or an arrival that is none, or input or output that fails.
 pub(crate) fn run(asked: &Try, input: &mut impl BufRead, out: &mut impl Write) -> Result<(), Stop> {
-    let limit = limit_text::parse(&asked.limit)?;
+    arrivals::check_quotes(&asked.arrivals)?;
+    let limit = tollgate_policy::limit_from(&asked.limit)
+        .map_err(|problems| Stop::Limit(Box::new(problems)))?;
     let demonstration = asked.arrivals.is_empty();
     let words = if demonstration {
         demonstrate(&limit)?
@@ -39,7 +41,7 @@ pub(crate) fn run(asked: &Try, input: &mut impl BufRead, out: &mut impl Write) -
     if asked.json {
         return table::json(&outcomes, out).map_err(Stop::Write);
     }
-    let mut title = limit_text::describe(&limit);
+    let mut title = limit.to_string();
     if matches!(limit.algorithm(), Algorithm::Concurrency { .. }) {
         title.push_str(" (nobody gives a permit back here: each one expires)");
     }
@@ -56,7 +58,8 @@ pub(crate) fn run(asked: &Try, input: &mut impl BufRead, out: &mut impl Write) -
 fn replay(limit: &Limit, arrivals: Vec<Arrival>) -> Result<Vec<Outcome>, Stop> {
     let clock = ManualClock::new();
     let keys: HashSet<&Option<Rc<str>>> = arrivals.iter().map(|arrival| &arrival.key).collect();
-    let limit = limit.clone().with_max_keys(keys.len().max(1));
+    let room = keys.len().clamp(1, limit.max_keys());
+    let limit = limit.clone().with_max_keys(room);
     // A fixed secret: the same arrivals give the same answers, byte for byte.
     let limiter =
         Limiter::with_secret(limit, clock.clone(), KeySecret::from_seed(0)).map_err(refused)?;
@@ -113,11 +116,11 @@ fn refused(cause: tollgate::LimitError) -> Stop {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit_text::Kind;
+    use crate::catalogue::ENTRIES;
     use tollgate::{Moment, Origin};
 
     fn demonstration(text: &str) -> Vec<Outcome> {
-        let limit = limit_text::parse(text).unwrap();
+        let limit = tollgate_policy::limit_from(text).unwrap();
         let words = demonstrate(&limit).unwrap();
         replay(
             &limit,
@@ -128,14 +131,18 @@ mod tests {
 
     #[test]
     fn the_demonstration_of_every_algorithm_shows_an_admission_and_a_refusal() {
-        for kind in Kind::ALL {
-            let outcomes = demonstration(kind.example());
+        for entry in &ENTRIES {
+            let outcomes = demonstration(entry.example);
             let (some, others): (Vec<_>, Vec<_>) = outcomes
                 .iter()
                 .partition(|outcome| outcome.decision.is_admitted());
-            assert!(!some.is_empty() && !others.is_empty(), "{}", kind.name());
+            assert!(
+                !some.is_empty() && !others.is_empty(),
+                "{}",
+                entry.algorithm
+            );
             let last = outcomes.last().unwrap();
-            assert!(last.decision.is_admitted(), "{}", kind.name());
+            assert!(last.decision.is_admitted(), "{}", entry.algorithm);
         }
     }
 
@@ -148,7 +155,7 @@ mod tests {
 
     #[test]
     fn every_key_has_a_purse_of_its_own_however_many_there_are() {
-        let limit = limit_text::parse("1/s").unwrap();
+        let limit = tollgate_policy::limit_from("1/s").unwrap();
         let arrival = |i: usize| Arrival {
             at: Moment::ORIGIN,
             cost: 1,
@@ -164,8 +171,8 @@ mod tests {
 
     #[test]
     fn the_end_of_the_clock_is_survived_by_every_algorithm() {
-        for kind in Kind::ALL {
-            let limit = limit_text::parse(kind.example()).unwrap();
+        for entry in &ENTRIES {
+            let limit = tollgate_policy::limit_from(entry.example).unwrap();
             let words = ["0s", "18446744073709551614ns*2", "18446744073709551615ns*3"];
             let words = words.map(str::to_owned);
             let arrivals = arrivals::read(&words, &mut std::io::empty()).unwrap();

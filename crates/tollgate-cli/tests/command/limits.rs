@@ -9,35 +9,35 @@ fn every_algorithm_is_listed_with_its_bound_and_its_use() {
         "
 `at most` is the most that any window of length w can admit.
 
-token-bucket    example  token-bucket 5/s burst 10
+token-bucket    example  allow: 5/s, burst: 10
                 at most  burst + w*rate
                 use for  the default: clients that burst and then settle
 
-gcra            example  gcra 10/s tolerance 250ms
+gcra            example  algorithm: gcra, allow: 10/s, tolerance: 250ms
                 at most  1 + (tolerance + w)*rate
                 use for  cells that should come evenly, a little early at most
 
-leaky-bucket    example  leaky-bucket 3000/s queue 5000 max-wait 2s
+leaky-bucket    example  algorithm: leaky-bucket, allow: 3000/s, queue: 5000, max_wait: 2s
                 at most  1 + w*rate start; the others wait their turn
                 use for  something behind that takes a constant rate: delay rather than refuse
 
-fixed-window    example  fixed-window 10/min
+fixed-window    example  algorithm: fixed-window, allow: 10/min
                 at most  2*limit in the length of a window, half on each side of a boundary
                 use for  quotas that people count by the clock; the boundary lets a double through
 
-sliding-log     example  sliding-log 100/min
+sliding-log     example  algorithm: sliding-log, allow: 100/min
                 at most  limit in the length of a window, wherever it begins
                 use for  small limits that must hold to the last request: eight bytes for each
 
-sliding-window  example  sliding-window 50/min
+sliding-window  example  algorithm: sliding-window, allow: 50/min
                 at most  limit in (m-1)/m of a window of m parts; 2*limit - 1 in a whole one, limit if strict
                 use for  the same in one word, if about right is enough; strict if it is not
 
-burst-credits   example  burst-credits 10/s times 10 for 30s
+burst-credits   example  algorithm: burst-credits, allow: 10/s, times: 10, for: 30s
                 at most  the lesser of slack + w*times*rate and slack + (times-1)*rate*for + w*rate
                 use for  a multiple of the rate for a while, earned back by idling
 
-concurrency     example  concurrency 20 ttl 30s
+concurrency     example  algorithm: concurrency, allow: 20, ttl: 30s
                 at most  limit at once, however long w is
                 use for  slow requests: what counts is how many run, not how often they come
 ",
@@ -52,7 +52,7 @@ fn the_list_is_also_one_json_object_for_each_algorithm() {
     assert_eq!(lines.len(), 8);
     assert_eq!(
         lines[0],
-        r#"{"algorithm":"token-bucket","example":"token-bucket 5/s burst 10","at_most":"burst + w*rate","use_for":"the default: clients that burst and then settle"}"#
+        r#"{"algorithm":"token-bucket","example":"allow: 5/s, burst: 10","at_most":"burst + w*rate","use_for":"the default: clients that burst and then settle"}"#
     );
 }
 
@@ -80,7 +80,7 @@ fn help_shows_examples() {
         assert_eq!(ran.code, Some(0));
         assert!(
             ran.out
-                .contains("\nExamples:\n  tollgate try \"5/s burst 10\""),
+                .contains("\nExamples:\n  tollgate try 'allow: 5/s, burst: 10'"),
             "{}",
             ran.out
         );

@@ -6,6 +6,7 @@ mod bench;
 mod check;
 mod convert;
 mod faults;
+mod limit_faults;
 mod limits;
 mod run;
 mod trial;

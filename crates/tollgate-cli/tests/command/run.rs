@@ -50,3 +50,11 @@ pub(crate) fn assert_prints(ran: &Ran, out: &str) {
     assert!(ran.out == out, "expected:\n{out}\nprinted:\n{}", ran.out);
     assert_eq!(ran.code, Some(0));
 }
+
+/// The run failed with exit code 2 and said this.
+pub(crate) fn assert_says(ran: &Ran, err: &str) {
+    let err = err.strip_prefix('\n').unwrap_or(err);
+    assert_eq!(ran.out, "");
+    assert!(ran.err == err, "expected:\n{err}\nsaid:\n{}", ran.err);
+    assert_eq!(ran.code, Some(2));
+}

@@ -7,7 +7,7 @@ use crate::run::{assert_prints, fed, tollgate};
 #[test]
 fn eleven_requests_when_the_app_opens_meet_a_burst_of_ten() {
     assert_prints(
-        &tollgate(&["try", "5/s burst 10", "0s*11", "200ms"]),
+        &tollgate(&["try", "allow: 5/s, burst: 10", "0s*11", "200ms"]),
         "
 token bucket 5/s burst 10
 
@@ -27,7 +27,7 @@ fn five_thousand_at_once_queue_for_what_takes_three_thousand_a_second() {
     assert_prints(
         &tollgate(&[
             "try",
-            "leaky-bucket 3000/s queue 5000 max-wait 2s",
+            "algorithm: leaky-bucket, allow: 3000/s, queue: 5000, max_wait: 2s",
             "0s*6000",
             "1s",
         ]),
@@ -50,7 +50,12 @@ at  key  cost  verdict                        remaining  retry after  full after
 #[test]
 fn a_fixed_window_lets_a_double_through_at_its_boundary() {
     assert_prints(
-        &tollgate(&["try", "fixed-window 10/min", "59s*10", "60s*11"]),
+        &tollgate(&[
+            "try",
+            "algorithm: fixed-window, allow: 10/min",
+            "59s*10",
+            "60s*11",
+        ]),
         "
 fixed window 10 in 1m
 
@@ -69,7 +74,7 @@ at   key  cost  verdict        remaining  retry after  full after
 #[test]
 fn one_every_second_uses_a_fixed_window_up_and_then_waits_for_the_next() {
     assert_prints(
-        &tollgate(&["try", "fixed-window 3/5s", "1s-6s/1s"]),
+        &tollgate(&["try", "algorithm: fixed-window, allow: 3/5s", "1s-6s/1s"]),
         "
 fixed window 3 in 5s
 
@@ -91,7 +96,7 @@ fn keys_have_purses_of_their_own_and_a_cost_above_the_burst_never_passes() {
     assert_prints(
         &tollgate(&[
             "try",
-            "100/min burst 20",
+            "allow: 100/min, burst: 20",
             "1.5s,key=bob",
             "0s*2,cost=15,key=alice",
             "0s,cost=15,key=bob",
@@ -115,7 +120,7 @@ at    key    cost  verdict  remaining  retry after  full after
 #[test]
 fn without_arrivals_a_demonstration_is_run_and_says_what_it_is() {
     assert_prints(
-        &tollgate(&["try", "5/s burst 10"]),
+        &tollgate(&["try", "allow: 5/s, burst: 10"]),
         "
 token bucket 5/s burst 10
 no arrivals given, so these are tried: 0s*20 200ms 400ms 600ms
@@ -137,7 +142,12 @@ at     key  cost  verdict          remaining  retry after  full after
 #[test]
 fn permits_are_held_until_they_expire() {
     assert_prints(
-        &tollgate(&["try", "concurrency 2 ttl 30s", "0s*3", "1m"]),
+        &tollgate(&[
+            "try",
+            "algorithm: concurrency, allow: 2, ttl: 30s",
+            "0s*3",
+            "1m",
+        ]),
         "
 concurrency 2 ttl 30s (nobody gives a permit back here: each one expires)
 
@@ -156,7 +166,7 @@ at  key  cost  verdict  remaining  retry after  full after
 fn a_dash_reads_arrivals_from_standard_input() {
     let input = b"# when the app opens\n\n0s*3\n  200ms,key=a \r\n\n#1s\n1s";
     assert_prints(
-        &fed(&["try", "5/s burst 2", "-"], input),
+        &fed(&["try", "allow: 5/s, burst: 2", "-"], input),
         "
 token bucket 5/s burst 2
 
@@ -191,7 +201,7 @@ fn json_is_one_object_for_each_arrival_and_nothing_else() {
     assert_prints(
         &tollgate(&[
             "try",
-            "5/s burst 2",
+            "allow: 5/s, burst: 2",
             "0s*3",
             "1.5s,cost=3,key=a\"b",
             "--json",
@@ -208,7 +218,12 @@ fn json_is_one_object_for_each_arrival_and_nothing_else() {
 #[test]
 fn json_of_a_queue_tells_the_exact_delay() {
     assert_prints(
-        &tollgate(&["try", "leaky-bucket 3/s queue 2", "0s*2", "--json"]),
+        &tollgate(&[
+            "try",
+            "algorithm: leaky-bucket, allow: 3/s, queue: 2",
+            "0s*2",
+            "--json",
+        ]),
         r#"
 {"at_ns":0,"at":"0s","key":null,"cost":1,"verdict":"pass","delay_ns":null,"delay":null,"retry_after_ns":null,"retry_after":null,"remaining":1,"full_after_ns":333333334,"full_after":"333ms333us334ns"}
 {"at_ns":0,"at":"0s","key":null,"cost":1,"verdict":"wait","delay_ns":333333334,"delay":"333ms333us334ns","retry_after_ns":null,"retry_after":null,"remaining":0,"full_after_ns":666666667,"full_after":"666ms666us667ns"}

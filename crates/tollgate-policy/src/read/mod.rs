@@ -20,6 +20,7 @@ mod limit;
 mod lists;
 mod matching;
 mod names;
+mod one_limit;
 mod overrides;
 mod pressure;
 mod queue;
@@ -39,4 +40,5 @@ pub(crate) use key::spelt;
 pub(crate) use limit::{Spots, dearest};
 #[cfg(test)]
 pub(crate) use names::field_sets;
+pub(crate) use one_limit::one_limit;
 pub(crate) use overrides::one_override;

@@ -135,6 +135,14 @@ impl Written {
         Ok(written)
     }
 
+    /// Reads a rate that stands for all fields of a quota.
+    pub(crate) fn from_rate(node: &Node, report: &Report<'_>) -> Read<Written> {
+        Ok(Written {
+            allow: Some((Allow::Rate(rate(node, report)?), node.place)),
+            ..Written::default()
+        })
+    }
+
     /// The algorithm.
     pub(crate) fn kind(&self) -> Kind {
         match (self.algorithm, &self.calendar) {
