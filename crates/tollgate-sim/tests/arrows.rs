@@ -12,8 +12,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tollgate-redis", &["tollgate"]),
     (
         "tollgate-server",
-        &["tollgate", "tollgate-policy", "tollgate-tower"],
+        &[
+            "tollgate",
+            "tollgate-grpc",
+            "tollgate-policy",
+            "tollgate-tower",
+        ],
     ),
+    ("tollgate-grpc", &[]),
     ("tollgate-tower", &["tollgate"]),
     ("tollgate-sim", &["tollgate"]),
     (

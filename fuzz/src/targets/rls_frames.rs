@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tollgate_server::fuzzing::rls::{Door, KEPT_MOST, PREFACE, Spoken, UNREAD_MOST, Wire};
+use tollgate_server::fuzzing::rls::{
+    Door, Exchange, MAX_FRAME_BYTES, MAX_OUTPUT_BYTES, PREFACE, Wire,
+};
 
 use crate::Target;
 use crate::cut::{WAYS, pieces, whole};
@@ -65,15 +67,15 @@ fn run(bytes: &[u8]) {
         true => bytes.to_vec(),
         false => [PREFACE, b"\0\0\0\x04\0\0\0\0\0", bytes].concat(),
     };
-    let hears = |cut: &mut dyn Iterator<Item = &[u8]>| WIRE.with(|wire| wire.hears(cut));
-    let all = hears(&mut whole(&bytes));
+    let run = |cut: &mut dyn Iterator<Item = &[u8]>| WIRE.with(|wire| wire.exchange(cut));
+    let all = run(&mut whole(&bytes));
     let frames = checked(&bytes, &all);
     let way = u64::try_from(bytes.len()).unwrap_or(0) % WAYS;
-    let cut = hears(&mut pieces(&bytes, way));
+    let cut = run(&mut pieces(&bytes, way));
     let again = checked(&bytes, &cut);
     if !all.has_waited && !cut.has_waited {
         assert_eq!(again, frames);
-        assert_eq!(cut.is_over, all.is_over);
+        assert_eq!(cut.is_closed, all.is_closed);
     }
 }
 
@@ -81,11 +83,14 @@ fn run(bytes: &[u8]) {
 type Frame<'a> = (u8, u8, u32, &'a [u8]);
 
 /// The frames of an answer, without those that tell of windows, which grow by whatever was read together.
-fn checked<'a>(asked: &[u8], spoken: &'a Spoken) -> Vec<Frame<'a>> {
-    let (kept, unread) = (spoken.kept, spoken.unread);
-    assert!(kept <= KEPT_MOST + ANSWER_MOST, "{kept} bytes wait");
-    assert!(spoken.is_over || unread < UNREAD_MOST, "{unread} unread");
-    let mut rest = spoken.bytes.as_slice();
+fn checked<'a>(asked: &[u8], exchange: &'a Exchange) -> Vec<Frame<'a>> {
+    let (kept, unread) = (exchange.max_output, exchange.unread);
+    assert!(kept <= MAX_OUTPUT_BYTES + ANSWER_MOST, "{kept} bytes wait");
+    assert!(
+        exchange.is_closed || unread < MAX_FRAME_BYTES,
+        "{unread} unread"
+    );
+    let mut rest = exchange.bytes.as_slice();
     let mut frames = Vec::new();
     let (mut ended, mut begun) = (BTreeSet::new(), BTreeSet::new());
     let mut windows: BTreeMap<u32, u64> = BTreeMap::new();
@@ -155,11 +160,11 @@ mod tests {
     fn the_seeds_are_answered_as_their_names_say() {
         let ended = |seed: &[u8]| {
             let bytes = [PREFACE, b"\0\0\0\x04\0\0\0\0\0", seed].concat();
-            let spoken = WIRE.with(|wire| wire.hears(&mut whole(&bytes)));
-            let frames = checked(&bytes, &spoken);
+            let exchange = WIRE.with(|wire| wire.exchange(&mut whole(&bytes)));
+            let frames = checked(&bytes, &exchange);
             let ends = |frame: &&Frame<'_>| frame.0 == HEADERS && frame.1 & END_STREAM != 0;
             let ended: Vec<u32> = frames.iter().filter(ends).map(|frame| frame.2).collect();
-            (ended, spoken.has_waited)
+            (ended, exchange.has_waited)
         };
         let calls = include_bytes!("../../corpus/rls_frames/calls");
         assert_eq!(ended(calls), (vec![1, 3, 5, 7], false));

@@ -1,12 +1,18 @@
 //! Envoy's rate limit service without its sockets, for the fuzz targets.
 
-use std::future::Future;
+use std::future::{Future, pending, poll_fn};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
+use bytes::{Buf, BytesMut};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc;
+use tollgate_grpc::{FutureHandler, Session};
+
+use super::connection::METHOD;
 use super::*;
 
-pub use super::wire::fuzzing::*;
+pub use tollgate_grpc::fuzzing::*;
 
 /// Bytes of a message.
 pub const MESSAGE_MOST: usize = ask::MESSAGE_BYTES;
@@ -29,7 +35,7 @@ impl Door {
     /// # Errors
     /// If there can be no runtime.
     pub fn wire(self) -> std::io::Result<Wire> {
-        Wire::to(self.0)
+        Wire::new(self.0)
     }
 
     /// Decides; None if it would wait, which it must not without a shared store.
@@ -44,5 +50,93 @@ impl Door {
             Poll::Ready(response) => Some(response),
             Poll::Pending => None,
         })
+    }
+}
+
+/// What a session did with a client's bytes.
+#[derive(Debug, Default)]
+pub struct Exchange {
+    /// All output.
+    pub bytes: Vec<u8>,
+    /// The most output that waited.
+    pub max_output: usize,
+    /// Bytes that were not consumed.
+    pub unread: usize,
+    /// The session closed the connection.
+    pub is_closed: bool,
+    /// A response waited for a window: then the order depends on what is read together.
+    pub has_waited: bool,
+}
+
+/// A fallback that never answers, so nothing depends on when tasks run.
+#[derive(Clone)]
+struct Silent;
+
+impl Fallback for Silent {
+    fn serve(&mut self, _: http::Request<Body>) -> FallbackFuture {
+        Box::pin(pending())
+    }
+}
+
+/// Sessions without sockets.
+#[derive(Debug)]
+pub struct Wire {
+    limits: Arc<Limits>,
+    runtime: Runtime,
+}
+
+impl Wire {
+    fn new(limits: Limits) -> std::io::Result<Wire> {
+        Ok(Wire {
+            limits: Arc::new(limits),
+            runtime: Builder::new_current_thread().enable_time().build()?,
+        })
+    }
+
+    /// Lets a client send these chunks and read every response at once.
+    pub fn exchange(&self, chunks: &mut dyn Iterator<Item = &[u8]>) -> Exchange {
+        self.runtime.block_on(async {
+            let exchange = self.run(chunks).await;
+            // Lets aborted tasks end.
+            tokio::task::yield_now().await;
+            exchange
+        })
+    }
+
+    async fn run(&self, chunks: &mut dyn Iterator<Item = &[u8]>) -> Exchange {
+        let (to, mut events) = mpsc::unbounded_channel();
+        let limits = Arc::clone(&self.limits);
+        let make = move |request, until| {
+            let limits = Arc::clone(&limits);
+            async move { limits.answer(request, until).await }
+        };
+        let mut handler = FutureHandler::new(make, to.clone());
+        let mut session = Session::new(METHOD, Silent, to);
+        let mut exchange = Exchange::default();
+        let mut unread = BytesMut::new();
+        for chunk in chunks {
+            unread.extend_from_slice(chunk);
+            loop {
+                let consumed =
+                    poll_fn(|cx| Poll::Ready(session.receive(cx, &mut handler, &unread))).await;
+                unread.advance(consumed);
+                while let Ok((id, event)) = events.try_recv() {
+                    session.on_event(id, event);
+                }
+                exchange.has_waited |= session.has_sendable();
+                session.send();
+                exchange.max_output = exchange.max_output.max(session.output().len());
+                exchange.bytes.append(session.output());
+                if consumed == 0 || session.is_closed() {
+                    break;
+                }
+            }
+            if session.is_closed() {
+                break;
+            }
+        }
+        exchange.unread = unread.len();
+        exchange.is_closed = session.is_closed();
+        exchange
     }
 }

@@ -13,9 +13,9 @@
 //! | `decide` | the decision: all descriptors are one |
 //! | `status` | what each descriptor is told |
 //! | `guard` | a call whose decision panics is an error of that call |
-//! | `wire` | HTTP/2 and gRPC, as far as a call needs them |
+//! | `connection` | sockets and timeouts around a session of `tollgate-grpc` |
 //! | `reflect` | the protocol, told to whoever asks for it |
-//! | `deadline`, `codec`, `domains` | small parts |
+//! | `domains` | the domains that the policy knows |
 //!
 //! # Invariant
 //!
@@ -47,8 +47,7 @@ use tonic_health::server::{HealthReporter, HealthService};
 use tower_service::Service as TowerService;
 
 mod ask;
-mod codec;
-mod deadline;
+mod connection;
 mod decide;
 mod domains;
 #[cfg(feature = "fuzzing")]
@@ -57,14 +56,13 @@ mod guard;
 pub mod messages;
 mod reflect;
 mod status;
-mod wire;
 
 use crate::engine::Engine;
 use crate::listen::pulse::Pulse;
 use crate::listen::{Accepted, ListenLimits, accept_until, stopped};
-use codec::Messages;
 use domains::Domains;
 use messages::{RateLimitRequest, RateLimitResponse, SERVICE, SHOULD_RATE_LIMIT};
+use tollgate_grpc::{Codec, Fallback, FallbackFuture, parse_timeout};
 
 /// Bytes of a message to any other service than ours: a name or two.
 const OTHER_MESSAGE_BYTES: usize = 4 * 1024;
@@ -130,7 +128,7 @@ impl Service {
         let begin = |(stream, _, permit): Accepted| {
             let pulse = Arc::new(Pulse::beginning(true));
             let (limits, routes) = (Arc::clone(&routes.limits), routes.clone());
-            let served = wire::serve(stream, limits, routes, Arc::clone(&pulse));
+            let served = connection::serve(stream, limits, routes, Arc::clone(&pulse));
             let task = tokio::spawn(async move {
                 served.await;
                 drop(permit);
@@ -164,7 +162,9 @@ impl UnaryService<RateLimitRequest> for ShouldRateLimit {
 
     fn call(&mut self, request: Request<RateLimitRequest>) -> Self::Future {
         let limits = Arc::clone(&self.0);
-        let until = deadline::read(request.metadata()).map(|left| Instant::now() + left);
+        let timeout = request.metadata().get("grpc-timeout");
+        let timeout = timeout.and_then(|text| parse_timeout(text.to_str().ok()?));
+        let until = timeout.map(|left| Instant::now() + left);
         Box::pin(async move {
             let answered = limits.answer(request.into_inner(), until).await;
             answered.map(Response::new)
@@ -183,12 +183,12 @@ struct Routes<V1, V1Alpha> {
 
 impl<V1, V1Alpha> TowerService<http::Request<Body>> for Routes<V1, V1Alpha>
 where
-    V1: Served,
-    V1Alpha: Served,
+    V1: Fallback,
+    V1Alpha: Fallback,
 {
     type Response = http::Response<Body>;
     type Error = Infallible;
-    type Future = Calling<http::Response<Body>, Infallible>;
+    type Future = FallbackFuture;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
@@ -199,7 +199,7 @@ where
         if path == SHOULD_RATE_LIMIT {
             let service = ShouldRateLimit(Arc::clone(&self.limits));
             return Box::pin(async move {
-                let codec = Messages::<RateLimitResponse, RateLimitRequest>::default();
+                let codec = Codec::<RateLimitResponse, RateLimitRequest>::default();
                 let mut grpc = Grpc::new(codec).max_decoding_message_size(ask::MESSAGE_BYTES);
                 Ok(grpc.unary(service, request).await)
             });
@@ -208,9 +208,9 @@ where
             .strip_prefix('/')
             .and_then(|path| path.split('/').next());
         match service.unwrap_or_default() {
-            "grpc.health.v1.Health" => self.health.calls(request),
-            "grpc.reflection.v1.ServerReflection" => self.v1.calls(request),
-            "grpc.reflection.v1alpha.ServerReflection" => self.v1alpha.calls(request),
+            "grpc.health.v1.Health" => self.health.serve(request),
+            "grpc.reflection.v1.ServerReflection" => self.v1.serve(request),
+            "grpc.reflection.v1alpha.ServerReflection" => self.v1alpha.serve(request),
             _ => Box::pin(async {
                 let missing = Status::unimplemented(
                     "there is only ShouldRateLimit here, with health and reflection",
@@ -218,23 +218,5 @@ where
                 Ok(missing.into_http())
             }),
         }
-    }
-}
-
-/// A service of tonic.
-trait Served: Clone + Send + 'static {
-    fn calls(&mut self, request: http::Request<Body>) -> Calling<http::Response<Body>, Infallible>;
-}
-
-impl<S> Served for S
-where
-    S: TowerService<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>
-        + Clone
-        + Send
-        + 'static,
-    S::Future: Send + 'static,
-{
-    fn calls(&mut self, request: http::Request<Body>) -> Calling<http::Response<Body>, Infallible> {
-        Box::pin(self.call(request))
     }
 }

@@ -1,32 +1,32 @@
-//! Header fields as HTTP/2 packs them (RFC 7541).
+//! HPACK: header compression of HTTP/2 (RFC 7541).
 //!
 //! # Theory
 //!
-//! Both sides keep a table of fields that were sent before; a field is its place in it, or is spelt and perhaps
-//! put into it. Places up to [`STATIC`] are the same everywhere. Reading a block changes the table, so every block
-//! has to be read to its end, even that of a request nobody wants.
+//! Both sides keep a table of fields sent earlier. A field is an index into it, or a literal that may be added to it.
+//! Indexes up to [`STATIC`] are the same everywhere. Decoding a block changes the table, so every block must be decoded
+//! to its end, even that of a rejected request.
 //!
 //! # Invariant
 //!
-//! The table holds [`TABLE_BYTES`] at most, as the standard counts them. What a place stands for is never copied
-//! here, so a short block that names a long field many times costs time in proportion to the block.
+//! The table holds at most [`TABLE_BYTES`], as the standard counts them. Indexed fields are never copied, so a short
+//! block that names a long field many times costs time in proportion to the block.
 //!
-//! Of our own fields none is put into the client's table, so there is nothing to keep for writing.
+//! The encoder adds nothing to the client's table, so it keeps no state.
 
 use std::collections::VecDeque;
 
-use super::huffman;
+use crate::huffman;
 
-/// What the table holds at most, as every client assumes until it is told otherwise.
+/// The table's size: the default of the standard, which the session's settings do not change.
 const TABLE_BYTES: usize = 4_096;
-/// What a field costs in the table beside its text.
+/// What a field costs in the table besides its text.
 const FIELD_BYTES: usize = 32;
 
-/// A block that cannot be read. The tables of both sides differ from here on.
+/// A block that cannot be decoded. The tables of the two sides differ from here on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Unreadable;
+pub(crate) struct DecodeError;
 
-/// What a client put into the table.
+/// A field that the client added to the table.
 #[derive(Debug)]
 struct Field {
     /// The name, then the value.
@@ -34,59 +34,59 @@ struct Field {
     name: usize,
 }
 
-/// Reads the blocks of one connection.
+/// Decodes the header blocks of one connection.
 #[derive(Debug, Default)]
-pub(super) struct Decoder {
-    /// The newest is the first.
+pub(crate) struct Decoder {
+    /// Newest first.
     table: VecDeque<Field>,
     bytes: usize,
-    /// How much smaller than [`TABLE_BYTES`] the client made it.
-    cut: usize,
+    /// By how much the client reduced the table below [`TABLE_BYTES`].
+    reduced_by: usize,
     changes: u64,
-    /// Where a name and a value in Huffman's code are spelt out.
+    /// Decoded Huffman strings.
     name: Vec<u8>,
     value: Vec<u8>,
 }
 
 impl Decoder {
-    /// How often the table has changed: as long as that is the same, the same block means the same.
-    pub(super) fn changes(&self) -> u64 {
+    /// Counts changes of the table. While it stays the same, equal blocks decode to equal fields.
+    pub(crate) fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Tells the fields of a block one after the other, as names and values.
-    pub(super) fn read(
+    /// Decodes a block and passes each field's name and value to `field`.
+    pub(crate) fn read(
         &mut self,
         mut block: &[u8],
         mut field: impl FnMut(&[u8], &[u8]),
-    ) -> Result<(), Unreadable> {
+    ) -> Result<(), DecodeError> {
         let mut is_first = true;
         while let Some(&first) = block.first() {
             match first {
                 0x80.. => {
-                    let place = number(&mut block, 7)?;
-                    let (name, value) = self.at(place)?;
+                    let index = number(&mut block, 7)?;
+                    let (name, value) = self.get(index)?;
                     field(name, value);
                 }
                 0x40.. => {
-                    let place = number(&mut block, 6)?;
-                    let added = self.spelt(place, &mut block, &mut field)?;
+                    let index = number(&mut block, 6)?;
+                    let added = self.literal_to_add(index, &mut block, &mut field)?;
                     self.add(added);
                 }
                 0x20.. => {
                     let size = number(&mut block, 5)?;
-                    // Only before the first field, and never more than we agreed to.
+                    // Only before the first field, and never above the agreed size.
                     if !is_first || size > TABLE_BYTES {
-                        return Err(Unreadable);
+                        return Err(DecodeError);
                     }
                     self.changes += 1;
-                    self.cut = TABLE_BYTES - size;
-                    self.make_room(0);
+                    self.reduced_by = TABLE_BYTES - size;
+                    self.evict(0);
                     continue;
                 }
                 _ => {
-                    let place = number(&mut block, 4)?;
-                    self.spelt_once(place, &mut block, &mut field)?;
+                    let index = number(&mut block, 4)?;
+                    self.literal(index, &mut block, &mut field)?;
                 }
             }
             is_first = false;
@@ -94,70 +94,70 @@ impl Decoder {
         Ok(())
     }
 
-    fn at(&self, place: usize) -> Result<(&[u8], &[u8]), Unreadable> {
-        let from_one = place.checked_sub(1).ok_or(Unreadable)?;
+    fn get(&self, index: usize) -> Result<(&[u8], &[u8]), DecodeError> {
+        let from_one = index.checked_sub(1).ok_or(DecodeError)?;
         if let Some((name, value)) = STATIC.get(from_one) {
             return Ok((name.as_bytes(), value.as_bytes()));
         }
         let field = self.table.get(from_one - STATIC.len());
-        let field = field.ok_or(Unreadable)?;
-        field.text.split_at_checked(field.name).ok_or(Unreadable)
+        let field = field.ok_or(DecodeError)?;
+        field.text.split_at_checked(field.name).ok_or(DecodeError)
     }
 
-    /// A field that is spelt, with its name at a place or spelt too.
-    fn spelt_once(
+    /// Decodes a literal field, with an indexed or a literal name.
+    fn literal(
         &mut self,
-        place: usize,
+        index: usize,
         block: &mut &[u8],
         field: &mut impl FnMut(&[u8], &[u8]),
-    ) -> Result<(), Unreadable> {
+    ) -> Result<(), DecodeError> {
         self.name.clear();
         self.value.clear();
-        let spelt = match place {
+        let literal_name = match index {
             0 => Some(string(block, &mut self.name)?),
             _ => None,
         };
         let value = string(block, &mut self.value)?;
         let value = value.unwrap_or(&self.value);
-        let name = match spelt {
+        let name = match literal_name {
             Some(name) => name.unwrap_or(&self.name),
-            None => self.at(place)?.0,
+            None => self.get(index)?.0,
         };
         field(name, value);
         Ok(())
     }
 
-    /// The same; gives back a copy for the table.
-    fn spelt(
+    /// The same, and returns a copy for the table.
+    fn literal_to_add(
         &mut self,
-        place: usize,
+        index: usize,
         block: &mut &[u8],
         field: &mut impl FnMut(&[u8], &[u8]),
-    ) -> Result<Field, Unreadable> {
+    ) -> Result<Field, DecodeError> {
         let mut copy = None;
-        self.spelt_once(place, block, &mut |name: &[u8], value: &[u8]| {
+        self.literal(index, block, &mut |name: &[u8], value: &[u8]| {
             copy = Some(Field {
                 text: [name, value].concat().into_boxed_slice(),
                 name: name.len(),
             });
             field(name, value);
         })?;
-        copy.ok_or(Unreadable)
+        copy.ok_or(DecodeError)
     }
 
     fn add(&mut self, field: Field) {
         self.changes += 1;
         let bytes = field.text.len() + FIELD_BYTES;
-        self.make_room(bytes);
-        // One that is larger than the table empties it, and is no error.
-        if self.bytes + bytes + self.cut <= TABLE_BYTES {
+        self.evict(bytes);
+        // A field larger than the table empties it, which is no error.
+        if self.bytes + bytes + self.reduced_by <= TABLE_BYTES {
             self.bytes += bytes;
             self.table.push_front(field);
         }
     }
 
-    fn make_room(&mut self, bytes: usize) {
-        while self.bytes + bytes + self.cut > TABLE_BYTES {
+    fn evict(&mut self, bytes: usize) {
+        while self.bytes + bytes + self.reduced_by > TABLE_BYTES {
             let Some(oldest) = self.table.pop_back() else {
                 return;
             };
@@ -166,22 +166,22 @@ impl Decoder {
     }
 }
 
-/// A number whose first bits are the lowest of the first byte.
-fn number(block: &mut &[u8], bits: u32) -> Result<usize, Unreadable> {
-    let (first, mut rest) = block.split_first().ok_or(Unreadable)?;
+/// Decodes an integer with a prefix of `bits` bits.
+fn number(block: &mut &[u8], bits: u32) -> Result<usize, DecodeError> {
+    let (first, mut rest) = block.split_first().ok_or(DecodeError)?;
     let most = (1_usize << bits) - 1;
     let mut value = usize::from(*first) & most;
     if value == most {
-        // Three more bytes are more than any length or place that we take.
+        // Three continuation bytes exceed every length and index that is accepted.
         let mut shift = 0;
         loop {
-            let (byte, behind) = rest.split_first().ok_or(Unreadable)?;
+            let (byte, behind) = rest.split_first().ok_or(DecodeError)?;
             rest = behind;
             value += usize::from(byte & 0x7f) << shift;
             shift += 7;
             match byte & 0x80 {
                 0 => break,
-                _ if shift == 21 => return Err(Unreadable),
+                _ if shift == 21 => return Err(DecodeError),
                 _ => {}
             }
         }
@@ -190,27 +190,27 @@ fn number(block: &mut &[u8], bits: u32) -> Result<usize, Unreadable> {
     Ok(value)
 }
 
-/// A string as it stands there; None if it was in Huffman's code, and is now in `to`.
-fn string<'a>(block: &mut &'a [u8], to: &mut Vec<u8>) -> Result<Option<&'a [u8]>, Unreadable> {
+/// Decodes a string: the literal, or `None` if it was Huffman-coded and is now in `to`.
+fn string<'a>(block: &mut &'a [u8], to: &mut Vec<u8>) -> Result<Option<&'a [u8]>, DecodeError> {
     let is_coded = block.first().is_some_and(|byte| byte & 0x80 != 0);
     let length = number(block, 7)?;
-    let (text, rest) = block.split_at_checked(length).ok_or(Unreadable)?;
+    let (text, rest) = block.split_at_checked(length).ok_or(DecodeError)?;
     *block = rest;
     if is_coded {
-        huffman::decode(text, to).ok_or(Unreadable)?;
+        huffman::decode(text, to).ok_or(DecodeError)?;
         return Ok(None);
     }
     Ok(Some(text))
 }
 
-/// Writes a field that nobody puts into a table.
-pub(super) fn write(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+/// Writes a literal field without indexing.
+pub(crate) fn write(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.push(0);
     write_string(out, name);
     write_string(out, value);
 }
 
-pub(super) fn write_string(out: &mut Vec<u8>, text: &[u8]) {
+pub(crate) fn write_string(out: &mut Vec<u8>, text: &[u8]) {
     let mut length = text.len();
     if length < 0x7f {
         out.extend(u8::try_from(length));
@@ -226,7 +226,7 @@ pub(super) fn write_string(out: &mut Vec<u8>, text: &[u8]) {
     out.extend_from_slice(text);
 }
 
-/// The fields that have the same places everywhere (RFC 7541, appendix A).
+/// The static table (RFC 7541, appendix A).
 #[rustfmt::skip]
 const STATIC: [(&str, &str); 61] = [
     (":authority", ""), (":method", "GET"), (":method", "POST"), (":path", "/"), (":path", "/index.html"),

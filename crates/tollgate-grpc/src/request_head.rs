@@ -1,59 +1,58 @@
-//! The head of a request: what its fields say, and which way it goes.
+//! The headers of a request, and whether they are a call of the session's own method.
 //!
 //! # Theory
 //!
-//! Only two things of the one call that matters are needed: that it is that call, and how long its caller waits.
-//! Whatever is unusual about it (another method, a compressed message) makes it any other request, and those are
-//! for tonic to judge. So this lane needs no opinion about anything but the bare rules of HTTP/2.
+//! A call of the own method needs two facts of its headers: that it is one, and how long its caller waits. Anything
+//! unusual (another HTTP method, a compressed message) makes it a fallback request, which tonic judges. So
+//! only the rules of HTTP/2 itself are enforced here.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::http::{self, HeaderMap, HeaderName, HeaderValue, Method, Uri, uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri, uri};
 
-use super::super::deadline;
-use super::super::messages::SHOULD_RATE_LIMIT;
-use super::HEAD_BYTES;
+use crate::MAX_HEADER_BYTES;
+use crate::timeout::parse_timeout;
 
-/// What a field costs beside its text, as the standard counts it.
+/// What a field costs besides its text, as the standard counts it.
 const FIELD_BYTES: usize = 32;
 
-/// A head that was read to its end.
+/// A complete header list.
 #[derive(Debug)]
-pub(super) enum Head {
-    /// The one call.
-    Ours(Ours),
-    /// Any other request, and how long its body says that it is.
+pub(crate) enum RequestHead {
+    /// A call of the session's method.
+    Unary(UnaryCall),
+    /// Any other request, and its `content-length`.
     Other(Box<http::request::Parts>, Option<u64>),
-    /// It is larger than it may be.
+    /// It exceeds [`MAX_HEADER_BYTES`].
     TooLarge,
-    /// It is no head of a request.
+    /// It violates HTTP/2.
     Malformed,
 }
 
-/// What matters of the one call.
+/// What matters of a call of the session's method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ours {
-    /// How long its caller waits.
-    pub(super) timeout: Option<Duration>,
-    /// How long its body says that it is.
-    pub(super) length: Option<u64>,
+pub(crate) struct UnaryCall {
+    /// `grpc-timeout`.
+    pub(crate) timeout: Option<Duration>,
+    /// `content-length`.
+    pub(crate) length: Option<u64>,
 }
 
-/// Gathers the fields of a head, and is used again for the next one.
+/// Collects the fields of a header list. Reused for the next one.
 #[derive(Debug, Default)]
-pub(super) struct Gathered {
-    /// Names and values behind each other; then how long each of them is.
+pub(crate) struct HeaderList {
+    /// Names and values, concatenated; then their lengths.
     text: Vec<u8>,
     fields: Vec<(usize, usize)>,
-    /// How many of the fields are pseudo fields, which come first.
+    /// How many of the fields are pseudo-headers, which come first.
     pseudo: usize,
     bytes: usize,
     is_malformed: bool,
 }
 
-impl Gathered {
-    pub(super) fn clear(&mut self) {
+impl HeaderList {
+    pub(crate) fn clear(&mut self) {
         self.text.clear();
         self.fields.clear();
         self.pseudo = 0;
@@ -61,19 +60,19 @@ impl Gathered {
         self.is_malformed = false;
     }
 
-    pub(super) fn add(&mut self, name: &[u8], value: &[u8]) {
+    pub(crate) fn push(&mut self, name: &[u8], value: &[u8]) {
         self.bytes = self
             .bytes
             .saturating_add(name.len() + value.len() + FIELD_BYTES);
-        if self.bytes > HEAD_BYTES {
+        if self.bytes > MAX_HEADER_BYTES {
             return;
         }
         if name.first() == Some(&b':') {
-            // Behind an ordinary field there is none.
+            // None may follow a regular field.
             self.is_malformed |= self.pseudo != self.fields.len();
             self.pseudo += 1;
         }
-        self.is_malformed |= !may_be(name, value);
+        self.is_malformed |= !is_valid_field(name, value);
         self.text.extend_from_slice(name);
         self.text.extend_from_slice(value);
         self.fields.push((name.len(), value.len()));
@@ -89,57 +88,57 @@ impl Gathered {
         })
     }
 
-    /// What it comes to.
-    pub(super) fn read(&self) -> Head {
-        if self.bytes > HEAD_BYTES {
-            return Head::TooLarge;
+    /// The request, given the path of the session's method.
+    pub(crate) fn request(&self, path: &str) -> RequestHead {
+        if self.bytes > MAX_HEADER_BYTES {
+            return RequestHead::TooLarge;
         }
         if self.is_malformed {
-            return Head::Malformed;
+            return RequestHead::Malformed;
         }
-        self.judge().unwrap_or(Head::Malformed)
+        self.classify(path).unwrap_or(RequestHead::Malformed)
     }
 
-    /// May these fields stand behind a body?
-    pub(super) fn are_trailers(&self) -> bool {
+    /// True if the fields may be trailers.
+    pub(crate) fn is_trailers(&self) -> bool {
         self.pseudo == 0 && !self.is_malformed
     }
 
-    fn judge(&self) -> Option<Head> {
-        let mut first = First::default();
+    fn classify(&self, unary_path: &str) -> Option<RequestHead> {
+        let mut pseudo = PseudoHeaders::default();
         for (name, value) in self.iter().take(self.pseudo) {
-            first.take(name, value)?;
+            pseudo.set(name, value)?;
         }
-        let (method, path) = (first.method?, first.path?);
-        first.scheme?;
-        let mut ours = Ours {
+        let (method, path) = (pseudo.method?, pseudo.path?);
+        pseudo.scheme?;
+        let mut call = UnaryCall {
             timeout: None,
             length: None,
         };
         let mut has_timeout = false;
-        let mut is_ours = method == b"POST" && path == SHOULD_RATE_LIMIT.as_bytes();
+        let mut is_unary = method == b"POST" && path == unary_path.as_bytes();
         for (name, value) in self.iter().skip(self.pseudo) {
             match name {
-                // The first one counts, as it does for tonic.
+                // The first one counts, as in tonic.
                 b"grpc-timeout" if !has_timeout => {
                     has_timeout = true;
                     let text = std::str::from_utf8(value).ok();
-                    ours.timeout = text.and_then(deadline::parse);
+                    call.timeout = text.and_then(parse_timeout);
                 }
-                b"grpc-encoding" => is_ours &= value == b"identity",
-                b"content-length" => ours.length = Some(length(value, ours.length)?),
+                b"grpc-encoding" => is_unary &= value == b"identity",
+                b"content-length" => call.length = Some(content_length(value, call.length)?),
                 _ => {}
             }
         }
-        if is_ours {
-            return Some(Head::Ours(ours));
+        if is_unary {
+            return Some(RequestHead::Unary(call));
         }
         let mut request = http::Request::new(()).into_parts().0;
         request.version = http::Version::HTTP_2;
-        request.method = Method::from_bytes(method).ok()?;
-        request.uri = first.uri()?;
+        request.method = http::Method::from_bytes(method).ok()?;
+        request.uri = pseudo.uri()?;
         request.headers = self.headers()?;
-        Some(Head::Other(Box::new(request), ours.length))
+        Some(RequestHead::Other(Box::new(request), call.length))
     }
 
     fn headers(&self) -> Option<HeaderMap> {
@@ -152,8 +151,8 @@ impl Gathered {
     }
 }
 
-/// May a request of HTTP/2 have this field?
-fn may_be(name: &[u8], value: &[u8]) -> bool {
+/// True if an HTTP/2 request may have this field.
+fn is_valid_field(name: &[u8], value: &[u8]) -> bool {
     !name.is_empty()
         && !name.iter().any(u8::is_ascii_uppercase)
         && match name {
@@ -164,8 +163,8 @@ fn may_be(name: &[u8], value: &[u8]) -> bool {
         }
 }
 
-/// A length in digits, the same as was said before.
-fn length(value: &[u8], before: Option<u64>) -> Option<u64> {
+/// A length in digits, equal to any earlier one.
+fn content_length(value: &[u8], before: Option<u64>) -> Option<u64> {
     let text = std::str::from_utf8(value).ok()?;
     let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let length = is_number.then(|| text.parse().ok())??;
@@ -174,26 +173,25 @@ fn length(value: &[u8], before: Option<u64>) -> Option<u64> {
         .then_some(length)
 }
 
-/// What comes first in a head.
 #[derive(Debug, Default)]
-struct First<'a> {
+struct PseudoHeaders<'a> {
     method: Option<&'a [u8]>,
     scheme: Option<&'a [u8]>,
     authority: Option<&'a [u8]>,
     path: Option<&'a [u8]>,
 }
 
-impl<'a> First<'a> {
-    /// None if there is no such field, or there was one already.
-    fn take(&mut self, name: &[u8], value: &'a [u8]) -> Option<()> {
-        let place = match name {
+impl<'a> PseudoHeaders<'a> {
+    /// `None` if the pseudo-header is unknown or repeated.
+    fn set(&mut self, name: &[u8], value: &'a [u8]) -> Option<()> {
+        let field = match name {
             b":method" => &mut self.method,
             b":scheme" => &mut self.scheme,
             b":authority" => &mut self.authority,
             b":path" => &mut self.path,
             _ => return None,
         };
-        place.replace(value).is_none().then_some(())
+        field.replace(value).is_none().then_some(())
     }
 
     fn uri(&self) -> Option<Uri> {
@@ -201,7 +199,7 @@ impl<'a> First<'a> {
         let path = self.path.filter(|path| path.first() == Some(&b'/'))?;
         let path = uri::PathAndQuery::from_maybe_shared(Bytes::copy_from_slice(path));
         parts.path_and_query = Some(path.ok()?);
-        // Names of clusters and sockets stand there that are no authorities. Nobody here reads them.
+        // Envoy sends names of clusters and sockets that are not valid authorities. No service here reads them.
         let scheme = self.scheme.and_then(|s| uri::Scheme::try_from(s).ok());
         let authority = self
             .authority
@@ -218,33 +216,35 @@ impl<'a> First<'a> {
 mod tests {
     use super::*;
 
+    const PATH: &str = "/test.Service/Call";
     const CALL: [(&str, &str); 4] = [
         (":method", "POST"),
         (":scheme", "http"),
-        (":path", SHOULD_RATE_LIMIT),
+        (":path", PATH),
         (":authority", "limits:8081"),
     ];
 
-    fn read(fields: &[(&str, &str)]) -> Head {
-        let mut gathered = Gathered::default();
+    fn read(fields: &[(&str, &str)]) -> RequestHead {
+        let mut list = HeaderList::default();
         for (name, value) in fields {
-            gathered.add(name.as_bytes(), value.as_bytes());
+            list.push(name.as_bytes(), value.as_bytes());
         }
-        gathered.read()
+        list.request(PATH)
     }
 
-    fn with(more: &[(&str, &str)]) -> Head {
+    fn with(more: &[(&str, &str)]) -> RequestHead {
         read(&[&CALL, more].concat())
     }
 
     #[test]
-    fn the_one_call_is_known_with_its_timeout() {
+    fn a_call_of_the_method_is_recognised_with_its_timeout() {
         let usual = [("te", "trailers"), ("content-type", "application/grpc")];
-        let Head::Ours(ours) = with(&[&usual[..], &[("grpc-timeout", "20m")]].concat()) else {
-            panic!("not ours");
+        let RequestHead::Unary(call) = with(&[&usual[..], &[("grpc-timeout", "20m")]].concat())
+        else {
+            panic!("not recognised");
         };
-        assert_eq!(ours.timeout, Some(Duration::from_millis(20)));
-        // As with tonic: neither is asked for, and what cannot be read is as none.
+        assert_eq!(call.timeout, Some(Duration::from_millis(20)));
+        // As in tonic: neither `te` nor `content-type` is required, and a malformed timeout is none.
         for more in [
             &[][..],
             &[("grpc-timeout", "soon")],
@@ -252,29 +252,30 @@ mod tests {
         ] {
             let head = with(more);
             assert!(
-                matches!(head, Head::Ours(Ours { timeout: None, .. })),
+                matches!(head, RequestHead::Unary(UnaryCall { timeout: None, .. })),
                 "{head:?}"
             );
         }
     }
 
     #[test]
-    fn what_is_unusual_is_for_others() {
+    fn unusual_requests_go_to_the_fallback() {
         let get = [(":method", "GET"), CALL[1], CALL[2]];
         let path = [CALL[0], CALL[1], (":path", "/grpc.health.v1.Health/Check")];
         for head in [read(&get), read(&path), with(&[("grpc-encoding", "gzip")])] {
-            assert!(matches!(head, Head::Other(..)), "{head:?}");
+            assert!(matches!(head, RequestHead::Other(..)), "{head:?}");
         }
-        let Head::Other(parts, _) = read(&[&path[..], &[("x-a", "1"), ("x-a", "2")]].concat())
+        let RequestHead::Other(parts, _) =
+            read(&[&path[..], &[("x-a", "1"), ("x-a", "2")]].concat())
         else {
-            panic!("not another one");
+            panic!("not a fallback request");
         };
         assert_eq!(parts.uri, "/grpc.health.v1.Health/Check");
         assert_eq!(parts.headers.get_all("x-a").iter().count(), 2);
     }
 
     #[test]
-    fn what_is_no_head_is_malformed() {
+    fn violations_of_http2_are_malformed() {
         for fields in [
             &CALL[1..],
             &CALL[..2],
@@ -285,7 +286,7 @@ mod tests {
             &[CALL[0], CALL[1], (":path", "no-slash")],
             &[CALL[0], CALL[1], (":path", "")],
         ] {
-            assert!(matches!(read(fields), Head::Malformed), "{fields:?}");
+            assert!(matches!(read(fields), RequestHead::Malformed), "{fields:?}");
         }
         for field in [
             ("", "x"),
@@ -297,17 +298,20 @@ mod tests {
             ("content-length", "x"),
             ("content-length", "-1"),
         ] {
-            assert!(matches!(with(&[field]), Head::Malformed), "{field:?}");
+            assert!(
+                matches!(with(&[field]), RequestHead::Malformed),
+                "{field:?}"
+            );
         }
         let two = [("content-length", "1"), ("content-length", "2")];
-        assert!(matches!(with(&two), Head::Malformed));
+        assert!(matches!(with(&two), RequestHead::Malformed));
     }
 
     #[test]
-    fn a_head_is_bounded() {
-        let value = "v".repeat(HEAD_BYTES);
-        assert!(matches!(with(&[("x", &value)]), Head::TooLarge));
+    fn a_header_list_is_bounded() {
+        let value = "v".repeat(MAX_HEADER_BYTES);
+        assert!(matches!(with(&[("x", &value)]), RequestHead::TooLarge));
         let many = vec![("x", ""); 1_000];
-        assert!(matches!(with(&many), Head::TooLarge));
+        assert!(matches!(with(&many), RequestHead::TooLarge));
     }
 }

@@ -1,4 +1,4 @@
-//! The examples of RFC 7541, appendix C, and what nobody may send.
+//! The examples of RFC 7541, appendix C, and malformed blocks.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn read(decoder: &mut Decoder, block: &[u8]) -> Result<String, Unreadable> {
+fn read(decoder: &mut Decoder, block: &[u8]) -> Result<String, DecodeError> {
     let mut fields = Vec::new();
     decoder.read(block, |name, value| {
         fields.push(format!("{}: {}", text(name), text(value)));
@@ -41,7 +41,7 @@ fn numbers_are_those_of_the_standard() {
     for wrong in ["", "1f", "1f9a", "1f80808001", "1fffffffffffffffffff01"] {
         assert_eq!(
             number(&mut bytes(wrong).as_slice(), 5),
-            Err(Unreadable),
+            Err(DecodeError),
             "{wrong}"
         );
     }
@@ -180,7 +180,7 @@ fn what_nobody_may_send_is_not_read() {
     ] {
         assert_eq!(
             read(&mut Decoder::default(), &bytes(wrong)),
-            Err(Unreadable),
+            Err(DecodeError),
             "{why}"
         );
     }

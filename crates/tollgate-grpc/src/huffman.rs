@@ -1,17 +1,17 @@
-//! Huffman's code of header fields (RFC 7541, appendix B).
+//! The Huffman code of HPACK strings (RFC 7541, appendix B).
 //!
 //! # Theory
 //!
 //! The code is canonical: codes of one length are consecutive numbers in the order of their symbols, and
-//! longer codes follow shorter ones. So it is known from the lengths alone. The next code is as long as the first
-//! length under whose end the next bits lie, if they are read as a number from the left.
+//! longer codes follow shorter ones. The lengths alone determine it. The length of the next code is the first
+//! length whose end exceeds the next bits, read as a left-aligned number.
 //!
 //! # Invariant
 //!
-//! Nothing but the one right spelling is read: what is left over at the end is fewer than eight bits, all of
-//! them ones, and the symbol for the end is never sent.
+//! Only the canonical encoding is accepted: the padding is fewer than eight bits, all ones, and the end-of-string symbol is
+//! an error.
 
-/// How long the code of each byte is.
+/// The code length of each byte.
 #[rustfmt::skip]
 const LENGTHS: [u8; 256] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 28,
@@ -26,15 +26,15 @@ const LENGTHS: [u8; 256] = [
 /// The longest code.
 const LONGEST: usize = 30;
 
-/// The code, in the order in which it is looked up.
+/// The decoding table, in lookup order.
 struct Table {
-    /// Behind the last code of each length or a shorter one, as the first of 32 bits.
+    /// The end of the codes of each length or shorter, left-aligned in 32 bits.
     ends: [u32; LONGEST + 1],
     /// The first code of each length.
     first: [u32; LONGEST + 1],
-    /// Where the symbols of each length begin.
+    /// Index of the first symbol of each length.
     begins: [u32; LONGEST + 1],
-    /// Symbols by the lengths of their codes, then by themselves.
+    /// Symbols in the order of code length, then value.
     symbols: [u8; 256],
 }
 
@@ -71,7 +71,7 @@ const fn table() -> Table {
 }
 
 /// Adds what `coded` means to `to`; None if it means nothing.
-pub(super) fn decode(mut coded: &[u8], to: &mut Vec<u8>) -> Option<()> {
+pub(crate) fn decode(mut coded: &[u8], to: &mut Vec<u8>) -> Option<()> {
     // The bits that were not looked at yet are the lowest of `bits`.
     let (mut bits, mut count) = (0_u64, 0_u32);
     loop {
@@ -107,7 +107,7 @@ pub(super) fn decode(mut coded: &[u8], to: &mut Vec<u8>) -> Option<()> {
 }
 
 #[cfg(test)]
-pub(super) fn encode(text: &[u8]) -> Vec<u8> {
+pub(crate) fn encode(text: &[u8]) -> Vec<u8> {
     let mut bits = String::new();
     for byte in text {
         let length = LENGTHS[usize::from(*byte)];
