@@ -28,11 +28,6 @@ pub enum Change {
         /// The period.
         p_ns: u64,
     },
-    /// Another speed of the limiter's own clock, for all keys.
-    Scale {
-        /// The speed in 65536ths.
-        q16: u32,
-    },
 }
 
 impl Change {
@@ -48,7 +43,6 @@ impl fmt::Display for Change {
             Self::Refund { cost, issued } => write!(f, "refund {cost} issued {issued}"),
             Self::SetCap { cap } => write!(f, "set_cap {cap}"),
             Self::SetRate { n, p_ns } => write!(f, "set_rate {n} per {p_ns} ns"),
-            Self::Scale { q16 } => write!(f, "scale {q16}/65536"),
         }
     }
 }
@@ -72,11 +66,6 @@ pub trait Model: Clone {
 
     /// Why a request of `cost` at `t` is refused, where the answer alone does not tell.
     fn reason(&self, _t: u64, _cost: u64) -> Option<&'static str> {
-        None
-    }
-
-    /// The time on the limiter's own clock, if it has one.
-    fn virtual_time(&self, _t: u64) -> Option<u64> {
         None
     }
 }

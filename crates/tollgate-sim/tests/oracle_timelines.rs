@@ -37,7 +37,6 @@ timelines_hold! {
     the_span_counter_keeps_its_timeline: "span_counter.public.csv";
     burst_credits_keep_their_timeline: "burst_credits.public.csv";
     leases_keep_their_timeline: "concurrency.public.csv";
-    the_scaled_bucket_keeps_its_timeline: "scaled.public.csv";
     the_hierarchy_keeps_its_timeline: "hierarchy.public.csv";
 }
 

@@ -50,7 +50,6 @@ core_and_oracle_agree! {
     the_span_counter_answers_as_the_oracle: "span_counter";
     burst_credits_answer_as_the_oracle: "burst_credits";
     leases_answer_as_the_oracle: "concurrency";
-    the_scaled_bucket_answers_as_the_oracle: "scaled";
     the_gate_answers_as_the_oracle: "all_token_bucket";
     the_token_bucket_in_the_store_answers_as_the_oracle: "store_token_bucket";
     the_meter_in_the_store_answers_as_the_oracle: "store_gcra";
@@ -109,7 +108,6 @@ fn caught(wrong: fn(&mut Planted, u64, &mut Answer)) -> Failure {
             floor: 0,
             has_refunds: true,
             has_rate: true,
-            has_scale: false,
             has_max_wait: false,
             goes_far_back: true,
         };

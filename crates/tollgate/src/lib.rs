@@ -90,9 +90,9 @@ pub mod shape;
 pub mod policy;
 
 pub use algorithm::LimitError;
-pub use algorithm::pressure::Scale;
+pub use algorithm::scale::Scale;
 pub use algorithm::terms::{OutOfRange, Terms, TermsError, Throttled};
-pub use clock::{Clock, CoarseClock, ManualClock, MonotonicClock, PressureClock};
+pub use clock::{Clock, CoarseClock, ManualClock, MonotonicClock};
 pub use cost::{Burst, Cost, UnitsError};
 pub use decision::{Decision, Origin, Standing, Verdict};
 pub use gate::{Admission, Charge, Gate, LimitId};

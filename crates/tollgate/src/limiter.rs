@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::algorithm::LimitError;
 use crate::algorithm::credits::{stricter, tighter};
-use crate::algorithm::pressure::Scale;
 use crate::algorithm::queue::{Behind, Freed, Slot};
+use crate::algorithm::scale::Scale;
 use crate::clock::{Clock, MonotonicClock};
-use crate::decision::{Decision, Standing, Verdict};
+use crate::decision::{Decision, Verdict};
 use crate::key::{KeySecret, Keyed};
 use crate::limit::{Compiled, Limit};
 use crate::policy::calendar::Periods;
@@ -143,14 +143,12 @@ impl<C: Clock> Limiter<C> {
     #[inline]
     pub fn check_cost<K: Keyed + ?Sized>(&self, key: &K, cost: u64) -> Verdict {
         let inner = &*self.inner;
+        if !inner.simple {
+            return self.charge_hash(inner.secret.hash(key), cost).verdict;
+        }
         let now = inner.clock.now();
         let hash = inner.secret.hash(key);
-        let verdict = if inner.simple {
-            inner.purse.check(hash, now, || inner.clock.fresh(), cost)
-        } else {
-            self.charge_together(hash, cost).verdict
-        };
-        self.real_verdict(verdict, now)
+        inner.purse.check(hash, now, || inner.clock.fresh(), cost)
     }
 
     /// Takes one unit for each of `keys`, as if they were checked one after the other, and writes what
@@ -174,10 +172,7 @@ impl<C: Clock> Limiter<C> {
             }
             let clock = &inner.clock;
             let (now, fresh) = (|| clock.now(), || clock.fresh());
-            let now = inner.purse.check_batch(&hashes, now, fresh, verdicts);
-            for verdict in verdicts {
-                *verdict = self.real_verdict(*verdict, now);
-            }
+            inner.purse.check_batch(&hashes, now, fresh, verdicts);
         }
     }
 
@@ -199,13 +194,12 @@ impl<C: Clock> Limiter<C> {
 
     pub(crate) fn charge_hash(&self, hash: u64, cost: u64) -> Decision {
         let inner = &*self.inner;
-        let decision = if inner.simple {
+        if inner.simple {
             let now = inner.clock.now();
             inner.purse.charge(hash, now, || inner.clock.fresh(), cost)
         } else {
             self.charge_together(hash, cost)
-        };
-        self.real(decision)
+        }
     }
 
     /// Tells what a charge would come to, and takes nothing.
@@ -242,7 +236,7 @@ impl<C: Clock> Limiter<C> {
                 Decision { verdict, ..both }
             }
         };
-        let told = match &inner.periods {
+        match &inner.periods {
             None => decision,
             Some(periods) => Decision {
                 verdict: periods.told(decision.verdict, now),
@@ -250,8 +244,7 @@ impl<C: Clock> Limiter<C> {
                 issued: real_now,
                 ..decision
             },
-        };
-        self.real(told)
+        }
     }
 
     /// Takes `cost` units for `key`, if they may pass, and a slot if this is a leaky bucket: unlike a plain
@@ -271,7 +264,7 @@ impl<C: Clock> Limiter<C> {
             .purse
             .charge_slot(hash, inner.clock.now(), fresh, cost);
         let held = slot.map(|slot| HeldSlot::new(self.clone(), hash, slot));
-        (self.real(decision), held)
+        (decision, held)
     }
 
     /// Is it a leaky bucket?
@@ -414,7 +407,7 @@ impl<C: Clock> Limiter<C> {
     /// Leaves only `scale` of the limit for everybody, from the next charge on, until another scale is
     /// set. Costs the same for one key as for a million, and nothing stored changes: at [`Scale::ONE`]
     /// all is as it was. What a key is told (what is left, how long to wait) is true under the scale. See
-    /// [`crate::algorithm::under`] for what it comes to in each algorithm.
+    /// [`crate::algorithm::scale`] for what it comes to in each algorithm.
     ///
     /// ```
     /// use tollgate::{Limit, Limiter, ManualClock, Scale};
@@ -503,38 +496,6 @@ impl<C: Clock> Limiter<C> {
             .map(|purse| purse.peek(hash, now, || now, 0).standing);
         decision.standing = standings.reduce(tighter).unwrap_or_default();
         decision
-    }
-
-    /// Spans on the limiter's clock to spans that a person can wait for.
-    fn real(&self, mut decision: Decision) -> Decision {
-        let clock = &self.inner.clock;
-        let now = decision.issued;
-        let Standing {
-            remaining,
-            full_after,
-            next_after,
-        } = decision.standing;
-        decision.verdict = self.real_verdict(decision.verdict, now);
-        decision.standing = Standing {
-            remaining,
-            full_after: clock.real(now, full_after),
-            next_after: clock.real(now, next_after),
-        };
-        decision
-    }
-
-    #[inline(always)]
-    fn real_verdict(&self, verdict: Verdict, now: Moment) -> Verdict {
-        let clock = &self.inner.clock;
-        match verdict {
-            Verdict::Wait { delay } => Verdict::Wait {
-                delay: clock.real(now, delay),
-            },
-            Verdict::Refuse { retry_after } => Verdict::Refuse {
-                retry_after: clock.real(now, retry_after),
-            },
-            other => other,
-        }
     }
 }
 

@@ -13,7 +13,7 @@ use tollgate::{Algorithm, Limit, LimitId, Moment, Verdict};
 use tollgate_redis::testing::{Came, Desk, Op};
 use tollgate_sim::replay::{CannotOpen, Observed, Subject, SubjectFactory, replay};
 use tollgate_sim::subject::core::told::answer;
-use tollgate_sim::subject::store::algorithm::{Expressed, algorithm_of, expressible};
+use tollgate_sim::subject::store::algorithm::{algorithm_of, expressible};
 use tollgate_sim::timeline::{Case, Step, Timeline};
 
 /// Times up to this many nanoseconds are exact in a script.
@@ -55,11 +55,8 @@ impl SubjectFactory for Scripts {
         if case.algorithm == "all_token_bucket" {
             return Ok(Box::new(Together::start(self.port, &prefix, case)?));
         }
-        let expressed = algorithm_of(case)?;
-        expressible(case, &expressed)?;
-        let Expressed::Plain(algorithm) = expressed else {
-            return Err(none("the server's clock runs at one speed"));
-        };
+        let algorithm = algorithm_of(case)?;
+        expressible(case, &algorithm)?;
         for step in &case.steps {
             if step.op == "set_rate" {
                 return Err(none("usage moves to another rate in whole units"));

@@ -101,9 +101,9 @@ mod tests {
 
     #[test]
     fn options_are_read_as_they_are_documented() {
-        let options = read("--each 10_000 --seed 7 --only gcra,scaled").unwrap();
+        let options = read("--each 10_000 --seed 7 --only gcra,sliding_log").unwrap();
         assert_eq!((options.each, options.seed), (10_000, 7));
-        assert_eq!(options.only, ["gcra", "scaled"]);
+        assert_eq!(options.only, ["gcra", "sliding_log"]);
         assert_eq!(read("--each 1").unwrap().only, ALGORITHMS);
     }
 

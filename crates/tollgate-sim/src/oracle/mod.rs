@@ -36,7 +36,6 @@ pub mod counter;
 pub mod credits;
 pub mod hierarchy;
 pub mod log;
-pub mod scaled;
 pub mod window;
 
 pub use bucket::{Gcra, LeakyQueue, TokenBucket};
@@ -45,7 +44,6 @@ pub use counter::{SlidingCounter, SpanCounter};
 pub use credits::BurstCredits;
 pub use hierarchy::{Charge, Hierarchy, HierarchyError, LimitSpec, Ruling};
 pub use log::SlidingLog;
-pub use scaled::ScaledBucket;
 pub use window::FixedWindow;
 
 /// What becomes of one request.

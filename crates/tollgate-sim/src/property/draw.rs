@@ -9,14 +9,14 @@ use super::limits::{any_cap, any_rate, any_window, bucket_nature, window_nature}
 use super::nature::Nature;
 use crate::model::Model;
 use crate::oracle::{
-    BurstCredits, FixedWindow, Gcra, LeakyQueue, ScaledBucket, SlidingCounter, SlidingLog,
-    SpanCounter, TokenBucket,
+    BurstCredits, FixedWindow, Gcra, LeakyQueue, SlidingCounter, SlidingLog, SpanCounter,
+    TokenBucket,
 };
 use crate::subject::core::spec::{
     CounterSpec, GcraSpec, QueueSpec, SpanSpec, TokenBucketSpec, WindowSpec,
 };
 use crate::subject::core::told::{rate, span};
-use crate::subject::core::{CreditSteps, LogSteps, ScaledSteps, WordSteps};
+use crate::subject::core::{CreditSteps, LogSteps, WordSteps};
 use crate::subject::store::model::StoreModel;
 use tollgate::{Algorithm, Estimate};
 
@@ -307,21 +307,5 @@ pub fn burst_credits(dice: &mut Dice, steps: u64, side: Side) -> Walked {
             slack: Some(slack),
         });
         return beside((oracle, side), Ok(core), algorithm, nature, dice, steps);
-    }
-}
-
-/// A history of a token bucket on a clock that is slowed now and then.
-pub fn scaled(dice: &mut Dice, steps: u64) -> Walked {
-    let cap = any_cap(dice);
-    let (n, p_ns) = any_rate(dice, cap);
-    let spec = TokenBucketSpec { cap, n, p_ns };
-    let nature = Nature {
-        has_refunds: false,
-        has_scale: true,
-        ..bucket_nature(format!("{spec:?}"), cap, n, p_ns)
-    };
-    match ScaledSteps::new(spec) {
-        Ok(core) => walk(ScaledBucket::new(cap, n, p_ns), core, nature, dice, steps),
-        Err(what) => Err(Box::new(Failure::setup(nature.params, what))),
     }
 }

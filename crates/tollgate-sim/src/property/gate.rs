@@ -156,7 +156,6 @@ fn nature_of(specs: &[LimitSpec], steps_back: bool) -> Nature {
         floor: 0,
         has_refunds: false,
         has_rate: false,
-        has_scale: false,
         has_max_wait: false,
         goes_far_back: steps_back,
     }

@@ -103,10 +103,6 @@ impl<O: Model, C: Model> Walk<O, C> {
                 let (n, p_ns) = any_rate(dice, self.nature.cap.max(self.nature.cap_max));
                 Act::Change(Change::SetRate { n, p_ns })
             }
-            16..=18 if self.nature.has_scale => {
-                let q16 = dice.pick(&[65_536, 58_982, 32_768, 6_554, 40_000, 1_000, 3, 1]);
-                Act::Change(Change::Scale { q16 })
-            }
             _ => Act::Check(cost(dice, cap)),
         }
     }

@@ -106,7 +106,6 @@ fn nature_of(limit: u32, ttl_ns: u64) -> Nature {
         floor: 0,
         has_refunds: false,
         has_rate: false,
-        has_scale: false,
         has_max_wait: false,
         goes_far_back: true,
     }

@@ -50,7 +50,6 @@ pub fn bucket_nature(params: String, cap: u64, n: u64, p_ns: u64) -> Nature {
         floor: 0,
         has_refunds: true,
         has_rate: false,
-        has_scale: false,
         has_max_wait: false,
         goes_far_back: true,
     }
@@ -68,7 +67,6 @@ pub fn window_nature(params: String, limit: u64, window_ns: u64, parts: u64) -> 
         floor: 0,
         has_refunds: true,
         has_rate: false,
-        has_scale: false,
         has_max_wait: false,
         goes_far_back: true,
     }

@@ -37,7 +37,7 @@ pub const HISTORY_STEPS: u64 = 300;
 
 /// The algorithms that are compared, by the names that timelines use; those with a `store_` before it
 /// through the public interface, the others by pure steps.
-pub const ALGORITHMS: [&str; 21] = [
+pub const ALGORITHMS: [&str; 20] = [
     "token_bucket",
     "gcra",
     "leaky_queue",
@@ -48,7 +48,6 @@ pub const ALGORITHMS: [&str; 21] = [
     "span_counter",
     "burst_credits",
     "concurrency",
-    "scaled",
     "all_token_bucket",
     "store_token_bucket",
     "store_gcra",
@@ -86,7 +85,6 @@ pub fn history(algorithm: &'static str, seed: u64, steps: u64) -> Walked {
         "strict_counter" => draw::sliding_counter(&mut dice, steps, side, true),
         "span_counter" => draw::span_counter(&mut dice, steps, side),
         "burst_credits" => draw::burst_credits(&mut dice, steps, side),
-        "scaled" => draw::scaled(&mut dice, steps),
         "concurrency" => leases::walk(&mut dice, steps),
         "all_token_bucket" => gate::walk(&mut dice, steps),
         other => Err(Box::new(Failure::setup(

@@ -29,8 +29,6 @@ pub struct Nature {
     pub has_refunds: bool,
     /// Whether the rate can be changed.
     pub has_rate: bool,
-    /// Whether the limiter has a clock of its own.
-    pub has_scale: bool,
     /// Whether a request can be refused for its wait alone. A queue that is full speaks first, so the
     /// wait it tells may then not be enough.
     pub has_max_wait: bool,

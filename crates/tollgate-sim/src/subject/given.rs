@@ -16,16 +16,7 @@ impl<'a> Given<'a> {
     ///
     /// If there are others.
     pub fn of_case(case: &'a Case, known: &[&str]) -> Result<Self, String> {
-        Self::after_words(case, 0, known)
-    }
-
-    /// The parameters of `case` after `skipped` words of another form.
-    ///
-    /// # Errors
-    ///
-    /// If there are others than `known`.
-    pub fn after_words(case: &'a Case, skipped: usize, known: &[&str]) -> Result<Self, String> {
-        let plain = case.words.iter().skip(skipped).find(|w| !w.contains('='));
+        let plain = case.words.iter().find(|w| !w.contains('='));
         if let Some(word) = plain {
             return Err(format!("`{word}` is not understood"));
         }

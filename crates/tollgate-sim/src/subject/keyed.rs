@@ -25,17 +25,6 @@ impl<M: Model + 'static> Keyed<M> {
         })
     }
 
-    /// A row may state what the model's own clock shows.
-    fn compare_clock(&self, t: u64, stated: Option<u64>) -> Result<(), String> {
-        match (stated, self.fresh.virtual_time(t)) {
-            (Some(stated), Some(shown)) if stated != shown => Err(format!(
-                "the virtual clock shows {shown}, expected {stated}"
-            )),
-            (Some(_), None) => Err("this algorithm has no virtual clock".to_owned()),
-            _ => Ok(()),
-        }
-    }
-
     fn of_key(&mut self, key: &str) -> &mut M {
         let fresh = &self.fresh;
         self.by_key
@@ -54,9 +43,9 @@ impl<M: Model + 'static> Keyed<M> {
 impl<M: Model + 'static> Subject for Keyed<M> {
     fn apply(&mut self, step: &Step) -> Result<Observed, String> {
         let t = time(step)?;
-        let (observed, stated) = match step.op.as_str() {
+        Ok(match step.op.as_str() {
             "check" | "peek" => {
-                let stated = Given::of_step(step, &["v_ns"])?.find("v_ns")?;
+                Given::of_step(step, &[])?;
                 let model = self.of_key(&step.key);
                 let reason = model.reason(t, step.cost);
                 let answer = if step.op == "check" {
@@ -64,18 +53,14 @@ impl<M: Model + 'static> Subject for Keyed<M> {
                 } else {
                     model.peek(t, step.cost)
                 };
-                (because(answer, reason), stated)
+                because(answer, reason)
             }
             "burst" | "burst_quiet" => {
                 let count = Given::of_step(step, &["count"])?.need("count")?;
-                (burst(self.of_key(&step.key), t, step, count), None)
+                burst(self.of_key(&step.key), t, step, count)
             }
             _ => {
                 let change = change_of(step)?;
-                let stated = match change {
-                    Change::Scale { .. } => Given::of_step(step, &["q16", "v_ns"])?.find("v_ns")?,
-                    _ => None,
-                };
                 let told = if change.is_for_all_keys() {
                     // The key of the row is told of, so it has to be there.
                     self.of_key(&step.key);
@@ -84,17 +69,9 @@ impl<M: Model + 'static> Subject for Keyed<M> {
                 } else {
                     self.of_key(&step.key).change(t, change)?
                 };
-                let silent = matches!(change, Change::Scale { .. });
-                let told = if silent {
-                    Observed::default()
-                } else {
-                    told.into()
-                };
-                (told, stated)
+                told.into()
             }
-        };
-        self.compare_clock(t, stated)?;
-        Ok(observed)
+        })
     }
 }
 
@@ -115,9 +92,6 @@ pub(crate) fn change_of(step: &Step) -> Result<Change, String> {
                 p_ns: given.need("p_ns")?,
             }
         }
-        "scale" => Change::Scale {
-            q16: Given::of_step(step, &["q16", "v_ns"])?.need("q16")?,
-        },
         _ => return Err(unsupported(step)),
     })
 }

@@ -8,7 +8,7 @@ use super::{time, unsupported};
 use crate::model::{Change, LeaseModel, Model, has_no};
 use crate::oracle::{
     Answer, BurstCredits, Charge, Concurrency, FixedWindow, Gcra, Hierarchy, LeakyQueue,
-    ScaledBucket, SlidingCounter, SlidingLog, SpanCounter, TokenBucket,
+    SlidingCounter, SlidingLog, SpanCounter, TokenBucket,
 };
 use crate::replay::{CannotOpen, Observed, Subject, SubjectFactory};
 use crate::timeline::{Case, Step};
@@ -88,14 +88,6 @@ impl SubjectFactory for OracleFactory {
                     given.need("slack")?,
                 ))
             }
-            "scaled" => {
-                let given = scaled_bucket(case)?;
-                Keyed::subject(ScaledBucket::new(
-                    given.need("cap")?,
-                    given.need("n")?,
-                    given.need("p_ns")?,
-                ))
-            }
             "concurrency" => {
                 let given = given(&["limit", "ttl_ns"])?;
                 Box::new(LeaseSubject(Concurrency::new(
@@ -115,17 +107,6 @@ fn token_bucket(given: Given<'_>) -> Result<TokenBucket, String> {
         given.need("n")?,
         given.need("p_ns")?,
     ))
-}
-
-/// The parameters of what is scaled, which must be a token bucket.
-pub(super) fn scaled_bucket(case: &Case) -> Result<Given<'_>, String> {
-    match case.words.first() {
-        Some(inner) if inner == "token_bucket" => {
-            Given::after_words(case, 1, &["cap", "n", "p_ns"])
-        }
-        Some(inner) => Err(format!("`{inner}` on a scaled clock is not supported")),
-        None => Err("what is scaled is missing".to_owned()),
-    }
 }
 
 /// What every model has under the same name.
@@ -149,7 +130,6 @@ impl Model for TokenBucket {
             Change::Refund { cost, issued } => self.refund(t, cost, issued),
             Change::SetCap { cap } => self.set_cap(t, cap),
             Change::SetRate { n, p_ns } => self.set_rate(t, n, p_ns),
-            Change::Scale { .. } => return Err(has_no(change)),
         })
     }
 }
@@ -209,24 +189,6 @@ impl Model for BurstCredits {
             Change::Refund { cost, issued } => Ok(self.refund(t, cost, issued)),
             _ => Err(has_no(change)),
         }
-    }
-}
-
-impl Model for ScaledBucket {
-    ask!(ScaledBucket);
-
-    fn change(&mut self, t: u64, change: Change) -> Result<Answer, String> {
-        match change {
-            Change::Scale { q16 } => {
-                self.set_scale(t, q16);
-                Ok(self.peek(t, 0))
-            }
-            _ => Err(has_no(change)),
-        }
-    }
-
-    fn virtual_time(&self, t: u64) -> Option<u64> {
-        Some(ScaledBucket::virtual_time(self, t))
     }
 }
 

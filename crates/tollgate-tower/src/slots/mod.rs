@@ -56,7 +56,8 @@ pub(crate) use timer::Alarm;
 use timer::system_now;
 pub use timer::{Sleep, sleep};
 
-/// A clock may change its speed, so nobody sleeps longer than this without looking at it.
+/// A clock need not follow the system's (a manual one moves when it is told to), so nobody sleeps longer
+/// than this without looking at it.
 const ASKED_AGAIN: Span = Span::from_secs(1);
 /// Lines are spread over so many locks.
 const SHARDS: usize = 16;
@@ -234,13 +235,11 @@ impl<C: Clock> Shared<C> {
     }
 }
 
-/// When a clock shows `moment`, by the system's clock; at the latest when it has to be asked again, because
-/// it may change its speed.
+/// When a clock shows `moment`, by the system's clock; at the latest when it has to be asked again.
 pub(crate) fn instant_of<C: Clock>(clock: &C, moment: Moment) -> Instant {
     // The clock first: what passes between the two readings makes the alarm late, not early.
     let now = clock.now();
-    let real = clock.real(now, moment.since(now)).min(ASKED_AGAIN);
-    system_now() + Duration::from(real)
+    system_now() + Duration::from(moment.since(now).min(ASKED_AGAIN))
 }
 
 /// A place in a line. Dropped before its slot, it leaves.

@@ -36,14 +36,14 @@
 //!
 //! # Under a scale
 //!
-//! A unit is dearer: `p` is stretched, the depth stays. [`super::under`] has the proof.
+//! A unit is dearer: `p` is stretched, the depth stays. [`super::scale`] has the proof.
 //!
 //! # Why not two words (level and last update)
 //!
 //! They must change together, so every charge would be a lock or a double-width swap, and every
 //! refill rounds. One word needs neither.
 
-use super::pressure::Scale;
+use super::scale::Scale;
 use super::{Era, HEAL_NS, LimitError, OneWord, Params, RESERVED, Step, mul_div_ceil};
 use crate::decision::{Standing, Verdict};
 use crate::rate::Rate;

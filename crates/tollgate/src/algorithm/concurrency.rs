@@ -25,7 +25,7 @@
 //!
 //! A holder that crashes between up and down leaks its place for ever.
 
-use super::pressure::Scale;
+use super::scale::Scale;
 use super::{Era, LimitError, OneWord, Params, Step};
 use crate::decision::{Standing, Verdict};
 use crate::time::{Moment, Span};

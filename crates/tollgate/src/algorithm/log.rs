@@ -27,7 +27,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::LimitError;
-use super::pressure::Scale;
+use super::scale::Scale;
 use crate::decision::{Standing, Verdict};
 use crate::time::{Moment, Span};
 
@@ -194,7 +194,7 @@ impl Log {
         self.plain
     }
 
-    /// This limit with only `scale` of it left, on the same rings; see [`super::under`].
+    /// This limit with only `scale` of it left, on the same rings; see [`super::scale`].
     #[must_use]
     pub const fn under(&self, scale: Scale) -> Log {
         Log {

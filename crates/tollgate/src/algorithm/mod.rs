@@ -24,16 +24,15 @@ pub mod bucket;
 pub mod concurrency;
 pub mod credits;
 pub mod log;
-pub mod pressure;
 pub mod queue;
+pub mod scale;
 pub mod sliding;
 pub mod terms;
-pub mod under;
 pub mod window;
 
 use crate::decision::{Standing, Verdict};
 use crate::time::Moment;
-use pressure::Scale;
+use scale::Scale;
 
 /// How far a clock may step back before a bucket is healed: longer than any preemption, shorter than
 /// any lock-out that a person would notice as one.
@@ -106,7 +105,7 @@ pub trait OneWord: Copy + Send + Sync + 'static {
     /// `None` if that is a key never used.
     fn convert(&self, old: &Self, word: u64, now: Moment) -> Option<u64>;
 
-    /// This limit with only `scale` of it left ([`under`]). It reads and writes the same words. Of a limit
+    /// This limit with only `scale` of it left ([`scale`]). It reads and writes the same words. Of a limit
     /// under a scale only what decides may be asked (`charge`, `refund`, `force`, `standing`); what keeps
     /// words (eras, healing, conversion, parameters) is for the limit itself.
     #[must_use]

@@ -37,7 +37,7 @@
 //! It grows with the queue and needs a lock; this is one word, and the order is the order of charges.
 
 use super::bucket::Bucket;
-use super::pressure::Scale;
+use super::scale::Scale;
 use super::{Era, LimitError, OneWord, Params, RESERVED, Step};
 use crate::decision::{Standing, Verdict};
 use crate::rate::Rate;

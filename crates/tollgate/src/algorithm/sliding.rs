@@ -33,7 +33,7 @@
 //! It keeps every arrival. This is one word whatever the limit; take [`super::log`] where a count
 //! must be exact and the limit is small.
 
-use super::pressure::Scale;
+use super::scale::Scale;
 use super::{Era, LimitError, OneWord, Params, RESERVED, Step};
 use crate::decision::{Standing, Verdict};
 use crate::time::{Moment, Span};

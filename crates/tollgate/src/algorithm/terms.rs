@@ -36,7 +36,7 @@
 //! A clock that was set back. How far ahead a TAT may lie depends on terms that nobody keeps, so nothing can
 //! be healed: run it on a monotonic clock.
 
-use super::pressure::Scale;
+use super::scale::Scale;
 use super::{Era, OneWord, Params, Step};
 use crate::decision::{Standing, Verdict};
 use crate::time::{Moment, Span};

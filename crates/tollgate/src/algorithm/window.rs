@@ -22,7 +22,7 @@
 //! It starts each key's window at its first request, so nobody can say when it resets, and the two
 //! steps (count, set expiry) must be made one.
 
-use super::pressure::Scale;
+use super::scale::Scale;
 use super::{Era, LimitError, OneWord, Params, RESERVED, Step};
 use crate::decision::{Standing, Verdict};
 use crate::time::{Moment, Span};

@@ -5,19 +5,16 @@
 //! | [`MonotonicClock`] | nothing | one or two dozen ns | the default |
 //! | [`CoarseClock`] | one tick (1 ms) and what its thread is kept waiting | a load | millions of charges a second |
 //! | [`ManualClock`] | as you please | a load | tests and simulations |
-//! | [`PressureClock`] | runs slower under pressure | as the clock below it, and a few ns | shedding load |
 
 mod coarse;
 mod manual;
 mod monotonic;
-mod pressure;
 
 pub use coarse::CoarseClock;
 pub use manual::ManualClock;
 pub use monotonic::MonotonicClock;
-pub use pressure::PressureClock;
 
-use crate::time::{Moment, Span};
+use crate::time::Moment;
 
 /// A source of moments. Cheap to clone: clones tell the same time.
 pub trait Clock: Clone + Send + Sync + 'static {
@@ -29,12 +26,5 @@ pub trait Clock: Clone + Send + Sync + 'static {
     /// something is given back.
     fn fresh(&self) -> Moment {
         self.now()
-    }
-
-    /// How long a person has to wait until `span` has passed on this clock. The same, unless the
-    /// clock does not run at the speed of real time.
-    fn real(&self, now: Moment, span: Span) -> Span {
-        let _ = now;
-        span
     }
 }

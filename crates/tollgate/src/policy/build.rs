@@ -31,7 +31,7 @@ use super::rule::{
 };
 use super::saved::SavedLimiter;
 use crate::algorithm::LimitError;
-use crate::algorithm::pressure::Scale;
+use crate::algorithm::scale::Scale;
 use crate::clock::Clock;
 use crate::gate::{Gate, LimitId};
 use crate::key::{Key, KeySecret};

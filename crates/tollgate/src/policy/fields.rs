@@ -42,7 +42,7 @@ use std::ops::Range;
 use super::answer::{Answer, Basis, Role, RuleCharge};
 use super::gate::PolicyGate;
 use super::rule::{Quota, XRateLimit};
-use crate::algorithm::pressure::Scale;
+use crate::algorithm::scale::Scale;
 use crate::clock::Clock;
 use crate::decision::Verdict;
 use crate::limit::Algorithm;

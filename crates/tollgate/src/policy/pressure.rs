@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use crate::algorithm::pressure::Scale;
+use crate::algorithm::scale::Scale;
 use crate::time::Span;
 
 /// What counts as pressure, and how far limits give way.

@@ -5,7 +5,7 @@
 //! One number says how much is left of everything. Each limit gets what the policy makes of it: those of a
 //! tier down to that tier's floor, all others (a rule's own quota, overrides, candidates) down to the plain
 //! one ([`PressureRule::scale_of`]). Limits that are only counted shrink too: a shadow must see what it would
-//! see if it were enforced. [`crate::algorithm::under`] tells what it comes to for a key.
+//! see if it were enforced. [`crate::algorithm::scale`] tells what it comes to for a key.
 //!
 //! # Invariant
 //!
@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::answer::{Answer, Role, RuleCharge};
 use super::gate::PolicyGate;
 use super::pressure::PressureRule;
-use crate::algorithm::pressure::Scale;
+use crate::algorithm::scale::Scale;
 use crate::clock::Clock;
 
 impl<C: Clock> PolicyGate<C> {

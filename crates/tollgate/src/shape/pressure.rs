@@ -31,7 +31,7 @@
 //!
 //! Where observations come from, and who is told the scale. It is a plain value and reads no clock.
 
-use crate::algorithm::pressure::Scale;
+use crate::algorithm::scale::Scale;
 use crate::policy::PressureRule;
 use crate::time::{Moment, Span};
 

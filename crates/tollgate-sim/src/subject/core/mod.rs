@@ -10,7 +10,6 @@ pub mod credits;
 pub mod fair_queue;
 pub mod leases;
 pub mod log;
-pub mod scaled;
 pub mod shuffle;
 pub mod spec;
 pub mod together;
@@ -20,13 +19,11 @@ pub mod word;
 pub use self::credits::CreditSteps;
 pub use self::leases::LeaseSteps;
 pub use self::log::LogSteps;
-pub use self::scaled::ScaledSteps;
 pub use self::word::WordSteps;
 
 use super::given::Given;
 use super::keyed::Keyed;
 use super::leases::LeaseSubject;
-use super::oracle::scaled_bucket;
 use super::together::limits_of;
 use crate::replay::{CannotOpen, Subject, SubjectFactory};
 use crate::timeline::Case;
@@ -61,10 +58,6 @@ impl SubjectFactory for CoreFactory {
                     given.need("dur_ns")?,
                     given.need("slack")?,
                 )?)
-            }
-            "scaled" => {
-                let given = scaled_bucket(case)?;
-                Keyed::subject(ScaledSteps::new(TokenBucketSpec::from_given(given)?)?)
             }
             "concurrency" => {
                 let given = Given::of_case(case, &["limit", "ttl_ns"])?;

@@ -63,15 +63,7 @@ impl TokenBucketSpec {
     ///
     /// If one is missing, malformed or not understood.
     pub fn of(case: &Case) -> Result<Self, String> {
-        Self::from_given(Given::of_case(case, &["cap", "n", "p_ns"])?)
-    }
-
-    /// The numbers called `cap`, `n` and `p_ns`.
-    ///
-    /// # Errors
-    ///
-    /// If one is missing or malformed.
-    pub fn from_given(given: Given<'_>) -> Result<Self, String> {
+        let given = Given::of_case(case, &["cap", "n", "p_ns"])?;
         Ok(Self {
             cap: given.need("cap")?,
             n: given.need("n")?,

@@ -5,7 +5,6 @@ use super::super::core::spec::{
 };
 use super::super::core::told::{rate, span};
 use super::super::given::Given;
-use super::super::oracle::scaled_bucket;
 use super::not_expressible;
 use crate::model::{Change, has_no};
 use crate::replay::CannotOpen;
@@ -13,26 +12,19 @@ use crate::subject::keyed::change_of;
 use crate::timeline::Case;
 use tollgate::{Algorithm, Estimate};
 
-/// An algorithm of the public interface, and the clock it runs on.
-#[derive(Clone, Copy, Debug)]
-pub enum Expressed {
-    /// On the ordinary clock.
-    Plain(Algorithm),
-    /// On one that can be slowed.
-    Scaled(Algorithm),
-}
-
 /// The algorithm of `case`.
 ///
 /// # Errors
 ///
 /// If it is not to be had in public, or its numbers are wrong.
-pub fn algorithm_of(case: &Case) -> Result<Expressed, CannotOpen> {
-    let algorithm = match case.algorithm.as_str() {
-        "token_bucket" => token_bucket(TokenBucketSpec::of(case)?)?,
-        "scaled" => {
-            let spec = TokenBucketSpec::from_given(scaled_bucket(case)?)?;
-            return Ok(Expressed::Scaled(token_bucket(spec)?));
+pub fn algorithm_of(case: &Case) -> Result<Algorithm, CannotOpen> {
+    Ok(match case.algorithm.as_str() {
+        "token_bucket" => {
+            let spec = TokenBucketSpec::of(case)?;
+            Algorithm::TokenBucket {
+                rate: rate(spec.n, spec.p_ns)?,
+                burst: spec.cap,
+            }
         }
         "gcra" => {
             let spec = GcraSpec::of(case)?;
@@ -99,14 +91,6 @@ pub fn algorithm_of(case: &Case) -> Result<Expressed, CannotOpen> {
             return Err(not_expressible("no store is behind it"));
         }
         other => return Err(format!("the store has no `{other}`").into()),
-    };
-    Ok(Expressed::Plain(algorithm))
-}
-
-fn token_bucket(spec: TokenBucketSpec) -> Result<Algorithm, String> {
-    Ok(Algorithm::TokenBucket {
-        rate: rate(spec.n, spec.p_ns)?,
-        burst: spec.cap,
     })
 }
 
@@ -120,17 +104,17 @@ fn span_layout(limit: u64) -> Option<(u32, u32)> {
     }
 }
 
-/// Whether every step of `case` can be said of `expressed`.
+/// Whether every step of `case` can be said of `algorithm`.
 ///
 /// # Errors
 ///
 /// If one cannot.
-pub fn expressible(case: &Case, expressed: &Expressed) -> Result<(), CannotOpen> {
-    let Expressed::Plain(Algorithm::SlidingWindow {
+pub fn expressible(case: &Case, algorithm: &Algorithm) -> Result<(), CannotOpen> {
+    let Algorithm::SlidingWindow {
         limit,
         estimate: Estimate::Span,
         ..
-    }) = expressed
+    } = algorithm
     else {
         return Ok(());
     };

@@ -5,64 +5,38 @@ use super::super::given::Given;
 use super::super::keyed::{Burst, because, burst_cost, change_of};
 use super::super::time;
 use super::algorithm::changed;
-use crate::model::{Change, has_no};
+use crate::model::Change;
 use crate::oracle::{Answer, Verdict};
 use crate::replay::{Observed, Subject};
 use crate::timeline::Step;
-use tollgate::{
-    Algorithm, Clock, Decision, Limit, Limiter, ManualClock, Origin, PressureClock, Scale, Standing,
-};
+use tollgate::{Algorithm, Decision, Limit, Limiter, ManualClock, Origin, Standing};
 
 /// Room for the keys of any timeline, and quick to lay out.
 const MAX_KEYS: usize = 256;
 
-/// A clock whose speed may be changed.
-pub trait Speed: Clock {
-    /// Runs at another speed from now on; false if this clock has one speed only.
-    fn run_at(&self, q16: u32) -> bool;
-}
-
-impl Speed for ManualClock {
-    fn run_at(&self, _q16: u32) -> bool {
-        false
-    }
-}
-
-impl Speed for PressureClock<ManualClock> {
-    fn run_at(&self, q16: u32) -> bool {
-        self.set_scale(Scale::from_q16(q16));
-        true
-    }
-}
-
 /// A limiter and the clock that its steps move. Clones share both.
 #[derive(Clone, Debug)]
-pub struct LimiterSubject<C> {
+pub struct LimiterSubject {
     algorithm: Algorithm,
-    limiter: Limiter<C>,
-    time: ManualClock,
+    limiter: Limiter<ManualClock>,
 }
 
-impl<C: Speed> LimiterSubject<C> {
-    /// A limiter that nobody has used, on `clock`, which tells the time of `time`.
+impl LimiterSubject {
+    /// A limiter that nobody has used, on `time`.
     ///
     /// # Errors
     ///
     /// If the numbers make no limit.
-    pub fn new(algorithm: Algorithm, clock: C, time: ManualClock) -> Result<Self, String> {
+    pub fn new(algorithm: Algorithm, time: ManualClock) -> Result<Self, String> {
         let limiter = Limit::new(algorithm)
-            .and_then(|limit| Limiter::with_clock(limit.with_max_keys(MAX_KEYS), clock))
+            .and_then(|limit| Limiter::with_clock(limit.with_max_keys(MAX_KEYS), time))
             .map_err(|error| error.to_string())?;
-        Ok(Self {
-            algorithm,
-            limiter,
-            time,
-        })
+        Ok(Self { algorithm, limiter })
     }
 
     /// The clock that steps move.
     pub fn time(&self) -> &ManualClock {
-        &self.time
+        self.limiter.clock()
     }
 
     /// What a charge would come to.
@@ -87,12 +61,12 @@ impl<C: Speed> LimiterSubject<C> {
         because(answer, for_wait.then_some("max_wait"))
     }
 
-    /// Does what `change` says at `t`, which the clock shows.
+    /// Does what `change` says.
     ///
     /// # Errors
     ///
     /// If this limiter has no such change, or the numbers make no limit.
-    pub fn change(&mut self, key: &str, t: u64, change: Change) -> Result<(), String> {
+    pub fn change(&mut self, key: &str, change: Change) -> Result<(), String> {
         match change {
             Change::Refund { cost, issued } => {
                 if matches!(self.algorithm, Algorithm::LeakyBucket { .. }) {
@@ -107,24 +81,8 @@ impl<C: Speed> LimiterSubject<C> {
                     .map_err(|error| error.to_string())?;
                 self.algorithm = algorithm;
             }
-            Change::Scale { q16 } => {
-                self.time.set(at(t));
-                if !self.limiter.clock().run_at(q16) {
-                    return Err(has_no(change));
-                }
-            }
         }
         Ok(())
-    }
-
-    fn compare_clock(&self, stated: Option<u64>) -> Result<(), String> {
-        let shown = self.limiter.clock().now().as_nanos();
-        match stated {
-            Some(stated) if stated != shown => Err(format!(
-                "the virtual clock shows {shown}, expected {stated}"
-            )),
-            _ => Ok(()),
-        }
     }
 }
 
@@ -142,15 +100,14 @@ fn told(decision: &Decision) -> Answer {
     answer(decision.verdict, decision.standing)
 }
 
-impl<C: Speed> Subject for LimiterSubject<C> {
+impl Subject for LimiterSubject {
     fn apply(&mut self, step: &Step) -> Result<Observed, String> {
         let t = time(step)?;
-        self.time.set(at(t));
+        self.time().set(at(t));
         let (key, cost) = (step.key.as_str(), step.cost);
         match step.op.as_str() {
             "check" | "peek" => {
-                let stated = Given::of_step(step, &["v_ns"])?.find("v_ns")?;
-                self.compare_clock(stated)?;
+                Given::of_step(step, &[])?;
                 Ok(if step.op == "check" {
                     self.check(key, cost)
                 } else {
@@ -167,12 +124,7 @@ impl<C: Speed> Subject for LimiterSubject<C> {
             }
             _ => {
                 let change = change_of(step)?;
-                self.change(key, t, change)?;
-                if matches!(change, Change::Scale { .. }) {
-                    let given = Given::of_step(step, &["q16", "v_ns"])?;
-                    self.compare_clock(given.find("v_ns")?)?;
-                    return Ok(Observed::default());
-                }
+                self.change(key, change)?;
                 Ok(self.peek(key, 0).into())
             }
         }

@@ -12,8 +12,8 @@ pub mod model;
 use super::together::limits_of;
 use crate::replay::{CannotOpen, Subject, SubjectFactory};
 use crate::timeline::Case;
-use algorithm::{Expressed, algorithm_of};
-use tollgate::{ManualClock, PressureClock};
+use algorithm::algorithm_of;
+use tollgate::ManualClock;
 
 /// Opens cases on the memory store, through the public interface.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,15 +31,7 @@ impl SubjectFactory for StoreFactory {
         }
         let algorithm = algorithm_of(case)?;
         algorithm::expressible(case, &algorithm)?;
-        Ok(match algorithm {
-            Expressed::Plain(algorithm) => {
-                Box::new(limiter::LimiterSubject::new(algorithm, time.clone(), time)?)
-            }
-            Expressed::Scaled(algorithm) => {
-                let slowed = PressureClock::over(time.clone());
-                Box::new(limiter::LimiterSubject::new(algorithm, slowed, time)?)
-            }
-        })
+        Ok(Box::new(limiter::LimiterSubject::new(algorithm, time)?))
     }
 }
 

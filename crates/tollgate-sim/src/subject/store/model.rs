@@ -12,7 +12,7 @@ const KEY: &str = "key";
 /// A limiter with one key. A clone is the same limiter, not a copy of its state.
 #[derive(Clone, Debug)]
 pub struct StoreModel {
-    subject: LimiterSubject<ManualClock>,
+    subject: LimiterSubject,
 }
 
 impl StoreModel {
@@ -22,8 +22,7 @@ impl StoreModel {
     ///
     /// If the numbers make no limit.
     pub fn new(algorithm: Algorithm) -> Result<Self, String> {
-        let time = ManualClock::new();
-        let subject = LimiterSubject::new(algorithm, time.clone(), time)?;
+        let subject = LimiterSubject::new(algorithm, ManualClock::new())?;
         Ok(Self { subject })
     }
 }
@@ -42,7 +41,7 @@ impl Model for StoreModel {
 
     fn change(&mut self, t: u64, change: Change) -> Result<Answer, String> {
         self.subject.time().set(at(t));
-        self.subject.change(KEY, t, change)?;
+        self.subject.change(KEY, change)?;
         Ok(self.subject.peek(KEY, 0))
     }
 }

@@ -9,7 +9,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::slots::stamp;
-use crate::algorithm::pressure::Scale;
+use crate::algorithm::scale::Scale;
 use crate::algorithm::{Era, OneWord};
 use crate::sync::{AtomicU64, fence, relax};
 use crate::time::Moment;

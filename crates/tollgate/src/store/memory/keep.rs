@@ -12,7 +12,7 @@ use super::in_force::InForce;
 use super::slots::{Age, Reading, Shape, read_slot};
 use super::table::{Changes, Table};
 use super::{CLAIM, LINES};
-use crate::algorithm::pressure::Scale;
+use crate::algorithm::scale::Scale;
 use crate::algorithm::{OneWord, Params};
 use crate::raw::SLOTS;
 use crate::saved::{Reader, RestoreError, Writer};

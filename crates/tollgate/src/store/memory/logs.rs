@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::algorithm::LimitError;
 use crate::algorithm::log::{Log, Ring};
-use crate::algorithm::pressure::Scale;
+use crate::algorithm::scale::Scale;
 use crate::decision::{Origin, Standing, Verdict};
 use crate::raw::Zeroed;
 use crate::saved::{Reader, RestoreError, Writer};

@@ -5,8 +5,8 @@ use super::slots::Intent;
 use super::table::{Applied, Place, Table};
 use crate::algorithm::bucket::Bucket;
 use crate::algorithm::concurrency::Permits;
-use crate::algorithm::pressure::Scale;
 use crate::algorithm::queue::{Behind, Freed, Queue, Slot};
+use crate::algorithm::scale::Scale;
 use crate::algorithm::sliding::Sliding;
 use crate::algorithm::window::Window;
 use crate::algorithm::{LimitError, OneWord};
@@ -103,7 +103,7 @@ fn logged(logged: &Logged<Verdict>) -> Decision {
 
 impl Purse {
     /// Charges one unit for each of these keys and tells the verdicts. The memory of all of them is
-    /// asked for before the first is decided. Returns the moment they were decided at.
+    /// asked for before the first is decided.
     #[inline(always)]
     pub(crate) fn check_batch<const N: usize>(
         &self,
@@ -111,7 +111,7 @@ impl Purse {
         now: impl Fn() -> Moment,
         fresh: impl Fn() -> Moment,
         verdicts: &mut [Verdict],
-    ) -> Moment {
+    ) {
         #[inline(always)]
         fn batch<A: OneWord, const N: usize>(
             table: &Table<A>,
@@ -119,7 +119,7 @@ impl Purse {
             now: impl Fn() -> Moment,
             fresh: impl Fn() -> Moment,
             verdicts: &mut [Verdict],
-        ) -> Moment {
+        ) {
             let mut homes = [0; N];
             for (home, hash) in homes.iter_mut().zip(&hashes[..verdicts.len().min(N)]) {
                 *home = table.home(*hash);
@@ -143,7 +143,6 @@ impl Purse {
             for i in late.into_iter().take(count) {
                 verdicts[i] = table.check_elsewhere(hashes[i], homes[i], now, &fresh, 1);
             }
-            now
         }
         for_table!(self,
         table => batch(table, hashes, now, fresh, verdicts),
@@ -152,8 +151,7 @@ impl Purse {
             for (verdict, hash) in verdicts.iter_mut().zip(hashes) {
                 *verdict = log.charge(*hash, now, &fresh, 1, true).result;
             }
-            now
-        })
+        });
     }
 
     /// Charges and tells only the verdict.

@@ -9,7 +9,7 @@ use super::segment::{Segment, SegmentGuard};
 use super::slot::{apply_locked, candidate, charge_slot, check_slot, claim, find, take_over};
 use super::slots::{Age, Intent, Reading, Shape, home_line, line_at, read_slot, tag};
 use super::{CLAIM, Extent, LINES, TARGET, WINDOW};
-use crate::algorithm::pressure::Scale;
+use crate::algorithm::scale::Scale;
 use crate::algorithm::{LimitError, OneWord, Step};
 use crate::decision::{Origin, Verdict};
 use crate::raw::{Line, Lines, SLOTS};

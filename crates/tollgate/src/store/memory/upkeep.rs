@@ -9,7 +9,7 @@ use super::slot::{claim, restamp};
 use super::slots::{Age, ERA_BITS, Reading, Shape, branch, read_slot};
 use super::table::{Changes, Table};
 use crate::algorithm::OneWord;
-use crate::algorithm::pressure::Scale;
+use crate::algorithm::scale::Scale;
 use crate::raw::{Line, SLOTS};
 use crate::time::Moment;
 

@@ -3,8 +3,8 @@
 use crate::algorithm::OneWord;
 use crate::algorithm::bucket::Bucket;
 use crate::algorithm::concurrency::Permits;
-use crate::algorithm::pressure::Scale;
 use crate::algorithm::queue::Queue;
+use crate::algorithm::scale::Scale;
 use crate::algorithm::sliding::{Estimate, Sliding};
 use crate::algorithm::window::Window;
 use crate::decision::Verdict;
@@ -342,4 +342,36 @@ fn no_more_is_given_back_than_was_taken_whatever_the_scales_were() {
         let left = back.unwrap_or(word);
         assert!(tat(Some(left), later) >= tat(before, later));
     }
+}
+
+#[test]
+fn every_share_that_people_write_is_told_as_it_was_written() {
+    for share in 1..=10_000 {
+        let scale = Scale::from_share(share);
+        assert_eq!(scale.as_share(), share);
+        assert!(scale.of(10_000) >= u64::from(share));
+    }
+    assert_eq!(Scale::from_share(2_000).of(10), 2);
+    assert_eq!(Scale::from_share(10_000), Scale::ONE);
+    assert_eq!(Scale::from_share(u32::MAX), Scale::ONE);
+}
+
+#[test]
+fn a_price_is_rounded_up_and_never_overflows() {
+    assert_eq!(Scale::ONE.price(7), 7);
+    assert_eq!(Scale::from_q16(32_768).price(7), 14);
+    assert_eq!(Scale::from_q16(58_982).price(1_000_000), 1_111_119);
+    assert_eq!(Scale::from_q16(1).price(1 << 61), u64::MAX);
+    for price in [(1 << 48) - 1, 1 << 48, (1 << 48) + 1] {
+        let exact = (u128::from(price) << 16).div_ceil(58_982);
+        assert_eq!(u128::from(Scale::from_q16(58_982).price(price)), exact);
+    }
+}
+
+#[test]
+fn a_scale_is_never_a_stop_and_never_a_gift() {
+    assert_eq!(Scale::from_q16(0).as_q16(), 1);
+    assert_eq!(Scale::from_q16(u32::MAX), Scale::ONE);
+    assert_eq!(Scale::from_q16(1).of(10), 1);
+    assert_eq!(Scale::from_q16(58_982).of(100), 89);
 }

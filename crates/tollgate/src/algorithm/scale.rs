@@ -3,7 +3,7 @@
 //! # Theory
 //!
 //! While a backend is in trouble everybody is to have `s` of what was promised, `0 < s <= 1`
-//! ([`Scale`](super::pressure::Scale)), and all of it again the moment the trouble is over. There are millions of words,
+//! ([`Scale`]), and all of it again the moment the trouble is over. There are millions of words,
 //! so none of them may change; what changes is how they are *read* ([`super::OneWord::under`]).
 //!
 //! | algorithm | what is scaled | what is left |
@@ -69,6 +69,74 @@
 //! still pass under the one before.
 //!
 //! It does not know when there is pressure; [`crate::shape::pressure`] does.
+
+/// A factor in 65536ths, above zero and at most one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Scale(u32);
+
+impl Scale {
+    /// No pressure.
+    pub const ONE: Scale = Scale(1 << 16);
+
+    /// `q16` 65536ths; anything outside is brought to the nearest end: never a stop, never a gift.
+    pub const fn from_q16(q16: u32) -> Scale {
+        match q16 {
+            0 => Scale(1),
+            1..=65_536 => Scale(q16),
+            _ => Scale::ONE,
+        }
+    }
+
+    /// A share in ten-thousandths, rounded up: a fifth of ten is two, not one.
+    pub const fn from_share(ten_thousandths: u32) -> Scale {
+        let share = if ten_thousandths > 10_000 {
+            10_000
+        } else {
+            ten_thousandths
+        };
+        Scale::from_q16((share * 65_536).div_ceil(10_000))
+    }
+
+    /// As a share in ten-thousandths, rounded down: for people.
+    pub const fn as_share(self) -> u32 {
+        // At most 65536 * 10000, which fits.
+        self.0 * 10_000 / 65_536
+    }
+
+    /// What [`Scale::as_q16`] told, taken at its word.
+    #[inline(always)]
+    pub(crate) const fn again(q16: u32) -> Scale {
+        debug_assert!(q16 != 0 && q16 <= 65_536);
+        Scale(q16)
+    }
+
+    /// The factor in 65536ths.
+    pub const fn as_q16(self) -> u32 {
+        self.0
+    }
+
+    /// A counted limit under this scale: rounded down, at least 1.
+    pub const fn of(self, limit: u64) -> u64 {
+        let scaled = (limit as u128 * self.0 as u128) >> 16;
+        if scaled == 0 { 1 } else { scaled as u64 }
+    }
+
+    /// What a unit costs when only this much of all is left: `price / scale`, rounded up.
+    pub const fn price(self, price: u64) -> u64 {
+        let scale = self.0 as u64;
+        // Nearly all prices, without the long division.
+        if price >> 48 == 0 {
+            return (price << 16).div_ceil(scale);
+        }
+        let dear = ((price as u128) << 16).div_ceil(scale as u128);
+        // Dearer than any bucket is deep, which is all that matters then.
+        if dear > u64::MAX as u128 {
+            u64::MAX
+        } else {
+            dear as u64
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests;
