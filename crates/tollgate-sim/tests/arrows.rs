@@ -22,6 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tollgate-grpc", &[]),
     ("tollgate-tower", &["tollgate"]),
     ("tollgate-sim", &["tollgate"]),
+    ("tollgate-testkit", &[]),
     (
         "tollgate-trials",
         &[
@@ -29,6 +30,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "tollgate-policy",
             "tollgate-redis",
             "tollgate-sim",
+            "tollgate-testkit",
         ],
     ),
     ("tollgate-load", &["tollgate"]),

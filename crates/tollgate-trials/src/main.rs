@@ -8,8 +8,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use clap::builder::PossibleValuesParser;
-use tollgate_trials::patience::now;
-use tollgate_trials::servers::Kind;
+use tollgate_testkit::now;
+use tollgate_testkit::servers::Kind;
 use tollgate_trials::trials::{ALL, Race, Setting, Trial, work};
 use tollgate_trials::verdicts::time;
 
@@ -144,7 +144,7 @@ fn worker(cli: &Cli, out: &mut impl Write) -> io::Result<bool> {
         ));
     };
     let said =
-        work(port, race, cli.charges).map_err(|trouble| io::Error::other(trouble.to_string()))?;
+        work(port, race, cli.charges).map_err(|error| io::Error::other(error.to_string()))?;
     writeln!(out, "{said}")?;
     Ok(true)
 }

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::crowd::Guest;
-use crate::servers::{Cluster, HOST, Sentinels};
 use tollgate::policy::Sharing;
+use tollgate_testkit::servers::{Cluster, HOST, Sentinels};
 
 /// What the usual key may: `5/s`, and `10` at once.
 pub const USUAL: Quota = Quota {

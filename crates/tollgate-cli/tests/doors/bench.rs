@@ -1,7 +1,7 @@
 //! `tollgate bench` against real servers: what it counts is right, and its audit tells right limiters from wrong ones.
 
 use serde_json::Value;
-use tollgate_trials::servers::{Kind, Plan, Server};
+use tollgate_testkit::servers::{Kind, Plan, Server};
 
 use crate::harness::{Nginx, Process, Scratch, Start, Tollgate, bench, binary, policy_with, until};
 

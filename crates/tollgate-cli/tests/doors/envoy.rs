@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use tollgate_trials::servers::{Kind, Server};
+use tollgate_testkit::servers::{Kind, Server};
 
 use crate::harness::{Door, Proxy, Scratch, Start, Tollgate, Upstream, envoy, run_to_end, until};
 

@@ -1,7 +1,7 @@
 //! Several services on one real store: one count for all, and answers when the store gives none.
 
 use serde_json::Value;
-use tollgate_trials::servers::{Kind, Server};
+use tollgate_testkit::servers::{Kind, Server};
 
 use crate::harness::{
     Door, Scratch, Tollgate, Upstream, free_port, nginx_with, policy_with, run_to_end, until,
@@ -79,7 +79,7 @@ fn a_service_starts_without_its_store_and_finds_it_when_it_comes() {
     let before = store(Kind::Redis);
     let service = Tollgate::start(&ten_for_each_org(before.port()));
     connected(&service);
-    before.kill9();
+    before.kill();
     let late = Tollgate::start(&ten_for_each_org(before.port()));
     let answer = ask(&late, PER_ORG);
     assert_eq!(

@@ -1,7 +1,7 @@
 //! Services to which a real store lends: nothing is lost with whoever hangs up, nor with a service that ends.
 
 use tollgate_server::rls::messages::Code;
-use tollgate_trials::servers::{Kind, Server};
+use tollgate_testkit::servers::{Kind, Server};
 
 use crate::harness::grpc::{Grpc, descriptor, hits, run};
 use crate::harness::{Client, Door, Tollgate, policy_with, until};

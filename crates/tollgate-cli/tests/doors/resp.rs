@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tollgate_trials::servers::{Kind, Server};
+use tollgate_testkit::servers::{Kind, Server};
 
 use crate::harness::{Scratch, Start, Tollgate, policy_with, program, run_to_end, until};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tollgate_server::rls::messages::Code;
-use tollgate_trials::servers::{Kind, Server};
+use tollgate_testkit::servers::{Kind, Server};
 
 use crate::harness::grpc::{Grpc, brings, descriptor, hits, run};
 use crate::harness::{Stopwatch, Tollgate, until};
@@ -138,7 +138,7 @@ fn a_cost_that_is_told_afterwards_is_taken_for_every_node() {
 fn without_the_store_each_limit_does_as_it_says_and_envoy_is_always_answered() {
     let store = store();
     let service = service(&store, ", nodes: 2");
-    store.kill9();
+    store.kill();
     until("the store is away", || {
         service.ready()["store"]["status"] == "away"
     });
@@ -171,7 +171,7 @@ fn a_cost_that_is_told_while_the_store_is_away_is_told_to_it_later() {
     let store = store();
     // The other one comes later: two would have half of the limit each.
     let one = service(&store, ", nodes: 1");
-    store.kill9();
+    store.kill();
     until("the store is away", || {
         one.ready()["store"]["status"] == "away"
     });

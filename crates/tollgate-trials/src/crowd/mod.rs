@@ -31,8 +31,8 @@ use tokio::task::JoinSet;
 use tollgate_sim::property::dice::Dice;
 
 use self::line::{Line, question};
-use crate::patience::{now, rest};
-use crate::trouble::{Outcome, Trouble};
+use tollgate_testkit::{Error, Result};
+use tollgate_testkit::{now, sleep};
 
 pub use self::record::{Record, Told};
 pub use self::seen::{Allowance, Seen};
@@ -42,7 +42,7 @@ const LINES: usize = 64;
 /// Requests that may wait for a connection. More are not sent, and count as not answered.
 const WAITING: usize = 100_000;
 /// How long the last answers may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const DEADLINE: Duration = Duration::from_secs(5);
 /// How often is looked whether the degraded answers have ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The longest that a crowd sends.
@@ -86,7 +86,7 @@ pub struct Plan {
 pub struct Crowd {
     start: Instant,
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<Outcome<()>>>,
+    thread: Option<JoinHandle<Result<()>>>,
 }
 
 #[derive(Debug, Default)]
@@ -109,9 +109,9 @@ struct Due {
 
 impl Crowd {
     /// Begins to ask.
-    pub fn start(plan: Plan) -> Outcome<Crowd> {
+    pub fn start(plan: Plan) -> Result<Crowd> {
         if plan.rate == 0 || plan.guests.is_empty() {
-            return Err(Trouble::Impossible(
+            return Err(Error::Invalid(
                 "a crowd needs guests and a rate above 0".into(),
             ));
         }
@@ -125,12 +125,12 @@ impl Crowd {
                     let runtime = Builder::new_current_thread()
                         .enable_all()
                         .build()
-                        .map_err(Trouble::system("start the crowd"))?;
+                        .map_err(Error::io("start the crowd"))?;
                     runtime.block_on(ask(plan, start, &shared));
                     Ok(())
                 }
             })
-            .map_err(Trouble::system("start the thread of the crowd"))?;
+            .map_err(Error::io("start the thread of the crowd"))?;
         Ok(Crowd {
             start,
             shared,
@@ -149,8 +149,8 @@ impl Crowd {
     }
 
     /// Waits until answers are no longer degraded, and says how long after `event` that was; nothing if it is not
-    /// within `patience`.
-    pub fn back_after(&self, event: Duration, patience: Duration) -> Option<Duration> {
+    /// within `deadline`.
+    pub fn back_after(&self, event: Duration, deadline: Duration) -> Option<Duration> {
         let began = now();
         loop {
             let back = {
@@ -158,26 +158,26 @@ impl Crowd {
                 let from = records.partition_point(|record| record.scheduled < event);
                 Seen::back_after(records.get(from..).unwrap_or_default(), event)
             };
-            if back.is_some() || began.elapsed() >= patience {
+            if back.is_some() || began.elapsed() >= deadline {
                 return back;
             }
-            rest(LOOK_EVERY);
+            sleep(LOOK_EVERY);
         }
     }
 
     /// Asks nothing more, waits for the last answers, and says what was seen.
-    pub fn end(mut self) -> Outcome<Seen> {
+    pub fn end(mut self) -> Result<Seen> {
         self.stop()?;
         let records = std::mem::take(&mut *self.shared.records());
         Ok(Seen::new(records))
     }
 
-    fn stop(&mut self) -> Outcome<()> {
+    fn stop(&mut self) -> Result<()> {
         // Only the flag itself is shared.
         self.shared.stop.store(true, Ordering::Relaxed);
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(outcome)) => outcome,
-            Some(Err(_)) => Err(Trouble::Impossible("the crowd panicked".into())),
+            Some(Err(_)) => Err(Error::Invalid("the crowd panicked".into())),
             None => Ok(()),
         }
     }
@@ -233,7 +233,7 @@ async fn ask(plan: Plan, start: Instant, shared: &Arc<Shared>) {
     drop(send);
     let all = async { while lines.join_next().await.is_some() {} };
     // Who is not done by then has no answer; its connection is closed with the runtime.
-    let _ = tokio::time::timeout(PATIENCE, all).await;
+    let _ = tokio::time::timeout(DEADLINE, all).await;
 }
 
 /// Sends what is due over one connection.

@@ -1,7 +1,6 @@
 //! Real programs through the gateway: curl over HTTP/1.1, over HTTP/2 with prior knowledge and over TLS, nginx in front,
 //! h2load with many streams, and a WebSocket whose every message comes back.
 
-use std::path::Path;
 use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
@@ -11,47 +10,44 @@ use tokio_tungstenite::client_async;
 use tokio_tungstenite::tungstenite::Message;
 
 use super::contenders::plain_nginx;
-use super::gateway::{Gateway, Tls, before};
+use super::gateway::{self, Tls, before};
 use super::runtime;
 use super::upstream::Upstream;
-use crate::nginx::program;
-use crate::patience::now;
-use crate::servers::{HOST, Process};
 use crate::trials::Setting;
-use crate::trouble::{Outcome, Trouble};
 use crate::verdicts::Verdicts;
+use tollgate_testkit::certificates::Certificates;
+use tollgate_testkit::program;
+use tollgate_testkit::{Error, Result};
+use tollgate_testkit::{HOST, Process};
+use tollgate_testkit::{TempDir, now};
 
 /// How long one program may run.
-const PATIENCE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(60);
 /// A body that fits into no buffer.
 const BODY: usize = 3_000_000;
 /// Messages over the WebSocket.
 const MESSAGES: usize = 100;
 
-pub(crate) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
+pub(crate) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Result<()> {
     let upstream = Upstream::quick(now())?;
     let policy = policy(upstream.port());
-    let plain = Gateway::start(&policy)?;
-    let folder = tempfile::tempdir().map_err(Trouble::system("make a temporary folder"))?;
-    let (cert, key) = (
-        folder.path().join("cert.pem"),
-        folder.path().join("key.pem"),
-    );
-    certificate(&cert, &key)?;
-    let secret = Gateway::start_with(
+    let plain = gateway::start(&policy)?;
+    let folder = TempDir::new().map_err(Error::io("make a temporary directory"))?;
+    let certificates = Certificates::make(folder.path())?;
+    let secret = gateway::start_with_tls(
         &policy,
-        Some(Tls {
-            cert: &cert,
-            key: &key,
-        }),
+        Tls {
+            cert: &certificates.server_cert_file,
+            key: &certificates.server_key_file,
+        },
     )?;
     let nginx = plain_nginx(plain.port())?;
     let body = folder.path().join("body");
-    std::fs::write(&body, vec![b'x'; BODY]).map_err(Trouble::system("write a body"))?;
+    std::fs::write(&body, vec![b'x'; BODY]).map_err(Error::io("write a body"))?;
 
     let (open, fronted) = (url("http", plain.port()), url("http", nginx.port()));
     let secret_url = url("https", secret.port());
-    let ca = cert.display().to_string();
+    let ca = certificates.ca_file.display().to_string();
     let data = format!("@{}", body.display());
     let checks: [(&str, &[&str], &str); 7] = [
         (
@@ -120,8 +116,8 @@ pub(crate) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
             echoed.map_or_else(|why| why, |count| format!("{count} of {MESSAGES}")),
         );
     }
-    plain.check()?;
-    secret.check()
+    plain.is_running()?;
+    secret.is_running()
 }
 
 fn policy(upstream: u16) -> String {
@@ -135,33 +131,8 @@ fn url(scheme: &str, port: u16) -> String {
     format!("{scheme}://{HOST}:{port}/hello")
 }
 
-/// A self-signed certificate for this machine.
-fn certificate(cert: &Path, key: &Path) -> Outcome<()> {
-    let (cert, key) = (cert.display().to_string(), key.display().to_string());
-    let arguments = [
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:prime256v1",
-        "-nodes",
-        "-days",
-        "2",
-        "-subj",
-        "/CN=localhost",
-        "-addext",
-        "subjectAltName=DNS:localhost,IP:127.0.0.1",
-        "-keyout",
-        &key,
-        "-out",
-        &cert,
-    ];
-    run_program("openssl", &arguments).map(drop)
-}
-
 /// Status, version and body, or what curl complains about.
-fn curl(arguments: &[&str]) -> Outcome<String> {
+fn curl(arguments: &[&str]) -> Result<String> {
     let common = [
         "-sS",
         "--max-time",
@@ -173,12 +144,12 @@ fn curl(arguments: &[&str]) -> Outcome<String> {
     ];
     let all: Vec<&str> = common.iter().chain(arguments).copied().collect();
     let (process, said) = run_program("curl", &all)?;
-    let body = std::fs::read_to_string(process.folder().join("body")).unwrap_or_default();
+    let body = std::fs::read_to_string(process.directory().join("body")).unwrap_or_default();
     Ok(format!("{} {}", said.trim(), body.trim()).trim().to_owned())
 }
 
 /// How many requests succeeded, and the line that says so.
-fn h2load(url: &str, requests: usize) -> Outcome<(Option<usize>, String)> {
+fn h2load(url: &str, requests: usize) -> Result<(Option<usize>, String)> {
     let count = requests.to_string();
     let (_, said) = run_program("h2load", &["-n", &count, "-c", "4", "-m", "20", url])?;
     let line = said.lines().find(|line| line.starts_with("requests:"));
@@ -194,16 +165,16 @@ fn h2load(url: &str, requests: usize) -> Outcome<(Option<usize>, String)> {
 
 /// Runs a program to its end and gives what it said. The exit code is part of what it says: curl fails on purpose here
 /// and there.
-fn run_program(name: &'static str, arguments: &[&str]) -> Outcome<(Process, String)> {
-    let process = Process::prepare(name.into(), program(name)?, arguments)?;
+fn run_program(name: &str, arguments: &[&str]) -> Result<(Process, String)> {
+    let process = Process::prepare(name, &program(name)?, arguments)?;
     process.start()?;
-    process.wait(PATIENCE)?;
+    process.wait(DEADLINE)?;
     let said = process.log();
     Ok((process, said))
 }
 
 /// How many messages came back as they were sent.
-async fn echo(port: u16) -> Result<usize, String> {
+async fn echo(port: u16) -> std::result::Result<usize, String> {
     let said = |error: tokio_tungstenite::tungstenite::Error| error.to_string();
     let talk = async {
         let stream = TcpStream::connect((HOST, port)).await;
@@ -224,7 +195,7 @@ async fn echo(port: u16) -> Result<usize, String> {
         socket.close(None).await.map_err(said)?;
         Ok(echoed)
     };
-    match timeout(PATIENCE, talk).await {
+    match timeout(DEADLINE, talk).await {
         Ok(echoed) => echoed,
         Err(_) => Err("no answer in time".into()),
     }

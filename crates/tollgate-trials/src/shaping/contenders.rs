@@ -1,8 +1,8 @@
 //! Who else could stand in front of a server: nothing, or nginx with a limit for each tenant.
 
-use crate::nginx::Nginx;
-use crate::servers::HOST;
-use crate::trouble::Outcome;
+use tollgate_testkit::HOST;
+use tollgate_testkit::Result;
+use tollgate_testkit::web::WebServer;
 
 /// What one tenant may in nginx: its share of the server.
 pub(super) const NGINX_RATE: &str = "10r/s";
@@ -10,8 +10,8 @@ pub(super) const NGINX_RATE: &str = "10r/s";
 pub(super) const NGINX_BURST: u64 = 20;
 
 /// nginx as its manual would have it: a limit by the tenant's header, connections to the upstream kept.
-pub(super) fn limiting_nginx(upstream: u16) -> Outcome<Nginx> {
-    Nginx::configured(|port| {
+pub(super) fn limiting_nginx(upstream: u16) -> Result<WebServer> {
+    WebServer::nginx(|port| {
         nginx(
             port,
             &format!("limit_req_zone $http_x_api_key zone=tenants:10m rate={NGINX_RATE};"),
@@ -22,8 +22,8 @@ pub(super) fn limiting_nginx(upstream: u16) -> Outcome<Nginx> {
 }
 
 /// nginx that only passes on, with what a WebSocket needs.
-pub(super) fn plain_nginx(upstream: u16) -> Outcome<Nginx> {
-    Nginx::configured(|port| {
+pub(super) fn plain_nginx(upstream: u16) -> Result<WebServer> {
+    WebServer::nginx(|port| {
         nginx(
             port,
             "map $http_upgrade $upgrading { default upgrade; '' ''; }",
@@ -35,20 +35,16 @@ pub(super) fn plain_nginx(upstream: u16) -> Outcome<Nginx> {
 }
 
 fn nginx(port: u16, zone: &str, limit: &str, upstream: u16) -> String {
-    let folders = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
-    let folders = folders.map(|kind| format!("{kind}_temp_path {kind};"));
     let keeps = match limit.contains("Connection") {
         true => "",
         false => "proxy_set_header Connection '';",
     };
     format!(
-        // One process, so that ending it ends all of it. A request goes to the server once.
-        "daemon off; master_process off; pid nginx.pid; error_log stderr crit;\n\
-         worker_rlimit_nofile 16384; events {{ worker_connections 8192; }}\n\
-         http {{\n access_log off; {folders}\n keepalive_requests 1000000;\n {zone}\n \
+        // A request goes to the server once.
+        "worker_rlimit_nofile 16384; events {{ worker_connections 8192; }}\n\
+         http {{\n keepalive_requests 1000000;\n {zone}\n \
          upstream app {{ server {HOST}:{upstream} max_fails=0; keepalive 512; keepalive_requests 1000000; }}\n \
          server {{\n  listen {HOST}:{port} backlog=4096;\n  location / {{\n   {limit}\n   proxy_pass http://app;\n   \
          proxy_http_version 1.1;\n   {keeps}\n   proxy_next_upstream off;\n  }}\n }}\n}}\n",
-        folders = folders.join(" "),
     )
 }

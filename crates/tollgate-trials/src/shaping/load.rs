@@ -20,10 +20,10 @@ use tollgate_sim::property::dice::Dice;
 
 use super::panicked;
 use super::wire::Wire;
-use crate::trouble::Outcome;
+use tollgate_testkit::Result;
 
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(15);
+const DEADLINE: Duration = Duration::from_secs(15);
 /// Idle connections that one tenant keeps.
 const KEPT: usize = 512;
 
@@ -69,7 +69,7 @@ pub(super) async fn offer(
     start: Instant,
     script: &[Due],
     request: impl Fn(u32) -> Arc<[u8]>,
-) -> Outcome<Vec<Done>> {
+) -> Result<Vec<Done>> {
     let idle = Idle::default();
     let mut under_way = JoinSet::new();
     for &due in script {
@@ -103,7 +103,7 @@ async fn ask(port: u16, tenant: u32, bytes: &[u8], idle: &Idle) -> u16 {
     let Ok(mut wire) = wire else {
         return 0;
     };
-    let Ok(answer) = wire.ask_within(bytes, PATIENCE).await else {
+    let Ok(answer) = wire.ask_within(bytes, DEADLINE).await else {
         return 0;
     };
     if !answer.head.closes() {

@@ -40,38 +40,38 @@ mod wire;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::trouble::{Outcome, Trouble};
+use tollgate_testkit::{Error, Result};
 
 /// What a crowd lives in: one thread, so that nothing in it runs at the same time as something else.
-fn runtime() -> Outcome<Runtime> {
+fn runtime() -> Result<Runtime> {
     Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(Trouble::system("start a crowd"))
+        .map_err(Error::io("start a crowd"))
 }
 
 /// Lets this process and its children have as many connections as the system lets them; an error if those are fewer
 /// than `needed`.
-fn allow_connections(needed: usize) -> Outcome<()> {
+fn allow_connections(needed: usize) -> Result<()> {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
         current: limit.maximum,
         maximum: limit.maximum,
     };
     setrlimit(Resource::Nofile, raised)
-        .map_err(|error| Trouble::system("raise the number of open files")(error.into()))?;
+        .map_err(|error| Error::io("raise the number of open files")(error.into()))?;
     match limit.maximum {
-        Some(most) if most < number(needed) => Err(Trouble::Impossible(format!(
+        Some(most) if most < number(needed) => Err(Error::Invalid(format!(
             "this trial needs {needed} open files, and the system allows {most}: raise it with `ulimit -Hn`"
         ))),
         _ => Ok(()),
     }
 }
 
-/// A task that panicked is told as trouble, not passed on.
+/// A task that panicked is told as error, not passed on.
 #[expect(clippy::needless_pass_by_value, reason = "what `map_err` gives")]
-fn panicked(error: tokio::task::JoinError) -> Trouble {
-    Trouble::Impossible(format!("a part of the crowd panicked: {error}"))
+fn panicked(error: tokio::task::JoinError) -> Error {
+    Error::Invalid(format!("a part of the crowd panicked: {error}"))
 }
 
 /// A count as a number that counts are compared as.

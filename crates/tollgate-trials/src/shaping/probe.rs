@@ -10,13 +10,13 @@ use tokio::time::sleep;
 
 use super::panicked;
 use super::wire::{Wire, get};
-use crate::patience::now;
-use crate::trouble::Outcome;
+use tollgate_testkit::Result;
+use tollgate_testkit::now;
 
 /// How often it asks.
 const EVERY: Duration = Duration::from_millis(40);
 /// How long an answer may take until it counts as none.
-const PATIENCE: Duration = Duration::from_secs(10);
+const DEADLINE: Duration = Duration::from_secs(10);
 
 /// A client that asks until it is ended.
 pub(super) struct Probe {
@@ -42,7 +42,7 @@ impl Probe {
         Probe { stop, task }
     }
 
-    pub(super) async fn end(self) -> Outcome<Probed> {
+    pub(super) async fn end(self) -> Result<Probed> {
         // Only the flag itself is shared.
         self.stop.store(true, Ordering::Relaxed);
         self.task.await.map_err(panicked)
@@ -74,14 +74,14 @@ async fn ask(port: u16, stop: Arc<AtomicBool>) -> Probed {
 }
 
 /// Asks once; the connection if the answer was 200.
-pub(super) async fn once(port: u16, wire: Option<Wire>) -> Result<Wire, String> {
+pub(super) async fn once(port: u16, wire: Option<Wire>) -> std::result::Result<Wire, String> {
     let said = |error: std::io::Error| error.to_string();
     let mut wire = match wire {
         Some(wire) => wire,
         None => Wire::open(port).await.map_err(said)?,
     };
     let request = get("/honest", &[("x-api-key", "honest")]);
-    let answer = wire.ask_within(&request, PATIENCE).await.map_err(said)?;
+    let answer = wire.ask_within(&request, DEADLINE).await.map_err(said)?;
     match answer.status {
         200 => Ok(wire),
         other => Err(format!("status {other}")),

@@ -11,15 +11,16 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::gateway::{Gateway, before};
+use super::gateway::{self, before};
 use super::measure::{per_mille, percent};
 use super::upstream::Upstream;
 use super::wire::{Wire, get};
 use super::{number, panicked, runtime};
-use crate::patience::now;
 use crate::trials::Setting;
-use crate::trouble::{Outcome, Trouble};
 use crate::verdicts::Verdicts;
+use tollgate_testkit::now;
+use tollgate_testkit::tollgate::Tollgate;
+use tollgate_testkit::{Error, Result};
 
 /// The tiers, their weights, and the connections of each.
 const TIERS: [(&str, u64, usize); 3] = [("basic", 1, 100), ("plus", 4, 200), ("pro", 16, 700)];
@@ -29,14 +30,14 @@ const AT_ONCE: usize = 10;
 /// What a request takes at the upstream, in milliseconds.
 const WORK: u64 = 4;
 /// How long all of it may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_secs(120);
 /// How far from its share a tier may be, in parts of a thousand.
 const TOLERANCE: u64 = 20;
 
-pub(crate) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
+pub(crate) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Result<()> {
     let wanted = setting.either(2_100, 42_000);
     let upstream = Upstream::quick(now())?;
-    let gateway = Gateway::start(&policy(upstream.port()))?;
+    let gateway = gateway::start(&policy(upstream.port()))?;
     let (from, errors) = runtime()?.block_on(crowd(&gateway, &upstream, wanted))?;
     verdicts.promise(
         "every request passes",
@@ -80,7 +81,7 @@ fn policy(upstream: u16) -> String {
 
 /// Keeps all tiers waiting until the upstream has seen `wanted` of what counts, and says how many it had seen before
 /// that and how many answers were no 200.
-async fn crowd(gateway: &Gateway, upstream: &Upstream, wanted: usize) -> Outcome<(usize, usize)> {
+async fn crowd(gateway: &Tollgate, upstream: &Upstream, wanted: usize) -> Result<(usize, usize)> {
     let port = gateway.port();
     let stop = Arc::new(AtomicBool::new(false));
     let mut clients = JoinSet::new();
@@ -97,14 +98,14 @@ async fn crowd(gateway: &Gateway, upstream: &Upstream, wanted: usize) -> Outcome
             sleep(Duration::from_millis(5)).await;
         }
     };
-    let late = timeout(PATIENCE, enough).await.is_err();
+    let late = timeout(DEADLINE, enough).await.is_err();
     // Only the flag itself is shared.
     stop.store(true, Ordering::Relaxed);
     if late {
         clients.abort_all();
         let seen = upstream.count() - from;
-        return Err(Trouble::Impossible(format!(
-            "the upstream saw {seen} of {wanted} requests within {PATIENCE:?}"
+        return Err(Error::Invalid(format!(
+            "the upstream saw {seen} of {wanted} requests within {DEADLINE:?}"
         )));
     }
     let mut errors = 0;
@@ -115,17 +116,17 @@ async fn crowd(gateway: &Gateway, upstream: &Upstream, wanted: usize) -> Outcome
 }
 
 /// Waits until nearly everybody waits: one of twenty may be on its way.
-async fn gather(gateway: &Gateway) -> Outcome<()> {
+async fn gather(gateway: &Tollgate) -> Result<()> {
     let all: usize = TIERS.iter().map(|(_, _, connections)| connections).sum();
     let start = now();
     loop {
-        let waiting = gateway.metric("tollgate_queue_waiting", &[])?;
+        let waiting = gateway::metric(gateway, "tollgate_queue_waiting")?;
         if waiting >= number(all) * 19 / 20 {
             return Ok(());
         }
-        if start.elapsed() > PATIENCE {
-            return Err(Trouble::Impossible(format!(
-                "of {all} clients only {waiting} wait after {PATIENCE:?}"
+        if start.elapsed() > DEADLINE {
+            return Err(Error::Invalid(format!(
+                "of {all} clients only {waiting} wait after {DEADLINE:?}"
             )));
         }
         sleep(Duration::from_millis(20)).await;
@@ -139,7 +140,7 @@ async fn ask(port: u16, request: Arc<[u8]>, stop: Arc<AtomicBool>) -> usize {
         return 1;
     };
     while !stop.load(Ordering::Relaxed) {
-        match wire.ask_within(&request, PATIENCE).await {
+        match wire.ask_within(&request, DEADLINE).await {
             Ok(answer) if answer.status == 200 => {}
             Ok(_) => errors += 1,
             Err(_) => return errors + 1,

@@ -79,9 +79,9 @@ impl Wire {
     pub(super) async fn ask_within(
         &mut self,
         request: &[u8],
-        patience: Duration,
+        deadline: Duration,
     ) -> io::Result<Answer> {
-        match timeout(patience, self.ask(request)).await {
+        match timeout(deadline, self.ask(request)).await {
             Ok(answer) => answer,
             Err(_) => Err(io::ErrorKind::TimedOut.into()),
         }

@@ -1,6 +1,6 @@
 //! A network that swallows, delays, cuts, repeats and loses.
 //!
-//! Black holes first, both ways and one way: the connection is open and nothing comes. Then all the rest, one
+//! Black holes first, both ways and one way: the connection is open and nothing comes. Then all the sleep, one
 //! after the other, each followed by a clear sky in which the store has to be used again. Half of the guests are
 //! marked, so that an answer that was meant for another would show; at the end each of them is asked about once
 //! more, and what the store counted for it is compared with what it sent and what passed.
@@ -9,15 +9,15 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use super::Setting;
-use super::worlds::{MARKED, PATIENCE, little_too_much, mixed_guests, none_crossed};
+use super::worlds::{DEADLINE, MARKED, little_too_much, mixed_guests, none_crossed};
 use crate::crowd::{Crowd, Guest, Seen};
-use crate::patience::{now, rest};
 use crate::policy::{MARK, Policy, capacity, marked, one_server};
-use crate::proxy::{Lane, Proxy, Slices, Strike, Then, Weather};
-use crate::servers::Server;
 use crate::service::Service;
-use crate::trouble::Outcome;
 use crate::verdicts::{SOON, Verdicts, time};
+use tollgate_testkit::Result;
+use tollgate_testkit::proxy::{Fault, Faults, Link, Proxy, Slices, Then};
+use tollgate_testkit::servers::Server;
+use tollgate_testkit::{now, sleep};
 
 /// How often something strikes.
 const STRIKE_EVERY: Duration = Duration::from_millis(40);
@@ -30,8 +30,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Bad weather: what holds, and what strikes again and again.
 struct Bad {
     name: &'static str,
-    weather: Weather,
-    strike: Option<Strike>,
+    weather: Faults,
+    strike: Option<Fault>,
 }
 
 /// A weather that is over.
@@ -44,10 +44,10 @@ struct Past {
     /// How long until it was given up, of a black hole.
     abandoned: Option<Option<Duration>>,
     /// How many strikes hit, if they waited for something.
-    struck: Option<u64>,
+    injected: Option<u64>,
 }
 
-pub(super) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
+pub(super) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Result<()> {
     let store = Server::start(setting.kind, &[])?;
     let proxy = Proxy::start_seeded(store.port(), setting.seed)?;
     let policy = Policy::on(one_server(proxy.port())).mark(&marked(MARKED));
@@ -56,7 +56,7 @@ pub(super) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
     let crowd = setting.crowd(service.port(), guests.clone())?;
     let mut past = Vec::new();
     for bad in holes().into_iter().chain(all_kinds()) {
-        rest(SETTLED);
+        sleep(SETTLED);
         past.push(suffer(setting, &service, &proxy, &crowd, bad)?);
     }
     let seen = crowd.end()?;
@@ -69,7 +69,7 @@ pub(super) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
     little_too_much(verdicts, &seen, &guests, 0);
     all_charged(verdicts, &service, &seen, &guests)?;
     verdicts.figures_of(&seen);
-    verdicts.figure("connections to the store", proxy.seen().connections);
+    verdicts.figure("connections to the store", proxy.observed().connections);
     Ok(())
 }
 
@@ -80,9 +80,9 @@ fn suffer(
     proxy: &Proxy,
     crowd: &Crowd,
     bad: Bad,
-) -> Outcome<Past> {
+) -> Result<Past> {
     let broken = service.metric("tollgate_store_breaks_total")?;
-    let struck = proxy.seen().struck;
+    let injected = proxy.observed().injected;
     let is_hole = bad.weather.to_client.black_hole;
     proxy.set(bad.weather)?;
     let (began, from) = (now(), crowd.elapsed());
@@ -92,21 +92,21 @@ fn suffer(
     }
     while began.elapsed() < setting.span(500, 3_000) {
         if let Some(strike) = bad.strike {
-            proxy.strike(strike);
+            proxy.inject(strike);
         }
-        rest(STRIKE_EVERY);
+        sleep(STRIKE_EVERY);
     }
-    let waits = bad.strike.filter(|strike| *strike != Strike::Reset);
-    let struck = waits.map(|_| proxy.seen().struck.saturating_sub(struck));
-    proxy.set(Weather::clear())?;
+    let waits = bad.strike.filter(|strike| *strike != Fault::Reset);
+    let injected = waits.map(|_| proxy.observed().injected.saturating_sub(injected));
+    proxy.set(Faults::none())?;
     let until = crowd.elapsed();
     Ok(Past {
         name: bad.name,
         from,
         until,
-        back: crowd.back_after(until, PATIENCE),
+        back: crowd.back_after(until, DEADLINE),
         abandoned,
-        struck,
+        injected,
     })
 }
 
@@ -116,10 +116,10 @@ fn tell(verdicts: &mut Verdicts, past: &Past, seen: &Seen) {
     let during = seen.between(past.from, past.until);
     let alone = during.degraded();
     let mut did = format!("{alone} of {} decided without the store", during.len());
-    if let Some(struck) = past.struck {
-        did.push_str(&format!(", struck {struck} times"));
+    if let Some(injected) = past.injected {
+        did.push_str(&format!(", injected {injected} times"));
     }
-    let happened = past.struck.unwrap_or(1) > 0;
+    let happened = past.injected.unwrap_or(1) > 0;
     verdicts.promise(
         &format!("{name}: it is weathered, and the store is used again"),
         happened && back.is_some(),
@@ -138,12 +138,12 @@ fn holes() -> [Bad; 2] {
         weather,
         strike: None,
     };
-    let one_way = Weather {
-        to_client: Lane::black_hole(),
-        ..Weather::clear()
+    let one_way = Faults {
+        to_client: Link::black_hole(),
+        ..Faults::none()
     };
     [
-        hole("a black hole both ways", Weather::black_hole()),
+        hole("a black hole both ways", Faults::black_hole()),
         hole("a black hole for answers", one_way),
     ]
 }
@@ -152,47 +152,47 @@ fn all_kinds() -> Vec<Bad> {
     let ms = Duration::from_millis;
     let weather = |name, lane| Bad {
         name,
-        weather: Weather::both(lane),
+        weather: Faults::both(lane),
         strike: None,
     };
     let strike = |name, strike| Bad {
         name,
-        weather: Weather::clear(),
+        weather: Faults::none(),
         strike: Some(strike),
     };
-    let jitter = Lane {
+    let jitter = Link {
         jitter: ms(20),
-        ..Lane::default()
+        ..Link::default()
     };
-    let slices = Lane {
+    let slices = Link {
         slices: Some(Slices {
             bytes: NonZeroUsize::MIN.saturating_add(12),
             pause: Duration::from_micros(200),
         }),
-        ..Lane::default()
+        ..Link::default()
     };
-    let truncate = |then| Strike::TruncateReply { bytes: 3, then };
+    let truncate = |then| Fault::TruncateReply { bytes: 3, then };
     vec![
-        weather("latency above the deadline", Lane::latency(ms(20))),
+        weather("latency above the deadline", Link::latency(ms(20))),
         weather("jitter", jitter),
         weather("tiny pieces", slices),
-        strike("resets", Strike::Reset),
-        strike("resets within replies", Strike::ResetAfter { bytes: 100 }),
-        strike("replies that come twice", Strike::DuplicateReply),
+        strike("resets", Fault::Reset),
+        strike("resets within replies", Fault::ResetAfter { bytes: 100 }),
+        strike("replies that come twice", Fault::DuplicateReply),
         strike("replies cut off and closed", truncate(Then::Close)),
         strike("replies cut off and nothing more", truncate(Then::Stall)),
-        strike("replies that never come", Strike::DropReply),
+        strike("replies that never come", Fault::DropReply),
     ]
 }
 
 /// Whether the service gave the store up since it had done so `before` times.
-fn is_abandoned(service: &Service, before: u64) -> Outcome<bool> {
+fn is_abandoned(service: &Service, before: u64) -> Result<bool> {
     let start = now();
     while start.elapsed() < SOON * 3 {
         if service.metric("tollgate_store_breaks_total")? > before {
             return Ok(true);
         }
-        rest(LOOK_EVERY);
+        sleep(LOOK_EVERY);
     }
     Ok(false)
 }
@@ -204,7 +204,7 @@ fn all_charged(
     service: &Service,
     seen: &Seen,
     guests: &[Guest],
-) -> Outcome<()> {
+) -> Result<()> {
     let (mut more, mut less, mut worst) = (0_u32, 0_u32, None);
     let (mut most_all, mut passed_all, mut counted_all) = (0, 0, 0);
     let number_of = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);

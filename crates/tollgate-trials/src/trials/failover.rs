@@ -8,20 +8,20 @@
 use std::time::Duration;
 
 use super::Setting;
-use super::worlds::{PATIENCE, usual_guests};
-use crate::patience::{Look, rest, wait_until};
+use super::worlds::{DEADLINE, usual_guests};
 use crate::policy::{Policy, one_server};
-use crate::proxy::Proxy;
-use crate::servers::{HOST, Server};
 use crate::service::Service;
-use crate::trouble::Outcome;
 use crate::verdicts::{SOON, Verdicts, time};
+use tollgate_testkit::Result;
+use tollgate_testkit::proxy::Proxy;
+use tollgate_testkit::servers::{HOST, Server};
+use tollgate_testkit::{Check, sleep, wait_for};
 
 /// How long each primary is used. A server that fails again within a second of its return is left alone for longer,
 /// on purpose; that is what `flap` tries.
 const UP_FOR: Duration = Duration::from_millis(1_200);
 
-pub(super) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
+pub(super) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Result<()> {
     let first = Server::start(setting.kind, &[])?;
     let follows = format!("{HOST} {}", first.port());
     let second = Server::start(setting.kind, &[("replicaof", &follows)])?;
@@ -33,14 +33,14 @@ pub(super) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
     let mut pair = (&first, &second);
     let rounds = setting.either(3, 20);
     for _ in 0..rounds {
-        rest(UP_FOR);
+        sleep(UP_FOR);
         let (old, new) = pair;
         let port = new.port().to_string();
         old.ask(&["FAILOVER", "TO", HOST, &port, "TIMEOUT", "5000"])?;
         wait_until_it_leads(new)?;
-        proxy.lead_to(new.port());
+        proxy.set_upstream(new.port());
         let switched = crowd.elapsed();
-        let back = crowd.back_after(switched, PATIENCE);
+        let back = crowd.back_after(switched, DEADLINE);
         stuck += u32::from(back.is_none());
         slowest = slowest.zip(back).map(|(slowest, back)| slowest.max(back));
         wait_until_it_follows(old)?;
@@ -60,24 +60,24 @@ pub(super) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
     Ok(())
 }
 
-fn wait_until_it_leads(server: &Server) -> Outcome<()> {
+fn wait_until_it_leads(server: &Server) -> Result<()> {
     let log = || server.log();
-    wait_until("the replica is the primary", PATIENCE, log, || {
+    wait_for("the replica is the primary", DEADLINE, log, || {
         let role = server.info("replication", "role")?;
         Ok(match role == "master" {
-            true => Look::There(()),
-            false => Look::NotYet(role),
+            true => Check::Ready(()),
+            false => Check::Pending(role),
         })
     })
 }
 
-fn wait_until_it_follows(server: &Server) -> Outcome<()> {
+fn wait_until_it_follows(server: &Server) -> Result<()> {
     let log = || server.log();
-    wait_until("the replica follows", PATIENCE, log, || {
+    wait_for("the replica follows", DEADLINE, log, || {
         let link = server.info("replication", "master_link_status")?;
         Ok(match link == "up" {
-            true => Look::There(()),
-            false => Look::NotYet(link),
+            true => Check::Ready(()),
+            false => Check::Pending(link),
         })
     })
 }

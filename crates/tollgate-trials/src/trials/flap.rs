@@ -4,41 +4,41 @@
 use std::time::Duration;
 
 use super::Setting;
-use super::worlds::{PATIENCE, little_too_much, usual_guests};
-use crate::patience::{now, rest};
+use super::worlds::{DEADLINE, little_too_much, usual_guests};
 use crate::policy::{Policy, one_server};
-use crate::proxy::{Proxy, Strike, Weather};
-use crate::servers::Server;
 use crate::service::Service;
-use crate::trouble::Outcome;
 use crate::verdicts::{Verdicts, time};
+use tollgate_testkit::Result;
+use tollgate_testkit::proxy::{Fault, Faults, Proxy};
+use tollgate_testkit::servers::Server;
+use tollgate_testkit::{now, sleep};
 
 /// How long it is there, and how long it is away.
 const HALF: Duration = Duration::from_millis(500);
 
-pub(super) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
+pub(super) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Result<()> {
     let store = Server::start(setting.kind, &[])?;
     let proxy = Proxy::start_seeded(store.port(), setting.seed)?;
     let service = Service::start(&Policy::on(one_server(proxy.port())))?;
     let guests = usual_guests();
     let crowd = setting.crowd(service.port(), guests.clone())?;
-    let gone = Weather {
+    let gone = Faults {
         refuse: true,
-        ..Weather::clear().and(Strike::Reset)
+        ..Faults::none().and(Fault::Reset)
     };
-    let mut ways = [gone, Weather::black_hole()].into_iter().cycle();
+    let mut ways = [gone, Faults::black_hole()].into_iter().cycle();
     let (start, span) = (now(), setting.span(4_000, 20_000));
     let mut times = 0_u32;
     while start.elapsed() < span {
-        rest(HALF);
+        sleep(HALF);
         proxy.set(ways.next().unwrap_or_default())?;
-        rest(HALF);
-        proxy.set(Weather::clear())?;
+        sleep(HALF);
+        proxy.set(Faults::none())?;
         times += 1;
     }
     let steady = crowd.elapsed();
     // Not within a second: who comes and goes is left alone for up to two.
-    let back = crowd.back_after(steady, PATIENCE);
+    let back = crowd.back_after(steady, DEADLINE);
     verdicts.promise(
         "the store is used again when it stays",
         back.is_some(),

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use super::Setting;
 use super::worlds::usual_guests;
-use crate::patience::{now, rest};
 use crate::policy::{PATIENT, Policy, one_server};
-use crate::servers::Server;
 use crate::service::Service;
-use crate::trouble::Outcome;
 use crate::verdicts::Verdicts;
+use tollgate_testkit::Result;
+use tollgate_testkit::servers::Server;
+use tollgate_testkit::{now, sleep};
 
 /// How long between two flushes.
 const EVERY: Duration = Duration::from_millis(10);
 
-pub(super) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
+pub(super) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Result<()> {
     let store = Server::start(setting.kind, &[])?;
     let policy = Policy::on(one_server(store.port())).deadline(PATIENT);
     let service = Service::start(&policy)?;
@@ -24,7 +24,7 @@ pub(super) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
     while start.elapsed() < span {
         store.ask(&["SCRIPT", "FLUSH"])?;
         flushes += 1;
-        rest((EVERY * flushes).saturating_sub(start.elapsed()));
+        sleep((EVERY * flushes).saturating_sub(start.elapsed()));
     }
     let seen = crowd.end()?;
     let reloaded = service.metric("tollgate_store_scripts_reloaded_total")?;

@@ -5,26 +5,26 @@ use std::time::Duration;
 
 use super::Setting;
 use super::worlds::{MARKED, back_soon, little_too_much, mixed_guests, none_crossed};
-use crate::patience::rest;
 use crate::policy::{Policy, marked, one_server};
-use crate::servers::Server;
 use crate::service::Service;
-use crate::trouble::Outcome;
 use crate::verdicts::Verdicts;
+use tollgate_testkit::Result;
+use tollgate_testkit::servers::Server;
+use tollgate_testkit::sleep;
 
-pub(super) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
+pub(super) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Result<()> {
     let store = Server::start(setting.kind, &[])?;
     let policy = Policy::on(one_server(store.port())).mark(&marked(MARKED));
     let service = Service::start(&policy)?;
     let guests = mixed_guests();
     let crowd = setting.crowd(service.port(), guests.clone())?;
-    rest(Duration::from_secs(setting.either(1, 3)));
+    sleep(Duration::from_secs(setting.either(1, 3)));
     store.freeze()?;
-    rest(setting.span(1_500, 10_000));
+    sleep(setting.span(1_500, 10_000));
     store.thaw()?;
     let thawed = crowd.elapsed();
     back_soon(verdicts, &crowd, thawed, "after it goes on");
-    rest(Duration::from_millis(500));
+    sleep(Duration::from_millis(500));
     let seen = crowd.end()?;
     verdicts.all_answered(&seen);
     verdicts.in_time(&seen);

@@ -4,29 +4,29 @@
 //! primary had not told its replicas is lost with it: one burst of each key at most.
 
 use super::Setting;
-use super::worlds::{PATIENCE, back_soon, little_too_much, usual_guests};
-use crate::patience::rest;
+use super::worlds::{DEADLINE, back_soon, little_too_much, usual_guests};
 use crate::policy::{Policy, behind_sentinels};
-use crate::servers::{HOST, Sentinels};
 use crate::service::Service;
-use crate::trouble::Outcome;
 use crate::verdicts::{Verdicts, time};
+use tollgate_testkit::Result;
+use tollgate_testkit::servers::{HOST, Sentinels};
+use tollgate_testkit::sleep;
 
 /// After how much silence a sentinel calls a server dead.
 const DOWN_AFTER_MS: u32 = 1_500;
 
-pub(super) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
+pub(super) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Result<()> {
     let world = Sentinels::start(setting.kind, 2, 3, DOWN_AFTER_MS)?;
     let service = Service::start(&Policy::on(behind_sentinels(&world)))?;
     let guests = usual_guests();
     let crowd = setting.crowd(service.port(), guests.clone())?;
-    rest(setting.span(1_000, 5_000));
+    sleep(setting.span(1_000, 5_000));
     let killed = crowd.elapsed();
     let old = world.kill_primary()?;
-    world.wait_for_another_primary(old, PATIENCE)?;
+    world.wait_for_another_primary(old, DEADLINE)?;
     let switched = crowd.elapsed();
     back_soon(verdicts, &crowd, switched, "after the sentinels switched");
-    rest(setting.span(500, 5_000));
+    sleep(setting.span(500, 5_000));
     let new = world.primary()?.port();
     let is_up = service.metric(&format!("tollgate_store_up{{server=\"{HOST}:{new}\"}}"))?;
     let seen = crowd.end()?;

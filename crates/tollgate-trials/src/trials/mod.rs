@@ -19,10 +19,10 @@ mod worlds;
 use std::time::Duration;
 
 use crate::crowd::{Crowd, Guest, Plan};
-use crate::servers::Kind;
 use crate::shaping;
-use crate::trouble::Outcome;
 use crate::verdicts::Verdicts;
+use tollgate_testkit::Result;
+use tollgate_testkit::servers::Kind;
 
 pub use race::{Race, work};
 
@@ -54,7 +54,7 @@ impl Setting {
     }
 
     /// A crowd before this port.
-    fn crowd(&self, port: u16, guests: Vec<Guest>) -> Outcome<Crowd> {
+    fn crowd(&self, port: u16, guests: Vec<Guest>) -> Result<Crowd> {
         Crowd::start(Plan {
             port,
             rate: self.rate,
@@ -71,7 +71,7 @@ pub struct Trial {
     pub name: &'static str,
     /// What it does, in a line.
     pub about: &'static str,
-    run: fn(&Setting, &mut Verdicts) -> Outcome<()>,
+    run: fn(&Setting, &mut Verdicts) -> Result<()>,
 }
 
 impl std::fmt::Debug for Trial {
@@ -183,8 +183,8 @@ impl Trial {
     /// Carries it out. What could not be carried out is a broken promise, too.
     pub fn carry_out(&self, setting: &Setting) -> Verdicts {
         let mut verdicts = Verdicts::new(setting.quick);
-        if let Err(trouble) = (self.run)(setting, &mut verdicts) {
-            verdicts.promise("the trial can be carried out", false, trouble);
+        if let Err(error) = (self.run)(setting, &mut verdicts) {
+            verdicts.promise("the trial can be carried out", false, error);
         }
         verdicts
     }

@@ -6,17 +6,17 @@
 
 use super::Setting;
 use super::reshard::slots_of;
-use super::worlds::{PATIENCE, back_soon, little_too_much, usual_guests};
-use crate::patience::rest;
+use super::worlds::{DEADLINE, back_soon, little_too_much, usual_guests};
 use crate::policy::{PATIENT, Policy, in_cluster};
-use crate::servers::Cluster;
 use crate::service::Service;
-use crate::trouble::Outcome;
 use crate::verdicts::{Verdicts, time};
+use tollgate_testkit::Result;
+use tollgate_testkit::servers::Cluster;
+use tollgate_testkit::sleep;
 
 /// Who dies.
 const VICTIM: usize = 1;
-pub(super) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
+pub(super) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Result<()> {
     let options = [("cluster-require-full-coverage", "no")];
     let cluster = Cluster::start_with(setting.kind, 3, 1, &options)?;
     // Above what a busy machine delays, so that an answer without the store says that it was away and not late.
@@ -31,13 +31,13 @@ pub(super) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
     let hit_slot = slots.iter().zip(&is_hit).find(|(_, hit)| **hit);
     let hit_slot = hit_slot.map_or(0, |(slot, _)| *slot);
     let crowd = setting.crowd(service.port(), guests.clone())?;
-    rest(setting.span(1_000, 5_000));
+    sleep(setting.span(1_000, 5_000));
     let killed = crowd.elapsed();
     cluster.kill_primary(VICTIM)?;
-    cluster.wait_for_another_owner(hit_slot, VICTIM, PATIENCE)?;
+    cluster.wait_for_another_owner(hit_slot, VICTIM, DEADLINE)?;
     let switched = crowd.elapsed();
     back_soon(verdicts, &crowd, switched, "after the replica took over");
-    rest(setting.span(500, 5_000));
+    sleep(setting.span(500, 5_000));
     let seen = crowd.end()?;
     verdicts.all_answered(&seen);
     verdicts.in_time(&seen);

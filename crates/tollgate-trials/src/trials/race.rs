@@ -14,10 +14,11 @@ use tollgate::{MonotonicClock, Origin};
 use tollgate_redis::{Settings, Store};
 
 use super::Setting;
-use crate::patience::now;
-use crate::servers::{HOST, Process, Server};
-use crate::trouble::{Outcome, Trouble};
 use crate::verdicts::{Verdicts, time};
+use tollgate_testkit::now;
+use tollgate_testkit::servers::Server;
+use tollgate_testkit::{Error, Result};
+use tollgate_testkit::{HOST, Process};
 
 /// How many processes there are.
 const WORKERS: u64 = 8;
@@ -28,7 +29,7 @@ const USERS: u64 = 10;
 /// A charge may take so long: this trial counts, and many processes wait for one server.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// How long all charges may take.
-const PATIENCE: Duration = Duration::from_secs(300);
+const ALL_DONE: Duration = Duration::from_secs(300);
 /// How long the store may take to be there.
 const UP_WITHIN: Duration = Duration::from_secs(10);
 
@@ -121,7 +122,7 @@ struct Count {
 
 type Gate = PolicyGate<MonotonicClock>;
 
-pub(super) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
+pub(super) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Result<()> {
     let store = Server::start(setting.kind, &[])?;
     let charges = setting.either(5_000, 100_000);
     for race in Race::ALL {
@@ -141,8 +142,8 @@ pub(super) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
 }
 
 /// Runs all workers to their ends.
-fn workers(store: &Server, race: Race, charges: u64) -> Outcome<Vec<Count>> {
-    let program = env::current_exe().map_err(Trouble::system("find the own executable"))?;
+fn workers(store: &Server, race: Race, charges: u64) -> Result<Vec<Count>> {
+    let program = env::current_exe().map_err(Error::io("find the own executable"))?;
     let (port, count) = (store.port().to_string(), charges.to_string());
     let arguments = [
         "work",
@@ -155,23 +156,23 @@ fn workers(store: &Server, race: Race, charges: u64) -> Outcome<Vec<Count>> {
     ];
     let mut processes = Vec::new();
     for number in 0..WORKERS {
-        let process = Process::prepare(format!("worker {number}"), program.clone(), &arguments)?;
+        let process = Process::prepare(&format!("worker {number}"), &program, &arguments)?;
         process.start()?;
         processes.push(process);
     }
     let result = |process: &Process| {
-        let went_well = process.wait(PATIENCE)?;
-        let said = process.log();
-        let numbers: Vec<u64> = said.split_whitespace().flat_map(str::parse).collect();
+        let status = process.wait(ALL_DONE)?;
+        let printed = process.out();
+        let numbers: Vec<u64> = printed.split_whitespace().flat_map(str::parse).collect();
         match numbers.as_slice() {
-            &[admitted, refused, degraded] if went_well => Ok(Count {
+            &[admitted, refused, degraded] if status.success() => Ok(Count {
                 admitted,
                 refused,
                 degraded,
             }),
-            _ => Err(Trouble::Ended {
-                who: process.name().into(),
-                log: said,
+            _ => Err(Error::Exited {
+                name: process.name().into(),
+                log: process.log(),
             }),
         }
     };
@@ -207,7 +208,7 @@ fn look_at_the_rest(
     store: &Server,
     race: Race,
     charges: u64,
-) -> Outcome<()> {
+) -> Result<()> {
     let holds = race.holds(charges);
     let passed = charges * WORKERS / 2;
     runtime()?.block_on(async {
@@ -245,12 +246,12 @@ fn look_at_the_rest(
 }
 
 /// What is left of a key.
-async fn left(gate: &Gate, limit: &str, key: &[&str]) -> Outcome<u64> {
+async fn left(gate: &Gate, limit: &str, key: &[&str]) -> Result<u64> {
     let begun = gate.begin_named(limit, key, 0, false);
-    let begun = begun.ok_or_else(|| Trouble::Impossible(format!("there is no limit `{limit}`")))?;
+    let begun = begun.ok_or_else(|| Error::Invalid(format!("there is no limit `{limit}`")))?;
     let answer = finish(gate, begun).await;
     match answer.origin {
-        Origin::Degraded => Err(Trouble::Odd {
+        Origin::Degraded => Err(Error::Unexpected {
             asked: format!("what is left of `{limit}`"),
             answer: "the store is away".into(),
         }),
@@ -259,7 +260,7 @@ async fn left(gate: &Gate, limit: &str, key: &[&str]) -> Outcome<u64> {
 }
 
 /// What a worker does: charges, and the counts as a line of text.
-pub fn work(port: u16, race: Race, charges: u64) -> Outcome<String> {
+pub fn work(port: u16, race: Race, charges: u64) -> Result<String> {
     let count = runtime()?.block_on(async {
         let gate = Arc::new(gate(port, &race.holds(charges))?);
         wait_for_the_store(&gate).await?;
@@ -271,12 +272,12 @@ pub fn work(port: u16, race: Race, charges: u64) -> Outcome<String> {
         }
         let mut all = Count::default();
         while let Some(done) = tasks.join_next().await {
-            let count = done.map_err(|error| Trouble::Impossible(error.to_string()))?;
+            let count = done.map_err(|error| Error::Invalid(error.to_string()))?;
             all.admitted += count.admitted;
             all.refused += count.refused;
             all.degraded += count.degraded;
         }
-        Ok::<Count, Trouble>(all)
+        Ok::<Count, Error>(all)
     })?;
     let Count {
         admitted,
@@ -328,23 +329,23 @@ async fn finish(gate: &Gate, begun: Begun) -> Answer {
 }
 
 /// Waits until questions are answered by the store.
-async fn wait_for_the_store(gate: &Gate) -> Outcome<()> {
+async fn wait_for_the_store(gate: &Gate) -> Result<()> {
     let start = now();
     let headers = [("x-org", "acme"), ("x-user", "u0")];
     while ask(gate, &headers, false).await.origin == Origin::Degraded {
         if start.elapsed() > UP_WITHIN {
             let why = "the store is away although it was just started";
-            return Err(Trouble::Impossible(why.into()));
+            return Err(Error::Invalid(why.into()));
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     Ok(())
 }
 
-fn gate(port: u16, holds: &Holds) -> Outcome<Gate> {
+fn gate(port: u16, holds: &Holds) -> Result<Gate> {
     let mut settings = Settings::standalone(HOST, port);
     settings.deadline = DEADLINE;
-    let impossible = |error: String| Trouble::Impossible(error);
+    let impossible = |error: String| Error::Invalid(error);
     let store = Store::open(settings, &Handle::current()).map_err(|e| impossible(e.to_string()))?;
     let loaded = tollgate_policy::parse("race.yaml", holds.policy().as_bytes())
         .map_err(|problems| impossible(problems.to_string()))?;
@@ -353,9 +354,9 @@ fn gate(port: u16, holds: &Holds) -> Outcome<Gate> {
         .map_err(|error| impossible(error.to_string()))
 }
 
-fn runtime() -> Outcome<tokio::runtime::Runtime> {
+fn runtime() -> Result<tokio::runtime::Runtime> {
     Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(Trouble::system("start a worker"))
+        .map_err(Error::io("start a worker"))
 }

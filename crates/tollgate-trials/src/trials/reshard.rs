@@ -8,19 +8,19 @@ use std::thread;
 
 use super::Setting;
 use crate::crowd::{Guest, Seen};
-use crate::patience::rest;
 use crate::policy::{PATIENT, Policy, in_cluster, once, plain};
-use crate::servers::Cluster;
 use crate::service::Service;
-use crate::trouble::{Outcome, Trouble};
 use crate::verdicts::Verdicts;
+use tollgate_testkit::servers::Cluster;
+use tollgate_testkit::sleep;
+use tollgate_testkit::{Error, Result};
 
 /// How many keys there are.
 const GUESTS: u64 = 60;
 /// How many primaries share the slots.
 const PRIMARIES: usize = 3;
 
-pub(super) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
+pub(super) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Result<()> {
     let cluster = Cluster::start(setting.kind, PRIMARIES, setting.either(0, 1))?;
     let span = setting.span(4_000, 30_000);
     let guests = plain(GUESTS);
@@ -38,12 +38,12 @@ pub(super) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
     let stop = AtomicBool::new(false);
     let (moved, seen) = thread::scope(|scope| {
         let mover = scope.spawn(|| keep_moving(&cluster, &slots, &stop));
-        rest(span);
+        sleep(span);
         stop.store(true, Ordering::Relaxed);
         let moved = mover.join();
         (moved, crowd.end())
     });
-    let moved = moved.unwrap_or_else(|_| Err(Trouble::Impossible("the mover panicked".into())))?;
+    let moved = moved.unwrap_or_else(|_| Err(Error::Invalid("the mover panicked".into())))?;
     let seen = seen?;
     verdicts.all_answered(&seen);
     let degraded = seen.degraded();
@@ -82,11 +82,11 @@ pub(super) fn exact(verdicts: &mut Verdicts, seen: &Seen, limits: &[u64]) {
 }
 
 /// The slots of the keys. The key of a limit is tagged with its first part.
-pub(super) fn slots_of(cluster: &Cluster, guests: &[Guest]) -> Outcome<Vec<u16>> {
+pub(super) fn slots_of(cluster: &Cluster, guests: &[Guest]) -> Result<Vec<u16>> {
     let node = cluster.node(0)?;
     let slot = |guest: &Guest| {
         let asked = node.ask(&["CLUSTER", "KEYSLOT", &guest.key])?;
-        redis::from_redis_value(asked).map_err(|error| Trouble::Odd {
+        redis::from_redis_value(asked).map_err(|error| Error::Unexpected {
             asked: "the slot of a key".into(),
             answer: error.to_string(),
         })
@@ -95,7 +95,7 @@ pub(super) fn slots_of(cluster: &Cluster, guests: &[Guest]) -> Outcome<Vec<u16>>
 }
 
 /// Moves one slot after the other to the next primary, and says how many.
-fn keep_moving(cluster: &Cluster, slots: &[u16], stop: &AtomicBool) -> Outcome<u32> {
+fn keep_moving(cluster: &Cluster, slots: &[u16], stop: &AtomicBool) -> Result<u32> {
     let mut moved = 0;
     for &slot in slots.iter().cycle() {
         if stop.load(Ordering::Relaxed) {

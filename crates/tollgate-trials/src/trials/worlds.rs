@@ -11,7 +11,7 @@ pub(super) const GUESTS: u64 = 200;
 /// Of those, with marks: half.
 pub(super) const MARKED: u64 = 100;
 /// How long to wait at most for what should take a second.
-pub(super) const PATIENCE: Duration = Duration::from_secs(15);
+pub(super) const DEADLINE: Duration = Duration::from_secs(15);
 
 /// Guests with the usual limit.
 pub(super) fn usual_guests() -> Vec<Guest> {
@@ -69,7 +69,7 @@ pub(super) fn back_soon(
     event: Duration,
     what: &str,
 ) -> Option<Duration> {
-    let back = crowd.back_after(event, PATIENCE);
+    let back = crowd.back_after(event, DEADLINE);
     let seen = back.map_or("never".into(), time);
     verdicts.promise(
         &format!("the store is used again {what}"),

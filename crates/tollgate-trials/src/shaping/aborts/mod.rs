@@ -15,16 +15,17 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tollgate_sim::property::dice::Dice;
 
-use super::gateway::{Gateway, before, mebibytes};
+use super::gateway::{self, before, mebibytes};
 use super::measure::{per_mille, percent};
 use super::probe;
 use super::upstream::Upstream;
 use super::wire::{Wire, get};
 use super::{number, panicked, runtime};
-use crate::patience::{Look, now, rest, wait_until};
 use crate::trials::Setting;
-use crate::trouble::Outcome;
 use crate::verdicts::{Verdicts, time};
+use tollgate_testkit::Result;
+use tollgate_testkit::tollgate::Tollgate;
+use tollgate_testkit::{Check, now, sleep, wait_for};
 
 /// Clients at once.
 const CLIENTS: u64 = 200;
@@ -35,18 +36,18 @@ const AT_ONCE: usize = 16;
 const SETTLED_WITHIN: Duration = Duration::from_secs(10);
 /// How much more memory than after the warm-up there may be, in parts of a thousand.
 const MORE: u64 = 50;
-const PATIENCE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(20);
 
-pub(crate) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
+pub(crate) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Result<()> {
     let upstream = Upstream::quick(now())?;
-    let gateway = Gateway::start(&policy(upstream.port()))?;
+    let gateway = gateway::start(&policy(upstream.port()))?;
     let all = setting.either(3_000, 100_000);
     let runtime = runtime()?;
     // A fifth warms up: buffers grow, connections are opened.
     let start = now();
     runtime.block_on(crowd(gateway.port(), all / 5, setting.seed))?;
     settle(&gateway)?;
-    let before = gateway.memory()?;
+    let before = gateway.resident()?;
     runtime.block_on(crowd(gateway.port(), all - all / 5, !setting.seed))?;
     let took = start.elapsed();
     settle(&gateway)?;
@@ -57,7 +58,7 @@ pub(crate) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
         true,
         format!("within {}", time(SETTLED_WITHIN)),
     );
-    let after = gateway.memory()?;
+    let after = gateway.resident()?;
     let more = per_mille(after.saturating_sub(before), before);
     verdicts.promise_undisturbed(
         &format!(
@@ -72,10 +73,10 @@ pub(crate) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
         ),
     );
     // The last requests may be in the buffers of the system.
-    rest(Duration::from_millis(300));
+    sleep(Duration::from_millis(300));
     let seen = number(upstream.count());
-    let answered = gateway.metric("tollgate_upstream_answers_total", &[])?;
-    let admitted = gateway.metric("tollgate_decisions_total", &["verdict=\"admitted\""])?;
+    let answered = gateway::metric(&gateway, "tollgate_upstream_answers_total")?;
+    let admitted = gateway::metric(&gateway, "tollgate_decisions_total{verdict=\"admitted\"}")?;
     verdicts.promise(
         "the upstream has seen what it answered, and nothing that was not admitted",
         (answered..=admitted).contains(&seen) && seen > 0,
@@ -99,7 +100,7 @@ pub(crate) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
         fresh.is_ok(),
         fresh.err().unwrap_or_default(),
     );
-    gateway.check()
+    gateway.is_running()
 }
 
 fn policy(upstream: u16) -> String {
@@ -111,25 +112,25 @@ fn policy(upstream: u16) -> String {
 }
 
 /// Waits until the gateway says that nothing is under way.
-fn settle(gateway: &Gateway) -> Outcome<()> {
-    wait_until(
+fn settle(gateway: &Tollgate) -> Result<()> {
+    wait_for(
         "nothing is in flight and nobody waits",
         SETTLED_WITHIN,
         || gateway.log(),
         || {
-            let under_way = gateway.metric("tollgate_queue_under_way", &[])?;
-            let waiting = gateway.metric("tollgate_queue_waiting", &[])?;
-            let in_flight = gateway.metric("tollgate_server_under_way", &[])?;
+            let under_way = gateway::metric(gateway, "tollgate_queue_under_way")?;
+            let waiting = gateway::metric(gateway, "tollgate_queue_waiting")?;
+            let in_flight = gateway::metric(gateway, "tollgate_server_under_way")?;
             Ok(match (under_way, waiting, in_flight) {
-                (0, 0, 0) => Look::There(()),
-                counts => Look::NotYet(format!("{counts:?} under way, waiting, in flight")),
+                (0, 0, 0) => Check::Ready(()),
+                counts => Check::Pending(format!("{counts:?} under way, waiting, in flight")),
             })
         },
     )
 }
 
 /// So many requests that are given up, by clients that draw what they do.
-async fn crowd(port: u16, count: u64, seed: u64) -> Outcome<()> {
+async fn crowd(port: u16, count: u64, seed: u64) -> Result<()> {
     let left = Arc::new(AtomicU64::new(count));
     let mut clients = JoinSet::new();
     for client in 0..CLIENTS {
@@ -160,13 +161,13 @@ fn take(left: &AtomicU64) -> bool {
 }
 
 /// As many requests at once as there are places; how many pass.
-async fn all_at_once(port: u16) -> Outcome<usize> {
+async fn all_at_once(port: u16) -> Result<usize> {
     let mut clients = JoinSet::new();
     for _ in 0..PLACES {
         clients.spawn(async move {
             let request = get("/work/50", &[]);
             let mut wire = Wire::open(port).await?;
-            wire.ask_within(&request, PATIENCE).await
+            wire.ask_within(&request, DEADLINE).await
         });
     }
     let mut passed = 0;

@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 use super::super::frames::{self, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, NONE};
 use super::super::panicked;
 use super::super::wire::Wire;
-use crate::trouble::Outcome;
+use tollgate_testkit::Result;
 
 /// Connections at once of every kind but the slow one.
 const CONNECTIONS: usize = 8;
@@ -155,7 +155,7 @@ pub(super) async fn carry_out(
     port: u16,
     slow_ones: usize,
     stop: &Arc<AtomicBool>,
-) -> Outcome<Done> {
+) -> Result<Done> {
     let counts = Arc::new(Counts::default());
     let abusers = match attack {
         Attack::Slowloris => slow_ones,
@@ -207,7 +207,7 @@ async fn abuse(
     wire.send(&attack.opening()).await?;
     let mut turn = 0;
     while !stop.load(Ordering::Relaxed) {
-        // Nobody reads: the answers to a flood are the other side's trouble.
+        // Nobody reads: the answers to a flood are the other side's error.
         match timeout(STUCK, wire.send(&attack.volley(turn))).await {
             Ok(sent) => sent?,
             // It is not taken any more: begin anew.

@@ -16,16 +16,17 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use self::attacks::Attack;
-use super::gateway::{Gateway, mebibytes};
+use super::gateway::{self, mebibytes};
 use super::measure::quantile;
 use super::probe::{self, Probe, Probed};
 use super::upstream::Upstream;
 use super::{allow_connections, runtime};
-use crate::patience::now;
-use crate::servers::HOST;
 use crate::trials::Setting;
-use crate::trouble::{Outcome, Trouble};
 use crate::verdicts::{Verdicts, time};
+use tollgate_testkit::HOST;
+use tollgate_testkit::now;
+use tollgate_testkit::tollgate::Tollgate;
+use tollgate_testkit::{Error, Result};
 
 /// How much the gateway may grow.
 const GROWTH_MAX: u64 = 64 << 20;
@@ -34,13 +35,13 @@ const NORMAL_WITHIN: Duration = Duration::from_secs(1);
 /// So many answers in a row, each within this, are normal.
 const NORMAL: (usize, Duration) = (5, Duration::from_millis(100));
 /// How long normality is waited for.
-const PATIENCE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(20);
 /// How often the memory is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
 
-pub(crate) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
+pub(crate) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Result<()> {
     let upstream = Upstream::quick(now())?;
-    let gateway = Gateway::start(&policy(upstream.port()))?;
+    let gateway = gateway::start(&policy(upstream.port()))?;
     let span = setting.span(400, 8_000);
     let slow_ones = setting.either(500, 10_000);
     allow_connections(slow_ones + 1000)?;
@@ -49,7 +50,7 @@ pub(crate) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
     for attack in attacks::ALL {
         let seen = runtime.block_on(endure(&gateway, attack, span, slow_ones))?;
         judge(verdicts, attack, &seen);
-        gateway.check()?;
+        gateway.is_running()?;
     }
     Ok(())
 }
@@ -75,22 +76,21 @@ struct Endured {
     normal_after: Option<Duration>,
 }
 
-async fn warm_up(port: u16) -> Outcome<()> {
+async fn warm_up(port: u16) -> Result<()> {
     for _ in 0..50 {
         let answered = probe::once(port, None).await;
-        answered
-            .map_err(|why| Trouble::Impossible(format!("the gateway does not answer: {why}")))?;
+        answered.map_err(|why| Error::Invalid(format!("the gateway does not answer: {why}")))?;
     }
     Ok(())
 }
 
 async fn endure(
-    gateway: &Gateway,
+    gateway: &Tollgate,
     attack: Attack,
     span: Duration,
     slow_ones: usize,
-) -> Outcome<Endured> {
-    let (port, before) = (gateway.port(), gateway.memory()?);
+) -> Result<Endured> {
+    let (port, before) = (gateway.port(), gateway.resident()?);
     let stop = Arc::new(AtomicBool::new(false));
     let abusers = thread::Builder::new()
         .name("abusers".into())
@@ -101,11 +101,11 @@ async fn endure(
                 runtime.block_on(attacks::carry_out(attack, port, slow_ones, &stop))
             }
         })
-        .map_err(Trouble::system("start the abusers"))?;
+        .map_err(Error::io("start the abusers"))?;
     let probe = Probe::start(port);
     let (start, mut most) = (now(), before);
     while start.elapsed() < span {
-        most = most.max(gateway.memory()?);
+        most = most.max(gateway.resident()?);
         sleep(LOOK_EVERY).await;
     }
     let probed = probe.end().await?;
@@ -115,12 +115,12 @@ async fn endure(
     let ended = now();
     let done = match done {
         Ok(Ok(done)) => done?,
-        _ => return Err(Trouble::Impossible("the abusers panicked".into())),
+        _ => return Err(Error::Invalid("the abusers panicked".into())),
     };
     let normal_after = until_normal(port).await.then(|| ended.elapsed());
     Ok(Endured {
         before,
-        most: most.max(gateway.memory()?),
+        most: most.max(gateway.resident()?),
         probed,
         done,
         normal_after,
@@ -130,7 +130,7 @@ async fn endure(
 /// Asks until answers are normal; whether they become so.
 async fn until_normal(port: u16) -> bool {
     let (start, mut in_a_row) = (now(), 0);
-    while start.elapsed() < PATIENCE {
+    while start.elapsed() < DEADLINE {
         let asked = now();
         let answered = probe::once(port, None).await.is_ok();
         in_a_row = match answered && asked.elapsed() <= NORMAL.1 {

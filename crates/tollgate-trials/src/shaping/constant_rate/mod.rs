@@ -21,14 +21,14 @@ mod waves;
 
 use std::time::{Duration, Instant};
 
-use super::gateway::{Gateway, before};
+use super::gateway::{self, before};
 use super::measure::{most_in_a_window, quantile, spacings};
 use super::runtime;
 use super::upstream::{Sighting, Upstream};
-use crate::patience::now;
 use crate::trials::Setting;
-use crate::trouble::Outcome;
 use crate::verdicts::{Verdicts, time};
+use tollgate_testkit::Result;
+use tollgate_testkit::now;
 use waves::{Seen, Size};
 
 /// How late a request may reach the upstream on an idle machine.
@@ -65,10 +65,10 @@ const HUNDREDTH: Size = Size {
     refused: 17,
 };
 
-pub(crate) fn run(_: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
+pub(crate) fn run(_: &Setting, verdicts: &mut Verdicts) -> Result<()> {
     let start = now();
     let upstream = Upstream::quick(start)?;
-    let gateway = Gateway::start(&policy(upstream.port()))?;
+    let gateway = gateway::start(&policy(upstream.port()))?;
     let port = gateway.port();
     let begin = now() + BEGIN;
     let (leaky, tenth, hundredth, vanished) = runtime()?.block_on(async {

@@ -11,8 +11,8 @@ use tokio::time::{sleep_until, timeout};
 use super::super::panicked;
 use super::super::upstream::Sighting;
 use super::super::wire::{Wire, get};
-use crate::trouble::{Outcome, Trouble};
 use crate::verdicts::{Verdicts, time};
+use tollgate_testkit::{Error, Result};
 
 const WAITING: usize = 40;
 const RATE: usize = 20;
@@ -23,7 +23,7 @@ const GO_AFTER: Duration = Duration::from_millis(200);
 const COME_AFTER: Duration = Duration::from_millis(450);
 /// With all twenty before him the last of the first forty would go after two seconds, without them after one.
 const MOVED_UP: Duration = Duration::from_millis(1300);
-const PATIENCE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(30);
 
 /// How many of those who stayed and of the newcomers were answered with 200.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub(super) fn queue() -> String {
     )
 }
 
-pub(super) async fn send(port: u16, begin: Instant) -> Outcome<Vanished> {
+pub(super) async fn send(port: u16, begin: Instant) -> Result<Vanished> {
     let mut first = Vec::new();
     for place in 0..WAITING {
         first.push((place, open(port).await?));
@@ -113,13 +113,13 @@ pub(super) fn judge(verdicts: &mut Verdicts, crowd: &Vanished, all: &[Sighting])
     );
 }
 
-async fn open(port: u16) -> Outcome<Wire> {
+async fn open(port: u16) -> Result<Wire> {
     let opened = Wire::open(port).await;
-    opened.map_err(Trouble::system("connect to the gateway"))
+    opened.map_err(Error::io("connect to the gateway"))
 }
 
-fn lost(error: std::io::Error) -> Trouble {
-    Trouble::system("send a request to the gateway")(error)
+fn lost(error: std::io::Error) -> Error {
+    Error::io("send a request to the gateway")(error)
 }
 
 fn request(id: &str) -> Vec<u8> {
@@ -127,11 +127,11 @@ fn request(id: &str) -> Vec<u8> {
 }
 
 async fn passes(mut wire: Wire) -> bool {
-    let answer = timeout(PATIENCE, wire.answer()).await;
+    let answer = timeout(DEADLINE, wire.answer()).await;
     matches!(answer, Ok(Ok(answer)) if answer.status == 200)
 }
 
-async fn count(mut all: JoinSet<bool>) -> Outcome<usize> {
+async fn count(mut all: JoinSet<bool>) -> Result<usize> {
     let mut passed = 0;
     while let Some(done) = all.join_next().await {
         passed += usize::from(done.map_err(panicked)?);

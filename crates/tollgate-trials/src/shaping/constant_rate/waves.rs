@@ -10,12 +10,12 @@ use tokio::time::{sleep, sleep_until};
 use super::super::upstream::Sighting;
 use super::super::wire::{Wire, get};
 use super::super::{number, panicked};
-use crate::trouble::{Outcome, Trouble};
+use tollgate_testkit::{Error, Result};
 
 /// How long before its wave a connection is opened.
 const AHEAD: Duration = Duration::from_millis(900);
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(30);
 /// The wave that does not fit.
 const LAST: usize = 3;
 /// How many of those whom it refused come back. Others do not, so that nobody is there whom the timeline does not have.
@@ -97,7 +97,7 @@ pub(super) fn wave_of(id: &str) -> Option<u64> {
 }
 
 /// Sends all waves.
-pub(super) async fn send(size: &'static Size, port: u16, begin: Instant) -> Outcome<Seen> {
+pub(super) async fn send(size: &'static Size, port: u16, begin: Instant) -> Result<Seen> {
     let mut all = JoinSet::new();
     for (wave, &count) in size.waves.iter().enumerate() {
         let moment = begin + size.moment(wave);
@@ -118,14 +118,14 @@ async fn send_wave(
     wave: usize,
     count: usize,
     moment: Instant,
-) -> Outcome<Vec<Asked>> {
+) -> Result<Vec<Asked>> {
     let late = moment.checked_sub(AHEAD).unwrap_or(moment);
     sleep_until(late.into()).await;
     let mut wires = Vec::with_capacity(count);
     for place in 0..count {
         let wire = Wire::open(port)
             .await
-            .map_err(Trouble::system("connect to the gateway"))?;
+            .map_err(Error::io("connect to the gateway"))?;
         let id = format!("{}-{wave}-{place}", size.name);
         let request = get(&format!("/{}/", size.name), &[("x-id", &id)]);
         wires.push((wire, id, request));
@@ -136,9 +136,9 @@ async fn send_wave(
         let sent = begin.elapsed();
         wire.send(&request)
             .await
-            .map_err(Trouble::system("send a request to the gateway"))?;
+            .map_err(Error::io("send a request to the gateway"))?;
         answers.spawn(async move {
-            let answer = tokio::time::timeout(PATIENCE, wire.answer()).await;
+            let answer = tokio::time::timeout(DEADLINE, wire.answer()).await;
             let answer = answer.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
             let answered = begin.elapsed();
             let (status, retry_after) = match &answer {
@@ -177,7 +177,7 @@ async fn send_wave(
 async fn come_again(size: &Size, port: u16, mut asked: Asked, seconds: usize) -> Asked {
     sleep(Duration::from_secs(number(seconds))).await;
     let request = get(&format!("/{}/", size.name), &[("x-id", "again")]);
-    let again = async { Wire::open(port).await?.ask_within(&request, PATIENCE).await };
+    let again = async { Wire::open(port).await?.ask_within(&request, DEADLINE).await };
     asked.again = Some(again.await.map_or(0, |answer| answer.status));
     asked
 }

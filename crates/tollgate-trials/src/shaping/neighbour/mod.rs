@@ -22,17 +22,18 @@ use tollgate_sim::property::dice::Dice;
 
 use self::tally::Tally;
 use super::contenders::limiting_nginx;
-use super::gateway::{Gateway, before};
+use super::gateway::{self, before};
 use super::load::{Due, offer, steady};
 use super::measure::{percent, ratio};
 use super::runtime;
 use super::upstream::{Pool, Upstream};
 use super::wire::get;
-use crate::nginx::Nginx;
-use crate::patience::now;
 use crate::trials::Setting;
-use crate::trouble::Outcome;
 use crate::verdicts::{Verdicts, time};
+use tollgate_testkit::Result;
+use tollgate_testkit::now;
+use tollgate_testkit::tollgate::Tollgate;
+use tollgate_testkit::web::WebServer;
 
 /// The tenants; the first is the noisy one.
 const TENANTS: u32 = 100;
@@ -77,8 +78,8 @@ impl Front {
 /// A front that runs until it is dropped.
 enum Standing {
     Nothing(u16),
-    Nginx(Nginx),
-    Tollgate(Gateway),
+    Nginx(WebServer),
+    Tollgate(Tollgate),
 }
 
 impl Standing {
@@ -91,7 +92,7 @@ impl Standing {
     }
 }
 
-pub(crate) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
+pub(crate) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Result<()> {
     let span = setting.span(500, 20_000);
     for front in Front::ALL {
         let alone = measure(front, false, span, setting.seed)?;
@@ -104,13 +105,13 @@ pub(crate) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
     Ok(())
 }
 
-fn measure(front: Front, with_noise: bool, span: Duration, seed: u64) -> Outcome<Tally> {
+fn measure(front: Front, with_noise: bool, span: Duration, seed: u64) -> Result<Tally> {
     let start = now();
     let upstream = Upstream::start(start, POOL)?;
     let standing = match front {
         Front::Nothing => Standing::Nothing(upstream.port()),
         Front::Nginx => Standing::Nginx(limiting_nginx(upstream.port())?),
-        Front::Tollgate => Standing::Tollgate(Gateway::start(&policy(upstream.port()))?),
+        Front::Tollgate => Standing::Tollgate(gateway::start(&policy(upstream.port()))?),
     };
     let requests: Vec<Arc<[u8]>> = (0..TENANTS)
         .map(|tenant| get("/pool", &[("x-api-key", &format!("tenant-{tenant}"))]).into())

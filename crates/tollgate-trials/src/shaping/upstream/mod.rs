@@ -29,7 +29,7 @@ use tokio::sync::oneshot;
 use self::workers::Workers;
 use super::runtime;
 use super::wire::Wire;
-use crate::trouble::{Outcome, Trouble};
+use tollgate_testkit::{Error, Result};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 4096;
@@ -73,9 +73,9 @@ struct Shared {
 
 impl Upstream {
     /// Starts it. Moments count from `start`.
-    pub(super) fn start(start: Instant, pool: Pool) -> Outcome<Upstream> {
-        let listener = listen().map_err(Trouble::system("listen"))?;
-        let address = listener.local_addr().map_err(Trouble::system("listen"))?;
+    pub(super) fn start(start: Instant, pool: Pool) -> Result<Upstream> {
+        let listener = listen().map_err(Error::io("listen"))?;
+        let address = listener.local_addr().map_err(Error::io("listen"))?;
         let shared = Arc::new(Shared {
             start,
             seen: Mutex::default(),
@@ -90,7 +90,7 @@ impl Upstream {
                 // What is still under way ends with the runtime.
                 move || runtime.block_on(serve(listener, &shared, stopped))
             })
-            .map_err(Trouble::system("start the thread of the upstream"))?;
+            .map_err(Error::io("start the thread of the upstream"))?;
         Ok(Upstream {
             port: address.port(),
             shared,
@@ -100,7 +100,7 @@ impl Upstream {
     }
 
     /// One that works as fast as it can.
-    pub(super) fn quick(start: Instant) -> Outcome<Upstream> {
+    pub(super) fn quick(start: Instant) -> Result<Upstream> {
         let pool = Pool {
             workers: 1,
             work: Duration::ZERO,

@@ -8,11 +8,11 @@ use super::super::Setting;
 use super::audit::Together;
 use super::{KEYS, NODES};
 use crate::crowd::{Crowd, Guest, Seen};
-use crate::patience::{Look, rest, wait_until};
 use crate::policy::{PATIENT, Policy, Quota, one_server};
-use crate::servers::Server;
 use crate::service::Service;
-use crate::trouble::{Outcome, Trouble};
+use tollgate_testkit::servers::Server;
+use tollgate_testkit::{Check, sleep, wait_for};
+use tollgate_testkit::{Error, Result};
 
 /// How long nodes may take to know of each other: each tells the store once a second or two that it is there.
 const ACQUAINTED_WITHIN: Duration = Duration::from_secs(15);
@@ -26,7 +26,7 @@ pub(super) struct Fleet<'a> {
 
 impl<'a> Fleet<'a> {
     /// Starts all with an empty store, and waits until each knows of all others.
-    pub(super) fn start(store: &'a Server, sharing: Sharing, quota: Quota) -> Outcome<Fleet<'a>> {
+    pub(super) fn start(store: &'a Server, sharing: Sharing, quota: Quota) -> Result<Fleet<'a>> {
         // Also of nodes that are no more.
         store.ask(&["FLUSHALL"])?;
         let policy = Policy::on(one_server(store.port()))
@@ -46,22 +46,22 @@ impl<'a> Fleet<'a> {
         Ok(fleet)
     }
 
-    fn wait_until_acquainted(&self) -> Outcome<()> {
+    fn wait_until_acquainted(&self) -> Result<()> {
         let log = || self.services.iter().map(Service::log).collect();
         let what = "every node knows of all others";
-        wait_until(what, ACQUAINTED_WITHIN, log, || {
+        wait_for(what, ACQUAINTED_WITHIN, log, || {
             for service in &self.services {
-                let known = service.metric("tollgate_store_nodes ")?;
+                let known = service.metric("tollgate_store_nodes")?;
                 if known != u64::from(NODES) {
-                    return Ok(Look::NotYet(format!("one knows of {known}")));
+                    return Ok(Check::Pending(format!("one knows of {known}")));
                 }
             }
-            Ok(Look::There(()))
+            Ok(Check::Ready(()))
         })
     }
 
     /// How often the store was asked to decide, since it was started.
-    pub(super) fn questions(&self) -> Outcome<u64> {
+    pub(super) fn questions(&self) -> Result<u64> {
         // Commands that a script calls are in this section, too; a decision is one script.
         let said = self.store.ask_text(&["INFO", "commandstats"])?;
         let scripts = said.lines().filter(|line| is_script(line));
@@ -69,16 +69,16 @@ impl<'a> Fleet<'a> {
     }
 
     /// A crowd before each service.
-    pub(super) fn crowds(&self, setting: &Setting) -> Outcome<Vec<Crowd>> {
+    pub(super) fn crowds(&self, setting: &Setting) -> Result<Vec<Crowd>> {
         let crowd = |service: &Service| setting.crowd(service.port(), zipf());
         self.services.iter().map(crowd).collect()
     }
 
     /// What crowds see in so long a time, and how often the store is asked meanwhile.
-    pub(super) fn watch(&self, setting: &Setting, span: Duration) -> Outcome<Watched> {
+    pub(super) fn watch(&self, setting: &Setting, span: Duration) -> Result<Watched> {
         let before = self.questions()?;
         let crowds = self.crowds(setting)?;
-        rest(span);
+        sleep(span);
         let seen = end(crowds)?;
         let questions = self.questions()?.saturating_sub(before);
         Ok(Watched { seen, questions })
@@ -93,10 +93,10 @@ pub(super) struct Watched {
 }
 
 /// Ends all crowds.
-pub(super) fn end(crowds: Vec<Crowd>) -> Outcome<Vec<(Duration, Seen)>> {
+pub(super) fn end(crowds: Vec<Crowd>) -> Result<Vec<(Duration, Seen)>> {
     let first = crowds
         .first()
-        .ok_or_else(|| Trouble::Impossible("a fleet without nodes".into()))?;
+        .ok_or_else(|| Error::Invalid("a fleet without nodes".into()))?;
     let began: Vec<Duration> = crowds.iter().map(|c| c.began_after(first)).collect();
     // All are ended at once, or the last would ask alone.
     let ended = std::thread::scope(|scope| {
@@ -105,10 +105,10 @@ pub(super) fn end(crowds: Vec<Crowd>) -> Outcome<Vec<(Duration, Seen)>> {
             .map(|c| scope.spawn(|| c.end()))
             .collect();
         let ended = ends.into_iter().map(|end| {
-            let panicked = |_| Trouble::Impossible("the end of a crowd panicked".into());
+            let panicked = |_| Error::Invalid("the end of a crowd panicked".into());
             end.join().map_err(panicked)?
         });
-        ended.collect::<Outcome<Vec<Seen>>>()
+        ended.collect::<Result<Vec<Seen>>>()
     })?;
     Ok(began.into_iter().zip(ended).collect())
 }

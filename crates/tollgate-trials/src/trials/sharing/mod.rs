@@ -21,11 +21,11 @@ use self::audit::Together;
 use self::fleet::{Fleet, end, together};
 use super::Setting;
 use crate::crowd::{Allowance, Guest};
-use crate::patience::rest;
 use crate::policy::{Policy, Quota};
-use crate::servers::Server;
-use crate::trouble::{Outcome, Trouble};
 use crate::verdicts::Verdicts;
+use tollgate_testkit::servers::Server;
+use tollgate_testkit::sleep;
+use tollgate_testkit::{Error, Result};
 
 /// Services.
 const NODES: u32 = 4;
@@ -54,7 +54,7 @@ const AT_ONCE: usize = 800;
 /// Of what passes exactly, so many hundredths pass by loans.
 const LEAST_PERCENT: u64 = 97;
 
-pub(super) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Outcome<()> {
+pub(super) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Result<()> {
     let store = Server::start(setting.kind, &[])?;
     let mut used = Vec::new();
     for sharing in Sharing::ALL {
@@ -84,7 +84,7 @@ fn share(
     verdicts: &mut Verdicts,
     fleet: &Fleet<'_>,
     sharing: Sharing,
-) -> Outcome<u64> {
+) -> Result<u64> {
     let name = sharing.name();
     let above = above(&fleet.policy, sharing)?;
     let watched = fleet.watch(setting, setting.span(800, 30_000))?;
@@ -147,19 +147,19 @@ fn count_questions(verdicts: &mut Verdicts, sharing: Sharing, all: &Together, qu
 }
 
 /// `kill -9` of the last of four that borrow.
-fn kill(setting: &Setting, verdicts: &mut Verdicts, fleet: &Fleet<'_>) -> Outcome<()> {
+fn kill(setting: &Setting, verdicts: &mut Verdicts, fleet: &Fleet<'_>) -> Result<()> {
     // Until nothing is on loan any more: what passes from now on was granted from now on.
-    rest(TERM + TERM / 4);
+    sleep(TERM + TERM / 4);
     let above = above(&fleet.policy, Sharing::Lease)?;
     let crowds = fleet.crowds(setting)?;
-    rest(setting.span(800, 5_000));
+    sleep(setting.span(800, 5_000));
     if let Some(victim) = fleet.services.last() {
-        victim.kill9();
+        victim.kill();
     }
     let killed = crowds.first().map(crate::crowd::Crowd::elapsed);
     let killed = killed.unwrap_or_default();
     let after = setting.span(1_000, 5_000);
-    rest(TERM + after);
+    sleep(TERM + after);
     let seen = end(crowds)?;
     let others = seen.split_last().map_or(&[][..], |(_, others)| others);
     let missing: usize = others
@@ -200,9 +200,9 @@ fn kill(setting: &Setting, verdicts: &mut Verdicts, fleet: &Fleet<'_>) -> Outcom
 }
 
 /// What a node that is killed had on loan can be used by the others a term later.
-fn earn_again(verdicts: &mut Verdicts, fleet: &Fleet<'_>) -> Outcome<()> {
+fn earn_again(verdicts: &mut Verdicts, fleet: &Fleet<'_>) -> Result<()> {
     let Some((victim, others)) = fleet.services.split_last() else {
-        return Err(Trouble::Impossible("a fleet without nodes".into()));
+        return Err(Error::Invalid("a fleet without nodes".into()));
     };
     let calm = |cost| Guest {
         key: "calm".into(),
@@ -218,13 +218,13 @@ fn earn_again(verdicts: &mut Verdicts, fleet: &Fleet<'_>) -> Outcome<()> {
             break;
         }
     }
-    victim.kill9();
+    victim.kill();
     verdicts.promise(
         "killed: it really had units on loan",
         on_loan > 0,
         format!("at least {on_loan}"),
     );
-    rest(TERM);
+    sleep(TERM);
     let mut passed = 0;
     for service in others.iter().cycle().take(AT_ONCE) {
         passed += u64::from(service.check(&calm(1))?.admitted);
@@ -241,11 +241,11 @@ fn earn_again(verdicts: &mut Verdicts, fleet: &Fleet<'_>) -> Outcome<()> {
 }
 
 /// What may pass above the limit, as it is stated.
-fn above(policy: &Policy, sharing: Sharing) -> Outcome<u64> {
+fn above(policy: &Policy, sharing: Sharing) -> Result<u64> {
     let loaded = tollgate_policy::parse("sharing.yaml", policy.text().as_bytes())
-        .map_err(|problems| Trouble::Impossible(problems.to_string()))?;
+        .map_err(|problems| Error::Invalid(problems.to_string()))?;
     let limit = loaded.policy.limits.first();
-    let limit = limit.ok_or_else(|| Trouble::Impossible("a policy without limits".into()))?;
+    let limit = limit.ok_or_else(|| Error::Invalid("a policy without limits".into()))?;
     Ok(limit.quota.above(sharing, NODES))
 }
 

@@ -1,0 +1,37 @@
+//! Set-up of tests, trials and benchmarks. No shipped crate depends on it except for its tests.
+//!
+//! - [`servers`] starts Redis and Valkey: alone, behind sentinels, or as a cluster.
+//! - [`proxy`] stands between a client and such a server and injects network faults.
+//! - [`Process`] runs any other program in a temporary directory; [`web`] has nginx, Caddy and Envoy.
+//! - [`tollgate`] runs the built binary, and [`http`] asks it.
+//! - [`wait()`] waits for a condition, with a deadline.
+//!
+//! Nothing here simulates a server: a program that is missing is an [`Error`] that says how to install it.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::panic, reason = "a test that cannot run has failed")]
+
+pub mod certificates;
+pub mod error;
+pub mod http;
+mod ports;
+mod process;
+mod programs;
+pub mod proxy;
+pub mod resp;
+pub mod servers;
+mod spawner;
+pub mod tollgate;
+pub mod wait;
+pub mod web;
+
+pub use error::{Error, Result};
+pub use ports::free_port;
+pub use process::{CONFIG, Process, Ran, run};
+pub use programs::program;
+pub use rustix::process::Signal;
+pub use tempfile::TempDir;
+pub use wait::{Check, now, sleep, wait, wait_for};
+
+/// The address that everything listens on.
+pub const HOST: &str = "127.0.0.1";

@@ -1,0 +1,335 @@
+//! One direction of one connection: bytes wait in a queue until the faults let them pass.
+//!
+//! # Invariant
+//!
+//! Bytes stay in order, and when they are due follows from the faults of *now*, not from those at their arrival: new faults
+//! hold at once for what is already queued.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::Shutdown;
+use std::time::Duration;
+
+use fastrand::Rng;
+use socket2::SockRef;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use super::faults::{Direction, Link};
+use super::shaper::{Piece, Shaper};
+use super::state::ActiveFaults;
+
+/// Bound of queued bytes. Above it the sender waits: its own buffers fill.
+const QUEUE: usize = 1 << 20;
+/// How much is read at once.
+const READ: usize = 64 << 10;
+/// Longer than any trial.
+const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
+/// How often in a second a link with a limited bandwidth lets bytes pass.
+const TICKS: u64 = 50;
+
+/// How a direction ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// Its sender closed it, and its receiver was told. The other direction may go on.
+    Closed,
+    /// The whole connection is closed.
+    Over,
+    /// The whole connection is reset.
+    Reset,
+}
+
+pub(super) struct Pipe<'a> {
+    direction: Direction,
+    from: &'a TcpStream,
+    to: &'a TcpStream,
+    state: watch::Receiver<ActiveFaults>,
+    /// The faults at the start of the connection, to detect later resets and closes.
+    first: ActiveFaults,
+    shaper: Shaper,
+    rng: Rng,
+    queue: VecDeque<Held>,
+    held_bytes: usize,
+    /// When the sender closed its side, or failed.
+    ended: Option<(Instant, End)>,
+    /// The receiver gets nothing more; what comes is thrown away.
+    mute: bool,
+    /// When the last bytes went, and how many.
+    last: Option<(Instant, usize)>,
+}
+
+struct Held {
+    piece: Piece,
+    came: Instant,
+    /// Fraction of the jitter that it gets, in 2^-32.
+    jitter_fraction: u32,
+}
+
+/// What can be done next.
+#[derive(Clone, Copy)]
+enum Act {
+    Write,
+    Take,
+    End,
+}
+
+impl<'a> Pipe<'a> {
+    pub(super) fn new(
+        direction: Direction,
+        (from, to): (&'a TcpStream, &'a TcpStream),
+        state: watch::Receiver<ActiveFaults>,
+        first: ActiveFaults,
+        shaper: Shaper,
+        rng: Rng,
+    ) -> Pipe<'a> {
+        Pipe {
+            direction,
+            from,
+            to,
+            state,
+            first,
+            shaper,
+            rng,
+            queue: VecDeque::new(),
+            held_bytes: 0,
+            ended: None,
+            mute: false,
+            last: None,
+        }
+    }
+
+    /// Carries bytes until the direction ends.
+    pub(super) async fn run(mut self) -> End {
+        loop {
+            let active = *self.state.borrow_and_update();
+            if active.resets != self.first.resets {
+                return End::Reset;
+            }
+            if active.closes(self.direction) != self.first.closes(self.direction) && !self.mute {
+                self.silence();
+                self.close();
+            }
+            let link = active.link(self.direction);
+            let next = self.next(&link);
+            let may_read = self.ended.is_none() && self.held_bytes < QUEUE;
+            let (from, to) = (self.from, self.to);
+            tokio::select! {
+                changed = self.state.changed() => {
+                    if changed.is_err() {
+                        return End::Over;
+                    }
+                }
+                _ = from.readable(), if may_read => self.read(),
+                act = when(next, to), if next.is_some() => {
+                    if let Some(end) = self.act(act, &link) {
+                        return end;
+                    }
+                }
+            }
+        }
+    }
+
+    /// What is to be done, and when; nothing as long as the faults forbid it.
+    fn next(&self, link: &Link) -> Option<(Instant, Act)> {
+        if link.black_hole {
+            return None;
+        }
+        // A reset overtakes everything: it is no part of the stream.
+        if let Some((at, End::Reset)) = self.ended {
+            return Some((at, Act::End));
+        }
+        let free = self.last.map(|(at, bytes)| later(at, pause(link, bytes)));
+        if let Some(held) = self.queue.front() {
+            let due = later(
+                later(held.came, link.latency),
+                part(link.jitter, held.jitter_fraction),
+            );
+            let due = free.map_or(due, |free| free.max(due));
+            let act = match held.piece {
+                Piece::Bytes(_) => Act::Write,
+                _ => Act::Take,
+            };
+            return Some((due, act));
+        }
+        let (at, _) = self.ended?;
+        Some((later(later(at, link.latency), link.slow_close), Act::End))
+    }
+
+    fn act(&mut self, act: Act, link: &Link) -> Option<End> {
+        match act {
+            Act::Write => self.write(link),
+            Act::Take => match self.queue.pop_front()?.piece {
+                Piece::Bytes(_) => None,
+                Piece::Close => Some(End::Over),
+                Piece::Reset => Some(End::Reset),
+                Piece::Stall => {
+                    self.silence();
+                    None
+                }
+            },
+            Act::End => {
+                let (_, end) = self.ended?;
+                if end == End::Closed && !self.mute {
+                    self.close();
+                }
+                Some(end)
+            }
+        }
+    }
+
+    fn read(&mut self) {
+        let mut bytes = [0; READ];
+        let now = Instant::now();
+        match self.from.try_read(&mut bytes) {
+            Ok(0) => self.ended = Some((now, End::Closed)),
+            Ok(length) => {
+                let pieces = self.shaper.shape(bytes.get(..length).unwrap_or_default());
+                if self.mute {
+                    return;
+                }
+                for piece in pieces {
+                    if let Piece::Bytes(bytes) = &piece {
+                        self.held_bytes = self.held_bytes.saturating_add(bytes.len());
+                    }
+                    self.queue.push_back(Held {
+                        piece,
+                        came: now,
+                        jitter_fraction: u32::try_from(self.rng.u64(..) >> 32).unwrap_or_default(),
+                    });
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => self.ended = Some((now, End::Reset)),
+        }
+    }
+
+    fn write(&mut self, link: &Link) -> Option<End> {
+        let Some(Piece::Bytes(bytes)) = self.queue.front_mut().map(|held| &mut held.piece) else {
+            return None;
+        };
+        let most = most_at_once(link).min(bytes.len());
+        match self.to.try_write(bytes.get(..most).unwrap_or_default()) {
+            Ok(written) => {
+                bytes.drain(..written.min(bytes.len()));
+                let empty = bytes.is_empty();
+                self.held_bytes = self.held_bytes.saturating_sub(written);
+                self.last = Some((Instant::now(), written));
+                self.shaper.passed(written);
+                if empty {
+                    self.queue.pop_front();
+                }
+                None
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+            // The receiver is gone; the sender learns it as it would without a proxy.
+            Err(_) => Some(End::Reset),
+        }
+    }
+
+    /// From now on everything is thrown away.
+    fn silence(&mut self) {
+        self.mute = true;
+        self.queue.clear();
+        self.held_bytes = 0;
+    }
+
+    /// Tells the receiver that nothing more comes.
+    fn close(&self) {
+        // It may be gone already, which is as good.
+        let _ = SockRef::from(self.to).shutdown(Shutdown::Write);
+    }
+}
+
+/// Comes back when something can be done.
+async fn when(next: Option<(Instant, Act)>, to: &TcpStream) -> Act {
+    let Some((due, act)) = next else {
+        return std::future::pending().await;
+    };
+    // The clockwork counts whole milliseconds: who asks it for a moment that is over waits for the next one, and
+    // then no more than a thousand pieces would pass in a second.
+    if due > Instant::now() {
+        sleep_until(due).await;
+    }
+    if let Act::Write = act {
+        // An error shows when it is written to.
+        let _ = to.writable().await;
+    }
+    act
+}
+
+/// So long after `at`. What cannot be said as a moment is as late as never.
+pub(super) fn later(at: Instant, time: Duration) -> Instant {
+    at.checked_add(time.min(NEVER)).unwrap_or(at)
+}
+
+/// How long after so many bytes the next ones may go.
+fn pause(link: &Link, bytes: usize) -> Duration {
+    let slices = link.slices.map_or(Duration::ZERO, |slices| slices.pause);
+    let Some(rate) = link.bytes_per_second else {
+        return slices;
+    };
+    let nanos = u128::try_from(bytes).unwrap_or_default() * 1_000_000_000 / u128::from(rate.get());
+    slices.max(Duration::from_nanos(
+        u64::try_from(nanos).unwrap_or(u64::MAX),
+    ))
+}
+
+/// How many bytes may go at once.
+fn most_at_once(link: &Link) -> usize {
+    let slice = link.slices.map_or(usize::MAX, |slices| slices.bytes.get());
+    let narrow = link.bytes_per_second.map_or(usize::MAX, |rate| {
+        usize::try_from(rate.get() / TICKS)
+            .unwrap_or(usize::MAX)
+            .max(1)
+    });
+    slice.min(narrow)
+}
+
+/// A part of a time, in 2^-32.
+fn part(whole: Duration, jitter_fraction: u32) -> Duration {
+    let nanos = (whole.as_nanos().min(u128::from(u64::MAX)) * u128::from(jitter_fraction)) >> 32;
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::{NonZeroU64, NonZeroUsize};
+
+    use super::super::faults::Slices;
+    use super::*;
+
+    #[test]
+    fn a_narrow_lane_passes_a_little_at_a_time_and_keeps_its_rate() {
+        let link = Link {
+            bytes_per_second: NonZeroU64::new(1_000),
+            ..Link::default()
+        };
+        assert_eq!(most_at_once(&link), 20);
+        assert_eq!(pause(&link, 20), Duration::from_millis(20));
+        assert_eq!(most_at_once(&Link::default()), usize::MAX);
+        assert_eq!(pause(&Link::default(), 1 << 30), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_slower_of_slices_and_rate_counts() {
+        let link = Link {
+            bytes_per_second: NonZeroU64::new(1_000),
+            slices: NonZeroUsize::new(3).map(|bytes| Slices {
+                bytes,
+                pause: Duration::from_millis(1),
+            }),
+            ..Link::default()
+        };
+        assert_eq!(most_at_once(&link), 3);
+        assert_eq!(pause(&link, 3), Duration::from_millis(3));
+    }
+
+    #[test]
+    fn jitter_is_drawn_from_nothing_to_almost_all_of_it() {
+        let second = Duration::from_secs(1);
+        assert_eq!(part(second, 0), Duration::ZERO);
+        assert_eq!(part(second, 1 << 31), Duration::from_millis(500));
+        assert!(part(second, u32::MAX) < second);
+    }
+}
