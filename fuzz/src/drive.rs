@@ -6,38 +6,53 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use tollgate_fuzz::cut::Dice;
+use clap::{Parser, Subcommand};
+use tollgate_fuzz::cut::generator;
 use tollgate_fuzz::mutate::mutated;
 use tollgate_fuzz::{Target, named, targets};
 
-const USAGE: &str = "\
-tollgate-fuzz list                          the targets, and what must hold
-tollgate-fuzz quick [INPUTS] [SEED]         all targets over their seeds, and over so many inputs made of them
-tollgate-fuzz run TARGET FILE...            one target over files
-tollgate-fuzz words TARGET                  its words, as a dictionary for libFuzzer
-";
+/// Feeds everything that reads bytes of untrusted clients.
+#[derive(Parser)]
+#[command(name = "tollgate-fuzz")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
 
-/// Inputs for each target, unless told otherwise.
-const INPUTS: u64 = 2_000;
+#[derive(Subcommand)]
+enum Command {
+    /// The targets, and what must hold
+    List,
+    /// All targets over their seeds, and over so many inputs made of them
+    Quick {
+        /// Inputs for each target
+        #[arg(default_value_t = 2_000)]
+        inputs: u64,
+        /// Where all randomness comes from
+        #[arg(default_value_t = 1)]
+        seed: u64,
+    },
+    /// One target over files
+    Run {
+        #[arg(value_parser = target)]
+        target: &'static Target,
+        #[arg(value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+    /// The words of a target, as a dictionary for libFuzzer
+    Words {
+        #[arg(value_parser = target)]
+        target: &'static Target,
+    },
+}
 
 /// Does what was asked.
 pub(crate) fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let done = match words.as_slice() {
-        ["list"] => list(),
-        ["quick", rest @ ..] if rest.len() <= 2 => {
-            let number = |at: usize, usual: u64| match rest.get(at) {
-                Some(text) => text.parse().map_err(|_| {
-                    io::Error::other(format!("`{text}` is no number; write one such as 2000"))
-                }),
-                None => Ok(usual),
-            };
-            number(0, INPUTS).and_then(|inputs| quick(inputs, number(1, 1)?))
-        }
-        ["run", name, files @ ..] => target(name).and_then(|target| run(target, files)),
-        ["words", name] => target(name).and_then(dictionary),
-        _ => Err(io::Error::other(USAGE)),
+    let done = match Cli::parse().command {
+        Command::List => list(),
+        Command::Quick { inputs, seed } => quick(inputs, seed),
+        Command::Run { target, files } => run(target, &files),
+        Command::Words { target } => dictionary(target),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -74,14 +89,14 @@ fn dictionary(target: &Target) -> io::Result<bool> {
     Ok(true)
 }
 
-fn run(target: &Target, files: &[&str]) -> io::Result<bool> {
+fn run(target: &Target, files: &[PathBuf]) -> io::Result<bool> {
     for file in files {
         (target.run)(&fs::read(file)?);
     }
     Ok(true)
 }
 
-/// All targets, two at a time. Each has dice of its own, so that one does not depend on another.
+/// All targets, two at a time. Each has a generator of its own, so that one does not depend on another.
 fn quick(inputs: u64, seed: u64) -> io::Result<bool> {
     let next = std::sync::atomic::AtomicUsize::new(0);
     let work = || -> io::Result<bool> {
@@ -105,8 +120,8 @@ fn quick(inputs: u64, seed: u64) -> io::Result<bool> {
 
 fn try_all(target: &Target, inputs: u64, seed: u64) -> io::Result<bool> {
     let seeds = seeds(target)?;
-    let mut dice = Dice::of(target.name.as_bytes(), seed);
-    let made = (0..inputs).map(|_| mutated(&seeds, target.words, &mut dice));
+    let mut rng = generator(target.name.as_bytes(), seed);
+    let made = (0..inputs).map(|_| mutated(&seeds, target.words, &mut rng));
     let mut most = 0;
     for input in seeds.iter().cloned().chain(made) {
         most = most.max(input.len());
@@ -161,7 +176,7 @@ fn seeds(target: &Target) -> io::Result<Vec<Vec<u8>>> {
 fn keep(target: &Target, input: &[u8]) -> io::Result<PathBuf> {
     let folder = std::env::temp_dir().join("tollgate-fuzz");
     fs::create_dir_all(&folder)?;
-    let name = Dice::of(input, 0).next_number();
+    let name = generator(input, 0).u64(..);
     let path = folder.join(format!("{}-{name:016x}", target.name));
     fs::write(&path, input)?;
     Ok(path)

@@ -1,6 +1,6 @@
 //! Seeds, changed at random in ways that parsers mind.
 
-use crate::cut::Dice;
+use fastrand::Rng;
 
 /// Inputs do not grow beyond this.
 pub const INPUT_MOST: usize = 16 * 1024;
@@ -28,49 +28,46 @@ const NUMBERS: [&str; 18] = [
 ];
 
 /// An input made of the seeds.
-pub fn mutated(seeds: &[Vec<u8>], words: &[&str], dice: &mut Dice) -> Vec<u8> {
-    let pick = |dice: &mut Dice| {
-        let at = dice.roll(seeds.len());
-        seeds.get(at).map(Vec::as_slice).unwrap_or_default()
-    };
-    let mut input = pick(dice).to_vec();
-    for _ in 0..=dice.roll(8) {
-        let at = dice.roll(input.len() + 1);
-        let until = (at + dice.roll(16)).min(input.len());
-        match dice.roll(10) {
+pub fn mutated(seeds: &[Vec<u8>], words: &[&str], rng: &mut Rng) -> Vec<u8> {
+    let pick = |rng: &mut Rng| rng.choice(seeds).map(Vec::as_slice).unwrap_or_default();
+    let mut input = pick(rng).to_vec();
+    for _ in 0..rng.usize(1..=8) {
+        let at = rng.usize(..=input.len());
+        let until = (at + rng.usize(..16)).min(input.len());
+        match rng.usize(..10) {
             0 => {
                 if let Some(byte) = input.get_mut(at) {
-                    *byte ^= 1 << dice.roll(8);
+                    *byte ^= 1 << rng.usize(..8);
                 }
             }
             1 => {
                 if let Some(byte) = input.get_mut(at) {
-                    *byte = random_byte(dice);
+                    *byte = random_byte(rng);
                 }
             }
             2 => {
-                let more: Vec<u8> = (0..=dice.roll(4)).map(|_| random_byte(dice)).collect();
+                let more: Vec<u8> = (0..rng.usize(1..=4)).map(|_| random_byte(rng)).collect();
                 input.splice(at..at, more);
             }
             3 => drop(input.drain(at..until)),
             4 | 5 => {
-                let word = words.get(dice.roll(words.len())).copied();
+                let word = rng.choice(words).copied();
                 input.splice(at..at, word.unwrap_or_default().bytes());
             }
-            6 => change_number(&mut input, at, dice),
+            6 => change_number(&mut input, at, rng),
             7 => {
                 let part = input.get(at..until).unwrap_or_default().to_vec();
-                let times = if dice.roll(8) == 0 { 1000 } else { 5 };
-                let part = part.repeat(1 + dice.roll(times));
+                let times = if rng.usize(..8) == 0 { 1000 } else { 5 };
+                let part = part.repeat(rng.usize(1..=times));
                 input.splice(at..at, part);
             }
             8 => {
-                let other = pick(dice);
-                let from = dice.roll(other.len() + 1);
+                let other = pick(rng);
+                let from = rng.usize(..=other.len());
                 input.truncate(at);
                 input.extend_from_slice(other.get(from..).unwrap_or_default());
             }
-            _ => input.extend_from_slice(pick(dice)),
+            _ => input.extend_from_slice(pick(rng)),
         }
         input.truncate(INPUT_MOST);
     }
@@ -78,23 +75,22 @@ pub fn mutated(seeds: &[Vec<u8>], words: &[&str], dice: &mut Dice) -> Vec<u8> {
 }
 
 /// Mostly what can be printed: other bytes end most languages at once.
-fn random_byte(dice: &mut Dice) -> u8 {
-    let any = u8::try_from(dice.roll(256)).unwrap_or(0);
-    match dice.roll(4) {
-        0 => any,
-        _ => b' ' + any % 95,
+fn random_byte(rng: &mut Rng) -> u8 {
+    match rng.usize(..4) {
+        0 => rng.u8(..),
+        _ => rng.u8(b' '..=b'~'),
     }
 }
 
 /// Writes another number over the digits that come next.
-fn change_number(input: &mut Vec<u8>, from: usize, dice: &mut Dice) {
+fn change_number(input: &mut Vec<u8>, from: usize, rng: &mut Rng) {
     let behind = input.get(from..).unwrap_or_default();
     let Some(at) = behind.iter().position(u8::is_ascii_digit) else {
         return;
     };
     let digits = behind.iter().skip(at).take_while(|b| b.is_ascii_digit());
     let (begin, end) = (from + at, from + at + digits.count());
-    let number = NUMBERS.get(dice.roll(NUMBERS.len())).copied();
+    let number = rng.choice(NUMBERS);
     input.splice(begin..end, number.unwrap_or_default().bytes());
 }
 
@@ -109,8 +105,8 @@ mod tests {
             b"GET / HTTP/1.1\r\n".to_vec(),
         ];
         let inputs = |seed| {
-            let mut dice = Dice::new(seed);
-            let mut next = || mutated(&seeds, &["*", "\r\n"], &mut dice);
+            let mut rng = Rng::with_seed(seed);
+            let mut next = || mutated(&seeds, &["*", "\r\n"], &mut rng);
             (0..100).map(|_| next()).collect::<Vec<_>>()
         };
         assert_eq!(inputs(1), inputs(1));

@@ -16,6 +16,7 @@ fn main() -> ExitCode {
     match (done, written) {
         (Ok(tally), Ok(())) if tally.is_good() => ExitCode::SUCCESS,
         (Ok(_), Ok(())) => ExitCode::FAILURE,
+        (Err(command::CommandError::Usage(error)), _) => error.exit(),
         (Err(error), _) => unusable(&error),
         (_, Err(error)) => unusable(&command::CommandError::Output(error)),
     }

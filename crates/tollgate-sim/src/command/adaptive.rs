@@ -1,25 +1,36 @@
 //! `adaptive`: the adaptive limits in front of backends that change, and what they held of their promises.
 
-use super::{CommandError, Tally, number, usage};
+use super::{CommandError, Tally, number, number_in, write_line};
 use crate::adaptive::control::ESTIMATORS;
 use crate::adaptive::measure::{Report, Worst, best_at, best_of, report};
 use crate::adaptive::plot::{Line, Panel, chart};
 use crate::adaptive::scenario::{Scenario, all};
+use clap::Args;
+use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Unless told otherwise, the seeds are 1 up to this.
 const SEEDS: u64 = 5;
 
-/// What was asked for.
-#[derive(Debug)]
-struct Options {
+/// Which runs are made.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// How long each state of a backend lasts; what is promised holds from 30 s on
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = number_in(31..=3600))]
     secs: u64,
-    first_seed: u64,
-    last_seed: u64,
-    is_json: bool,
-    plots: Option<PathBuf>,
+    /// Only this seed, instead of 1 to 5
+    #[arg(long, value_name = "S", value_parser = number)]
+    seed: Option<u64>,
+    /// Only this backend
+    #[arg(long, value_name = "BACKEND")]
     only: Option<String>,
+    /// Print one JSON object for each phase
+    #[arg(long)]
+    json: bool,
+    /// Draw the limits of the first seed here
+    #[arg(long, value_name = "FOLDER")]
+    plots: Option<PathBuf>,
 }
 
 /// Runs every estimator, with and without its guard, through every scenario, with each seed; a promise of
@@ -29,13 +40,13 @@ struct Options {
 ///
 /// If it is called wrongly, or cannot write.
 pub fn run(
-    options: &[String],
+    options: &Options,
     out: &mut dyn Write,
     progress: &mut dyn Write,
 ) -> Result<Tally, CommandError> {
-    let options = Options::read(options)?;
+    let (first_seed, last_seed) = options.seed.map_or((1, SEEDS), |seed| (seed, seed));
     let mut tally = Tally::default();
-    if !options.is_json {
+    if !options.json {
         writeln!(
             out,
             "| backend | estimator | near the best within | goodput after 30 s | of the whole phase | limit |\n\
@@ -47,10 +58,10 @@ pub fn run(
     for scenario in scenarios {
         writeln!(progress, "{}", scenario.name)?;
         let mut by_seed = Vec::new();
-        for seed in options.first_seed..=options.last_seed {
+        for seed in first_seed..=last_seed {
             let (best, reports) = reports_of(&scenario, seed)?;
             for report in &reports {
-                if options.is_json {
+                if options.json {
                     write_json(out, &scenario, seed, report)?;
                 }
                 if report.is_guarded {
@@ -58,13 +69,13 @@ pub fn run(
                 }
             }
             if let Some(folder) = &options.plots
-                && seed == options.first_seed
+                && seed == first_seed
             {
                 write_plot(folder, &scenario, &best, &reports)?;
             }
             by_seed.push(reports);
         }
-        if !options.is_json {
+        if !options.json {
             write_rows(out, &scenario, &by_seed)?;
         }
         out.flush()?;
@@ -144,29 +155,46 @@ fn write_json(
     report: &Report,
 ) -> std::io::Result<()> {
     for finding in &report.findings {
-        let settled = finding.settled_secs;
-        let settled = settled.map_or("null".to_owned(), |secs| format!("{secs:.1}"));
-        writeln!(
-            out,
-            "{{\"backend\":\"{}\",\"seed\":{seed},\"phase\":\"{}\",\"estimator\":\"{}\",\"guarded\":{},\"judged\":{},\"overloaded\":{},\
-             \"best_from\":{},\"best_to\":{},\"settled_secs\":{settled},\"goodput\":{:.4},\
-             \"goodput_whole\":{:.4},\"limit_min\":{},\"limit_max\":{},\"kept\":{}}}",
-            scenario.name,
-            finding.phase,
-            crate::adaptive::control::name(report.by),
-            report.is_guarded,
-            finding.is_judged,
-            finding.is_overloaded,
-            finding.best.0,
-            finding.best.1,
-            finding.goodput,
-            finding.goodput_whole,
-            finding.range.0,
-            finding.range.1,
-            finding.is_kept(),
-        )?;
+        let row = Row {
+            backend: scenario.name,
+            seed,
+            phase: finding.phase,
+            estimator: crate::adaptive::control::name(report.by),
+            guarded: report.is_guarded,
+            judged: finding.is_judged,
+            overloaded: finding.is_overloaded,
+            best_from: finding.best.0,
+            best_to: finding.best.1,
+            settled_secs: finding.settled_secs,
+            goodput: finding.goodput,
+            goodput_whole: finding.goodput_whole,
+            limit_min: finding.range.0,
+            limit_max: finding.range.1,
+            kept: finding.is_kept(),
+        };
+        write_line(out, &row)?;
     }
     Ok(())
+}
+
+/// One phase, for programs.
+#[derive(Serialize)]
+struct Row {
+    backend: &'static str,
+    seed: u64,
+    phase: &'static str,
+    estimator: &'static str,
+    guarded: bool,
+    judged: bool,
+    overloaded: bool,
+    best_from: u32,
+    best_to: u32,
+    settled_secs: Option<f64>,
+    goodput: f64,
+    goodput_whole: f64,
+    limit_min: u32,
+    limit_max: u32,
+    kept: bool,
 }
 
 /// The limits over time against the best fixed one, and goodput over time; without the guard thin below.
@@ -273,43 +301,5 @@ fn seconds(report: &Report, colour: &'static str) -> Line {
         colour,
         is_dashed: false,
         points: points.collect(),
-    }
-}
-
-impl Options {
-    fn read(options: &[String]) -> Result<Self, CommandError> {
-        let mut read = Self {
-            secs: 60,
-            first_seed: 1,
-            last_seed: SEEDS,
-            is_json: false,
-            plots: None,
-            only: None,
-        };
-        let mut words = options.iter();
-        while let Some(option) = words.next() {
-            if option == "--json" {
-                read.is_json = true;
-                continue;
-            }
-            let value = words
-                .next()
-                .ok_or_else(|| usage(format!("`{option}` needs a value")))?;
-            match option.as_str() {
-                "--secs" => read.secs = number(option, value)?,
-                "--seed" => {
-                    read.first_seed = number(option, value)?;
-                    read.last_seed = read.first_seed;
-                }
-                "--plots" => read.plots = Some(PathBuf::from(value)),
-                "--only" => read.only = Some(value.clone()),
-                _ => return Err(usage(format!("no option `{option}`"))),
-            }
-        }
-        if read.secs <= 30 || read.secs > 3600 {
-            let what = "`--secs` must be above 30, for what is promised holds from then on, and at most 3600";
-            return Err(usage(what.to_owned()));
-        }
-        Ok(read)
     }
 }

@@ -1,9 +1,12 @@
 //! `fleet`: many worlds in which a fleet shares a limit, each of its seed, and what was promised of them.
 
-use super::{CommandError, Tally, number, usage};
+use super::{CommandError, Tally, number, number_in};
 use crate::fleet::plan::Plan;
 use crate::fleet::run as run_world;
+use clap::Args;
+use clap::builder::PossibleValuesParser;
 use std::io::Write;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::thread;
@@ -17,14 +20,42 @@ const TELL_EVERY: u64 = 1_000;
 /// Threads at the most.
 const THREADS_MAX: u64 = 256;
 
-/// What was asked for.
-#[derive(Debug)]
-struct Options {
-    first: u64,
+/// Which worlds are run.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// Seeds, from 1
+    #[arg(long, value_name = "N", default_value_t = SEEDS, value_parser = number, conflicts_with_all = ["secs", "seed"])]
     seeds: u64,
+    /// As many seeds as these seconds allow
+    #[arg(long, value_name = "N", value_parser = number)]
     secs: Option<u64>,
-    threads: usize,
-    sharing: Vec<Sharing>,
+    /// Only this seed
+    #[arg(long, value_name = "S", value_parser = number, conflicts_with = "secs")]
+    seed: Option<u64>,
+    /// Threads that run worlds
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = number_in(1..=THREADS_MAX))]
+    threads: u64,
+    /// Only this way to share a limit
+    #[arg(long, value_name = "WAY", value_parser = PossibleValuesParser::new(Sharing::ALL.map(Sharing::name)))]
+    sharing: Option<String>,
+}
+
+impl Options {
+    /// The seeds to run.
+    fn seeds(&self) -> Range<u64> {
+        match (self.seed, self.secs) {
+            (Some(seed), _) => seed..seed.saturating_add(1),
+            (None, Some(_)) => 1..u64::MAX,
+            (None, None) => 1..self.seeds.saturating_add(1),
+        }
+    }
+
+    /// The ways to share.
+    fn ways(&self) -> Vec<Sharing> {
+        let only = self.sharing.as_deref();
+        let is_asked = |way: &Sharing| only.is_none_or(|name| name == way.name());
+        Sharing::ALL.into_iter().filter(is_asked).collect()
+    }
 }
 
 /// What became of the worlds of one seed.
@@ -45,29 +76,30 @@ struct Told {
 ///
 /// If it is called wrongly, or cannot write.
 pub fn run(
-    options: &[String],
+    options: &Options,
     out: &mut dyn Write,
     progress: &mut dyn Write,
 ) -> Result<Tally, CommandError> {
-    let options = Options::read(options)?;
+    let Range { start, end } = options.seeds();
+    let (ways, threads) = (options.ways(), options.threads);
     let clock = MonotonicClock::new();
     let over = options
         .secs
         .map(|secs| clock.now().plus(Span::from_secs(secs)));
     let is_over = || over.is_some_and(|over| clock.now() >= over);
-    let next = AtomicU64::new(options.first);
-    let end = options.first.saturating_add(options.seeds);
+    let next = AtomicU64::new(start);
     let mut all = Told::default();
     thread::scope(|scope| {
         // A world is of its seed alone, so it does not matter who runs it, nor beside which others.
-        let (to, told) = mpsc::sync_channel(options.threads);
-        for _ in 0..options.threads {
-            let (to, next, sharing) = (to.clone(), &next, &options.sharing);
+        // At most 256, so it fits.
+        let (to, told) = mpsc::sync_channel(threads as usize);
+        for _ in 0..threads {
+            let (to, next, ways) = (to.clone(), &next, &ways);
             scope.spawn(move || {
                 loop {
                     let seed = next.fetch_add(1, Relaxed);
                     // Nobody listens any more if what was told could not be written.
-                    if seed >= end || is_over() || to.send(worlds_of(seed, sharing)).is_err() {
+                    if seed >= end || is_over() || to.send(worlds_of(seed, ways)).is_err() {
                         return;
                     }
                 }
@@ -138,51 +170,5 @@ impl Told {
         self.asked += other.asked;
         self.passed += other.passed;
         self.answered += other.answered;
-    }
-}
-
-impl Options {
-    fn read(options: &[String]) -> Result<Self, CommandError> {
-        let mut read = Self {
-            first: 1,
-            seeds: SEEDS,
-            secs: None,
-            threads: 1,
-            sharing: Sharing::ALL.to_vec(),
-        };
-        let mut words = options.iter();
-        while let Some(option) = words.next() {
-            let value = words
-                .next()
-                .ok_or_else(|| usage(format!("`{option}` needs a value")))?;
-            match option.as_str() {
-                "--seeds" => read.seeds = number(option, value)?,
-                "--secs" => {
-                    read.secs = Some(number(option, value)?);
-                    read.seeds = u64::MAX;
-                }
-                "--seed" => {
-                    read.first = number(option, value)?;
-                    read.seeds = 1;
-                }
-                "--threads" => {
-                    let threads = number(option, value)?.clamp(1, THREADS_MAX);
-                    read.threads = usize::try_from(threads).unwrap_or(1);
-                }
-                "--sharing" => {
-                    let known = Sharing::ALL
-                        .into_iter()
-                        .find(|sharing| sharing.name() == value);
-                    let known = known.ok_or_else(|| {
-                        usage(format!(
-                            "`--sharing` is `{value}`; write `exact`, `lease` or `sync`"
-                        ))
-                    })?;
-                    read.sharing = vec![known];
-                }
-                _ => return Err(usage(format!("no option `{option}`"))),
-            }
-        }
-        Ok(read)
     }
 }

@@ -1,8 +1,10 @@
 //! `load`: what fleets ask of their store in fair weather, while one thing varies at a time.
 
-use super::{CommandError, Tally, number, usage};
+use super::{CommandError, Tally, number, number_in, usage, write_line};
 use crate::fleet::check::Broken;
 use crate::fleet::load::{Load, Point, Room, Series, grows_with_requests};
+use clap::Args;
+use serde::Serialize;
 use std::io::Write;
 use tollgate::policy::Sharing;
 
@@ -13,11 +15,36 @@ const NODES_MIN: u64 = 16;
 const NODES_MAX: u64 = 128;
 const SECONDS_MAX: u64 = 10;
 
-/// What was asked for.
-#[derive(Debug)]
-struct Options {
-    series: Series,
-    is_json: bool,
+/// Which fleets are measured.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// Nodes of the largest fleet
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = number_in(NODES_MIN..=NODES_MAX))]
+    nodes: u64,
+    /// How long each fleet runs: 3 s, or 1 s if it is to be quick
+    #[arg(long, value_name = "N", value_parser = number_in(1..=SECONDS_MAX))]
+    seconds: Option<u64>,
+    /// Where all randomness comes from
+    #[arg(long, value_name = "S", default_value_t = 1, value_parser = number)]
+    seed: u64,
+    /// One key instead of two
+    #[arg(long)]
+    quick: bool,
+    /// Print one JSON object for each fleet
+    #[arg(long)]
+    json: bool,
+}
+
+impl Options {
+    fn series(&self) -> Series {
+        let seconds = self.seconds.unwrap_or(if self.quick { 1 } else { 3 });
+        Series {
+            nodes: u32::try_from(self.nodes).unwrap_or(u32::MAX),
+            keys: if self.quick { 1 } else { 2 },
+            lasts_ns: seconds * SECOND,
+            seed: self.seed,
+        }
+    }
 }
 
 /// Runs all fleets of the series, with a wide limit and a narrow one, in each way to share. A fleet is a step that passes
@@ -27,11 +54,11 @@ struct Options {
 ///
 /// If it is called wrongly, or cannot write.
 pub fn run(
-    options: &[String],
+    options: &Options,
     out: &mut dyn Write,
     progress: &mut dyn Write,
 ) -> Result<Tally, CommandError> {
-    let Options { series, is_json } = Options::read(options)?;
+    let (series, is_json) = (options.series(), options.json);
     let (points, mut tally) = (series.points(), Tally::default());
     for room in Room::ALL {
         let limit = series.limit(room);
@@ -128,26 +155,42 @@ fn write_json(
     (room, sharing, point): (Room, Sharing, &Point),
     load: &Load,
 ) -> std::io::Result<()> {
-    writeln!(
-        out,
-        "{{\"limit\":\"{}\",\"sharing\":\"{}\",\"varies\":\"{}\",\"seed\":{},\"nodes\":{},\"keys\":{},\
-         \"requests_per_second\":{},\"decisions\":{},\"questions\":{},\"questions_per_second\":{},\
-         \"questions_per_decision\":{:.6},\"admitted\":{},\"may_pass\":{},\"admitted_of_may_pass\":{:.4}}}",
-        room.name(),
-        sharing.name(),
-        point.varies,
-        series.seed,
-        point.nodes,
-        point.keys,
-        point.requests,
-        load.asked,
-        load.questions,
-        a_second(series, load),
-        asks_per_decision(load),
-        load.passed,
-        load.may_pass,
-        passes_of_what_may(load),
-    )
+    let row = Row {
+        limit: room.name(),
+        sharing: sharing.name(),
+        varies: point.varies,
+        seed: series.seed,
+        nodes: point.nodes,
+        keys: point.keys,
+        requests_per_second: point.requests,
+        decisions: load.asked,
+        questions: load.questions,
+        questions_per_second: a_second(series, load),
+        questions_per_decision: asks_per_decision(load),
+        admitted: load.passed,
+        may_pass: load.may_pass,
+        admitted_of_may_pass: passes_of_what_may(load),
+    };
+    write_line(out, &row)
+}
+
+/// One fleet, for programs.
+#[derive(Serialize)]
+struct Row {
+    limit: &'static str,
+    sharing: &'static str,
+    varies: &'static str,
+    seed: u64,
+    nodes: u32,
+    keys: u64,
+    requests_per_second: u64,
+    decisions: u64,
+    questions: u64,
+    questions_per_second: u64,
+    questions_per_decision: f64,
+    admitted: u64,
+    may_pass: u64,
+    admitted_of_may_pass: f64,
 }
 
 fn a_second(series: &Series, load: &Load) -> u64 {
@@ -160,47 +203,4 @@ fn asks_per_decision(load: &Load) -> f64 {
 
 fn passes_of_what_may(load: &Load) -> f64 {
     load.passed as f64 / load.may_pass.max(1) as f64
-}
-
-impl Options {
-    fn read(options: &[String]) -> Result<Self, CommandError> {
-        let (mut nodes, mut seconds, mut seed) = (64, None, 1);
-        let (mut is_quick, mut is_json) = (false, false);
-        let mut words = options.iter();
-        while let Some(option) = words.next() {
-            match option.as_str() {
-                "--json" => is_json = true,
-                "--quick" => is_quick = true,
-                "--nodes" | "--seconds" | "--seed" => {
-                    let value = words.next();
-                    let value = value.ok_or_else(|| usage(format!("`{option}` needs a value")))?;
-                    let value = number(option, value)?;
-                    match option.as_str() {
-                        "--nodes" => nodes = value,
-                        "--seconds" => seconds = Some(value),
-                        _ => seed = value,
-                    }
-                }
-                _ => return Err(usage(format!("no option `{option}`"))),
-            }
-        }
-        let within = |option, value: u64, least: u64, most: u64| {
-            let is_within = (least..=most).contains(&value);
-            is_within
-                .then_some(value)
-                .ok_or_else(|| usage(format!("`{option}` is {value}; write {least} to {most}")))
-        };
-        let nodes = within("--nodes", nodes, NODES_MIN, NODES_MAX)?;
-        let seconds = seconds.unwrap_or(if is_quick { 1 } else { 3 });
-        let seconds = within("--seconds", seconds, 1, SECONDS_MAX)?;
-        Ok(Self {
-            series: Series {
-                nodes: u32::try_from(nodes).unwrap_or(u32::MAX),
-                keys: if is_quick { 1 } else { 2 },
-                lasts_ns: seconds * SECOND,
-                seed,
-            },
-            is_json,
-        })
-    }
 }

@@ -1,14 +1,5 @@
 //! What the binary does.
 //!
-//! ```text
-//! tollgate-sim vectors PATH...
-//! tollgate-sim steps --each N [--seed S] [--only algorithm,...]
-//! tollgate-sim threads [--charges N] [--threads T]
-//! tollgate-sim adaptive [--secs N] [--seed S] [--only backend] [--json] [--plots FOLDER]
-//! tollgate-sim fleet [--seeds N] [--secs N] [--seed S] [--threads N] [--sharing exact|lease|sync]
-//! tollgate-sim load [--nodes N] [--seconds N] [--seed S] [--quick] [--json]
-//! ```
-//!
 //! All close with one line, `N passed, M failed`, and with exit code 0 if something ran and nothing
 //! failed, 1 if not, and 2 if they could not do as they were told.
 
@@ -19,34 +10,44 @@ pub mod steps;
 pub mod threads;
 pub mod vectors;
 
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
+use serde::Serialize;
 use std::fmt;
 use std::io::{self, Write};
+use std::iter::once;
+use std::ops::RangeInclusive;
 
-/// How to call it.
-pub const USAGE: &str = "\
-usage: tollgate-sim vectors PATH...
-       tollgate-sim steps --each N [--seed S] [--only algorithm,...]
-       tollgate-sim threads [--charges N] [--threads T]
-       tollgate-sim adaptive [--secs N] [--seed S] [--only backend] [--json] [--plots FOLDER]
-       tollgate-sim fleet [--seeds N] [--secs N] [--seed S] [--threads N] [--sharing exact|lease|sync]
-       tollgate-sim load [--nodes N] [--seconds N] [--seed S] [--quick] [--json]
+/// Checks the limiters without a network: golden timelines, an exact oracle, threads, and fleets on virtual time.
+#[derive(Debug, Parser)]
+#[command(name = "tollgate-sim")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
 
-vectors   replays golden timelines (files, or folders of *.csv) through the core's steps and the store
-steps     compares the core with the exact oracle, N random steps for each algorithm
-threads   lets T threads make N charges on the same keys: exactly what the limits hold is admitted
-adaptive  puts the adaptive limits in front of backends that change, N seconds in each state; with seeds 1 to 5
-          unless S is given, and the table shows the worst
-fleet     puts nodes, a network and a store on virtual time, breaks them, and checks what is promised: N seeds, or as
-          many as N seconds allow, or only seed S; on N threads
-load      counts what fleets of up to N nodes ask of their store in N seconds of fair weather, with more requests, more
-          keys and fewer nodes, and checks that it does not grow with requests";
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Replay golden timelines through the core's steps and the store
+    Vectors(vectors::Options),
+    /// Compare the core with the exact oracle in random histories
+    Steps(steps::Options),
+    /// Let threads charge the same keys: exactly what the limits hold is admitted
+    Threads(threads::Options),
+    /// Put the adaptive limits in front of backends that change
+    Adaptive(adaptive::Options),
+    /// Put nodes, a network and a store on virtual time, break them, and check what is promised
+    Fleet(fleet::Options),
+    /// Count what fleets ask of their store in fair weather: it does not grow with requests
+    Load(load::Options),
+}
 
 /// Why a command could not be done.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CommandError {
-    /// It was called wrongly.
-    Usage(String),
+    /// It was called wrongly, or asked how to call it.
+    Usage(clap::Error),
     /// A file could not be read or is no timeline.
     Input(String),
     /// What there was to say could not be written.
@@ -56,7 +57,7 @@ pub enum CommandError {
 impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Usage(what) => write!(f, "error: {what}\n{USAGE}"),
+            Self::Usage(error) => write!(f, "{error}"),
             Self::Input(what) => write!(f, "error: {what}"),
             Self::Output(error) => write!(f, "error: cannot write: {error}"),
         }
@@ -64,6 +65,12 @@ impl fmt::Display for CommandError {
 }
 
 impl std::error::Error for CommandError {}
+
+impl From<clap::Error> for CommandError {
+    fn from(error: clap::Error) -> Self {
+        Self::Usage(error)
+    }
+}
 
 impl From<io::Error> for CommandError {
     fn from(error: io::Error) -> Self {
@@ -103,27 +110,99 @@ pub fn run(
     out: &mut dyn Write,
     progress: &mut dyn Write,
 ) -> Result<Tally, CommandError> {
-    let tally = match args.split_first() {
-        Some((command, paths)) if command == "vectors" => vectors::run(paths, out)?,
-        Some((command, options)) if command == "steps" => steps::run(options, out, progress)?,
-        Some((command, options)) if command == "threads" => threads::run(options, out, progress)?,
-        Some((command, options)) if command == "adaptive" => adaptive::run(options, out, progress)?,
-        Some((command, options)) if command == "fleet" => fleet::run(options, out, progress)?,
-        Some((command, options)) if command == "load" => load::run(options, out, progress)?,
-        Some((other, _)) => return Err(CommandError::Usage(format!("no command `{other}`"))),
-        None => return Err(CommandError::Usage("a command is missing".to_owned())),
+    let words = once("tollgate-sim").chain(args.iter().map(String::as_str));
+    let tally = match Cli::try_parse_from(words)?.command {
+        Command::Vectors(options) => vectors::run(&options, out)?,
+        Command::Steps(options) => steps::run(&options, out, progress)?,
+        Command::Threads(options) => threads::run(&options, out, progress)?,
+        Command::Adaptive(options) => adaptive::run(&options, out, progress)?,
+        Command::Fleet(options) => fleet::run(&options, out, progress)?,
+        Command::Load(options) => load::run(&options, out, progress)?,
     };
     writeln!(out, "{tally}")?;
     Ok(tally)
 }
 
-fn usage(what: String) -> CommandError {
-    CommandError::Usage(what)
+/// A call that the parser takes and the command does not.
+fn usage(what: impl fmt::Display) -> CommandError {
+    CommandError::Usage(Cli::command().error(ErrorKind::ValueValidation, what))
 }
 
-fn number(option: &str, value: &str) -> Result<u64, CommandError> {
-    value
-        .replace('_', "")
+/// One object on one line.
+fn write_line(out: &mut dyn Write, row: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, row)?;
+    writeln!(out)
+}
+
+/// A whole number, with `_` between digits if it is long.
+fn number(text: &str) -> Result<u64, String> {
+    let digits = text.replace('_', "");
+    digits
         .parse()
-        .map_err(|_| usage(format!("`{option}` is `{value}`, which is no whole number")))
+        .map_err(|_| "write a whole number".to_owned())
+}
+
+/// A whole number of `range`.
+fn number_in(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, String> + Clone {
+    move |text| {
+        let value = number(text)?;
+        match range.contains(&value) {
+            true => Ok(value),
+            false => Err(format!("write {} to {}", range.start(), range.end())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(words: &str) -> Result<Command, String> {
+        let words = once("tollgate-sim").chain(words.split_whitespace());
+        let cli = Cli::try_parse_from(words);
+        cli.map(|cli| cli.command)
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_wrong_call_says_what_is_wrong() {
+        Cli::command().debug_assert();
+        for (words, what) in [
+            ("", "Usage: tollgate-sim"),
+            ("dance", "unrecognized subcommand 'dance'"),
+            ("vectors", "<PATH>..."),
+            ("steps --seed 7", "--each <N>"),
+            ("steps --each", "a value is required for '--each <N>'"),
+            ("steps --each ten", "write a whole number"),
+            ("steps --each 1 --fast 2", "unexpected argument '--fast'"),
+            ("steps --each 1 --only tokens", "invalid value 'tokens'"),
+            ("threads --threads 0", "write 1 to 256"),
+            ("adaptive --secs 30", "write 31 to 3600"),
+            (
+                "fleet --sharing all",
+                "[possible values: exact, lease, sync]",
+            ),
+            ("load --nodes 1", "write 16 to 128"),
+            ("load --seconds 0", "write 1 to 10"),
+            ("load --seed", "a value is required for '--seed <S>'"),
+        ] {
+            let error = read(words).unwrap_err();
+            assert!(error.contains(what), "{words}: {error}");
+        }
+    }
+
+    #[test]
+    fn options_are_read_as_they_are_documented() {
+        let Ok(Command::Steps(steps)) =
+            read("steps --each 10_000 --seed 7 --only gcra,concurrency")
+        else {
+            panic!("steps");
+        };
+        assert_eq!((steps.each, steps.seed), (10_000, 7));
+        assert_eq!(steps.only, ["gcra", "concurrency"]);
+        let Ok(Command::Threads(threads)) = read("threads --charges 5_000 --threads 3") else {
+            panic!("threads");
+        };
+        assert_eq!((threads.charges, threads.threads), (5_000, 3));
+    }
 }

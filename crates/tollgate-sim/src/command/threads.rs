@@ -1,7 +1,8 @@
 //! `threads`: real threads on the same keys, and exactly what the limits allow comes of it.
 
-use super::{CommandError, Tally, number, usage};
+use super::{CommandError, Tally, number, number_in, usage};
 use crate::threads::{Crew, SCENARIOS};
+use clap::Args;
 use std::io::Write;
 use tollgate::{Clock, MonotonicClock};
 
@@ -15,11 +16,15 @@ const CHARGES_PER_THREAD_MIN: u64 = 1_000;
 const THREADS: u64 = 2;
 const THREADS_MAX: u64 = 256;
 
-/// What was asked for.
-#[derive(Debug, PartialEq, Eq)]
-struct Options {
-    charges: u64,
-    threads: u64,
+/// How many charges are made, and by how many threads.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// Charges of each scenario
+    #[arg(long, value_name = "N", default_value_t = CHARGES, value_parser = number)]
+    pub(super) charges: u64,
+    /// Threads that make them
+    #[arg(long, value_name = "T", default_value_t = THREADS, value_parser = number_in(1..=THREADS_MAX))]
+    pub(super) threads: u64,
 }
 
 /// Runs every scenario; each of them passes or fails as one.
@@ -28,11 +33,18 @@ struct Options {
 ///
 /// If it is called wrongly, or cannot write.
 pub fn run(
-    options: &[String],
+    options: &Options,
     out: &mut dyn Write,
     progress: &mut dyn Write,
 ) -> Result<Tally, CommandError> {
-    let Options { charges, threads } = Options::read(options)?;
+    let &Options { charges, threads } = options;
+    let range = threads * CHARGES_PER_THREAD_MIN..=CHARGES_MAX;
+    if !range.contains(&charges) {
+        let (least, most) = range.into_inner();
+        return Err(usage(format!(
+            "`--charges` is {charges}, which is not between {least} and {most}"
+        )));
+    }
     let clock = MonotonicClock::new();
     let mut tally = Tally::default();
     for scenario in &SCENARIOS {
@@ -64,70 +76,17 @@ pub fn run(
     Ok(tally)
 }
 
-impl Options {
-    fn read(options: &[String]) -> Result<Self, CommandError> {
-        let (mut charges, mut threads) = (CHARGES, THREADS);
-        let mut words = options.iter();
-        while let Some(option) = words.next() {
-            let value = words
-                .next()
-                .ok_or_else(|| usage(format!("`{option}` needs a value")))?;
-            match option.as_str() {
-                "--charges" => charges = number(option, value)?,
-                "--threads" => threads = number(option, value)?,
-                _ => return Err(usage(format!("no option `{option}`"))),
-            }
-        }
-        within("--threads", threads, 1, THREADS_MAX)?;
-        let least = threads * CHARGES_PER_THREAD_MIN;
-        within("--charges", charges, least, CHARGES_MAX)?;
-        Ok(Self { charges, threads })
-    }
-}
-
-fn within(option: &str, value: u64, least: u64, most: u64) -> Result<(), CommandError> {
-    if (least..=most).contains(&value) {
-        return Ok(());
-    }
-    Err(usage(format!(
-        "`{option}` is {value}, which is not between {least} and {most}"
-    )))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(options: &str) -> Result<Options, String> {
-        let words: Vec<String> = options.split_whitespace().map(str::to_owned).collect();
-        Options::read(&words).map_err(|error| error.to_string())
-    }
-
     #[test]
-    fn options_are_read_as_they_are_documented() {
-        let (charges, threads) = (CHARGES, THREADS);
-        assert_eq!(read("").unwrap(), Options { charges, threads });
-        let options = read("--charges 5_000 --threads 3").unwrap();
-        assert_eq!((options.charges, options.threads), (5_000, 3));
-    }
-
-    #[test]
-    fn a_wrong_call_says_what_is_wrong() {
-        for (options, what) in [
-            ("--charges", "`--charges` needs a value"),
-            (
-                "--charges x",
-                "`--charges` is `x`, which is no whole number",
-            ),
-            (
-                "--threads 0",
-                "`--threads` is 0, which is not between 1 and 256",
-            ),
-            ("--charges 999 --threads 1", "is not between 1000 and"),
-            ("--fast 1", "no option `--fast`"),
-        ] {
-            let error = read(options).unwrap_err();
-            assert!(error.contains(what), "{error}");
-        }
+    fn a_thread_charges_often_enough_for_every_key() {
+        let options = Options {
+            charges: 1_999,
+            threads: 2,
+        };
+        let error = run(&options, &mut Vec::new(), &mut Vec::new()).unwrap_err();
+        assert!(error.to_string().contains("is not between 2000 and"));
     }
 }

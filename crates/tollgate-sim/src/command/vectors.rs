@@ -4,23 +4,26 @@ use super::{CommandError, Tally};
 use crate::replay::{Report, SubjectFactory, replay};
 use crate::subject::{CoreFactory, StoreFactory};
 use crate::timeline::Timeline;
+use clap::Args;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-/// Replays every file of `paths`.
+/// What is replayed.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// Timelines; a folder is all of its `*.csv`
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<PathBuf>,
+}
+
+/// Replays every file of the paths.
 ///
 /// # Errors
 ///
-/// If no path is given, or one cannot be read or is no timeline; nothing was replayed then.
-pub fn run(paths: &[String], out: &mut dyn Write) -> Result<Tally, CommandError> {
-    if paths.is_empty() {
-        return Err(CommandError::Usage("a path is missing".to_owned()));
-    }
-    if let Some(option) = paths.iter().find(|path| path.starts_with('-')) {
-        return Err(CommandError::Usage(format!("no option `{option}`")));
-    }
+/// If one cannot be read or is no timeline; nothing was replayed then.
+pub fn run(options: &Options, out: &mut dyn Write) -> Result<Tally, CommandError> {
     let mut timelines = Vec::new();
-    for path in files_of(paths)? {
+    for path in files_of(&options.paths)? {
         let timeline = Timeline::read(&path);
         timelines.push(timeline.map_err(|error| CommandError::Input(error.to_string()))?);
     }
@@ -62,12 +65,11 @@ fn told(report: &Report) -> String {
 }
 
 /// The files that `paths` mean: a folder is all of its `*.csv`, sorted.
-fn files_of(paths: &[String]) -> Result<Vec<PathBuf>, CommandError> {
+fn files_of(paths: &[PathBuf]) -> Result<Vec<PathBuf>, CommandError> {
     let mut files = Vec::new();
     for path in paths {
-        let path = Path::new(path);
         if !path.is_dir() {
-            files.push(path.to_owned());
+            files.push(path.clone());
             continue;
         }
         let unreadable =
