@@ -22,7 +22,7 @@ FLEET_SEEDS ?= 1200
 # Charges on one key in `make threads`.
 CHARGES ?= 50000000
 
-.PHONY: side-by-side counted fleet fleet-long test setup lint unit docs valkey trials-quick loom vectors property property-long threads bench-quick fuzz-quick fuzz trials equals-long miri bench doors gateway speed store flood adaptive
+.PHONY: side-by-side counted fleet fleet-long test setup lint unit docs valkey trials-quick loom vectors property property-long threads bench-quick fuzz-quick fuzz trials equals-long miri bench servers store flood adaptive
 
 # The whole suite: sets up what it needs, prints what ran, fails when anything fails.
 test: setup lint unit docs side-by-side bench-quick fuzz-quick
@@ -120,21 +120,12 @@ miri:
 	MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +nightly miri test -p tollgate --lib --target-dir target/miri -- \
 	  raw:: clock:: two_threads_share_a_small_table
 
-# The HTTP doors beside a bare server, throttlecrab (cargo install throttlecrab-server@0.4.40) and nginx.
-doors:
-	$(CARGO) build --quiet --release -p tollgate-cli
-	$(BENCH) doors
-
-# The gateway beside nginx as a reverse proxy.
-gateway:
-	$(CARGO) build --quiet --release -p tollgate-cli
-	$(BENCH) gateway
-
-# The doors for Redis clients and Envoy, round trips and memory beside peers, which are installed first. About 25 minutes.
-speed:
+# The front ends of servers, ours and peers, which are installed first. About 30 minutes; PARTS chooses some of
+# http gateway resp rls envoy unloaded footprint.
+servers:
 	tools/peers.sh
 	$(CARGO) build --quiet --release -p tollgate-cli
-	$(BENCH) speed
+	$(BENCH) servers $(PARTS)
 
 # What a decision costs a real redis-server, and how fast one client asks.
 store:

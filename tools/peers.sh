@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the peers that `tollgate-bench speed` holds us against, into target/tools/peers: throttlecrab-server, the module of
+# Installs the peers that `tollgate-bench servers` holds us against, into target/tools/peers: throttlecrab-server, the module of
 # redis-cell, and the library of limitador behind tonic. No test needs them. redis-server, nginx and Envoy come with
 # `make setup`. What is built already is not built again. TOLLGATE_PEERS_BUILD is where it builds, if not below target/tools.
 set -euo pipefail

@@ -13,8 +13,10 @@
 
 use std::io::{self, Write};
 
-use crate::args::Comparison;
-use crate::contestants::{BASELINE, Entry};
+use serde_json::json;
+
+use crate::args::{Compare, Rounds};
+use crate::contestants::{ALL, BASELINE, Entry};
 use crate::measure::{Tally, Until};
 use crate::stream::Order;
 use crate::table::{Table, short_count};
@@ -25,16 +27,21 @@ use crate::workload::{Cell, Spread};
 pub(crate) const TOGETHER_MAX: usize = 2_000_000;
 
 /// Compares in all cells; returns whether every contestant admitted what it should.
-pub(crate) fn run(wanted: &Comparison, out: &mut dyn Write) -> io::Result<bool> {
-    if !wanted.json {
-        print_head(wanted, out)?;
+pub(crate) fn run(options: &Compare, out: &mut dyn Write) -> io::Result<bool> {
+    let json = options.json;
+    if !json {
+        print_head(options.rounds, out)?;
     }
+    let entries = match options.only.as_slice() {
+        [] => ALL.iter().collect(),
+        only => only.to_vec(),
+    };
     let mut all_well = true;
-    for cell in cells(wanted) {
+    for cell in cells(options) {
         let together = cell.keys <= TOGETHER_MAX;
-        let lines = measure(&cell, wanted, together);
+        let lines = measure(&cell, &entries, options.rounds, together);
         all_well &= lines.iter().all(|line| line.does_its_work(&cell));
-        if wanted.json {
+        if json {
             print_json(&cell, &lines, together, out)?;
         } else {
             print_table(&cell, &lines, together, out)?;
@@ -45,23 +52,23 @@ pub(crate) fn run(wanted: &Comparison, out: &mut dyn Write) -> io::Result<bool> 
 }
 
 /// Every combination of what is wanted. A single key has no distribution, so it is listed once.
-fn cells(wanted: &Comparison) -> Vec<Cell> {
+fn cells(options: &Compare) -> Vec<Cell> {
     let mut cells = Vec::new();
-    for &keys in &wanted.keys {
+    for &keys in &options.keys {
         let spreads = if keys == 1 {
             &[Spread::Uniform]
         } else {
-            wanted.spreads.as_slice()
+            options.spreads.as_slice()
         };
         for &spread in spreads {
-            for &kind in &wanted.kinds {
-                for &threads in &wanted.threads {
-                    for &mode in &wanted.modes {
+            for &kind in &options.kinds {
+                for &threads in &options.threads {
+                    for &mode in &options.modes {
                         cells.push(Cell {
                             keys,
                             spread,
                             kind,
-                            threads,
+                            threads: usize::from(threads),
                             mode,
                         });
                     }
@@ -115,9 +122,15 @@ impl Line {
 }
 
 /// All turns of all contestants in one cell.
-pub(crate) fn measure(cell: &Cell, wanted: &Comparison, together: bool) -> Vec<Line> {
+pub(crate) fn measure(
+    cell: &Cell,
+    entries: &[&'static Entry],
+    rounds: Rounds,
+    together: bool,
+) -> Vec<Line> {
+    let (count, until) = (usize::from(rounds.rounds), rounds.until());
     let orders = orders(cell);
-    let start = |round: usize| orders[0].len() / wanted.rounds * round;
+    let start = |round: usize| orders[0].len() / count * round;
     let seat = |entry: &Entry| {
         let seat = (entry.seat)(&cell.config());
         seat.warm_up(cell.keys, cell.kind);
@@ -127,21 +140,21 @@ pub(crate) fn measure(cell: &Cell, wanted: &Comparison, together: bool) -> Vec<L
         entry,
         turns: Vec::new(),
     };
-    let mut lines: Vec<Line> = wanted.entries.iter().map(line).collect();
+    let mut lines: Vec<Line> = entries.iter().map(line).collect();
     if together {
         let seats: Vec<_> = lines.iter().map(|line| seat(line.entry)).collect();
-        for round in 0..wanted.rounds {
+        for round in 0..count {
             for (line, seat) in lines.iter_mut().zip(&seats) {
                 line.turns
-                    .push(seat.round(cell, &orders, start(round), wanted.until));
+                    .push(seat.round(cell, &orders, start(round), until));
             }
         }
     } else {
         for line in &mut lines {
             let seat = seat(line.entry);
-            for round in 0..wanted.rounds {
+            for round in 0..count {
                 line.turns
-                    .push(seat.round(cell, &orders, start(round), wanted.until));
+                    .push(seat.round(cell, &orders, start(round), until));
             }
         }
     }
@@ -163,9 +176,9 @@ fn orders(cell: &Cell) -> Vec<Order> {
     (0..cell.threads).map(draw).collect()
 }
 
-fn print_head(wanted: &Comparison, out: &mut dyn Write) -> io::Result<()> {
+fn print_head(rounds: Rounds, out: &mut dyn Write) -> io::Result<()> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let turn = match wanted.until {
+    let turn = match rounds.until() {
         Until::Elapsed(time) => format!("at least {} s of checks", time.as_secs_f64()),
         Until::Checks(checks) => format!("{checks} checks per thread"),
     };
@@ -173,7 +186,7 @@ fn print_head(wanted: &Comparison, out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,
         "each contestant: {} turns of {turn}; ns are per check and thread",
-        wanted.rounds
+        rounds.rounds
     )?;
     writeln!(
         out,
@@ -249,38 +262,26 @@ fn print_json(cell: &Cell, lines: &[Line], together: bool, out: &mut dyn Write) 
     let baseline = baseline_ns(lines);
     for line in lines {
         let (times, median) = (line.sorted_ns(), line.median_ns());
-        let ratio = baseline.map_or("null".to_owned(), |ns| format!("{:.4}", ns / median));
-        let (admitted, as_expected) = if line.entry.decides {
-            (
-                line.admitted().to_string(),
-                line.does_its_work(cell).to_string(),
-            )
-        } else {
-            ("null".to_owned(), "null".to_owned())
-        };
-        // No name needs escaping: all are ours, and plain.
-        writeln!(
-            out,
-            "{{\"command\":\"compare\",\"keys\":{},\"dist\":\"{}\",\"kind\":\"{}\",\
-             \"threads\":{},\"mode\":\"{}\",\"contestant\":\"{}\",\"median_ns\":{median:.3},\
-             \"min_ns\":{:.3},\"max_ns\":{:.3},\"vs_{BASELINE}\":{ratio},\"rounds\":{},\
-             \"checks\":{},\"admitted\":{admitted},\"admitted_as_expected\":{as_expected},\
-             \"interleaved\":{together}}}",
-            cell.keys,
-            if cell.keys == 1 {
-                "hot"
-            } else {
-                cell.spread.name()
-            },
-            cell.kind.name(),
-            cell.threads,
-            cell.mode.name(),
-            line.entry.name,
-            times.first().unwrap_or(&median),
-            times.last().unwrap_or(&median),
-            line.rounds(),
-            line.checks(),
-        )?;
+        let decides = line.entry.decides;
+        let object = json!({
+            "command": "compare",
+            "keys": cell.keys,
+            "dist": if cell.keys == 1 { "hot" } else { cell.spread.name() },
+            "kind": cell.kind.name(),
+            "threads": cell.threads,
+            "mode": cell.mode.name(),
+            "contestant": line.entry.name,
+            "median_ns": median,
+            "min_ns": times.first(),
+            "max_ns": times.last(),
+            "vs_governor": baseline.map(|ns| ns / median),
+            "rounds": line.rounds(),
+            "checks": line.checks(),
+            "admitted": decides.then(|| line.admitted()),
+            "admitted_as_expected": decides.then(|| line.does_its_work(cell)),
+            "interleaved": together,
+        });
+        writeln!(out, "{object}")?;
     }
     Ok(())
 }

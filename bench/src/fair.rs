@@ -30,7 +30,7 @@ use tollgate::shape::fair_queue::NumberHasher;
 use tollgate::shape::{FairQueue, FairQueueConfig};
 use tollgate_tower::turnstile::{Outcome, Turnstile};
 
-use crate::args::Fairness;
+use crate::args::Fair;
 use crate::table::{Table, short_count};
 
 /// What waits all the time.
@@ -78,7 +78,7 @@ impl Times {
 }
 
 /// Compares in all situations; returns whether everything that went in came out.
-pub(crate) fn run(wanted: &Fairness, out: &mut dyn Write) -> io::Result<bool> {
+pub(crate) fn run(wanted: &Fair, out: &mut dyn Write) -> io::Result<bool> {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let mut all_well = true;
     for backlog in Backlog::ALL {
@@ -116,7 +116,7 @@ fn compare(
     situation: &str,
     backlogged: usize,
     contestants: &[(&'static str, &dyn Fn() -> Pass)],
-    wanted: &Fairness,
+    wanted: &Fair,
     out: &mut dyn Write,
 ) -> io::Result<bool> {
     let mut is_well = true;
@@ -183,7 +183,7 @@ fn median(values: &[f64]) -> f64 {
 }
 
 /// Sent and received.
-fn channel(runtime: &Runtime, wanted: &Fairness, backlog: Backlog) -> Pass {
+fn channel(runtime: &Runtime, wanted: &Fair, backlog: Backlog) -> Pass {
     let waiting = backlog.flows(wanted.flows) * WAITING_EACH;
     runtime.block_on(async {
         let (sender, mut receiver) = mpsc::channel(waiting + 64);
@@ -201,7 +201,7 @@ fn channel(runtime: &Runtime, wanted: &Fairness, backlog: Backlog) -> Pass {
 }
 
 /// Enqueued, dispatched and completed.
-fn fair<S: BuildHasher>(wanted: &Fairness, backlog: Backlog, hasher: S) -> Pass {
+fn fair<S: BuildHasher>(wanted: &Fair, backlog: Backlog, hasher: S) -> Pass {
     let names = names(wanted.flows);
     let waiting = backlog.flows(wanted.flows) * WAITING_EACH;
     let config = FairQueueConfig {
@@ -238,7 +238,7 @@ fn names(flows: usize) -> Vec<u64> {
     (0..flows).map(|i| mix(i) ^ (mix(i) >> 29)).collect()
 }
 
-fn semaphore(runtime: &Runtime, wanted: &Fairness) -> Pass {
+fn semaphore(runtime: &Runtime, wanted: &Fair) -> Pass {
     let semaphore = Arc::new(Semaphore::new(64));
     runtime.block_on(async {
         let mut given = 0;
@@ -251,7 +251,7 @@ fn semaphore(runtime: &Runtime, wanted: &Fairness) -> Pass {
     })
 }
 
-fn turnstile(runtime: &Runtime, wanted: &Fairness) -> Pass {
+fn turnstile(runtime: &Runtime, wanted: &Fair) -> Pass {
     let names = names(wanted.flows);
     let Ok(turnstile) = Turnstile::new(&QueueRule::new("bench", AtOnce::Fixed(64))) else {
         return (Duration::ZERO, false);

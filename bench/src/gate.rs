@@ -8,16 +8,20 @@
 
 use std::io::{self, Write};
 
-use crate::args::{Comparison, Gating};
+use serde_json::json;
+
+use crate::args::Gate;
 use crate::compare::{self, Line, TOGETHER_MAX};
+use crate::contestants::Entry;
 use crate::contestants::gates::GATES;
 use crate::table::{Table, short_count};
 use crate::workload::{Cell, Kind, Mode, Spread};
 
 /// Measures in all cells; returns whether everything was admitted that should be.
-pub(crate) fn run(wanted: &Gating, out: &mut dyn Write) -> io::Result<bool> {
+pub(crate) fn run(options: &Gate, out: &mut dyn Write) -> io::Result<bool> {
+    let json = options.json;
     let mut all_well = true;
-    for &keys in &wanted.keys {
+    for &keys in &options.keys {
         let cell = Cell {
             keys,
             spread: Spread::Uniform,
@@ -27,14 +31,17 @@ pub(crate) fn run(wanted: &Gating, out: &mut dyn Write) -> io::Result<bool> {
         };
         let mut table = Table::new(["limits", "one by one ns", "gate ns", "gate / one by one"]);
         for (limits, entries) in &GATES {
-            let lines = compare::measure(&cell, &comparison(wanted, entries), is_interleaved(keys));
+            let lines = {
+                let entries: Vec<&Entry> = entries.iter().collect();
+                compare::measure(&cell, &entries, options.rounds, is_interleaved(keys))
+            };
             let [one_by_one, gate] = lines.as_slice() else {
                 continue;
             };
             let is_well = lines.iter().all(|line| line.does_its_work(&cell));
             all_well &= is_well;
             let ratio = gate.median_ns() / one_by_one.median_ns();
-            if wanted.json {
+            if json {
                 print_json(keys, *limits, [one_by_one, gate], is_well, out)?;
             } else {
                 let mark = if is_well { "" } else { " !" };
@@ -46,7 +53,7 @@ pub(crate) fn run(wanted: &Gating, out: &mut dyn Write) -> io::Result<bool> {
                 ]);
             }
         }
-        if !wanted.json {
+        if !json {
             writeln!(
                 out,
                 "\n{} keys, uniform, u64, 1 thread, pass: ns per request under all limits",
@@ -75,16 +82,6 @@ fn is_interleaved(keys: usize) -> bool {
     keys <= TOGETHER_MAX
 }
 
-/// What `compare` would be asked for, but with these entries.
-fn comparison(wanted: &Gating, entries: &'static [crate::contestants::Entry; 2]) -> Comparison {
-    Comparison {
-        entries: entries.iter().collect(),
-        rounds: wanted.rounds,
-        until: wanted.until,
-        ..Comparison::default()
-    }
-}
-
 fn print_json(
     keys: usize,
     limits: usize,
@@ -93,13 +90,16 @@ fn print_json(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let (singles_ns, gate_ns) = (one_by_one.median_ns(), gate.median_ns());
-    writeln!(
-        out,
-        "{{\"command\":\"gate\",\"keys\":{keys},\"limits\":{limits},\
-         \"one_by_one_ns\":{singles_ns:.3},\"gate_ns\":{gate_ns:.3},\"ratio\":{:.4},\
-         \"rounds\":{},\"interleaved\":{},\"admitted_as_expected\":{is_well}}}",
-        gate_ns / singles_ns,
-        gate.rounds(),
-        is_interleaved(keys),
-    )
+    let object = json!({
+        "command": "gate",
+        "keys": keys,
+        "limits": limits,
+        "one_by_one_ns": singles_ns,
+        "gate_ns": gate_ns,
+        "ratio": gate_ns / singles_ns,
+        "rounds": gate.rounds(),
+        "interleaved": is_interleaved(keys),
+        "admitted_as_expected": is_well,
+    });
+    writeln!(out, "{object}")
 }

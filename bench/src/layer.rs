@@ -30,7 +30,7 @@ use tollgate_tower::{InForce, LimitLayer, QueueLayer};
 use tower::Service;
 use tower::limit::ConcurrencyLimitLayer;
 
-use crate::args::Layering;
+use crate::args::Layer;
 use crate::table::Table;
 
 const KEYS: usize = 1000;
@@ -46,7 +46,7 @@ struct Contestant {
 }
 
 /// Measures all services; returns whether all requests were answered.
-pub(crate) fn run(wanted: &Layering, out: &mut dyn Write) -> io::Result<bool> {
+pub(crate) fn run(wanted: &Layer, out: &mut dyn Write) -> io::Result<bool> {
     let mut all = contestants().map_err(|error| io::Error::other(error.to_string()))?;
     // Turnstiles want a timer at hand.
     let mut runtime = tokio::runtime::Builder::new_current_thread();

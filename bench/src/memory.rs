@@ -8,11 +8,12 @@
 //! The *peak* is the most the process ever held: a table that grows by copying itself holds the old
 //! and the new for a moment, and that moment decides what the machine must have.
 
-use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use crate::args::{MEMORY_CHILD, Probe, Weighing};
-use crate::contestants::{Contestant, Entry};
+use serde_json::json;
+
+use crate::args::{Memory, MemoryChild};
+use crate::contestants::{ALL, Contestant, Entry};
 use crate::measure::insert;
 use crate::process::{no_proc, numbers_of_child};
 use crate::table::{Table, short_count};
@@ -28,10 +29,15 @@ pub(crate) struct Weight {
 }
 
 /// Weighs all that is wanted; returns whether every contestant admitted every new key.
-pub(crate) fn run(wanted: &Weighing, out: &mut dyn Write) -> io::Result<bool> {
+pub(crate) fn run(options: &Memory, out: &mut dyn Write) -> io::Result<bool> {
+    let json = options.json;
+    let entries = match options.only.as_slice() {
+        [] => ALL.iter().collect(),
+        only => only.to_vec(),
+    };
     let mut all_well = true;
-    for &keys in &wanted.keys {
-        for &kind in &wanted.kinds {
+    for &keys in &options.keys {
+        for &kind in &options.kinds {
             let heads = [
                 "",
                 "bytes/key",
@@ -41,17 +47,17 @@ pub(crate) fn run(wanted: &Weighing, out: &mut dyn Write) -> io::Result<bool> {
                 "admitted",
             ];
             let mut table = Table::new(heads);
-            for &entry in &wanted.entries {
-                let weight = weigh_in_child(Probe { entry, keys, kind })?;
+            for &entry in &entries {
+                let weight = weigh_in_child(MemoryChild { entry, keys, kind })?;
                 all_well &= !entry.decides || weight.admitted == keys as u64;
-                if wanted.json {
-                    writeln!(out, "{}", json(entry, keys, kind, &weight))?;
+                if json {
+                    writeln!(out, "{}", to_json(entry, keys, kind, &weight))?;
                     out.flush()?;
                 } else {
                     table.row(cells(entry, keys, &weight));
                 }
             }
-            if !wanted.json {
+            if !json {
                 let keys = short_count(keys);
                 writeln!(
                     out,
@@ -66,9 +72,9 @@ pub(crate) fn run(wanted: &Weighing, out: &mut dyn Write) -> io::Result<bool> {
 }
 
 /// What the child does: weigh one contestant and print three numbers.
-pub(crate) fn run_child(probe: Probe, out: &mut dyn Write) -> io::Result<()> {
-    let config = Config::for_weighing(probe.keys);
-    let Some(weight) = (probe.entry.weigh)(&config, probe.kind) else {
+pub(crate) fn run_child(child: MemoryChild, out: &mut dyn Write) -> io::Result<()> {
+    let config = Config::for_weighing(child.keys);
+    let Some(weight) = (child.entry.weigh)(&config, child.kind) else {
         return Err(no_proc());
     };
     writeln!(
@@ -97,13 +103,13 @@ pub(crate) fn weigh<C: Contestant>(config: &Config, kind: Kind) -> Option<Weight
     })
 }
 
-fn weigh_in_child(probe: Probe) -> io::Result<Weight> {
-    let name = probe.entry.name;
+fn weigh_in_child(child: MemoryChild) -> io::Result<Weight> {
+    let name = child.entry.name;
     let args = [
-        MEMORY_CHILD,
+        "memory-child",
         name,
-        &probe.keys.to_string(),
-        probe.kind.name(),
+        &child.keys.to_string(),
+        child.kind.name(),
     ];
     let [resident_bytes, peak_bytes, admitted] =
         numbers_of_child(&args, &format!("weighing `{name}`"))?;
@@ -133,25 +139,17 @@ fn cells(entry: &Entry, keys: usize, weight: &Weight) -> [String; 6] {
     ]
 }
 
-fn json(entry: &Entry, keys: usize, kind: Kind, weight: &Weight) -> String {
-    let mut line = String::new();
-    // Writing to a string cannot fail. No name needs escaping: all are ours, and plain.
-    let _ = write!(
-        line,
-        "{{\"command\":\"memory\",\"keys\":{keys},\"kind\":\"{}\",\"contestant\":\"{}\",\
-         \"resident_bytes\":{},\"peak_bytes\":{},\"bytes_per_key\":{:.2},\"admitted\":{}}}",
-        kind.name(),
-        entry.name,
-        weight.resident_bytes,
-        weight.peak_bytes,
-        weight.resident_bytes as f64 / keys as f64,
-        if entry.decides {
-            weight.admitted.to_string()
-        } else {
-            "null".to_owned()
-        },
-    );
-    line
+fn to_json(entry: &Entry, keys: usize, kind: Kind, weight: &Weight) -> serde_json::Value {
+    json!({
+        "command": "memory",
+        "keys": keys,
+        "kind": kind.name(),
+        "contestant": entry.name,
+        "resident_bytes": weight.resident_bytes,
+        "peak_bytes": weight.peak_bytes,
+        "bytes_per_key": weight.resident_bytes as f64 / keys as f64,
+        "admitted": entry.decides.then_some(weight.admitted),
+    })
 }
 
 /// The resident memory of this process in bytes.

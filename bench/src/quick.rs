@@ -1,113 +1,35 @@
-//! A little of everything, within about twenty seconds: that the harness and all contestants still
-//! work, for a machine that watches. The times it prints mean little.
+//! Every command on a small scale: the harness and all contestants still work. The times mean little.
 
 use std::io::{self, Write};
-use std::time::Duration;
 
-use crate::args::{
-    Comparison, Doors, Fairness, Fleets, Flooding, Gateways, Gating, Layering, Speed, Stores,
-    Weighing,
-};
-use crate::measure::Until;
-use crate::workload::Kind;
-use crate::{compare, doors, fair, fleet, flood, gate, gateway, layer, memory, speed, store};
+use clap::Parser;
 
-/// Runs all commands on a small scale; returns whether every contestant did its work.
-pub(crate) fn run(json: bool, out: &mut dyn Write) -> io::Result<bool> {
-    let comparison = Comparison {
-        keys: vec![1, 1_000],
-        rounds: 2,
-        until: Until::Checks(20_000),
-        json,
-        ..Comparison::default()
-    };
-    let weighing = Weighing {
-        keys: vec![100_000],
-        kinds: Kind::ALL.into(),
-        json,
-        ..Weighing::default()
-    };
-    let gating = Gating {
-        keys: vec![1_000],
-        rounds: 2,
-        until: Until::Checks(20_000),
-        json,
-    };
-    let flooding = Flooding {
-        // Not less room: a process grows by some hundred kilobytes for reasons of its own.
-        keys: 2_000_000,
-        max_keys: 500_000,
-        json,
-    };
-    // Peers would have to be installed.
-    let opening = Doors {
-        time: Duration::from_millis(200),
-        warm_up: Duration::from_millis(50),
-        passes: 1,
-        only_ours: true,
-        json,
-        ..Doors::default()
-    };
-    let passing_on = Gateways {
-        time: Duration::from_millis(200),
-        warm_up: Duration::from_millis(50),
-        passes: 1,
-        json,
-        ..Gateways::default()
-    };
-    let speeding = Speed {
-        time: Duration::from_millis(100),
-        warm_up: Duration::from_millis(20),
-        passes: 1,
-        keys: 10_000,
-        only_ours: true,
-        json,
-        ..Speed::default()
-    };
-    let storing = Stores {
-        time: Duration::from_millis(100),
-        warm_up: Duration::from_millis(20),
-        passes: 1,
-        json,
-    };
-    let sharing = Fleets {
-        time: Duration::from_millis(200),
-        warm_up: Duration::from_millis(100),
-        passes: 1,
-        json,
-        ..Fleets::default()
-    };
-    let queueing = Fairness {
-        flows: 1_000,
-        items: 50_000,
-        passes: 2,
-        json,
-    };
-    let layering = Layering {
-        rounds: 2,
-        requests: 10_000,
-        json,
-    };
-    let compared = compare::run(&comparison, out)?;
-    let weighed = memory::run(&weighing, out)?;
-    let gated = gate::run(&gating, out)?;
-    let flooded = flood::run(&flooding, out)?;
-    let opened = doors::run(&opening, out)?;
-    let passed_on = gateway::run(&passing_on, out)?;
-    let sped = speed::run(&speeding, out)?;
-    let stored = store::run(&storing, out)?;
-    let shared = fleet::run(&sharing, out)?;
-    let queued = fair::run(&queueing, out)?;
-    let layered = layer::run(&layering, out)?;
-    Ok(compared
-        && weighed
-        && gated
-        && flooded
-        && opened
-        && passed_on
-        && sped
-        && stored
-        && shared
-        && queued
-        && layered)
+use crate::args::{Cli, Quick};
+
+/// Peers would have to be installed. `flood` has no smaller room: a process grows by some hundred kilobytes anyhow.
+const LINES: &[&str] = &[
+    "compare --keys 1,1k --rounds 2 --ops 20k",
+    "memory --keys 100k --kind str,u64",
+    "gate --keys 1k --rounds 2 --ops 20k",
+    "flood --keys 2m --max-keys 500k",
+    "servers --without-peers --seconds 0.1 --passes 1 --keys 10k",
+    "store --seconds 0.1 --passes 1",
+    "fleet --seconds 0.2 --passes 1",
+    "fair --flows 1k --items 50k --passes 2",
+    "layer --rounds 2 --ops 10k",
+];
+
+/// Runs all commands; returns whether every contestant did its work.
+pub(crate) fn run(options: Quick, out: &mut dyn Write) -> io::Result<bool> {
+    let mut all_well = true;
+    for line in LINES {
+        let json = options.json.then_some("--json");
+        let words = ["tollgate-bench"]
+            .into_iter()
+            .chain(line.split(' '))
+            .chain(json);
+        let cli = Cli::try_parse_from(words).map_err(io::Error::other)?;
+        all_well &= crate::run(cli.command, out)?;
+    }
+    Ok(all_well)
 }

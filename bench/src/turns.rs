@@ -1,16 +1,17 @@
-//! What the turns of a contestant gave, as figures and as a row of a table.
+//! The turns of a contestant, as figures and as a row of a table.
 
 use std::time::Duration;
 
-/// What one turn of one contestant gave.
+/// One turn of one contestant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turn {
     pub(crate) answers: u64,
-    pub(crate) others: u64,
+    /// Answers other than expected.
+    pub(crate) unexpected: u64,
     pub(crate) elapsed: Duration,
     pub(crate) p50: Duration,
     pub(crate) p99: Duration,
-    /// Of the server; `None` where the system does not tell.
+    /// Of the server; `None` where there is no `/proc`.
     pub(crate) cpu: Option<Duration>,
     /// Of everything but the server and this process.
     pub(crate) cpu_elsewhere: Option<Duration>,
@@ -44,7 +45,7 @@ impl Turn {
     }
 }
 
-/// What is read off a turn, if it has it.
+/// A figure of a turn, if it has it.
 pub(crate) type Figure = fn(&Turn) -> Option<f64>;
 
 /// One figure of every turn; none if a turn does not have it.
@@ -53,9 +54,9 @@ pub(crate) fn figures(turns: &[Turn], figure: Figure) -> Figures {
     Figures(all.unwrap_or_default())
 }
 
-/// Answers that were not what was asked for.
-pub(crate) fn others(turns: &[Turn]) -> u64 {
-    turns.iter().map(|turn| turn.others).sum()
+/// Answers other than expected.
+pub(crate) fn unexpected(turns: &[Turn]) -> u64 {
+    turns.iter().map(|turn| turn.unexpected).sum()
 }
 
 /// A row of a table: medians of these turns.
@@ -72,7 +73,7 @@ pub(crate) fn cells(name: &str, turns: &[Turn]) -> [String; 9] {
             format!("{:.0} %", part * 100.0)
         }),
         shown(median(Turn::cpu_us), |us| format!("{us:.2}")),
-        others(turns).to_string(),
+        unexpected(turns).to_string(),
         shown(median(Turn::cores_elsewhere), |cores| format!("{cores:.2}")),
     ]
 }
@@ -100,14 +101,14 @@ impl Figures {
         }
     }
 
-    pub(crate) fn least_and_most(&self) -> Option<(f64, f64)> {
+    pub(crate) fn range(&self) -> Option<(f64, f64)> {
         let least = self.0.iter().copied().reduce(f64::min)?;
         Some((least, self.0.iter().copied().reduce(f64::max)?))
     }
 
     /// Half of the range, as a part of the median.
     pub(crate) fn spread(&self) -> Option<f64> {
-        let (least, most) = self.least_and_most()?;
+        let (least, most) = self.range()?;
         Some((most - least) / 2.0 / self.median()?)
     }
 

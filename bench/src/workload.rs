@@ -21,7 +21,7 @@ pub(crate) struct Cell {
 }
 
 /// How often each key comes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Spread {
     /// Every key as often as any other: the worst case for caches.
     Uniform,
@@ -30,7 +30,7 @@ pub(crate) enum Spread {
 }
 
 /// What a key looks like.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Kind {
     /// Text such as `user:00001234`.
     Str,
@@ -39,7 +39,7 @@ pub(crate) enum Kind {
 }
 
 /// What the answer mostly is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Mode {
     /// Nothing is refused: every check writes.
     Pass,

@@ -26,13 +26,15 @@ use tollgate::policy::Sharing;
 
 use self::busy::{Threads, server_ran, with_cores};
 use self::node::{Plan, Tally};
-use crate::args::Fleets;
-use crate::doors::cores::Cores;
+use crate::args::Fleet;
+use crate::servers::cores::Cores;
 use crate::store::server::Redis;
 use crate::store::{median, ratio};
 use crate::table::Table;
 
 const NODES: u32 = 4;
+/// The longest warm-up: more than a lease's term.
+const WARM_UP: Duration = Duration::from_millis(1200);
 /// How long the server may take to say what it was asked.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -66,7 +68,7 @@ impl Way {
 }
 
 /// Measures; returns whether every decision that needs the store was made with it.
-pub(crate) fn run(wanted: &Fleets, out: &mut dyn Write) -> io::Result<bool> {
+pub(crate) fn run(wanted: &Fleet, out: &mut dyn Write) -> io::Result<bool> {
     let cores = Cores::find();
     let redis = Redis::start(cores.map(|cores| cores.server))?;
     let shared = Sharing::ALL.map(|sharing| (sharing.name(), Some(sharing)));
@@ -80,7 +82,7 @@ pub(crate) fn run(wanted: &Fleets, out: &mut dyn Write) -> io::Result<bool> {
         })
         .collect();
     let many = ways.len();
-    for pass in 0..wanted.passes {
+    for pass in 0..usize::from(wanted.passes.passes) {
         for turn in 0..many {
             // The order moves on with every pass.
             if let Some(way) = ways.get_mut((turn + pass) % many) {
@@ -101,7 +103,7 @@ pub(crate) fn run(wanted: &Fleets, out: &mut dyn Write) -> io::Result<bool> {
 
 fn once(
     redis: &Redis,
-    wanted: &Fleets,
+    wanted: &Fleet,
     cores: Option<Cores>,
     sharing: Option<Sharing>,
     prefix: String,
@@ -140,12 +142,7 @@ fn once(
 }
 
 /// Looks twice, and says what happened in between.
-fn watch(
-    port: u16,
-    wanted: &Fleets,
-    tallies: &[Arc<Tally>],
-    threads: &Threads,
-) -> io::Result<Pass> {
+fn watch(port: u16, wanted: &Fleet, tallies: &[Arc<Tally>], threads: &Threads) -> io::Result<Pass> {
     let time = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()?;
@@ -161,10 +158,10 @@ fn watch(
         let said = ask_server(port)?;
         Ok((sums, [scripts(&said), server_ran(&said), threads.ran()?]))
     };
-    wait(wanted.warm_up);
+    wait(wanted.passes.warm_up(WARM_UP));
     let (before, busy_before) = look()?;
     let begin = Instant::now();
-    wait(wanted.time);
+    wait(wanted.passes.time);
     let (after, busy) = look()?;
     let micros = begin.elapsed().as_micros().max(1);
     let in_a_second =
@@ -202,7 +199,7 @@ fn scripts(said: &str) -> u64 {
     said.lines().filter_map(calls).sum()
 }
 
-fn report(ways: &[Way], wanted: &Fleets, out: &mut dyn Write) -> io::Result<()> {
+fn report(ways: &[Way], wanted: &Fleet, out: &mut dyn Write) -> io::Result<()> {
     let decided = |wanted: Option<Sharing>| {
         let way = ways.iter().find(|way| way.sharing == wanted);
         way.map_or(0, |way| way.median(|pass| pass.decided))
@@ -262,7 +259,7 @@ fn report(ways: &[Way], wanted: &Fleets, out: &mut dyn Write) -> io::Result<()> 
         out,
         "\n{NODES} nodes, {} hot keys of {}/s; passes: {}, interleaved, of {:?}; medians (targets of lease: 30 times exact, half \
          of what each does for itself, 2 % commands)",
-        wanted.keys, wanted.limit, wanted.passes, wanted.time
+        wanted.keys, wanted.limit, wanted.passes.passes, wanted.passes.time
     )?;
     table.print(out)
 }

@@ -15,7 +15,7 @@ use tollgate_redis::{Settings, Store};
 
 use super::NODES;
 use super::busy::Threads;
-use crate::doors::cores::pin_this_thread;
+use crate::servers::cores::pin_this_thread;
 use crate::stream::SplitMix;
 
 /// Requests in flight at each node.

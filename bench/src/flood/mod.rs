@@ -22,7 +22,7 @@ use std::io::{self, Write};
 use std::time::Instant;
 
 use self::wave::{Wave, wave};
-use crate::args::{FLOOD_CHILD, Flooded, Flooding};
+use crate::args::{Flood, FloodChild, Flooded};
 use crate::contestants::Contestant;
 use crate::contestants::governor::Governor;
 use crate::contestants::tollgate::Exact;
@@ -75,11 +75,12 @@ impl Outcome {
 }
 
 /// Floods both; returns whether Tollgate kept within its cap and held the victim back.
-pub(crate) fn run(wanted: &Flooding, out: &mut dyn Write) -> io::Result<bool> {
+pub(crate) fn run(wanted: &Flood, out: &mut dyn Write) -> io::Result<bool> {
+    let json = wanted.json;
     let outcomes = [Flooded::Tollgate, Flooded::Governor].map(|whom| in_child(whom, wanted));
     let [ours, theirs] = outcomes;
     let outcomes = [ours?, theirs?];
-    if wanted.json {
+    if json {
         report::print_json(wanted, &outcomes, out)?;
     } else {
         report::print_table(wanted, &outcomes, out)?;
@@ -89,8 +90,13 @@ pub(crate) fn run(wanted: &Flooding, out: &mut dyn Write) -> io::Result<bool> {
 }
 
 /// What the child does: flood one limiter and print its numbers.
-pub(crate) fn run_child(whom: Flooded, wanted: &Flooding, out: &mut dyn Write) -> io::Result<()> {
-    let outcome = match whom {
+pub(crate) fn run_child(child: FloodChild, out: &mut dyn Write) -> io::Result<()> {
+    let wanted = &Flood {
+        keys: child.keys,
+        max_keys: child.max_keys,
+        json: false,
+    };
+    let outcome = match child.limiter {
         Flooded::Tollgate => flood::<Exact>(wanted, None, |limiter| Own::Tollgate {
             cap_bytes: limiter.memory_cap() as u64,
             crowded: limiter.crowded(),
@@ -109,7 +115,7 @@ pub(crate) fn run_child(whom: Flooded, wanted: &Flooding, out: &mut dyn Write) -
 
 /// Floods one limiter in this process. `None` if the system does not tell the memory of a process.
 fn flood<C: Contestant>(
-    wanted: &Flooding,
+    wanted: &Flood,
     resident_max: Option<u64>,
     own: impl Fn(&C) -> Own,
 ) -> Option<Outcome> {
@@ -130,9 +136,9 @@ fn flood<C: Contestant>(
     })
 }
 
-fn in_child(whom: Flooded, wanted: &Flooding) -> io::Result<Outcome> {
+fn in_child(whom: Flooded, wanted: &Flood) -> io::Result<Outcome> {
     let (keys, max_keys) = (wanted.keys.to_string(), wanted.max_keys.to_string());
-    let args = [FLOOD_CHILD, whom.name(), &keys, &max_keys];
+    let args = ["flood-child", whom.name(), &keys, &max_keys];
     let what = format!("flooding `{}`", whom.name());
     Ok(Outcome::from_numbers(whom, numbers_of_child(&args, &what)?))
 }

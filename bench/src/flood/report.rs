@@ -2,15 +2,17 @@
 
 use std::io::{self, Write};
 
+use serde_json::json;
+
 use super::{OVER_MAX_PERCENT, Outcome, Own, RESIDENT_MAX};
-use crate::args::Flooding;
+use crate::args::Flood;
 use crate::table::{Table, short_count};
 
 /// One row of the table.
 type Tell = fn(&Outcome) -> String;
 
 pub(super) fn print_table(
-    wanted: &Flooding,
+    wanted: &Flood,
     outcomes: &[Outcome],
     out: &mut dyn Write,
 ) -> io::Result<()> {
@@ -56,7 +58,7 @@ pub(super) fn print_table(
     Ok(())
 }
 
-fn print_remarks(wanted: &Flooding, outcome: &Outcome, out: &mut dyn Write) -> io::Result<()> {
+fn print_remarks(wanted: &Flood, outcome: &Outcome, out: &mut dyn Write) -> io::Result<()> {
     let wave = &outcome.wave;
     match outcome.own {
         Own::Tollgate { .. } => {
@@ -95,43 +97,37 @@ fn print_remarks(wanted: &Flooding, outcome: &Outcome, out: &mut dyn Write) -> i
 }
 
 pub(super) fn print_json(
-    wanted: &Flooding,
+    wanted: &Flood,
     outcomes: &[Outcome],
     out: &mut dyn Write,
 ) -> io::Result<()> {
     for outcome in outcomes {
         let wave = &outcome.wave;
-        // No name needs escaping: all are ours, and plain.
-        write!(
-            out,
-            "{{\"command\":\"flood\",\"contestant\":\"{}\",\"keys\":{},\"keys_reached\":{},\
-             \"admitted\":{},\"victim_polls\":{},\"victim_admitted\":{},\"ns_per_key\":{:.3},\
-             \"resident_before_bytes\":{},\"resident_after_bytes\":{},\"growth_bytes\":{}",
-            outcome.own.name(),
-            wanted.keys,
-            wave.keys,
-            wave.admitted,
-            wave.victim_polls,
-            wave.victim_admitted,
-            outcome.ns_per_key(),
-            outcome.before_bytes,
-            outcome.after_bytes,
-            outcome.growth_bytes(),
-        )?;
-        match outcome.own {
-            Own::Tollgate { cap_bytes, crowded } => writeln!(
-                out,
-                ",\"max_keys\":{},\"cap_bytes\":{cap_bytes},\"growth_to_cap\":{:.4},\
-                 \"crowded\":{crowded},\"as_expected\":{}}}",
-                wanted.max_keys,
-                outcome.growth_to_cap().unwrap_or_default(),
-                outcome.is_good(),
-            )?,
-            Own::Governor { retain_ns, kept } => writeln!(
-                out,
-                ",\"retain_recent_ns\":{retain_ns},\"kept_by_retain_recent\":{kept}}}"
-            )?,
-        }
+        let (retain_recent_ns, kept) = match outcome.own {
+            Own::Tollgate { .. } => (None, None),
+            Own::Governor { retain_ns, kept } => (Some(retain_ns), Some(kept)),
+        };
+        let object = json!({
+            "command": "flood",
+            "contestant": outcome.own.name(),
+            "keys": wanted.keys,
+            "keys_reached": wave.keys,
+            "admitted": wave.admitted,
+            "victim_polls": wave.victim_polls,
+            "victim_admitted": wave.victim_admitted,
+            "ns_per_key": outcome.ns_per_key(),
+            "resident_before_bytes": outcome.before_bytes,
+            "resident_after_bytes": outcome.after_bytes,
+            "growth_bytes": outcome.growth_bytes(),
+            "max_keys": outcome.cap_bytes().map(|_| wanted.max_keys),
+            "cap_bytes": outcome.cap_bytes(),
+            "growth_to_cap": outcome.growth_to_cap(),
+            "crowded": outcome.crowded(),
+            "as_expected": outcome.cap_bytes().map(|_| outcome.is_good()),
+            "retain_recent_ns": retain_recent_ns,
+            "kept_by_retain_recent": kept,
+        });
+        writeln!(out, "{object}")?;
     }
     Ok(())
 }

@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 use tollgate::store::shared::{SharedLimit, SharedLimits, SharedStore};
 use tollgate_redis::{Settings, Store};
 
+use super::WARM_UP;
 use super::raw;
 use super::server::Redis;
 use super::{KEYS, desk, limits, median, request};
-use crate::args::Stores;
-use crate::doors::cores::{Cores, command_on, pin_this_thread};
+use crate::args;
+use crate::servers::cores::{Cores, command_on, pin_this_thread};
 use crate::table::Table;
 
 /// Requests in flight.
@@ -24,7 +25,7 @@ const IN_FLIGHT: [usize; 2] = [64, 256];
 /// Measures both in turns; returns whether every decision was answered by the store.
 pub(super) fn compare(
     redis: &Redis,
-    wanted: &Stores,
+    wanted: &args::Store,
     cores: Option<Cores>,
     out: &mut dyn Write,
 ) -> io::Result<bool> {
@@ -39,7 +40,7 @@ pub(super) fn compare(
     let mut well = true;
     for in_flight in IN_FLIGHT {
         let (mut ours, mut bare, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..wanted.passes {
+        for _ in 0..usize::from(wanted.passes.passes) {
             let (rate, faults) = ours_once(redis.port(), wanted, cores, in_flight)?;
             well &= faults == 0;
             ours.push(rate);
@@ -77,7 +78,7 @@ pub(super) fn compare(
 /// Decisions a second, and those that the store did not answer.
 fn ours_once(
     port: u16,
-    wanted: &Stores,
+    wanted: &args::Store,
     cores: Option<Cores>,
     in_flight: usize,
 ) -> io::Result<(u64, u64)> {
@@ -89,7 +90,12 @@ fn ours_once(
             let events = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()?;
-            events.block_on(asked(port, wanted.warm_up, wanted.time, in_flight))
+            events.block_on(asked(
+                port,
+                wanted.passes.warm_up(WARM_UP),
+                wanted.passes.time,
+                in_flight,
+            ))
         });
         match load.join() {
             Ok(done) => done,
@@ -156,7 +162,7 @@ async fn ask(limits: Arc<dyn SharedLimits>, count: Arc<[AtomicU64; 2]>, seed: u6
 /// Requests a second of a client that does nothing but send and read: the same script, as many at a time.
 fn bare_once(
     redis: &Redis,
-    wanted: &Stores,
+    wanted: &args::Store,
     cores: Option<Cores>,
     in_flight: usize,
 ) -> io::Result<u64> {
@@ -172,9 +178,9 @@ fn bare_once(
                 pin_this_thread(cores.load)?;
             }
             let mut connection = raw::Connection::to(redis.port())?;
-            connection.run(&commands, in_flight, wanted.warm_up)?;
+            connection.run(&commands, in_flight, wanted.passes.warm_up(WARM_UP))?;
             let begin = Instant::now();
-            let answers = connection.run(&commands, in_flight, wanted.time)?;
+            let answers = connection.run(&commands, in_flight, wanted.passes.time)?;
             let micros = begin.elapsed().as_micros().max(1);
             let rate = u128::from(answers.count) * 1_000_000 / micros;
             Ok(u64::try_from(rate).unwrap_or(u64::MAX))
@@ -189,7 +195,7 @@ fn bare_once(
 /// Requests a second of `redis-benchmark` with the script by hand, as many at a time.
 fn redis_benchmark_once(
     redis: &Redis,
-    wanted: &Stores,
+    wanted: &args::Store,
     cores: Option<Cores>,
     in_flight: usize,
 ) -> io::Result<u64> {
@@ -197,7 +203,7 @@ fn redis_benchmark_once(
         .load(super::HAND)
         .map_err(|error| io::Error::other(error.to_string()))?;
     // As many as take about the time, by what a server does in a second.
-    let millis = u64::try_from(wanted.time.as_millis()).unwrap_or(1000);
+    let millis = u64::try_from(wanted.passes.time.as_millis()).unwrap_or(1000);
     let count = (millis * 100).max(1000);
     let output = command_on(cores.map(|cores| cores.load), Path::new("redis-benchmark"))
         .args(["-p", &redis.port().to_string(), "-c", "1"])

@@ -26,10 +26,12 @@ use tollgate::{Limit, LimitId, Rate, Span};
 use tollgate_redis::testing::Desk;
 
 use self::server::Redis;
-use crate::args::Stores;
-use crate::doors::cores::{Cores, pin_this_thread};
+use crate::args::Store;
+use crate::servers::cores::{Cores, pin_this_thread};
 use crate::table::Table;
 
+/// The longest warm-up.
+const WARM_UP: Duration = Duration::from_millis(300);
 /// Distinct keys that are asked about.
 const KEYS: u64 = 100_000;
 /// Commands that are encoded beforehand and sent over and over.
@@ -54,7 +56,7 @@ type Ours = (
 );
 
 /// Measures; returns whether everything was answered as it should.
-pub(crate) fn run(wanted: &Stores, out: &mut dyn Write) -> io::Result<bool> {
+pub(crate) fn run(wanted: &Store, out: &mut dyn Write) -> io::Result<bool> {
     let cores = Cores::find();
     let redis = Redis::start(cores.map(|cores| cores.server))?;
     let mut well = true;
@@ -186,7 +188,7 @@ fn contestants(redis: &Redis) -> io::Result<Vec<Contestant>> {
 
 fn scripts(
     redis: &Redis,
-    wanted: &Stores,
+    wanted: &Store,
     cores: Option<Cores>,
     depth: usize,
     out: &mut dyn Write,
@@ -199,16 +201,17 @@ fn scripts(
                 pin_this_thread(cores.load)?;
             }
             let mut connection = raw::Connection::to(redis.port())?;
-            for pass in 0..wanted.passes {
+            for pass in 0..usize::from(wanted.passes.passes) {
                 for turn in 0..list.len() {
                     // The order moves on with every pass.
                     let at = (turn + pass) % list.len();
                     let Some(contestant) = list.get_mut(at) else {
                         continue;
                     };
-                    connection.run(&contestant.commands, depth, wanted.warm_up)?;
+                    connection.run(&contestant.commands, depth, wanted.passes.warm_up(WARM_UP))?;
                     let before = redis.cpu()?;
-                    let answers = connection.run(&contestant.commands, depth, wanted.time)?;
+                    let answers =
+                        connection.run(&contestant.commands, depth, wanted.passes.time)?;
                     let used = redis.cpu()?.saturating_sub(before);
                     well &= answers.errors == 0;
                     contestant.nanos.push(per(used, answers.count));
@@ -244,7 +247,7 @@ pub(crate) fn ratio(a: u64, b: u64) -> f64 {
 fn report(
     list: &[Contestant],
     depth: usize,
-    wanted: &Stores,
+    wanted: &Store,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let against = |contestant: &Contestant| {
@@ -266,7 +269,7 @@ fn report(
     writeln!(
         out,
         "\nserver time for a decision, {depth} at a time on one connection; passes: {}, interleaved, of {:?}; medians",
-        wanted.passes, wanted.time
+        wanted.passes.passes, wanted.passes.time
     )?;
     let mut table = Table::new(["", "CPU us", "against", "ratio", "pass by pass", "target"]);
     for contestant in list {
@@ -296,7 +299,7 @@ fn report(
 }
 
 /// What keys take in the server.
-fn memory(redis: &Redis, wanted: &Stores, out: &mut dyn Write) -> io::Result<()> {
+fn memory(redis: &Redis, wanted: &Store, out: &mut dyn Write) -> io::Result<()> {
     let mut desk = desk(redis.port())?;
     let mut table = Table::new(["", "bytes", "a short string of that name"]);
     let lines = [

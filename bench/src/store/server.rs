@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::doors::cores::{Tree, command_on};
+use crate::servers::cores::{Tree, command_on};
 
 const READY_WITHIN: Duration = Duration::from_secs(5);
 

@@ -21,6 +21,8 @@ pub struct HttpAsk {
     pub body: String,
     /// Statuses that refuse; 2xx admits, all others are errors.
     pub refused: Vec<u16>,
+    /// A 2xx without this text in its body refuses; empty leaves it to the status.
+    pub admitted_body: String,
 }
 
 impl Default for HttpAsk {
@@ -30,6 +32,7 @@ impl Default for HttpAsk {
             headers: Vec::new(),
             body: String::new(),
             refused: vec![429],
+            admitted_body: String::new(),
         }
     }
 }
@@ -39,6 +42,7 @@ impl Default for HttpAsk {
 pub(crate) struct Http {
     request: Template,
     refused: Vec<u16>,
+    admitted_body: Vec<u8>,
     /// Answers to HEAD tell of a body and have none.
     has_bodies: bool,
 }
@@ -73,14 +77,18 @@ impl Http {
         Http {
             request,
             refused: ask.refused.clone(),
+            admitted_body: ask.admitted_body.clone().into_bytes(),
             has_bodies: ask.method != "HEAD",
         }
     }
 
-    fn judge(&self, status: u16) -> Verdict<'static> {
+    fn judge(&self, status: u16, body: &[u8]) -> Verdict<'static> {
+        let text = self.admitted_body.as_slice();
+        let has_text = || text.is_empty() || body.windows(text.len()).any(|part| part == text);
         match status {
             status if self.refused.contains(&status) => Verdict::Refused,
-            200..=299 => Verdict::Admitted,
+            200..=299 if has_text() => Verdict::Admitted,
+            200..=299 => Verdict::Refused,
             status => Verdict::Failed(Failure::Http(status)),
         }
     }
@@ -111,11 +119,12 @@ impl Codec for Http {
                 ));
             }
         };
-        Ok(body.map_or(Step::More, |body| {
+        Ok(body.map_or(Step::More, |length| {
+            let body = rest.get(..length).unwrap_or_default();
             Step::Answer(Answer {
-                len: head.len + body,
+                len: head.len + length,
                 to: None,
-                verdict: self.judge(head.status),
+                verdict: self.judge(head.status, body),
                 last: head.last,
             })
         }))

@@ -3,7 +3,8 @@
 //! Every key has the same length: a prefix, and a number with leading zeros. So lengths that are part of a request
 //! (of a bulk string, of a body, of a message) never change, and the next request is a copy and a few digits.
 //!
-//! `{key}` and `{cost}` are filled in. Other braces stand as they are: JSON and Lua are full of them.
+//! `{key}` and `{cost}` are filled in, and `{key%100}` with the number of the key modulo 100. Other braces stand as they
+//! are: JSON and Lua are full of them.
 
 /// How keys are spelt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,9 +34,16 @@ impl Spelling {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Template {
     bytes: Vec<u8>,
-    /// Where each number begins.
-    holes: Vec<usize>,
+    holes: Vec<Hole>,
+}
+
+/// Where the number of a key is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Hole {
+    at: usize,
     digits: usize,
+    /// The number is written modulo this.
+    modulus: u64,
 }
 
 impl Template {
@@ -51,16 +59,34 @@ impl Template {
     pub(crate) fn typed(text: &str, spelling: &Spelling) -> Template {
         let text = text.replace("{cost}", &spelling.cost.to_string());
         let mut template = Template::default();
-        let mut parts = text.split("{key}");
-        template.push(parts.next().unwrap_or_default().as_bytes());
-        for part in parts {
-            template.push(spelling.prefix.as_bytes());
-            template.holes.push(template.bytes.len());
-            template.digits = spelling.digits;
-            template.push("0".repeat(spelling.digits).as_bytes());
-            template.push(part.as_bytes());
+        let mut rest = text.as_str();
+        while let Some((before, after)) = rest.split_once("{key") {
+            template.push(before.as_bytes());
+            if let Some(after) = after.strip_prefix('}') {
+                template.push(spelling.prefix.as_bytes());
+                template.push_hole(spelling.digits, u64::MAX);
+                rest = after;
+            } else if let Some((modulus, after)) = modulus(after) {
+                let digits = (modulus - 1).to_string().len();
+                template.push_hole(digits, modulus);
+                rest = after;
+            } else {
+                template.push(b"{key");
+                rest = after;
+            }
         }
+        template.push(rest.as_bytes());
         template
+    }
+
+    fn push_hole(&mut self, digits: usize, modulus: u64) {
+        let at = self.bytes.len();
+        self.holes.push(Hole {
+            at,
+            digits,
+            modulus,
+        });
+        self.push("0".repeat(digits).as_bytes());
     }
 
     /// Adds bytes that never change.
@@ -71,8 +97,11 @@ impl Template {
     /// Adds another, with its holes.
     pub(crate) fn append(&mut self, other: &Template) {
         let at = self.bytes.len();
-        self.holes.extend(other.holes.iter().map(|hole| hole + at));
-        self.digits = self.digits.max(other.digits);
+        let moved = |hole: &Hole| Hole {
+            at: hole.at + at,
+            ..*hole
+        };
+        self.holes.extend(other.holes.iter().map(moved));
         self.push(&other.bytes);
     }
 
@@ -86,9 +115,9 @@ impl Template {
         let at = out.len();
         out.extend_from_slice(&self.bytes);
         for hole in &self.holes {
-            let from = at + hole;
-            let place = out.get_mut(from..from + self.digits).unwrap_or_default();
-            let mut rest = key;
+            let from = at + hole.at;
+            let place = out.get_mut(from..from + hole.digits).unwrap_or_default();
+            let mut rest = key % hole.modulus;
             for byte in place.iter_mut().rev() {
                 *byte = b"0123456789"
                     .get(usize::try_from(rest % 10).unwrap_or(0))
@@ -98,6 +127,13 @@ impl Template {
             }
         }
     }
+}
+
+/// Reads `%N}` with an `N` of at least 2.
+fn modulus(text: &str) -> Option<(u64, &str)> {
+    let (digits, rest) = text.strip_prefix('%')?.split_once('}')?;
+    let modulus = digits.parse().ok().filter(|modulus| *modulus > 1)?;
+    Some((modulus, rest))
 }
 
 #[cfg(test)]
@@ -123,6 +159,13 @@ mod tests {
         let text = r#"{"key":"{key}","cost":{cost},"x":{}} {keys} {"#;
         let filled = r#">{"key":"k00001","cost":3,"x":{}} {keys} {"#;
         assert_eq!(written(text, 1), filled);
+    }
+
+    #[test]
+    fn a_modulus_is_filled_in_with_as_many_digits_as_it_needs() {
+        assert_eq!(written("p{key%10}/{key}", 123), ">p3/k00123");
+        assert_eq!(written("p{key%1000}", 90_012), ">p012");
+        assert_eq!(written("{key%1}{key%x}{key%", 1), ">{key%1}{key%x}{key%");
     }
 
     #[test]

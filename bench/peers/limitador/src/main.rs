@@ -4,9 +4,9 @@
 //! what its server makes of it: a list of maps that the limit's expressions are evaluated on. What its server does besides
 //! (metrics, traces, headers) is left out.
 
-#[path = "../../../src/speed/floor/messages.rs"]
+#[path = "../../../src/servers/floor/messages.rs"]
 mod messages;
-#[path = "../../../src/speed/floor/tonic.rs"]
+#[path = "../../../src/servers/floor/tonic.rs"]
 mod serve;
 
 use std::collections::HashMap;

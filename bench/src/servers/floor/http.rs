@@ -1,8 +1,8 @@
-//! The floor: a server that reads what a door reads and decides nothing.
+//! The HTTP floor: reads what the HTTP front end reads and decides nothing.
 //!
 //! It is hyper on one thread, as its guide has it. A POST is parsed into the fields that
 //! `/v1/check` has, borrowed from the body, and answered with a constant that looks the same;
-//! a GET is answered at once. What a real door takes longer is what it does with a request.
+//! a GET is answered at once. What the front end takes longer is its own.
 
 use std::convert::Infallible;
 use std::fmt;

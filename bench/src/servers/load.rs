@@ -1,10 +1,10 @@
-//! The load: so many connections, each with so many requests under way, on one thread and one epoll.
+//! The load: connections with a fixed number of requests in flight each, on one thread and one epoll.
 //!
-//! What is said comes from `tollgate-load`; the loop is here. A round of a connection is one read, one write and its share of
-//! a poll, however many requests are in it, so that a server on another core is the slower of the two.
+//! `tollgate-load` provides the protocols; this loop replaces its scheduling. A round of a connection is one read, one write and its
+//! share of a poll, however many requests are in it, so that a server on another core is the slower of the two.
 //!
-//! A pipeline is sent whole and answered whole before the next one, as client libraries do it. Streams of gRPC do not wait
-//! for each other.
+//! A pipeline is sent and answered as a whole before the next one, as client libraries do it. Streams of gRPC do not wait for each
+//! other.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -16,35 +16,34 @@ use mio::{Events, Interest, Poll, Token};
 use socket2::SockRef;
 use tollgate_load::{Heard, Histogram, Speaker};
 
-use crate::doors::load::Tally;
 use crate::stream::SplitMix;
 
-/// How often the clock is looked at when nothing comes.
+/// Longest wait between two readings of the clock.
 const IDLE: Duration = Duration::from_millis(100);
-/// A server that says nothing for so long will not.
+/// A server that is silent for this long has failed.
 const SILENCE: Duration = Duration::from_secs(10);
 const READ: usize = 64 << 10;
 const SEED: u64 = 0x746f_6c6c;
 
-/// How a server is asked.
+/// How a server is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) connections: usize,
-    /// Requests under way on each.
+    /// Requests in flight on each.
     pub(crate) depth: usize,
-    /// Are all answered before more are asked?
+    /// Whether all are answered before more are sent.
     pub(crate) in_batches: bool,
-    /// Acknowledge at once what comes. A server that writes every answer by itself, and did not ask its kernel to send at
-    /// once, stalls for 40 ms otherwise.
-    pub(crate) acknowledges_at_once: bool,
+    /// Acknowledge segments at once. Otherwise a server that writes every answer by itself, without TCP_NODELAY, stalls for
+    /// 40 ms.
+    pub(crate) quick_ack: bool,
 }
 
-/// Which keys are asked about.
+/// The order of keys.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// Any below this, forever.
+    /// Random ones below this, forever.
     Random(SplitMix, u64),
-    /// Each once, from the first up to and without the second.
+    /// Each of this range once.
     Each(u64, u64),
 }
 
@@ -75,30 +74,30 @@ impl Order {
 pub(crate) struct Load {
     poll: Poll,
     events: Events,
-    callers: Vec<Caller>,
+    connections: Vec<Connection>,
     shape: Shape,
     order: Order,
-    /// What every answer is to say.
+    /// Whether every answer is to admit.
     expected: bool,
     begin: Instant,
-    /// What the first answer said that was to say something else.
-    pub(crate) trouble: Option<String>,
+    /// The first unexpected answer.
+    pub(crate) unexpected: Option<String>,
 }
 
-struct Caller {
+struct Connection {
     stream: TcpStream,
     speaker: Speaker,
     out: Vec<u8>,
     read: Vec<u8>,
-    come: usize,
-    /// When requests were sent, in the order of their numbers from `first` on; `None` once answered.
-    flights: VecDeque<Option<Duration>>,
+    received: usize,
+    /// When requests were sent, by their numbers from `first` on; `None` once answered.
+    sent_at: VecDeque<Option<Duration>>,
     first: u64,
-    under_way: usize,
+    in_flight: usize,
 }
 
 impl Load {
-    /// Connects, and asks as much as may be asked at first.
+    /// Connects and sends the first requests.
     pub(crate) fn start(
         address: SocketAddr,
         shape: Shape,
@@ -109,12 +108,12 @@ impl Load {
         let mut load = Load {
             poll: Poll::new()?,
             events: Events::with_capacity(shape.connections),
-            callers: Vec::with_capacity(shape.connections),
+            connections: Vec::with_capacity(shape.connections),
             shape,
             order,
             expected,
             begin: Instant::now(),
-            trouble: None,
+            unexpected: None,
         };
         for number in 0..shape.connections {
             let stream = std::net::TcpStream::connect(address)?;
@@ -125,41 +124,45 @@ impl Load {
             load.poll
                 .registry()
                 .register(&mut stream, token, Interest::READABLE)?;
-            let mut caller = Caller {
+            let mut connection = Connection {
                 stream,
                 speaker: speaker()?,
                 out: Vec::new(),
                 read: vec![0; READ],
-                come: 0,
-                flights: VecDeque::new(),
+                received: 0,
+                sent_at: VecDeque::new(),
                 first: 0,
-                under_way: 0,
+                in_flight: 0,
             };
-            caller.speaker.greet(&mut caller.out);
-            caller.ask(shape, &mut load.order, load.begin.elapsed())?;
-            load.callers.push(caller);
+            connection.speaker.greet(&mut connection.out);
+            connection.ask(shape, &mut load.order, load.begin.elapsed())?;
+            load.connections.push(connection);
         }
         Ok(load)
     }
 
-    /// Asks on for as long as this.
+    /// Runs for this long.
     pub(crate) fn run(&mut self, time: Duration) -> io::Result<Tally> {
-        self.go_on(|tally, _| tally.elapsed >= time)
+        self.run_until(|tally, _| tally.elapsed >= time)
     }
 
-    /// Asks on until all is answered. Only an order that ends does.
+    /// Runs until everything is answered. Only for an order that ends.
     pub(crate) fn finish(&mut self) -> io::Result<Tally> {
-        self.go_on(|_, load| {
-            load.order.is_used_up() && load.callers.iter().all(|caller| caller.under_way == 0)
+        self.run_until(|_, load| {
+            load.order.is_used_up()
+                && load
+                    .connections
+                    .iter()
+                    .all(|connection| connection.in_flight == 0)
         })
     }
 
-    fn go_on(&mut self, is_over: impl Fn(&Tally, &Load) -> bool) -> io::Result<Tally> {
+    fn run_until(&mut self, is_over: impl Fn(&Tally, &Load) -> bool) -> io::Result<Tally> {
         let begin = Instant::now();
-        let mut heard = begin;
+        let mut last_answer = begin;
         let mut tally = Tally {
             times: Histogram::default(),
-            others: 0,
+            unexpected: 0,
             elapsed: Duration::ZERO,
         };
         loop {
@@ -170,22 +173,22 @@ impl Load {
             let mut counted = Counted {
                 tally: &mut tally,
                 expected: self.expected,
-                trouble: &mut self.trouble,
+                unexpected: &mut self.unexpected,
                 since: self.begin,
             };
             for event in &self.events {
-                let caller = &mut self.callers[event.token().0];
-                caller.receive(self.shape, &mut self.order, &mut counted)?;
+                let connection = &mut self.connections[event.token().0];
+                connection.receive(self.shape, &mut self.order, &mut counted)?;
             }
             let now = Instant::now();
             if !self.events.is_empty() {
-                heard = now;
+                last_answer = now;
             }
             tally.elapsed = now - begin;
             if is_over(&tally, self) {
                 break;
             }
-            if now - heard > SILENCE {
+            if now - last_answer > SILENCE {
                 return Err(io::Error::other(format!("no answer within {SILENCE:?}")));
             }
         }
@@ -196,11 +199,20 @@ impl Load {
     }
 }
 
+/// The answers of one stretch of time.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    pub(crate) times: Histogram,
+    /// Answers other than expected.
+    pub(crate) unexpected: u64,
+    pub(crate) elapsed: Duration,
+}
+
 /// Where answers are counted.
 struct Counted<'a> {
     tally: &'a mut Tally,
     expected: bool,
-    trouble: &'a mut Option<String>,
+    unexpected: &'a mut Option<String>,
     since: Instant,
 }
 
@@ -211,36 +223,36 @@ impl Counted<'_> {
         if said.as_ref() == Ok(&self.expected) {
             return;
         }
-        self.tally.others += 1;
-        self.trouble.get_or_insert_with(|| match said {
-            Ok(true) => "it passed what it was to refuse".to_owned(),
-            Ok(false) => "it refused what was to pass".to_owned(),
+        self.tally.unexpected += 1;
+        self.unexpected.get_or_insert_with(|| match said {
+            Ok(true) => "it admitted what it should refuse".to_owned(),
+            Ok(false) => "it refused what it should admit".to_owned(),
             Err(what) => what,
         });
     }
 }
 
-impl Caller {
-    /// Asks as much as may be asked, and sends it.
+impl Connection {
+    /// Sends as many requests as the shape allows.
     fn ask(&mut self, shape: Shape, order: &mut Order, now: Duration) -> io::Result<()> {
-        if !shape.in_batches || self.under_way == 0 {
-            while self.under_way < shape.depth && self.speaker.may_ask(self.under_way) {
+        if !shape.in_batches || self.in_flight == 0 {
+            while self.in_flight < shape.depth && self.speaker.may_ask(self.in_flight) {
                 let Some(key) = order.next() else { break };
                 self.speaker.ask(key, &mut self.out);
-                self.flights.push_back(Some(now));
-                self.under_way += 1;
+                self.sent_at.push_back(Some(now));
+                self.in_flight += 1;
             }
         }
         if self.out.is_empty() {
             return Ok(());
         }
-        // So few small requests into an empty buffer always fit.
+        // A few small requests always fit an empty buffer.
         self.stream.write_all(&self.out)?;
         self.out.clear();
         Ok(())
     }
 
-    /// Takes what came, counts every whole answer in it and asks again.
+    /// Reads, counts every complete answer and sends the next requests.
     fn receive(
         &mut self,
         shape: Shape,
@@ -248,36 +260,36 @@ impl Caller {
         counted: &mut Counted<'_>,
     ) -> io::Result<()> {
         loop {
-            let space = self.read.len() - self.come;
-            let len = match self.stream.read(&mut self.read[self.come..]) {
+            let space = self.read.len() - self.received;
+            let len = match self.stream.read(&mut self.read[self.received..]) {
                 Ok(0) => return Err(io::Error::other("the server closed a connection")),
                 Ok(len) => len,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
             };
-            if shape.acknowledges_at_once {
+            if shape.quick_ack {
                 // The kernel forgets it after a while.
                 SockRef::from(&self.stream).set_tcp_quickack(true)?;
             }
-            self.come += len;
+            self.received += len;
             let now = counted.since.elapsed();
-            self.understand(now, counted)?;
+            self.parse_answers(now, counted)?;
             self.ask(shape, order, now)?;
-            // What comes after a read that was not full raises an event of its own.
+            // Bytes after a short read raise an event of their own.
             if len < space {
                 return Ok(());
             }
         }
     }
 
-    fn understand(&mut self, now: Duration, counted: &mut Counted<'_>) -> io::Result<()> {
+    fn parse_answers(&mut self, now: Duration, counted: &mut Counted<'_>) -> io::Result<()> {
         let mut used = 0;
-        while used < self.come {
+        while used < self.received {
             let heard = self
                 .speaker
-                .read(&self.read[used..self.come], &mut self.out);
+                .read(&self.read[used..self.received], &mut self.out);
             match heard.map_err(io::Error::other)? {
-                Heard::More if used == 0 && self.come == self.read.len() => {
+                Heard::More if used == 0 && self.received == self.read.len() => {
                     return Err(io::Error::other("an answer is too long"));
                 }
                 Heard::More => break,
@@ -286,20 +298,20 @@ impl Caller {
                     used += len;
                     let at = to.unwrap_or(self.first).checked_sub(self.first);
                     let at = at.and_then(|at| usize::try_from(at).ok());
-                    let flight = at.and_then(|at| self.flights.get_mut(at)?.take());
-                    let sent = flight
-                        .ok_or_else(|| io::Error::other("an answer that nobody asked for"))?;
+                    let flight = at.and_then(|at| self.sent_at.get_mut(at)?.take());
+                    let sent =
+                        flight.ok_or_else(|| io::Error::other("an answer without a request"))?;
                     counted.answer(now.saturating_sub(sent), said);
-                    self.under_way -= 1;
-                    while let Some(None) = self.flights.front() {
-                        self.flights.pop_front();
+                    self.in_flight -= 1;
+                    while let Some(None) = self.sent_at.front() {
+                        self.sent_at.pop_front();
                         self.first += 1;
                     }
                 }
             }
         }
-        self.read.copy_within(used..self.come, 0);
-        self.come -= used;
+        self.read.copy_within(used..self.received, 0);
+        self.received -= used;
         Ok(())
     }
 }
@@ -319,23 +331,26 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_says_something_else_is_counted_and_the_first_is_told() {
+    fn unexpected_answers_are_counted_and_the_first_is_kept() {
         let mut tally = Tally {
             times: Histogram::default(),
-            others: 0,
+            unexpected: 0,
             elapsed: Duration::ZERO,
         };
-        let mut trouble = None;
+        let mut unexpected = None;
         let mut counted = Counted {
             tally: &mut tally,
             expected: true,
-            trouble: &mut trouble,
+            unexpected: &mut unexpected,
             since: Instant::now(),
         };
         counted.answer(Duration::ZERO, Ok(true));
         counted.answer(Duration::ZERO, Ok(false));
         counted.answer(Duration::ZERO, Err("ERR no".to_owned()));
-        assert_eq!((tally.times.total(), tally.others), (3, 2));
-        assert_eq!(trouble.as_deref(), Some("it refused what was to pass"));
+        assert_eq!((tally.times.total(), tally.unexpected), (3, 2));
+        assert_eq!(
+            unexpected.as_deref(),
+            Some("it refused what it should admit")
+        );
     }
 }

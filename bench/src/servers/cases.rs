@@ -1,0 +1,325 @@
+//! What is compared: the work, the contestants, and what ours is to reach.
+
+use super::contestant::Contestant::{self, *};
+use super::load::Shape;
+
+/// Comparisons whose servers stay up together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Part {
+    /// Decisions over HTTP and forward-auth beside an HTTP floor, throttlecrab and nginx.
+    Http,
+    /// The gateway beside nginx as a reverse proxy, both with a limit.
+    Gateway,
+    /// The Redis protocol beside a constant answer, redis-cell, a Lua script and throttlecrab.
+    Resp,
+    /// The rate limit service beside bare tonic, limitador and throttlecrab.
+    Rls,
+    /// Requests through an Envoy that asks ours, and one that asks limitador.
+    Envoy,
+    /// One round trip on one connection, ours and peers.
+    Unloaded,
+    /// Resident bytes of a server per live key, ours and peers.
+    Footprint,
+}
+
+impl Part {
+    pub(crate) const ALL: [Part; 7] = [
+        Part::Http,
+        Part::Gateway,
+        Part::Resp,
+        Part::Rls,
+        Part::Envoy,
+        Part::Unloaded,
+        Part::Footprint,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Part::Http => "http",
+            Part::Gateway => "gateway",
+            Part::Resp => "resp",
+            Part::Rls => "rls",
+            Part::Envoy => "envoy",
+            Part::Unloaded => "unloaded",
+            Part::Footprint => "footprint",
+        }
+    }
+
+    pub(crate) fn cases(self) -> &'static [Case] {
+        match self {
+            Part::Http => &HTTP,
+            Part::Gateway => &GATEWAY,
+            Part::Resp => &RESP,
+            Part::Rls => &RLS,
+            Part::Envoy => &ENVOY,
+            Part::Unloaded => &UNLOADED,
+            Part::Footprint => &[],
+        }
+    }
+}
+
+/// The same work for all contestants, interleaved.
+#[derive(Debug)]
+pub(crate) struct Case {
+    pub(crate) title: &'static str,
+    pub(crate) connections: usize,
+    /// Requests in flight on each.
+    pub(crate) depth: usize,
+    pub(crate) keys: Keys,
+    pub(crate) expected: Expected,
+    pub(crate) contestants: &'static [Contestant],
+    pub(crate) goals: &'static [Goal],
+}
+
+/// How many keys are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keys {
+    /// As many as the command says, all live before anything is measured.
+    Live,
+    /// A tenth of it, not live beforehand.
+    Some,
+    One,
+}
+
+impl Keys {
+    pub(crate) fn count(self, live: u64) -> u64 {
+        match self {
+            Keys::Live => live,
+            Keys::Some => (live / 10).max(1),
+            Keys::One => 1,
+        }
+    }
+}
+
+/// What every answer is to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expected {
+    /// The limit is out of reach and recovers slowly, so that every key stays live.
+    Admitted,
+    /// A few at once and one more per day, so that everything after is refused.
+    Refused,
+}
+
+/// A ratio or figure, and what it is to reach. `None` only reports it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Goal {
+    /// Requests per second of the first over the second, at least; by CPU time where a server was not kept busy.
+    Rate(Contestant, Contestant, Option<f64>),
+    /// The same where the load's core does part of the work, so that the server's CPU time says nothing.
+    RateAlone(Contestant, Contestant, Option<f64>),
+    /// The median latency of the first over the second, at most.
+    Median(Contestant, Contestant, Option<f64>),
+    /// The 99th percentile of the first over the second, at most.
+    P99Ratio(Contestant, Contestant, Option<f64>),
+    /// The 99th percentile in microseconds, at most.
+    P99(Contestant, f64),
+}
+
+impl Goal {
+    pub(crate) fn contestants(&self) -> (Contestant, Option<Contestant>) {
+        match *self {
+            Goal::Rate(first, second, _)
+            | Goal::RateAlone(first, second, _)
+            | Goal::Median(first, second, _)
+            | Goal::P99Ratio(first, second, _) => (first, Some(second)),
+            Goal::P99(first, _) => (first, None),
+        }
+    }
+}
+
+impl Case {
+    pub(crate) fn shape(&self, contestant: Contestant) -> Shape {
+        Shape {
+            connections: self.connections,
+            depth: self.depth,
+            // Streams of gRPC do not wait for each other.
+            in_batches: !contestant.has_streams(),
+            quick_ack: contestant.stalls_in_pipelines(),
+        }
+    }
+}
+
+const fn admitted(
+    title: &'static str,
+    (connections, depth): (usize, usize),
+    keys: Keys,
+    contestants: &'static [Contestant],
+    goals: &'static [Goal],
+) -> Case {
+    Case {
+        title,
+        connections,
+        depth,
+        keys,
+        expected: Expected::Admitted,
+        contestants,
+        goals,
+    }
+}
+
+const HTTP: [Case; 3] = [
+    admitted(
+        "POST, JSON",
+        (50, 1),
+        Keys::Some,
+        &[HttpFloor, Check, CheckNamed, CrabHttp],
+        &[
+            Goal::Rate(Check, HttpFloor, None),
+            Goal::Rate(Check, CrabHttp, None),
+            Goal::Rate(CheckNamed, CrabHttp, None),
+        ],
+    ),
+    admitted(
+        "GET, headers",
+        (50, 1),
+        Keys::Some,
+        &[HttpFloorGet, Auth, Nginx],
+        &[
+            Goal::Rate(Auth, HttpFloorGet, None),
+            Goal::Rate(Auth, Nginx, None),
+        ],
+    ),
+    admitted(
+        "POST, JSON, by the size of the policy",
+        (50, 1),
+        Keys::Some,
+        &[TenLimits, ThousandLimits],
+        &[Goal::Rate(ThousandLimits, TenLimits, None)],
+    ),
+];
+
+const GATEWAY: [Case; 1] = [admitted(
+    "reverse proxies with a limit",
+    (50, 1),
+    Keys::Some,
+    &[UpstreamAlone, NginxGateway, Gateway],
+    &[
+        Goal::RateAlone(Gateway, NginxGateway, Some(0.90)),
+        Goal::Median(Gateway, NginxGateway, None),
+        Goal::P99Ratio(Gateway, NginxGateway, Some(1.3)),
+    ],
+)];
+
+const RESP: [Case; 3] = [
+    admitted(
+        "RESP, one at a time, live keys",
+        (50, 1),
+        Keys::Live,
+        &[RespFloor, Resp, Cell, CrabResp],
+        &[
+            Goal::Rate(Resp, Cell, Some(1.6)),
+            Goal::Rate(Resp, CrabResp, Some(1.3)),
+            Goal::Rate(Resp, RespFloor, Some(0.95)),
+        ],
+    ),
+    admitted(
+        "RESP, pipelines of 32, live keys",
+        (50, 32),
+        Keys::Live,
+        &[RespFloor, Resp, Cell, Lua, CrabResp],
+        &[
+            Goal::Rate(Resp, Cell, Some(10.0)),
+            Goal::Rate(Resp, Lua, Some(20.0)),
+            Goal::Rate(Resp, CrabResp, None),
+            Goal::Rate(Resp, RespFloor, None),
+            Goal::P99(Resp, 1_500.0),
+        ],
+    ),
+    Case {
+        title: "RESP, pipelines of 32, one hot key that is refused",
+        connections: 50,
+        depth: 32,
+        keys: Keys::One,
+        expected: Expected::Refused,
+        contestants: &[Resp, Cell, CrabResp],
+        goals: &[
+            Goal::Rate(Resp, Cell, Some(3.0)),
+            Goal::Rate(Resp, CrabResp, None),
+        ],
+    },
+];
+
+const RLS_ALL: &[Contestant] = &[RlsFloor, Rls, RlsNoFields, Limitador, CrabRls];
+
+const RLS: [Case; 2] = [
+    admitted(
+        "rate limit service, 8 connections of 16 streams",
+        (8, 16),
+        Keys::Some,
+        RLS_ALL,
+        &[
+            Goal::Rate(Rls, Limitador, Some(2.6)),
+            Goal::Rate(Rls, CrabRls, Some(1.25)),
+            Goal::Rate(Rls, RlsFloor, Some(0.9)),
+            Goal::Rate(RlsNoFields, Limitador, None),
+            Goal::Rate(RlsNoFields, CrabRls, None),
+            Goal::Rate(RlsNoFields, RlsFloor, None),
+            Goal::Rate(RlsFloor, Limitador, None),
+        ],
+    ),
+    admitted(
+        "rate limit service, 50 connections of one stream",
+        (50, 1),
+        Keys::Some,
+        RLS_ALL,
+        &[
+            Goal::Rate(Rls, Limitador, Some(1.7)),
+            Goal::Rate(Rls, CrabRls, None),
+            Goal::Rate(Rls, RlsFloor, None),
+            Goal::Rate(RlsNoFields, Limitador, None),
+            Goal::Rate(RlsFloor, Limitador, None),
+        ],
+    ),
+];
+
+const ENVOY: [Case; 1] = [admitted(
+    "through Envoy, which asks about every request",
+    (50, 1),
+    Keys::Some,
+    &[EnvoyFloor, EnvoyOurs, EnvoyOursNoFields, EnvoyLimitador],
+    &[
+        Goal::RateAlone(EnvoyOurs, EnvoyLimitador, Some(1.25)),
+        Goal::RateAlone(EnvoyOursNoFields, EnvoyLimitador, None),
+        Goal::RateAlone(EnvoyOurs, EnvoyFloor, None),
+        Goal::RateAlone(EnvoyFloor, EnvoyLimitador, None),
+    ],
+)];
+
+const UNLOADED: [Case; 1] = [admitted(
+    "round trips, one connection, one at a time",
+    (1, 1),
+    Keys::Some,
+    &[
+        RespFloor, Resp, Cell, CrabResp, Auth, Nginx, RlsFloor, Rls, Limitador, CrabRls,
+    ],
+    &[
+        Goal::Median(Resp, Cell, Some(1.0)),
+        Goal::Median(Auth, Nginx, Some(1.0)),
+        Goal::Median(Rls, Cell, Some(1.0)),
+        Goal::Median(Rls, Nginx, Some(1.0)),
+        Goal::Median(Rls, RlsFloor, None),
+    ],
+)];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_goal_is_of_contestants_in_its_case() {
+        for case in Part::ALL.iter().flat_map(|part| part.cases()) {
+            for goal in case.goals {
+                let (first, second) = goal.contestants();
+                assert!(case.contestants.contains(&first), "{goal:?}");
+                assert!(second.is_none_or(|second| case.contestants.contains(&second)));
+            }
+        }
+    }
+
+    #[test]
+    fn pipelines_are_answered_whole_and_streams_are_not() {
+        assert!(RESP[1].shape(Resp).in_batches);
+        assert!(!RLS[0].shape(Rls).in_batches);
+        assert!(RESP[1].shape(CrabResp).quick_ack);
+    }
+}

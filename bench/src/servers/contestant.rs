@@ -1,0 +1,417 @@
+//! The contestants: names, requests, and the programs that they need or how to get them.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use tollgate_load::{HttpAsk, Plan, Protocol, Rule, Speaker, Target, UnaryCall};
+
+use super::cases::Expected;
+use super::texts;
+use crate::args::Servers;
+
+/// A contestant: a server and what it is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Contestant {
+    HttpFloor,
+    /// `POST /v1/check` with the fields of a request.
+    Check,
+    /// `POST /v1/check` with a limit and a key.
+    CheckNamed,
+    CrabHttp,
+    HttpFloorGet,
+    Auth,
+    Nginx,
+    TenLimits,
+    ThousandLimits,
+    UpstreamAlone,
+    NginxGateway,
+    Gateway,
+    RespFloor,
+    Resp,
+    Cell,
+    Lua,
+    CrabResp,
+    RlsFloor,
+    Rls,
+    /// The same without header fields, which no peer sends.
+    RlsNoFields,
+    Limitador,
+    CrabRls,
+    EnvoyFloor,
+    EnvoyOurs,
+    EnvoyOursNoFields,
+    EnvoyLimitador,
+}
+
+use Contestant::*;
+
+/// A program that may be missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Program {
+    Own,
+    Tollgate,
+    Redis,
+    Cell,
+    Crab,
+    Limitador,
+    Nginx,
+    Envoy,
+}
+
+impl Program {
+    /// Only the comparisons need it, and `tools/peers.sh` installs it.
+    fn is_peer(self) -> bool {
+        matches!(self, Program::Cell | Program::Crab | Program::Limitador)
+    }
+}
+
+impl Contestant {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            HttpFloor => "bare hyper, POST",
+            Check => "tollgate check",
+            CheckNamed => "tollgate check, named limit",
+            CrabHttp => "throttlecrab HTTP",
+            HttpFloorGet => "bare hyper, GET",
+            Auth => "tollgate auth",
+            Nginx => "nginx limit_req",
+            TenLimits => "tollgate, 10 limits",
+            ThousandLimits => "tollgate, 1000 limits",
+            UpstreamAlone => "upstream alone",
+            NginxGateway => "nginx proxy, limit_req",
+            Gateway => "tollgate gateway",
+            RespFloor => "constant RESP",
+            Resp => "tollgate RESP",
+            Cell => "redis-cell",
+            Lua => "redis, Lua bucket",
+            CrabResp => "throttlecrab RESP",
+            RlsFloor => "bare tonic",
+            Rls => "tollgate RLS",
+            RlsNoFields => "tollgate RLS, no fields",
+            Limitador => "limitador (library behind tonic)",
+            CrabRls => "throttlecrab gRPC",
+            EnvoyFloor => "Envoy, bare tonic",
+            EnvoyOurs => "Envoy, tollgate",
+            EnvoyOursNoFields => "Envoy, tollgate, no fields",
+            EnvoyLimitador => "Envoy, limitador (library behind tonic)",
+        }
+    }
+
+    pub(crate) fn needs(self) -> &'static [Program] {
+        match self {
+            HttpFloor | HttpFloorGet | RespFloor | RlsFloor => &[Program::Own],
+            Check | CheckNamed | Auth | TenLimits | ThousandLimits | Resp | Rls | RlsNoFields => {
+                &[Program::Tollgate]
+            }
+            Nginx | UpstreamAlone | NginxGateway => &[Program::Nginx],
+            Gateway => &[Program::Tollgate, Program::Nginx],
+            Cell => &[Program::Redis, Program::Cell],
+            Lua => &[Program::Redis],
+            CrabHttp | CrabResp | CrabRls => &[Program::Crab],
+            Limitador => &[Program::Limitador],
+            EnvoyFloor => &[Program::Envoy, Program::Own],
+            EnvoyOurs | EnvoyOursNoFields => &[Program::Envoy, Program::Tollgate, Program::Own],
+            EnvoyLimitador => &[Program::Envoy, Program::Limitador, Program::Own],
+        }
+    }
+
+    pub(crate) fn needs_peers(self) -> bool {
+        self.needs().iter().any(|program| program.is_peer())
+    }
+
+    /// Whether Tollgate is what is measured.
+    pub(crate) fn is_ours(self) -> bool {
+        self.needs().contains(&Program::Tollgate)
+    }
+
+    /// Why it cannot take part, and how to fix that.
+    pub(crate) fn missing(self, options: &Servers) -> Option<String> {
+        let mut missing = self.needs().iter().filter_map(|&program| {
+            let found = find(program, options);
+            found.err().map(|error| error.to_string())
+        });
+        missing.next()
+    }
+
+    fn protocol(self) -> Protocol {
+        match self {
+            RespFloor | Resp | Cell | Lua | CrabResp => Protocol::Resp,
+            RlsFloor | Rls | RlsNoFields | Limitador | CrabRls => Protocol::Grpc,
+            _ => Protocol::Http,
+        }
+    }
+
+    pub(crate) fn has_streams(self) -> bool {
+        self.protocol() == Protocol::Grpc
+    }
+
+    /// Whether it writes every answer by itself and does not ask its kernel to send at once.
+    pub(crate) fn stalls_in_pipelines(self) -> bool {
+        self == CrabResp
+    }
+
+    /// The requests of one connection. Keys have 14 bytes if there are up to a million of them.
+    pub(crate) fn speaker(
+        self,
+        expected: Expected,
+        keys: u64,
+        to: SocketAddr,
+    ) -> io::Result<Speaker> {
+        let (path, http) = self.http();
+        let target = Target {
+            is_tls: false,
+            protocol: self.protocol(),
+            host: to.to_string(),
+            path,
+        };
+        let mut plan = Plan::new(Vec::new());
+        plan.http = http;
+        plan.keys = keys;
+        let digits = keys.saturating_sub(1).to_string().len();
+        plan.key_prefix = "account-key-:"
+            .get(..texts::KEY_BYTES.saturating_sub(digits))
+            .unwrap_or("account-key-:")
+            .to_owned();
+        let (burst, count, seconds) = match expected {
+            Expected::Admitted => (texts::BURST, 1, texts::SECONDS),
+            // Not fewer: throttlecrab rejects a burst of 0, and refuses nothing at 1.
+            Expected::Refused => (2, 1, 86_400),
+        };
+        plan.command = match self {
+            CrabResp => format!("THROTTLE {{key}} {burst} {count} {seconds}"),
+            Lua => {
+                plan.rule = Some(Rule::NonZero);
+                let (script, burst) = (load_script(to)?, burst + 1);
+                format!("EVALSHA {script} 1 {{key}} {burst} {count} {seconds} 1")
+            }
+            _ => format!("CL.THROTTLE {{key}} {burst} {count} {seconds}"),
+        };
+        plan.grpc.domain = texts::DOMAIN.to_owned();
+        if self == CrabRls {
+            let call = throttle_call(burst, count, seconds);
+            return Ok(Speaker::calling(&call, &plan, &target.host));
+        }
+        Speaker::of(&plan, &target).map_err(io::Error::other)
+    }
+
+    /// The path and the rest of a request over HTTP.
+    fn http(self) -> (String, HttpAsk) {
+        let key_header = texts::KEY_HEADER;
+        let post = |path: &str, body: String, admitted_body: &str| {
+            let ask = HttpAsk {
+                method: "POST".into(),
+                body,
+                admitted_body: admitted_body.into(),
+                ..HttpAsk::default()
+            };
+            (path.to_owned(), ask)
+        };
+        let check = |path: &str| {
+            let body = format!(
+                r#"{{"method":"GET","path":"{path}","headers":{{"{key_header}":"{{key}}"}},"ip":"203.0.113.7"}}"#
+            );
+            post("/v1/check", body, r#""verdict":"pass""#)
+        };
+        let get = |path: &str, fields: &[(&str, &str)]| {
+            let all = [&[(key_header, "{key}")], fields].concat();
+            let own = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+            let ask = HttpAsk {
+                headers: all.into_iter().map(own).collect(),
+                ..HttpAsk::default()
+            };
+            (path.to_owned(), ask)
+        };
+        match self {
+            HttpFloor | Check => check(texts::PATH),
+            // A key has one path, so both policies count as many keys in all.
+            TenLimits => check("/api/p{key%10}/rides"),
+            ThousandLimits => check("/api/p{key%1000}/rides"),
+            CheckNamed => {
+                let body = format!(r#"{{"limit":"{}","key":"{{key}}"}}"#, texts::LIMIT);
+                post("/v1/check", body, r#""verdict":"pass""#)
+            }
+            CrabHttp => {
+                let (burst, seconds) = (texts::BURST, texts::SECONDS);
+                let body = format!(
+                    r#"{{"key":"{{key}}","max_burst":{burst},"count_per_period":1,"period":{seconds},"quantity":1}}"#
+                );
+                post("/throttle", body, r#""allowed":true"#)
+            }
+            HttpFloorGet | Auth => get(
+                "/v1/auth",
+                &[
+                    ("x-forwarded-method", "GET"),
+                    ("x-forwarded-uri", texts::PATH),
+                    ("x-forwarded-for", "203.0.113.7"),
+                ],
+            ),
+            _ => get(texts::PATH, &[]),
+        }
+    }
+}
+
+/// throttlecrab's message: a key of 14 bytes, then four numbers.
+fn throttle_call(burst: u64, count: u64, seconds: u64) -> UnaryCall {
+    let mut after_key = Vec::new();
+    for (field, number) in [(2, burst), (3, count), (4, seconds), (5, 1)] {
+        prost::encoding::int64::encode(field, &(number as i64), &mut after_key);
+    }
+    UnaryCall {
+        path: "/throttlecrab.RateLimiter/Throttle".to_owned(),
+        before_key: vec![1 << 3 | 2, texts::KEY_BYTES as u8],
+        after_key,
+    }
+}
+
+/// Loads the script into a Redis and returns its SHA-1.
+fn load_script(redis: SocketAddr) -> io::Result<String> {
+    use std::io::{BufRead, BufReader, Write};
+    let script = texts::TOKEN_BUCKET;
+    let mut stream = std::net::TcpStream::connect(redis)?;
+    let len = script.len();
+    write!(
+        stream,
+        "*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n${len}\r\n{script}\r\n"
+    )?;
+    let mut lines = BufReader::new(stream).lines();
+    let head = lines.next().transpose()?.unwrap_or_default();
+    let sha1 = lines.next().transpose()?.unwrap_or_default();
+    match head.as_str() {
+        "$40" => Ok(sha1),
+        _ => Err(io::Error::other(format!(
+            "redis-server rejects the script: {head}"
+        ))),
+    }
+}
+
+/// Where `tools/peers.sh` and `make setup` install.
+fn tools() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/tools")
+}
+
+/// Where a program is.
+///
+/// # Errors
+/// It is missing; the message says how to get it.
+pub(crate) fn find(program: Program, options: &Servers) -> io::Result<PathBuf> {
+    let peer = |name: &str| tools().join("peers/bin").join(name);
+    let found = match program {
+        Program::Own => std::env::current_exe().ok(),
+        Program::Tollgate => options.tollgate.clone().or_else(beside_this_program),
+        Program::Redis => on_path("redis-server"),
+        Program::Nginx => on_path("nginx").or_else(|| Some("/usr/sbin/nginx".into())),
+        Program::Cell => {
+            let usual = tools().join("peers/lib/libredis_cell.so");
+            Some(options.cell.clone().unwrap_or(usual))
+        }
+        Program::Crab => {
+            let usual = Some(peer("throttlecrab-server")).filter(|path| path.is_file());
+            let flag = options.throttlecrab.clone();
+            flag.or(usual).or_else(|| on_path("throttlecrab-server"))
+        }
+        Program::Limitador => {
+            let usual = peer("tollgate-peer-limitador");
+            Some(options.limitador.clone().unwrap_or(usual))
+        }
+        Program::Envoy => options
+            .envoy
+            .clone()
+            .or_else(envoy)
+            .or_else(|| on_path("envoy")),
+    };
+    found.filter(|path| path.is_file()).ok_or_else(|| {
+        io::Error::other(match program {
+            Program::Own => "this program cannot be found where it was started from",
+            Program::Tollgate => "not built: cargo build --release -p tollgate-cli",
+            Program::Redis => "redis-server is not installed: apt-get install redis-server",
+            Program::Nginx => "nginx is not installed: apt-get install nginx-light",
+            Program::Cell => "the module of redis-cell is not built: tools/peers.sh",
+            Program::Crab => "throttlecrab-server is not installed: tools/peers.sh",
+            Program::Limitador => "the library of limitador is not built: tools/peers.sh",
+            Program::Envoy => "Envoy is not installed: make setup",
+        })
+    })
+}
+
+/// The `tollgate` that was built into the same folder as this program.
+fn beside_this_program() -> Option<PathBuf> {
+    let own = std::env::current_exe().ok()?;
+    let name = format!("tollgate{}", std::env::consts::EXE_SUFFIX);
+    Some(own.with_file_name(name))
+}
+
+/// Where a program of this name is, by `PATH`.
+fn on_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(name))
+        .find(|file| file.is_file())
+}
+
+/// It comes with a Python package: one folder per version of Python.
+fn envoy() -> Option<PathBuf> {
+    let pythons = std::fs::read_dir(tools().join("venv/lib")).ok()?.flatten();
+    let mut programs = pythons.map(|python| python.path().join("site-packages/envoy/_bin/envoy"));
+    programs.find(|program| program.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Cli, Command};
+
+    fn request(contestant: Contestant, expected: Expected, keys: u64) -> String {
+        let address = SocketAddr::from(([127, 0, 0, 1], 4711));
+        let mut speaker = contestant.speaker(expected, keys, address).unwrap();
+        let mut out = Vec::new();
+        speaker.ask(7, &mut out);
+        out.escape_ascii().to_string()
+    }
+
+    #[test]
+    fn keys_have_fourteen_bytes_whatever_their_number() {
+        for keys in [1, 10_000, 1_000_000, 1_002_000] {
+            let request = request(Resp, Expected::Admitted, keys);
+            assert!(request.contains(r"\r\n$14\r\naccount"), "{keys}: {request}");
+        }
+        let refused = request(Cell, Expected::Refused, 1);
+        assert!(
+            refused.ends_with(r"\r\n$1\r\n2\r\n$1\r\n1\r\n$5\r\n86400\r\n"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn a_call_of_throttlecrab_has_the_length_of_its_key_and_its_numbers() {
+        let call = throttle_call(300, 1, 60);
+        assert_eq!(call.before_key, [0x0a, 14]);
+        assert_eq!(
+            call.after_key,
+            [0x10, 0xac, 0x02, 0x18, 1, 0x20, 60, 0x28, 1]
+        );
+    }
+
+    #[test]
+    fn a_key_has_one_path_however_often_it_comes() {
+        let request = request(TenLimits, Expected::Admitted, 100_000);
+        assert!(request.contains("/api/p7/rides"), "{request}");
+        assert!(request.contains("00007"), "{request}");
+    }
+
+    #[test]
+    fn a_missing_program_is_reported_with_the_way_to_get_it() {
+        let line = "tollgate-bench servers --cell /no/such --limitador /no/such --envoy /no/such";
+        let Command::Servers(options) = Cli::parse_from(line.split(' ')).command else {
+            unreachable!("`{line}` is `servers`")
+        };
+        let missing = |who: Contestant| who.missing(&options).unwrap_or_default();
+        assert!(missing(Limitador).ends_with("tools/peers.sh"));
+        assert!(missing(EnvoyOurs).ends_with("make setup"));
+        assert!(find(Program::Cell, &options).is_err());
+        assert_eq!(missing(RespFloor), "");
+        assert!(!Rls.needs_peers() && !EnvoyOurs.needs_peers() && Cell.needs_peers());
+    }
+}
