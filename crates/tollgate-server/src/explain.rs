@@ -2,13 +2,14 @@
 //! says by itself, and the verdict. Read by people through `tollgate explain`, so it names things as the
 //! policy file does.
 
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 use tollgate::policy::{
     Answer, Basis, ExplainedKey, ExplainedKeyKind, Explanation, Facts, QueueExplanation, Role,
     RuleExplanation, Sharing, WhyNot,
 };
-use tollgate::{Decision, Origin, Span};
 
+use crate::decision_view::{DecisionView, millis, remaining, waits};
 use crate::engine::Gate;
 use crate::words;
 
@@ -17,7 +18,7 @@ pub fn explain(gate: &Gate, facts: &Facts<'_>) -> Value {
     told(gate, gate.explain(facts))
 }
 
-/// An explanation in JSON.
+/// An explanation in JSON: the decision with all its limits, and what led to it.
 pub(crate) fn told(gate: &Gate, explanation: Explanation) -> Value {
     let Explanation {
         path,
@@ -25,52 +26,63 @@ pub(crate) fn told(gate: &Gate, explanation: Explanation) -> Value {
         rules,
         queue,
     } = explanation;
-    let mut told = json!({
-        "path": path,
-        "verdict": words::verdict(answer.verdict),
-        "reason": words::reason(answer.basis),
-        "limit": answer.binding().and_then(|c| gate.rule(c.rule)).map(|rule| &*rule.name),
-        "rule": list_rule(gate, &answer),
-        "wait_ms": answer.verdict.wait().map(millis),
-        "limits": rules.iter().map(|rule| rule_told(gate, rule, &answer)).collect::<Vec<_>>(),
-    });
-    if let (Basis::Path(fault), Some(object)) = (answer.basis, told.as_object_mut()) {
-        object.insert("path_fault".into(), fault.to_string().into());
-        object.insert("hint".into(), fault.hint().into());
-    }
-    if let (true, Some(object)) = (answer.binding().is_some(), told.as_object_mut()) {
-        object.insert("remaining".into(), answer.standing.remaining.into());
-        object.insert(
-            "full_after_ms".into(),
-            millis(answer.standing.full_after).into(),
-        );
-    }
-    if let (Origin::Degraded, Some(object)) = (answer.origin, told.as_object_mut()) {
-        object.insert("degraded".into(), true.into());
-    }
-    let queue = queue.and_then(|queue| queue_told(gate, &queue));
-    if let (Some(queue), Some(object)) = (queue, told.as_object_mut()) {
-        object.insert("queue".into(), queue);
-    }
-    told
+    let fault = match answer.basis {
+        Basis::Path(fault) => Some(fault),
+        _ => None,
+    };
+    let limits: Vec<_> = rules
+        .iter()
+        .map(|rule| RuleView::new(gate, rule, &answer))
+        .collect();
+    let view = ExplanationView {
+        path: path.as_deref(),
+        path_fault: fault.map(|fault| fault.to_string()),
+        hint: fault.map(|fault| fault.hint()),
+        decision: DecisionView::with_limits(gate, &answer, limits),
+        queue: queue.as_ref().and_then(|queue| QueueView::new(gate, queue)),
+    };
+    // Names are texts and numbers are finite, so there is nothing that JSON cannot say.
+    serde_json::to_value(view).unwrap_or_default()
 }
 
-/// Where a request that passes waits for its turn, if anywhere.
-fn queue_told(gate: &Gate, told: &QueueExplanation) -> Option<Value> {
-    let rule = gate.policy().queues.get(told.place.queue)?;
-    let tiers = rule.weights.iter().flat_map(|weights| &weights.tiers);
-    let tier = told
-        .place
-        .tier
-        .and_then(|tier| tiers.map(|t| &*t.0).nth(tier));
-    Some(json!({
-        "name": &*rule.name,
-        "flow": &told.flow.parts,
-        "flow_is": key_is(&told.flow),
-        "tier": tier,
-        "weight": told.place.weight,
-        "cost": told.place.cost,
-    }))
+#[derive(Serialize)]
+struct ExplanationView<'a> {
+    path: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_fault: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+    #[serde(flatten)]
+    decision: DecisionView<'a, Vec<Option<RuleView<'a>>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    queue: Option<QueueView<'a>>,
+}
+
+/// Where a request that passes waits for its turn.
+#[derive(Serialize)]
+struct QueueView<'a> {
+    name: &'a str,
+    flow: &'a [String],
+    flow_is: &'static str,
+    tier: Option<&'a str>,
+    weight: u32,
+    cost: u64,
+}
+
+impl<'a> QueueView<'a> {
+    fn new(gate: &'a Gate, told: &'a QueueExplanation) -> Option<QueueView<'a>> {
+        let rule = gate.policy().queues.get(told.place.queue)?;
+        let tiers = rule.weights.iter().flat_map(|weights| &weights.tiers);
+        let tier = told.place.tier;
+        Some(QueueView {
+            name: &rule.name,
+            flow: &told.flow.parts,
+            flow_is: key_is(&told.flow),
+            tier: tier.and_then(|tier| tiers.map(|t| &*t.0).nth(tier)),
+            weight: told.place.weight,
+            cost: told.place.cost,
+        })
+    }
 }
 
 fn key_is(key: &ExplainedKey) -> &'static str {
@@ -81,42 +93,65 @@ fn key_is(key: &ExplainedKey) -> &'static str {
     }
 }
 
-fn rule_told(gate: &Gate, told: &RuleExplanation, answer: &Answer) -> Value {
-    let Some(rule) = gate.rule(told.rule) else {
-        return Value::Null;
-    };
-    let tiers = rule.tiers.iter().flat_map(|tiers| &tiers.tiers);
-    let tier = told.tier.and_then(|tier| tiers.map(|t| &*t.name).nth(tier));
-    let quota = told.limit.and_then(|limit| gate.quota(limit));
-    let nodes = gate.store().map(|store| store.nodes().max(1));
-    let sharing = nodes.map(|_| rule.sharing.name());
-    let above = quota
-        .zip(nodes)
-        .map(|(quota, nodes)| quota.above(rule.sharing, nodes));
-    let lent = quota
-        .zip(nodes)
-        .filter(|_| rule.sharing == Sharing::Lease)
-        .map(|(quota, nodes)| quota.is_lent_to(nodes));
-    json!({
-        "name": &*rule.name,
-        "matched": told.why_not.is_none(),
-        "why_not": told.why_not.as_ref().map(why_not),
-        "key": told.key.as_ref().map(|key| &key.parts),
-        "key_is": told.key.as_ref().map(key_is),
-        "tier": tier,
-        "overridden": told.is_overridden,
-        "cost": told.cost,
-        "role": told.role.map(words::role),
-        "quota": quota.map(quota_text),
-        "sharing": sharing,
-        "nodes": nodes,
-        "above": above,
-        "lent": lent,
-        "verdict": says(told, answer),
-        "remaining": told.decision.map(|d| d.standing.remaining),
-        "wait_ms": told.decision.and_then(|d: Decision| d.verdict.wait()).map(millis),
-        "full_after_ms": told.decision.map(|d| millis(d.standing.full_after)),
-    })
+/// One limit, and what it has to do with the request.
+#[derive(Serialize)]
+struct RuleView<'a> {
+    name: &'a str,
+    matched: bool,
+    why_not: Option<String>,
+    key: Option<&'a [String]>,
+    key_is: Option<&'static str>,
+    tier: Option<&'a str>,
+    overridden: bool,
+    cost: u64,
+    role: Option<&'static str>,
+    quota: Option<String>,
+    sharing: Option<&'static str>,
+    nodes: Option<u32>,
+    above: Option<u64>,
+    lent: Option<bool>,
+    verdict: Option<&'static str>,
+    remaining: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delay_ms: Option<u64>,
+    reset_after_ms: Option<u64>,
+}
+
+impl<'a> RuleView<'a> {
+    fn new(gate: &'a Gate, told: &'a RuleExplanation, answer: &Answer) -> Option<RuleView<'a>> {
+        let rule = gate.rule(told.rule)?;
+        let tiers = rule.tiers.iter().flat_map(|tiers| &tiers.tiers);
+        let quota = told.limit.and_then(|limit| gate.quota(limit));
+        let nodes = gate.store().map(|store| store.nodes().max(1));
+        let shared = quota.zip(nodes);
+        let lent = shared.filter(|_| rule.sharing == Sharing::Lease);
+        let (retry_after_ms, delay_ms) = told
+            .decision
+            .map_or((None, None), |decision| waits(decision.verdict));
+        Some(RuleView {
+            name: &rule.name,
+            matched: told.why_not.is_none(),
+            why_not: told.why_not.as_ref().map(why_not),
+            key: told.key.as_ref().map(|key| &*key.parts),
+            key_is: told.key.as_ref().map(key_is),
+            tier: told.tier.and_then(|tier| tiers.map(|t| &*t.name).nth(tier)),
+            overridden: told.is_overridden,
+            cost: told.cost,
+            role: told.role.map(words::role),
+            quota: quota.map(quota_text),
+            sharing: nodes.map(|_| rule.sharing.name()),
+            nodes,
+            above: shared.map(|(quota, nodes)| quota.above(rule.sharing, nodes)),
+            lent: lent.map(|(quota, nodes)| quota.is_lent_to(nodes)),
+            verdict: says(told, answer),
+            remaining: told.decision.and_then(|d| remaining(d.standing.remaining)),
+            retry_after_ms,
+            delay_ms,
+            reset_after_ms: told.decision.map(|d| millis(d.standing.full_after)),
+        })
+    }
 }
 
 /// What a limit says by itself, unless something else has decided before it is asked.
@@ -137,24 +172,6 @@ pub fn quota_text(quota: &tollgate::policy::Quota) -> String {
         (Some(periods), units) => format!("{units} in each {}", periods.name()),
         (None, _) => limit.to_string(),
     }
-}
-
-/// Whole milliseconds, rounded up: a client that waits so long is not early.
-pub(crate) fn millis(span: Span) -> u64 {
-    span.as_nanos().div_ceil(1_000_000)
-}
-
-fn list_rule<'g>(gate: &'g Gate, answer: &Answer) -> Option<&'g str> {
-    let policy = gate.policy();
-    let name = match answer.basis {
-        Basis::AllowList(at) => policy.allow.get(at).map(|rule| &rule.name),
-        Basis::DenyList(at) => policy.deny.get(at).map(|rule| &rule.name),
-        Basis::MissingKey(at) | Basis::Blocked(at) | Basis::StoreError(at) => {
-            gate.rule(at).map(|rule| &rule.name)
-        }
-        _ => None,
-    };
-    name.map(|name| &**name)
 }
 
 fn why_not(why: &WhyNot) -> String {

@@ -27,7 +27,7 @@ pub mod http {
     pub use crate::http::fuzzing::*;
 }
 
-/// The lane of common requests in front of that door.
+/// The fast path in front of it.
 pub mod brisk {
-    pub use crate::listen::brisk::fuzzing::*;
+    pub use crate::listen::fast_path::fuzzing::*;
 }

@@ -10,6 +10,7 @@
 
 pub mod admin;
 mod date;
+mod decision_view;
 pub mod engine;
 pub mod explain;
 #[cfg(feature = "fuzzing")]

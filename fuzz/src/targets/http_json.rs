@@ -77,8 +77,7 @@ fn run(bytes: &[u8]) {
             assert!(is_told, "{told}");
         }
     }
-    if let Some(answer) = DOOR.answer_briskly(bytes) {
-        assert!(read(Kind::Ask, bytes).is_ok());
+    if let Some(answer) = DOOR.answer_fast(bytes) {
         is_one_answer(&answer);
     }
 }

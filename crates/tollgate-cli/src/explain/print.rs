@@ -137,7 +137,7 @@ fn row(limit: &Value) -> [String; 6] {
         (_, quota) => quota.unwrap_or_default(),
     };
     let says = match text("verdict") {
-        Some(verdict) => with_wait(&verdict, number("wait_ms")),
+        Some(verdict) => with_wait(&verdict, limit),
         None => String::new(),
     };
     let cost = number("cost")
@@ -160,20 +160,23 @@ fn key(limit: &Value) -> String {
     }
 }
 
-fn with_wait(verdict: &str, wait_ms: Option<u64>) -> String {
-    let span = |ms: u64| short(Span::from_millis(ms));
-    match (verdict, wait_ms) {
-        ("refuse", Some(ms)) => format!("refuse, retry after {}", span(ms)),
-        ("wait", Some(ms)) => format!("wait {}", span(ms)),
-        (verdict, _) => verdict.to_owned(),
+fn with_wait(verdict: &str, told: &Value) -> String {
+    let span = |name: &str| {
+        let millis = told.get(name).and_then(Value::as_u64)?;
+        Some(short(Span::from_millis(millis)))
+    };
+    match (verdict, span("retry_after_ms"), span("delay_ms")) {
+        ("refuse", Some(span), _) => format!("refuse, retry after {span}"),
+        ("wait", _, Some(span)) => format!("wait {span}"),
+        (verdict, _, _) => verdict.to_owned(),
     }
 }
 
 fn verdict(told: &Value) -> String {
     let text = |name: &str| told.get(name).and_then(Value::as_str).map(shown);
-    let wait = told.get("wait_ms").and_then(Value::as_u64);
-    let verdict = with_wait(&text("verdict").unwrap_or_default(), wait);
+    let verdict = with_wait(&text("verdict").unwrap_or_default(), told);
     let rule = text("rule").unwrap_or_default();
+    let limit = text("limit").unwrap_or_default();
     let why = match text("reason").as_deref() {
         Some("limit") => match text("limit") {
             Some(limit) => format!("`{limit}` decides"),
@@ -187,8 +190,8 @@ fn verdict(told: &Value) -> String {
             let fault = text("path_fault").unwrap_or_default();
             format!("{fault}; {}", text("hint").unwrap_or_default())
         }
-        Some("missing-key") => format!("`{rule}` refuses requests without its key"),
-        Some("blocked") => format!("an override of `{rule}` blocks this key"),
+        Some("missing-key") => format!("`{limit}` refuses requests without its key"),
+        Some("blocked") => format!("an override of `{limit}` blocks this key"),
         Some("too-many-limits") => String::from("more than 16 limits match it"),
         other => other.unwrap_or_default().to_owned(),
     };

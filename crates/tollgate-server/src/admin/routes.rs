@@ -1,17 +1,19 @@
 //! What can be asked, and what is answered.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use hyper::header::HeaderValue;
 use hyper::{Method, StatusCode};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
+use tollgate::policy::Subject;
 use tollgate::{Span, Verdict};
 
 use super::answer::{Answer, Problem, value, with_body};
 use super::{pressure, shown};
-use crate::engine::{Engine, OverrideError, ReloadError, Reloaded, Why};
+use crate::engine::{Door, Engine, EngineSource, OverrideError, ReloadError, Reloaded, Why};
 
 /// Something that can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,7 +133,7 @@ impl Asked {
     /// Does it. Reads and writes files.
     pub(super) fn answer(
         self,
-        engine: &Engine,
+        engine: &Arc<Engine>,
         body: &[u8],
         peer: IpAddr,
     ) -> Result<Answer, Problem> {
@@ -156,7 +158,7 @@ impl Asked {
             Asked::ReleasePressure => Ok(pressure::release(engine, peer)),
             Asked::Policy => Ok(value(&shown::policy(engine))),
             Asked::Peek => peek(engine, read(body, PEEK_HINT)?),
-            Asked::Explain => match crate::http::explain(&engine.epoch_for_long(), body) {
+            Asked::Explain => match crate::http::explain(engine, body) {
                 Ok(told) => Ok(value(&told)),
                 Err(detail) => Err(Problem::bad_request("bad-request", detail, EXPLAIN_HINT)),
             },
@@ -276,13 +278,14 @@ fn switch(engine: &Engine, body: SwitchBody, peer: IpAddr) -> Result<Answer, Pro
     Ok(value(&json!({"limiting": text(off), "was": text(was)})))
 }
 
-fn peek(engine: &Engine, body: PeekBody) -> Result<Answer, Problem> {
+fn peek(engine: &Arc<Engine>, body: PeekBody) -> Result<Answer, Problem> {
     let PeekBody { limit, key, cost } = body;
     let parts = key.parts();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     let epoch = engine.epoch_for_long();
     let gate = &epoch.gate;
-    let Some(rule) = gate.rule_named(&limit).and_then(|at| gate.rule(at)) else {
+    let at = gate.rule_named(&limit);
+    let Some((at, rule)) = at.and_then(|at| Some((at, gate.rule(at)?))) else {
         let detail = format!("there is no limit `{}`", limit.escape_debug());
         let hint = "see `GET /policy` for the limits";
         return Err(Problem::new(
@@ -301,14 +304,13 @@ fn peek(engine: &Engine, body: PeekBody) -> Result<Answer, Problem> {
         let hint = "send one text for each part of the key; see `GET /policy`";
         return Err(Problem::bad_request("bad-key", detail, hint));
     }
-    let begun = gate.begin_named(&limit, &parts, cost, false);
-    let Some(answer) = begun.map(|begun| crate::http::waited(gate, begun)) else {
-        return Err(Problem::bad_request(
-            "no-such-limit",
-            "the limit is gone",
-            "ask again",
-        ));
+    let subject = Subject::Rule {
+        rule: at,
+        key: &parts,
+        cost,
     };
+    let source = EngineSource::new(Arc::clone(engine), Door::Http);
+    let answer = crate::http::peek(&source, &epoch, subject);
     let millis = |span: Span| span.as_nanos().div_ceil(1_000_000);
     let verdict = match answer.verdict {
         Verdict::Pass => "pass",

@@ -23,13 +23,12 @@
 //! | `observe`, `top` | what is counted, and who is refused most |
 //! | `pressure` | how much of all limits is left while a backend is in trouble |
 //! | `store` | the store that a fleet shares, as operators see it |
-//! | `authority` | the engine as the layers of a gateway ask it |
+//! | `decide` | the engine as front ends ask it |
 //! | `health`, `scrape` | what is told about all this |
 //!
 //! It does not know HTTP.
 
-mod authority;
-pub(crate) mod carry;
+mod decide;
 mod health;
 mod keep;
 mod observe;
@@ -43,7 +42,7 @@ mod store;
 mod top;
 pub mod watch;
 
-pub use authority::Front;
+pub use decide::{Decide, EngineSource};
 pub use health::{Fault, Health, PolicyHealth, StateHealth};
 pub(crate) use keep::write_every;
 pub use overrides::{OVERRIDES_MAX, OverrideChanged, OverrideError, OverrideListed};

@@ -14,7 +14,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use tollgate::policy::{Answer, Basis, Facts, Privacy, Role};
+use tollgate::policy::{Answer, Basis, Observed, Privacy, Role};
 use tollgate::{Limit, Origin, Rate, Single, Verdict};
 
 use super::top::{KEY_BYTES, Top, TopKey, shown};
@@ -62,36 +62,12 @@ impl Refusals {
 }
 
 impl Engine {
-    /// Counts a decision and, if it is a refusal, notes whom it hit.
-    pub fn observe(
-        &self,
-        epoch: &Epoch,
-        door: Door,
-        facts: &Facts<'_>,
-        answer: &Answer,
-        took: Duration,
-    ) {
-        self.count(epoch, door, answer, took);
+    /// Counts a decision and, if it is a refusal, samples its key.
+    pub(super) fn observe(&self, epoch: &Epoch, door: Door, observed: &Observed<'_>) {
+        let answer = observed.answer;
+        self.count(epoch, door, answer, observed.took.into());
         if !answer.is_admitted() {
-            self.note(epoch, door, answer, |rule| {
-                epoch.gate.key_texts(rule, facts)
-            });
-        }
-    }
-
-    /// The same for a decision about one limit by its name and a key by its parts.
-    pub fn observe_named(
-        &self,
-        epoch: &Epoch,
-        door: Door,
-        key: &[&str],
-        answer: &Answer,
-        took: Duration,
-    ) {
-        self.count(epoch, door, answer, took);
-        if !answer.is_admitted() {
-            let key = || key.iter().map(|part| (*part).to_owned()).collect();
-            self.note(epoch, door, answer, |_| Some(key()));
+            self.note(epoch, door, answer, |rule| observed.key(rule));
         }
     }
 
@@ -241,6 +217,31 @@ impl Engine {
                 hash.truncate(32);
                 vec![hash]
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::engine::for_tests;
+
+    #[test]
+    fn what_decisions_took_is_summed_and_counted_by_buckets() {
+        let engine = for_tests("default: pass\nlimits: []\n");
+        let durations = [3, 3, 3, 3, 3, 2_000];
+        for micros in durations {
+            let took = Duration::from_micros(micros);
+            engine.metrics.duration.record(took);
+        }
+        let text = engine.metrics();
+        for line in [
+            "tollgate_decision_duration_seconds_count 6",
+            "tollgate_decision_duration_seconds_sum 0.002015000",
+            "tollgate_decision_duration_seconds_bucket{le=\"0.000005\"} 5",
+        ] {
+            assert!(text.lines().any(|told| told == line), "{line}\n{text}");
         }
     }
 }

@@ -11,7 +11,7 @@ use tokio::time::MissedTickBehavior;
 use tollgate::policy::LendingReport;
 use tollgate::store::shared::{FaultKind, Latencies, ServerReport, StoreReport};
 
-use super::{Engine, Epoch, Front};
+use super::{Door, Engine, EngineSource, Epoch};
 use crate::metrics::{Kind, Striped, Text, Unasked};
 
 /// How it goes with the store that a fleet shares.
@@ -250,7 +250,8 @@ pub(crate) async fn divide_every(engine: Arc<Engine>, stop: impl Future<Output =
 /// Settles with the store what this node decided by itself, until `stop`, and then once more.
 pub(crate) async fn tend_every(engine: Arc<Engine>, stop: impl Future<Output = ()>) {
     if engine.epoch().gate.store().is_some() {
-        tollgate_tower::tend(Front::new(engine), stop).await;
+        let source = EngineSource::new(engine, Door::Gateway);
+        tollgate_tower::tend(source, stop).await;
     }
 }
 

@@ -11,7 +11,11 @@ pub(super) type Answered = Response<Download>;
 
 /// An answer with this status and a sentence.
 pub(super) fn problem(status: StatusCode, detail: &str) -> Answered {
-    marked(problems::problem(status, detail).map(Download::own))
+    marked(
+        problems::problem(status, detail)
+            .into_response()
+            .map(Download::own),
+    )
 }
 
 /// A fault of the client's says nothing of the server behind.
@@ -24,11 +28,10 @@ fn marked(mut answer: Answered) -> Answered {
 
 /// The same, after which the connection ends: where the next request begins is not known.
 pub(super) fn refused((status, detail): Refused) -> Answered {
-    let mut answer = problems::closing(problems::problem(status, detail));
+    let mut response = problems::problem(status, detail);
+    problems::close(&mut response);
     if status == StatusCode::METHOD_NOT_ALLOWED {
-        let allowed = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
-        let allowed = hyper::header::HeaderValue::from_static(allowed);
-        answer.headers_mut().insert(hyper::header::ALLOW, allowed);
+        response.push_field("allow", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
     }
-    marked(answer.map(Download::own))
+    marked(response.into_response().map(Download::own))
 }

@@ -40,7 +40,7 @@ use tollgate_tower::limit::LimitService;
 use tollgate_tower::queue::QueueService;
 use tollgate_tower::{LimitBody, QueueBody};
 
-use crate::engine::Front;
+use crate::engine::EngineSource;
 use proxy::Proxy;
 use proxy::body::Download;
 
@@ -50,6 +50,6 @@ pub use tls::{TlsError, TlsFiles};
 pub use told::Observations;
 
 /// The layers over the proxy.
-type Stack = LimitService<QueueService<Proxy, Front>, Front>;
+type Stack = LimitService<QueueService<Proxy, EngineSource>, EngineSource>;
 /// What they answer with.
 type StackBody = LimitBody<QueueBody<Download>>;

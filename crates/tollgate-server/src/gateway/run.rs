@@ -17,7 +17,7 @@ use super::listen::{self, Door, Doorkeeper};
 use super::proxy::{Proxy, UpstreamError, Upstreams, Way, watch_servers};
 use super::tls::{TlsError, TlsFiles, server_config};
 use super::told::Observations;
-use crate::engine::{Engine, EngineSettings, Follower, Follows, Front};
+use crate::engine::{Engine, EngineSettings, EngineSource, Follower, Follows};
 use crate::house::{AdminDoor, House, threads as threads_of};
 use crate::listen::stopped;
 use crate::metrics::Striped;
@@ -195,7 +195,7 @@ pub async fn run(
     let tells_wait = epoch.gateway.tell_wait;
     drop(epoch);
     // One for all threads: who waits for a slot of a leaky bucket may wait on any of them.
-    let front = Front::new(engine);
+    let front = EngineSource::new(engine, crate::engine::Door::Gateway);
     let ended = house.ended().clone();
     house.serve_on("clients", listener, threads, |number| {
         let queues = QueueLayer::new(front.clone()).tell_wait(tells_wait);

@@ -30,29 +30,30 @@
 //!
 //! When the request ends. A place of a concurrency limit is freed only by its time.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use hyper::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
-use hyper::http::request::Parts;
-use hyper::{Response, StatusCode};
+use hyper::StatusCode;
 use tollgate::policy::address::{Cidr, CidrSet, ForwardedHeader, Proxies};
 use tollgate::policy::fields::{PROBLEM_TYPE, problem as explain, status};
-use tollgate::policy::{Answer, Begun, Facts, Headers, Policy, Settlement};
-use tollgate::{Clock, Span, Verdict};
+use tollgate::policy::{
+    Answer, DecisionRequest, Facts, Headers, Op, Policy, RefundOnDrop, Subject,
+};
+use tollgate::{Span, Verdict};
 
-use super::Decisions;
-use super::answer::Sheet;
-use super::problems::{Answered, problem};
-use crate::engine::{Door, Epoch, carry};
+use super::problems::write_problem;
+use super::{Call, Service, write_fields};
+use crate::engine::{Decide, Epoch};
+use crate::listen::fast_path::Respond;
+use crate::listen::response::ResponseBuffer;
 use crate::listen::stopped;
 
-/// Nobody is held for longer.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// The longest delay that a request is held for.
+const LONGEST_WAIT: Span = Span::from_secs(30);
 
-const TRUE_STATUS: HeaderName = HeaderName::from_static("x-tollgate-status");
+const TRUE_STATUS: &str = "x-tollgate-status";
 /// What only a proxy may say.
 const TOLD: [&str; 8] = [
     "x-forwarded-method",
@@ -64,17 +65,6 @@ const TOLD: [&str; 8] = [
     "x-original-uri",
     "x-real-ip",
 ];
-
-/// Headers as they came.
-struct Received<'a>(&'a HeaderMap);
-
-impl Headers for Received<'_> {
-    fn visit<'a>(&'a self, name: &str, each: &mut dyn FnMut(&'a [u8])) {
-        for value in self.0.get_all(name) {
-            each(value.as_bytes());
-        }
-    }
-}
 
 /// Whose word is taken at this door under one policy: its proxies, and whoever is on this machine.
 #[derive(Debug)]
@@ -122,112 +112,84 @@ impl Trust {
     }
 }
 
-/// A request of a proxy: what it is about stands in its headers.
-pub(super) struct Told<'a> {
-    pub(super) method: &'a str,
-    pub(super) headers: &'a dyn Headers,
-    pub(super) peer: IpAddr,
-    pub(super) nginx: bool,
-}
-
-impl Decisions {
+impl Service {
     /// `/v1/auth` and `/v1/auth/nginx`.
-    pub(super) async fn auth(&self, parts: &Parts, peer: IpAddr, nginx: bool) -> Answered {
-        let epoch = self.engine.epoch_for_long();
-        let asked = match epoch.gate.store() {
-            None => {
-                let headers = Received(&parts.headers);
-                self.ask_for(&epoch, &told(parts, &headers, peer, nginx))
+    pub(super) fn auth(
+        &self,
+        call: &Call<'_>,
+        nginx: bool,
+        response: &mut ResponseBuffer,
+    ) -> Respond {
+        let policy = self.engine().epoch();
+        let decided = self.with_facts(&policy, call, nginx, |facts| {
+            let request = DecisionRequest {
+                longest_wait: Some(LONGEST_WAIT),
+                ..DecisionRequest::new(Subject::Request(facts), Op::Charge)
+            };
+            self.0.auth.decide(&policy, &request)
+        });
+        let answer = match decided {
+            Err(detail) => {
+                write_problem(response, StatusCode::BAD_REQUEST, &detail);
+                return Respond::Ready;
             }
-            Some(_) => self.ask_elsewhere(&epoch, parts, peer, nginx).await,
+            Ok(Decide::Ready(answer)) => answer,
+            Ok(Decide::Pending(pending)) => {
+                let service = self.clone();
+                return Respond::Pending(Box::pin(async move {
+                    let policy = Arc::clone(pending.policy());
+                    let answer = pending.await;
+                    service.answer_in_time(&policy, &answer, nginx).await
+                }));
+            }
         };
-        let (delay, answer) = match asked {
-            Err(detail) => return problem(StatusCode::BAD_REQUEST, &detail),
-            Ok(answer) => (delay(&answer), written(&epoch, &answer, nginx)),
+        if delay(&answer).is_none() {
+            write_answer(response, &policy, &answer, nginx);
+            return Respond::Ready;
+        }
+        let (service, policy) = (self.clone(), Arc::clone(&policy));
+        Respond::Pending(Box::pin(async move {
+            service.answer_in_time(&policy, &answer, nginx).await
+        }))
+    }
+
+    /// The answer, when the request may go on. Dropped before, the request has taken nothing.
+    async fn answer_in_time(
+        &self,
+        policy: &Arc<Epoch>,
+        answer: &Answer,
+        nginx: bool,
+    ) -> ResponseBuffer {
+        let mut response = ResponseBuffer::default();
+        write_answer(&mut response, policy, answer, nginx);
+        let Some(delay) = delay(answer) else {
+            return response;
         };
-        let Some(delay) = delay else {
-            return answer;
-        };
+        let refund = RefundOnDrop::new(&self.0.auth, &policy.gate, answer);
         let begun = tokio::time::Instant::now();
-        let mut stop = self.stop.clone();
+        let mut stop = self.0.stop.clone();
         tokio::select! {
-            () = tokio::time::sleep(delay) => answer,
+            () = tokio::time::sleep(delay) => {
+                refund.keep();
+                // It is dated when it is sent.
+                response.clear_second();
+                response
+            }
             // Letting everybody in at once would be the very flood that the queue is there for.
             () = stopped(&mut stop) => unserved(delay.saturating_sub(begun.elapsed()), nginx),
         }
     }
 
-    /// Decides the request that a proxy tells of.
-    ///
-    /// # Errors
-    /// What is wrong with how it tells it; nothing was taken then.
-    pub(super) fn ask_for(&self, epoch: &Epoch, told: &Told<'_>) -> Result<Answer, String> {
-        let gate = &epoch.gate;
-        let before = gate.clock().now();
-        self.with_facts(epoch, told, |facts| {
-            let mut answer = gate.admit(facts);
-            if is_held_too_long(&answer) {
-                // A slot that somebody stands behind already stays idle; nobody here can move them up.
-                for slot in gate.queue_slots(&answer) {
-                    let _ = slot.leave([]);
-                }
-                let beside = gate.reserve_beside_queues(&answer);
-                beside.settle(Settlement::Cancelled);
-                refuse(&mut answer);
-            }
-            let took = gate.clock().now().since(before).into();
-            self.engine.observe(epoch, Door::Auth, facts, &answer, took);
-            answer
-        })
-    }
-
-    /// The same, in the store that a fleet shares.
-    async fn ask_elsewhere(
-        &self,
-        epoch: &Arc<Epoch>,
-        parts: &Parts,
-        peer: IpAddr,
-        nginx: bool,
-    ) -> Result<Answer, String> {
-        let gate = &epoch.gate;
-        let before = gate.clock().now();
-        let begun = {
-            let headers = Received(&parts.headers);
-            let told = told(parts, &headers, peer, nginx);
-            self.with_facts(epoch, &told, |facts| gate.begin(facts, true))?
-        };
-        let mut answer = match begun {
-            Begun::Decided(answer) => answer,
-            Begun::Asks(asking) => carry::finish(epoch, asking).await,
-        };
-        if is_held_too_long(&answer) {
-            let reservation = gate.reserve(&answer);
-            reservation.settle_everywhere(Settlement::Cancelled).await;
-            refuse(&mut answer);
-        }
-        let took = gate.clock().now().since(before).into();
-        let headers = Received(&parts.headers);
-        let told = told(parts, &headers, peer, nginx);
-        self.with_facts(epoch, &told, |facts| {
-            self.engine.observe(epoch, Door::Auth, facts, &answer, took);
-        })?;
-        Ok(answer)
-    }
-
     /// The facts of the request that a proxy tells of.
     fn with_facts<R>(
         &self,
-        epoch: &Epoch,
-        told: &Told<'_>,
+        policy: &Epoch,
+        call: &Call<'_>,
+        nginx: bool,
         f: impl FnOnce(&Facts<'_>) -> R,
     ) -> Result<R, String> {
-        let trust = Trust::under(&self.trust, epoch);
-        let Told {
-            headers,
-            peer,
-            nginx,
-            ..
-        } = *told;
+        let trust = Trust::under(&self.0.trust, policy);
+        let Call { headers, peer, .. } = *call;
         if !trust.chain.trusts(peer)
             && let Some(told) = TOLD.iter().find(|name| is_there(headers, name))
         {
@@ -259,7 +221,7 @@ impl Decisions {
             None => one(headers, "host")?.unwrap_or_default(),
         };
         let facts = Facts {
-            method: method.unwrap_or(told.method),
+            method: method.unwrap_or(call.method),
             path,
             query,
             host,
@@ -271,27 +233,8 @@ impl Decisions {
     }
 }
 
-fn told<'a>(parts: &'a Parts, headers: &'a Received<'a>, peer: IpAddr, nginx: bool) -> Told<'a> {
-    Told {
-        method: parts.method.as_str(),
-        headers,
-        peer,
-        nginx,
-    }
-}
-
-fn is_held_too_long(answer: &Answer) -> bool {
-    delay(answer).is_some_and(|delay| delay > LONGEST_WAIT)
-}
-
-/// Whoever would wait for too long has given its place back.
-fn refuse(answer: &mut Answer) {
-    let retry_after = answer.verdict.wait().unwrap_or_default();
-    answer.verdict = Verdict::Refuse { retry_after };
-}
-
 /// How long the request has to be held.
-pub(super) fn delay(answer: &Answer) -> Option<Duration> {
+fn delay(answer: &Answer) -> Option<Duration> {
     match answer.verdict {
         Verdict::Wait { delay } => Some(delay.into()),
         _ => None,
@@ -320,38 +263,39 @@ fn one<'h>(headers: &'h dyn Headers, name: &str) -> Result<Option<&'h str>, Stri
     text.map_err(|_| format!("`{name}` is not UTF-8; send it percent-encoded"))
 }
 
-fn written(epoch: &Epoch, answer: &Answer, nginx: bool) -> Answered {
-    let mut sheet = Sheet::with_fields(epoch, answer);
-    let body = sheet.text.len();
-    let truth = status(answer);
-    let mut media = None;
-    if !answer.is_admitted() && epoch.gate.policy().answers.problem {
-        explain(&epoch.gate, answer, &mut sheet.text);
-        media = Some(PROBLEM_TYPE);
+fn write_answer(response: &mut ResponseBuffer, policy: &Epoch, answer: &Answer, nginx: bool) {
+    write_fields(response, policy, answer);
+    response.set_status(status(answer));
+    if !answer.is_admitted() && policy.gate.policy().answers.problem {
+        response.set_media(PROBLEM_TYPE);
+        response.write_text(|text| explain(&policy.gate, answer, text));
     }
-    let status = StatusCode::from_u16(truth).unwrap_or(StatusCode::OK);
-    told_to(sheet.finish(status, body, media), nginx)
+    if nginx {
+        hide_status(response);
+    }
 }
 
-/// nginx is told 403 for every refusal.
-fn told_to(mut answer: Answered, nginx: bool) -> Answered {
-    let truth = answer.status();
-    if nginx && !truth.is_success() {
-        let headers = answer.headers_mut();
-        headers.insert(TRUE_STATUS, HeaderValue::from(truth.as_u16()));
-        *answer.status_mut() = StatusCode::FORBIDDEN;
+/// nginx gets 403 for every refusal, and the true status in a field.
+fn hide_status(response: &mut ResponseBuffer) {
+    let status = response.status();
+    if status >= 300 {
+        response.push_number(TRUE_STATUS, u64::from(status));
+        response.set_status(403);
     }
-    answer
 }
 
 /// The server stops before the delay is over.
-pub(super) fn unserved(rest: Duration, nginx: bool) -> Answered {
-    let mut answer: Response<_> = problem(
+fn unserved(rest: Duration, nginx: bool) -> ResponseBuffer {
+    let mut response = ResponseBuffer::default();
+    write_problem(
+        &mut response,
         StatusCode::SERVICE_UNAVAILABLE,
         "the server is stopping before this request's turn came; try again",
     );
     let seconds = Span::from(rest).as_secs_ceil().max(1);
-    let headers = answer.headers_mut();
-    headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
-    told_to(answer, nginx)
+    response.push_number("retry-after", seconds);
+    if nginx {
+        hide_status(&mut response);
+    }
+    response
 }

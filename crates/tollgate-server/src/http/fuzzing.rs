@@ -1,11 +1,6 @@
 //! The JSON of decisions without its sockets, for the fuzz targets.
 
-use std::future::Future;
 use std::net::Ipv4Addr;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
-
-use http_body_util::BodyExt;
 
 use super::ask::{Batch, Settle};
 use super::*;
@@ -52,41 +47,40 @@ impl Door {
     }
 
     /// The answer to a body: its status and its body. None if it would wait, which it must not without a shared store.
-    pub fn answer(&self, kind: Kind, body: &[u8]) -> Option<(u16, Bytes)> {
-        let door = &*self.service.0;
-        let answered = async {
-            let answer = match kind {
-                Kind::Ask => door.check(body, true).await,
-                Kind::Batch => door.check_batch(body).await,
-                Kind::Settle => door.settle(body).await,
-            };
-            let status = answer.status().as_u16();
-            let body = answer.into_body().collect().await;
-            (status, body.map(|body| body.to_bytes()).unwrap_or_default())
+    pub fn answer(&self, kind: Kind, body: &[u8]) -> Option<(u16, Vec<u8>)> {
+        let target = match kind {
+            Kind::Ask => "/v1/check",
+            Kind::Batch => "/v1/check/batch",
+            Kind::Settle => "/v1/settle",
         };
-        let polled = pin!(answered).poll(&mut Context::from_waker(Waker::noop()));
-        match polled {
-            Poll::Ready(answer) => Some(answer),
-            Poll::Pending => None,
-        }
+        let mut response = self.respond(target, body)?;
+        let status = response.status();
+        Some((status, std::mem::take(response.body())))
     }
 
-    /// The same question in the lane of common requests: what is written to the client, if it is answered there.
-    pub fn answer_briskly(&self, body: &[u8]) -> Option<Vec<u8>> {
-        let plain = Plain {
+    /// The same question on the fast path: what is written to the client.
+    pub fn answer_fast(&self, body: &[u8]) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        self.respond("/v1/check", body)?.append_to(&mut out, false);
+        Some(out)
+    }
+
+    fn respond(&self, target: &str, body: &[u8]) -> Option<ResponseBuffer> {
+        let request = fast_path::Request {
             method: "POST",
-            target: "/v1/check",
+            target,
             headers: &[],
             body,
         };
-        let mut sheets = Sheets::default();
-        match self
-            .service
-            .0
-            .brisk(&plain, Ipv4Addr::LOCALHOST.into(), &mut sheets)
-        {
-            Brisk::Answered => Some(sheets.out),
-            Brisk::Declined | Brisk::Later { .. } => None,
+        let mut response = ResponseBuffer::default();
+        match Handler::respond(
+            &self.service,
+            &request,
+            Ipv4Addr::LOCALHOST.into(),
+            &mut response,
+        ) {
+            Respond::Ready => Some(response),
+            Respond::Pending(_) | Respond::Declined => None,
         }
     }
 }

@@ -3,10 +3,9 @@
 
 use std::fmt::Write;
 
-use tollgate::policy::fields::push_json_text;
+use tollgate::policy::fields::{push_json_text, push_number};
 use tollgate::policy::{LimitRule, Match, Mode, REQUEST_LIMITS, Source, ValueTest};
 
-use super::answer::{push_count, push_optional};
 use crate::engine::Epoch;
 
 /// All limits as JSON.
@@ -20,6 +19,18 @@ pub(super) fn listed(epoch: &Epoch) -> String {
     });
     text.push('}');
     text
+}
+
+fn push_optional(text: &mut String, value: Option<&str>) {
+    match value {
+        Some(value) => push_json_text(text, value),
+        None => text.push_str("null"),
+    }
+}
+
+fn push_count(text: &mut String, name: &str, count: u64) {
+    text.push_str(name);
+    push_number(text, count);
 }
 
 fn push_rule(text: &mut String, rule: &LimitRule, is_brought: bool) {

@@ -2,9 +2,19 @@
 //!
 //! # Theory
 //!
-//! The way of a decision is: match the path, read the body, read JSON borrowed from it, ask the gate,
-//! write the answer into one buffer. There is no framework, no span and no lock on it. Common requests go
-//! this way in `brisk`; what is unusual, and whatever is wrong, is answered through hyper by the rest.
+//! A request goes through [`Service::respond`], whatever brought it: on the fast path ([`crate::listen::fast_path`])
+//! its bytes as they lie in the buffer of the connection, from hyper after its body was read. The handler fills one
+//! [`ResponseBuffer`], or returns the future of one if a store has to be asked or a slot is some time ahead. So the
+//! two ways differ in how a request is framed and how a response is written, and in nothing else.
+//!
+//! | file | what |
+//! |---|---|
+//! | `ask`, `pairs` | questions, read from JSON |
+//! | `check` | `/v1/check`, `/v1/peek`, `/v1/check/batch`, `/v1/settle` |
+//! | `auth` | `/v1/auth`, `/v1/auth/nginx` |
+//! | `limits` | `/v1/limits` |
+//! | `reservations` | what was taken and may still be corrected |
+//! | `problems` | answers to what cannot be decided |
 //!
 //! Callers of `/v1/check` are trusted: what they say of a request is believed, the client's address
 //! included, and if they do not say it, it is unknown (never their own). Proxies that call `/v1/auth` are
@@ -21,23 +31,25 @@
 //! How decisions are made, and who operates the server: that is the admin door.
 
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::body::{Body, Incoming};
-use hyper::header::{CONTENT_TYPE, HeaderValue};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::header::HeaderMap;
+use hyper::{Request, Response, StatusCode};
+use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tollgate::policy::{Answer, Begun, Settlement};
+use tollgate::policy::fields::fields;
+use tollgate::policy::{Answer, DecisionRequest, Headers, Op, Subject};
 
-mod answer;
 mod ask;
 mod auth;
-mod brisk;
-mod decide;
+mod check;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod limits;
@@ -45,13 +57,14 @@ mod pairs;
 pub(crate) mod problems;
 mod reservations;
 
-use crate::engine::{Door, Engine, Epoch, Gate};
+use crate::engine::{Door, Engine, EngineSource, Epoch};
 use crate::listen::body::{read_body, throw_away};
-use crate::listen::brisk::{Brisk, Plain, Sheets};
+use crate::listen::fast_path::{self, PendingResponse, Respond};
+use crate::listen::response::ResponseBuffer;
 use crate::listen::{self, Handler, ListenLimits};
-pub(crate) use answer::{Reserved, weight};
 pub(crate) use ask::Ask;
-use problems::{Answered, bad_body, closing, no_such_path, problem, wrong_method};
+pub(crate) use check::op_of;
+use problems::{bad_body, close, no_such_path, write_problem, wrong_method};
 use reservations::Reservations;
 pub(crate) use reservations::read_name as reservation_name;
 
@@ -99,7 +112,8 @@ impl Service {
 
     fn within(engine: Arc<Engine>, stop: watch::Receiver<bool>, limits: ListenLimits) -> Service {
         Service(Arc::new(Decisions {
-            engine,
+            http: EngineSource::new(Arc::clone(&engine), Door::Http),
+            auth: EngineSource::new(engine, Door::Auth),
             reservations: Reservations::new(reservations::MOST),
             trust: ArcSwap::from_pointee(auth::Trust::nobody()),
             limits,
@@ -119,55 +133,74 @@ impl Service {
     }
 }
 
-/// What other doors ask that answer the same questions in another language.
+/// What other front ends ask that answer the same questions in another language.
 impl Service {
     pub(crate) fn engine(&self) -> &Arc<Engine> {
-        &self.0.engine
-    }
-
-    /// Decides, in this process or in the store that a fleet shares.
-    ///
-    /// # Errors
-    /// What is wrong with the question.
-    pub(crate) async fn decide(
-        &self,
-        door: Door,
-        epoch: &Arc<Epoch>,
-        ask: &Ask<'_>,
-        takes: bool,
-    ) -> Result<(Answer, Reserved), String> {
-        let decided = self.0.decide(door, epoch, ask, takes).await;
-        decided.map_err(|(_, detail)| detail)
-    }
-
-    /// Settles a reservation: what could not be taken. None if there is no such reservation.
-    pub(crate) async fn settle(&self, name: Option<u128>, how: Settlement) -> Option<u64> {
-        self.0.settle_named(name, how).await
+        &self.0.http
     }
 
     /// Explains what a request would meet, and takes nothing.
-    pub(crate) async fn explain(&self, epoch: &Epoch, ask: &Ask<'_>) -> serde_json::Value {
-        let gate = &epoch.gate;
-        let answer = match decide::with_facts(ask, |facts| gate.begin(facts, false)) {
-            Begun::Decided(answer) => answer,
-            Begun::Asks(asking) => gate.finish(asking).await,
-        };
-        decide::with_facts(ask, |facts| {
-            crate::explain::told(gate, gate.explain_answer(facts, answer))
+    pub(crate) async fn explain(&self, policy: &Arc<Epoch>, ask: &Ask<'_>) -> serde_json::Value {
+        let decide = check::with_facts(ask, |facts| {
+            let request = DecisionRequest::new(Subject::Request(facts), Op::Peek);
+            self.0.http.decide(policy, &request)
+        });
+        let answer = decide.resolve().await;
+        check::with_facts(ask, |facts| {
+            crate::explain::told(&policy.gate, policy.gate.explain_answer(facts, answer))
         })
     }
 }
 
-/// Everything that this door needs to answer.
+/// Everything that this front end needs to answer.
 struct Decisions {
-    engine: Arc<Engine>,
+    /// The engine for `/v1/check` and its kin.
+    http: EngineSource,
+    /// The engine for forward-auth.
+    auth: EngineSource,
     reservations: Reservations,
     trust: ArcSwap<auth::Trust>,
     limits: ListenLimits,
     stop: watch::Receiver<bool>,
 }
 
+/// One request, whatever brought it.
+#[derive(Clone, Copy)]
+struct Call<'a> {
+    method: &'a str,
+    /// Path and query.
+    target: &'a str,
+    headers: &'a dyn Headers,
+    body: &'a [u8],
+    peer: IpAddr,
+}
+
+/// Headers as the parser found them.
+struct Parsed<'a>(&'a [httparse::Header<'a>]);
+
+impl Headers for Parsed<'_> {
+    fn visit<'a>(&'a self, name: &str, each: &mut dyn FnMut(&'a [u8])) {
+        for header in self.0 {
+            if header.name.len() == name.len() && header.name.eq_ignore_ascii_case(name) {
+                each(header.value);
+            }
+        }
+    }
+}
+
+/// Headers as hyper has them.
+struct Received<'a>(&'a HeaderMap);
+
+impl Headers for Received<'_> {
+    fn visit<'a>(&'a self, name: &str, each: &mut dyn FnMut(&'a [u8])) {
+        for value in self.0.get_all(name) {
+            each(value.as_bytes());
+        }
+    }
+}
+
 /// What a path is for.
+#[derive(Clone, Copy)]
 enum Route {
     Check,
     Peek,
@@ -178,76 +211,160 @@ enum Route {
     },
     /// A mode of forward-auth that there is not.
     NoSuchMode,
-    Read(fn(&Decisions) -> Answered),
+    Read(fn(&Engine, &mut ResponseBuffer)),
     Unknown,
 }
 
 impl Handler for Service {
-    const IS_BRISK: bool = true;
+    const HAS_FAST_PATH: bool = true;
 
-    fn brisk(&self, request: &Plain<'_>, peer: IpAddr, sheets: &mut Sheets) -> Brisk {
-        self.0.brisk(request, peer, sheets)
+    fn respond(
+        &self,
+        request: &fast_path::Request<'_>,
+        peer: IpAddr,
+        response: &mut ResponseBuffer,
+    ) -> Respond {
+        // Other forms of a target are for hyper to read.
+        if !request.target.starts_with('/') || request.target.contains('#') {
+            return Respond::Declined;
+        }
+        let call = Call {
+            method: request.method,
+            target: request.target,
+            headers: &Parsed(request.headers),
+            body: request.body,
+            peer,
+        };
+        self.answer(&call, None, response)
     }
 
-    async fn handle(&self, request: Request<Incoming>, peer: IpAddr) -> Answered {
-        let door = &*self.0;
-        let uri = request.uri();
-        let target = uri.path_and_query().map_or("", |target| target.as_str());
-        if target.len() > URI_BYTES {
-            let answer = problem(
-                StatusCode::URI_TOO_LONG,
-                "the target is longer than 8 KiB; shorten it",
-            );
-            return door.instead(request.into_body(), answer).await;
+    async fn handle(&self, request: Request<Incoming>, peer: IpAddr) -> Response<Full<Bytes>> {
+        let (parts, body) = request.into_parts();
+        let target = parts.uri.path_and_query();
+        let headers = Received(&parts.headers);
+        let call = |body| Call {
+            method: parts.method.as_str(),
+            target: target.map_or("", |target| target.as_str()),
+            headers: &headers,
+            body,
+            peer,
+        };
+        let limits = self.0.limits.body;
+        let mut response = ResponseBuffer::default();
+        let is_refused = refuse(&call(&[]), route(&call(&[])), &mut response);
+        let is_posted = is_posted(route(&call(&[])));
+        let (body, is_kept) = match !is_refused && is_posted {
+            true => match read_body(body, limits).await {
+                Ok(body) => (body, true),
+                Err(fault) => return bad_body(fault).into_response(),
+            },
+            false => (Bytes::new(), throw_away(body, limits).await),
+        };
+        if !is_refused {
+            let responded = self.answer(&call(&body), Some(&body), &mut response);
+            if let Respond::Pending(pending) = responded {
+                response = pending.await;
+            }
         }
-        let route = route(uri.path(), uri.query());
+        if !is_kept {
+            close(&mut response);
+        }
+        response.into_response()
+    }
+}
+
+impl Service {
+    /// Answers a request. `body` is its body, where that is shared already.
+    fn answer(
+        &self,
+        call: &Call<'_>,
+        body: Option<&Bytes>,
+        response: &mut ResponseBuffer,
+    ) -> Respond {
+        let route = route(call);
+        if refuse(call, route, response) {
+            return Respond::Ready;
+        }
+        let owned = || body.map_or_else(|| Bytes::copy_from_slice(call.body), Bytes::clone);
         match route {
-            Route::Check | Route::Peek | Route::Batch | Route::Settle => {
-                let body = match door.posted(request).await {
-                    Ok(body) => body,
-                    Err(instead) => return instead,
-                };
-                match route {
-                    Route::Batch => door.check_batch(&body).await,
-                    Route::Settle => door.settle(&body).await,
-                    route => door.check(&body, matches!(route, Route::Check)).await,
-                }
-            }
-            Route::Auth { .. } if !is_auth_method(request.method().as_str()) => {
-                let answer = wrong_method(AUTH_METHODS);
-                door.instead(request.into_body(), answer).await
-            }
-            Route::NoSuchMode => {
-                let answer = problem(
-                    StatusCode::BAD_REQUEST,
-                    "`deny` has one value, 403, for proxies that know no 429; write `deny=403` or leave it out",
-                );
-                door.instead(request.into_body(), answer).await
-            }
-            Route::Auth { nginx } => {
-                let (parts, body) = request.into_parts();
-                let is_kept = throw_away(body, door.limits.body).await;
-                let answer = door.auth(&parts, peer, nginx).await;
-                if is_kept { answer } else { closing(answer) }
-            }
+            Route::Check => self.check(call.body, Op::Charge, response),
+            Route::Peek => self.check(call.body, Op::Peek, response),
+            Route::Batch => now_or_later(self.check_batch(owned()), response),
+            Route::Settle => now_or_later(self.settle_body(owned()), response),
+            Route::Auth { nginx } => self.auth(call, nginx, response),
             Route::Read(read) => {
-                let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
-                let answer = if is_read {
-                    read(door)
-                } else {
-                    wrong_method("GET, HEAD")
-                };
-                door.instead(request.into_body(), answer).await
+                read(self.engine(), response);
+                Respond::Ready
             }
-            Route::Unknown => {
-                let answer = no_such_path(uri.path());
-                door.instead(request.into_body(), answer).await
-            }
+            Route::NoSuchMode | Route::Unknown => Respond::Ready,
         }
     }
 }
 
-fn route(path: &str, query: Option<&str>) -> Route {
+/// A response that is ready at the first look, as without a shared store, need not be waited for.
+fn now_or_later(mut pending: PendingResponse, response: &mut ResponseBuffer) -> Respond {
+    match pin!(&mut pending).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(ready) => {
+            *response = ready;
+            Respond::Ready
+        }
+        Poll::Pending => Respond::Pending(pending),
+    }
+}
+
+/// Refuses a request that is not one of the route's, whatever its body says. True if it did.
+fn refuse(call: &Call<'_>, route: Route, response: &mut ResponseBuffer) -> bool {
+    if call.target.len() > URI_BYTES {
+        write_problem(
+            response,
+            StatusCode::URI_TOO_LONG,
+            "the target is longer than 8 KiB; shorten it",
+        );
+        return true;
+    }
+    match route {
+        Route::Check | Route::Peek | Route::Batch | Route::Settle if call.method != "POST" => {
+            wrong_method(response, "POST");
+        }
+        Route::Check | Route::Peek | Route::Batch | Route::Settle if !is_json(call.headers) => {
+            write_problem(
+                response,
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "the body is not said to be JSON; send `Content-Type: application/json`",
+            );
+        }
+        Route::Auth { .. } if !is_auth_method(call.method) => wrong_method(response, AUTH_METHODS),
+        Route::NoSuchMode => write_problem(
+            response,
+            StatusCode::BAD_REQUEST,
+            "`deny` has one value, 403, for proxies that know no 429; write `deny=403` or leave it out",
+        ),
+        Route::Read(_) if !matches!(call.method, "GET" | "HEAD") => {
+            wrong_method(response, "GET, HEAD");
+        }
+        Route::Unknown => no_such_path(response, path(call.target).0),
+        _ => return false,
+    }
+    true
+}
+
+/// Has a request to this route a body that counts?
+fn is_posted(route: Route) -> bool {
+    matches!(
+        route,
+        Route::Check | Route::Peek | Route::Batch | Route::Settle
+    )
+}
+
+fn path(target: &str) -> (&str, Option<&str>) {
+    match target.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (target, None),
+    }
+}
+
+fn route(call: &Call<'_>) -> Route {
+    let (path, query) = path(call.target);
     match path {
         "/v1/check" => Route::Check,
         "/v1/auth" => auth_mode(query),
@@ -255,10 +372,19 @@ fn route(path: &str, query: Option<&str>) -> Route {
         "/v1/peek" => Route::Peek,
         "/v1/check/batch" => Route::Batch,
         "/v1/settle" => Route::Settle,
-        "/v1/limits" => Route::Read(|door| json(limits::listed(&door.engine.epoch()))),
-        "/health" => Route::Read(|_| of_type("application/json", "{\"status\":\"ok\"}")),
-        "/openapi.json" => Route::Read(|_| of_type("application/json", OPENAPI)),
-        "/" => Route::Read(|_| of_type("text/plain; charset=utf-8", WELCOME)),
+        "/v1/limits" => Route::Read(|engine, response| {
+            let listed = limits::listed(&engine.epoch());
+            write_text(response, "application/json", &listed);
+        }),
+        "/health" => Route::Read(|_, response| {
+            write_text(response, "application/json", "{\"status\":\"ok\"}");
+        }),
+        "/openapi.json" => {
+            Route::Read(|_, response| write_text(response, "application/json", OPENAPI))
+        }
+        "/" => {
+            Route::Read(|_, response| write_text(response, "text/plain; charset=utf-8", WELCOME))
+        }
         _ => Route::Unknown,
     }
 }
@@ -274,35 +400,6 @@ fn auth_mode(query: Option<&str>) -> Route {
     }
 }
 
-impl Decisions {
-    /// The body of a POST, or what is answered instead.
-    async fn posted(&self, request: Request<Incoming>) -> Result<Bytes, Answered> {
-        if request.method() != Method::POST {
-            let refused = wrong_method("POST");
-            return Err(self.instead(request.into_body(), refused).await);
-        }
-        if !request.headers().get(CONTENT_TYPE).is_none_or(is_json) {
-            let refused = problem(
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                "the body is not said to be JSON; send `Content-Type: application/json`",
-            );
-            return Err(self.instead(request.into_body(), refused).await);
-        }
-        read_body(request.into_body(), self.limits.body)
-            .await
-            .map_err(bad_body)
-    }
-
-    /// An answer that does not depend on the body, which has to go all the same.
-    async fn instead(&self, body: Incoming, answer: Answered) -> Answered {
-        if body.is_end_stream() || throw_away(body, self.limits.body).await {
-            answer
-        } else {
-            closing(answer)
-        }
-    }
-}
-
 /// Is this a method that a proxy may ask with? Which method it asks about stands in its headers.
 fn is_auth_method(method: &str) -> bool {
     matches!(
@@ -313,13 +410,14 @@ fn is_auth_method(method: &str) -> bool {
 
 const AUTH_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
-fn is_json(value: &HeaderValue) -> bool {
-    says_json(value.as_bytes())
-}
-
-fn says_json(value: &[u8]) -> bool {
-    let kind = value.split(|b| *b == b';').next().unwrap_or_default();
-    kind.trim_ascii().eq_ignore_ascii_case(b"application/json")
+/// Is the body JSON, as far as it is said?
+fn is_json(headers: &dyn Headers) -> bool {
+    let mut is_json = true;
+    headers.visit("content-type", &mut |value| {
+        let kind = value.split(|b| *b == b';').next().unwrap_or_default();
+        is_json &= kind.trim_ascii().eq_ignore_ascii_case(b"application/json");
+    });
+    is_json
 }
 
 /// Explains the request that this body tells of, in the words of `/v1/check`. May wait for the store that a
@@ -327,37 +425,50 @@ fn says_json(value: &[u8]) -> bool {
 ///
 /// # Errors
 /// What is wrong with the body.
-pub(crate) fn explain(epoch: &Epoch, body: &[u8]) -> Result<serde_json::Value, String> {
-    let ask: ask::Ask<'_> = ask::read(body)?;
+pub(crate) fn explain(engine: &Arc<Engine>, body: &[u8]) -> Result<serde_json::Value, String> {
+    let ask: Ask<'_> = ask::read(body)?;
     if ask.limit.is_some() {
         return Err(
             "a limit by its name explains itself; leave out `limit` and tell the request".into(),
         );
     }
-    let gate = &epoch.gate;
-    Ok(decide::with_facts(&ask, |facts| {
-        let answer = waited(gate, gate.begin(facts, false));
-        crate::explain::told(gate, gate.explain_answer(facts, answer))
+    let source = EngineSource::new(Arc::clone(engine), Door::Http);
+    let policy = engine.epoch_for_long();
+    Ok(check::with_facts(&ask, |facts| {
+        let answer = peek(&source, &policy, Subject::Request(facts));
+        crate::explain::told(&policy.gate, policy.gate.explain_answer(facts, answer))
     }))
 }
 
-/// The answer to a request that has begun, waited for by a thread that may.
-pub(crate) fn waited(gate: &Gate, begun: Begun) -> Answer {
-    match begun {
-        Begun::Decided(answer) => answer,
-        Begun::Asks(asking) => tokio::runtime::Handle::current().block_on(gate.finish(asking)),
+/// What a request or a charge would come to, waited for by a thread that may.
+pub(crate) fn peek(source: &EngineSource, policy: &Arc<Epoch>, subject: Subject<'_>) -> Answer {
+    match source.decide(policy, &DecisionRequest::new(subject, Op::Peek)) {
+        crate::engine::Decide::Ready(answer) => answer,
+        crate::engine::Decide::Pending(pending) => {
+            tokio::runtime::Handle::current().block_on(pending)
+        }
     }
 }
 
-fn json(text: String) -> Answered {
-    of_type("application/json", text)
+/// Writes the header fields of a decision.
+fn write_fields(response: &mut ResponseBuffer, policy: &Epoch, answer: &Answer) {
+    response.set_second(answer.issued.as_nanos() / 1_000_000_000);
+    response.push_fields(|values, each| {
+        fields(&policy.gate, answer, values, &mut |field, place| {
+            each(field.name(), place);
+        });
+    });
 }
 
-fn of_type(media: &'static str, body: impl Into<Bytes>) -> Answered {
-    let mut answer = Response::new(Full::new(body.into()));
-    let headers = answer.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media));
-    answer
+/// Writes a value behind what is in the body.
+fn write_json(response: &mut ResponseBuffer, value: &impl Serialize) {
+    // Neither a buffer nor what is written here can fail.
+    let _ = serde_json::to_writer(response.body(), value);
+}
+
+fn write_text(response: &mut ResponseBuffer, media: &'static str, text: &str) {
+    response.set_media(media);
+    response.body().extend_from_slice(text.as_bytes());
 }
 
 #[cfg(test)]

@@ -1,26 +1,29 @@
-//! Answers to what cannot be decided (RFC 9457): what is wrong, where, and how to mend it.
+//! Answers to what cannot be decided (RFC 9457): what is wrong, where, and how to fix it.
 
-use bytes::Bytes;
-use http_body_util::Full;
-use hyper::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderValue};
-use hyper::{Response, StatusCode};
+use hyper::StatusCode;
 use tollgate::policy::fields::{PROBLEM_TYPE, push_json_text, push_number};
 
 use crate::listen::body::BodyFault;
+use crate::listen::response::ResponseBuffer;
 
-pub(crate) type Answered = Response<Full<Bytes>>;
+/// Why a question has no decision.
+pub(crate) type Problem = (StatusCode, String);
 
-/// An answer with this status, its own words for a title, and a sentence.
+/// Writes an answer with this status, its own words for a title, and a sentence.
 #[cold]
-pub(crate) fn problem(status: StatusCode, detail: &str) -> Answered {
-    let mut text = String::with_capacity(detail.len() + 96);
-    push_problem(&mut text, status, detail);
-    let mut answer = Response::new(Full::from(text));
-    *answer.status_mut() = status;
-    let headers = answer.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_TYPE));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    answer
+pub(super) fn write_problem(response: &mut ResponseBuffer, status: StatusCode, detail: &str) {
+    response.set_status(status.as_u16());
+    response.set_media(PROBLEM_TYPE);
+    response.push_field("cache-control", "no-store");
+    response.write_text(|text| push_problem(text, status, detail));
+}
+
+/// An answer of its own.
+#[cold]
+pub(crate) fn problem(status: StatusCode, detail: &str) -> ResponseBuffer {
+    let mut response = ResponseBuffer::default();
+    write_problem(&mut response, status, detail);
+    response
 }
 
 /// The body of such an answer.
@@ -43,10 +46,10 @@ fn title(status: StatusCode) -> &'static str {
     }
 }
 
-/// A body that was not read. The connection cannot be kept: nobody knows where its next request begins.
+/// A body that was not read. The connection ends: where its next request begins is unknown.
 #[cold]
-pub(super) fn bad_body(fault: BodyFault) -> Answered {
-    let answer = match fault {
+pub(super) fn bad_body(fault: BodyFault) -> ResponseBuffer {
+    let mut response = match fault {
         BodyFault::TooLarge => problem(
             StatusCode::PAYLOAD_TOO_LARGE,
             "the body is larger than 64 KiB; ask in several requests",
@@ -60,32 +63,29 @@ pub(super) fn bad_body(fault: BodyFault) -> Answered {
             "the body broke off or its chunks make no sense; send it whole",
         ),
     };
-    closing(answer)
+    close(&mut response);
+    response
 }
 
-/// The same answer, after which the connection ends.
-pub(crate) fn closing(mut answer: Answered) -> Answered {
-    let headers = answer.headers_mut();
-    headers.insert(CONNECTION, HeaderValue::from_static("close"));
-    answer
+/// Ends the connection after this answer.
+pub(crate) fn close(response: &mut ResponseBuffer) {
+    response.push_field("connection", "close");
 }
 
 #[cold]
-pub(super) fn no_such_path(path: &str) -> Answered {
+pub(super) fn no_such_path(response: &mut ResponseBuffer, path: &str) {
     let shown: String = path.chars().take(64).collect();
     let meant = tollgate_policy::near::nearest(&shown, super::PATHS);
     let detail = match meant {
         Some(meant) => format!("nothing is served at {shown:?}; did you mean `{meant}`?"),
         None => format!("nothing is served at {shown:?}; see /openapi.json for what is"),
     };
-    problem(StatusCode::NOT_FOUND, &detail)
+    write_problem(response, StatusCode::NOT_FOUND, &detail);
 }
 
 #[cold]
-pub(crate) fn wrong_method(allowed: &'static str) -> Answered {
+pub(crate) fn wrong_method(response: &mut ResponseBuffer, allowed: &'static str) {
     let detail = format!("this path answers to {allowed} only");
-    let mut answer = problem(StatusCode::METHOD_NOT_ALLOWED, &detail);
-    let headers = answer.headers_mut();
-    headers.insert(ALLOW, HeaderValue::from_static(allowed));
-    answer
+    write_problem(response, StatusCode::METHOD_NOT_ALLOWED, &detail);
+    response.push_field("allow", allowed);
 }

@@ -102,15 +102,7 @@ impl Shard {
     }
 }
 
-/// A name as it is written: 32 hexadecimal digits.
-pub(super) fn push_name(text: &mut String, name: u128) {
-    for shift in (0..32).rev() {
-        let digit = (name >> (shift * 4)) as u32 & 15;
-        text.push(char::from_digit(digit, 16).unwrap_or('0'));
-    }
-}
-
-/// A name as it was written.
+/// A name as it was written: 32 hexadecimal digits.
 pub(crate) fn read_name(text: &str) -> Option<u128> {
     let is_one = text.len() == 32
         && text
@@ -187,9 +179,7 @@ mod tests {
     #[test]
     fn names_are_read_as_they_are_written() {
         for name in [0, 1, u128::MAX, 0x0123_4567_89ab_cdef_0123_4567_89ab_cdef] {
-            let mut text = String::new();
-            push_name(&mut text, name);
-            assert_eq!(text.len(), 32);
+            let text = format!("{name:032x}");
             assert_eq!(read_name(&text), Some(name));
         }
         for text in [

@@ -2,7 +2,7 @@
 //!
 //! # Theory
 //!
-//! One loop accepts, one task serves each connection: first in the [`brisk`] lane if the handler has one,
+//! One loop accepts, one task serves each connection: first on the [`fast_path`] if the handler has one,
 //! then with hyper's HTTP/1. Everything that a stranger can
 //! stretch has a bound in [`ListenLimits`]: how many connections, how long a head may take, how long a
 //! connection may be idle, how large and how slow a body may be.
@@ -45,11 +45,14 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep, timeout};
 
 pub(crate) mod body;
-pub(crate) mod brisk;
+pub(crate) mod fast_path;
+pub(crate) mod hangup;
 pub(crate) mod pulse;
+pub(crate) mod response;
 mod warden;
 
-use brisk::{Brisk, Left, Plain, Sheets};
+use fast_path::{Exit, Respond};
+use response::ResponseBuffer;
 
 use pulse::{Phase, Pulse, Watched};
 use warden::{Warden, drain};
@@ -63,14 +66,19 @@ pub(crate) trait Handler: Clone + Send + Sync + 'static {
         peer: IpAddr,
     ) -> impl Future<Output = Response<Full<Bytes>>> + Send;
 
-    /// Are there requests that [`Handler::brisk`] answers?
-    const IS_BRISK: bool = false;
+    /// Are there requests that [`Handler::respond`] answers?
+    const HAS_FAST_PATH: bool = false;
 
     /// Answers one request whose bytes are all there, or declines it. What it declines comes to
     /// [`Handler::handle`].
-    fn brisk(&self, request: &Plain<'_>, peer: IpAddr, sheets: &mut Sheets) -> Brisk {
-        let _ = (request, peer, sheets);
-        Brisk::Declined
+    fn respond(
+        &self,
+        request: &fast_path::Request<'_>,
+        peer: IpAddr,
+        response: &mut ResponseBuffer,
+    ) -> Respond {
+        let _ = (request, peer, response);
+        Respond::Declined
     }
 }
 
@@ -139,8 +147,8 @@ pub(crate) async fn serve<H: Handler>(
         .keep_alive(true);
     let told = stop.clone();
     let begin = |(stream, peer, permit): Accepted| {
-        // In the lane from the start: its task may run later than the warden looks.
-        let pulse = Arc::new(Pulse::beginning(H::IS_BRISK));
+        // On the fast path from the start: its task may run later than the warden looks.
+        let pulse = Arc::new(Pulse::beginning(H::HAS_FAST_PATH));
         let (handler, protocol) = (handler.clone(), protocol.clone());
         let (watched, stop) = (Arc::clone(&pulse), told.clone());
         let served = connection(stream, peer, watched, handler, protocol, limits, stop);
@@ -253,20 +261,14 @@ async fn connection<H: Handler>(
     // Without it answers to pipelined requests wait for acknowledgements. If it fails, so will writing.
     let _ = stream.set_nodelay(true);
     let mut read = BytesMut::new();
-    if H::IS_BRISK {
-        let answer =
-            |request: &Plain<'_>, sheets: &mut Sheets| handler.brisk(request, peer, sheets);
-        let lane = brisk::lane(
-            &mut stream,
-            &mut read,
-            &pulse,
-            &limits,
-            stop.clone(),
-            answer,
-        );
-        let left = lane.await;
+    if H::HAS_FAST_PATH {
+        let respond = |request: &fast_path::Request<'_>, response: &mut ResponseBuffer| {
+            handler.respond(request, peer, response)
+        };
+        let served = fast_path::serve(&mut stream, &mut read, &pulse, &limits, respond);
+        let exit = served.await;
         pulse.leave_lane();
-        if left == Left::Done {
+        if exit == Exit::Done {
             return;
         }
     }
@@ -275,6 +277,7 @@ async fn connection<H: Handler>(
         async move {
             pulse.enter(Phase::Handling);
             let answer = contained(handler.handle(request, peer)).await;
+            let answer = answer.unwrap_or_else(failed);
             pulse.enter(Phase::Writing);
             Ok::<_, Infallible>(answer)
         }
@@ -319,20 +322,25 @@ pub(crate) async fn attended<F: Future>(
     }
 }
 
-/// The answer, or 500 if the handler panics.
-async fn contained(handling: impl Future<Output = Response<Full<Bytes>>>) -> Response<Full<Bytes>> {
+/// What the handler comes to; none if it panics.
+async fn contained<T>(handling: impl Future<Output = T>) -> Option<T> {
     let mut handling = pin!(handling);
     poll_fn(|cx| {
         // What a handler shares with others is atomic or behind a lock that survives a panic.
         let polled = catch_unwind(AssertUnwindSafe(|| handling.as_mut().poll(cx)));
-        polled.unwrap_or_else(|_| {
+        polled.map(|polled| polled.map(Some)).unwrap_or_else(|_| {
             tracing::error!("a request made its handler panic; it was answered with 500");
-            let mut answer = Response::new(Full::default());
-            *answer.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
-            Poll::Ready(answer)
+            Poll::Ready(None)
         })
     })
     .await
+}
+
+/// The answer if the handler panics.
+fn failed() -> Response<Full<Bytes>> {
+    let mut answer = Response::new(Full::default());
+    *answer.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+    answer
 }
 
 #[cfg(test)]

@@ -85,7 +85,7 @@ impl Pulse {
         }
     }
 
-    /// A pulse of a connection that begins in the brisk lane, or not.
+    /// A pulse of a connection that begins on the fast path, or not.
     pub(crate) fn beginning(in_lane: bool) -> Pulse {
         Pulse {
             in_lane: AtomicBool::new(in_lane),
@@ -93,7 +93,7 @@ impl Pulse {
         }
     }
 
-    /// The connection in the brisk lane wakes by this.
+    /// The connection on the fast path wakes by this.
     pub(crate) fn wakes_by(&self, waker: &Waker) {
         let mut known = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
         *known = Some(waker.clone());

@@ -5,21 +5,25 @@ use super::*;
 
 /// Answers with what the path asks for.
 #[derive(Clone)]
-struct Echo<const BRISK: bool> {
+struct Echo<const FAST: bool> {
     limits: ListenLimits,
 }
 
-impl<const BRISK: bool> Handler for Echo<BRISK> {
-    const IS_BRISK: bool = BRISK;
+impl<const FAST: bool> Handler for Echo<FAST> {
+    const HAS_FAST_PATH: bool = FAST;
 
-    fn brisk(&self, request: &Plain<'_>, _peer: IpAddr, sheets: &mut Sheets) -> Brisk {
+    fn respond(
+        &self,
+        request: &fast_path::Request<'_>,
+        _peer: IpAddr,
+        response: &mut ResponseBuffer,
+    ) -> Respond {
         match request.target {
-            "/brisk" => {
-                let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nbrisk";
-                sheets.out.extend_from_slice(answer);
-                Brisk::Answered
+            "/fast" => {
+                response.write_text(|text| text.push_str("fast"));
+                Respond::Ready
             }
-            _ => Brisk::Declined,
+            _ => Respond::Declined,
         }
     }
 
@@ -51,7 +55,7 @@ async fn start(limits: ListenLimits) -> Server {
     start_with(Echo::<false> { limits }, limits).await
 }
 
-async fn start_brisk(limits: ListenLimits) -> Server {
+async fn start_fast(limits: ListenLimits) -> Server {
     start_with(Echo::<true> { limits }, limits).await
 }
 
@@ -250,7 +254,7 @@ async fn a_head_that_dribbles_gains_no_time_in_either_lane() {
         head: Duration::from_secs(1),
         ..ListenLimits::default()
     };
-    for server in [start(limits).await, start_brisk(limits).await] {
+    for server in [start(limits).await, start_fast(limits).await] {
         let lasted = dribble(server.address, "GET / HTTP/1.1\r\nx: ").await;
         assert!(lasted < Duration::from_secs(5), "{lasted:?}");
     }
@@ -260,8 +264,8 @@ async fn a_head_that_dribbles_gains_no_time_in_either_lane() {
 async fn a_body_that_dribbles_gains_no_time_in_either_lane() {
     let mut limits = ListenLimits::default();
     limits.body.time = Duration::from_secs(1);
-    for server in [start(limits).await, start_brisk(limits).await] {
-        let begin = "POST /brisk HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n";
+    for server in [start(limits).await, start_fast(limits).await] {
+        let begin = "POST /fast HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n";
         let lasted = dribble(server.address, begin).await;
         assert!(lasted < Duration::from_secs(5), "{lasted:?}");
     }
@@ -273,10 +277,10 @@ async fn an_idle_connection_in_the_lane_ends_at_its_bound() {
         idle: Duration::from_secs(1),
         ..ListenLimits::default()
     };
-    let server = start_brisk(limits).await;
+    let server = start_fast(limits).await;
     let begun = Instant::now();
-    let asked = b"GET /brisk HTTP/1.1\r\nhost: x\r\n\r\n";
-    assert!(talk(server.address, asked).await.ends_with("brisk"));
+    let asked = b"GET /fast HTTP/1.1\r\nhost: x\r\n\r\n";
+    assert!(talk(server.address, asked).await.ends_with("fast"));
     assert!(begun.elapsed() < Duration::from_secs(5));
 }
 
@@ -292,7 +296,7 @@ async fn a_connection_that_comes_with_the_tick_is_looked_after() {
         idle: Duration::from_secs(1),
         ..ListenLimits::default()
     };
-    let server = start_brisk(limits).await;
+    let server = start_fast(limits).await;
     tokio::task::yield_now().await;
     let address = server.address;
     let clients: Vec<_> = (0..20).map(|_| Client::connect(address).unwrap()).collect();
@@ -313,7 +317,7 @@ async fn a_body_that_stalls_behind_the_lane_is_told_so() {
         head: Duration::from_secs(1),
         ..limits
     };
-    let server = start_brisk(limits).await;
+    let server = start_fast(limits).await;
     let mut asked = String::from("POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 60000\r\n\r\n");
     asked.push_str(&"x".repeat(20_000));
     assert!(

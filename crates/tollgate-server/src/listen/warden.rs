@@ -1,4 +1,4 @@
-//! Who looks after the connections in the brisk lane, so that they need not look after themselves.
+//! Closes idle connections on the fast path, so that each needs no timer of its own.
 //!
 //! # Theory
 //!

@@ -9,19 +9,21 @@
 //! TOLLGATE.SETTLE 0123456789abcdef0123456789abcdef actual 2
 //! ```
 //!
-//! It is decided by the same code as over HTTP, and reservations of either door can be settled at both.
+//! It is decided by the same code as over HTTP, and reservations of either front end can be settled at both.
 
 use std::borrow::Cow;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
-use tollgate::policy::{Answer, Basis, KEY_PARTS_MAX, Role, Settlement};
-use tollgate::{Origin, Span, Verdict};
+use serde_json::Value;
+use tollgate::policy::{Answer, KEY_PARTS_MAX, Op, Settlement};
 
-use super::codec::Command;
+use super::Shared;
 use super::reply::{Reply, quoted};
-use crate::engine::{Door, Epoch};
-use crate::explain::millis;
-use crate::http::{Ask, Reserved, Service, reservation_name, weight};
-use crate::words;
+use crate::decision_view::{DecisionView, Reserved};
+use crate::engine::{Decide, Epoch};
+use crate::http::{Ask, Service, op_of, reservation_name};
 
 /// What can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,41 +54,111 @@ impl Question {
         })
     }
 
-    /// Answers it. Waits for nothing unless a fleet shares its store.
-    pub(super) async fn answer(self, service: &Service, words: &[&[u8]], reply: &mut Reply<'_>) {
+    /// Answers it. Returned is an answer that has to be waited for; nothing is written then.
+    pub(super) fn answer(
+        self,
+        shared: &Shared,
+        words: &[&[u8]],
+        reply: &mut Reply<'_>,
+    ) -> Option<PendingAnswer> {
+        let service = shared.service.clone();
         let answered = match self {
-            Question::Check | Question::Peek => {
-                check(service, words, self == Question::Check, reply).await
+            Question::Check => check(shared, words, Op::Charge, reply),
+            Question::Peek => check(shared, words, Op::Peek, reply),
+            Question::Settle => settlement(words).map(|(name, how)| {
+                let settled = async move { settle(&service, name, how).await };
+                now_or_later(Box::pin(settled), reply)
+            }),
+            Question::Explain => {
+                let words: Vec<_> = words.iter().map(|word| word.to_vec()).collect();
+                let explained = async move { explain(&service, &words).await };
+                Ok(now_or_later(Box::pin(explained), reply))
             }
-            Question::Settle => settle(service, words, reply).await,
-            Question::Explain => explain(service, words, reply).await,
         };
-        if let Err(wrong) = answered {
-            reply.error(&format!("ERR {wrong}"));
+        answered.unwrap_or_else(|wrong| {
+            Answered::Wrong(wrong).write(reply);
+            None
+        })
+    }
+}
+
+/// The answer to a question, which does not depend on the version that the client speaks.
+pub(super) enum Answered {
+    Decision(Arc<Epoch>, Answer, Reserved),
+    /// What could not be taken.
+    Settled(u64),
+    Explained(Value),
+    Wrong(Wrong),
+}
+
+/// An answer that has to be waited for. Dropped, the question has taken nothing.
+pub(super) type PendingAnswer = Pin<Box<dyn Future<Output = Answered> + Send>>;
+
+impl Answered {
+    pub(super) fn write(&self, reply: &mut Reply<'_>) {
+        match self {
+            Answered::Decision(policy, answer, reserved) => {
+                reply.view(&DecisionView::new(policy, answer, *reserved));
+            }
+            Answered::Settled(unpaid) => {
+                reply.map(1);
+                reply.text("unpaid");
+                reply.count(*unpaid);
+            }
+            Answered::Explained(told) => reply.view(told),
+            Answered::Wrong(wrong) => reply.error(&format!("ERR {wrong}")),
         }
     }
 }
 
-async fn check(
-    service: &Service,
+/// Writes an answer that is ready at the first look, as without a shared store.
+fn now_or_later(mut pending: PendingAnswer, reply: &mut Reply<'_>) -> Option<PendingAnswer> {
+    match pin!(&mut pending).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answered) => {
+            answered.write(reply);
+            None
+        }
+        Poll::Pending => Some(pending),
+    }
+}
+
+fn check(
+    shared: &Shared,
     words: &[&[u8]],
-    takes: bool,
+    op: Op,
     reply: &mut Reply<'_>,
-) -> Result<(), Wrong> {
+) -> Result<Option<PendingAnswer>, Wrong> {
     let ask = read(words)?;
-    if ask.reserve && !takes {
+    if ask.reserve && op == Op::Peek {
         return Err(
             "`reserve` keeps what was taken, and a peek takes nothing; ask TOLLGATE.CHECK, or leave it out"
                 .into(),
         );
     }
-    let epoch = service.engine().epoch_for_long();
-    let (answer, reserved) = service.decide(Door::Resp, &epoch, &ask, takes).await?;
-    write(reply, &epoch, &answer, reserved);
-    Ok(())
+    let op = op_of(&ask, op);
+    let service = &shared.service;
+    let policy = service.engine().epoch();
+    let decide = service.decide(&shared.source, &policy, &ask, op);
+    match decide.map_err(|(_, detail)| detail)? {
+        Decide::Ready(answer) => {
+            let reserved = service.reserve(&policy, ask.reserve, &answer, op);
+            reply.view(&DecisionView::new(&policy, &answer, reserved));
+            Ok(None)
+        }
+        Decide::Pending(pending) => {
+            let (service, wanted) = (service.clone(), ask.reserve);
+            Ok(Some(Box::pin(async move {
+                let policy = Arc::clone(pending.policy());
+                let answer = pending.await;
+                let reserved = service.reserve(&policy, wanted, &answer, op);
+                Answered::Decision(policy, answer, reserved)
+            })))
+        }
+    }
 }
 
-async fn settle(service: &Service, words: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Wrong> {
+/// Which reservation is settled, and how.
+fn settlement(words: &[&[u8]]) -> Result<(Option<u128>, Settlement), Wrong> {
     let name = reservation_name(&words.first().map(|name| quoted(name)).unwrap_or_default());
     let how = match words.get(1..).unwrap_or_default() {
         _ if words.is_empty() => {
@@ -102,30 +174,36 @@ async fn settle(service: &Service, words: &[&[u8]], reply: &mut Reply<'_>) -> Re
         }
         _ => return Err("after the reservation comes `actual UNITS`, `cancel` or nothing".into()),
     };
-    match service.settle(name, how).await {
-        Some(unpaid) => {
-            reply.map(1);
-            reply.text("unpaid");
-            reply.count(unpaid);
-            Ok(())
-        }
-        None => Err(
-            "there is no such reservation: it was settled already, is older than ten minutes, or was made at another node"
-                .into(),
-        ),
-    }
+    Ok((name, how))
 }
 
-async fn explain(service: &Service, words: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Wrong> {
-    let ask = read(words)?;
-    if ask.limit.is_some() {
-        return Err(
-            "a limit by its name explains itself; leave out `limit` and tell the request".into(),
-        );
-    }
-    let epoch = service.engine().epoch_for_long();
-    reply.json(&service.explain(&epoch, &ask).await);
-    Ok(())
+async fn settle(service: &Service, name: Option<u128>, how: Settlement) -> Answered {
+    let unpaid = service.settle(name, how).await;
+    unpaid.map_or_else(
+        || {
+            Answered::Wrong(
+                "there is no such reservation: it was settled already, is older than ten minutes, or was made at another node"
+                    .into(),
+            )
+        },
+        Answered::Settled,
+    )
+}
+
+async fn explain(service: &Service, words: &[Vec<u8>]) -> Answered {
+    let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+    let ask = match read(&words) {
+        Ok(ask) if ask.limit.is_some() => {
+            return Answered::Wrong(
+                "a limit by its name explains itself; leave out `limit` and tell the request"
+                    .into(),
+            );
+        }
+        Ok(ask) => ask,
+        Err(wrong) => return Answered::Wrong(wrong),
+    };
+    let policy = service.engine().epoch_for_long();
+    Answered::Explained(service.explain(&policy, &ask).await)
 }
 
 const NAMES: [&str; 12] = [
@@ -262,129 +340,5 @@ fn truth(what: &str, value: &[u8]) -> Result<bool, Wrong> {
             "`{what}` is {:?}; write `yes` or `no`",
             quoted(value)
         )),
-    }
-}
-
-/// Writes an answer with the names that it has in JSON.
-fn write(reply: &mut Reply<'_>, epoch: &Epoch, answer: &Answer, reserved: Reserved) {
-    let gate = &epoch.gate;
-    let (retry, delay) = match answer.verdict {
-        Verdict::Refuse { retry_after } => (Some(retry_after), None),
-        Verdict::Wait { delay } => (None, Some(delay)),
-        _ => (None, None),
-    };
-    let is_degraded = answer.origin == Origin::Degraded;
-    let listed = match answer.basis {
-        Basis::AllowList(at) => gate.policy().allow.get(at),
-        Basis::DenyList(at) => gate.policy().deny.get(at),
-        _ => None,
-    };
-    let rule = match answer.basis {
-        Basis::MissingKey(rule) | Basis::Blocked(rule) | Basis::StoreError(rule) => Some(rule),
-        _ => answer.binding().map(|charge| charge.rule),
-    };
-    let weight = weight(epoch, answer);
-    let more = [
-        retry.is_some(),
-        delay.is_some(),
-        is_degraded,
-        listed.is_some(),
-        weight.is_some(),
-    ];
-    let more = more.into_iter().filter(|is| *is).count();
-    let kept = match reserved {
-        Reserved::Unasked => 0,
-        Reserved::Full => 2,
-        _ => 1,
-    };
-    reply.map(7 + more + kept);
-    reply.text("verdict");
-    reply.text(words::verdict(answer.verdict));
-    reply.text("limit");
-    reply.optional(rule.and_then(|at| gate.rule(at)).map(|rule| &*rule.name));
-    reply.text("reason");
-    reply.text(words::reason(answer.basis));
-    if is_degraded {
-        reply.text("degraded");
-        reply.truth(true);
-    }
-    if let Some(listed) = listed {
-        reply.text("rule");
-        reply.text(&listed.name);
-    }
-    reply.text("remaining");
-    match answer.standing.remaining {
-        u64::MAX => reply.nil(),
-        remaining => reply.count(remaining),
-    }
-    let mut span = |name: &str, span: Option<Span>| {
-        if let Some(span) = span {
-            reply.text(name);
-            reply.count(millis(span));
-        }
-    };
-    span("retry_after_ms", retry);
-    span("delay_ms", delay);
-    span("reset_after_ms", Some(answer.standing.full_after));
-    reply.text("limits");
-    reply.array(answer.charges.len());
-    for charge in answer.charges.iter() {
-        let is_refusing =
-            matches!(charge.role, Role::Shadow | Role::Candidate) && !charge.verdict.is_admitted();
-        reply.map(3 + usize::from(is_refusing));
-        reply.text("name");
-        reply.optional(gate.rule(charge.rule).map(|rule| &*rule.name));
-        reply.text("role");
-        reply.text(words::role(charge.role));
-        reply.text("cost");
-        reply.count(charge.cost);
-        if is_refusing {
-            reply.text("would_refuse");
-            reply.truth(true);
-        }
-    }
-    if let Some(weight) = weight {
-        reply.text("weight");
-        reply.count(u64::from(weight));
-    }
-    reply.text("policy_version");
-    reply.count(epoch.version);
-    write_reserved(reply, reserved);
-}
-
-fn write_reserved(reply: &mut Reply<'_>, reserved: Reserved) {
-    if reserved != Reserved::Unasked {
-        reply.text("reservation");
-    }
-    match reserved {
-        Reserved::Unasked => {}
-        Reserved::Nothing => reply.nil(),
-        Reserved::Kept(name) => reply.text(&format!("{name:032x}")),
-        Reserved::Full => {
-            reply.nil();
-            reply.text("reservation_error");
-            reply.text("there is no room for another reservation; settle those that are done");
-        }
-    }
-}
-
-/// The words of a question, kept while it is waited for.
-#[derive(Debug)]
-pub(super) struct Kept {
-    pub(super) question: Question,
-    words: Vec<Vec<u8>>,
-}
-
-impl Kept {
-    pub(super) fn of(question: Question, command: &Command<'_>) -> Kept {
-        Kept {
-            question,
-            words: command.from(1).map(<[u8]>::to_vec).collect(),
-        }
-    }
-
-    pub(super) async fn answer(&self, service: &Service, reply: &mut Reply<'_>) {
-        let words: Vec<&[u8]> = self.words.iter().map(Vec::as_slice).collect();
-        self.question.answer(service, &words, reply).await;
     }
 }

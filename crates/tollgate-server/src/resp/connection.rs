@@ -23,7 +23,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
@@ -34,7 +34,7 @@ use tollgate::Call;
 
 use super::Shared;
 use super::answers::Answers;
-use super::by_policy::{Kept, Question};
+use super::by_policy::{PendingAnswer, Question};
 use super::codec::{Command, Found, Words};
 use super::pattern::{Again, Pattern};
 use super::reply::Reply;
@@ -42,6 +42,7 @@ use super::session::{Session, Then};
 use super::stock::Loan;
 use super::throttle::{Form, Said};
 use super::transaction::{Run, Step, Transaction};
+use crate::listen::hangup::unless_hung_up;
 use crate::listen::pulse::{Phase, Pulse};
 
 /// Room for reading: a small one at first, and a large one for who fills it.
@@ -58,7 +59,6 @@ const THROWN_AWAY: usize = 1024 * 1024;
 const LINGER: Duration = Duration::from_secs(1);
 
 /// Why answering stopped.
-#[derive(Debug)]
 enum Stop {
     /// All that came is answered. It is not worth looking again before so many bytes are there.
     Needs(usize),
@@ -68,8 +68,8 @@ enum Stop {
     Close,
     /// The last answer goes out after a pause.
     Pause(Duration),
-    /// This has to be waited for.
-    Waits(Kept),
+    /// The next answer has to be waited for.
+    Waits(PendingAnswer),
 }
 
 /// One connection.
@@ -195,15 +195,15 @@ impl<'a> Connection<'a> {
                         tokio::time::sleep(pause).await;
                         needed = 1;
                     }
-                    Stop::Waits(kept) => {
+                    Stop::Waits(pending) => {
                         // What was asked before need not wait for it.
                         self.flush(stream, pulse).await?;
                         pulse.enter(Phase::Handling);
-                        let mut reply = Reply {
-                            out: self.out.sheet(),
-                            is_third: self.session.is_third,
-                        };
-                        kept.answer(&self.shared.service, &mut reply).await;
+                        let answered = unless_hung_up(stream, &mut read, LARGE_ROOM, pending);
+                        match answered.await {
+                            Some(answered) => answered.write(&mut self.reply()),
+                            None => return Ok(End::Theirs),
+                        }
                         needed = 1;
                         continue;
                     }
@@ -480,26 +480,10 @@ impl<'a> Connection<'a> {
     }
 
     fn ask(&mut self, question: Question, command: &Command<'_>) -> Option<Stop> {
-        let service = &self.shared.service;
-        if service.engine().epoch().gate.store().is_some() {
-            return Some(Stop::Waits(Kept::of(question, command)));
-        }
-        let mut reply = Reply {
-            out: self.out.sheet(),
-            is_third: self.session.is_third,
-        };
         let words: Vec<&[u8]> = command.from(1).collect();
-        // Without a shared store there is nothing to wait for.
-        let is_done = {
-            let answered = pin!(question.answer(service, &words, &mut reply));
-            answered
-                .poll(&mut Context::from_waker(Waker::noop()))
-                .is_ready()
-        };
-        if !is_done {
-            reply.error("ERR the store has changed; ask again");
-        }
-        None
+        let shared = self.shared;
+        let pending = question.answer(shared, &words, &mut self.reply())?;
+        Some(Stop::Waits(pending))
     }
 
     fn reply(&mut self) -> Reply<'_> {

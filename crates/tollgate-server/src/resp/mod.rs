@@ -21,7 +21,7 @@
 //! | file | what |
 //! |---|---|
 //! | `codec` | bytes to commands |
-//! | `reply` | answers to bytes |
+//! | `reply`, `serialize` | answers to bytes |
 //! | `session` | what clients send when they connect |
 //! | `about` | what the server tells about itself: `COMMAND`, `CONFIG`, `INFO` |
 //! | `transaction` | `MULTI` … `EXEC` |
@@ -38,6 +38,7 @@ pub(crate) mod connection;
 mod password;
 mod pattern;
 mod reply;
+mod serialize;
 mod session;
 mod stock;
 mod throttle;
@@ -56,6 +57,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tollgate::{Limit, LimitError, Rate, Single, Throttle};
 
+use crate::engine::{Door, EngineSource};
 use crate::http::Service;
 use crate::listen::pulse::Pulse;
 use crate::listen::{self, ListenLimits};
@@ -155,6 +157,7 @@ impl RespDoor {
     pub(crate) fn opens(self, service: Service) -> Resp {
         let line = Limit::token_bucket(Rate::per_second(NonZeroU64::MIN), 1).ok();
         Resp(Arc::new(Shared {
+            source: EngineSource::new(Arc::clone(service.engine()), Door::Resp),
             service,
             password: self.password,
             throttle: self.throttle,
@@ -173,6 +176,8 @@ pub(crate) struct Resp(Arc<Shared>);
 /// Everything that connections share.
 struct Shared {
     service: Service,
+    /// The engine for questions by policy.
+    source: EngineSource,
     password: Option<Password>,
     throttle: Option<Throttle>,
     counts: Counts,

@@ -1,6 +1,8 @@
 //! Answers as they are written, in both versions of the protocol.
 
-use serde_json::Value;
+use serde::Serialize;
+
+use super::serialize::Serializer;
 
 /// Longest part of a client's own words in an error.
 const QUOTED: usize = 128;
@@ -54,13 +56,6 @@ impl Reply<'_> {
         self.bulk(text.as_bytes());
     }
 
-    pub(super) fn optional(&mut self, text: Option<&str>) {
-        match text {
-            Some(text) => self.text(text),
-            None => self.nil(),
-        }
-    }
-
     pub(super) fn nil(&mut self) {
         self.out
             .extend_from_slice(if self.is_third { b"_\r\n" } else { b"$-1\r\n" });
@@ -89,27 +84,12 @@ impl Reply<'_> {
         }
     }
 
-    /// What stands in JSON. Numbers are integers in all that we write.
-    pub(super) fn json(&mut self, value: &Value) {
-        match value {
-            Value::Null => self.nil(),
-            Value::Bool(is_so) => self.truth(*is_so),
-            Value::Number(number) => match number.as_i64() {
-                Some(number) => self.integer(number),
-                None => self.text(&number.to_string()),
-            },
-            Value::String(text) => self.text(text),
-            Value::Array(items) => {
-                self.array(items.len());
-                items.iter().for_each(|item| self.json(item));
-            }
-            Value::Object(pairs) => {
-                self.map(pairs.len());
-                for (name, value) in pairs {
-                    self.text(name);
-                    self.json(value);
-                }
-            }
+    /// What would be written in JSON, with the same names.
+    pub(super) fn view(&mut self, view: &impl Serialize) {
+        let begins = self.out.len();
+        if let Err(error) = view.serialize(Serializer::new(self)) {
+            self.out.truncate(begins);
+            self.error(&format!("ERR {error}"));
         }
     }
 
@@ -258,14 +238,14 @@ mod tests {
     }
 
     #[test]
-    fn json_is_told_in_both_versions() {
+    fn what_json_says_is_told_in_both_versions() {
         let value = serde_json::json!({"a": null, "b": [true, -3, "x"]});
-        let second = written(false, |reply| reply.json(&value));
+        let second = written(false, |reply| reply.view(&value));
         assert_eq!(
             second,
             "*4\r\n$1\r\na\r\n$-1\r\n$1\r\nb\r\n*3\r\n:1\r\n:-3\r\n$1\r\nx\r\n"
         );
-        let third = written(true, |reply| reply.json(&value));
+        let third = written(true, |reply| reply.view(&value));
         assert_eq!(
             third,
             "%2\r\n$1\r\na\r\n_\r\n$1\r\nb\r\n*3\r\n#t\r\n:-3\r\n$1\r\nx\r\n"

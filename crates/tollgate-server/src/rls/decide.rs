@@ -22,8 +22,7 @@ use std::sync::Arc;
 
 use tokio::time::{Duration, Instant, sleep_until};
 use tollgate::policy::fields::{Field, fields};
-use tollgate::policy::{Answer, Basis, Begun, Facts, Part, Settlement};
-use tollgate::{Clock, Moment};
+use tollgate::policy::{Answer, Facts, Op, Part, RefundOnDrop, Settlement};
 
 use super::Limits;
 use super::ask::{self, Wish};
@@ -31,7 +30,7 @@ use super::messages::{
     Code, DescriptorStatus, HeaderValue, RateLimitDescriptor, RateLimitRequest, RateLimitResponse,
 };
 use super::status::{Done, status};
-use crate::engine::{Door, Epoch, carry};
+use crate::engine::Epoch;
 use crate::metrics::Rls;
 
 /// What is left of a deadline for writing the answer.
@@ -43,7 +42,7 @@ struct Group {
     places: Vec<usize>,
     answer: Answer,
     parts: Vec<Part>,
-    take: bool,
+    op: Op,
 }
 
 impl Limits {
@@ -53,9 +52,8 @@ impl Limits {
         request: RateLimitRequest,
         until: Option<Instant>,
     ) -> RateLimitResponse {
-        let epoch = self.engine.epoch_for_long();
+        let epoch = self.source.epoch_for_long();
         let gate = &epoch.gate;
-        let before = gate.clock().now();
         let until = until.map(|until| until.checked_sub(TO_WRITE).unwrap_or(until));
         let wishes = request.descriptors.iter().map(|d| Wish::of(&request, d));
         let wishes: Vec<Wish> = wishes.collect();
@@ -69,25 +67,34 @@ impl Limits {
         };
         let ignored = request.descriptors.iter().filter(is_ignored).count();
         let ignored = u64::try_from(ignored).unwrap_or(u64::MAX);
-        self.engine.count_rls(Rls::OverrideIgnored, ignored);
+        self.source.count_rls(Rls::OverrideIgnored, ignored);
 
         let mut groups = Vec::new();
         let peeks = those(|wish| *wish == Wish::Peek);
         let mut passes = true;
         if !peeks.is_empty() {
-            let peeked = decided(&epoch, &request, &wishes, peeks, false, until).await;
+            let peeked = self.decide_group(&epoch, &request, &wishes, peeks, Op::Test, until);
+            let peeked = peeked.await;
             passes = peeked.answer.is_admitted();
             groups.push(peeked);
         }
+        let backs = those(|wish| matches!(wish, Wish::GiveBack(_)));
         let takes = those(|wish| matches!(wish, Wish::Take(_)));
+        // A caller that leaves while something is given back has taken nothing.
+        let mut refund = None;
         if !takes.is_empty() {
-            let taken = decided(&epoch, &request, &wishes, takes, passes, until).await;
+            let op = if passes { Op::Charge } else { Op::Peek };
+            let taken = self.decide_group(&epoch, &request, &wishes, takes, op, until);
+            let taken = taken.await;
             passes = passes && taken.answer.is_admitted();
+            if !backs.is_empty() && op == Op::Charge {
+                refund = Some(RefundOnDrop::new(&self.source, gate, &taken.answer));
+            }
             groups.push(taken);
         }
-        let backs = those(|wish| matches!(wish, Wish::GiveBack(_)));
         if !backs.is_empty() {
-            let given = decided(&epoch, &request, &wishes, backs, false, until).await;
+            let given = self.decide_group(&epoch, &request, &wishes, backs, Op::Peek, until);
+            let given = given.await;
             if passes {
                 let back = gate.give_back(&given.answer);
                 if back.is_shared() {
@@ -102,75 +109,37 @@ impl Limits {
             }
             groups.push(given);
         }
-        self.observe(&epoch, &request, &wishes, &groups, before);
-        answered(&epoch, &wishes, &groups, passes)
-    }
-
-    /// Counts what was decided, as other doors do: what was only asked is not.
-    fn observe(
-        &self,
-        epoch: &Epoch,
-        request: &RateLimitRequest,
-        wishes: &[Wish],
-        groups: &[Group],
-        before: Moment,
-    ) {
-        let gate = &epoch.gate;
-        let took = gate.clock().now().since(before).into();
-        let decides = |group: &&Group| {
-            let is_back = |at: &usize| matches!(wishes.get(*at), Some(Wish::GiveBack(_)));
-            !group.places.iter().any(is_back) && (group.take || !group.answer.is_admitted())
-        };
-        let refused = groups.iter().filter(decides);
-        if let Some(group) = refused.min_by_key(|group| group.answer.is_admitted()) {
-            let binding = match group.answer.basis {
-                Basis::Charge(at) => group.parts.iter().position(|p| p.charges.contains(&at)),
-                basis => {
-                    let is_its = |part: &Part| part.ended.is_some_and(|(_, b)| b == basis);
-                    group.parts.iter().position(is_its)
-                }
-            };
-            let place = group.places.get(binding.unwrap_or(0)).copied();
-            with_facts(request, wishes, place.as_slice(), |facts| {
-                if let Some(facts) = facts.first() {
-                    let engine = &self.engine;
-                    engine.observe(epoch, Door::Rls, facts, &group.answer, took);
-                }
-            });
+        if let Some(refund) = refund {
+            refund.keep();
         }
         let is_free = |part: &Part| part.charges.is_empty() && part.ended.is_none();
         let all_free = groups.iter().all(|group| group.parts.iter().all(is_free));
-        if all_free && !self.domains.are_known(epoch, &request.domain) {
-            self.engine.count_rls(Rls::UnknownDomain, 1);
+        if all_free && !self.domains.are_known(&epoch, &request.domain) {
+            self.source.count_rls(Rls::UnknownDomain, 1);
         }
+        answered(&epoch, &wishes, &groups, passes)
     }
-}
 
-/// Decides these descriptors together.
-async fn decided(
-    epoch: &Arc<Epoch>,
-    request: &RateLimitRequest,
-    wishes: &[Wish],
-    places: Vec<usize>,
-    take: bool,
-    until: Option<Instant>,
-) -> Group {
-    let gate = &epoch.gate;
-    let begin = || {
-        with_facts(request, wishes, &places, |facts| {
-            gate.begin_together(facts, take)
-        })
-    };
-    let (begun, parts) = begin();
-    let answer = match begun {
-        Begun::Decided(answer) => answer,
-        Begun::Asks(asking) => carry::finish_before(epoch, asking, over(until), || begin().0).await,
-    };
-    Group {
-        places,
-        answer,
-        parts,
-        take,
+    /// Decides these descriptors together.
+    async fn decide_group(
+        &self,
+        policy: &Arc<Epoch>,
+        request: &RateLimitRequest,
+        wishes: &[Wish],
+        places: Vec<usize>,
+        op: Op,
+        until: Option<Instant>,
+    ) -> Group {
+        let deadline = until.map(Instant::into_std);
+        let (decide, parts) = with_facts(request, wishes, &places, |facts| {
+            self.source.decide_together(policy, facts, op, deadline)
+        });
+        Group {
+            places,
+            answer: decide.resolve().await,
+            parts,
+            op,
+        }
     }
 }
 
@@ -215,7 +184,7 @@ fn answered(epoch: &Epoch, wishes: &[Wish], groups: &[Group], passes: bool) -> R
             };
             let done = match wishes.get(*place) {
                 Some(Wish::GiveBack(_)) => Done::GivenBack,
-                _ if group.take => Done::Taken,
+                _ if group.op == Op::Charge => Done::Taken,
                 _ => Done::Asked,
             };
             *told = status(gate, &group.answer, part, done);
@@ -223,7 +192,7 @@ fn answered(epoch: &Epoch, wishes: &[Wish], groups: &[Group], passes: bool) -> R
     }
     // Whatever refuses is told; of a request that passes, what was taken.
     let told = groups.iter().find(|group| match passes {
-        true => group.take,
+        true => group.op == Op::Charge,
         false => !group.answer.is_admitted(),
     });
     RateLimitResponse {

@@ -25,7 +25,10 @@ impl Door {
     /// Opens one by this policy.
     pub fn open(policy: &str) -> Door {
         Door(Limits {
-            engine: crate::engine::for_tests(policy),
+            source: crate::engine::EngineSource::new(
+                crate::engine::for_tests(policy),
+                crate::engine::Door::Rls,
+            ),
             domains: Domains::default(),
         })
     }

@@ -27,11 +27,11 @@ impl Limits {
         until: Option<Instant>,
     ) -> Result<RateLimitResponse, Status> {
         let answered = contained(async {
-            ask::check(&request).inspect_err(|_| self.engine.count_rls(Rls::Invalid, 1))?;
+            ask::check(&request).inspect_err(|_| self.source.count_rls(Rls::Invalid, 1))?;
             Ok(self.decide(request, until).await)
         });
         answered.await.unwrap_or_else(|Panicked| {
-            self.engine.count_rls(Rls::Panicked, 1);
+            self.source.count_rls(Rls::Panicked, 1);
             tracing::error!(
                 "a rate limit request made its handler panic; it was answered INTERNAL"
             );

@@ -57,7 +57,7 @@ pub mod messages;
 mod reflect;
 mod status;
 
-use crate::engine::Engine;
+use crate::engine::{Door, Engine, EngineSource};
 use crate::listen::pulse::Pulse;
 use crate::listen::{Accepted, ListenLimits, accept_until, stopped};
 use domains::Domains;
@@ -81,7 +81,7 @@ pub struct Service {
 /// Everything that this door needs to decide.
 #[derive(Debug)]
 struct Limits {
-    engine: Arc<Engine>,
+    source: EngineSource,
     domains: Domains,
 }
 
@@ -89,8 +89,9 @@ impl Service {
     /// A service that ends when `stop` says so.
     pub fn new(engine: Arc<Engine>, stop: watch::Receiver<bool>) -> Service {
         let domains = Domains::default();
+        let source = EngineSource::new(engine, Door::Rls);
         Service {
-            limits: Arc::new(Limits { engine, domains }),
+            limits: Arc::new(Limits { source, domains }),
             health: HealthReporter::new(),
             stop,
         }

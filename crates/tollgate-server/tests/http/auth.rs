@@ -1,5 +1,6 @@
 //! Forward-auth.
 
+use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 use super::client::{Server, other_address};
@@ -260,8 +261,44 @@ fn who_would_wait_too_long_gives_the_place_back() {
         let refused = traefik(&server, "GET", "/long", "203.0.113.7");
         assert_eq!(
             (refused.status, refused.header("retry-after")),
-            (429, Some("60"))
+            // Half a minute later, half a minute is left to wait: as long as a request is held.
+            (429, Some("30"))
         );
+    }
+}
+
+#[test]
+fn who_leaves_while_its_delay_is_served_has_taken_nothing() {
+    let policy =
+        "default: pass\nlimits: [{ name: q, algorithm: leaky-bucket, allow: 1/10s, queue: 3 }]\n";
+    for close in ["", "Connection: close\r\n"] {
+        let server = Server::start(policy);
+        let ask = || {
+            let mut client = server.connect();
+            let head = format!("GET /v1/auth HTTP/1.1\r\nX-Forwarded-Uri: /\r\n{close}\r\n");
+            client.write_all(head.as_bytes()).unwrap();
+            client
+        };
+        let mut first = ask();
+        let mut answer = [0; 12];
+        first.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 200");
+        let free = || server.check(r#"{"cost":0}"#).json()["remaining"].as_u64();
+        let before = free();
+        let wait_until = |wanted: &dyn Fn(Option<u64>) -> bool| {
+            for _ in 0..500 {
+                if wanted(free()) {
+                    return;
+                }
+                #[expect(clippy::disallowed_methods, reason = "a test may look again")]
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            panic!("{close:?}: {:?} of {before:?}", free());
+        };
+        let waiting = ask();
+        wait_until(&|free| free < before);
+        drop(waiting);
+        wait_until(&|free| free == before);
     }
 }
 

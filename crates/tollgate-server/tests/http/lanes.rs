@@ -1,4 +1,4 @@
-//! A request is answered alike whether it is common or not: in the brisk lane, or through hyper, which it
+//! A request is answered alike whether it is common or not: on the fast path, or through hyper, which it
 //! reaches by asking for the connection to end.
 
 use std::io::{Read, Write};
@@ -105,13 +105,36 @@ fn common_requests_are_answered_as_all_others() {
     requests.push(
         "POST /v1/check HTTP/1.1\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}".into(),
     );
-    requests.push("GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n".into());
-    let (brisk, hyper) = (Server::start(POLICY), Server::start(POLICY));
-    for server in [&brisk, &hyper] {
+    for request in [
+        "GET /nothing",
+        "GET /nothing?a=b#c",
+        "GET http://x/v1/limits",
+        "GET /v1/limits",
+        "POST /v1/limits",
+        "GET /openapi.json",
+        "PUT /v1/auth/nginx",
+        "TRACE /v1/auth",
+    ] {
+        requests.push(format!("{request} HTTP/1.1\r\nHost: x\r\n\r\n"));
+    }
+    for (path, body) in [
+        ("/v1/peek", r#"{"path":"/full"}"#),
+        ("/v1/peek", r#"{"reserve":true}"#),
+        (
+            "/v1/check/batch",
+            r#"{"requests":[{"path":"/none"},{"limit":"none"}]}"#,
+        ),
+        ("/v1/check/batch", "{"),
+        ("/v1/settle", r#"{"reservation":"0"}"#),
+    ] {
+        requests.push(check(body).replace("/v1/check ", &format!("{path} ")));
+    }
+    let (fast, hyper) = (Server::start(POLICY), Server::start(POLICY));
+    for server in [&fast, &hyper] {
         ask(server, &check(r#"{"path":"/used-up"}"#), true);
     }
     for request in &requests {
-        let (here, there) = (ask(&brisk, request, false), ask(&hyper, request, true));
+        let (here, there) = (ask(&fast, request, false), ask(&hyper, request, true));
         assert_eq!(here, there, "{request}");
     }
 }

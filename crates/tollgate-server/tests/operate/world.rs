@@ -8,8 +8,10 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use serde_json::Value;
-use tollgate::policy::{Answer, Facts};
-use tollgate_server::engine::{Door, Engine, EngineSettings, PolicySource, StateSettings};
+use tollgate::policy::{Answer, DecisionRequest, Facts, Op, Subject};
+use tollgate_server::engine::{
+    Decide, Door, Engine, EngineSettings, EngineSource, PolicySource, StateSettings,
+};
 
 pub(crate) const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
@@ -67,7 +69,7 @@ pub(crate) fn start(policy: &Path, state: Option<&Path>) -> Arc<Engine> {
 }
 
 /// Decides as a door would.
-pub(crate) fn ask(engine: &Engine, user: &str) -> Answer {
+pub(crate) fn ask(engine: &Arc<Engine>, user: &str) -> Answer {
     let facts_headers = [("x-user", user)];
     let facts = Facts {
         method: "GET",
@@ -76,20 +78,21 @@ pub(crate) fn ask(engine: &Engine, user: &str) -> Answer {
         client: Some([192, 0, 2, 1].into()),
         ..Facts::default()
     };
-    let epoch = engine.epoch();
-    let answer = epoch.gate.admit(&facts);
-    engine.observe(
-        &epoch,
-        Door::Http,
-        &facts,
-        &answer,
-        Duration::from_micros(3),
-    );
-    answer
+    decide(engine, Door::Http, &facts)
+}
+
+/// Decides as the front end of this protocol would.
+pub(crate) fn decide(engine: &Arc<Engine>, door: Door, facts: &Facts<'_>) -> Answer {
+    let source = EngineSource::new(Arc::clone(engine), door);
+    let request = DecisionRequest::new(Subject::Request(facts), Op::Charge);
+    match source.decide(&engine.epoch(), &request) {
+        Decide::Ready(answer) => answer,
+        Decide::Pending(_) => panic!("there is no store to wait for"),
+    }
 }
 
 /// How many of `tries` requests of one user pass.
-pub(crate) fn admitted(engine: &Engine, user: &str, tries: usize) -> usize {
+pub(crate) fn admitted(engine: &Arc<Engine>, user: &str, tries: usize) -> usize {
     (0..tries)
         .filter(|_| ask(engine, user).is_admitted())
         .count()

@@ -34,6 +34,7 @@ use crate::clock::Clock;
 use crate::decision::{Decision, Verdict};
 use crate::gate::LimitId;
 use crate::limit::{Algorithm, Limit};
+use crate::store::shared::SharedKey;
 use crate::time::{Moment, Span};
 
 /// What the limit is called in answers, metrics and logs.
@@ -144,6 +145,21 @@ fn entries_text(entries: &[(&str, &str)]) -> String {
     text
 }
 
+/// The entries that [`entries_text`] wrote, each as `key=value`.
+fn entries_of(mut text: &str) -> Vec<String> {
+    let mut next = || {
+        let (length, rest) = text.split_once(':')?;
+        let (part, rest) = rest.split_at_checked(length.parse().ok()?)?;
+        text = rest;
+        Some(part)
+    };
+    let mut entries = Vec::new();
+    while let (Some(key), Some(value)) = (next(), next()) {
+        entries.push(format!("{key}={value}"));
+    }
+    entries
+}
+
 impl<C: Clock> PolicyGate<C> {
     /// Are limits followed that requests in this domain bring along?
     pub fn follows(&self, domain: &str) -> bool {
@@ -194,6 +210,17 @@ impl<C: Clock> PolicyGate<C> {
                 .chain(entries)
                 .collect(),
         )
+    }
+
+    /// The same, of the key as a shared store knows it.
+    pub(super) fn brought_shared_texts(&self, rule: usize, key: &SharedKey) -> Option<Vec<String>> {
+        let is_its = |following: &&Following| following.rule == rule;
+        self.following.as_ref().filter(is_its)?;
+        let mut parts = key.parts().map(String::from_utf8_lossy);
+        let (entries, domain) = (parts.next()?, parts.next()?);
+        let mut texts = vec![domain.into_owned()];
+        texts.extend(entries_of(&entries));
+        Some(texts)
     }
 
     /// How many the limit of a charge lets this node take, if the request brought that along: what it says, or

@@ -314,6 +314,25 @@ impl<'a> RequestKey<'a> {
         key
     }
 
+    /// A key as a shared store knows it.
+    pub(super) fn from_shared(rule: &LimitRule, shared: &'a SharedKey) -> RequestKey<'a> {
+        let mut key = RequestKey::empty(shared.kind());
+        for (at, part) in shared.parts().enumerate() {
+            let source = rule.key.get(at).map(|part| &part.source);
+            let is_address = match shared.kind() {
+                KeyKind::Own => matches!(source, Some(Source::Address { .. })),
+                KeyKind::Address => true,
+                KeyKind::Shared => false,
+            };
+            let address = std::str::from_utf8(part).ok().filter(|_| is_address);
+            key.push(match address.and_then(|text| text.parse().ok()) {
+                Some(address) => Piece::Address(address),
+                None => Piece::Text(Cow::Borrowed(part)),
+            });
+        }
+        key
+    }
+
     fn push(&mut self, piece: Piece<'a>) {
         if let Some(place) = self.pieces.get_mut(self.count) {
             *place = Some(piece);

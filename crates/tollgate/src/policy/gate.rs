@@ -148,7 +148,7 @@ pub(super) enum Ask {
 const SAME_AMONG: usize = 64;
 
 /// What a request comes to while the rules are gone through.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Plan {
     pub(super) charges: Vec<RuleCharge>,
     /// The key of each charge, if somebody else is to count it.
@@ -279,6 +279,15 @@ impl<C: Clock> PolicyGate<C> {
         let rule = self.rule(rule)?;
         let request = Request { facts, path: &path };
         request.key(rule).map(|key| key.texts(rule))
+    }
+
+    /// The same, of a key that was written for a shared store.
+    pub(super) fn shared_key_texts(&self, rule: usize, key: &SharedKey) -> Option<Vec<String>> {
+        if let Some(texts) = self.brought_shared_texts(rule, key) {
+            return Some(texts);
+        }
+        let rule = self.rule(rule)?;
+        Some(RequestKey::from_shared(rule, key).texts(rule))
     }
 
     fn decide(&self, facts: &Facts<'_>, ask: Ask) -> Answer {

@@ -35,6 +35,7 @@ pub mod answer;
 mod brought;
 mod build;
 pub mod calendar;
+pub mod decide;
 pub mod explain;
 mod extract;
 pub mod facts;
@@ -57,6 +58,9 @@ mod under_pressure;
 pub use answer::{Answer, Basis, Role, RuleCharge};
 pub use brought::{Brought, FollowRule, REQUEST_LIMITS, Unit};
 pub use build::{Inherited, PolicyError};
+pub use decide::{
+    Decide, DecisionHost, DecisionRequest, Observed, Op, PendingDecision, RefundOnDrop, Subject,
+};
 pub use explain::{
     ExplainedKey, ExplainedKeyKind, Explanation, QueueExplanation, RuleExplanation, WhyNot,
 };

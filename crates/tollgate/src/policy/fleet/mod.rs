@@ -52,7 +52,9 @@ use super::gate::{Ask, Plan, PolicyGate, unlimited};
 use crate::clock::Clock;
 use crate::decision::Verdict;
 use crate::store::memory::CHARGES_MAX;
-use crate::store::shared::{SharedCharge, SharedLimits, SharedOutcome, SharedRequest, SharedStore};
+use crate::store::shared::{
+    SharedCharge, SharedKey, SharedLimits, SharedOutcome, SharedRequest, SharedStore,
+};
 use crate::time::{Moment, Span};
 pub(super) use account::Terms;
 pub(super) use leased::terms;
@@ -119,6 +121,21 @@ impl Asking {
     /// request: it is better to carry on without him.
     pub fn may_borrow(&self) -> bool {
         matches!(self.step, Step::Begin)
+    }
+
+    /// The key of each charge.
+    pub(super) fn keys(&self) -> &[SharedKey] {
+        &self.plan.keys
+    }
+
+    /// The same request, to be decided without the store: see [`PolicyGate::finish_alone`].
+    pub(super) fn without_store(&self) -> Asking {
+        Asking {
+            plan: self.plan.clone(),
+            ask: self.ask,
+            step: Step::Begin,
+            began: self.began,
+        }
     }
 }
 

@@ -1,8 +1,8 @@
-//! The lane of common requests without its sockets, for the fuzz targets.
+//! The fast path without its sockets, for the fuzz targets.
 
-use super::*;
+use super::{Request as Plain, *};
 
-/// A request that was read in the lane.
+/// A request that was read on the fast path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The method.
@@ -15,12 +15,12 @@ pub struct Request {
     pub body: Vec<u8>,
 }
 
-/// What the lane made of a stream.
+/// What the fast path made of a stream.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Read {
     /// The requests that it answers.
     pub requests: Vec<Request>,
-    /// Did the rest leave the lane?
+    /// Did the rest leave the path?
     pub is_other: bool,
     /// What was not answered.
     pub left: Vec<u8>,
@@ -28,7 +28,7 @@ pub struct Read {
     pub kept: usize,
 }
 
-/// Bytes of a request in the lane: a head and a body.
+/// Bytes of a request on the fast path: a head and a body.
 pub fn most() -> usize {
     let limits = ListenLimits::default();
     limits.head_bytes + limits.body.bytes
@@ -39,7 +39,7 @@ pub fn read<'a>(mut pieces: impl Iterator<Item = &'a [u8]>) -> Read {
     let limits = ListenLimits::default();
     let mut bytes = BytesMut::new();
     let requests = std::cell::RefCell::new(Vec::new());
-    let answer = |plain: &Plain<'_>, _: &mut Sheets| {
+    let respond = |plain: &Plain<'_>, _: &mut ResponseBuffer| {
         let header = |field: &httparse::Header<'_>| (field.name.to_owned(), field.value.to_vec());
         requests.borrow_mut().push(Request {
             method: plain.method.to_owned(),
@@ -47,16 +47,18 @@ pub fn read<'a>(mut pieces: impl Iterator<Item = &'a [u8]>) -> Read {
             headers: plain.headers.iter().map(header).collect(),
             body: plain.body.to_vec(),
         });
-        Brisk::Answered
+        Respond::Ready
     };
     let mut all = Read::default();
     let mut wanted = 0;
+    let (mut response, mut out) = (ResponseBuffer::default(), Vec::new());
     for piece in &mut pieces {
         bytes.extend_from_slice(piece);
         if bytes.len() < wanted {
             continue;
         }
-        match answer_all(&mut bytes, &limits, &answer, &mut Sheets::default()) {
+        out.clear();
+        match answer_all(&mut bytes, &limits, &respond, &mut response, &mut out) {
             Step::NeedsBody(missing) => wanted = bytes.len() + missing,
             Step::NeedsHead => wanted = 0,
             _ => {

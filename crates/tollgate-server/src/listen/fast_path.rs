@@ -1,23 +1,25 @@
-//! The common request without hyper: a short head, a body of a stated length, an answer in one write.
+//! HTTP/1.1 without hyper for the common request: a short head, a body of a stated length, an answer in one write.
 //!
 //! # Theory
 //!
-//! What hyper does for every request it must be able to do for any: chunks, upgrades, streams, a map of
-//! headers in each direction. A decision needs none of it. So a connection begins in this lane: requests
-//! are read where they lie, offered to the handler, and their answers written behind each other. The
-//! first request that is not of this kind, or that the handler declines, leaves the lane together with
-//! its connection: hyper goes on with exactly the bytes that were not answered, and decides what is wrong
-//! with them. The parser is the same one that hyper uses.
+//! What hyper does for every request it must be able to do for any: chunks, upgrades, streams, a map of headers in
+//! each direction. A decision needs none of it. So a connection begins on this path: requests are read where they lie
+//! and offered to the handler, and the responses are written behind each other. A request that has to wait (for a
+//! store, for its slot) is awaited here, too, while the socket is watched for the end of the client.
+//!
+//! The first request that is not of this kind leaves the path together with its connection: hyper goes on with
+//! exactly the bytes that were not answered, and decides what is wrong with them. The handler is the same, and the
+//! parser is the one that hyper uses.
 //!
 //! # Invariant
 //!
-//! Of framing only one thing is understood: no body, or one whose length is stated once, in digits.
-//! Whatever could be read in another way by anybody (`Transfer-Encoding`, two lengths, an upgrade, an
-//! expectation, HTTP/1.0, a `Connection` that is not `keep-alive`) is not understood here. So nothing is
-//! answered twice and nothing is taken for a request that is a body.
+//! Of framing only one thing is understood: no body, or one whose length is stated once, in digits. Whatever could be
+//! read in another way (`Transfer-Encoding`, two lengths, an upgrade, an expectation, HTTP/1.0, a `Connection` that is
+//! not `keep-alive`) is not understood here. So nothing is answered twice and nothing is taken for a request that is
+//! a body.
 //!
-//! What is not answered yet is bounded: by one head and one body of requests, and by [`ANSWERS`] of
-//! answers before they are written.
+//! What is not answered yet is bounded: by one head and one body of requests, and by [`ANSWERS`] of answers before
+//! they are written.
 
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
@@ -25,20 +27,20 @@ pub(crate) mod fuzzing;
 use std::future::{Future, poll_fn};
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::task::Poll;
-use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::hangup::unless_hung_up;
 use super::pulse::{Phase, Pulse};
-use super::{ListenLimits, stopped};
+use super::response::ResponseBuffer;
+use super::{ListenLimits, contained};
 
-/// Header fields of a request in this lane; more than proxies send, fewer than fit the stack.
+/// Header fields of a request on this path; more than proxies send, fewer than fit the stack.
 const FIELDS: usize = 48;
 /// Answers are written when they are so long: who sends and does not read must wait.
 const ANSWERS: usize = 64 * 1024;
@@ -50,7 +52,7 @@ const FAILED: &[u8] =
     b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
 /// A request whose bytes are all there.
-pub(crate) struct Plain<'a> {
+pub(crate) struct Request<'a> {
     pub(crate) method: &'a str,
     /// Path and query, as sent.
     pub(crate) target: &'a str,
@@ -58,34 +60,22 @@ pub(crate) struct Plain<'a> {
     pub(crate) body: &'a [u8],
 }
 
-/// Where answers are written.
-#[derive(Debug, Default)]
-pub(crate) struct Sheets {
-    /// What goes to the client.
-    pub(crate) out: Vec<u8>,
-    /// To write parts of an answer before their length is known; empty between requests.
-    pub(crate) scratch: String,
-}
+/// A response that has to be waited for. It owns everything it needs; dropping it gives back what it took.
+pub(crate) type PendingResponse = Pin<Box<dyn Future<Output = ResponseBuffer> + Send>>;
 
 /// What a handler made of a request.
-#[derive(Debug)]
-pub(crate) enum Brisk {
-    /// It is answered.
-    Answered,
-    /// It is for others to answer; nothing has happened.
+pub(crate) enum Respond {
+    /// The buffer has the response.
+    Ready,
+    /// The response has to be waited for.
+    Pending(PendingResponse),
+    /// It is for hyper; nothing has happened.
     Declined,
-    /// It is decided, and the answer is due after a delay.
-    Later {
-        delay: Duration,
-        answer: Vec<u8>,
-        /// The answer instead, if the server stops before.
-        stopping: Vec<u8>,
-    },
 }
 
-/// How a connection leaves the lane.
+/// How a connection leaves the fast path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Left {
+pub(super) enum Exit {
     /// What was read and not answered is for hyper.
     Open,
     /// There is nothing more to do.
@@ -93,49 +83,42 @@ pub(super) enum Left {
 }
 
 /// Answers requests until one is not of this kind, the client is gone or the server stops.
-pub(super) async fn lane(
+pub(super) async fn serve(
     stream: &mut TcpStream,
     read: &mut BytesMut,
     pulse: &Pulse,
     limits: &ListenLimits,
-    mut stop: watch::Receiver<bool>,
-    answer: impl Fn(&Plain<'_>, &mut Sheets) -> Brisk,
-) -> Left {
-    let mut sheets = Sheets::default();
+    respond: impl Fn(&Request<'_>, &mut ResponseBuffer) -> Respond,
+) -> Exit {
+    let (mut out, mut response) = (Vec::new(), ResponseBuffer::default());
     poll_fn(|cx| {
         pulse.wakes_by(cx.waker());
         Poll::Ready(())
     })
     .await;
     loop {
-        let step = answer_all(read, limits, &answer, &mut sheets);
-        if let Step::Later {
-            delay, stopping, ..
-        } = &step
-        {
-            pulse.enter(Phase::Handling);
-            // What was asked before need not wait for it.
-            if write(stream, pulse, &mut sheets.out).await.is_err() {
-                return Left::Done;
-            }
-            pulse.enter(Phase::Handling);
-            tokio::select! {
-                () = tokio::time::sleep(*delay) => {}
-                () = stopped(&mut stop) => sheets.out.extend_from_slice(stopping),
-            }
-        }
-        if let Step::Later { answer, .. } = &step
-            && sheets.out.is_empty()
-        {
-            sheets.out.extend_from_slice(answer);
-        }
-        if write(stream, pulse, &mut sheets.out).await.is_err() {
-            return Left::Done;
+        let step = answer_all(read, limits, &respond, &mut response, &mut out);
+        // What was asked before need not wait for what is pending.
+        if write(stream, pulse, &mut out).await.is_err() {
+            return Exit::Done;
         }
         match step {
-            Step::Other => return Left::Open,
-            Step::Broken => return Left::Done,
-            Step::Full | Step::Later { .. } => continue,
+            Step::Other => return Exit::Open,
+            Step::Broken => return Exit::Done,
+            Step::Full => continue,
+            Step::Pending(pending, is_head) => {
+                pulse.enter(Phase::Handling);
+                let most = limits.head_bytes.saturating_add(limits.body.bytes);
+                match unless_hung_up(stream, read, most, contained(pending)).await {
+                    None => return Exit::Done,
+                    Some(Some(response)) => response.append_to(&mut out, is_head),
+                    Some(None) => {
+                        out.extend_from_slice(FAILED);
+                        let _ = write(stream, pulse, &mut out).await;
+                        return Exit::Done;
+                    }
+                }
+            }
             Step::NeedsHead => {
                 // A head that dribbles must not look alive: it is entered once.
                 match read.is_empty() {
@@ -152,12 +135,12 @@ pub(super) async fn lane(
                     read => read,
                 });
                 match read.await {
-                    Ok(0) | Err(_) => return Left::Done,
+                    Ok(0) | Err(_) => return Exit::Done,
                     Ok(_) => {}
                 }
             }
             // Many clients send head and body apart, right behind each other. One that takes longer is
-            // waited for, and told so, by others.
+            // waited for, and told so, by hyper.
             Step::NeedsBody(missing) => {
                 pulse.enter(Phase::Handling);
                 read.reserve(missing);
@@ -171,8 +154,8 @@ pub(super) async fn lane(
                     Ok::<_, std::io::Error>(())
                 };
                 match timeout(limits.body.time / 100, rest).await {
-                    Err(_) => return Left::Open,
-                    Ok(Err(_)) => return Left::Done,
+                    Err(_) => return Exit::Open,
+                    Ok(Err(_)) => return Exit::Done,
                     Ok(Ok(())) => {}
                 }
             }
@@ -202,22 +185,19 @@ enum Step {
     Other,
     /// The handler failed; what it had done cannot be known, so it is not asked again.
     Broken,
-    /// The answer to the last one is due later.
-    Later {
-        delay: Duration,
-        answer: Vec<u8>,
-        stopping: Vec<u8>,
-    },
+    /// The response to the last one has to be waited for; and whether it was asked with `HEAD`.
+    Pending(PendingResponse, bool),
 }
 
 fn answer_all(
     read: &mut BytesMut,
     limits: &ListenLimits,
-    answer: &impl Fn(&Plain<'_>, &mut Sheets) -> Brisk,
-    sheets: &mut Sheets,
+    respond: &impl Fn(&Request<'_>, &mut ResponseBuffer) -> Respond,
+    response: &mut ResponseBuffer,
+    out: &mut Vec<u8>,
 ) -> Step {
     while !read.is_empty() {
-        if sheets.out.len() >= ANSWERS {
+        if out.len() >= ANSWERS {
             return Step::Full;
         }
         let mut fields = [const { MaybeUninit::uninit() }; FIELDS];
@@ -227,48 +207,36 @@ fn answer_all(
             Whole::Head(missing) => return Step::NeedsBody(missing),
             Whole::Other => return Step::Other,
         };
+        let is_head = request.method == "HEAD";
+        response.reset();
         // What a handler shares with others is atomic or behind a lock that survives a panic.
-        let begun = sheets.out.len();
-        let answered = catch_unwind(AssertUnwindSafe(|| answer(&request, sheets)));
-        sheets.scratch.clear();
-        let later = match answered {
-            Ok(Brisk::Answered) => None,
-            Ok(Brisk::Later {
-                delay,
-                answer,
-                stopping,
-            }) => Some(Step::Later {
-                delay,
-                answer,
-                stopping,
-            }),
-            Ok(Brisk::Declined) => {
-                sheets.out.truncate(begun);
-                return Step::Other;
+        let responded = catch_unwind(AssertUnwindSafe(|| respond(&request, response)));
+        match responded {
+            Ok(Respond::Ready) => response.append_to(out, is_head),
+            Ok(Respond::Pending(pending)) => {
+                read.advance(size);
+                return Step::Pending(pending, is_head);
             }
+            Ok(Respond::Declined) => return Step::Other,
             Err(_) => {
                 tracing::error!("a request made its handler panic; it was answered with 500");
-                sheets.out.truncate(begun);
-                sheets.out.extend_from_slice(FAILED);
+                out.extend_from_slice(FAILED);
                 return Step::Broken;
             }
-        };
-        read.advance(size);
-        if let Some(later) = later {
-            return later;
         }
+        read.advance(size);
     }
     Step::NeedsHead
 }
 
 enum Whole<'a> {
     /// A request, and how long it is.
-    Request(Plain<'a>, usize),
+    Request(Request<'a>, usize),
     /// A part of a head.
     Part,
     /// A whole head, and so much of its body is missing.
     Head(usize),
-    /// Not for this lane.
+    /// Not for this path.
     Other,
 }
 
@@ -293,13 +261,13 @@ fn whole<'a>(
     match bytes.get(head..head.saturating_add(length)) {
         None => Whole::Head(head.saturating_add(length) - bytes.len()),
         Some(body) => {
-            let plain = Plain {
+            let request = Request {
                 method,
                 target,
                 headers,
                 body,
             };
-            Whole::Request(plain, head + length)
+            Whole::Request(request, head + length)
         }
     }
 }
@@ -408,38 +376,58 @@ mod tests {
         assert_eq!(read(&format!("GET /{long}")), None, "nor is it waited for");
     }
 
+    fn answer(
+        bytes: &mut BytesMut,
+        respond: &impl Fn(&Request<'_>, &mut ResponseBuffer) -> Respond,
+    ) -> (Step, String) {
+        let (mut response, mut out) = (ResponseBuffer::default(), Vec::new());
+        let limits = ListenLimits::default();
+        let step = answer_all(bytes, &limits, respond, &mut response, &mut out);
+        (step, String::from_utf8(out).unwrap())
+    }
+
     #[test]
     fn requests_behind_each_other_are_answered_in_order_up_to_the_first_that_is_not() {
         let mut bytes = BytesMut::from(
             "GET /1 HTTP/1.1\r\n\r\nGET /2 HTTP/1.1\r\n\r\nGET /no HTTP/1.1\r\n\r\nGET /4 HTTP/1.1\r\n\r\n",
         );
-        let mut sheets = Sheets::default();
-        let answer = |request: &Plain<'_>, sheets: &mut Sheets| {
-            sheets.out.extend_from_slice(request.target.as_bytes());
+        let (step, out) = answer(&mut bytes, &|request, response| {
+            response.write_text(|text| text.push_str(request.target));
             match request.target {
-                "/no" => Brisk::Declined,
-                _ => Brisk::Answered,
+                "/no" => Respond::Declined,
+                _ => Respond::Ready,
             }
-        };
-        let step = answer_all(&mut bytes, &ListenLimits::default(), &answer, &mut sheets);
+        });
         assert!(matches!(step, Step::Other));
+        let bodies: Vec<_> = out.split("\r\n\r\n").skip(1).collect();
+        assert!(bodies[0].starts_with("/1"), "{out}");
         assert_eq!(
-            sheets.out, b"/1/2",
+            bodies[1..],
+            ["/2"],
             "what was begun of the declined one is gone"
         );
         assert!(bytes.starts_with(b"GET /no"));
     }
 
     #[test]
+    fn a_request_that_has_to_wait_is_taken_out_and_those_behind_it_stay() {
+        let mut bytes = BytesMut::from(
+            "GET /1 HTTP/1.1\r\n\r\nHEAD /2 HTTP/1.1\r\n\r\nGET /3 HTTP/1.1\r\n\r\n",
+        );
+        let (step, out) = answer(&mut bytes, &|request, _| match request.target {
+            "/2" => Respond::Pending(Box::pin(std::future::pending())),
+            _ => Respond::Ready,
+        });
+        assert!(matches!(step, Step::Pending(_, true)));
+        assert_eq!(out.matches("HTTP/1.1 200 OK").count(), 1);
+        assert!(bytes.starts_with(b"GET /3"));
+    }
+
+    #[test]
     fn a_panic_is_answered_and_the_request_is_not_asked_again() {
         let mut bytes = BytesMut::from("GET /1 HTTP/1.1\r\n\r\n");
-        let mut sheets = Sheets::default();
-        let answer = |_: &Plain<'_>, sheets: &mut Sheets| {
-            sheets.out.push(b'x');
-            panic!("on purpose")
-        };
-        let step = answer_all(&mut bytes, &ListenLimits::default(), &answer, &mut sheets);
+        let (step, out) = answer(&mut bytes, &|_, _| panic!("on purpose"));
         assert!(matches!(step, Step::Broken));
-        assert_eq!(sheets.out, FAILED);
+        assert_eq!(out.as_bytes(), FAILED);
     }
 }

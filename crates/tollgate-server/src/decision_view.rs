@@ -1,0 +1,180 @@
+//! A decision as clients read it: the same names and values in JSON, in RESP and in explanations.
+//!
+//! Spans are whole milliseconds, rounded up: a client that waits so long does not come too early.
+
+use serde::{Serialize, Serializer};
+use tollgate::policy::{Answer, Basis, Role, RuleCharge};
+use tollgate::{Origin, Span, Verdict};
+
+use crate::engine::{Epoch, Gate};
+use crate::words;
+
+/// What became of the wish for a reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reserved {
+    /// None was asked for and none is needed.
+    Unasked,
+    /// Nothing was taken.
+    Nothing,
+    /// This is its name.
+    Kept(u128),
+    /// There is no room for another.
+    Full,
+}
+
+/// A decision. `L` is what is told of each limit: [`ChargeViews`], or more in an explanation.
+#[derive(Serialize)]
+pub(crate) struct DecisionView<'a, L> {
+    verdict: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<u16>,
+    limit: Option<&'a str>,
+    reason: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    degraded: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<&'a str>,
+    remaining: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delay_ms: Option<u64>,
+    reset_after_ms: u64,
+    limits: L,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    weight: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policy_version: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reservation: Option<Option<ReservationName>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reservation_error: Option<&'static str>,
+}
+
+impl<'a> DecisionView<'a, ChargeViews<'a>> {
+    /// A decision that was made, or asked about.
+    pub(crate) fn new(policy: &'a Epoch, answer: &'a Answer, reserved: Reserved) -> Self {
+        let limits = ChargeViews {
+            gate: &policy.gate,
+            charges: &answer.charges,
+        };
+        let mut view = DecisionView::with_limits(&policy.gate, answer, limits);
+        view.policy_version = Some(policy.version);
+        (view.reservation, view.reservation_error) = match reserved {
+            Reserved::Unasked => (None, None),
+            Reserved::Nothing => (Some(None), None),
+            Reserved::Kept(name) => (Some(Some(ReservationName(name))), None),
+            Reserved::Full => (
+                Some(None),
+                Some("there is no room for another reservation; settle those that are done"),
+            ),
+        };
+        view
+    }
+
+    /// The same with its status, where it has none of its own.
+    pub(crate) fn with_status(mut self, status: u16) -> Self {
+        self.status = Some(status);
+        self
+    }
+}
+
+impl<'a, L> DecisionView<'a, L> {
+    /// A decision with something else told of its limits.
+    pub(crate) fn with_limits(gate: &'a Gate, answer: &'a Answer, limits: L) -> Self {
+        let rule = match answer.basis {
+            Basis::MissingKey(rule) | Basis::Blocked(rule) | Basis::StoreError(rule) => Some(rule),
+            _ => answer.binding().map(|charge| charge.rule),
+        };
+        let listed = match answer.basis {
+            Basis::AllowList(at) => gate.policy().allow.get(at),
+            Basis::DenyList(at) => gate.policy().deny.get(at),
+            _ => None,
+        };
+        let (retry_after_ms, delay_ms) = waits(answer.verdict);
+        DecisionView {
+            verdict: words::verdict(answer.verdict),
+            status: None,
+            limit: rule.and_then(|at| gate.rule(at)).map(|rule| &*rule.name),
+            reason: words::reason(answer.basis),
+            degraded: (answer.origin == Origin::Degraded).then_some(true),
+            rule: listed.map(|listed| &*listed.name),
+            remaining: remaining(answer.standing.remaining),
+            retry_after_ms,
+            delay_ms,
+            reset_after_ms: millis(answer.standing.full_after),
+            limits,
+            weight: weight(gate, answer),
+            policy_version: None,
+            reservation: None,
+            reservation_error: None,
+        }
+    }
+}
+
+/// The limits that applied.
+pub(crate) struct ChargeViews<'a> {
+    gate: &'a Gate,
+    charges: &'a [RuleCharge],
+}
+
+impl Serialize for ChargeViews<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let view = |charge: &RuleCharge| {
+            let is_counted_only = matches!(charge.role, Role::Shadow | Role::Candidate);
+            let would_refuse = is_counted_only && !charge.verdict.is_admitted();
+            ChargeView {
+                name: self.gate.rule(charge.rule).map(|rule| &*rule.name),
+                role: words::role(charge.role),
+                cost: charge.cost,
+                would_refuse: would_refuse.then_some(true),
+            }
+        };
+        serializer.collect_seq(self.charges.iter().map(view))
+    }
+}
+
+/// A limit that applied.
+#[derive(Serialize)]
+struct ChargeView<'a> {
+    name: Option<&'a str>,
+    role: &'static str,
+    cost: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    would_refuse: Option<bool>,
+}
+
+/// The name of a reservation: 32 hexadecimal digits.
+struct ReservationName(u128);
+
+impl Serialize for ReservationName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{:032x}", self.0))
+    }
+}
+
+/// The weight of the tier that the client is in, where the binding limit has tiers.
+fn weight(gate: &Gate, answer: &Answer) -> Option<u32> {
+    let binding = answer.binding()?;
+    let tiers = gate.rule(binding.rule)?.tiers.as_ref()?;
+    tiers.tiers.get(binding.tier?).map(|tier| tier.weight)
+}
+
+/// What is left; none where nothing is counted.
+pub(crate) fn remaining(units: u64) -> Option<u64> {
+    Some(units).filter(|units| *units != u64::MAX)
+}
+
+/// When to come back, and how long to wait.
+pub(crate) fn waits(verdict: Verdict) -> (Option<u64>, Option<u64>) {
+    match verdict {
+        Verdict::Refuse { retry_after } => (Some(millis(retry_after)), None),
+        Verdict::Wait { delay } => (None, Some(millis(delay))),
+        Verdict::Pass | Verdict::Never => (None, None),
+    }
+}
+
+/// Whole milliseconds, rounded up.
+pub(crate) fn millis(span: Span) -> u64 {
+    span.as_nanos().div_ceil(1_000_000)
+}

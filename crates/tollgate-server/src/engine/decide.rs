@@ -1,0 +1,120 @@
+//! The engine as one front end asks it.
+//!
+//! Front ends call [`EngineSource::decide`] and get a decision, or the wait for one. The engine counts, logs and
+//! samples it under the protocol of the front end. Dropping a pending decision finishes it in the background and
+//! refunds what it took; see [`tollgate::policy::decide`].
+
+use std::ops::Deref;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+use tollgate::MonotonicClock;
+use tollgate::policy::decide::{BackgroundWork, decide, decide_together};
+use tollgate::policy::{self, DecisionHost, DecisionRequest, Facts, Observed, Op, Part};
+use tollgate_tower::{Authority, QueueSet, Slots};
+
+use super::{Door, Engine, Epoch, Gate};
+
+/// A decision of the engine, or the wait for one.
+pub type Decide = policy::Decide<EngineSource>;
+
+/// An engine behind one front end. Clones are the same one.
+#[derive(Clone, Debug)]
+pub struct EngineSource(Arc<Source>);
+
+#[derive(Debug)]
+struct Source {
+    engine: Arc<Engine>,
+    protocol: Door,
+    slots: Slots<MonotonicClock>,
+}
+
+impl EngineSource {
+    /// The engine as the front end of `protocol` asks it.
+    pub fn new(engine: Arc<Engine>, protocol: Door) -> EngineSource {
+        EngineSource(Arc::new(Source {
+            engine,
+            protocol,
+            slots: Slots::new(),
+        }))
+    }
+
+    /// Decides a request under `policy`.
+    pub fn decide(&self, policy: &Arc<Epoch>, request: &DecisionRequest<'_>) -> Decide {
+        decide(self, policy, request)
+    }
+
+    /// Decides several requests as one, and returns what belongs to which of them.
+    pub fn decide_together(
+        &self,
+        policy: &Arc<Epoch>,
+        requests: &[Facts<'_>],
+        op: Op,
+        deadline: Option<Instant>,
+    ) -> (Decide, Vec<Part>) {
+        decide_together(self, policy, requests, op, deadline)
+    }
+}
+
+impl Deref for EngineSource {
+    type Target = Arc<Engine>;
+
+    fn deref(&self) -> &Arc<Engine> {
+        &self.0.engine
+    }
+}
+
+impl DecisionHost for EngineSource {
+    type Clock = MonotonicClock;
+    type Policy = Epoch;
+
+    fn gate(policy: &Epoch) -> &Gate {
+        &policy.gate
+    }
+
+    fn observe(&self, policy: &Epoch, observed: &Observed<'_>) {
+        self.0.engine.observe(policy, self.0.protocol, observed);
+    }
+
+    fn run_in_background(&self, work: BackgroundWork) {
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(work);
+        }
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(tokio::time::sleep_until(deadline.into()))
+    }
+}
+
+impl tollgate_tower::Epoch for Epoch {
+    type Clock = MonotonicClock;
+
+    fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    fn queues(&self) -> &QueueSet {
+        &self.queues
+    }
+}
+
+impl Authority for EngineSource {
+    type Epoch = Epoch;
+
+    fn epoch(&self) -> Arc<Epoch> {
+        self.0.engine.epoch_for_long()
+    }
+
+    fn slots(&self) -> &Slots<MonotonicClock> {
+        &self.0.slots
+    }
+
+    fn decided(&self, epoch: &Epoch, facts: &Facts<'_>, answer: &policy::Answer, took: Duration) {
+        let key = |rule| epoch.gate.key_texts(rule, facts);
+        let observed = Observed::new(answer, took.into(), &key);
+        self.0.engine.observe(epoch, self.0.protocol, &observed);
+    }
+}

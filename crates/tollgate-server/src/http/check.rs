@@ -1,0 +1,296 @@
+//! `/v1/check`, `/v1/peek`, `/v1/check/batch` and `/v1/settle`: from a question in JSON to its answer.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hyper::StatusCode;
+use tollgate::policy::fields::status;
+use tollgate::policy::{Answer, DecisionRequest, Facts, Op, RefundOnDrop, Settlement, Subject};
+use tollgate::{Algorithm, Clock};
+
+use super::ask::{Ask, Batch, Settle, read};
+use super::pairs::HeaderList;
+use super::problems::{Problem, problem, push_problem, write_problem};
+use super::reservations::read_name;
+use super::{Service, write_fields, write_json};
+use crate::decision_view::{DecisionView, Reserved};
+use crate::engine::{Decide, EngineSource, Epoch};
+use crate::listen::fast_path::{PendingResponse, Respond};
+use crate::listen::response::ResponseBuffer;
+
+impl Service {
+    /// `/v1/check`, or `/v1/peek` if it takes nothing.
+    pub(super) fn check(&self, body: &[u8], op: Op, response: &mut ResponseBuffer) -> Respond {
+        let ask: Ask<'_> = match read(body) {
+            Ok(ask) => ask,
+            Err(detail) => {
+                write_problem(response, StatusCode::BAD_REQUEST, &detail);
+                return Respond::Ready;
+            }
+        };
+        if ask.reserve && op == Op::Peek {
+            write_problem(
+                response,
+                StatusCode::BAD_REQUEST,
+                "`reserve` keeps what was taken, and a peek takes nothing; ask /v1/check, or leave it out",
+            );
+            return Respond::Ready;
+        }
+        let policy = self.engine().epoch();
+        let op = op_of(&ask, op);
+        match self.decide(&self.0.http, &policy, &ask, op) {
+            Ok(Decide::Ready(answer)) => {
+                let reserved = self.reserve(&policy, ask.reserve, &answer, op);
+                write_decision(response, &policy, &answer, reserved);
+                Respond::Ready
+            }
+            Ok(Decide::Pending(pending)) => {
+                let (service, wanted) = (self.clone(), ask.reserve);
+                Respond::Pending(Box::pin(async move {
+                    let policy = Arc::clone(pending.policy());
+                    let answer = pending.await;
+                    let reserved = service.reserve(&policy, wanted, &answer, op);
+                    let mut response = ResponseBuffer::default();
+                    write_decision(&mut response, &policy, &answer, reserved);
+                    response
+                }))
+            }
+            Err((status, detail)) => {
+                write_problem(response, status, &detail);
+                Respond::Ready
+            }
+        }
+    }
+
+    /// `/v1/check/batch`: one after the other, under one policy. Dropped before its end, it has taken nothing.
+    pub(super) fn check_batch(&self, body: Bytes) -> PendingResponse {
+        let service = self.clone();
+        Box::pin(async move {
+            let batch: Batch<'_> = match read(&body) {
+                Ok(batch) => batch,
+                Err(detail) => return problem(StatusCode::BAD_REQUEST, &detail),
+            };
+            let mut response = ResponseBuffer::default();
+            let mut taken = Taken {
+                policy: service.engine().epoch_for_long(),
+                service: &service,
+                answers: Vec::new(),
+            };
+            response.body().extend_from_slice(b"{\"answers\":[");
+            for (at, ask) in batch.requests.iter().enumerate() {
+                if at > 0 {
+                    response.body().push(b',');
+                }
+                let op = op_of(ask, Op::Charge);
+                match service.decide(&service.0.http, &taken.policy, ask, op) {
+                    Ok(decide) => {
+                        let answer = decide.resolve().await;
+                        let reserved = service.reserve(&taken.policy, ask.reserve, &answer, op);
+                        let view = DecisionView::new(&taken.policy, &answer, reserved);
+                        write_json(&mut response, &view.with_status(status(&answer)));
+                        taken.answers.push((answer, op, reserved));
+                    }
+                    Err((status, detail)) => {
+                        let mut text = String::new();
+                        push_problem(&mut text, status, &detail);
+                        response.body().extend_from_slice(text.as_bytes());
+                    }
+                }
+            }
+            response.body().extend_from_slice(b"]}");
+            response.set_media("application/json");
+            taken.answers.clear();
+            response
+        })
+    }
+
+    /// `/v1/settle`.
+    pub(super) fn settle_body(&self, body: Bytes) -> PendingResponse {
+        let service = self.clone();
+        Box::pin(async move {
+            let settle: Settle<'_> = match read(&body) {
+                Ok(settle) => settle,
+                Err(detail) => return problem(StatusCode::BAD_REQUEST, &detail),
+            };
+            let how = match (settle.cancel, settle.actual) {
+                (true, _) => Settlement::Cancelled,
+                (false, Some(actual)) => Settlement::Actual(actual),
+                (false, None) => Settlement::Done,
+            };
+            let name = read_name(&settle.reservation);
+            let Some(unpaid) = service.settle(name, how).await else {
+                return problem(
+                    StatusCode::NOT_FOUND,
+                    "there is no such reservation: it was settled already, is older than ten minutes, or was made at another node",
+                );
+            };
+            let mut response = ResponseBuffer::default();
+            response.set_media("application/json");
+            write_json(&mut response, &serde_json::json!({ "unpaid": unpaid }));
+            response
+        })
+    }
+
+    /// Settles a reservation: what could not be taken. None if there is no such reservation.
+    pub(crate) async fn settle(&self, name: Option<u128>, how: Settlement) -> Option<u64> {
+        let now = self.engine().epoch().gate.clock().now();
+        let reservation = self.0.reservations.take(name?, now)?;
+        Some(match reservation.is_shared() {
+            true => reservation.settle_everywhere(how).await,
+            false => reservation.settle(how),
+        })
+    }
+
+    /// Decides what is asked, for the front end of `source`.
+    ///
+    /// # Errors
+    /// What is wrong with the question; nothing was taken then.
+    pub(crate) fn decide(
+        &self,
+        source: &EngineSource,
+        policy: &Arc<Epoch>,
+        ask: &Ask<'_>,
+        op: Op,
+    ) -> Result<Decide, Problem> {
+        let Some(limit) = &ask.limit else {
+            return Ok(with_facts(ask, |facts| {
+                source.decide(policy, &DecisionRequest::new(Subject::Request(facts), op))
+            }));
+        };
+        let (rule, key) = named_key(policy, limit, ask)?;
+        let cost = ask.cost.unwrap_or(1);
+        let subject = Subject::Rule {
+            rule,
+            key: &key,
+            cost,
+        };
+        Ok(source.decide(policy, &DecisionRequest::new(subject, op)))
+    }
+
+    /// Keeps what was taken, if the caller wishes so, or if a permit was taken that only the caller can free.
+    pub(crate) fn reserve(
+        &self,
+        policy: &Epoch,
+        is_wanted: bool,
+        answer: &Answer,
+        op: Op,
+    ) -> Reserved {
+        let gate = &policy.gate;
+        let is_permit = |quota: &tollgate::policy::Quota| {
+            matches!(quota.limit.algorithm(), Algorithm::Concurrency { .. })
+        };
+        let has_permit = || {
+            let mut quotas = answer.charges.iter().filter_map(|c| gate.quota(c.limit));
+            quotas.any(is_permit)
+        };
+        let is_taken = op == Op::Charge && answer.is_admitted();
+        match (is_wanted, is_taken) {
+            (true, false) => return Reserved::Nothing,
+            (false, false) => return Reserved::Unasked,
+            (false, true) if !has_permit() => return Reserved::Unasked,
+            (_, true) => {}
+        }
+        let reservation = gate.reserve(answer);
+        if reservation.is_empty() {
+            return Reserved::Nothing;
+        }
+        let kept = self.0.reservations.keep(reservation, answer.issued);
+        kept.map_or(Reserved::Full, Reserved::Kept)
+    }
+}
+
+/// What a batch took so far. Dropped with anything in it, it refunds that and forgets the reservations.
+struct Taken<'a> {
+    service: &'a Service,
+    policy: Arc<Epoch>,
+    answers: Vec<(Answer, Op, Reserved)>,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        for (answer, op, reserved) in self.answers.drain(..) {
+            if let Reserved::Kept(name) = reserved {
+                let _ = self.service.0.reservations.take(name, answer.issued);
+            }
+            if op == Op::Charge {
+                let source = &self.service.0.http;
+                drop(RefundOnDrop::new(source, &self.policy.gate, &answer));
+            }
+        }
+    }
+}
+
+/// A question about no cost asks how things stand, also of limits that have a cost of their own.
+pub(crate) fn op_of(ask: &Ask<'_>, op: Op) -> Op {
+    match ask.cost {
+        Some(0) => Op::Peek,
+        _ => op,
+    }
+}
+
+fn write_decision(
+    response: &mut ResponseBuffer,
+    policy: &Epoch,
+    answer: &Answer,
+    reserved: Reserved,
+) {
+    write_fields(response, policy, answer);
+    response.set_status(status(answer));
+    response.set_media("application/json");
+    write_json(response, &DecisionView::new(policy, answer, reserved));
+}
+
+/// The facts of the request that is asked about.
+pub(crate) fn with_facts<R>(ask: &Ask<'_>, f: impl FnOnce(&Facts<'_>) -> R) -> R {
+    let fields: Vec<_> = ask.fields.iter().map(|(n, v)| (&**n, &**v)).collect();
+    let descriptor: Vec<_> = ask.descriptor.iter().map(|(n, v)| (&**n, &**v)).collect();
+    let headers = HeaderList(&ask.headers);
+    let (path, query) = ask.path.split_once('?').unwrap_or((&ask.path, ""));
+    f(&Facts {
+        method: &ask.method,
+        path,
+        query,
+        host: &ask.host,
+        client: ask.client,
+        headers: &headers,
+        domain: &ask.domain,
+        descriptor: &descriptor,
+        fields: &fields,
+        cost: ask.cost,
+        ..Facts::default()
+    })
+}
+
+/// The rule and the key of a question about one limit, if it is one that the limit counts by.
+fn named_key<'a>(
+    policy: &Epoch,
+    limit: &str,
+    ask: &'a Ask<'_>,
+) -> Result<(usize, Vec<&'a str>), Problem> {
+    let gate = &policy.gate;
+    let at = gate.rule_named(limit);
+    let Some((at, rule)) = at.and_then(|at| Some((at, gate.rule(at)?))) else {
+        return Err(no_such_limit(policy, limit));
+    };
+    if rule.key.len() != ask.key.len() {
+        let detail = format!(
+            "the limit `{}` counts by {} parts, and `key` has {}; see /v1/limits for which they are",
+            rule.name,
+            rule.key.len(),
+            ask.key.len()
+        );
+        return Err((StatusCode::BAD_REQUEST, detail));
+    }
+    Ok((at, ask.key.iter().map(|part| &**part).collect()))
+}
+
+#[cold]
+fn no_such_limit(policy: &Epoch, limit: &str) -> Problem {
+    let shown: String = limit.chars().take(64).collect();
+    let names = policy.gate.rules().map(|rule| &*rule.name);
+    let detail = match tollgate_policy::near::nearest(limit, names) {
+        Some(meant) => format!("there is no limit {shown:?}; did you mean `{meant}`?"),
+        None => format!("there is no limit {shown:?}; see /v1/limits for those there are"),
+    };
+    (StatusCode::NOT_FOUND, detail)
+}
