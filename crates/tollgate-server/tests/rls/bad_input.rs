@@ -67,7 +67,7 @@ async fn a_message_that_is_none_is_an_error_of_the_caller() {
     ] {
         let error = server.send_bytes(bytes).await.unwrap_err();
         assert_eq!(error.code(), Code::InvalidArgument, "{error}");
-        assert!(error.message().contains("cannot be read"), "{error}");
+        assert!(error.message().contains("cannot be decoded"), "{error}");
     }
     assert!(server.send_bytes(good).await.is_ok());
 }
