@@ -54,7 +54,7 @@ pub(crate) const ENTRIES: [Entry; 8] = [
     Entry {
         algorithm: "sliding-window",
         example: "algorithm: sliding-window, allow: 50/min",
-        at_most: "limit in (m-1)/m of a window of m parts; 2*limit - 1 in a whole one, limit if strict",
+        at_most: "2*limit - 1 in the length of a window; limit if strict",
         use_for: "the same in one word, if about right is enough; strict if it is not",
     },
     Entry {

@@ -30,7 +30,7 @@ LIMIT is one argument, so put it in quotes. It has the fields of a limit in the 
   algorithm: leaky-bucket, allow: 3000/s, queue: 5000, max_wait: 2s
   algorithm: fixed-window, allow: 10/min
   algorithm: sliding-log, allow: 100/min
-  algorithm: sliding-window, allow: 50/min   and: estimate: strict, parts: 3
+  algorithm: sliding-window, allow: 50/min   and: estimate: strict
   algorithm: burst-credits, allow: 10/s, times: 10, for: 30s
   algorithm: concurrency, allow: 20, ttl: 30s
                                              no permit is returned: each one expires

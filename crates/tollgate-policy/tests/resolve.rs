@@ -91,19 +91,11 @@ fn every_algorithm_is_resolved() {
             },
         ),
         (
-            "algorithm: sliding-window, allow: 50/min, estimate: classic",
+            "algorithm: sliding-window, allow: 50/min, estimate: strict",
             Algorithm::SlidingWindow {
                 limit: 50,
                 window: minute,
-                estimate: Estimate::Classic { parts: 1 },
-            },
-        ),
-        (
-            "algorithm: sliding-window, allow: 50/min, estimate: strict, parts: 3",
-            Algorithm::SlidingWindow {
-                limit: 50,
-                window: minute,
-                estimate: Estimate::Strict { parts: 3 },
+                estimate: Estimate::Strict,
             },
         ),
         (

@@ -101,6 +101,7 @@ fn caught(wrong: fn(&mut Planted, u64, &mut Answer)) -> Failure {
         let nature = Nature {
             params: "planted".to_owned(),
             cap: 7,
+            cap_min: 1,
             cap_max: 14,
             tick: 428,
             fill: 3_000,

@@ -22,10 +22,10 @@ fn limiter(limit: Limit) -> (Limiter<ManualClock>, ManualClock) {
 /// One limit of every algorithm, each with room for ten at once.
 fn one_of_each() -> Vec<Limit> {
     let window = Span::from_secs(60);
-    let sliding = |estimate| Algorithm::SlidingWindow {
+    let strict = Algorithm::SlidingWindow {
         limit: 10,
         window,
-        estimate,
+        estimate: Estimate::Strict,
     };
     vec![
         Limit::token_bucket(rate("10/min"), 10).unwrap(),
@@ -34,8 +34,7 @@ fn one_of_each() -> Vec<Limit> {
         Limit::fixed_window(rate("10/min")).unwrap(),
         Limit::sliding_log(rate("10/min")).unwrap(),
         Limit::sliding_window(rate("10/min")).unwrap(),
-        Limit::new(sliding(Estimate::Classic { parts: 1 })).unwrap(),
-        Limit::new(sliding(Estimate::Strict { parts: 4 })).unwrap(),
+        Limit::new(strict).unwrap(),
         Limit::concurrency(10, window).unwrap(),
         Limit::new(Algorithm::BurstCredits {
             rate: rate("1/min"),

@@ -77,7 +77,7 @@ fn kinds() -> Vec<Quota> {
             anchor: Span::ZERO,
         }),
         sliding(Estimate::Span),
-        sliding(Estimate::Strict { parts: 3 }),
+        sliding(Estimate::Strict),
         Some(Algorithm::SlidingLog {
             limit: LIMIT,
             window: second,

@@ -217,7 +217,7 @@ error: `10` is not a field of a limit
   --> limit:1:15
    |  { allow: 5/s, 10 }
    |                ^^
-hint: a limit takes `algorithm`, `allow`, `burst`, `tolerance`, `queue`, `max_wait`, `estimate`, `parts`, `times`, `for`, `slack`, `ttl` and `max_keys`
+hint: a limit takes `algorithm`, `allow`, `burst`, `tolerance`, `queue`, `max_wait`, `estimate`, `times`, `for`, `slack`, `ttl` and `max_keys`
 
 1 error
 ",
@@ -418,42 +418,7 @@ error: `foo` is not an estimate
   --> limit:1:55
    |  { algorithm: sliding-window, allow: 50/min, estimate: foo }
    |                                                        ^^^
-hint: write `span`, `classic` or `strict`
-
-1 error
-",
-    );
-}
-
-#[test]
-fn the_span_estimate_takes_no_parts() {
-    assert_says(
-        &tollgate(&["try", "algorithm: sliding-window, allow: 50/min, parts: 3"]),
-        "
-error: the span estimate chooses its parts itself
-  --> limit:1:52
-   |  { algorithm: sliding-window, allow: 50/min, parts: 3 }
-   |                                                     ^
-hint: leave `parts` out, or add `estimate: classic`
-
-1 error
-",
-    );
-}
-
-#[test]
-fn the_strict_estimate_needs_its_parts() {
-    assert_says(
-        &tollgate(&[
-            "try",
-            "algorithm: sliding-window, allow: 50/min, estimate: strict",
-        ]),
-        "
-error: the strict estimate needs `parts`
-  --> limit:1:55
-   |  { algorithm: sliding-window, allow: 50/min, estimate: strict }
-   |                                                        ^^^^^^
-hint: add `parts: 3`; the more parts, the less throughput is lost
+hint: write `span` or `strict`
 
 1 error
 ",
@@ -559,25 +524,6 @@ error: `0` is below 1
    |  { algorithm: burst-credits, allow: 10/s, times: 10, for: 30s, slack: 0 }
    |                                                                       ^
 hint: write at least 1, such as `4`
-
-1 error
-",
-    );
-}
-
-#[test]
-fn the_core_is_quoted_when_parts_do_not_fit() {
-    assert_says(
-        &tollgate(&[
-            "try",
-            "algorithm: sliding-window, allow: 50/min, estimate: classic, parts: 9",
-        ]),
-        "
-error: 9 parts of a window do not fit one word beside this limit (most: 7)
-  --> limit:1:71
-   |  { algorithm: sliding-window, allow: 50/min, estimate: classic, parts: 9 }
-   |                                                                        ^
-hint: use at most 7 parts, or lower the limit
 
 1 error
 ",

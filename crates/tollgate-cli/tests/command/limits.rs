@@ -30,7 +30,7 @@ sliding-log     example  algorithm: sliding-log, allow: 100/min
                 use for  small limits that must hold to the last request: eight bytes for each
 
 sliding-window  example  algorithm: sliding-window, allow: 50/min
-                at most  limit in (m-1)/m of a window of m parts; 2*limit - 1 in a whole one, limit if strict
+                at most  2*limit - 1 in the length of a window; limit if strict
                 use for  the same in one word, if about right is enough; strict if it is not
 
 burst-credits   example  algorithm: burst-credits, allow: 10/s, times: 10, for: 30s

@@ -33,10 +33,8 @@ pub(crate) fn most(algorithm: &Algorithm, window: Span) -> u64 {
             estimate,
         } => {
             let each = match estimate {
-                Estimate::Strict { .. } => limit,
-                Estimate::Span | Estimate::Classic { .. } => {
-                    limit.saturating_mul(2).saturating_sub(1)
-                }
+                Estimate::Strict => limit,
+                Estimate::Span => limit.saturating_mul(2).saturating_sub(1),
             };
             each.saturating_mul(half_open(window, length))
         }
@@ -91,8 +89,7 @@ mod tests {
             Limit::fixed_window(rate("7/100ms")),
             Limit::sliding_log(rate("7/100ms")),
             sliding(Estimate::Span),
-            sliding(Estimate::Classic { parts: 1 }),
-            sliding(Estimate::Strict { parts: 3 }),
+            sliding(Estimate::Strict),
             Limit::burst_credits(rate("20/s"), 5, Span::from_millis(200)),
         ]
         .map(Result::unwrap)

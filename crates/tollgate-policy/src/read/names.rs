@@ -75,7 +75,6 @@ pub(crate) const QUOTA: &[&str] = &[
     "queue",
     "max_wait",
     "estimate",
-    "parts",
     "times",
     "for",
     "slack",

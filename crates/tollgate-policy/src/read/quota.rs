@@ -31,8 +31,7 @@ pub(crate) struct Written {
     pub(super) tolerance: Option<At<Span>>,
     pub(super) queue: Option<At<u64>>,
     pub(super) max_wait: Option<At<Span>>,
-    pub(super) estimate: Option<At<Form>>,
-    pub(super) parts: Option<At<u32>>,
+    pub(super) estimate: Option<At<Estimate>>,
     pub(super) times: Option<At<u32>>,
     pub(super) duration: Option<At<Span>>,
     pub(super) slack: Option<At<u64>>,
@@ -46,14 +45,6 @@ pub(crate) struct Written {
 pub(super) enum Allow {
     Rate(Rate),
     Number(u64),
-}
-
-/// The form of an estimate.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Form {
-    Span,
-    Classic,
-    Strict,
 }
 
 impl Written {
@@ -84,11 +75,7 @@ impl Written {
             Some(kind) => allow(n, kind, calendars, report),
             None => Err(Reported),
         });
-        let forms = [
-            ("span", Form::Span),
-            ("classic", Form::Classic),
-            ("strict", Form::Strict),
-        ];
+        let estimates = [("span", Estimate::Span), ("strict", Estimate::Strict)];
         let number =
             |name: &str, sample: &str| at(fields, name, |n| whole(n, 1, u64::MAX, sample, report));
         let small = |name: &str, least: u64, most: u64, sample: &str| {
@@ -101,9 +88,8 @@ impl Written {
         let (tolerance, queue, max_wait) =
             (time("tolerance"), number("queue", "5000"), time("max_wait"));
         let estimate = at(fields, "estimate", |n| {
-            choice(n, "an estimate", &forms, report)
+            choice(n, "an estimate", &estimates, report)
         });
-        let parts = small("parts", 1, 1000, "3");
         let times = small("times", 2, u64::from(u32::MAX), "10");
         let (duration, slack, ttl) = (time("for"), number("slack", "4"), time("ttl"));
         let max_keys = at(fields, "max_keys", |n| {
@@ -119,7 +105,6 @@ impl Written {
             queue: queue?,
             max_wait: max_wait?,
             estimate: estimate?,
-            parts: parts?,
             times: times?,
             duration: duration?,
             slack: slack?,
@@ -183,25 +168,6 @@ impl Written {
             if !there {
                 missing(field, format!("add `{}`", sample(field)));
             }
-        }
-        match (self.estimate, self.parts) {
-            (Some((Form::Strict, at)), None) => {
-                done = Err(report.error(
-                    at,
-                    "missing-field",
-                    "the strict estimate needs `parts`",
-                    "add `parts: 3`; the more parts, the less throughput is lost",
-                ));
-            }
-            (None | Some((Form::Span, _)), Some((_, at))) => {
-                done = Err(report.error(
-                    at,
-                    "misplaced-field",
-                    "the span estimate chooses its parts itself",
-                    "leave `parts` out, or add `estimate: classic`",
-                ));
-            }
-            _ => {}
         }
         done
     }
@@ -273,16 +239,10 @@ impl Written {
             Kind::SlidingWindow => Algorithm::SlidingWindow {
                 limit: rate()?.units(),
                 window: rate()?.per(),
-                estimate: match (self.estimate.map(|(form, _)| form), self.parts) {
-                    // Two counters are the form that everybody knows as classic.
-                    (Some(Form::Classic), parts) => Estimate::Classic {
-                        parts: parts.map_or(1, |(parts, _)| parts),
-                    },
-                    (Some(Form::Strict), parts) => Estimate::Strict {
-                        parts: need(parts)?,
-                    },
-                    _ => Estimate::Span,
-                },
+                estimate: self
+                    .estimate
+                    .map(|(estimate, _)| estimate)
+                    .unwrap_or_default(),
             },
             Kind::BurstCredits => Algorithm::BurstCredits {
                 rate: rate()?,
@@ -308,7 +268,6 @@ impl Written {
             LimitError::ZeroSpan { what: "lease" } => self.ttl.map(|(_, at)| at),
             LimitError::ZeroSpan { .. } => self.duration.map(|(_, at)| at),
             LimitError::NoMultiple => self.times.map(|(_, at)| at),
-            LimitError::TooManyParts { .. } => self.parts.map(|(_, at)| at),
             LimitError::TooSlow => self
                 .burst
                 .map(|(_, at)| at)

@@ -1,10 +1,10 @@
 //! What a candidate or an override takes from its limit.
 
 use tollgate::policy::Quota;
-use tollgate::{Algorithm, Burst, Estimate, Rate};
+use tollgate::{Algorithm, Burst, Rate};
 
 use super::kind::Kind;
-use super::quota::{Allow, At, Form, Written};
+use super::quota::{Allow, At, Written};
 use crate::problem::Place;
 
 impl Written {
@@ -35,9 +35,7 @@ impl Written {
             tolerance: pick(self.tolerance, base.tolerance, same),
             queue: pick(self.queue, base.queue, same),
             max_wait: pick(self.max_wait, base.max_wait, same),
-            // Parts belong to their estimate.
             estimate: pick(self.estimate, base.estimate, same),
-            parts: pick(self.parts, base.parts, same && self.estimate.is_none()),
             times: pick(self.times, base.times, same),
             duration: pick(self.duration, base.duration, same),
             slack: pick(self.slack, base.slack, same),
@@ -87,11 +85,7 @@ impl Written {
                 window,
                 estimate,
             } => {
-                (written.estimate, written.parts) = match estimate {
-                    Estimate::Classic { parts } => (some(Form::Classic), some(parts)),
-                    Estimate::Strict { parts } => (some(Form::Strict), some(parts)),
-                    _ => (some(Form::Span), None),
-                };
+                written.estimate = some(estimate);
                 windowed(limit, window)
             }
             Algorithm::BurstCredits {

@@ -23,7 +23,6 @@ enum Algorithm {
 #[schemars(rename_all = "kebab-case", inline)]
 enum Estimate {
     Span,
-    Classic,
     Strict,
 }
 
@@ -69,8 +68,6 @@ macro_rules! limit_like {
             max_wait: Option<String>,
             /// sliding-window: how the oldest part of the window is counted.
             estimate: Option<Estimate>,
-            /// sliding-window: into how many parts the window is cut.
-            parts: Option<Number>,
             /// burst-credits: how many times faster a burst may run.
             times: Option<Number>,
             /// burst-credits: for how long.

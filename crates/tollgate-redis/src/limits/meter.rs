@@ -22,7 +22,7 @@ use tollgate::algorithm::bucket::Bucket;
 use tollgate::algorithm::concurrency::Permits;
 use tollgate::algorithm::credits::Credits;
 use tollgate::algorithm::queue::Queue;
-use tollgate::algorithm::sliding::{Shape, Sliding};
+use tollgate::algorithm::sliding::{Shape, Sliding, Tail};
 use tollgate::algorithm::window::Window;
 use tollgate::algorithm::{LimitError, OneWord};
 use tollgate::policy::Quota;
@@ -218,26 +218,20 @@ impl PartsMeter {
             let coarse = clock.unit.saturating_mul(unit);
             let length = Span::from_nanos(window.as_nanos().div_ceil(coarse));
             let core = Sliding::new(limit, length, estimate)?;
-            let Shape {
-                part,
-                parts,
-                divisions,
-                most,
-                estimate,
-            } = core.shape();
-            let product = u128::from(most) * u128::from(divisions) * u128::from(part);
-            if product <= u128::from(EXACT) && coarse_fits(part, parts, unit) {
+            let Shape { part, layout, most } = core.shape();
+            let product = u128::from(most) * u128::from(layout.divisions) * u128::from(part);
+            if product <= u128::from(EXACT) && coarse_fits(part, layout.parts, unit) {
                 return Ok(PartsMeter {
                     core: PartsCore::Sliding(core),
                     limit,
                     part,
-                    before: parts,
-                    tail: match estimate {
-                        Estimate::Span => 0,
-                        Estimate::Classic { .. } => 1,
-                        Estimate::Strict { .. } => 2,
+                    before: layout.parts,
+                    tail: match layout.tail {
+                        Tail::Span => 0,
+                        Tail::Even => 1,
+                        Tail::Whole => 2,
                     },
-                    divisions,
+                    divisions: u64::from(layout.divisions),
                     most,
                     unit,
                 });
@@ -514,8 +508,8 @@ mod tests {
         for (limit, estimate, unit) in [
             (50_000, Estimate::Span, 128),
             (100, Estimate::Span, 1),
-            (1 << 23, Estimate::Classic { parts: 1 }, 256 * 2),
-            (1 << 23, Estimate::Strict { parts: 1 }, 256 * 2),
+            (1 << 23, Estimate::Span, 256 * 2),
+            (1 << 23, Estimate::Strict, 256 * 2),
         ] {
             let Meter::Parts(p) = meter(Algorithm::SlidingWindow {
                 limit,

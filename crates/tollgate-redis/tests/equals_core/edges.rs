@@ -526,10 +526,7 @@ fn script_and_core_agree_in_coarse_units_too() {
     };
     let mut algorithms: Vec<(Algorithm, u64)> = [
         (sliding(50_000, Estimate::Span), 50_000),
-        (
-            sliding(9_000_000, Estimate::Classic { parts: 1 }),
-            9_000_000,
-        ),
+        (sliding(9_000_000, Estimate::Span), 9_000_000),
         (sliding(900, Estimate::Span), 900),
         (bucket("1000/day", 300), 300),
     ]

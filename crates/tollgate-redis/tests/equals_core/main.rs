@@ -128,10 +128,10 @@ fn algorithms() -> Vec<(Algorithm, u64)> {
         (sliding(12, ms(900), Estimate::Span), 12),
         (sliding(500, ms(1_000), Estimate::Span), 500),
         (sliding(40_000, ms(1), Estimate::Span), 40_000),
-        (sliding(30, ms(1_000), Estimate::Classic { parts: 1 }), 30),
-        (sliding(30, ms(1_001), Estimate::Classic { parts: 6 }), 30),
+        (sliding(70_000, ms(1_001), Estimate::Span), 70_000),
         (sliding(200_000, ms(7), Estimate::Span), 200_000),
-        (sliding(25, ms(1_000), Estimate::Strict { parts: 4 }), 25),
+        (sliding(25, ms(1_000), Estimate::Strict), 25),
+        (sliding(9_000, ms(1_001), Estimate::Strict), 9_000),
         (
             Algorithm::SlidingLog {
                 limit: 12,

@@ -213,13 +213,22 @@ fn counter_refunds(side: Side) -> bool {
     side == Side::Core
 }
 
-/// A history of a sliding counter of one to four parts.
+/// A history of a sliding counter in one of the layouts that limits get.
 pub fn sliding_counter(dice: &mut Dice, steps: u64, side: Side, is_strict: bool) -> Walked {
-    let sub = dice.between(1, 4);
-    // What fits one word beside eight bits for the index.
-    let bits = (56 / (sub + 1)).min(24);
-    let most = (1 << bits) - 1;
-    let limit = any_cap(dice).min(most);
+    const MOST: u64 = (1 << 24) - 1;
+    let (least, most, sub) = if is_strict {
+        dice.pick(&[
+            (1, 2_047, 4),
+            (2_048, 16_383, 3),
+            (16_384, 262_143, 2),
+            (262_144, MOST, 1),
+        ])
+    } else {
+        (65_536, MOST, 1)
+    };
+    // The store chooses the layout by the limit; the steps take any limit that fits.
+    let least = if side == Side::Store { least } else { 1 };
+    let limit = any_cap(dice).clamp(least, most);
     let window_ns = any_window(dice, sub);
     let spec = CounterSpec {
         limit,
@@ -228,6 +237,8 @@ pub fn sliding_counter(dice: &mut Dice, steps: u64, side: Side, is_strict: bool)
         is_strict,
     };
     let nature = Nature {
+        // Strict counters keep a layout in which a lower limit fits, the others change to spans.
+        cap_min: if is_strict { 1 } else { least },
         cap_max: most.min(2 * limit),
         has_refunds: counter_refunds(side),
         ..window_nature(format!("{spec:?}"), limit, window_ns, sub)
@@ -235,7 +246,11 @@ pub fn sliding_counter(dice: &mut Dice, steps: u64, side: Side, is_strict: bool)
     let algorithm = Algorithm::SlidingWindow {
         limit,
         window: span(window_ns),
-        estimate: spec.estimate(),
+        estimate: if is_strict {
+            Estimate::Strict
+        } else {
+            Estimate::Span
+        },
     };
     let oracle = SlidingCounter::new(limit, window_ns, sub, is_strict);
     beside(

@@ -149,6 +149,7 @@ fn nature_of(specs: &[LimitSpec], steps_back: bool) -> Nature {
     Nature {
         params: format!("{specs:?}"),
         cap: least(|spec| spec.cap),
+        cap_min: 1,
         cap_max: 0,
         tick: least(|spec| spec.p_ns / spec.n),
         fill: least(|spec| spec.p_ns.saturating_mul(spec.cap) / spec.n),

@@ -96,7 +96,7 @@ impl<O: Model, C: Model> Walk<O, C> {
             }
             14 if self.nature.cap_max > 0 && may_change => {
                 let near = cap.saturating_mul(2).min(self.nature.cap_max);
-                let cap = dice.between(1, near);
+                let cap = dice.between(self.nature.cap_min, near);
                 Act::Change(Change::SetCap { cap })
             }
             15 if self.nature.has_rate && may_change => {

@@ -99,6 +99,7 @@ fn nature_of(limit: u32, ttl_ns: u64) -> Nature {
     Nature {
         params: format!("limit {limit} ttl_ns {ttl_ns}"),
         cap: u64::from(limit),
+        cap_min: 1,
         cap_max: 0,
         tick: ttl_ns / u64::from(limit),
         fill: ttl_ns,

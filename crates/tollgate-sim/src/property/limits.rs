@@ -43,6 +43,7 @@ pub fn bucket_nature(params: String, cap: u64, n: u64, p_ns: u64) -> Nature {
     Nature {
         params,
         cap,
+        cap_min: 1,
         cap_max: 0,
         tick: p_ns / n.max(1),
         fill: u64::try_from(fill).unwrap_or(u64::MAX),
@@ -60,6 +61,7 @@ pub fn window_nature(params: String, limit: u64, window_ns: u64, parts: u64) -> 
     Nature {
         params,
         cap: limit,
+        cap_min: 1,
         cap_max: 0,
         tick: window_ns / limit.max(1),
         fill: window_ns,

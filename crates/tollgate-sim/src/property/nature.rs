@@ -15,6 +15,8 @@ pub struct Nature {
     pub params: String,
     /// The greatest cost that can pass.
     pub cap: u64,
+    /// The least that the capacity may be changed to.
+    pub cap_min: u64,
     /// The most that the capacity may be changed to; zero if it cannot be changed.
     pub cap_max: u64,
     /// The time in which about one unit comes back.

@@ -25,13 +25,13 @@ pub(super) fn fixed_window(crew: &mut Crew<'_>) -> Result<Finding, String> {
     exactly(crew, limit, Limit::fixed_window(per_hour(limit)?))
 }
 
-/// A sliding window admits its limit: one that keeps two counts.
+/// A sliding window admits its limit: one that keeps counts only.
 pub(super) fn sliding_window(crew: &mut Crew<'_>) -> Result<Finding, String> {
     let limit = burst(crew.charges()).min(SLIDING_MAX);
     let counts = Limit::new(tollgate::Algorithm::SlidingWindow {
         limit,
         window: Span::from_secs(3600),
-        estimate: Estimate::Classic { parts: 1 },
+        estimate: Estimate::Strict,
     });
     exactly(crew, limit, counts)
 }

@@ -177,13 +177,6 @@ pub enum LimitError {
         /// The most that fits.
         most: u64,
     },
-    /// The window has too many parts for the limit: the counters do not fit one word.
-    TooManyParts {
-        /// Parts asked for.
-        parts: u32,
-        /// The most that fit beside this limit.
-        most: u32,
-    },
     /// A multiple that is no burst.
     NoMultiple,
     /// `max_keys` of zero, or more than can be addressed.
@@ -207,12 +200,6 @@ impl std::fmt::Display for LimitError {
             Self::ZeroSpan { what } => write!(f, "a {what} of 0 is no time at all"),
             Self::TooSlow => f.write_str("filling this limit would take longer than 73 years"),
             Self::TooLarge { what, most } => write!(f, "the {what} is above {most}"),
-            Self::TooManyParts { parts, most } => {
-                write!(
-                    f,
-                    "{parts} parts of a window do not fit one word beside this limit (most: {most})"
-                )
-            }
             Self::NoMultiple => f.write_str("a burst multiple below 2 is no burst"),
             Self::MaxKeys { asked: 0 } => f.write_str("`max_keys` of 0 leaves room for nobody"),
             Self::MaxKeys { asked } => write!(f, "`max_keys` of {asked} cannot be addressed"),
@@ -238,9 +225,6 @@ impl LimitError {
             Self::ZeroSpan { what } => format!("write a {what} such as `1s` or `1min`"),
             Self::TooSlow => "lower the burst, or raise the rate".into(),
             Self::TooLarge { what, most } => format!("write a {what} of at most {most}"),
-            Self::TooManyParts { most, .. } => {
-                format!("use at most {most} parts, or lower the limit")
-            }
             Self::NoMultiple => {
                 "write a multiple of at least 2, or use a plain token bucket".into()
             }

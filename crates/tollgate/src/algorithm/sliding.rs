@@ -8,9 +8,18 @@
 //!
 //! | estimate | still counting of the tail | what it assumes |
 //! |---|---|---|
-//! | [`Estimate::Span`] (default) | spread over the parts of it in which something came | first and last arrival are kept to 1/q of a part |
-//! | [`Estimate::Classic`] | `c * (s - e) / s` | arrivals spread evenly; with `m = 1` the well-known two counters |
-//! | [`Estimate::Strict`] | `c` | nothing: never too little |
+//! | [`Tail::Span`] | spread over the parts of it in which something came | first and last arrival are kept to 1/q of a part |
+//! | [`Tail::Even`] | `c * (s - e) / s` | arrivals spread evenly; with `m = 1` the well-known two counters |
+//! | [`Tail::Whole`] | `c` | nothing: never too little |
+//!
+//! The limit and the [`Estimate`] choose the layout, so that the counters fit one word:
+//!
+//! | limit up to | default: parts, divisions | limit up to | strict: parts |
+//! |---|---|---|---|
+//! | 127 | 3, 8 | 2 047 | 4 |
+//! | 1 023 | 2, 16 | 16 383 | 3 |
+//! | 65 535 | 1, 64 | 262 143 | 2 |
+//! | 16 777 215 | 1, evenly | 16 777 215 | 1 |
 //!
 //! A cost passes if and only if `head + still + cost <= limit`, compared by cross-multiplication in
 //! 128 bits, so that nothing is rounded. The span form follows bursty traffic
@@ -46,20 +55,55 @@ const INDEX_BITS_MIN: u32 = 8;
 /// How much of the oldest part still counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Estimate {
-    /// Spread over the time in which its arrivals came. Parts and resolution are chosen for the
-    /// limit; above 65 535 there is no room for spans and this is the classic form.
+    /// Spread over the time in which its arrivals came. A limit above 65 535 leaves no room for that
+    /// time in the word: it spreads them evenly over the part.
     #[default]
     Span,
-    /// Spread evenly over the part; `parts` of 1 is the well-known two-counter form.
-    Classic {
-        /// Parts of the window, 1 to 7.
-        parts: u32,
-    },
     /// Count all of it: never more than the limit in any window.
-    Strict {
-        /// Parts of the window, 1 to 7.
-        parts: u32,
-    },
+    Strict,
+}
+
+/// How a word is divided. [`Sliding::new`] chooses it by the limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Parts of the window; one more is counted.
+    pub parts: u32,
+    /// Divisions of a part in which first and last arrival are kept, a power of two; 1 without spans.
+    pub divisions: u32,
+    /// How the oldest part is counted.
+    pub tail: Tail,
+}
+
+/// What still counts of the oldest part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tail {
+    /// Its count, spread from its first to its last arrival.
+    Span,
+    /// Its count, spread evenly over the part.
+    Even,
+    /// Its whole count.
+    Whole,
+}
+
+impl Layout {
+    /// The finest layout that fits one word beside `limit`.
+    fn for_limit(limit: u64, estimate: Estimate) -> Layout {
+        let (parts, divisions, tail) = match (estimate, limit) {
+            (Estimate::Span, 0..=127) => (3, 8, Tail::Span),
+            (Estimate::Span, 128..=1023) => (2, 16, Tail::Span),
+            (Estimate::Span, 1024..=65_535) => (1, 64, Tail::Span),
+            (Estimate::Span, _) => (1, 1, Tail::Even),
+            (Estimate::Strict, 0..=2047) => (4, 1, Tail::Whole),
+            (Estimate::Strict, 2048..=16_383) => (3, 1, Tail::Whole),
+            (Estimate::Strict, 16_384..=262_143) => (2, 1, Tail::Whole),
+            (Estimate::Strict, _) => (1, 1, Tail::Whole),
+        };
+        Layout {
+            parts,
+            divisions,
+            tail,
+        }
+    }
 }
 
 /// A compiled sliding counter.
@@ -82,26 +126,15 @@ pub struct Sliding {
     index_bits: u32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tail {
-    Span,
-    Even,
-    Whole,
-}
-
 /// What a sliding counter counts in, for a store that keeps it in another form than a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Length of a part.
     pub part: u64,
-    /// Parts of the window; one more is counted.
-    pub parts: u32,
-    /// Divisions of a part in which first and last arrival are kept; 1 without spans.
-    pub divisions: u64,
+    /// How many parts, and what is known of each.
+    pub layout: Layout,
     /// The most that one part can count.
     pub most: u64,
-    /// How the oldest part is counted; the numbers in it say nothing.
-    pub estimate: Estimate,
 }
 
 /// One part of the window: how much came, and in which of its `q` divisions first and last.
@@ -129,47 +162,29 @@ impl Sliding {
     /// At most `limit` in any `window`, as far as the estimate can tell.
     ///
     /// # Errors
-    /// A limit or window of zero, a limit above 2^24 - 1, or more parts than fit beside the limit.
+    /// A limit or window of zero, or a limit above 2^24 - 1.
     pub fn new(limit: u64, window: Span, estimate: Estimate) -> Result<Sliding, LimitError> {
-        match estimate {
-            Estimate::Span => match limit {
-                0..=127 => Sliding::with_spans(limit, window, 3, 8),
-                128..=1023 => Sliding::with_spans(limit, window, 2, 16),
-                1024..=65_535 => Sliding::with_spans(limit, window, 1, 64),
-                _ => Sliding::build(limit, window, 1, 0, Tail::Even),
-            },
-            Estimate::Classic { parts } => Sliding::build(limit, window, parts, 0, Tail::Even),
-            Estimate::Strict { parts } => Sliding::build(limit, window, parts, 0, Tail::Whole),
-        }
+        Sliding::with_layout(limit, window, Layout::for_limit(limit, estimate))
     }
 
-    /// The span estimate with `parts` parts and a resolution of `divisions` (a power of two) in each.
+    /// The same with a layout that another limit gets, as recorded timelines have it.
     ///
     /// # Errors
-    /// As [`Sliding::new`].
-    pub fn with_spans(
-        limit: u64,
-        window: Span,
-        parts: u32,
-        divisions: u32,
-    ) -> Result<Sliding, LimitError> {
+    /// As [`Sliding::new`]; or a layout that does not fit one word beside the limit.
+    pub fn with_layout(limit: u64, window: Span, layout: Layout) -> Result<Sliding, LimitError> {
+        const LIMIT_MAX: u64 = (1 << 24) - 1;
+        let Layout {
+            parts,
+            divisions,
+            tail,
+        } = layout;
         if !divisions.is_power_of_two() || divisions > 256 {
             return Err(LimitError::TooLarge {
                 what: "number of divisions (a power of two)",
                 most: 256,
             });
         }
-        Sliding::build(limit, window, parts, divisions.ilog2(), Tail::Span)
-    }
-
-    fn build(
-        limit: u64,
-        window: Span,
-        parts: u32,
-        span_bits: u32,
-        tail: Tail,
-    ) -> Result<Sliding, LimitError> {
-        const LIMIT_MAX: u64 = (1 << 24) - 1;
+        let span_bits = divisions.ilog2();
         if limit == 0 {
             return Err(LimitError::ZeroCapacity { what: "limit" });
         }
@@ -188,7 +203,10 @@ impl Sliding {
             .saturating_sub(1)
             .min(PARTS_MAX as u32);
         if parts == 0 || parts > most {
-            return Err(LimitError::TooManyParts { parts, most });
+            return Err(LimitError::TooLarge {
+                what: "number of parts (from 1)",
+                most: u64::from(most),
+            });
         }
         Ok(Sliding {
             limit,
@@ -205,17 +223,14 @@ impl Sliding {
 
     /// What it counts in.
     pub const fn shape(&self) -> Shape {
-        let parts = self.parts;
         Shape {
             part: self.part,
-            parts,
-            divisions: self.q(),
-            most: (1 << self.count_bits) - 1,
-            estimate: match self.tail {
-                Tail::Span => Estimate::Span,
-                Tail::Even => Estimate::Classic { parts },
-                Tail::Whole => Estimate::Strict { parts },
+            layout: Layout {
+                parts: self.parts,
+                divisions: 1 << self.span_bits,
+                tail: self.tail,
             },
+            most: (1 << self.count_bits) - 1,
         }
     }
 
@@ -528,11 +543,7 @@ impl OneWord for Sliding {
     /// Another limit on the same window keeps the old layout if it fits there: in a narrower one, what
     /// was counted under the old limit may find no room.
     fn succeeding(self, old: &Self) -> Self {
-        let spans = self.tail == Tail::Span || self.parts == old.parts;
-        if (self.window, self.tail) == (old.window, old.tail)
-            && spans
-            && self.limit >> old.count_bits == 0
-        {
+        if (self.window, self.tail) == (old.window, old.tail) && self.limit >> old.count_bits == 0 {
             return Sliding {
                 limit: self.limit,
                 plain: self.plain,
@@ -635,6 +646,19 @@ mod tests {
             let s = Sliding::new(limit, minute, Estimate::Span).unwrap();
             assert_eq!((s.parts, s.index_bits), (parts, index_bits), "{limit}");
         }
+        for (limit, parts, index_bits) in [
+            (1, 4, 59),
+            (2047, 4, 9),
+            (2048, 3, 16),
+            (16_383, 3, 8),
+            (16_384, 2, 19),
+            (262_143, 2, 10),
+            (262_144, 1, 26),
+            ((1 << 24) - 1, 1, 16),
+        ] {
+            let s = Sliding::new(limit, minute, Estimate::Strict).unwrap();
+            assert_eq!((s.parts, s.index_bits), (parts, index_bits), "{limit}");
+        }
     }
 
     #[test]
@@ -642,14 +666,28 @@ mod tests {
         let minute = Span::from_secs(60);
         let error = Sliding::new(1 << 24, minute, Estimate::Span).unwrap_err();
         assert_eq!(error.hint(), "write a limit of at most 16777215");
-        let error = Sliding::new(1000, minute, Estimate::Strict { parts: 6 }).unwrap_err();
-        assert_eq!(error, LimitError::TooManyParts { parts: 6, most: 4 });
-        assert!(Sliding::new(1000, minute, Estimate::Strict { parts: 4 }).is_ok());
+        let parts = |parts| {
+            let layout = Layout {
+                parts,
+                divisions: 1,
+                tail: Tail::Whole,
+            };
+            Sliding::with_layout(1000, minute, layout)
+        };
+        let error = parts(6).unwrap_err();
+        assert_eq!(error.to_string(), "the number of parts (from 1) is above 4");
+        assert!(parts(0).is_err());
+        assert!(parts(4).is_ok());
     }
 
     #[test]
     fn the_reserved_word_is_never_written() {
-        let s = Sliding::new(3, Span::from_nanos(8), Estimate::Classic { parts: 1 }).unwrap();
+        let two_counters = Layout {
+            parts: 1,
+            divisions: 1,
+            tail: Tail::Even,
+        };
+        let s = Sliding::with_layout(3, Span::from_nanos(8), two_counters).unwrap();
         let mut state = s.in_force(None, Moment::from_nanos(u64::MAX));
         state.index = u64::MAX >> (64 - s.index_bits);
         for cell in state.cells.iter_mut().take(2) {

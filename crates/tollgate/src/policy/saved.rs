@@ -154,12 +154,8 @@ fn save_algorithm(algorithm: &Algorithm, to: &mut Writer) {
             window,
             estimate,
         } => {
-            let estimate = match estimate {
-                Estimate::Span => [0, 0],
-                Estimate::Classic { parts } => [1, u64::from(parts)],
-                Estimate::Strict { parts } => [2, u64::from(parts)],
-            };
-            numbers(5, &[&[limit, window.as_nanos()], &estimate], to);
+            let strict = u64::from(estimate == Estimate::Strict);
+            numbers(8, &[&[limit, window.as_nanos(), strict]], to);
         }
         Algorithm::BurstCredits {
             rate: r,
@@ -205,13 +201,13 @@ fn restored_algorithm(from: &mut Reader<'_>) -> Result<Algorithm, RestoreError> 
             limit: number()?,
             window: span(number()?),
         },
-        5 => Algorithm::SlidingWindow {
+        // 5 had a number of parts, which not every limit has any more.
+        8 => Algorithm::SlidingWindow {
             limit: number()?,
             window: span(number()?),
-            estimate: match (number()?, small(number()?)?) {
-                (0, _) => Estimate::Span,
-                (1, parts) => Estimate::Classic { parts },
-                (2, parts) => Estimate::Strict { parts },
+            estimate: match number()? {
+                0 => Estimate::Span,
+                1 => Estimate::Strict,
                 _ => return Err(RestoreError::Malformed),
             },
         },

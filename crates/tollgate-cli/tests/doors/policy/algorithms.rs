@@ -24,16 +24,10 @@ fn every_algorithm_admits_what_it_says_and_refuses_the_next() {
         ("algorithm: sliding-log, allow: 2/h", 2, 3_590, 3_600),
         ("algorithm: sliding-window, allow: 2/h", 2, 1_000, 7_200),
         (
-            "algorithm: sliding-window, allow: 2/h, estimate: classic, parts: 3",
-            2,
-            1_000,
-            7_200,
-        ),
-        (
-            "algorithm: sliding-window, allow: 2/h, estimate: strict, parts: 3",
+            "algorithm: sliding-window, allow: 2/h, estimate: strict",
             2,
             3_590,
-            4_800,
+            4_500,
         ),
         (
             "algorithm: burst-credits, allow: 1/h, times: 3, for: 2h",

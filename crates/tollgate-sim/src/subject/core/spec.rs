@@ -4,11 +4,10 @@ use super::super::given::Given;
 use super::told::{rate, span};
 use crate::model::{Change, has_no};
 use crate::timeline::Case;
-use tollgate::Estimate;
 use tollgate::algorithm::OneWord;
 use tollgate::algorithm::bucket::Bucket;
 use tollgate::algorithm::queue::Queue;
-use tollgate::algorithm::sliding::Sliding;
+use tollgate::algorithm::sliding::{Layout, Sliding, Tail};
 use tollgate::algorithm::window::Window;
 
 /// The numbers of a limiter.
@@ -272,13 +271,16 @@ impl CounterSpec {
         })
     }
 
-    /// How the oldest part is counted.
-    pub fn estimate(&self) -> Estimate {
-        let parts = self.sub;
-        if self.is_strict {
-            Estimate::Strict { parts }
-        } else {
-            Estimate::Classic { parts }
+    /// How a word is divided.
+    pub fn layout(&self) -> Layout {
+        Layout {
+            parts: self.sub,
+            divisions: 1,
+            tail: if self.is_strict {
+                Tail::Whole
+            } else {
+                Tail::Even
+            },
         }
     }
 }
@@ -287,7 +289,7 @@ impl Spec for CounterSpec {
     type Limit = Sliding;
 
     fn compile(&self) -> Result<Sliding, String> {
-        Sliding::new(self.limit, span(self.window_ns), self.estimate())
+        Sliding::with_layout(self.limit, span(self.window_ns), self.layout())
             .map_err(|error| error.to_string())
     }
 
@@ -324,13 +326,22 @@ impl SpanSpec {
             span: given.need("span")?,
         })
     }
+
+    /// How a word is divided.
+    pub fn layout(&self) -> Layout {
+        Layout {
+            parts: self.sub,
+            divisions: self.span,
+            tail: Tail::Span,
+        }
+    }
 }
 
 impl Spec for SpanSpec {
     type Limit = Sliding;
 
     fn compile(&self) -> Result<Sliding, String> {
-        Sliding::with_spans(self.limit, span(self.window_ns), self.sub, self.span)
+        Sliding::with_layout(self.limit, span(self.window_ns), self.layout())
             .map_err(|error| error.to_string())
     }
 

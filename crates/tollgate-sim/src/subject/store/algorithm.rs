@@ -10,7 +10,8 @@ use crate::model::{Change, has_no};
 use crate::replay::CannotOpen;
 use crate::subject::keyed::change_of;
 use crate::timeline::Case;
-use tollgate::{Algorithm, Estimate};
+use tollgate::algorithm::sliding::{Layout, Sliding, Tail};
+use tollgate::{Algorithm, Estimate, Span};
 
 /// The algorithm of `case`.
 ///
@@ -58,22 +59,11 @@ pub fn algorithm_of(case: &Case) -> Result<Algorithm, CannotOpen> {
         }
         "sliding_counter" => {
             let spec = CounterSpec::of(case)?;
-            Algorithm::SlidingWindow {
-                limit: spec.limit,
-                window: span(spec.window_ns),
-                estimate: spec.estimate(),
-            }
+            sliding(spec.limit, spec.window_ns, spec.layout())?
         }
         "span_counter" => {
             let spec = SpanSpec::of(case)?;
-            if span_layout(spec.limit) != Some((spec.sub, spec.span)) {
-                return Err(not_expressible("not the span layout that this limit gets"));
-            }
-            Algorithm::SlidingWindow {
-                limit: spec.limit,
-                window: span(spec.window_ns),
-                estimate: Estimate::Span,
-            }
+            sliding(spec.limit, spec.window_ns, spec.layout())?
         }
         "burst_credits" => {
             let given = Given::of_case(case, &["n", "p_ns", "mult", "dur_ns", "slack"])?;
@@ -94,14 +84,26 @@ pub fn algorithm_of(case: &Case) -> Result<Algorithm, CannotOpen> {
     })
 }
 
-/// Parts and divisions that a limit gets by default.
-fn span_layout(limit: u64) -> Option<(u32, u32)> {
-    match limit {
-        0..=127 => Some((3, 8)),
-        128..=1023 => Some((2, 16)),
-        1024..=65_535 => Some((1, 64)),
-        _ => None,
+/// The sliding window that has this layout because of its limit.
+fn sliding(limit: u64, window_ns: u64, layout: Layout) -> Result<Algorithm, CannotOpen> {
+    let window = span(window_ns);
+    let estimate = match layout.tail {
+        Tail::Whole => Estimate::Strict,
+        Tail::Span | Tail::Even => Estimate::Span,
+    };
+    if layout_of(limit, window, estimate) != Some(layout) {
+        return Err(not_expressible("not the layout that this limit gets"));
     }
+    Ok(Algorithm::SlidingWindow {
+        limit,
+        window,
+        estimate,
+    })
+}
+
+fn layout_of(limit: u64, window: Span, estimate: Estimate) -> Option<Layout> {
+    let sliding = Sliding::new(limit, window, estimate).ok()?;
+    Some(sliding.shape().layout)
 }
 
 /// Whether every step of `case` can be said of `algorithm`.
@@ -112,17 +114,17 @@ fn span_layout(limit: u64) -> Option<(u32, u32)> {
 pub fn expressible(case: &Case, algorithm: &Algorithm) -> Result<(), CannotOpen> {
     let Algorithm::SlidingWindow {
         limit,
-        estimate: Estimate::Span,
-        ..
-    } = algorithm
+        window,
+        estimate,
+    } = *algorithm
     else {
         return Ok(());
     };
     for step in case.steps.iter().filter(|step| step.op == "set_cap") {
         if let Change::SetCap { cap } = change_of(step)?
-            && span_layout(cap) != span_layout(*limit)
+            && layout_of(cap, window, estimate) != layout_of(limit, window, estimate)
         {
-            return Err(not_expressible("another limit gets another span layout"));
+            return Err(not_expressible("another limit gets another layout"));
         }
     }
     Ok(())

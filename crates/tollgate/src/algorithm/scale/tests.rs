@@ -5,7 +5,7 @@ use crate::algorithm::bucket::Bucket;
 use crate::algorithm::concurrency::Permits;
 use crate::algorithm::queue::Queue;
 use crate::algorithm::scale::Scale;
-use crate::algorithm::sliding::{Estimate, Sliding};
+use crate::algorithm::sliding::{Estimate, Layout, Sliding, Tail};
 use crate::algorithm::window::Window;
 use crate::decision::Verdict;
 use crate::rate::Rate;
@@ -121,13 +121,17 @@ fn a_queue_and_a_sliding_window_wait_as_short_as_possible_too() {
     }
     for seed in 1..6 {
         waits(&Queue::new(rate("10/s"), 8, None).unwrap(), 8, seed);
-        for estimate in [
-            Estimate::Span,
-            Estimate::Classic { parts: 1 },
-            Estimate::Strict { parts: 4 },
+        let two_counters = Layout {
+            parts: 1,
+            divisions: 1,
+            tail: Tail::Even,
+        };
+        for sliding in [
+            Sliding::new(30, Span::from_secs(2), Estimate::Span),
+            Sliding::new(30, Span::from_secs(2), Estimate::Strict),
+            Sliding::with_layout(30, Span::from_secs(2), two_counters),
         ] {
-            let sliding = Sliding::new(30, Span::from_secs(2), estimate).unwrap();
-            waits(&sliding, 30, seed);
+            waits(&sliding.unwrap(), 30, seed);
         }
     }
 }
@@ -264,12 +268,12 @@ fn counted_limits_hold_no_more_than_the_scale_leaves() {
             seed,
         );
         holds(&Permits::new(50, Span::from_secs(1)).unwrap(), seed);
-        let strict = Estimate::Strict { parts: 2 };
-        holds(&Sliding::new(50, Span::from_secs(1), strict).unwrap(), seed);
-        holds(
-            &Sliding::new(50, Span::from_secs(1), Estimate::Span).unwrap(),
-            seed,
-        );
+        for estimate in [Estimate::Strict, Estimate::Span] {
+            holds(
+                &Sliding::new(50, Span::from_secs(1), estimate).unwrap(),
+                seed,
+            );
+        }
     }
 }
 
