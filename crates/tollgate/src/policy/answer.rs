@@ -1,10 +1,8 @@
 //! The answer to a request, before anybody writes it down for a client.
 
+use super::charge::Charge;
 use super::path::PathFault;
-use crate::algorithm::queue::Slot;
 use crate::decision::{Origin, Standing, Verdict};
-use crate::gate::LimitId;
-use crate::store::shared::{SharedKey, SharedOutcome};
 use crate::time::Moment;
 
 /// What happens to a request, and why.
@@ -21,11 +19,7 @@ pub struct Answer {
     /// Who decided.
     pub origin: Origin,
     /// Every limit that applied, in the order of the policy.
-    pub charges: Vec<RuleCharge>,
-    /// The key of each charge, if they were taken in a store that a fleet shares.
-    pub(super) keys: Vec<SharedKey>,
-    /// What that store said of each charge by itself.
-    pub(super) outcomes: Vec<SharedOutcome>,
+    pub charges: Vec<Charge>,
 }
 
 /// Why a request is answered as it is. Numbers are places in the policy's lists.
@@ -54,57 +48,6 @@ pub enum Basis {
     StoreError(usize),
 }
 
-/// How a limit takes part in a decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// It can refuse the request.
-    Enforced,
-    /// It is only counted.
-    Shadow,
-    /// It is the quota that may come in place of the live one; only counted.
-    Candidate,
-    /// An override says that this key has no limit here.
-    Unlimited,
-}
-
-/// A limit that applied to a request.
-#[derive(Clone, Copy, Debug)]
-pub struct RuleCharge {
-    /// The rule, by its place; see [`super::PolicyGate::rule`].
-    pub rule: usize,
-    /// How it took part.
-    pub role: Role,
-    /// What the request takes from it.
-    pub cost: u64,
-    /// The tier that the client is in, by its place in the rule.
-    pub tier: Option<usize>,
-    /// What it would have said, if it was only counted; what was said of all together, if it is enforced.
-    pub verdict: Verdict,
-    /// The limit that was charged; which quota it has is told by [`super::PolicyGate::quota`].
-    pub limit: LimitId,
-    /// How many there are at the most, if the request brought its limit along; otherwise the quota says it.
-    pub most: Option<u32>,
-    /// The key, as far as the store knows it.
-    pub(super) hash: u64,
-    /// When it was charged, by the clock of whoever did.
-    pub(super) issued: Moment,
-    /// Was it charged in a store that a fleet shares?
-    pub(super) is_shared: bool,
-    /// Was it paid from what that store lent to this node, or with a block of it?
-    pub(super) is_lent: bool,
-    /// What this node's share holds of it, if it was charged elsewhere.
-    pub(super) in_share: u64,
-    /// The slot that it took, if it is an enforced leaky bucket of this process.
-    pub(super) slot: Option<Slot>,
-}
-
-impl RuleCharge {
-    /// A number that is the same for the same key, to spread clients by.
-    pub fn spread(&self) -> u32 {
-        (self.hash >> 32) as u32
-    }
-}
-
 impl Answer {
     /// May the request pass, now or after its delay?
     pub fn is_admitted(&self) -> bool {
@@ -112,7 +55,7 @@ impl Answer {
     }
 
     /// The charge whose numbers are told.
-    pub fn binding(&self) -> Option<&RuleCharge> {
+    pub fn binding(&self) -> Option<&Charge> {
         match self.basis {
             Basis::Charge(at) => self.charges.get(at),
             _ => None,

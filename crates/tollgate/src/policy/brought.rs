@@ -24,14 +24,14 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use super::answer::{Role, RuleCharge};
+use super::charge::{Charge, Outcome, Role};
 use super::extract::RequestKey;
 use super::facts::Facts;
 use super::gate::{Plan, PolicyGate};
 use super::rule::{OnStoreError, Quota};
 use crate::algorithm::LimitError;
 use crate::clock::Clock;
-use crate::decision::{Decision, Verdict};
+use crate::decision::Verdict;
 use crate::gate::LimitId;
 use crate::limit::{Algorithm, Limit};
 use crate::store::shared::SharedKey;
@@ -178,7 +178,7 @@ impl<C: Clock> PolicyGate<C> {
         let entries = entries_text(facts.descriptor);
         // The first text decides where a cluster keeps the key: not all of a domain in one place.
         let key = RequestKey::of_texts([&entries, facts.domain]);
-        let charge = RuleCharge {
+        let charge = Charge {
             rule: following.rule,
             role: Role::Enforced,
             cost: facts.cost.unwrap_or(1),
@@ -187,15 +187,13 @@ impl<C: Clock> PolicyGate<C> {
             limit,
             most: Some(brought.most.min(MOST)),
             hash: self.secret.hash(&key),
-            issued: now,
-            is_shared: false,
-            is_lent: false,
-            in_share: 0,
-            slot: None,
+            key: self.fleet.as_ref().map(|_| Arc::new(key.shared())),
+            debt: 0,
+            kept: 0,
+            outcome: Outcome::open(now),
         };
         let mut plan = Plan::default();
-        let shared = self.fleet.as_ref().map(|_| key.shared());
-        plan.add(charge, shared);
+        plan.add(charge);
         Some(plan)
     }
 
@@ -221,23 +219,6 @@ impl<C: Clock> PolicyGate<C> {
         let mut texts = vec![domain.into_owned()];
         texts.extend(entries_of(&entries));
         Some(texts)
-    }
-
-    /// How many the limit of a charge lets this node take, if the request brought that along: what it says, or
-    /// this node's share of it where a fleet counts together.
-    pub(super) fn most_here(&self, charge: &RuleCharge) -> Option<u32> {
-        let most = charge.most?;
-        let Some(fleet) = &self.fleet else {
-            return Some(most);
-        };
-        // At least one, as of every limit; but nothing stays nothing.
-        Some((most / fleet.store.nodes().max(1)).max(most.min(1)))
-    }
-
-    /// What this much on the limit of a charge would come to in this process.
-    pub(super) fn peek_charge(&self, charge: &RuleCharge, cost: u64) -> Decision {
-        let limiter = self.gate.limiter(charge.limit);
-        limiter.peek_at_most(charge.hash, cost, self.most_here(charge))
     }
 }
 

@@ -21,15 +21,19 @@ use super::brought::{self, FollowRule, Following, REQUEST_LIMITS, Unit};
 use super::calendar::Periods;
 use super::extract::{KEY_PARTS_MAX, RequestKey};
 use super::fields::Advert;
-use super::fleet::{self, Fleet, Loans};
 use super::gate::{Handover, Live, LiveOverride, PolicyGate, Special, SpecialGrant, Variant};
 use super::path::PathRules;
 use super::router::Router;
 use super::rule::{
-    CostRule, Fallback, Grant, LimitRule, Match, Override, Policy, Privacy, Quota, Sharing,
-    WhenOver,
+    CostRule, Fallback, Grant, LimitRule, Match, OnStoreError, Override, Policy, Privacy, Quota,
+    Sharing, WhenOver,
 };
 use super::saved::SavedLimiter;
+use super::store::PreparedLimit;
+use super::store::lease::terms::LeaseTerms;
+use super::store::memory::MemoryStore;
+use super::store::stack::FleetStore;
+use super::store::sync::counter::SyncTerms;
 use crate::algorithm::LimitError;
 use crate::algorithm::scale::Scale;
 use crate::clock::Clock;
@@ -203,6 +207,13 @@ impl<C: Clock> PolicyGate<C> {
     }
 }
 
+/// The limits of a policy in a store; and while keys still have usage under the policy before, and until when, those that move
+/// it.
+type Remote = (
+    Arc<dyn SharedLimits>,
+    Option<(Moment, Arc<dyn SharedLimits>)>,
+);
+
 struct Builder<'a, C> {
     inherited: Inherited<C>,
     clock: C,
@@ -276,7 +287,7 @@ impl<'a, C: Clock> Builder<'a, C> {
         };
         let routed = rules.iter().take(policy.limits.len());
         let router = Router::new(routed.map(|live| &live.rule.matches));
-        let fleet = self.fleet(&policy)?;
+        let remote = self.remote(&policy)?;
         let queues: Vec<_> = policy
             .queues
             .iter()
@@ -299,8 +310,16 @@ impl<'a, C: Clock> Builder<'a, C> {
             }
         }
         if let Some(old) = self.before.and_then(|before| before.fleet.as_ref()) {
-            old.loans.close(self.clock.now());
+            old.close(self.clock.now());
         }
+        let store = self.inherited.store.take();
+        let memory = Arc::new(MemoryStore::new(self.gate, self.clock.clone(), store));
+        let limits = self.variants.iter().map(Variant::prepared).collect();
+        let fleet = remote.and_then(|(remote, moving)| {
+            let before = self.before.and_then(|before| before.fleet.as_ref());
+            let memory = Arc::clone(&memory);
+            FleetStore::new(limits, remote, moving, memory, self.clock.clone(), before)
+        });
         let before = self.before.map(PolicyGate::pressure);
         let gate = PolicyGate {
             fallback: fallback.map(|_| policy.limits.len()),
@@ -312,7 +331,7 @@ impl<'a, C: Clock> Builder<'a, C> {
             queues,
             policy,
             rules,
-            gate: self.gate,
+            memory,
             variants: self.variants,
             by_name,
             extra,
@@ -331,7 +350,7 @@ impl<'a, C: Clock> Builder<'a, C> {
     }
 
     /// Makes the limits known to the store that a fleet shares, if there is one.
-    fn fleet(&self, policy: &Policy) -> Result<Option<Fleet>, PolicyError> {
+    fn remote(&self, policy: &Policy) -> Result<Option<Remote>, PolicyError> {
         let Some(store) = &self.inherited.store else {
             return Ok(None);
         };
@@ -351,18 +370,12 @@ impl<'a, C: Clock> Builder<'a, C> {
         };
         let came_from = self.variants.iter().filter(|v| !v.came_from.0.is_empty());
         let until = came_from.map(|v| v.came_from.1).max();
-        let before = self.before.and_then(|before| before.fleet.as_ref());
         let fixed = limits(false)?;
-        Ok(Some(Fleet {
-            store: Arc::clone(store),
-            limits: Arc::clone(&fixed),
-            moving: match until {
-                Some(until) => Some((until, limits(true)?)),
-                None => None,
-            },
-            owing: before.map(|f| Arc::clone(&f.owing)).unwrap_or_default(),
-            loans: Arc::new(Loans::new(fixed, before.map(|f| &*f.loans))),
-        }))
+        let moving = match until {
+            Some(until) => Some((until, limits(true)?)),
+            None => None,
+        };
+        Ok(Some((fixed, moving)))
     }
 
     /// What a quota was under the policies before, the last first, for as long as usage there can count.
@@ -451,7 +464,7 @@ impl<'a, C: Clock> Builder<'a, C> {
             _ => None,
         });
         let overridden: Vec<LimitId> = overridden.chain(candidate).collect();
-        self.lend(&rule, ordinary.into_iter().chain(overridden))?;
+        self.share(&rule, ordinary.into_iter().chain(overridden))?;
         Ok(Live {
             rule,
             base,
@@ -482,11 +495,13 @@ impl<'a, C: Clock> Builder<'a, C> {
             units.push((limit, quota));
         }
         if let Some((base, quota)) = units.first() {
+            let rule = LimitRule {
+                on_store_error: follow.on_store_error,
+                ..LimitRule::new(&name, quota.clone())
+            };
+            self.share(&rule, units.iter().map(|(limit, _)| *limit))?;
             rules.push(Live {
-                rule: LimitRule {
-                    on_store_error: follow.on_store_error,
-                    ..LimitRule::new(&name, quota.clone())
-                },
+                rule,
                 base: *base,
                 tiers: Vec::new(),
                 candidate: None,
@@ -516,7 +531,7 @@ impl<'a, C: Clock> Builder<'a, C> {
         let (Some(gate), Some(hash)) = (self.before, hash) else {
             return;
         };
-        let limiter = |id: LimitId| gate.gate.limiter(id).clone();
+        let limiter = |id: LimitId| gate.memory.limiter(id).clone();
         let own = match old {
             Some(SpecialGrant::Limit(id)) => Some(limiter(id)),
             _ => None,
@@ -611,29 +626,36 @@ impl<'a, C: Clock> Builder<'a, C> {
             id,
             advert: Advert::of(name, &quota),
             quota,
-            loans: None,
+            sharing: Sharing::Exact,
+            on_store_error: OnStoreError::Local,
+            when_over: WhenOver::TakeNothing,
             handovers,
         });
         Ok(limit)
     }
 
-    /// Has limits shared as their rule says.
+    /// Has limits shared, and decided without the store, as their rule says.
     ///
     /// # Errors
-    /// They are of a kind that cannot be.
-    fn lend(
+    /// They are of a kind that cannot be shared so.
+    fn share(
         &mut self,
         rule: &LimitRule,
         limits: impl Iterator<Item = LimitId>,
     ) -> Result<(), PolicyError> {
         // What is taken afterwards is told to the store at once.
-        let is_exact = rule.sharing == Sharing::Exact || rule.when_over == WhenOver::TakeRest;
-        for limit in limits.filter(|_| !is_exact) {
+        let sharing = match rule.when_over {
+            WhenOver::TakeRest => Sharing::Exact,
+            WhenOver::TakeNothing => rule.sharing,
+        };
+        for limit in limits {
             let Some(variant) = self.variants.get_mut(limit.index()) else {
                 continue;
             };
-            variant.loans = fleet::terms(rule.sharing, &variant.quota);
-            if variant.loans.is_none() {
+            variant.sharing = sharing;
+            variant.on_store_error = rule.on_store_error;
+            variant.when_over = rule.when_over;
+            if !variant.quota.can_be(sharing) {
                 let name = Arc::clone(&rule.name);
                 return Err(PolicyError::NotShared { name });
             }
@@ -680,6 +702,29 @@ impl<'a, C: Clock> Builder<'a, C> {
         };
         let until = self.clock.now().plus(horizon(&quota));
         Handover { from, until }
+    }
+}
+
+impl<C> Variant<C> {
+    /// What the layers of a store know of it.
+    fn prepared(&self) -> PreparedLimit {
+        let algorithm = self.quota.limit.algorithm();
+        PreparedLimit {
+            stable_id: self.known_by,
+            on_store_error: self.on_store_error,
+            lease: match self.sharing {
+                Sharing::Lease => LeaseTerms::of(&self.quota),
+                _ => None,
+            },
+            sync: match self.sharing {
+                Sharing::Sync => SyncTerms::of(&self.quota),
+                _ => None,
+            },
+            is_permit: matches!(algorithm, Algorithm::Concurrency { .. }),
+            capacity: self.quota.advertised().0,
+            takes_remaining: self.takes_remaining(),
+            horizon: horizon(&self.quota),
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Why a request is answered as it is: every rule, whether it is for this request and if not why not, the
 //! key, the cost, and what that limit says by itself. Takes nothing.
 
-use super::answer::{Answer, Role};
+use super::answer::Answer;
+use super::charge::Role;
 use super::extract::{Request, RequestKey};
 use super::facts::Facts;
 use super::gate::{Live, PolicyGate, SpecialGrant};
@@ -170,10 +171,10 @@ impl<C: Clock> PolicyGate<C> {
         now: Moment,
     ) -> RuleExplanation {
         let rule = &live.rule;
-        let mut charges = answer.charges.iter().enumerate();
-        let charged = charges.find(|(_, c)| c.rule == at && c.role != Role::Candidate);
-        let outcome = charged.and_then(|(place, _)| answer.outcomes.get(place));
-        let charged = charged.map(|(_, charge)| charge);
+        let mut charges = answer.charges.iter();
+        let charged = charges.find(|c| c.rule == at && c.role != Role::Candidate);
+        let outcome = charged.map(|charge| &charge.outcome);
+        let outcome = outcome.filter(|outcome| outcome.is_shared());
         let mut told = RuleExplanation {
             rule: at,
             why_not: why_not(live, request, now),
@@ -215,7 +216,7 @@ impl<C: Clock> PolicyGate<C> {
                     issued: now,
                     origin: answer.origin,
                 },
-                None => self.gate.limiter(limit).peek_hash(hash, told.cost),
+                None => self.memory.limiter(limit).peek_hash(hash, told.cost),
             });
             told.key = Some(ExplainedKey::of(&key, &rule.key, rule.missing_key));
         }

@@ -39,7 +39,8 @@
 
 use std::ops::Range;
 
-use super::answer::{Answer, Basis, Role, RuleCharge};
+use super::answer::{Answer, Basis};
+use super::charge::{Charge, Role};
 use super::gate::PolicyGate;
 use super::rule::{Quota, XRateLimit};
 use crate::algorithm::scale::Scale;
@@ -342,9 +343,9 @@ fn whole_seconds(span: Span) -> u64 {
 
 /// Up to `percent` more, in whole seconds, always the same for the same key. Waits of a few seconds stay
 /// what they are: less than a second cannot be told.
-fn jittered(seconds: u64, percent: u32, of: Option<&RuleCharge>) -> u64 {
+fn jittered(seconds: u64, percent: u32, of: Option<&Charge>) -> u64 {
     let most_more = u128::from(seconds) * u128::from(percent) / 100;
-    let spread = u128::from(of.map_or(0, RuleCharge::spread));
+    let spread = u128::from(of.map_or(0, Charge::spread));
     let more = ((most_more + 1) * spread) >> 32;
     seconds.saturating_add(u64::try_from(more).unwrap_or(u64::MAX))
 }

@@ -18,28 +18,32 @@
 //! Where facts come from, how an answer is written, and how its predecessor handed on the state (that is
 //! `build`).
 
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::answer::{Answer, Basis, Role, RuleCharge};
+use super::answer::{Answer, Basis};
 use super::brought::Following;
+use super::charge::{Charge, Outcome, Role, Source};
+use super::decision::unlimited;
 use super::extract::{Request, RequestKey};
 use super::facts::Facts;
 use super::fields::Advert;
-use super::fleet::{Fleet, Terms};
 use super::queue::QueueRule;
 use super::router::Router;
-use super::rule::{FULLY_ENFORCED, Fallback, LimitRule, ListRule, Match, Mode, Policy, Quota};
-use crate::algorithm::queue::Slot;
+use super::rule::{
+    FULLY_ENFORCED, Fallback, LimitRule, ListRule, Match, Mode, OnStoreError, Policy, Quota,
+    Sharing, WhenOver,
+};
+use super::store::Op;
+use super::store::memory::MemoryStore;
+use super::store::stack::FleetStore;
 use crate::clock::{Clock, MonotonicClock};
-use crate::decision::{Decision, Origin, Standing, Verdict};
-use crate::gate::{Admission, Charge, Gate, LimitId};
+use crate::decision::Verdict;
+use crate::gate::LimitId;
 use crate::key::{Key, KeySecret};
 use crate::limiter::Limiter;
-use crate::store::memory::CHARGES_MAX;
-use crate::store::shared::{KeyKind, SharedKey};
+use crate::store::shared::{KeyKind, SharedStore};
 use crate::time::Moment;
 
 /// A policy in force.
@@ -58,8 +62,8 @@ pub struct PolicyGate<C = MonotonicClock> {
     /// The queues, as their paths are compared here.
     pub(super) queues: Vec<QueueRule>,
     pub(super) queue_router: Router,
-    /// Every quota of every rule, with its state.
-    pub(super) gate: Gate<C>,
+    /// Every quota of every rule, with its state. Beside a store that a fleet shares it holds this node's share.
+    pub(super) memory: Arc<MemoryStore<C>>,
     /// What each limit of the gate is for; by its number.
     pub(super) variants: Vec<Variant<C>>,
     pub(super) by_name: HashMap<Arc<str>, usize>,
@@ -72,9 +76,8 @@ pub struct PolicyGate<C = MonotonicClock> {
     pub(super) moving: [Mutex<()>; 16],
     pub(super) secret: KeySecret,
     pub(super) clock: C,
-    /// The store that this node shares with others, if it does. The limiters above then hold this node's
-    /// share, for when the store gives no answer.
-    pub(super) fleet: Option<Fleet>,
+    /// The layers above the store that this node shares with others, if it does.
+    pub(super) fleet: Option<FleetStore<C>>,
 }
 
 /// An override that was made while running, beside those of the policy.
@@ -123,8 +126,10 @@ pub(super) struct Variant<C> {
     pub(super) known_by: u64,
     /// What it was in a store that a fleet shares, under the policies before, and until when that counts.
     pub(super) came_from: (Vec<Quota>, Moment),
-    /// How this node accounts for it beside such a store, if it does.
-    pub(super) loans: Option<Terms>,
+    /// How nodes that share such a store share it, and what happens when the store gives no answer.
+    pub(super) sharing: Sharing,
+    pub(super) on_store_error: OnStoreError,
+    pub(super) when_over: WhenOver,
     /// Whose usage it takes over, key by key as they come.
     pub(super) handovers: Vec<Handover<C>>,
 }
@@ -144,30 +149,31 @@ pub(super) enum Ask {
     Peek,
 }
 
+impl Ask {
+    pub(super) fn op(self) -> Op {
+        match self {
+            Ask::Charge => Op::Charge,
+            Ask::Peek => Op::Peek,
+        }
+    }
+}
+
 /// Charges among which the same key is looked for; with more of them the request is refused anyway.
 const SAME_AMONG: usize = 64;
 
 /// What a request comes to while the rules are gone through.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Plan {
-    pub(super) charges: Vec<RuleCharge>,
-    /// The key of each charge, if somebody else is to count it.
-    pub(super) keys: Vec<SharedKey>,
+    pub(super) charges: Vec<Charge>,
     pub(super) enforced: usize,
     pub(super) stop: Option<Basis>,
 }
 
 impl Plan {
-    fn push(&mut self, charge: RuleCharge, key: Option<SharedKey>) {
-        self.charges.push(charge);
-        self.keys.extend(key);
-    }
-
     /// Adds a charge that was planned elsewhere, or more to one on the same key, and returns its place.
-    pub(super) fn add(&mut self, charge: RuleCharge, key: Option<SharedKey>) -> usize {
-        let is_same = |c: &RuleCharge| {
-            c.limit == charge.limit && c.hash == charge.hash && c.role == charge.role
-        };
+    pub(super) fn add(&mut self, charge: Charge) -> usize {
+        let is_same =
+            |c: &Charge| c.limit == charge.limit && c.hash == charge.hash && c.role == charge.role;
         let mut known = self.charges.iter_mut().take(SAME_AMONG).enumerate();
         if let Some((at, same)) = known.find(|(_, c)| is_same(c)) {
             same.cost = same.cost.saturating_add(charge.cost);
@@ -177,7 +183,6 @@ impl Plan {
         }
         self.enforced += usize::from(matches!(charge.role, Role::Enforced | Role::Unlimited));
         self.charges.push(charge);
-        self.keys.extend(key);
         self.charges.len() - 1
     }
 }
@@ -238,19 +243,24 @@ impl<C: Clock> PolicyGate<C> {
     pub fn limiter_of(&self, rule: usize) -> Option<&Limiter<C>> {
         self.rules
             .get(rule)
-            .map(|live| self.gate.limiter(live.base))
+            .map(|live| self.memory.limiter(live.base))
     }
 
     /// Every limiter that belongs to a rule (its own, its tiers, overrides and candidate), and what it
     /// is known by.
     pub fn limiters(&self) -> impl Iterator<Item = (&str, &Limiter<C>)> {
         let numbered = self.variants.iter().enumerate();
-        numbered.map(|(at, v)| (&*v.id, self.gate.limiter(LimitId::at(at))))
+        numbered.map(|(at, v)| (&*v.id, self.memory.limiter(LimitId::at(at))))
     }
 
     /// The overrides that were made while running.
     pub fn extra_overrides(&self) -> &[LiveOverride] {
         &self.extra
+    }
+
+    /// The store that this node shares with others.
+    pub fn store(&self) -> Option<&Arc<dyn SharedStore>> {
+        self.memory.store()
     }
 
     /// The clock.
@@ -414,8 +424,8 @@ impl<C: Clock> PolicyGate<C> {
         plan: &mut Plan,
     ) {
         let hash = self.secret.hash(key);
-        let shared = self.fleet.as_ref().map(|_| key.shared());
-        let charge = |limit, role| RuleCharge {
+        let shared = self.fleet.as_ref().map(|_| Arc::new(key.shared()));
+        let charge = |limit, role, key| Charge {
             rule: at,
             role,
             cost,
@@ -424,11 +434,16 @@ impl<C: Clock> PolicyGate<C> {
             limit,
             most: None,
             hash,
-            issued: now,
-            is_shared: false,
-            is_lent: false,
-            in_share: 0,
-            slot: None,
+            key,
+            debt: 0,
+            kept: 0,
+            outcome: Outcome {
+                source: match role {
+                    Role::Unlimited => Source::Nothing,
+                    _ => Source::Open,
+                },
+                ..Outcome::open(now)
+            },
         };
         let base = || {
             tier.and_then(|tier| live.tiers.get(tier))
@@ -440,7 +455,8 @@ impl<C: Clock> PolicyGate<C> {
         let in_force = special.filter(|special| !is_over(special));
         let limit = match in_force.map(|special| special.grant) {
             Some(SpecialGrant::Unlimited) => {
-                plan.push(charge(live.base, Role::Unlimited), shared);
+                plan.charges
+                    .push(charge(live.base, Role::Unlimited, shared));
                 if live.rule.mode == Mode::Enforce {
                     plan.enforced += 1;
                 }
@@ -455,20 +471,20 @@ impl<C: Clock> PolicyGate<C> {
         };
         self.take_over(limit, hash, now);
         if let Some(SpecialGrant::Limit(ended)) = special.filter(is_over).map(|s| s.grant) {
-            self.move_usage(self.gate.limiter(ended), limit, hash);
+            self.move_usage(self.memory.limiter(ended), limit, hash);
         }
         let enforced = live.rule.mode == Mode::Enforce
             && (live.rule.enforced >= FULLY_ENFORCED
                 || hash % u64::from(FULLY_ENFORCED) < u64::from(live.rule.enforced));
         let again = live.candidate.and_then(|_| shared.clone());
-        if enforced {
-            plan.push(charge(limit, Role::Enforced), shared);
-            plan.enforced += 1;
-        } else {
-            plan.push(charge(limit, Role::Shadow), shared);
-        }
+        let role = match enforced {
+            true => Role::Enforced,
+            false => Role::Shadow,
+        };
+        plan.charges.push(charge(limit, role, shared));
+        plan.enforced += usize::from(enforced);
         if let Some(candidate) = live.candidate {
-            plan.push(charge(candidate, Role::Candidate), again);
+            plan.charges.push(charge(candidate, Role::Candidate, again));
         }
     }
 
@@ -487,145 +503,8 @@ impl<C: Clock> PolicyGate<C> {
         let _moving = lock.map(|lock| lock.lock().unwrap_or_else(PoisonError::into_inner));
         let used = from.withdraw(hash);
         if used > 0 {
-            self.gate.limiter(to).take_over(hash, used);
+            self.memory.limiter(to).take_over(hash, used);
         }
-    }
-
-    /// Takes the enforced charges together, then counts the others.
-    pub(super) fn carry_out(&self, mut plan: Plan, now: Moment, ask: Ask) -> Answer {
-        if let Some(basis) = plan.stop {
-            let charges = std::mem::take(&mut plan.charges);
-            return Answer {
-                charges,
-                ..unlimited(Verdict::Never, basis, now)
-            };
-        }
-        let mut answer = match plan.enforced {
-            0 => unlimited(Verdict::Pass, Basis::Unmatched, now),
-            _ => self.enforce(&mut plan, now, ask),
-        };
-        for charge in &mut plan.charges {
-            let limiter = self.gate.limiter(charge.limit);
-            let counted = match charge.role {
-                Role::Unlimited => continue,
-                Role::Enforced => {
-                    charge.verdict = answer.verdict;
-                    charge.issued = answer.issued;
-                    continue;
-                }
-                Role::Shadow | Role::Candidate if answer.is_admitted() && ask == Ask::Charge => {
-                    limiter.charge_hash(charge.hash, charge.cost)
-                }
-                Role::Shadow | Role::Candidate => limiter.peek_hash(charge.hash, charge.cost),
-            };
-            charge.verdict = counted.verdict;
-            charge.issued = counted.issued;
-        }
-        answer.charges = plan.charges;
-        if ask == Ask::Charge {
-            self.take_rest(&answer);
-        }
-        answer
-    }
-
-    /// Where the slots of the enforced charges are told; no room if none of them is a leaky bucket.
-    fn room_for_slots(&self, plan: &Plan) -> Vec<Cell<Option<Slot>>> {
-        let is_queue =
-            |c: &RuleCharge| c.role == Role::Enforced && self.gate.limiter(c.limit).is_queue();
-        if plan.charges.iter().any(is_queue) {
-            (0..plan.enforced).map(|_| Cell::new(None)).collect()
-        } else {
-            Vec::new()
-        }
-    }
-
-    /// Takes the enforced ones of these charges together. None, and nothing is taken, if there are more than
-    /// `N`.
-    #[inline(always)]
-    fn charge_within<const N: usize>(
-        &self,
-        charges: &[RuleCharge],
-        slots: &[Cell<Option<Slot>>],
-    ) -> Option<Admission> {
-        let mut taken = [Charge::none(); N];
-        let mut count = 0;
-        for charge in charges.iter().filter(|c| c.role == Role::Enforced) {
-            *taken.get_mut(count)? = self
-                .gate
-                .charge_hash(charge.limit, charge.hash, charge.cost)
-                .at_most(self.most_here(charge));
-            count += 1;
-        }
-        let taken = taken.get(..count).unwrap_or_default();
-        Some(self.gate.admit_telling(taken, slots))
-    }
-
-    fn enforce(&self, plan: &mut Plan, now: Moment, ask: Ask) -> Answer {
-        let mut slots = self.room_for_slots(plan);
-        let enforced = || {
-            let numbered = plan.charges.iter().enumerate();
-            numbered.filter(|(_, charge)| charge.role == Role::Enforced)
-        };
-        let (decision, binding) = match ask {
-            Ask::Peek if enforced().count() > CHARGES_MAX => {
-                return unlimited(Verdict::Never, Basis::TooManyLimits, now);
-            }
-            Ask::Peek => {
-                let peeked = enforced()
-                    .map(|(at, charge)| (at, charge.cost, self.peek_charge(charge, charge.cost)));
-                tightest(peeked, now)
-            }
-            Ask::Charge => {
-                // Few as a rule; room for many is only made if it is needed.
-                let few = self.charge_within::<4>(&plan.charges, &slots);
-                let admission =
-                    few.or_else(|| self.charge_within::<CHARGES_MAX>(&plan.charges, &slots));
-                let Some(admission) = admission else {
-                    return unlimited(Verdict::Never, Basis::TooManyLimits, now);
-                };
-                let is_binding =
-                    |(_, charge): &(usize, &RuleCharge)| Some(charge.limit) == admission.binding;
-                (
-                    admission.decision,
-                    enforced().find(is_binding).map(|(at, _)| at),
-                )
-            }
-        };
-        if decision.is_admitted() {
-            let enforced = plan.charges.iter_mut();
-            let enforced = enforced.filter(|charge| charge.role == Role::Enforced);
-            for (charge, slot) in enforced.zip(slots.drain(..)) {
-                charge.slot = slot.take();
-            }
-        }
-        Answer {
-            verdict: decision.verdict,
-            // Without a binding charge all of them are unlimited: the first of these says why.
-            basis: Basis::Charge(binding.unwrap_or(0)),
-            standing: decision.standing,
-            issued: decision.issued,
-            origin: decision.origin,
-            charges: Vec::new(),
-            keys: Vec::new(),
-            outcomes: Vec::new(),
-        }
-    }
-}
-
-/// An answer that no limit had a part in.
-pub(super) fn unlimited(verdict: Verdict, basis: Basis, now: Moment) -> Answer {
-    Answer {
-        verdict,
-        basis,
-        standing: Standing {
-            remaining: if verdict.is_admitted() { u64::MAX } else { 0 },
-            ..Standing::default()
-        },
-        issued: now,
-        origin: Origin::Fresh,
-        charges: Vec::new(),
-        keys: Vec::new(),
-        outcomes: Vec::new(),
     }
 }
 
@@ -657,58 +536,6 @@ fn listed(
 fn is_any(conditions: &[Match], request: &Request<'_>) -> bool {
     let mut conditions = conditions.iter();
     conditions.any(|condition| condition.holds(request.facts, request.path))
-}
-
-/// Of several decisions, what they come to together, and which of them decides: as if they were charged.
-pub(super) fn tightest(
-    decisions: impl Iterator<Item = (usize, u64, Decision)>,
-    now: Moment,
-) -> (Decision, Option<usize>) {
-    let rank = |verdict: Verdict| match verdict {
-        Verdict::Never => 2,
-        Verdict::Refuse { .. } => 1,
-        _ => 0,
-    };
-    let mut worst: Option<(usize, u64, Decision)> = None;
-    let mut delay = Verdict::Pass;
-    for (at, cost, decision) in decisions {
-        if let (Verdict::Wait { .. }, true) =
-            (decision.verdict, decision.verdict.wait() > delay.wait())
-        {
-            delay = decision.verdict;
-        }
-        let more = decision.standing.remaining / cost.max(1);
-        let is_worse = worst.is_none_or(|(_, least, so_far)| {
-            let (this, that) = (rank(decision.verdict), rank(so_far.verdict));
-            match this.cmp(&that) {
-                std::cmp::Ordering::Equal if this == 1 => {
-                    decision.verdict.wait() > so_far.verdict.wait()
-                }
-                std::cmp::Ordering::Equal => {
-                    (more, so_far.standing.full_after) < (least, decision.standing.full_after)
-                }
-                order => order.is_gt(),
-            }
-        });
-        if is_worse {
-            worst = Some((at, more, decision));
-        }
-    }
-    match worst {
-        None => (nothing(now), None),
-        Some((at, _, decision)) if decision.is_admitted() => (
-            Decision {
-                verdict: delay,
-                ..decision
-            },
-            Some(at),
-        ),
-        Some((at, _, decision)) => (decision, Some(at)),
-    }
-}
-
-fn nothing(now: Moment) -> Decision {
-    crate::store::memory::nothing_charged(now)
 }
 
 impl Live {

@@ -32,44 +32,50 @@
 
 pub mod address;
 pub mod answer;
+mod bound;
 mod brought;
 mod build;
 pub mod calendar;
+mod charge;
+mod charge_remaining;
 pub mod decide;
+mod decision;
+mod engine;
 pub mod explain;
 mod extract;
 pub mod facts;
 pub mod fields;
-mod fleet;
 mod gate;
 pub mod path;
 pub mod pattern;
 pub mod pressure;
 pub mod queue;
-mod reservation;
 mod router;
 pub mod rule;
 mod saved;
+mod settle;
 mod share;
-mod take_rest;
+mod store;
 mod together;
 mod under_pressure;
 
-pub use answer::{Answer, Basis, Role, RuleCharge};
+pub use answer::{Answer, Basis};
 pub use brought::{Brought, FollowRule, REQUEST_LIMITS, Unit};
 pub use build::{Inherited, PolicyError};
+pub use charge::{Charge, Role};
 pub use decide::{
     Decide, DecisionHost, DecisionRequest, Observed, Op, PendingDecision, RefundOnDrop, Subject,
 };
+pub use engine::{Asking, Begun};
 pub use explain::{
     ExplainedKey, ExplainedKeyKind, Explanation, QueueExplanation, RuleExplanation, WhyNot,
 };
 pub use extract::KEY_PARTS_MAX;
 pub use facts::{Facts, Headers, NoHeaders};
-pub use fleet::{Asking, Begun, LendingReport};
 pub use gate::{LiveOverride, PolicyGate};
 pub use pressure::PressureRule;
 pub use queue::{Adaptive, AtOnce, Estimator, Place, QueueRule, Weights};
-pub use reservation::{Reservation, Settlement};
 pub use rule::*;
+pub use settle::{Reservation, Settlement};
+pub use store::lease::report::LendingReport;
 pub use together::Part;

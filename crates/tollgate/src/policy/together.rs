@@ -22,9 +22,10 @@
 
 use std::collections::HashSet;
 
-use super::answer::{Answer, Basis, Role, RuleCharge};
+use super::answer::{Answer, Basis};
+use super::charge::{Charge, Role};
+use super::engine::Begun;
 use super::facts::Facts;
-use super::fleet::Begun;
 use super::gate::{Plan, PolicyGate};
 use crate::clock::Clock;
 use crate::decision::{Standing, Verdict};
@@ -66,13 +67,11 @@ impl<C: Clock> PolicyGate<C> {
         let mut whole = Plan::default();
         for (plan, part) in plans.into_iter().zip(&mut parts) {
             whole.stop = whole.stop.or(plan.stop);
-            let mut keys = plan.keys.into_iter();
             for charge in plan.charges {
-                let key = keys.next();
                 if replaced.contains(&charge.rule) {
                     continue;
                 }
-                let at = whole.add(charge, key);
+                let at = whole.add(charge);
                 if !part.charges.contains(&at) {
                     part.charges.push(at);
                 }
@@ -93,19 +92,19 @@ impl<C: Clock> PolicyGate<C> {
         if charge.role == Role::Unlimited {
             return None;
         }
-        if let Some(outcome) = answer.outcomes.get(at) {
+        if charge.outcome.is_shared() {
             let standing = match take {
-                true => outcome.standing,
+                true => charge.outcome.standing,
                 false => self.stands(answer, at)?,
             };
-            return Some((outcome.verdict, standing));
+            return Some((charge.outcome.verdict, standing));
         }
         if answer.basis == Basis::Charge(at) && (take || !answer.is_admitted()) {
             return Some((answer.verdict, answer.standing));
         }
         let verdict = match answer.is_admitted() || charge.role != Role::Enforced {
             true => charge.verdict,
-            false => self.peek_charge(charge, charge.cost).verdict,
+            false => self.memory.peek(charge, charge.cost).verdict,
         };
         Some((verdict, self.stands(answer, at)?))
     }
@@ -114,11 +113,11 @@ impl<C: Clock> PolicyGate<C> {
     /// fleet shares was asked.
     pub fn stands(&self, answer: &Answer, at: usize) -> Option<Standing> {
         let charge = answer.charges.get(at)?;
-        let Some(outcome) = answer.outcomes.get(at) else {
-            return Some(self.peek_charge(charge, 0).standing);
-        };
-        let mut standing = outcome.standing;
-        if answer.is_admitted() && outcome.verdict.is_admitted() {
+        if !charge.outcome.is_shared() {
+            return Some(self.memory.standing(charge));
+        }
+        let mut standing = charge.outcome.standing;
+        if answer.is_admitted() && charge.outcome.verdict.is_admitted() {
             // It tells what would be left, if all of them pass.
             standing.remaining = standing.remaining.saturating_add(charge.cost);
         }
@@ -132,18 +131,16 @@ impl<C: Clock> PolicyGate<C> {
             return;
         }
         let charges = std::mem::take(&mut plan.charges);
-        let mut keys = std::mem::take(&mut plan.keys).into_iter();
         plan.enforced = 0;
         for charge in charges {
-            let key = keys.next();
             if !replaced.contains(&charge.rule) {
-                plan.add(charge, key);
+                plan.add(charge);
             }
         }
     }
 
     /// The rules that are not charged where these are.
-    fn replaced<'c>(&self, charges: impl Iterator<Item = &'c RuleCharge>) -> HashSet<usize> {
+    fn replaced<'c>(&self, charges: impl Iterator<Item = &'c Charge>) -> HashSet<usize> {
         let rules = charges.filter_map(|charge| self.rules.get(charge.rule));
         let names = rules.flat_map(|live| &live.rule.replaces);
         names

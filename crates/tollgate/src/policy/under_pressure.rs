@@ -20,7 +20,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::answer::{Answer, Role, RuleCharge};
+use super::answer::Answer;
+use super::charge::{Charge, Role};
 use super::gate::PolicyGate;
 use super::pressure::PressureRule;
 use crate::algorithm::scale::Scale;
@@ -80,11 +81,11 @@ impl<C: Clock> PolicyGate<C> {
     }
 
     /// How much was left of the limit that decided this charge.
-    pub(super) fn scale_of(&self, charge: &RuleCharge) -> Scale {
-        if charge.is_shared {
+    pub(super) fn scale_of(&self, charge: &Charge) -> Scale {
+        if charge.outcome.is_shared() {
             Scale::ONE
         } else {
-            self.gate.limiter(charge.limit).scale()
+            self.memory.limiter(charge.limit).scale()
         }
     }
 

@@ -4,11 +4,11 @@
 //!
 //! *Exact*: the store decides every request. Nothing.
 //!
-//! *Lease*. Every unit that is spent was charged by the store before, at most a [term](super::loan) earlier.
+//! *Lease*. Every unit that is spent was charged by the store before, at most a [term](super::store::lease) earlier.
 //! So over all time no more passes than the store granted, and in a stretch of time at most what it granted
 //! in it and what was on loan when it began. On loan are at most one block at each of `n` nodes, and a block is at
 //! most a `4n`-th of what the limit holds: together a quarter; nor is it more than the limit gives in a
-//! [term](mod@super::terms). A block of a fixed window ends with it, so
+//! [term](super::store::lease). A block of a fixed window ends with it, so
 //! there nothing comes on top; and a place that is on loan is held in the store, so of places there are never more at
 //! once than the limit says.
 //!
@@ -22,9 +22,9 @@
 //! What passes while the store gives no answer, and what a store forgets in a failover: both are the same for every
 //! way of sharing, and told where a fleet is described.
 
-use super::super::rule::{Quota, Sharing};
-use super::copy::CopyTerms;
-use super::terms::LoanTerms;
+use super::rule::{Quota, Sharing};
+use super::store::lease::terms::LeaseTerms;
+use super::store::sync::counter::SyncTerms;
 use crate::limit::Algorithm;
 
 impl Quota {
@@ -34,29 +34,29 @@ impl Quota {
         match (sharing, self.limit.algorithm()) {
             (Sharing::Exact, _)
             | (Sharing::Lease, Algorithm::FixedWindow { .. } | Algorithm::Concurrency { .. }) => 0,
-            (Sharing::Lease, _) => LoanTerms::of(self).map_or(0, |terms| {
+            (Sharing::Lease, _) => LeaseTerms::of(self).map_or(0, |terms| {
                 terms
                     .block_max(nodes)
                     .saturating_mul(u64::from(nodes.max(1)))
             }),
-            (Sharing::Sync, _) => CopyTerms::of(self).map_or(0, |terms| {
+            (Sharing::Sync, _) => SyncTerms::of(self).map_or(0, |terms| {
                 let others = u64::from(nodes.saturating_sub(1));
-                terms.unheard_max(nodes).saturating_mul(others)
+                terms.unsynced_max(nodes).saturating_mul(others)
             }),
         }
     }
 
     /// Is it large and fast enough to be lent to so many nodes? If not, `lease` is `exact`.
     pub fn is_lent_to(&self, nodes: u32) -> bool {
-        LoanTerms::of(self).is_some_and(|terms| terms.block_max(nodes) > 0)
+        LeaseTerms::of(self).is_some_and(|terms| terms.block_max(nodes) > 0)
     }
 
     /// Can it be shared in this way?
     pub fn can_be(&self, sharing: Sharing) -> bool {
         match sharing {
             Sharing::Exact => true,
-            Sharing::Lease => LoanTerms::of(self).is_some(),
-            Sharing::Sync => CopyTerms::of(self).is_some(),
+            Sharing::Lease => LeaseTerms::of(self).is_some(),
+            Sharing::Sync => SyncTerms::of(self).is_some(),
         }
     }
 }

@@ -1,51 +1,47 @@
-//! How much of a limit is lent to a node at once, and for how long.
+//! How much of a limit is leased to a node at once, and for how long.
 //!
 //! # Theory
 //!
 //! A node that dies takes its block with it. So a block is at most
 //!
-//! * a `4n`-th of what the limit holds: all `n` nodes together have at most a quarter of it on loan, which is
-//!   what may come on top of it in a stretch of time;
-//! * what the limit gives in one term: whatever a dead node had is earned again a term later. A limit that gives
-//!   nothing in a term is not lent: whoever is so slow needs no loans.
+//! * a `4n`-th of what the limit holds: all `n` nodes together lease at most a quarter of it, which is what may come on
+//!   top of the limit in a stretch of time;
+//! * what the limit gives in one term: what a dead node held is earned again a term later. A limit that gives
+//!   nothing in a term is not leased.
 //!
-//! Places are not earned: those that were lent come back when their life in the store is over.
-//!
-//! # What it does not know
-//!
-//! Demand, and who borrows.
+//! Permits are not earned: those that were leased come back when their life in the store is over.
 
 use crate::limit::Algorithm;
 use crate::policy::rule::Quota;
 use crate::time::Span;
 
-/// The demand of this long is lent at once.
-const HOLD: Span = Span::from_millis(50);
+/// Demand of this long is borrowed at once.
+const HORIZON: Span = Span::from_millis(50);
 /// How long a block can be spent.
 const TERM: Span = Span::from_secs(1);
 /// All nodes together hold at most one part in so many of the limit.
-const LENT_PART: u64 = 4;
+const LEASED_PART: u64 = 4;
 
-/// How a limit lends.
+/// How a limit is leased.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::policy) struct LoanTerms {
+pub(in crate::policy) struct LeaseTerms {
     /// Units that the limit holds at the most.
-    pub(super) capacity: u64,
+    pub(in crate::policy) capacity: u64,
     /// Units that it gives in a term.
     in_a_term: u64,
-    /// How much traffic a block is for, and how long nobody asks after a short grant.
-    pub(super) hold: Span,
+    /// Demand of this long is one block; also how long a short grant stops further borrowing.
+    pub(in crate::policy) horizon: Span,
     /// How long a block can be spent.
-    pub(super) term: Span,
-    /// Is what is left thrown away all at once, so that a block must end before that?
-    pub(super) ends_with_window: bool,
-    /// How long a refusal is believed at the most. Places come back at any time.
-    pub(super) believed: Span,
+    pub(in crate::policy) term: Span,
+    /// Does all that is left end with a window, and a block with it?
+    pub(in crate::policy) ends_with_window: bool,
+    /// How long a refusal is believed at the most. Permits come back at any time.
+    pub(in crate::policy) refusal_ttl: Span,
 }
 
-impl LoanTerms {
-    /// How a quota lends; none if it cannot be lent.
-    pub(super) fn of(quota: &Quota) -> Option<LoanTerms> {
+impl LeaseTerms {
+    /// How a quota is leased; none if it cannot be.
+    pub(in crate::policy) fn of(quota: &Quota) -> Option<LeaseTerms> {
         let part_of = |span: Span, part: u64| Span::from_nanos(span.as_nanos() / part);
         let (capacity, earned_in, in_a_term) = match *quota.limit.algorithm() {
             Algorithm::TokenBucket { rate, burst } => {
@@ -65,25 +61,25 @@ impl LoanTerms {
             _ => return None,
         };
         let term = match *quota.limit.algorithm() {
-            // What is lent is held there for its whole life, and must not outlive it here.
+            // What is leased is held there for its whole life, and must not outlive it here.
             Algorithm::Concurrency { ttl, .. } => TERM.min(part_of(ttl, 4)),
             _ => TERM,
         };
-        let hold = HOLD.min(part_of(earned_in, 2));
-        let is_place = matches!(quota.limit.algorithm(), Algorithm::Concurrency { .. });
-        Some(LoanTerms {
+        let horizon = HORIZON.min(part_of(earned_in, 2));
+        let is_permit = matches!(quota.limit.algorithm(), Algorithm::Concurrency { .. });
+        Some(LeaseTerms {
             capacity,
             in_a_term,
-            hold,
+            horizon,
             term,
-            believed: if is_place { hold } else { term },
+            refusal_ttl: if is_permit { horizon } else { term },
             ends_with_window: matches!(quota.limit.algorithm(), Algorithm::FixedWindow { .. }),
         })
     }
 
-    /// The largest block with so many nodes. Nothing if the limit is too small or too slow to be lent.
-    pub(super) fn block_max(&self, nodes: u32) -> u64 {
-        let part = self.capacity / LENT_PART / u64::from(nodes.max(1));
+    /// The largest lease of one of so many nodes. Zero if the limit is too small or too slow to be leased.
+    pub(in crate::policy) fn block_max(&self, nodes: u32) -> u64 {
+        let part = self.capacity / LEASED_PART / u64::from(nodes.max(1));
         part.min(self.in_a_term)
     }
 }

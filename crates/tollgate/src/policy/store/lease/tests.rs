@@ -1,0 +1,1 @@
+//! The lease of one key, step by step.

@@ -1,0 +1,241 @@
+//! The store of one process, and a node's share of each limit.
+//!
+//! # Theory
+//!
+//! The tables of the core count for themselves. A charge takes all enforced limits together or none, and then counts
+//! the others one by one, if the request passes. The numbers of the binding limit come with the decision; those of the others
+//! are looked up when they are asked for, which is seldom.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use super::Op;
+use crate::algorithm::queue::Slot;
+use crate::clock::Clock;
+use crate::decision::{Decision, Standing, Verdict};
+use crate::gate::{self, Admission, Gate, LimitId};
+use crate::limiter::Limiter;
+use crate::policy::charge::{Charge, Role, Source};
+use crate::policy::decision::tightest;
+use crate::store::memory::CHARGES_MAX;
+use crate::store::shared::SharedStore;
+
+/// Every limit of a policy with its state.
+#[derive(Debug)]
+pub(in crate::policy) struct MemoryStore<C> {
+    gate: Gate<C>,
+    clock: C,
+    /// The store whose nodes share the limits, if there is one.
+    store: Option<Arc<dyn SharedStore>>,
+}
+
+/// What became of the enforced charges.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::policy) enum Decided {
+    /// The decision, and the place of the charge that binds. None if all of them are unlimited.
+    By(Decision, Option<usize>),
+    /// They are more than can be charged together.
+    TooMany,
+}
+
+impl Decided {
+    fn is_admitted(&self) -> bool {
+        matches!(self, Decided::By(decision, _) if decision.is_admitted())
+    }
+}
+
+impl<C: Clock> MemoryStore<C> {
+    pub(in crate::policy) fn new(
+        gate: Gate<C>,
+        clock: C,
+        store: Option<Arc<dyn SharedStore>>,
+    ) -> Self {
+        MemoryStore { gate, clock, store }
+    }
+
+    pub(in crate::policy) fn limiter(&self, limit: LimitId) -> &Limiter<C> {
+        self.gate.limiter(limit)
+    }
+
+    /// The store whose nodes share the limits, if there is one.
+    pub(in crate::policy) fn store(&self) -> Option<&Arc<dyn SharedStore>> {
+        self.store.as_ref()
+    }
+
+    /// How many the limit of a charge lets this node take, if the request brought that along: what it says, or
+    /// this node's share of it where a fleet counts together.
+    fn max_here(&self, charge: &Charge) -> Option<u32> {
+        let max = charge.most?;
+        let Some(store) = &self.store else {
+            return Some(max);
+        };
+        // At least one, as of every limit; but nothing stays nothing.
+        Some((max / store.nodes().max(1)).max(max.min(1)))
+    }
+
+    /// Reports what so much on the limit of a charge would come to.
+    pub(in crate::policy) fn peek(&self, charge: &Charge, cost: u64) -> Decision {
+        let limiter = self.limiter(charge.limit);
+        limiter.peek_at_most(charge.hash, cost, self.max_here(charge))
+    }
+
+    /// What is left of the limit of a charge.
+    pub(in crate::policy) fn standing(&self, charge: &Charge) -> Standing {
+        self.peek(charge, 0).standing
+    }
+
+    /// Decides all open charges, with [`Op::Charge`] or [`Op::Peek`]. `source` is what they are marked with.
+    pub(in crate::policy) fn decide(
+        &self,
+        charges: &mut [Charge],
+        op: Op,
+        source: Source,
+    ) -> Decided {
+        let decided = match op {
+            Op::Charge => self.charge(charges, source),
+            _ => self.peek_all(charges, source),
+        };
+        let takes = op == Op::Charge && decided.is_admitted();
+        for charge in charges.iter_mut() {
+            if !charge.is_open() || charge.role == Role::Unlimited {
+                continue;
+            }
+            let limiter = self.limiter(charge.limit);
+            let counted = match takes {
+                true => limiter.charge_hash(charge.hash, charge.cost),
+                false => limiter.peek_hash(charge.hash, charge.cost),
+            };
+            charge.verdict = counted.verdict;
+            charge.outcome.verdict = counted.verdict;
+            charge.outcome.issued = counted.issued;
+            charge.outcome.local = counted.issued;
+            charge.outcome.source = source;
+        }
+        decided
+    }
+
+    fn peek_all(&self, charges: &mut [Charge], source: Source) -> Decided {
+        let enforced = || {
+            let numbered = charges.iter().enumerate();
+            numbered.filter(|(_, charge)| charge.is_enforced() && charge.is_open())
+        };
+        if enforced().count() > CHARGES_MAX {
+            return Decided::TooMany;
+        }
+        let now = self.clock.now();
+        let peeked =
+            enforced().map(|(at, charge)| (at, charge.cost, self.peek(charge, charge.cost)));
+        let (decision, binding) = tightest(peeked, now);
+        self.mark(charges, &decision, source, &[]);
+        Decided::By(decision, binding)
+    }
+
+    fn charge(&self, charges: &mut [Charge], source: Source) -> Decided {
+        let slots = self.room_for_slots(charges);
+        // Few as a rule; room for many is only made if it is needed.
+        let few = self.charge_within::<4>(charges, &slots);
+        let admission = few.or_else(|| self.charge_within::<CHARGES_MAX>(charges, &slots));
+        let Some(admission) = admission else {
+            return Decided::TooMany;
+        };
+        let is_binding = |charge: &Charge| {
+            charge.is_enforced() && charge.is_open() && Some(charge.limit) == admission.binding
+        };
+        let binding = charges.iter().position(is_binding);
+        self.mark(charges, &admission.decision, source, &slots);
+        Decided::By(admission.decision, binding)
+    }
+
+    /// Notes the common decision at each enforced charge.
+    fn mark(
+        &self,
+        charges: &mut [Charge],
+        decision: &Decision,
+        source: Source,
+        slots: &[Cell<Option<Slot>>],
+    ) {
+        let mut slots = slots.iter();
+        for charge in charges.iter_mut() {
+            if charge.is_enforced() && charge.is_open() {
+                charge.verdict = decision.verdict;
+                charge.outcome.verdict = decision.verdict;
+                charge.outcome.issued = decision.issued;
+                charge.outcome.local = decision.issued;
+                charge.outcome.source = source;
+                let slot = slots.next().and_then(Cell::take);
+                charge.outcome.slot = slot.filter(|_| decision.is_admitted());
+            }
+        }
+    }
+
+    /// Where the slots of the enforced charges are told; no room if none of them is a leaky bucket.
+    fn room_for_slots(&self, charges: &[Charge]) -> Vec<Cell<Option<Slot>>> {
+        let open = || charges.iter().filter(|c| c.is_enforced() && c.is_open());
+        match open().any(|c| self.limiter(c.limit).is_queue()) {
+            true => open().map(|_| Cell::new(None)).collect(),
+            false => Vec::new(),
+        }
+    }
+
+    /// Takes the enforced ones of these charges together. None, and nothing is taken, if there are more than
+    /// `N`.
+    #[inline(always)]
+    fn charge_within<const N: usize>(
+        &self,
+        charges: &[Charge],
+        slots: &[Cell<Option<Slot>>],
+    ) -> Option<Admission> {
+        let mut taken = [gate::Charge::none(); N];
+        let mut count = 0;
+        for charge in charges.iter().filter(|c| c.is_enforced() && c.is_open()) {
+            *taken.get_mut(count)? = self
+                .gate
+                .charge_hash(charge.limit, charge.hash, charge.cost)
+                .at_most(self.max_here(charge));
+            count += 1;
+        }
+        let taken = taken.get(..count).unwrap_or_default();
+        Some(self.gate.admit_telling(taken, slots))
+    }
+
+    /// Takes up to `cost` of an open charge; what did not fit is noted as unpaid.
+    pub(in crate::policy) fn charge_remaining(&self, charge: &mut Charge, source: Source) {
+        let now = self.clock.now();
+        let limiter = self.limiter(charge.limit);
+        let settled = limiter.settle_hash(charge.hash, charge.outcome.issued, 0, charge.cost);
+        charge.outcome.unpaid = settled.unpaid;
+        charge.outcome.verdict = Verdict::Pass;
+        charge.outcome.source = source;
+        (charge.outcome.issued, charge.outcome.local) = (now, now);
+    }
+
+    /// Takes what the store has taken, as far as there is room, and returns how much that is.
+    pub(in crate::policy) fn mirror(&self, charge: &Charge, units: u64) -> u64 {
+        self.limiter(charge.limit).take_over(charge.hash, units)
+    }
+
+    /// Gives back `taken - kept` units that were taken at the local moment of a charge.
+    pub(in crate::policy) fn refund(&self, charge: &Charge, taken: u64, kept: u64) {
+        if kept < taken {
+            let limiter = self.limiter(charge.limit);
+            limiter.settle_hash(charge.hash, charge.outcome.local, taken, kept);
+        }
+    }
+
+    /// Fills in what each decided charge says by itself: [`MemoryStore::decide`] tells only of all together.
+    pub(in crate::policy) fn fill_in(
+        &self,
+        charges: &mut [Charge],
+        source: Source,
+        is_taken: bool,
+    ) {
+        for charge in charges.iter_mut().filter(|c| c.outcome.source == source) {
+            let cost = if is_taken { 0 } else { charge.cost };
+            let peeked = self.peek(charge, cost);
+            charge.outcome.standing = peeked.standing;
+            if !is_taken {
+                charge.outcome.verdict = peeked.verdict;
+            }
+        }
+    }
+}
