@@ -317,8 +317,7 @@ impl<'a, C: Clock> Builder<'a, C> {
         let limits = self.variants.iter().map(Variant::prepared).collect();
         let fleet = remote.and_then(|(remote, moving)| {
             let before = self.before.and_then(|before| before.fleet.as_ref());
-            let memory = Arc::clone(&memory);
-            FleetStore::new(limits, remote, moving, memory, self.clock.clone(), before)
+            FleetStore::new(limits, remote, moving, &memory, self.clock.clone(), before)
         });
         let before = self.before.map(PolicyGate::pressure);
         let gate = PolicyGate {

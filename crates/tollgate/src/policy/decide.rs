@@ -16,7 +16,7 @@
 //! # Invariant
 //!
 //! A caller that leaves has taken nothing. [`PendingDecision`] owns everything it needs. Dropping it finishes the
-//! operation in the background, because the store may grant a lease with it, and then refunds what the request took.
+//! operation in the background and then refunds what the request took.
 //! A charge that passes only after its deadline is refunded likewise. What is taken but not yet delivered is held by
 //! [`RefundOnDrop`].
 //!
@@ -33,15 +33,15 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use super::answer::{Answer, Basis};
+use super::decision::unlimited;
+use super::engine::{Asking, Begun};
 use super::facts::Facts;
-use super::fleet::{Asking, Begun};
-use super::gate::{PolicyGate, unlimited};
-use super::reservation::{Reservation, Settlement};
+use super::gate::PolicyGate;
+use super::settle::{Reservation, Settlement};
 use super::together::Part;
 use crate::clock::Clock;
 use crate::decision::Verdict;
 use crate::queued::HeldSlot;
-use crate::store::shared::SharedKey;
 use crate::time::{Moment, Span};
 
 /// Work that no caller waits for.
@@ -317,12 +317,8 @@ pub struct PendingDecision<H: DecisionHost> {
     host: H,
     policy: Arc<H::Policy>,
     terms: Terms,
-    operation: Option<Pin<Box<dyn Future<Output = Answer> + Send>>>,
-    deadline: Option<(BackgroundWork, Asking)>,
-    /// The key of each charge.
-    keys: Vec<SharedKey>,
-    /// Before it is polled, the store was not asked.
-    is_polled: bool,
+    asking: Asking,
+    deadline: Option<BackgroundWork>,
 }
 
 impl<H: DecisionHost> fmt::Debug for PendingDecision<H> {
@@ -335,21 +331,12 @@ impl<H: DecisionHost> fmt::Debug for PendingDecision<H> {
 
 impl<H: DecisionHost> PendingDecision<H> {
     fn new(host: H, policy: &Arc<H::Policy>, terms: Terms, asking: Asking) -> PendingDecision<H> {
-        let deadline = terms.deadline.map(|deadline| {
-            let sleep = host.sleep_until(deadline);
-            (sleep, asking.without_store())
-        });
-        let keys = asking.keys().to_vec();
-        let asked = Arc::clone(policy);
-        let operation = async move { H::gate(&asked).finish(asking).await };
         PendingDecision {
+            deadline: terms.deadline.map(|deadline| host.sleep_until(deadline)),
             host,
             policy: Arc::clone(policy),
             terms,
-            operation: Some(Box::pin(operation)),
-            deadline,
-            keys,
-            is_polled: false,
+            asking,
         }
     }
 
@@ -365,7 +352,7 @@ impl<H: DecisionHost> PendingDecision<H> {
             Basis::Charge(at) => Some(at),
             _ => None,
         };
-        let key = |rule: usize| gate.shared_key_texts(rule, self.keys.get(refused_by?)?);
+        let key = |rule: usize| gate.shared_key_texts(rule, self.asking.key(refused_by?)?);
         self.terms
             .complete(&self.host, &self.policy, &mut answer, &key);
         answer
@@ -373,16 +360,9 @@ impl<H: DecisionHost> PendingDecision<H> {
 
     /// Finishes the operation in the background and refunds what it takes.
     fn detach(&mut self) {
-        let operation = self.operation.take();
-        let Some(operation) = operation.filter(|_| self.is_polled && self.terms.op == Op::Charge)
-        else {
-            return;
-        };
-        let (host, policy) = (self.host.clone(), Arc::clone(&self.policy));
-        self.host.run_in_background(Box::pin(async move {
-            let answer = operation.await;
-            drop(RefundOnDrop::new(&host, H::gate(&policy), &answer));
-        }));
+        if let Some(work) = self.asking.detach() {
+            self.host.run_in_background(work);
+        }
     }
 }
 
@@ -391,25 +371,18 @@ impl<H: DecisionHost> Future for PendingDecision<H> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
         let this = &mut *self;
-        let Some(operation) = &mut this.operation else {
-            return Poll::Pending;
-        };
-        this.is_polled = true;
-        if let Poll::Ready(answer) = operation.as_mut().poll(context) {
-            this.operation = None;
+        let gate = H::gate(&this.policy);
+        if let Poll::Ready(answer) = gate.poll_finish(&mut this.asking, context) {
             return Poll::Ready(this.complete(answer));
         }
-        let Some((sleep, _)) = &mut this.deadline else {
+        let Some(sleep) = &mut this.deadline else {
             return Poll::Pending;
         };
-        if sleep.as_mut().poll(context).is_pending() {
+        if !this.asking.waits() || sleep.as_mut().poll(context).is_pending() {
             return Poll::Pending;
         }
         this.detach();
-        let Some((_, asking)) = this.deadline.take() else {
-            return Poll::Pending;
-        };
-        let answer = H::gate(&this.policy).finish_alone(asking);
+        let answer = H::gate(&this.policy).decide_alone(&mut this.asking);
         Poll::Ready(this.complete(answer))
     }
 }

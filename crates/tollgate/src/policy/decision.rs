@@ -25,10 +25,6 @@ impl<C: Clock> PolicyGate<C> {
                 Decided::By(decision, binding) => decided(decision, binding),
             },
         };
-        if answer.basis == Basis::TooManyLimits {
-            let enforced = charges.iter_mut().filter(|charge| charge.is_enforced());
-            enforced.for_each(|charge| charge.verdict = answer.verdict);
-        }
         answer.charges = charges;
         if ask == Ask::Charge && stop.is_none() {
             self.charge_remaining_here(&answer);

@@ -15,19 +15,23 @@
 use std::fmt;
 use std::future::{Future, pending, poll_fn};
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::answer::{Answer, Basis};
 use super::charge::{Charge, Source, all_pass};
+use super::decide::BackgroundWork;
 use super::decision::unlimited;
 use super::facts::Facts;
 use super::gate::{Ask, Plan, PolicyGate};
+use super::store::background::Background;
 use super::store::lease::report::LendingReport;
 use super::store::stack::FleetStore;
-use super::store::{Apply, Op, Request};
+use super::store::{self, Apply, Request};
 use crate::clock::Clock;
 use crate::decision::Verdict;
 use crate::store::memory::CHARGES_MAX;
+use crate::store::shared::SharedKey;
 use crate::time::Moment;
 
 type Deciding = Pin<Box<dyn Future<Output = Vec<Charge>> + Send>>;
@@ -52,8 +56,9 @@ pub struct Asking {
     enforced: usize,
     ask: Ask,
     began: Moment,
-    /// Finishes what was begun if its caller leaves.
-    abandon: Option<Box<dyn FnOnce(Deciding) + Send>>,
+    /// Finishes what was begun, and gives back what it took.
+    undo: Option<Box<dyn FnOnce(Deciding) -> BackgroundWork + Send>>,
+    background: Arc<Background>,
 }
 
 impl fmt::Debug for Asking {
@@ -66,35 +71,33 @@ impl fmt::Debug for Asking {
 }
 
 impl Asking {
-    /// Always false: a request that its caller abandons is finished in the background.
-    pub fn may_borrow(&self) -> bool {
-        false
+    /// The key of a charge, by its parts.
+    pub(super) fn key(&self, at: usize) -> Option<&SharedKey> {
+        self.charges.get(at)?.key.as_deref()
     }
 
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Vec<Charge>> {
-        let Some(deciding) = &mut self.deciding else {
-            return Poll::Pending;
-        };
-        self.is_begun = true;
-        let decided = deciding.as_mut().poll(context);
-        if decided.is_ready() {
-            self.deciding = None;
-        }
-        decided
+    /// Is it still to be decided?
+    pub(super) fn waits(&self) -> bool {
+        self.deciding.is_some()
     }
 
-    /// The caller does not wait any more.
-    fn leave(&mut self) {
-        let deciding = self.deciding.take().filter(|_| self.is_begun);
-        if let (Some(deciding), Some(abandon)) = (deciding, self.abandon.take()) {
-            abandon(deciding);
-        }
+    /// The caller does not wait any more: what finishes the request and gives back what it took. None if nothing was sent, or
+    /// nothing is taken.
+    pub(super) fn detach(&mut self) -> Option<BackgroundWork> {
+        let is_begun = self.is_begun && self.ask == Ask::Charge;
+        let deciding = self.deciding.take().filter(|_| is_begun)?;
+        Some(self.undo.take()?(deciding))
     }
 }
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        self.leave();
+        // Without a runner nothing would ever finish it.
+        if self.background.is_run()
+            && let Some(work) = self.detach()
+        {
+            self.background.push(work);
+        }
     }
 }
 
@@ -176,19 +179,15 @@ impl<C: Clock> PolicyGate<C> {
         enforced: usize,
         (ask, began): (Ask, Moment),
     ) -> Asking {
-        let fleet = fleet.clone();
-        let abandon = move |deciding: Deciding| {
-            // Without a runner nothing would ever finish it.
-            if fleet.background().is_run() {
-                let this = fleet.clone();
-                fleet.background().push(async move {
-                    let taken = taken(deciding.await, ask.op());
-                    if !taken.is_empty() {
-                        this.resolve(Request::new(Op::Refund, taken, this.now()))
-                            .await;
-                    }
-                });
-            }
+        let this = fleet.clone();
+        let undo = move |deciding: Deciding| -> BackgroundWork {
+            Box::pin(async move {
+                let taken = taken(deciding.await, ask.op());
+                if !taken.is_empty() {
+                    this.resolve(Request::new(store::Op::Refund, taken, this.now()))
+                        .await;
+                }
+            })
         };
         Asking {
             deciding: Some(deciding),
@@ -197,7 +196,8 @@ impl<C: Clock> PolicyGate<C> {
             enforced,
             ask,
             began,
-            abandon: Some(Box::new(abandon)),
+            undo: Some(Box::new(undo)),
+            background: Arc::clone(fleet.background()),
         }
     }
 
@@ -214,20 +214,38 @@ impl<C: Clock> PolicyGate<C> {
         over: impl Future<Output = ()>,
     ) -> Answer {
         let mut over = pin!(over);
-        let charges = poll_fn(|context| match asking.poll(context) {
-            Poll::Ready(charges) => Poll::Ready(Some(charges)),
+        let answer = poll_fn(|context| match self.poll_finish(&mut asking, context) {
+            Poll::Ready(answer) => Poll::Ready(Some(answer)),
             Poll::Pending => over.as_mut().poll(context).map(|()| None),
         })
         .await;
-        match charges {
-            Some(charges) => self.build_decision(charges, asking.enforced),
-            None => self.finish_alone(asking),
-        }
+        answer.unwrap_or_else(|| self.finish_alone(asking))
+    }
+
+    /// Drives a request that waits.
+    pub(super) fn poll_finish(
+        &self,
+        asking: &mut Asking,
+        context: &mut Context<'_>,
+    ) -> Poll<Answer> {
+        let Some(deciding) = &mut asking.deciding else {
+            return Poll::Pending;
+        };
+        asking.is_begun = true;
+        let decided = deciding.as_mut().poll(context);
+        decided.map(|charges| {
+            asking.deciding = None;
+            self.build_decision(charges, asking.enforced)
+        })
     }
 
     /// The same for whoever cannot wait at all: it is decided without the store.
     pub fn finish_alone(&self, mut asking: Asking) -> Answer {
-        asking.leave();
+        self.decide_alone(&mut asking)
+    }
+
+    /// Decides a request without the store. What was begun goes on until `asking` is dropped.
+    pub(super) fn decide_alone(&self, asking: &mut Asking) -> Answer {
         let (op, began) = (asking.ask.op(), asking.began);
         let charges = asking.charges.iter();
         let charges = charges.map(|charge| match charge.outcome.source {
@@ -302,7 +320,7 @@ impl<C: Clock> PolicyGate<C> {
 /// Takes what is left for charges that were refused and are to be taken nevertheless.
 async fn charge_remaining<C: Clock>(
     fleet: FleetStore<C>,
-    op: Op,
+    op: store::Op,
     charges: Vec<Charge>,
 ) -> Vec<Charge> {
     let remaining = fleet.remaining(&charges, op);
@@ -311,7 +329,7 @@ async fn charge_remaining<C: Clock>(
         let request = Request {
             // A store that has just given no answer is not asked again.
             is_local: !charges.iter().any(by_store),
-            ..Request::new(Op::ChargeRemaining, remaining, fleet.now())
+            ..Request::new(store::Op::ChargeRemaining, remaining, fleet.now())
         };
         fleet.resolve(request).await;
     }
@@ -320,7 +338,7 @@ async fn charge_remaining<C: Clock>(
 
 /// What decided charges took, to be refunded.
 fn taken(charges: Vec<Charge>, op: Op) -> Vec<Charge> {
-    if op != Op::Charge || !all_pass(&charges) {
+    if op != store::Op::Charge || !all_pass(&charges) {
         return Vec::new();
     }
     let is_taken = |charge: &Charge| {

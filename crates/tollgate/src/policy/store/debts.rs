@@ -123,7 +123,7 @@ impl Reporting {
     }
 
     /// The store has answered.
-    pub(super) fn is_heard(mut self) {
+    pub(super) fn finish(mut self) {
         self.reported.clear();
     }
 }

@@ -270,7 +270,7 @@ impl<S: Store, C: Clock> Store for Fallback<S, C> {
             };
             match &answered.fault {
                 None => {
-                    reporting.is_heard();
+                    reporting.finish();
                     shared.mirror(op, &mut answered.charges);
                 }
                 Some(_) => {

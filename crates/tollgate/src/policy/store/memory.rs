@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::decision::{Decision, Standing, Verdict};
 use crate::gate::{self, Admission, Gate, LimitId};
 use crate::limiter::Limiter;
-use crate::policy::charge::{Charge, Role, Source};
+use crate::policy::charge::{Charge, Source};
 use crate::policy::decision::tightest;
 use crate::store::memory::CHARGES_MAX;
 use crate::store::shared::SharedStore;
@@ -41,6 +41,32 @@ pub(in crate::policy) enum Decided {
 impl Decided {
     fn is_admitted(&self) -> bool {
         matches!(self, Decided::By(decision, _) if decision.is_admitted())
+    }
+}
+
+/// Is it to be decided with all others of its kind, all or none?
+fn is_decided_together(charge: &Charge) -> bool {
+    charge.is_enforced() && charge.is_open()
+}
+
+/// Notes a decision at a charge.
+fn mark(charge: &mut Charge, decision: &Decision, source: Source) {
+    charge.verdict = decision.verdict;
+    charge.outcome.verdict = decision.verdict;
+    charge.outcome.issued = decision.issued;
+    charge.outcome.local = decision.issued;
+    charge.outcome.source = source;
+}
+
+/// More than can be charged together never pass.
+fn too_many(charges: &mut [Charge]) {
+    for charge in charges
+        .iter_mut()
+        .filter(|charge| is_decided_together(charge))
+    {
+        charge.verdict = Verdict::Never;
+        charge.outcome.verdict = Verdict::Never;
+        charge.outcome.source = Source::Nothing;
     }
 }
 
@@ -96,20 +122,13 @@ impl<C: Clock> MemoryStore<C> {
             _ => self.peek_all(charges, source),
         };
         let takes = op == Op::Charge && decided.is_admitted();
-        for charge in charges.iter_mut() {
-            if !charge.is_open() || charge.role == Role::Unlimited {
-                continue;
-            }
+        for charge in charges.iter_mut().filter(|charge| charge.is_open()) {
             let limiter = self.limiter(charge.limit);
             let counted = match takes {
                 true => limiter.charge_hash(charge.hash, charge.cost),
                 false => limiter.peek_hash(charge.hash, charge.cost),
             };
-            charge.verdict = counted.verdict;
-            charge.outcome.verdict = counted.verdict;
-            charge.outcome.issued = counted.issued;
-            charge.outcome.local = counted.issued;
-            charge.outcome.source = source;
+            mark(charge, &counted, source);
         }
         decided
     }
@@ -117,60 +136,51 @@ impl<C: Clock> MemoryStore<C> {
     fn peek_all(&self, charges: &mut [Charge], source: Source) -> Decided {
         let enforced = || {
             let numbered = charges.iter().enumerate();
-            numbered.filter(|(_, charge)| charge.is_enforced() && charge.is_open())
+            numbered.filter(|(_, charge)| is_decided_together(charge))
         };
         if enforced().count() > CHARGES_MAX {
+            too_many(charges);
             return Decided::TooMany;
         }
-        let now = self.clock.now();
         let peeked =
             enforced().map(|(at, charge)| (at, charge.cost, self.peek(charge, charge.cost)));
-        let (decision, binding) = tightest(peeked, now);
-        self.mark(charges, &decision, source, &[]);
+        let (decision, binding) = tightest(peeked, self.clock.now());
+        for charge in charges
+            .iter_mut()
+            .filter(|charge| is_decided_together(charge))
+        {
+            mark(charge, &decision, source);
+        }
         Decided::By(decision, binding)
     }
 
+    #[inline(always)]
     fn charge(&self, charges: &mut [Charge], source: Source) -> Decided {
         let slots = self.room_for_slots(charges);
         // Few as a rule; room for many is only made if it is needed.
         let few = self.charge_within::<4>(charges, &slots);
         let admission = few.or_else(|| self.charge_within::<CHARGES_MAX>(charges, &slots));
-        let Some(admission) = admission else {
+        let Some(Admission { decision, binding }) = admission else {
+            too_many(charges);
             return Decided::TooMany;
         };
-        let is_binding = |charge: &Charge| {
-            charge.is_enforced() && charge.is_open() && Some(charge.limit) == admission.binding
-        };
-        let binding = charges.iter().position(is_binding);
-        self.mark(charges, &admission.decision, source, &slots);
-        Decided::By(admission.decision, binding)
-    }
-
-    /// Notes the common decision at each enforced charge.
-    fn mark(
-        &self,
-        charges: &mut [Charge],
-        decision: &Decision,
-        source: Source,
-        slots: &[Cell<Option<Slot>>],
-    ) {
-        let mut slots = slots.iter();
-        for charge in charges.iter_mut() {
-            if charge.is_enforced() && charge.is_open() {
-                charge.verdict = decision.verdict;
-                charge.outcome.verdict = decision.verdict;
-                charge.outcome.issued = decision.issued;
-                charge.outcome.local = decision.issued;
-                charge.outcome.source = source;
+        let (mut binds, mut slots) = (None, slots.iter());
+        for (at, charge) in charges.iter_mut().enumerate() {
+            if is_decided_together(charge) {
+                mark(charge, &decision, source);
+                if binds.is_none() && Some(charge.limit) == binding {
+                    binds = Some(at);
+                }
                 let slot = slots.next().and_then(Cell::take);
                 charge.outcome.slot = slot.filter(|_| decision.is_admitted());
             }
         }
+        Decided::By(decision, binds)
     }
 
     /// Where the slots of the enforced charges are told; no room if none of them is a leaky bucket.
     fn room_for_slots(&self, charges: &[Charge]) -> Vec<Cell<Option<Slot>>> {
-        let open = || charges.iter().filter(|c| c.is_enforced() && c.is_open());
+        let open = || charges.iter().filter(|c| is_decided_together(c));
         match open().any(|c| self.limiter(c.limit).is_queue()) {
             true => open().map(|_| Cell::new(None)).collect(),
             false => Vec::new(),
@@ -187,7 +197,7 @@ impl<C: Clock> MemoryStore<C> {
     ) -> Option<Admission> {
         let mut taken = [gate::Charge::none(); N];
         let mut count = 0;
-        for charge in charges.iter().filter(|c| c.is_enforced() && c.is_open()) {
+        for charge in charges.iter().filter(|c| is_decided_together(c)) {
             *taken.get_mut(count)? = self
                 .gate
                 .charge_hash(charge.limit, charge.hash, charge.cost)

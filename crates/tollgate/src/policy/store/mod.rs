@@ -34,6 +34,8 @@ pub(in crate::policy) mod memory;
 mod remote;
 pub(in crate::policy) mod stack;
 pub(in crate::policy) mod sync;
+#[cfg(test)]
+mod tests;
 
 use std::future::Future;
 

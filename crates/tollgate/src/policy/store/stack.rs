@@ -49,7 +49,7 @@ impl<C: Clock> FleetStore<C> {
         limits: Arc<[PreparedLimit]>,
         remote: Arc<dyn SharedLimits>,
         moving: Option<(Moment, Arc<dyn SharedLimits>)>,
-        memory: Arc<MemoryStore<C>>,
+        memory: &Arc<MemoryStore<C>>,
         clock: C,
         before: Option<&Self>,
     ) -> Option<Self> {
@@ -59,7 +59,7 @@ impl<C: Clock> FleetStore<C> {
         let remote = RemoteStore::new(clock.clone(), remote, moving);
         let fallback = Fallback::new(
             remote,
-            Arc::clone(&memory),
+            Arc::clone(memory),
             Arc::clone(&limits),
             Arc::clone(&debts),
             clock.clone(),
@@ -67,7 +67,7 @@ impl<C: Clock> FleetStore<C> {
         let synced = Synced::new(
             fallback,
             Arc::clone(&limits),
-            Arc::clone(&memory),
+            Arc::clone(memory),
             Arc::clone(&store),
             Arc::clone(&background),
             clock.clone(),
@@ -162,7 +162,7 @@ impl<C: Clock> FleetStore<C> {
             .collect()
     }
 
-    pub(in crate::policy) fn background(&self) -> &Background {
+    pub(in crate::policy) fn background(&self) -> &Arc<Background> {
         &self.background
     }
 

@@ -266,7 +266,7 @@ impl<S: Store, C: Clock> Leased<S, C> {
         });
         drop(shard);
         if let Some((charge, block)) = returned {
-            self.return_block(charge, block);
+            self.return_block(&charge, block);
         }
         match started {
             Some((Wanted { cost: 0, .. }, flight)) => {
@@ -344,7 +344,7 @@ impl<S: Store, C: Clock> Leased<S, C> {
         // The handle is dropped after the lock: it may be the last one of this very operation.
         let (unused, _handle) = finished.unwrap_or((block, None));
         if let Some(block) = unused {
-            self.return_block(charge, block);
+            self.return_block(&charge, block);
         }
     }
 
@@ -367,7 +367,7 @@ impl<S: Store, C: Clock> Leased<S, C> {
     }
 
     /// Returns a block to the store, in the background.
-    fn return_block(&self, charge: Charge, block: Block) {
+    fn return_block(&self, charge: &Charge, block: Block) {
         if block.credit == 0 {
             return;
         }
@@ -514,7 +514,7 @@ impl<S: Store, C: Clock> Leased<S, C> {
             });
             drop(shard);
             for (charge, block) in returned {
-                self.return_block(charge, block);
+                self.return_block(&charge, block);
             }
         }
     }
