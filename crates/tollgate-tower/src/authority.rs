@@ -4,14 +4,16 @@
 //!
 //! A layer lives as long as the service it is in, a policy until it is replaced. So a layer holds an
 //! [`Authority`], asks it for the [`Epoch`] in force once for each request, and ends the request with that
-//! one. [`InForce`] is the authority for programs that have a policy and perhaps replace it; a server that
+//! one. Decisions are observed by the [`DecisionHost`] that every authority is. [`InForce`] is the authority for programs that have a policy and perhaps replace it; a server that
 //! also counts, reloads and tells operators brings its own.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::Instant;
 
-use tollgate::policy::{Answer, Facts, Inherited, Policy, PolicyError, PolicyGate};
+use tokio::runtime::Handle;
+use tollgate::policy::decide::BackgroundWork;
+use tollgate::policy::{DecisionHost, Inherited, Policy, PolicyError, PolicyGate};
 use tollgate::store::shared::SharedStore;
 use tollgate::{Clock, MonotonicClock};
 
@@ -31,26 +33,25 @@ pub trait Epoch: Send + Sync + 'static {
 }
 
 /// Says which policy is in force.
-pub trait Authority: Clone + Send + Sync + 'static {
-    /// A policy with its state.
-    type Epoch: Epoch;
-
+pub trait Authority: DecisionHost<Policy: Epoch<Clock = Self::Clock>> {
     /// The policy in force now.
-    fn epoch(&self) -> Arc<Self::Epoch>;
+    fn epoch(&self) -> Arc<Self::Policy>;
 
     /// Where requests wait for the slots of leaky buckets: one for all layers of this authority, because
     /// whoever leaves gives its slot only to those who wait in the same place.
-    fn slots(&self) -> &Slots<<Self::Epoch as Epoch>::Clock>;
+    fn slots(&self) -> &Slots<Self::Clock>;
+}
 
-    /// Wants to be told what is decided. If not, nobody looks how long a decision takes.
-    fn is_told(&self) -> bool {
-        true
+/// Runs work that no caller waits for, if there is a runtime: what a [`DecisionHost`] on tokio does.
+pub fn run_in_background(work: BackgroundWork) {
+    if let Ok(runtime) = Handle::try_current() {
+        runtime.spawn(work);
     }
+}
 
-    /// Told of every request that was decided, and how long that took.
-    fn decided(&self, epoch: &Self::Epoch, facts: &Facts<'_>, answer: &Answer, took: Duration) {
-        let _ = (epoch, facts, answer, took);
-    }
+/// Ends at `deadline`, by the timer of tokio.
+pub fn sleep_until(deadline: Instant) -> BackgroundWork {
+    Box::pin(tokio::time::sleep_until(deadline.into()))
 }
 
 /// A policy in force in this program.
@@ -180,9 +181,28 @@ impl<C: Clock> InForce<C> {
     }
 }
 
-impl<C: Clock> Authority for InForce<C> {
-    type Epoch = Standing<C>;
+impl<C: Clock> DecisionHost for InForce<C> {
+    type Clock = C;
+    type Policy = Standing<C>;
 
+    fn gate(policy: &Standing<C>) -> &PolicyGate<C> {
+        &policy.gate
+    }
+
+    fn is_observed(&self) -> bool {
+        false
+    }
+
+    fn run_in_background(&self, work: BackgroundWork) {
+        run_in_background(work);
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> BackgroundWork {
+        sleep_until(deadline)
+    }
+}
+
+impl<C: Clock> Authority for InForce<C> {
     fn epoch(&self) -> Arc<Standing<C>> {
         let now = self.shared.now.read();
         Arc::clone(&now.unwrap_or_else(PoisonError::into_inner))
@@ -190,9 +210,5 @@ impl<C: Clock> Authority for InForce<C> {
 
     fn slots(&self) -> &Slots<C> {
         &self.shared.slots
-    }
-
-    fn is_told(&self) -> bool {
-        false
     }
 }

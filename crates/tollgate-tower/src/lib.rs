@@ -74,7 +74,7 @@ pub mod slots;
 pub mod turnstile;
 pub mod upkeep;
 
-pub use authority::{Authority, Epoch, InForce};
+pub use authority::{Authority, Epoch, InForce, run_in_background, sleep_until};
 pub use body::{LimitBody, QueueBody};
 pub use client::{PaceError, PaceLayer, PaceService};
 pub use facts::{Client, Peer};

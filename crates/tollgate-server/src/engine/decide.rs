@@ -5,11 +5,9 @@
 //! refunds what it took; see [`tollgate::policy::decide`].
 
 use std::ops::Deref;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use tokio::runtime::Handle;
 use tollgate::MonotonicClock;
 use tollgate::policy::decide::{BackgroundWork, decide, decide_together};
 use tollgate::policy::{self, DecisionHost, DecisionRequest, Facts, Observed, Op, Part};
@@ -79,13 +77,11 @@ impl DecisionHost for EngineSource {
     }
 
     fn run_in_background(&self, work: BackgroundWork) {
-        if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(work);
-        }
+        tollgate_tower::run_in_background(work);
     }
 
-    fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        Box::pin(tokio::time::sleep_until(deadline.into()))
+    fn sleep_until(&self, deadline: Instant) -> BackgroundWork {
+        tollgate_tower::sleep_until(deadline)
     }
 }
 
@@ -102,19 +98,11 @@ impl tollgate_tower::Epoch for Epoch {
 }
 
 impl Authority for EngineSource {
-    type Epoch = Epoch;
-
     fn epoch(&self) -> Arc<Epoch> {
         self.0.engine.epoch_for_long()
     }
 
     fn slots(&self) -> &Slots<MonotonicClock> {
         &self.0.slots
-    }
-
-    fn decided(&self, epoch: &Epoch, facts: &Facts<'_>, answer: &policy::Answer, took: Duration) {
-        let key = |rule| epoch.gate.key_texts(rule, facts);
-        let observed = Observed::new(answer, took.into(), &key);
-        self.0.engine.observe(epoch, self.0.protocol, &observed);
     }
 }

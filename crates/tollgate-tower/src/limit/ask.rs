@@ -4,8 +4,8 @@ use std::fmt;
 
 use http::Request;
 use http::request::Parts;
-use tollgate::policy::{Begun, Facts, PolicyGate};
-use tollgate::{Clock, Moment};
+use tollgate::Clock;
+use tollgate::policy::{Facts, PolicyGate, Subject};
 
 use crate::facts::with_parts;
 
@@ -17,14 +17,14 @@ pub trait Ask: Clone + sealed::Sealed {
     /// Looks for it. Afterwards the request is as it was before.
     fn look<B>(&self, request: &mut Request<B>) -> Self::Found;
 
-    /// Begins to decide a request, by whoever has just read the clock of the gate.
-    fn begin<C: Clock>(
+    /// Says what is decided of a request.
+    fn with_subject<C: Clock, R>(
         &self,
         gate: &PolicyGate<C>,
         found: Self::Found,
         facts: &Facts<'_>,
-        now: Moment,
-    ) -> Begun;
+        f: impl FnOnce(Subject<'_>) -> R,
+    ) -> R;
 }
 
 mod sealed {
@@ -44,14 +44,14 @@ impl Ask for ByPolicy {
     fn look<B>(&self, _request: &mut Request<B>) {}
 
     #[inline]
-    fn begin<C: Clock>(
+    fn with_subject<C: Clock, R>(
         &self,
-        gate: &PolicyGate<C>,
+        _gate: &PolicyGate<C>,
         _found: (),
         facts: &Facts<'_>,
-        now: Moment,
-    ) -> Begun {
-        gate.begin_at(facts, true, now)
+        f: impl FnOnce(Subject<'_>) -> R,
+    ) -> R {
+        f(Subject::Request(facts))
     }
 }
 
@@ -83,15 +83,21 @@ where
         with_parts(request, |parts| (self.key)(parts)).unwrap_or_default()
     }
 
-    fn begin<C: Clock>(
+    fn with_subject<C: Clock, R>(
         &self,
         gate: &PolicyGate<C>,
         key: String,
         facts: &Facts<'_>,
-        now: Moment,
-    ) -> Begun {
-        let cost = facts.cost.unwrap_or(1);
-        let begun = gate.begin_keyed_at(0, &[&key], cost, true, now);
-        begun.unwrap_or_else(|| gate.begin_at(facts, true, now))
+        f: impl FnOnce(Subject<'_>) -> R,
+    ) -> R {
+        // A policy without limits decides by its default.
+        if gate.rule(0).is_none() {
+            return f(Subject::Request(facts));
+        }
+        f(Subject::Rule {
+            rule: 0,
+            key: &[&key],
+            cost: facts.cost.unwrap_or(1),
+        })
     }
 }

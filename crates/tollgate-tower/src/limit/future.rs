@@ -2,30 +2,25 @@
 
 use std::fmt;
 use std::future::Future;
-use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use pin_project_lite::pin_project;
-use tokio::runtime::Handle;
-use tollgate::policy::{Answer, Asking, PolicyGate};
-use tollgate::{Clock, Moment, Span, Verdict};
+use tollgate::policy::{Answer, DecisionHost, PendingDecision, PolicyGate};
+use tollgate::{Clock, Verdict};
 use tower_service::Service;
 
-use super::service::{bound_wait, took};
 use super::slot::SlotWait;
-use crate::authority::{Authority, Epoch};
+use crate::authority::Authority;
 use crate::body::LimitBody;
-use crate::facts::with_facts;
 use crate::held::{Held, Reserved, is_connect, opens_tunnel};
 use crate::reached::Holds;
 use crate::reply::{Refused, Told, refusal};
 
-pub(super) type ClockOf<A> = <<A as Authority>::Epoch as Epoch>::Clock;
+pub(super) type ClockOf<A> = <A as DecisionHost>::Clock;
 
 pin_project! {
     /// The response to come. See [`crate::limit`] for what dropping it means.
@@ -84,10 +79,10 @@ pub(super) struct Slow<S, A: Authority, B> {
 }
 
 enum Phase<A: Authority> {
-    /// The store is asked.
-    Asking {
-        answer: StoreAnswer<A::Epoch>,
-        asks: Asks<A>,
+    /// The store is asked. Dropped, what it grants is given back.
+    Deciding {
+        pending: PendingDecision<A>,
+        authority: A,
     },
     /// The slot is some time ahead.
     Slot {
@@ -99,59 +94,6 @@ enum Phase<A: Authority> {
         reserved: Option<Reserved<ClockOf<A>>>,
         told: Option<Told>,
     },
-}
-
-/// What has to be known when the store has answered.
-pub(super) struct Asks<A> {
-    pub(super) authority: A,
-    pub(super) client: Option<IpAddr>,
-    pub(super) cost: Option<u64>,
-    pub(super) before: Moment,
-    pub(super) longest_wait: Span,
-}
-
-/// The answer of the store to come. If nobody waits for it any more, what it takes is given back.
-struct StoreAnswer<E: Epoch> {
-    epoch: Arc<E>,
-    answer: Option<Pin<Box<dyn Future<Output = Answer> + Send>>>,
-    /// Before it is polled nothing was asked.
-    is_asked: bool,
-}
-
-impl<E: Epoch> StoreAnswer<E> {
-    fn new(epoch: Arc<E>, asking: Asking) -> StoreAnswer<E> {
-        let asked = Arc::clone(&epoch);
-        let answer = async move { asked.gate().finish(asking).await };
-        StoreAnswer {
-            epoch,
-            answer: Some(Box::pin(answer)),
-            is_asked: false,
-        }
-    }
-
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Answer>> {
-        self.is_asked = true;
-        let Some(answer) = &mut self.answer else {
-            return Poll::Ready(None);
-        };
-        let answer = ready!(answer.as_mut().poll(context));
-        self.answer = None;
-        Poll::Ready(Some(answer))
-    }
-}
-
-impl<E: Epoch> Drop for StoreAnswer<E> {
-    fn drop(&mut self) {
-        let answer = self.answer.take().filter(|_| self.is_asked);
-        if let (Some(answer), Ok(runtime)) = (answer, Handle::try_current()) {
-            let epoch = Arc::clone(&self.epoch);
-            // Bounded by the time that the store has to answer.
-            runtime.spawn(async move {
-                let answer = answer.await;
-                drop(Reserved::of(epoch.gate(), &answer));
-            });
-        }
-    }
 }
 
 impl<S, A: Authority, B> Slow<S, A, B> {
@@ -173,20 +115,19 @@ impl<S, A: Authority, B> Slow<S, A, B> {
         }
     }
 
-    pub(super) fn asking(
-        epoch: Arc<A::Epoch>,
-        asking: Asking,
-        asks: Asks<A>,
+    pub(super) fn deciding(
+        authority: &A,
+        pending: PendingDecision<A>,
         service: S,
         request: Request<B>,
     ) -> Slow<S, A, B> {
         Slow {
             service,
             request: Some(request),
-            may_queue: !epoch.gate().policy().queues.is_empty(),
-            phase: Phase::Asking {
-                answer: StoreAnswer::new(epoch, asking),
-                asks,
+            may_queue: !A::gate(pending.policy()).policy().queues.is_empty(),
+            phase: Phase::Deciding {
+                pending,
+                authority: authority.clone(),
             },
         }
     }
@@ -207,16 +148,25 @@ where
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Ended<S::Future, S::Error, ClockOf<A>>> {
         loop {
             match &mut self.phase {
-                Phase::Asking { answer, asks } => {
-                    let answered = ready!(answer.poll(context));
-                    let (Some(answered), Some(request)) = (answered, &self.request) else {
+                Phase::Deciding { pending, authority } => {
+                    let answer = ready!(Pin::new(&mut *pending).poll(context));
+                    let Some(request) = &self.request else {
                         return Poll::Pending;
                     };
-                    let gate = answer.epoch.gate();
-                    match decided::<A, B>(gate, &answer.epoch, asks, answered, request) {
-                        Ok(next) => self.phase = next,
-                        Err(response) => return Poll::Ready(Ended::Refused(*response)),
-                    }
+                    let gate = A::gate(pending.policy());
+                    self.phase = match answer.verdict {
+                        Verdict::Pass => Phase::Ready {
+                            reserved: Some(Reserved::of(gate, &answer)),
+                            told: Told::of(gate, &answer),
+                        },
+                        Verdict::Wait { .. } => Phase::Slot {
+                            wait: SlotWait::new(authority.slots(), gate, &answer),
+                            told: Told::of(gate, &answer),
+                        },
+                        Verdict::Refuse { .. } | Verdict::Never => {
+                            return Poll::Ready(Ended::Refused(refusal(gate, &answer, request)));
+                        }
+                    };
                 }
                 Phase::Slot { wait, told } => {
                     let reserved = ready!(Pin::new(wait).poll(context));
@@ -243,34 +193,6 @@ where
                 }
             }
         }
-    }
-}
-
-/// What comes after the store's answer; or the refusal.
-fn decided<A: Authority, B>(
-    gate: &PolicyGate<ClockOf<A>>,
-    epoch: &A::Epoch,
-    asks: &Asks<A>,
-    mut answer: Answer,
-    request: &Request<B>,
-) -> Result<Phase<A>, Box<Response<Bytes>>> {
-    bound_wait(asks.authority.slots(), gate, &mut answer, asks.longest_wait);
-    if asks.authority.is_told() {
-        with_facts(request, asks.client, asks.cost, |facts| {
-            let took = took(gate, asks.before);
-            asks.authority.decided(epoch, facts, &answer, took);
-        });
-    }
-    match answer.verdict {
-        Verdict::Pass => Ok(Phase::Ready {
-            reserved: Some(Reserved::of(gate, &answer)),
-            told: Told::of(gate, &answer),
-        }),
-        Verdict::Wait { .. } => Ok(Phase::Slot {
-            wait: SlotWait::new(asks.authority.slots(), gate, &answer),
-            told: Told::of(gate, &answer),
-        }),
-        Verdict::Refuse { .. } | Verdict::Never => Err(Box::new(refusal(gate, &answer, request))),
     }
 }
 

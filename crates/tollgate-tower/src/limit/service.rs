@@ -1,13 +1,13 @@
 //! The service: decides, and goes on at once if it can.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{Request, Response};
 use http_body::Body;
-use tollgate::policy::{Answer, Begun, PolicyGate};
-use tollgate::{Clock, Moment, Span, Verdict};
+use tollgate::Verdict;
+use tollgate::policy::decide::decide;
+use tollgate::policy::{Decide, DecisionHost, DecisionRequest, Op};
 use tower_service::Service;
 
 use super::Settings;
@@ -19,7 +19,6 @@ use crate::facts::{recognise, with_facts, with_parts};
 use crate::held::is_connect;
 use crate::reached::Holds;
 use crate::reply::{Told, refusal};
-use crate::slots::Slots;
 
 /// A service behind limits; made by [`super::LimitLayer`].
 #[derive(Clone, Copy, Debug)]
@@ -57,22 +56,17 @@ where
     fn call(&mut self, mut request: Request<B>) -> LimitFuture<S, A, B> {
         match self.decide(&mut request) {
             Ok(admitted) => LimitFuture::calling(self.inner.call(request), admitted),
-            Err(held_up) => self.hold_up(*held_up, request),
+            Err(held_up) => {
+                let (decide, epoch) = *held_up;
+                self.hold_up(decide, &epoch, request)
+            }
         }
     }
 }
 
-/// What an admitted request takes along; or else what is known of it.
-type Decided<A> = Result<Admitted<ClockOf<A>>, Box<HeldUp<<A as Authority>::Epoch>>>;
-
-/// What is known of a request that does not go on at once. Boxed, so that those who do have little to move.
-struct HeldUp<E> {
-    begun: Begun,
-    epoch: Arc<E>,
-    client: Option<IpAddr>,
-    cost: Option<u64>,
-    before: Moment,
-}
+/// What an admitted request takes along; or else its decision, and the policy that it is made under. Boxed, so that
+/// those who go on at once have little to move.
+type Decided<A> = Result<Admitted<ClockOf<A>>, Box<(Decide<A>, Arc<<A as DecisionHost>::Policy>)>>;
 
 impl<S, A: Authority, K: Ask> LimitService<S, A, K> {
     /// Decides a request where it is: requests and answers are large, and moving them costs more than most
@@ -85,19 +79,17 @@ impl<S, A: Authority, K: Ask> LimitService<S, A, K> {
         let gate = epoch.gate();
         let client = recognise(request, settings.peer, &gate.policy().proxies);
         let cost = settings.cost.and_then(|cost| with_parts(request, cost));
-        let before = gate.clock().now();
         let found = settings.ask.look(request);
-        let begun = with_facts(request, client, cost, |facts| {
-            let mut begun = settings.ask.begin(gate, found, facts, before);
-            if let Begun::Decided(answer) = &mut begun {
-                bound_wait(authority.slots(), gate, answer, settings.longest_wait);
-                if authority.is_told() {
-                    authority.decided(&epoch, facts, answer, took(gate, before));
-                }
-            }
-            begun
+        let decide = with_facts(request, client, cost, |facts| {
+            settings.ask.with_subject(gate, found, facts, |subject| {
+                let request = DecisionRequest {
+                    longest_wait: Some(settings.longest_wait),
+                    ..DecisionRequest::new(subject, Op::Charge)
+                };
+                decide(authority, &epoch, &request)
+            })
         });
-        if let Begun::Decided(answer) = &begun
+        if let Decide::Ready(answer) = &decide
             && answer.verdict == Verdict::Pass
         {
             return Ok(Admitted {
@@ -106,44 +98,35 @@ impl<S, A: Authority, K: Ask> LimitService<S, A, K> {
                 is_connect: is_connect(request.method()),
             });
         }
-        Err(Box::new(HeldUp {
-            begun,
-            epoch,
-            client,
-            cost,
-            before,
-        }))
+        Err(Box::new((decide, epoch)))
     }
 
     /// The future of a request that is refused, or has to wait.
     #[cold]
-    fn hold_up<B>(&mut self, held_up: HeldUp<A::Epoch>, request: Request<B>) -> LimitFuture<S, A, B>
+    fn hold_up<B>(
+        &mut self,
+        decide: Decide<A>,
+        epoch: &A::Policy,
+        request: Request<B>,
+    ) -> LimitFuture<S, A, B>
     where
         S: Service<Request<B>> + Clone,
     {
-        let HeldUp { begun, epoch, .. } = held_up;
         let authority = &self.settings.authority;
-        match begun {
-            Begun::Decided(answer) if answer.is_admitted() => {
+        match decide {
+            Decide::Ready(answer) if answer.is_admitted() => {
                 let service = unready(&mut self.inner);
                 let slow = Slow::for_slot(authority, epoch.gate(), &answer, service, request);
                 LimitFuture::slow(slow)
             }
-            Begun::Decided(answer) => {
+            Decide::Ready(answer) => {
                 // What was set aside for this request is for others.
                 self.inner = self.inner.clone();
                 LimitFuture::refused(refusal(epoch.gate(), &answer, &request))
             }
-            Begun::Asks(asking) => {
+            Decide::Pending(pending) => {
                 let service = unready(&mut self.inner);
-                let asks = super::future::Asks {
-                    authority: authority.clone(),
-                    client: held_up.client,
-                    cost: held_up.cost,
-                    before: held_up.before,
-                    longest_wait: self.settings.longest_wait,
-                };
-                LimitFuture::slow(Slow::asking(epoch, asking, asks, service, request))
+                LimitFuture::slow(Slow::deciding(authority, pending, service, request))
             }
         }
     }
@@ -154,27 +137,4 @@ pub(crate) fn unready<S: Clone>(inner: &mut S) -> S {
     let clone = inner.clone();
     *inner = clone.clone();
     clone
-}
-
-/// How long the decision has taken.
-pub(super) fn took<C: Clock>(gate: &PolicyGate<C>, before: Moment) -> std::time::Duration {
-    gate.clock().now().since(before).into()
-}
-
-/// Whoever would wait for too long gives its place back and is refused.
-pub(super) fn bound_wait<C: Clock>(
-    slots: &Slots<C>,
-    gate: &PolicyGate<C>,
-    answer: &mut Answer,
-    longest: Span,
-) {
-    if let Verdict::Wait { delay } = answer.verdict
-        && delay > longest
-    {
-        // Whoever stops waiting gives everything back, the slot to those behind it.
-        drop(slots.wait(gate, answer));
-        answer.verdict = Verdict::Refuse {
-            retry_after: Span::from_nanos(delay.as_nanos().saturating_sub(longest.as_nanos())),
-        };
-    }
 }

@@ -36,7 +36,7 @@ pin_project! {
         A: Authority,
     {
         #[pin]
-        state: State<S::Future, Waiting<S, A::Epoch, B>>,
+        state: State<S::Future, Waiting<S, A::Policy, B>>,
         manner: Manner,
     }
 }
@@ -142,7 +142,7 @@ where
         QueueFuture { state, manner }
     }
 
-    pub(super) fn waiting(waiting: Waiting<S, A::Epoch, B>, manner: Manner) -> Self {
+    pub(super) fn waiting(waiting: Waiting<S, A::Policy, B>, manner: Manner) -> Self {
         let waiting = Box::new(waiting);
         let state = State::Waiting { waiting };
         QueueFuture { state, manner }

@@ -3,16 +3,19 @@
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body::Body as _;
 use http_body_util::{Empty, Full};
 use tollgate::policy::address::Proxies;
-use tollgate::policy::{Answer, Facts, KeyPart, LimitRule, Mode, Policy, Quota, Source};
+use tollgate::policy::decide::BackgroundWork;
+use tollgate::policy::{
+    DecisionHost, KeyPart, LimitRule, Mode, Observed, Policy, PolicyGate, Quota, Source,
+};
 use tollgate::{ManualClock, Span};
-use tollgate_tower::{Authority, Client, InForce, LimitLayer, Peer, Refused, Slots};
+use tollgate_tower::{Authority, Client, Epoch, InForce, LimitLayer, Peer, Refused, Slots};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use crate::support::{NoBody, bucket, get, header, in_force, policy, rule, text};
@@ -216,19 +219,32 @@ async fn everything_that_is_decided_is_reported() {
     #[derive(Clone)]
     struct Listening {
         in_force: InForce<ManualClock>,
-        heard: Arc<Mutex<Vec<(String, bool)>>>,
+        heard: Arc<Mutex<Vec<(bool, Option<Vec<String>>)>>>,
+    }
+    impl DecisionHost for Listening {
+        type Clock = ManualClock;
+        type Policy = <InForce<ManualClock> as DecisionHost>::Policy;
+
+        fn gate(policy: &Self::Policy) -> &PolicyGate<ManualClock> {
+            policy.gate()
+        }
+        fn observe(&self, _: &Self::Policy, observed: &Observed<'_>) {
+            let heard = (observed.answer.is_admitted(), observed.key(0));
+            self.heard.lock().unwrap().push(heard);
+        }
+        fn run_in_background(&self, work: BackgroundWork) {
+            tollgate_tower::run_in_background(work);
+        }
+        fn sleep_until(&self, deadline: Instant) -> BackgroundWork {
+            tollgate_tower::sleep_until(deadline)
+        }
     }
     impl Authority for Listening {
-        type Epoch = <InForce<ManualClock> as Authority>::Epoch;
-        fn epoch(&self) -> Arc<Self::Epoch> {
+        fn epoch(&self) -> Arc<Self::Policy> {
             self.in_force.epoch()
         }
         fn slots(&self) -> &Slots<ManualClock> {
             self.in_force.slots()
-        }
-        fn decided(&self, _: &Self::Epoch, facts: &Facts<'_>, answer: &Answer, _: Duration) {
-            let heard = (facts.path.to_owned(), answer.is_admitted());
-            self.heard.lock().unwrap().push(heard);
         }
     }
     let (in_force, _clock) = in_force([rule("rides", bucket("5/s", 1))]);
@@ -242,7 +258,8 @@ async fn everything_that_is_decided_is_reported() {
         service.clone().oneshot(get(path, "a")).await.unwrap();
     }
     let heard = heard.lock().unwrap();
-    assert_eq!(*heard, [("/a".into(), true), ("/b".into(), false)]);
+    let key = Some(vec![String::from("a")]);
+    assert_eq!(*heard, [(true, key.clone()), (false, key)]);
 }
 
 #[tokio::test]

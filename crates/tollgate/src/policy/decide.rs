@@ -83,16 +83,7 @@ pub struct Observed<'a> {
     key: &'a dyn Fn(usize) -> Option<Vec<String>>,
 }
 
-impl<'a> Observed<'a> {
-    /// A decision that was made otherwise than by [`decide`].
-    pub fn new(
-        answer: &'a Answer,
-        took: Span,
-        key: &'a dyn Fn(usize) -> Option<Vec<String>>,
-    ) -> Observed<'a> {
-        Observed { answer, took, key }
-    }
-
+impl Observed<'_> {
     /// The parts of the key that a rule counts this request for, as text. Costs more than the decision: for refusals.
     pub fn key(&self, rule: usize) -> Option<Vec<String>> {
         (self.key)(rule)
@@ -289,7 +280,7 @@ impl Terms {
         };
         if is_observed && host.is_observed() {
             let took = gate.clock().now().since(self.began);
-            host.observe(policy, &Observed::new(answer, took, key));
+            host.observe(policy, &Observed { answer, took, key });
         }
     }
 }
