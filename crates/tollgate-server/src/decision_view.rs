@@ -3,7 +3,7 @@
 //! Spans are whole milliseconds, rounded up: a client that waits so long does not come too early.
 
 use serde::{Serialize, Serializer};
-use tollgate::policy::{Answer, Basis, Role, RuleCharge};
+use tollgate::policy::{Answer, Basis, Charge, Role};
 use tollgate::{Origin, Span, Verdict};
 
 use crate::engine::{Epoch, Gate};
@@ -115,12 +115,12 @@ impl<'a, L> DecisionView<'a, L> {
 /// The limits that applied.
 pub(crate) struct ChargeViews<'a> {
     gate: &'a Gate,
-    charges: &'a [RuleCharge],
+    charges: &'a [Charge],
 }
 
 impl Serialize for ChargeViews<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let view = |charge: &RuleCharge| {
+        let view = |charge: &Charge| {
             let is_counted_only = matches!(charge.role, Role::Shadow | Role::Candidate);
             let would_refuse = is_counted_only && !charge.verdict.is_admitted();
             ChargeView {

@@ -337,7 +337,7 @@ async fn charge_remaining<C: Clock>(
 }
 
 /// What decided charges took, to be refunded.
-fn taken(charges: Vec<Charge>, op: Op) -> Vec<Charge> {
+fn taken(charges: Vec<Charge>, op: store::Op) -> Vec<Charge> {
     if op != store::Op::Charge || !all_pass(&charges) {
         return Vec::new();
     }

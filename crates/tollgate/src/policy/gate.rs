@@ -43,7 +43,7 @@ use crate::decision::Verdict;
 use crate::gate::LimitId;
 use crate::key::{Key, KeySecret};
 use crate::limiter::Limiter;
-use crate::store::shared::{KeyKind, SharedStore};
+use crate::store::shared::{KeyKind, SharedKey, SharedStore};
 use crate::time::Moment;
 
 /// A policy in force.
