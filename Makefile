@@ -143,9 +143,9 @@ bench:
 flood:
 	$(BENCH) flood
 
-# Adaptive limits in front of backends that change: the table and the plots of docs/adaptive.md.
+# Adaptive limits in front of backends that change: the table of docs/adaptive.md.
 adaptive:
-	$(SIM) adaptive --plots docs/plots
+	$(SIM) adaptive
 
 # What reads bytes of strangers, over its seeds and a few thousand inputs made of them, always the same ones.
 fuzz-quick:

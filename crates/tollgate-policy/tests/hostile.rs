@@ -61,7 +61,7 @@ fn mutated_files_are_answered_and_never_panic() {
         "[::1]:",
         "queues:",
         "at_once: {",
-        "shuffle: { queues: 0 }",
+        "at_once: { adaptive: aimd, min: 0 }",
         "pressure:",
         "gateway:",
         "upstreams: http://",

@@ -92,7 +92,6 @@ fn a_queue_that_says_little_has_the_usual() {
     assert_eq!(rule.missing_key, MissingKey::Address { v6: 64 });
     assert_eq!(rule.cost, CostRule::Asked);
     assert_eq!(rule.max_wait, Span::from_secs(10));
-    assert_eq!(rule.shuffle, None);
     assert_eq!(rule.at_once_per_flow, None);
 }
 
@@ -117,7 +116,7 @@ fn every_field_of_a_queue_is_resolved() {
          match: {{ path: '/t/{{tenant}}/**' }}\n  except: [{{ method: GET }}, {{ path: /t/x/y }}]\n  \
          flow: [path.tenant, 'header.X-Key|trim']\n  missing_key: shared\n  tier: header.x-plan\n  \
          cost: {{ 'POST /t/*/import': 10, default: 2 }}\n  at_once: 8\n  at_once_per_flow: 3\n  rate: 30/min\n  burst: 5\n  waiting: 70\n  \
-         waiting_per_flow: 30\n  max_wait: 1500ms\n  shuffle: {{ queues: 128, hand: 8 }}\n"
+         waiting_per_flow: 30\n  max_wait: 1500ms\n"
     );
     let rule = load(&text).policy.queues.remove(0);
     assert_eq!(rule.matches.paths[0].as_str(), "/t/{tenant}/**");
@@ -141,7 +140,6 @@ fn every_field_of_a_queue_is_resolved() {
     assert_eq!(rule.rate, Some(("30/min".parse().unwrap(), 5)));
     assert_eq!((rule.total, rule.per_flow), (70, 30));
     assert_eq!(rule.max_wait, Span::from_millis(1500));
-    assert_eq!(rule.shuffle, Some((128, 8)));
 }
 
 #[test]
@@ -155,7 +153,7 @@ fn a_rate_alone_is_enough_and_lets_one_go_at_a_time() {
 fn one_flow_may_be_bounded_below_a_number_one_that_is_found_and_a_rate() {
     let own = |fields: &str| queue(fields).at_once_per_flow;
     assert_eq!(own("flow: ip, at_once: 8, at_once_per_flow: 8"), Some(8));
-    let found = "flow: ip, at_once: { adaptive: vegas, max: 50 }, at_once_per_flow: 50";
+    let found = "flow: ip, at_once: { adaptive: aimd, max: 50 }, at_once_per_flow: 50";
     assert_eq!(own(found), Some(50));
     let paced = "flow: ip, rate: 10/s, at_once_per_flow: 100_000";
     assert_eq!(own(paced), Some(100_000));
@@ -173,9 +171,9 @@ fn an_adaptive_number_stays_in_its_range_whatever_is_left_out() {
     for (fields, expected) in [
         ("adaptive: gradient2", usual),
         (
-            "adaptive: vegas, min: 1, max: 9, initial: 3, timeout: 250ms",
+            "adaptive: aimd, min: 1, max: 9, initial: 3, timeout: 250ms",
             Adaptive {
-                by: Estimator::Vegas,
+                by: Estimator::Aimd,
                 min: 1,
                 max: 9,
                 initial: 3,
@@ -221,14 +219,6 @@ fn an_adaptive_number_stays_in_its_range_whatever_is_left_out() {
         let rule = queue(&format!("at_once: {{ {fields} }}"));
         assert_eq!(rule.at_once, Some(AtOnce::Adaptive(expected)), "{fields}");
     }
-}
-
-#[test]
-fn a_hand_that_is_not_described_is_the_usual_one() {
-    assert_eq!(
-        queue("at_once: 1, flow: ip, shuffle: {}").shuffle,
-        Some((512, 6))
-    );
 }
 
 #[test]
@@ -389,7 +379,6 @@ fn what_is_unwise_is_warned_about_by_name() {
             one("at_once: 1, waiting_per_flow: 10"),
             vec![(Warning, "one-flow")],
         ),
-        (one("at_once: 1, shuffle: {}"), vec![(Warning, "one-flow")]),
         (one("at_once: 4, flow: ip, at_once_per_flow: 3"), vec![]),
         (one("rate: 5/s, flow: ip, at_once_per_flow: 3"), vec![]),
         (
@@ -405,10 +394,10 @@ fn what_is_unwise_is_warned_about_by_name() {
             vec![(Warning, "one-flow")],
         ),
         (
-            one("at_once: { adaptive: vegas, max: 10_001 }"),
+            one("at_once: { adaptive: aimd, max: 10_001 }"),
             vec![(Warning, "large-adaptive")],
         ),
-        (one("at_once: { adaptive: vegas, max: 10_000 }"), vec![]),
+        (one("at_once: { adaptive: aimd, max: 10_000 }"), vec![]),
         (one("at_once: 100_000"), vec![]),
         (
             format!(

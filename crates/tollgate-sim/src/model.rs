@@ -80,8 +80,8 @@ pub trait LeaseModel {
     /// Takes a place for `id`, or renews the one it has.
     fn acquire(&mut self, t: u64, id: &str) -> Answer;
 
-    /// What [`LeaseModel::acquire`] would answer.
-    fn peek(&self, t: u64, id: &str) -> Answer;
+    /// What [`LeaseModel::acquire`] would answer to a holder that has no place.
+    fn peek(&self, t: u64) -> Answer;
 
     /// Extends the lease `id`. Refused without a wait if it is lost.
     fn renew(&mut self, t: u64, id: &str) -> Answer;

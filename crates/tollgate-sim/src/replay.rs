@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn a_case_that_cannot_be_opened_fails_all_its_steps() -> Result<(), TimelineError> {
         let report = run(
-            "a,0,new,,,,vegas initial=20,,,,,,\n\
+            "a,0,new,,,,aimd initial=20,,,,,,\n\
              a,1,sample,,k,,,,,,,,\n\
              a,2,sample,,k,,,,,,,,\n\
              b,0,new,,,,gcra n=1 p_ns=1,,,,,,\n\
@@ -287,7 +287,7 @@ mod tests {
         let what: Vec<&str> = report.mismatches.iter().map(|m| m.what.as_str()).collect();
         assert_eq!(
             what,
-            ["the oracle does not support `vegas`", "`tau_ns` is missing"]
+            ["the oracle does not support `aimd`", "`tau_ns` is missing"]
         );
         Ok(())
     }

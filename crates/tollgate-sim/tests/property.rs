@@ -49,7 +49,7 @@ core_and_oracle_agree! {
     the_strict_counter_answers_as_the_oracle: "strict_counter";
     the_span_counter_answers_as_the_oracle: "span_counter";
     burst_credits_answer_as_the_oracle: "burst_credits";
-    leases_answer_as_the_oracle: "concurrency";
+    permits_in_the_store_answer_as_the_oracle: "store_concurrency";
     the_gate_answers_as_the_oracle: "all_token_bucket";
     the_token_bucket_in_the_store_answers_as_the_oracle: "store_token_bucket";
     the_meter_in_the_store_answers_as_the_oracle: "store_gcra";

@@ -17,7 +17,7 @@ fn files() -> Result<Vec<PathBuf>, Box<dyn Error>> {
         }
     }
     files.sort();
-    assert!(files.len() >= 13, "only {} timelines", files.len());
+    assert!(files.len() >= 12, "only {} timelines", files.len());
     Ok(files)
 }
 
@@ -27,13 +27,14 @@ fn assert_nothing_failed(report: &Report) {
 }
 
 #[test]
-fn the_pure_steps_keep_every_timeline() -> Result<(), Box<dyn Error>> {
+fn the_pure_steps_keep_every_timeline_but_that_of_permits() -> Result<(), Box<dyn Error>> {
     for file in files()? {
         let timeline = Timeline::read(&file)?;
         let report = replay(&timeline, &CoreFactory);
         assert_nothing_failed(&report);
-        assert_eq!(report.skipped, 0, "the core expresses everything");
-        assert!(report.passed > 0, "{} holds no step", timeline.name);
+        let is_of_store = timeline.name.starts_with("concurrency");
+        assert_eq!(report.skipped > 0, is_of_store, "{}", timeline.name);
+        assert_eq!(report.passed > 0, !is_of_store, "{}", timeline.name);
     }
     Ok(())
 }
@@ -46,7 +47,7 @@ fn the_store_keeps_every_timeline_that_it_can_express() -> Result<(), Box<dyn Er
         assert_nothing_failed(&report);
         let steps: usize = timeline.cases.iter().map(|case| case.steps.len()).sum();
         assert_eq!(report.passed + report.skipped, steps);
-        let has_store = !["adaptive", "concurrency", "sfq", "shuffle"]
+        let has_store = !["adaptive", "sfq"]
             .iter()
             .any(|without| timeline.name.starts_with(without));
         assert_eq!(report.passed > 0, has_store, "{}", timeline.name);

@@ -488,9 +488,6 @@ fn a_queue_that_could_not_be_is_not_built() {
         "{}",
         told(&paced("1/s", 0))
     );
-    let mut shuffled = rule(1);
-    shuffled.shuffle = Some((2, 3));
-    assert!(!told(&shuffled).is_empty());
     let adaptive = Adaptive {
         by: Estimator::Aimd,
         min: 5,

@@ -83,19 +83,6 @@ async fn weights_of_1_4_and_16_are_served_1_to_4_to_16() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn over_lanes_two_tenants_of_the_same_weight_have_the_same() {
-    let mut rule = QueueRule::new("api", AtOnce::Fixed(4));
-    rule.shuffle = Some((64, 4));
-    let turnstile = Turnstile::new(&rule).unwrap();
-    // One has six times the clients of the other, and its hand of lanes bounds what that is worth.
-    let quiet = Tenant::start(&turnstile, 0x1234_5678_9abc_def0, 1, 10);
-    let loud = Tenant::start(&turnstile, 0x0fed_cba9_8765_4321, 1, 60);
-    sleep(Duration::from_secs(10)).await;
-    let (quiet, loud) = (quiet.stop().await, loud.stop().await);
-    assert!(quiet.abs_diff(loud) * 50 <= quiet, "{quiet} and {loud}");
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_tenant_that_was_alone_or_away_has_neither_debt_nor_credit() {
     let turnstile = turnstile(2);
     let always = Tenant::start(&turnstile, 1, 1, 20);

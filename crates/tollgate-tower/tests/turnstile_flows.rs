@@ -253,19 +253,6 @@ async fn with_a_rate_alone_it_bounds_what_is_under_way_and_costs_no_rate() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn over_lanes_who_has_another_lane_does_not_wait_for_one_at_its_bound() {
-    let turnstile = turnstile(&QueueRule {
-        shuffle: Some((64, 4)),
-        ..rule(100, 1)
-    });
-    // A hand of four lanes, one turn on each.
-    let held: Vec<Turn> = (0..4).map(|_| enter_now(&turnstile, 0x1234_5678)).collect();
-    assert_eq!(turnstile.report().flows_at_bound, Some(4));
-    drop(queue_up(&turnstile, 0x1234_5678));
-    drop(held);
-}
-
-#[tokio::test(start_paused = true)]
 async fn who_is_turned_away_is_told_how_fast_those_go_that_wait() {
     let turnstile = turnstile(&QueueRule {
         per_flow: 5,

@@ -124,10 +124,10 @@ async fn stress(
     meanwhile: fn(&Turnstile, &mut SplitMix),
 ) -> Turnstile {
     let turnstile = Turnstile::new(rule).unwrap();
-    // Over lanes the bound is that of a lane.
-    let of_one = rule.at_once_per_flow.filter(|_| rule.shuffle.is_none());
     let counts = Arc::new(Counts {
-        of_one: of_one.map_or(AT_ONCE, |of_one| of_one as usize),
+        of_one: rule
+            .at_once_per_flow
+            .map_or(AT_ONCE, |of_one| of_one as usize),
         ..Counts::default()
     });
     let tasks: Vec<_> = (0..TASKS)
@@ -208,7 +208,6 @@ async fn full_queues_impatience_rates_and_pressure_lose_nobody_either() {
     (rule.per_flow, rule.total) = (6, 30);
     rule.max_wait = Span::from_millis(3);
     rule.rate = Some(("400000/s".parse().unwrap(), 2000));
-    rule.shuffle = Some((8, 2));
     stress(&rule, 2, |turnstile, random| {
         let q16 = 20_000 + random.below(50_000) as u32;
         turnstile.set_scale(Scale::from_q16(q16));
@@ -217,7 +216,6 @@ async fn full_queues_impatience_rates_and_pressure_lose_nobody_either() {
         (other.per_flow, other.total) = (1 + random.below(6) as usize, 30);
         other.max_wait = Span::from_millis(1 + random.below(4));
         other.rate = Some(("400000/s".parse().unwrap(), 1 + random.below(2000)));
-        other.shuffle = (random.below(2) == 0).then_some((8, 2));
         other.at_once_per_flow = (random.below(2) == 0).then_some(1 + random.below(3) as u32);
         turnstile.change(&other);
     })

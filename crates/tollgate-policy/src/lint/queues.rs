@@ -113,20 +113,13 @@ fn at_once_per_flow(rule: &QueueRule, spots: &Spots, report: &Report<'_>) {
 }
 
 fn shares(rule: &QueueRule, spots: &Spots, report: &Report<'_>) {
-    if rule.flow.is_empty() {
-        for (field, effect) in [
-            ("tier", "weights are between flows"),
-            ("shuffle", "hands are dealt to flows"),
-        ] {
-            if spots.has(field) {
-                report.warn(
-                    spots.name_of(field),
-                    "one-flow",
-                    format!("`{field}` has no effect: {effect}, and without `flow` there is one"),
-                    format!("add `flow: header.x-api-key`, or leave `{field}` out"),
-                );
-            }
-        }
+    if rule.flow.is_empty() && spots.has("tier") {
+        report.warn(
+            spots.name_of("tier"),
+            "one-flow",
+            "`tier` has no effect: weights are between flows, and without `flow` there is one",
+            "add `flow: header.x-api-key`, or leave `tier` out",
+        );
     }
     let equal = |weights: &tollgate::policy::Weights| weights.tiers.iter().all(|(_, w)| *w == 1);
     if rule.weights.as_ref().is_some_and(equal) {

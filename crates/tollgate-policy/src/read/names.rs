@@ -143,12 +143,9 @@ pub(crate) const QUEUE: &[&str] = &[
     "waiting",
     "waiting_per_flow",
     "max_wait",
-    "shuffle",
 ];
 /// `at_once` that follows what is seen.
 pub(crate) const ADAPTIVE: &[&str] = &["adaptive", "min", "max", "initial", "timeout"];
-/// `shuffle`.
-pub(crate) const SHUFFLE: &[&str] = &["queues", "hand"];
 /// `pressure`.
 pub(crate) const PRESSURE: &[&str] = &["latency", "errors", "cpu", "floor", "floors"];
 /// `gateway`.
@@ -198,7 +195,6 @@ pub(crate) fn field_sets() -> Vec<(&'static str, Vec<&'static str>)> {
         ("CostFrom", COST.to_vec()),
         ("Queue", QUEUE.to_vec()),
         ("Adaptive", ADAPTIVE.to_vec()),
-        ("Shuffle", SHUFFLE.to_vec()),
         ("Pressure", PRESSURE.to_vec()),
         ("Gateway", GATEWAY.to_vec()),
         ("Accept", ACCEPT.to_vec()),

@@ -16,13 +16,12 @@ use tollgate::policy::{
     Adaptive, AtOnce, CostRule, Estimator, KeyPart, MissingKey, QueueRule, Weights,
 };
 use tollgate::shape::fair_queue::MAX_COST_PER_WEIGHT;
-use tollgate::shape::{ShuffleError, ShuffleShard};
 
 use super::fields::{Fields, Listed};
 use super::key::key;
 use super::limit::{Common, Spots, captures, dearest, named, tier_source};
 use super::matching::{except, matches};
-use super::names::{ADAPTIVE, QUEUE, SHUFFLE};
+use super::names::{ADAPTIVE, QUEUE};
 use super::scalar::{choice, count, rate, span_within, text, whole, whole_u32};
 use crate::problem::Place;
 use crate::report::{Read, Report, Reported};
@@ -35,8 +34,6 @@ const AT_ONCE_MAX: u32 = 100_000;
 /// Requests that wait in one queue.
 const WAITING_MAX: u32 = 1_000_000;
 const BURST_MAX: u64 = 1_000_000;
-/// Queues that flows are dealt hands of.
-const DECK_MAX: u32 = 65_536;
 const SPAN_LEAST: Span = Span::from_millis(1);
 const SPAN_MOST: Span = Span::from_secs(3600);
 /// How many of one flow wait if nobody says.
@@ -83,7 +80,6 @@ fn hint(name: &str) -> Option<String> {
         "per_flow" => "did you mean `waiting_per_flow`?",
         "timeout" | "deadline" => "did you mean `max_wait`?",
         "adaptive" => "it belongs to `at_once`: `at_once: { adaptive: gradient2 }`",
-        "hand" => "it belongs to `shuffle`: `shuffle: { queues: 512, hand: 6 }`",
         "weight" | "weights" | "tiers" => {
             "weights are those of the tiers: `tiers: { pro: { weight: 4 } }` at the top, and `tier: header.x-plan` here"
         }
@@ -120,7 +116,6 @@ fn queue(
     let max_wait = fields.read("max_wait", |n| {
         span_within(n, SPAN_LEAST, SPAN_MOST, "10s", report)
     });
-    let shuffle = fields.read("shuffle", |n| shuffle(n, report));
     let captured = match (&matched, &flow) {
         (Ok(matched), Ok(flow)) => captures(&fields, "flow", &what, matched.as_ref(), flow, report),
         _ => Ok(()),
@@ -146,7 +141,6 @@ fn queue(
         per_flow: per_flow?.unwrap_or_else(|| usual_per_flow(&flow, total)),
         total,
         max_wait: max_wait?.unwrap_or(usual.max_wait),
-        shuffle: shuffle?,
         flow,
         name,
     };
@@ -292,9 +286,8 @@ fn at_once(node: &Node, report: &Report<'_>) -> Read<AtOnce> {
     }
 }
 
-const ESTIMATORS: [(&str, Estimator); 3] = [
+const ESTIMATORS: [(&str, Estimator); 2] = [
     ("gradient2", Estimator::Gradient2),
-    ("vegas", Estimator::Vegas),
     ("aimd", Estimator::Aimd),
 ];
 
@@ -353,31 +346,4 @@ fn adaptive(node: &Node, report: &Report<'_>) -> Read<Adaptive> {
         initial,
         timeout: timeout?.unwrap_or(usual.timeout),
     })
-}
-
-/// So many queues, and so many of them for each flow.
-fn shuffle(node: &Node, report: &Report<'_>) -> Read<(usize, usize)> {
-    let fields = Fields::open(node, "`shuffle`", SHUFFLE, report)?;
-    let deck = fields.read("queues", |n| count(n, DECK_MAX, "512", report));
-    let hand = fields.read("hand", |n| count(n, DECK_MAX, "6", report));
-    let (deck, hand) = (deck?.unwrap_or(512), hand?.unwrap_or(6));
-    let at = fields.get("hand").map_or(fields.place, |n| n.place);
-    match ShuffleShard::new(deck, hand) {
-        Ok(_) => Ok((deck, hand)),
-        Err(why) => {
-            let message = match why {
-                ShuffleError::HandAboveDeck { .. } => {
-                    format!("a hand of {hand} cannot be dealt from {deck} queues")
-                }
-                _ => format!(
-                    "a hand of {hand} from {deck} queues is more than a hash can deal evenly"
-                ),
-            };
-            let largest = (1..hand)
-                .rev()
-                .find(|hand| ShuffleShard::new(deck, *hand).is_ok());
-            let hint = format!("write `hand: {}` at the most", largest.unwrap_or(1));
-            Err(report.error(at, "bad-shuffle", message, hint))
-        }
-    }
 }

@@ -39,8 +39,6 @@ pub(super) struct Queue {
     waiting_per_flow: Option<Number>,
     /// How long anybody waits, from `1ms` to `1h`; `10s` unless told otherwise.
     max_wait: Option<String>,
-    /// Deals each flow a hand of a few queues, if flows are too many to have one each.
-    shuffle: Option<Shuffle>,
 }
 
 #[derive(JsonSchema)]
@@ -61,8 +59,7 @@ enum AtOnce {
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 struct Adaptive {
-    /// How it is found: by latency against what is usual (`gradient2`) or against the least that was seen
-    /// (`vegas`), or by failures alone (`aimd`).
+    /// How it is found: by latency against what is usual (`gradient2`), or by failures alone (`aimd`).
     adaptive: Estimator,
     /// Never fewer; 4 unless told otherwise.
     min: Option<Number>,
@@ -78,16 +75,5 @@ struct Adaptive {
 #[schemars(rename_all = "kebab-case", inline)]
 enum Estimator {
     Gradient2,
-    Vegas,
     Aimd,
-}
-
-/// A few queues for each flow, dealt from its hash.
-#[derive(JsonSchema)]
-#[schemars(deny_unknown_fields)]
-struct Shuffle {
-    /// How many queues there are; 512 unless told otherwise.
-    queues: Option<Number>,
-    /// How many of them each flow has; 6 unless told otherwise.
-    hand: Option<Number>,
 }

@@ -2,9 +2,7 @@
 
 use tollgate::Span;
 use tollgate::policy::{Adaptive, Estimator};
-use tollgate::shape::{
-    AdaptiveError, AdaptiveLimit, Aimd, Gradient2, Learned, Sample, Vegas, Windowed, learned,
-};
+use tollgate::shape::{AdaptiveError, AdaptiveLimit, Sample, UnguardedLimit};
 
 /// Never fewer.
 pub const MIN: u32 = 2;
@@ -16,14 +14,24 @@ pub const INITIAL: u32 = 20;
 pub const TIMEOUT_NS: u64 = 1_000_000_000;
 
 /// The estimators, the default first.
-pub const ESTIMATORS: [Estimator; 3] = [Estimator::Gradient2, Estimator::Vegas, Estimator::Aimd];
+pub const ESTIMATORS: [Estimator; 2] = [Estimator::Gradient2, Estimator::Aimd];
 
 /// The name of an estimator in a policy file.
 pub fn name(by: Estimator) -> &'static str {
     match by {
         Estimator::Aimd => "aimd",
-        Estimator::Vegas => "vegas",
         Estimator::Gradient2 => "gradient2",
+    }
+}
+
+/// The settings of every run.
+fn adaptive(by: Estimator) -> Adaptive {
+    Adaptive {
+        by,
+        min: MIN,
+        max: MAX,
+        initial: INITIAL,
+        timeout: Span::from_nanos(TIMEOUT_NS),
     }
 }
 
@@ -33,38 +41,9 @@ pub enum Control {
     /// Always the same.
     Fixed(u32),
     /// As the product has it.
-    Learned(Box<Learned>),
+    Guarded(Box<AdaptiveLimit>),
     /// The estimator alone, without the guard.
-    Plain(Windowed<Plain>),
-}
-
-/// An estimator alone.
-#[derive(Debug)]
-pub enum Plain {
-    /// See [`Aimd`].
-    Aimd(Aimd),
-    /// See [`Vegas`].
-    Vegas(Vegas),
-    /// See [`Gradient2`].
-    Gradient2(Gradient2),
-}
-
-impl AdaptiveLimit for Plain {
-    fn limit(&self) -> u32 {
-        match self {
-            Self::Aimd(inner) => inner.limit(),
-            Self::Vegas(inner) => inner.limit(),
-            Self::Gradient2(inner) => inner.limit(),
-        }
-    }
-
-    fn sample(&mut self, sample: Sample) -> u32 {
-        match self {
-            Self::Aimd(inner) => inner.sample(sample),
-            Self::Vegas(inner) => inner.sample(sample),
-            Self::Gradient2(inner) => inner.sample(sample),
-        }
-    }
+    Unguarded(UnguardedLimit, MeanSample),
 }
 
 impl Control {
@@ -73,46 +52,26 @@ impl Control {
     /// # Errors
     ///
     /// If the estimator does not take its settings.
-    pub fn learned(by: Estimator) -> Result<Self, AdaptiveError> {
-        let adaptive = Adaptive {
-            by,
-            min: MIN,
-            max: MAX,
-            initial: INITIAL,
-            timeout: Span::from_nanos(TIMEOUT_NS),
-        };
-        Ok(Self::Learned(Box::new(learned(&adaptive)?)))
+    pub fn guarded(by: Estimator) -> Result<Self, AdaptiveError> {
+        Ok(Self::Guarded(Box::new(AdaptiveLimit::new(&adaptive(by))?)))
     }
 
-    /// The estimator without its guard, behind plain windows.
+    /// The estimator without its guard, told of one mean sample a second.
     ///
     /// # Errors
     ///
     /// If the estimator does not take its settings.
-    pub fn plain(by: Estimator) -> Result<Self, AdaptiveError> {
-        let inner = match by {
-            Estimator::Aimd => {
-                let builder = Aimd::builder().min(MIN).initial(INITIAL).max(MAX);
-                Plain::Aimd(builder.timeout_ns(TIMEOUT_NS).build()?)
-            }
-            Estimator::Vegas => {
-                let builder = Vegas::builder().min(MIN).initial(INITIAL).max(MAX);
-                Plain::Vegas(builder.with_seed(1).build()?)
-            }
-            Estimator::Gradient2 => {
-                let builder = Gradient2::builder().min(MIN).initial(INITIAL).max(MAX);
-                Plain::Gradient2(builder.build()?)
-            }
-        };
-        Ok(Self::Plain(Windowed::new(inner)))
+    pub fn unguarded(by: Estimator) -> Result<Self, AdaptiveError> {
+        let limit = UnguardedLimit::new(&adaptive(by))?;
+        Ok(Self::Unguarded(limit, MeanSample::default()))
     }
 
     /// How many may be in flight.
     pub fn limit(&self) -> u32 {
         match self {
             Self::Fixed(limit) => *limit,
-            Self::Learned(inner) => inner.limit(),
-            Self::Plain(inner) => inner.limit(),
+            Self::Guarded(inner) => inner.limit(),
+            Self::Unguarded(inner, _) => inner.limit(),
         }
     }
 
@@ -120,15 +79,51 @@ impl Control {
     pub fn sample(&mut self, now_ns: u64, sample: Sample) {
         match self {
             Self::Fixed(_) => {}
-            Self::Learned(inner) => drop(inner.sample(now_ns, sample)),
-            Self::Plain(inner) => drop(inner.sample(now_ns, sample)),
+            Self::Guarded(inner) => drop(inner.sample(now_ns, sample)),
+            Self::Unguarded(inner, mean) => {
+                if let Some(sample) = mean.add(now_ns, sample) {
+                    inner.sample(sample);
+                }
+            }
         }
     }
 
     /// Time has passed.
     pub fn tick(&mut self, now_ns: u64, oldest_running_ns: u64) {
-        if let Self::Learned(inner) = self {
+        if let Self::Guarded(inner) = self {
             inner.tick(now_ns, oldest_running_ns);
         }
+    }
+}
+
+/// Gathers the samples of at least a second, and at least ten: one that moves at every sample trembles.
+#[derive(Debug, Default)]
+pub struct MeanSample {
+    opened_ns: u64,
+    sum_ns: u128,
+    count: u64,
+    inflight_max: u32,
+    dropped: bool,
+}
+
+impl MeanSample {
+    /// The mean latency, the most in flight and whether any was dropped, once there are enough.
+    fn add(&mut self, now_ns: u64, sample: Sample) -> Option<Sample> {
+        if self.count == 0 {
+            self.opened_ns = now_ns;
+        }
+        self.sum_ns += u128::from(sample.rtt_ns);
+        self.count += 1;
+        self.inflight_max = self.inflight_max.max(sample.inflight);
+        self.dropped |= sample.dropped;
+        if now_ns - self.opened_ns < 1_000_000_000 || self.count < 10 {
+            return None;
+        }
+        let whole = std::mem::take(self);
+        Some(Sample {
+            rtt_ns: u64::try_from(whole.sum_ns / u128::from(whole.count)).unwrap_or(u64::MAX),
+            inflight: whole.inflight_max,
+            dropped: whole.dropped,
+        })
     }
 }

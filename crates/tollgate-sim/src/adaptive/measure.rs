@@ -64,8 +64,6 @@ pub struct Report {
     pub is_guarded: bool,
     /// Phase by phase.
     pub findings: Vec<Finding>,
-    /// Tick by tick.
-    pub ticks: Vec<Tick>,
 }
 
 impl Report {
@@ -216,16 +214,15 @@ pub fn report(
     seed: u64,
 ) -> Result<Report, Box<dyn Error>> {
     let mut control = if is_guarded {
-        Control::learned(by)?
+        Control::guarded(by)?
     } else {
-        Control::plain(by)?
+        Control::unguarded(by)?
     };
     let ticks = run(scenario, &mut control, seed)?;
     Ok(Report {
         by,
         is_guarded,
         findings: findings(scenario, best, &ticks)?,
-        ticks,
     })
 }
 
@@ -252,7 +249,7 @@ pub fn findings(
 }
 
 /// The best limit at a moment of a phase: on a ramp it moves evenly.
-pub fn best_at(best: (u32, u32), share: f64) -> f64 {
+fn best_at(best: (u32, u32), share: f64) -> f64 {
     f64::from(best.0) + (f64::from(best.1) - f64::from(best.0)) * share
 }
 

@@ -3,7 +3,7 @@
 //! [`backend`] is a machine that shares itself among what it serves and gets worse when it has too much to
 //! do. [`scenario`] says how it changes: steps, ramps, stalls and so on. [`world`] puts the product's own
 //! queue and its own limit in front of it and sends requests, far too many of them. [`measure`] finds the
-//! best fixed limit for each phase and compares. [`plot`] draws it.
+//! best fixed limit for each phase and compares.
 //!
 //! Everything follows from the seed: the same seed gives the same figures. Nothing here reads a
 //! clock.
@@ -14,6 +14,5 @@
 pub mod backend;
 pub mod control;
 pub mod measure;
-pub mod plot;
 pub mod scenario;
 pub mod world;

@@ -2,9 +2,10 @@
 //!
 //! # Theory
 //!
-//! A lease is live while its expiry lies ahead; at `t >= expiry` it is dead and its place is free.
-//! Acquiring a live lease renews it. A renewal never shortens a lease, so a clock that stepped back
-//! cannot take away time already promised.
+//! Time is cut into epochs of a fifth of the lifetime, rounded up. A lease lives through the epoch in which
+//! it was granted or last renewed and five more: at least its lifetime, at most an epoch longer. It is live while its
+//! expiry lies ahead; at `t >= expiry` it is dead and its place is free. Acquiring a live lease renews it. A
+//! renewal never shortens a lease, so a clock that stepped back cannot take away time already promised.
 //!
 //! Dead leases are dropped by every call that names a lease, also by one that is refused: a lease
 //! once reported dead stays dead, whatever the clock does then.
@@ -12,16 +13,16 @@
 //! # What it does not know
 //!
 //! Whether a holder stops when its lease is lost, and (on purpose) any heal: the expiry itself bounds
-//! how long a wrong clock can hold a place.
+//! how long a wrong clock can hold a place. Limits above 255, whose epochs are longer.
 
 use super::{Answer, PASS, Verdict, to_u64};
 use std::collections::BTreeMap;
 
-/// At most `limit` live leases of `ttl_ns` each.
+/// At most `limit` live leases, each for at least a lifetime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Concurrency {
     limit: u64,
-    ttl: i128,
+    epoch: i128,
     /// Expiry of each lease, by its id.
     leases: BTreeMap<String, i128>,
 }
@@ -31,12 +32,12 @@ impl Concurrency {
     pub fn new(limit: u64, ttl_ns: u64) -> Self {
         Self {
             limit,
-            ttl: i128::from(ttl_ns),
+            epoch: i128::from(ttl_ns.div_ceil(5)),
             leases: BTreeMap::new(),
         }
     }
 
-    /// Takes a place for `id` until one lifetime after `t`, or renews the one it has.
+    /// Takes a place for `id` from `t` on, or renews the one it has.
     pub fn acquire(&mut self, t: u64, id: &str) -> Answer {
         self.drop_dead(t);
         if self.leases.contains_key(id) || self.live() < i128::from(self.limit) {
@@ -71,9 +72,9 @@ impl Concurrency {
         self.answer(t, verdict)
     }
 
-    /// What [`Concurrency::acquire`] would answer.
-    pub fn peek(&self, t: u64, id: &str) -> Answer {
-        self.clone().acquire(t, id)
+    /// What [`Concurrency::acquire`] would answer to a holder that has no lease.
+    pub fn peek(&self, t: u64) -> Answer {
+        self.clone().acquire(t, "")
     }
 
     /// Changes the limit; leases above it stay until they are released or dead.
@@ -94,13 +95,13 @@ impl Concurrency {
     }
 
     fn extend(&mut self, t: u64, id: &str) {
-        let until = i128::from(t) + self.ttl;
-        if let Some(expiry) = self.leases.get_mut(id) {
-            *expiry = until.max(*expiry);
         // A lease without a lifetime is dead as soon as it is granted.
-        } else if self.ttl > 0 {
-            self.leases.insert(id.to_owned(), until);
+        if self.epoch == 0 {
+            return;
         }
+        let until = (i128::from(t) / self.epoch + 6) * self.epoch;
+        let expiry = self.leases.entry(id.to_owned()).or_insert(until);
+        *expiry = until.max(*expiry);
     }
 
     /// How long until one place more is free than now, if everyone keeps their lease.
@@ -150,8 +151,8 @@ mod tests {
                 retry_after: wait @ 1..,
             } = answer.verdict
             {
-                assert!(!gate.peek(t + wait - 1, &id).passed());
-                assert!(gate.peek(t + wait, &id).passed());
+                assert!(!gate.peek(t + wait - 1).passed());
+                assert!(gate.peek(t + wait).passed());
             }
         }
     }
@@ -159,17 +160,18 @@ mod tests {
     #[test]
     fn a_limit_lowered_below_the_live_leases_waits_for_as_many_as_it_takes() {
         let mut gate = Concurrency::new(4, 100);
-        for t in 0..4 {
+        // They expire at 120, 140, 160 and 180.
+        for t in [0, 20, 40, 60] {
             gate.acquire(t, &t.to_string());
         }
-        let answer = gate.set_limit(10, 2);
+        let answer = gate.set_limit(70, 2);
         assert_eq!(
             (answer.remaining, answer.next_after, answer.reset_after),
-            (0, 92, 93)
+            (0, 90, 110)
         );
         assert_eq!(
-            gate.acquire(10, "x").verdict,
-            Verdict::Refuse { retry_after: 92 }
+            gate.acquire(70, "x").verdict,
+            Verdict::Refuse { retry_after: 90 }
         );
     }
 
@@ -177,7 +179,7 @@ mod tests {
     fn a_renewal_at_an_earlier_time_does_not_shorten_the_lease() {
         let mut gate = Concurrency::new(1, 100);
         gate.acquire(50, "x");
-        assert_eq!(gate.renew(20, "x").reset_after, 130);
+        assert_eq!(gate.renew(20, "x").reset_after, 140);
     }
 
     #[test]

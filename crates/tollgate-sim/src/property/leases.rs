@@ -1,4 +1,5 @@
-//! Histories of leases: several holders, one limit.
+//! Histories of leases: several holders, one limit, and a clock that does not step back: the limiter moves
+//! permits to another epoch then, which the oracle does not model.
 
 use super::Walked;
 use super::dice::Dice;
@@ -6,7 +7,7 @@ use super::failure::{Failure, Recent};
 use super::nature::{Nature, Time};
 use crate::model::LeaseModel;
 use crate::oracle::{Answer, Concurrency, Verdict};
-use crate::subject::core::LeaseSteps;
+use crate::subject::store::permits::Permits;
 use std::fmt;
 
 /// Those who ask for leases.
@@ -46,12 +47,12 @@ impl fmt::Display for Done {
 ///
 /// If core and oracle disagree, or a refusal does not keep its word.
 pub fn walk(dice: &mut Dice, steps: u64) -> Walked {
-    let mut limit = dice.between(1, 9) as u32;
+    let limit = dice.between(1, 9);
     let ttl_ns = dice.magnitude(1 << 45);
     let nature = nature_of(limit, ttl_ns);
-    let mut oracle = Concurrency::new(u64::from(limit), ttl_ns);
-    let mut core = LeaseSteps::new(limit, ttl_ns)
-        .map_err(|what| Failure::setup(nature.params.clone(), what))?;
+    let mut oracle = Concurrency::new(limit, ttl_ns);
+    let mut store =
+        Permits::new(limit, ttl_ns).map_err(|what| Failure::setup(nature.params.clone(), what))?;
     let mut time = Time::begin(dice, &nature);
     let mut recent = Recent::new();
     while recent.count() < steps && time.goes_on() {
@@ -62,14 +63,12 @@ pub fn walk(dice: &mut Dice, steps: u64) -> Walked {
             0..=3 => Act::Peek,
             4..=9 => Act::Renew,
             10..=15 => Act::Release,
-            16 => {
-                limit = dice.between(1, 9) as u32;
-                Act::SetLimit(u64::from(limit))
-            }
+            16 => Act::SetLimit(dice.between(1, 9)),
             _ => Act::Acquire,
         };
         let expected = act_on(&mut oracle, act, t, holder);
-        let got = act_on(&mut core, act, t, holder);
+        let got = act_on(&mut store, act, t, holder);
+        time.written();
         let answer = expected
             .clone()
             .map_err(|what| Box::new(Failure::setup(nature.params.clone(), what)))?;
@@ -84,8 +83,8 @@ pub fn walk(dice: &mut Dice, steps: u64) -> Walked {
         }
         if let (Act::Acquire, Verdict::Refuse { retry_after }) = (act, answer.verdict) {
             time.promise(retry_after);
-            let early = core.peek((t + retry_after).saturating_sub(1), holder);
-            let late = core.peek(t + retry_after, holder);
+            let early = store.peek((t + retry_after).saturating_sub(1));
+            let late = store.peek(t + retry_after);
             if early.passed() || !late.passed() {
                 let what = "a refusal does not keep its word";
                 return Err(recent.failure(&nature.params, what, answer, (early, late)));
@@ -95,27 +94,27 @@ pub fn walk(dice: &mut Dice, steps: u64) -> Walked {
     Ok(recent.count())
 }
 
-fn nature_of(limit: u32, ttl_ns: u64) -> Nature {
+fn nature_of(limit: u64, ttl_ns: u64) -> Nature {
     Nature {
         params: format!("limit {limit} ttl_ns {ttl_ns}"),
-        cap: u64::from(limit),
+        cap: limit,
         cap_min: 1,
         cap_max: 0,
-        tick: ttl_ns / u64::from(limit),
+        tick: ttl_ns / limit,
         fill: ttl_ns,
-        small_back: ttl_ns,
+        small_back: 0,
         floor: 0,
         has_refunds: false,
         has_rate: false,
         has_max_wait: false,
-        goes_far_back: true,
+        goes_far_back: false,
     }
 }
 
 fn act_on<L: LeaseModel>(leases: &mut L, act: Act, t: u64, id: &str) -> Result<Answer, String> {
     Ok(match act {
         Act::Acquire => leases.acquire(t, id),
-        Act::Peek => leases.peek(t, id),
+        Act::Peek => leases.peek(t),
         Act::Renew => leases.renew(t, id),
         Act::Release => leases.release(t, id),
         Act::SetLimit(limit) => return leases.set_limit(t, limit),

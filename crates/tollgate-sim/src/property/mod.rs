@@ -47,7 +47,6 @@ pub const ALGORITHMS: [&str; 20] = [
     "strict_counter",
     "span_counter",
     "burst_credits",
-    "concurrency",
     "all_token_bucket",
     "store_token_bucket",
     "store_gcra",
@@ -58,6 +57,7 @@ pub const ALGORITHMS: [&str; 20] = [
     "store_strict_counter",
     "store_span_counter",
     "store_burst_credits",
+    "store_concurrency",
 ];
 
 /// How one history ended.
@@ -85,7 +85,7 @@ pub fn history(algorithm: &'static str, seed: u64, steps: u64) -> Walked {
         "strict_counter" => draw::sliding_counter(&mut dice, steps, side, true),
         "span_counter" => draw::span_counter(&mut dice, steps, side),
         "burst_credits" => draw::burst_credits(&mut dice, steps, side),
-        "concurrency" => leases::walk(&mut dice, steps),
+        "concurrency" if side == Side::Store => leases::walk(&mut dice, steps),
         "all_token_bucket" => gate::walk(&mut dice, steps),
         other => Err(Box::new(Failure::setup(
             "",

@@ -17,7 +17,7 @@ impl<L: LeaseModel> Subject for LeaseSubject<L> {
         let given = Given::of_step(step, if step.op == "set_cap" { &["cap"] } else { &[] })?;
         let (answer, reason) = match step.op.as_str() {
             "acquire" => (self.0.acquire(t, &step.key), None),
-            "peek" => (self.0.peek(t, &step.key), None),
+            "peek" => (self.0.peek(t), None),
             "renew" => (self.0.renew(t, &step.key), Some("lost")),
             "release" => (self.0.release(t, &step.key), Some("unknown")),
             "set_cap" => (self.0.set_limit(t, given.need("cap")?)?, None),

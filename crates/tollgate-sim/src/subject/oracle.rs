@@ -15,8 +15,7 @@ use crate::timeline::{Case, Step};
 
 /// Opens cases on the oracle.
 ///
-/// Supports all algorithms but the adaptive ones, fair queueing and shuffle sharding, which the
-/// oracle does not model.
+/// Supports all algorithms but the adaptive ones and fair queueing, which the oracle does not model.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OracleFactory;
 
@@ -197,8 +196,8 @@ impl LeaseModel for Concurrency {
         Concurrency::acquire(self, t, id)
     }
 
-    fn peek(&self, t: u64, id: &str) -> Answer {
-        Concurrency::peek(self, t, id)
+    fn peek(&self, t: u64) -> Answer {
+        Concurrency::peek(self, t)
     }
 
     fn renew(&mut self, t: u64, id: &str) -> Answer {

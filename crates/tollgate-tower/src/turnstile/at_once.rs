@@ -1,7 +1,7 @@
 //! How many may be under way: a fixed number, one that is learned, or no bound.
 
 use tollgate::policy::{Adaptive, AtOnce};
-use tollgate::shape::{AdaptiveError, Learned, Sample};
+use tollgate::shape::{AdaptiveError, AdaptiveLimit, Sample};
 use tollgate::{Moment, Span};
 
 /// How many may be under way, before pressure makes it fewer.
@@ -17,7 +17,7 @@ pub(super) enum Width {
 #[derive(Debug)]
 pub(super) struct Learning {
     rule: Adaptive,
-    by: Learned,
+    by: AdaptiveLimit,
     /// When it was last told that time passes.
     ticked: Moment,
 }
@@ -32,7 +32,7 @@ impl Width {
             Some(AtOnce::Fixed(width)) => Width::Fixed(width),
             Some(AtOnce::Adaptive(rule)) => Width::Learned(Box::new(Learning {
                 rule,
-                by: Learned::new(&rule)?,
+                by: AdaptiveLimit::new(&rule)?,
                 ticked: Moment::ORIGIN,
             })),
         })

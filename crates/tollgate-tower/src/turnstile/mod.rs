@@ -20,10 +20,6 @@
 //! - pressure: [`Turnstile::set_scale`] makes all of them smaller for a while. `at_once` is never below 1 then,
 //!   but may be below the `min` of an adaptive one: `min` bounds what is learned.
 //!
-//! With `shuffle`, flows are dealt onto so many lanes and the queue is fair between lanes; what arrives
-//! goes to the lane of its hand where the least cost waits, and to one at its bound only if all are. The bound
-//! of a flow is that of a lane then: whoever has a hand of six has six times as much.
-//!
 //! # Invariant
 //!
 //! Never more than `at_once` turns are given and not over, nor more than `at_once_per_flow` of one flow. A turn ends exactly once: when it is finished

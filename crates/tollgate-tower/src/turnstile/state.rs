@@ -15,7 +15,7 @@ use std::task::Waker;
 
 use tollgate::policy::{Place, QueueRule};
 use tollgate::shape::fair_queue::{MAX_COST_PER_WEIGHT, NumberHasher};
-use tollgate::shape::{FairQueue, FairQueueConfig, RejectReason, Sample, ShuffleShard, Ticket};
+use tollgate::shape::{FairQueue, FairQueueConfig, RejectReason, Sample, Ticket};
 use tollgate::{Clock, Moment, Scale, Span};
 
 use super::at_once::Width;
@@ -45,7 +45,6 @@ pub(super) struct State {
     at_once_per_flow: Option<u32>,
     pace: Option<Pace>,
     scale: Scale,
-    shuffle: Option<ShuffleShard>,
     max_wait: Span,
     /// The cost of everything that waits.
     queued_cost: u128,
@@ -148,9 +147,6 @@ impl State {
             .rate
             .map(|(rate, burst)| Pace::new(rate, burst, Scale::ONE))
             .transpose();
-        let shuffle = rule
-            .shuffle
-            .map(|(deck, hand)| ShuffleShard::new(deck, hand));
         let mut ledger = Ledger::default();
         ledger.follow(rule);
         Ok(State {
@@ -162,9 +158,6 @@ impl State {
             at_once_per_flow: rule.at_once_per_flow,
             pace: pace.map_err(|error| unusable(error.to_string()))?,
             scale: Scale::ONE,
-            shuffle: shuffle
-                .transpose()
-                .map_err(|error| unusable(error.to_string()))?,
             max_wait: rule.max_wait,
             queued_cost: 0,
             ready_at: None,
@@ -196,14 +189,6 @@ impl State {
                 }
             }
         }
-        match rule
-            .shuffle
-            .map(|(deck, hand)| ShuffleShard::new(deck, hand))
-        {
-            None => self.shuffle = None,
-            Some(Ok(shuffle)) => self.shuffle = Some(shuffle),
-            Some(Err(_)) => {}
-        }
         self.max_wait = rule.max_wait;
         if rule.at_once_per_flow != Some(0) {
             self.at_once_per_flow = rule.at_once_per_flow;
@@ -234,15 +219,7 @@ impl State {
         let cost = place
             .cost
             .clamp(1, weight.saturating_mul(MAX_COST_PER_WEIGHT));
-        let queue = &self.queue;
-        let flow = self.shuffle.map_or(place.flow, |shuffle| {
-            let shortest = shuffle.shortest(place.flow, |lane| {
-                let lane = lane_of(lane);
-                (queue.is_at_bound(&lane), queue.queued_cost_of(&lane))
-            });
-            lane_of(shortest)
-        });
-
+        let flow = place.flow;
         if self.queue.is_open_to(&flow) {
             let pay = |pace: &mut Pace| pace.pay(now, None, cost);
             // If the rate has to earn more first, it waits as everybody does, and asks again below.
@@ -473,10 +450,6 @@ fn depth_of(limit: Option<u32>) -> usize {
     limit.map_or(usize::MAX, |limit| {
         usize::try_from(limit).unwrap_or(usize::MAX)
     })
-}
-
-fn lane_of(lane: usize) -> u64 {
-    u64::try_from(lane).unwrap_or(u64::MAX)
 }
 
 fn why_of(reason: RejectReason) -> Why {

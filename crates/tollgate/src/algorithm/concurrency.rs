@@ -2,13 +2,11 @@
 //!
 //! # Theory
 //!
-//! A permit is a *lease*: it counts until it is released or until it expires, `ttl` after it was
-//! granted or last renewed. Two forms:
-//!
-//! - [`Leases`] remembers each holder by its id and expires each to the nanosecond.
-//! - [`Permits`] fits one word: time is cut into epochs of `ttl / (slots - 1)`, and the word counts the
-//!   permits granted in each of the last few epochs. A permit remembers its epoch; releasing it counts
-//!   that epoch down, if it is still in the word. It lives at least `ttl` and at most an epoch more.
+//! A permit is a *lease*: it counts until it is released or until it expires, at least `ttl` after it was
+//! granted or last renewed. A key's state fits one word: time is cut into epochs of `ttl / (slots - 1)`,
+//! and the word counts the permits granted in each of the last few epochs. A permit remembers its epoch;
+//! releasing it counts that epoch down, if it is still in the word. It lives at most an epoch longer than
+//! `ttl`.
 //!
 //! # Invariant
 //!
@@ -18,130 +16,28 @@
 //!
 //! # When the clock steps back
 //!
-//! Leases expire later by as much: nobody is admitted on re-lived time. In the one-word form a step
-//! back by more than an epoch moves the counts to the epoch that the clock now shows.
+//! Within an epoch permits expire later by as much: nothing is admitted on re-lived time. A step back by
+//! more than an epoch moves the counts to the epoch that the clock now shows.
 //!
 //! # Why not a plain counter
 //!
 //! A holder that crashes between up and down leaks its place for ever.
+//!
+//! # Why not an expiry for each holder
+//!
+//! It would be exact to the nanosecond, and as many words for each key as there are holders.
 
 use super::scale::Scale;
 use super::{Era, LimitError, OneWord, Params, Step};
 use crate::decision::{Standing, Verdict};
 use crate::time::{Moment, Span};
 
-/// Leases by holder. At most `limit` entries, so it is a short list.
-#[derive(Clone, Debug)]
-pub struct Leases<I> {
-    limit: usize,
-    ttl: Span,
-    /// Sorted by expiry, soonest first.
-    held: Vec<(Moment, I)>,
-}
-
-impl<I: PartialEq> Leases<I> {
-    /// At most `limit` at once, each for `ttl` unless renewed.
-    ///
-    /// # Errors
-    /// A limit or `ttl` of zero.
-    pub fn new(limit: u32, ttl: Span) -> Result<Leases<I>, LimitError> {
-        let (limit, ttl) = checked(u64::from(limit), ttl)?;
-        Ok(Leases {
-            limit: usize::try_from(limit).unwrap_or(usize::MAX),
-            ttl,
-            held: Vec::new(),
-        })
-    }
-
-    fn drop_expired(&mut self, now: Moment) {
-        let dead = self.held.partition_point(|(expiry, _)| *expiry <= now);
-        self.held.drain(..dead);
-    }
-
-    fn put(&mut self, id: I, expiry: Moment) {
-        let at = self.held.partition_point(|(e, _)| *e <= expiry);
-        self.held.insert(at, (expiry, id));
-    }
-
-    fn take(&mut self, id: &I) -> Option<(Moment, I)> {
-        let at = self.held.iter().position(|(_, held)| held == id)?;
-        Some(self.held.remove(at))
-    }
-
-    /// Grants a lease to `id`, or renews the one it has. The wait of a refusal is an upper bound: a
-    /// release may come earlier.
-    pub fn acquire(&mut self, now: Moment, id: I) -> Verdict {
-        self.drop_expired(now);
-        if let Some((expiry, id)) = self.take(&id) {
-            self.put(id, expiry.max(now.plus(self.ttl)));
-            return Verdict::Pass;
-        }
-        if self.held.len() < self.limit {
-            self.put(id, now.plus(self.ttl));
-            return Verdict::Pass;
-        }
-        // Free as soon as fewer than `limit` are held.
-        let last = self.held.len() - self.limit;
-        let expiry = self.held.get(last).map_or(now, |(e, _)| *e);
-        Verdict::Refuse {
-            retry_after: expiry.since(now),
-        }
-    }
-
-    /// Extends the lease of `id`; false if it was lost, and then its holder must stop.
-    pub fn renew(&mut self, now: Moment, id: &I) -> bool {
-        self.drop_expired(now);
-        match self.take(id) {
-            Some((expiry, id)) => {
-                self.put(id, expiry.max(now.plus(self.ttl)));
-                true
-            }
-            None => false,
-        }
-    }
-
-    /// Gives the place of `id` back; false if it held none (releasing twice does no harm).
-    pub fn release(&mut self, now: Moment, id: &I) -> bool {
-        self.drop_expired(now);
-        self.take(id).is_some()
-    }
-
-    /// What is left at `now`.
-    pub fn standing(&self, now: Moment) -> Standing {
-        let live = || self.held.iter().filter(|(expiry, _)| *expiry > now);
-        // Under a limit that was lowered, those above it must go first.
-        let next = live().nth(live().count().saturating_sub(self.limit));
-        Standing {
-            remaining: self.limit.saturating_sub(live().count()) as u64,
-            full_after: live().last().map_or(Span::ZERO, |(e, _)| e.since(now)),
-            next_after: next.map_or(Span::ZERO, |(e, _)| e.since(now)),
-        }
-    }
-
-    /// Another limit from now on. Leases above it are not taken away; they run out.
-    pub fn set_limit(&mut self, limit: u32) -> Result<(), LimitError> {
-        let (limit, _) = checked(u64::from(limit), self.ttl)?;
-        self.limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        Ok(())
-    }
-}
-
-fn checked(limit: u64, ttl: Span) -> Result<(u64, Span), LimitError> {
-    if limit == 0 {
-        return Err(LimitError::ZeroCapacity { what: "limit" });
-    }
-    if ttl.is_zero() {
-        return Err(LimitError::ZeroSpan { what: "lease" });
-    }
-    Ok((limit, ttl))
-}
-
 /// Bits of the epoch's number in the word.
 const EPOCH_BITS: u32 = 16;
 /// Most epochs in the word.
 const SLOTS_MAX: usize = 6;
 
-/// The one-word form: permits counted by the epoch they were granted in.
+/// A concurrency limit: permits counted by the epoch they were granted in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permits {
     limit: u64,
@@ -170,7 +66,12 @@ impl Permits {
     /// # Errors
     /// A limit or `ttl` of zero, or a limit above 65 535.
     pub fn new(limit: u64, ttl: Span) -> Result<Permits, LimitError> {
-        let (limit, ttl) = checked(limit, ttl)?;
+        if limit == 0 {
+            return Err(LimitError::ZeroCapacity { what: "limit" });
+        }
+        if ttl.is_zero() {
+            return Err(LimitError::ZeroSpan { what: "lease" });
+        }
         let slots = match limit {
             0..=255 => 6,
             256..=4095 => 4,

@@ -44,8 +44,8 @@ pub struct QueueRule {
     pub cost: CostRule,
     /// How many may be under way at once. None: as many as the rate lets go.
     pub at_once: Option<AtOnce>,
-    /// How many of one flow may be under way at once, with `at_once` or without. With `shuffle`: how many of
-    /// each of its queues. None: as many as there are turns.
+    /// How many of one flow may be under way at once, with `at_once` or without. None: as many
+    /// as there are turns.
     pub at_once_per_flow: Option<u32>,
     /// How fast they may go, and how many of them together. None: as fast as places become free.
     pub rate: Option<(Rate, u64)>,
@@ -55,9 +55,6 @@ pub struct QueueRule {
     pub total: usize,
     /// How long anybody waits at the most.
     pub max_wait: Span,
-    /// If there are too many flows to have a queue each: so many queues, and so many of them to choose
-    /// from for each flow.
-    pub shuffle: Option<(usize, usize)>,
 }
 
 /// Shares by class of client.
@@ -98,8 +95,6 @@ pub struct Adaptive {
 pub enum Estimator {
     /// By failures alone.
     Aimd,
-    /// By latency against the least that was seen.
-    Vegas,
     /// By latency against what is usual.
     #[default]
     Gradient2,
@@ -122,7 +117,6 @@ impl QueueRule {
             per_flow: 100,
             total: 1000,
             max_wait: Span::from_secs(10),
-            shuffle: None,
         }
     }
 

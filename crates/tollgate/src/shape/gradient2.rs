@@ -7,105 +7,98 @@
 //! the little queue it always allows:
 //!
 //! ```text
-//! long = mean of the first 10 samples, then long * (1 - a) + short * a,  a = 2 / (long_window + 1)
+//! long = mean of the first 10 samples, then long * (1 - a) + short * a,  a = 2 / 601
 //! if long > 2 * short:      long = long * 0.95, from the next sample on
 //! if inflight < est / 2:    keep: the limit was not what held the load back
-//! g   = clamp(tolerance * long / short, 0.5, 1)
-//! new = est * g + queue
-//! est = est * (1 - smoothing) + new * smoothing, clamped to [min, max]
+//! g   = clamp(1.5 * long / short, 0.5, 1)
+//! new = est * g + 4
+//! est = est * 0.8 + new * 0.2, clamped to [min, max]
 //! ```
 //!
 //! The limit is `floor(est)`.
 //!
 //! # Invariant
 //!
-//! `min <= limit <= max`. One sample lowers the estimate by at most `est * smoothing / 2` and raises
-//! it by at most `queue * smoothing`, so an outlier cannot do more.
+//! `min <= limit <= max`. One sample lowers the estimate by at most a tenth and raises
+//! it by at most 0.8, so an outlier cannot do more.
 //!
 //! # Known drift
 //!
 //! - **Drops are not seen.** A backend that fails fast looks quick, and the limit grows. Nothing in
 //!   here bounds that but `max`: give requests a timeout that counts as latency, or take the lesser of
-//!   this and an [`Aimd`](super::aimd::Aimd).
+//!   this and that of [`aimd`](super::aimd).
 //! - **Slow becomes normal.** Under lasting overload `long` follows `short`, and once
-//!   `tolerance * long >= short` the limit grows again. With the defaults a lasting fourfold slowdown
-//!   is taken for normal after some 240 samples, four minutes of one-second windows. `max` bounds it.
+//!   `1.5 * long >= short` the limit grows again. A lasting fourfold slowdown is taken for normal after
+//!   some 240 samples, four minutes of one-second windows. `max` bounds it.
 //! - **Slow is remembered.** After a long bad time `long` stays high and hides the first queue of the
 //!   good one. The factor 0.95 bounds that: it takes effect while `long > 2 * short`, so a
 //!   tenfold `long` is forgotten in some 30 samples, down to the factor of 2 that remains.
-//! - **Above the load it creeps.** At `g = 1` each busy sample adds `queue * smoothing`; the limit
-//!   comes to rest where `est * (1 - g) = queue`, which is above what the backend needs.
+//! - **Above the load it creeps.** At `g = 1` each busy sample adds 0.8; the limit
+//!   comes to rest where `est * (1 - g) = 4`, which is above what the backend needs.
 //!
-//! # Why not the least latency, as Vegas has it
+//! # Why not the least latency
 //!
 //! Requests differ in cost, and the least latency is that of the cheapest: against it, all others
 //! look queued. An average compares like with like.
 //!
 //! This module knows nothing of clocks, threads or requests.
 
-use super::adaptive::{AdaptiveError, AdaptiveLimit, Range, Sample, check_smoothing};
-use super::guarded::Steered;
+use super::adaptive::{Range, Sample};
 
 /// How many samples are averaged plainly before the exponential average takes over.
 const WARM_UP: u32 = 10;
+/// The weight of each new sample in the long latency after that: an average over 600.
+const LONG_SHARE: f64 = 2.0 / 601.0;
+/// How much of each new estimate is taken over.
+const SMOOTHING: f64 = 0.2;
+/// How many times the long latency the short one may be before the limit shrinks.
+const TOLERANCE: f64 = 1.5;
+/// How many requests may always queue, and so how fast the limit grows.
+const QUEUE: f64 = 4.0;
 
 /// A limit from the ratio of long to short latency. See the [module](self).
 #[derive(Clone, Debug)]
-pub struct Gradient2 {
+pub(super) struct Gradient2 {
     range: Range,
-    smoothing: f64,
-    tolerance: f64,
-    queue: f64,
     estimate: f64,
     long: LongAverage,
 }
 
 impl Gradient2 {
-    /// Starts from initial 20, min 20, max 200, smoothing 0.2, queue 4, tolerance 1.5 and a long
-    /// window of 600 samples.
-    pub fn builder() -> Gradient2Builder {
-        Gradient2Builder {
-            range: Range {
-                min: 20,
-                initial: 20,
-                max: 200,
-            },
-            smoothing: 0.2,
-            tolerance: 1.5,
-            queue: 4,
-            long_window: 600,
+    /// Starts from the initial limit of `range`.
+    pub(super) fn new(range: Range) -> Self {
+        Self {
+            range,
+            estimate: range.initial.into(),
+            long: LongAverage::default(),
         }
     }
-}
 
-impl AdaptiveLimit for Gradient2 {
-    fn limit(&self) -> u32 {
+    pub(super) fn limit(&self) -> u32 {
         // In `[min, max]`, whole numbers both, so rounding down stays in it.
         self.estimate as u32
     }
 
-    fn sample(&mut self, sample: Sample) -> u32 {
+    pub(super) fn sample(&mut self, sample: Sample) -> u32 {
         let short = sample.rtt_ns.max(1) as f64;
         let long = self.long.add(short);
         if long / short > 2.0 {
             self.long.value *= 0.95;
         }
         if f64::from(sample.inflight) >= self.estimate / 2.0 {
-            let gradient = (self.tolerance * long / short).clamp(0.5, 1.0);
-            let next = self.estimate * gradient + self.queue;
-            let smoothed = self.estimate * (1.0 - self.smoothing) + next * self.smoothing;
+            let gradient = (TOLERANCE * long / short).clamp(0.5, 1.0);
+            let next = self.estimate * gradient + QUEUE;
+            let smoothed = self.estimate * (1.0 - SMOOTHING) + next * SMOOTHING;
             self.estimate = self.range.clamp(smoothed);
         }
         self.limit()
     }
-}
 
-impl Steered for Gradient2 {
-    fn estimate(&self) -> f64 {
+    pub(super) fn estimate(&self) -> f64 {
         self.estimate
     }
 
-    fn steer(&mut self, estimate: f64, baseline_ns: u64) {
+    pub(super) fn steer(&mut self, estimate: f64, baseline_ns: u64) {
         self.estimate = self.range.clamp(estimate);
         self.long.value = baseline_ns.max(1) as f64;
         self.long.warmed = WARM_UP;
@@ -113,14 +106,12 @@ impl Steered for Gradient2 {
 }
 
 /// A plain mean while young, an exponential one after.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct LongAverage {
     value: f64,
     /// Of the samples of the warm-up.
     sum: f64,
     warmed: u32,
-    /// The weight of each new sample after the warm-up.
-    share: f64,
 }
 
 impl LongAverage {
@@ -130,98 +121,9 @@ impl LongAverage {
             self.sum += sample;
             self.value = self.sum / f64::from(self.warmed);
         } else {
-            self.value = self.value * (1.0 - self.share) + sample * self.share;
+            self.value = self.value * (1.0 - LONG_SHARE) + sample * LONG_SHARE;
         }
         self.value
-    }
-}
-
-/// Builds a [`Gradient2`].
-#[derive(Clone, Copy, Debug)]
-#[must_use = "a builder does nothing until `build`"]
-pub struct Gradient2Builder {
-    range: Range,
-    smoothing: f64,
-    tolerance: f64,
-    queue: u32,
-    long_window: u32,
-}
-
-impl Gradient2Builder {
-    /// The limit to start from.
-    pub fn initial(mut self, initial: u32) -> Self {
-        self.range.initial = initial;
-        self
-    }
-
-    /// The least limit, at least 1.
-    pub fn min(mut self, min: u32) -> Self {
-        self.range.min = min;
-        self
-    }
-
-    /// The greatest limit.
-    pub fn max(mut self, max: u32) -> Self {
-        self.range.max = max;
-        self
-    }
-
-    /// How much of each new estimate is taken over: above 0, and 1 takes all of it.
-    pub fn smoothing(mut self, smoothing: f64) -> Self {
-        self.smoothing = smoothing;
-        self
-    }
-
-    /// How many times the long latency the short one may be before the limit shrinks: at least 1.
-    pub fn tolerance(mut self, tolerance: f64) -> Self {
-        self.tolerance = tolerance;
-        self
-    }
-
-    /// How many requests may always queue, and so how fast the limit grows: at least 1.
-    pub fn queue(mut self, queue: u32) -> Self {
-        self.queue = queue;
-        self
-    }
-
-    /// Over how many samples the long latency is averaged: at least 1.
-    pub fn long_window(mut self, samples: u32) -> Self {
-        self.long_window = samples;
-        self
-    }
-
-    /// The limit.
-    ///
-    /// # Errors
-    ///
-    /// Unless `1 <= min <= initial <= max`, `0 < smoothing <= 1`, `tolerance >= 1`, and both `queue`
-    /// and `long_window` are at least 1.
-    pub fn build(self) -> Result<Gradient2, AdaptiveError> {
-        let range = self.range.check()?;
-        let smoothing = check_smoothing(self.smoothing)?;
-        let tolerance = self.tolerance;
-        if !(tolerance >= 1.0 && tolerance.is_finite()) {
-            return Err(AdaptiveError::Tolerance { tolerance });
-        }
-        if self.queue == 0 {
-            return Err(AdaptiveError::ZeroQueue);
-        }
-        if self.long_window == 0 {
-            return Err(AdaptiveError::ZeroLongWindow);
-        }
-        Ok(Gradient2 {
-            range,
-            smoothing,
-            tolerance,
-            queue: self.queue.into(),
-            estimate: range.initial.into(),
-            long: LongAverage {
-                value: 0.0,
-                sum: 0.0,
-                warmed: 0,
-                share: 2.0 / (f64::from(self.long_window) + 1.0),
-            },
-        })
     }
 }
 
@@ -232,6 +134,10 @@ mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
+
+    fn gradient(min: u32, initial: u32, max: u32) -> Gradient2 {
+        Gradient2::new(Range { min, initial, max }.check().unwrap())
+    }
 
     fn sample(rtt_ns: u64) -> Sample {
         Sample {
@@ -245,12 +151,7 @@ mod tests {
     fn every_golden_timeline_yields_the_same_limits() {
         for (new, rows) in golden::cases("gradient2") {
             let number = |name: &str| new.find(name).unwrap() as u32;
-            let mut gradient = Gradient2::builder()
-                .initial(number("initial"))
-                .min(number("min"))
-                .max(number("max"))
-                .build()
-                .unwrap();
+            let mut gradient = gradient(number("min"), number("initial"), number("max"));
             for row in rows {
                 assert_eq!(row.op, "sample");
                 assert_eq!(gradient.sample(row.sample()), row.limit, "{}", row.line);
@@ -260,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_steady_backend_gets_more_and_one_that_slows_down_gets_less() {
-        let mut gradient = Gradient2::builder().initial(100).build().unwrap();
+        let mut gradient = gradient(20, 100, 200);
         for _ in 0..20 {
             gradient.sample(sample(10 * MS));
         }
@@ -274,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_limit_that_holds_nothing_back_does_not_move() {
-        let mut gradient = Gradient2::builder().initial(100).build().unwrap();
+        let mut gradient = gradient(20, 100, 200);
         for rtt_ms in [10, 10, 90, 1] {
             let mut idle = sample(rtt_ms * MS);
             idle.inflight = 49;
@@ -284,7 +185,7 @@ mod tests {
 
     #[test]
     fn one_outlier_takes_no_more_than_its_share() {
-        let mut gradient = Gradient2::builder().initial(100).build().unwrap();
+        let mut gradient = gradient(20, 100, 200);
         for _ in 0..WARM_UP {
             gradient.sample(sample(MS));
         }
@@ -294,24 +195,16 @@ mod tests {
 
     #[test]
     fn the_range_holds_whatever_is_fed_in() {
-        for smoothing in [1.0, 0.2, 0.000_1] {
-            let mut gradient = Gradient2::builder()
-                .min(7)
-                .initial(8)
-                .max(30)
-                .smoothing(smoothing)
-                .build()
-                .unwrap();
-            for sample in golden::absurd_samples() {
-                assert!((7..=30).contains(&gradient.sample(sample)));
-            }
+        let mut gradient = gradient(7, 8, 30);
+        for sample in golden::absurd_samples() {
+            assert!((7..=30).contains(&gradient.sample(sample)));
         }
     }
 
     #[test]
     fn drops_are_not_seen_so_a_backend_that_fails_fast_climbs_to_max() {
         // Wrong, and known: this is the drift that the module documentation names.
-        let mut gradient = Gradient2::builder().build().unwrap();
+        let mut gradient = gradient(20, 20, 200);
         for _ in 0..1000 {
             let mut failed = sample(MS);
             failed.dropped = true;
@@ -323,7 +216,7 @@ mod tests {
     #[test]
     fn a_lasting_fourfold_slowdown_is_taken_for_normal_after_some_240_samples() {
         // Wrong, and known: this is the drift that the module documentation names.
-        let mut gradient = Gradient2::builder().build().unwrap();
+        let mut gradient = gradient(20, 20, 200);
         for _ in 0..1000 {
             gradient.sample(sample(10 * MS));
         }
@@ -334,7 +227,7 @@ mod tests {
         assert!(gradient.limit() < 30, "{}", gradient.limit());
         let normal_again = (150..).find(|_| {
             gradient.sample(sample(40 * MS));
-            gradient.tolerance * gradient.long.value >= 40e6
+            TOLERANCE * gradient.long.value >= 40e6
         });
         assert_eq!(normal_again.map(|samples| samples / 10), Some(24));
         for _ in 0..1000 {
@@ -345,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_tenfold_long_latency_is_forgotten_down_to_twice_in_some_30_samples() {
-        let mut gradient = Gradient2::builder().build().unwrap();
+        let mut gradient = gradient(20, 20, 200);
         for _ in 0..1000 {
             gradient.sample(sample(100 * MS));
         }
@@ -354,17 +247,5 @@ mod tests {
             gradient.long.value <= 20e6
         });
         assert_eq!(forgotten.map(|samples| samples / 10), Some(2));
-    }
-
-    #[test]
-    fn settings_that_cannot_work_are_refused() {
-        let builder = Gradient2::builder;
-        assert!(builder().tolerance(0.9).build().is_err());
-        assert!(builder().tolerance(f64::NAN).build().is_err());
-        assert!(builder().tolerance(f64::INFINITY).build().is_err());
-        assert!(builder().queue(0).build().is_err());
-        assert!(builder().long_window(0).build().is_err());
-        assert!(builder().smoothing(-0.1).build().is_err());
-        assert!(builder().max(10).build().is_err());
     }
 }

@@ -1,10 +1,12 @@
-//! Adaptive limits as subjects: `remaining` is the new limit.
+//! Adaptive limits as subjects, without their guard: `remaining` is the new limit.
 
 use super::super::given::Given;
 use super::super::unsupported;
+use super::told::span;
 use crate::replay::{Observed, Subject};
 use crate::timeline::{Case, Step};
-use tollgate::shape::{AdaptiveLimit, Aimd, Gradient2, Sample, Vegas};
+use tollgate::policy::{Adaptive, Estimator};
+use tollgate::shape::{Sample, UnguardedLimit};
 
 /// The adaptive limit that `case` asks for.
 ///
@@ -12,106 +14,44 @@ use tollgate::shape::{AdaptiveLimit, Aimd, Gradient2, Sample, Vegas};
 ///
 /// If it has numbers that make no limit, or are not understood.
 pub fn open(case: &Case) -> Result<Box<dyn Subject>, String> {
-    let told = |error: tollgate::shape::AdaptiveError| error.to_string();
-    Ok(match case.algorithm.as_str() {
-        "aimd" => {
-            let known = ["initial", "min", "max", "backoff_pct", "timeout_ns"];
-            let given = Given::of_case(case, &known)?;
-            let mut builder = Aimd::builder();
-            if let Some(initial) = given.find("initial")? {
-                builder = builder.initial(initial);
-            }
-            if let Some(min) = given.find("min")? {
-                builder = builder.min(min);
-            }
-            if let Some(max) = given.find("max")? {
-                builder = builder.max(max);
-            }
-            if let Some(percent) = given.find::<u32>("backoff_pct")? {
-                builder = builder.backoff(f64::from(percent) / 100.0);
-            }
-            if let Some(timeout_ns) = given.find("timeout_ns")? {
-                builder = builder.timeout_ns(timeout_ns);
-            }
-            Box::new(Adaptive(builder.build().map_err(told)?))
-        }
-        "vegas" => {
-            let given = Given::of_case(case, &["initial", "min", "max"])?;
-            let mut builder = Vegas::builder();
-            if let Some(initial) = given.find("initial")? {
-                builder = builder.initial(initial);
-            }
-            if let Some(min) = given.find("min")? {
-                builder = builder.min(min);
-            }
-            if let Some(max) = given.find("max")? {
-                builder = builder.max(max);
-            }
-            Box::new(Adaptive(builder.build().map_err(told)?))
-        }
-        "gradient2" => {
-            let known = ["initial", "min", "max", "queue", "long_window"];
-            let given = Given::of_case(case, &known)?;
-            let mut builder = Gradient2::builder();
-            if let Some(initial) = given.find("initial")? {
-                builder = builder.initial(initial);
-            }
-            if let Some(min) = given.find("min")? {
-                builder = builder.min(min);
-            }
-            if let Some(max) = given.find("max")? {
-                builder = builder.max(max);
-            }
-            if let Some(queue) = given.find("queue")? {
-                builder = builder.queue(queue);
-            }
-            if let Some(samples) = given.find("long_window")? {
-                builder = builder.long_window(samples);
-            }
-            Box::new(Adaptive(builder.build().map_err(told)?))
-        }
+    let (by, known): (_, &[&str]) = match case.algorithm.as_str() {
+        "aimd" => (
+            Estimator::Aimd,
+            &["initial", "min", "max", "backoff_pct", "timeout_ns"],
+        ),
+        "gradient2" => (Estimator::Gradient2, &["initial", "min", "max"]),
         other => return Err(format!("`{other}` is no adaptive limit")),
-    })
-}
-
-/// A limit that can be told the latency of an idle backend.
-trait Probe: AdaptiveLimit {
-    /// The limit after the probe; none if this kind has no probes.
-    fn probe(&mut self, _rtt_ns: u64) -> Option<u32> {
-        None
+    };
+    let given = Given::of_case(case, known)?;
+    if let Some(percent) = given.find::<u32>("backoff_pct")?
+        && percent != 90
+    {
+        return Err(format!("`backoff_pct` is {percent}, and must be 90"));
     }
+    let adaptive = Adaptive {
+        by,
+        min: given.need("min")?,
+        max: given.need("max")?,
+        initial: given.need("initial")?,
+        timeout: span(given.find("timeout_ns")?.unwrap_or(5_000_000_000)),
+    };
+    let limit = UnguardedLimit::new(&adaptive).map_err(|error| error.to_string())?;
+    Ok(Box::new(Unguarded(limit)))
 }
 
-impl Probe for Aimd {}
+struct Unguarded(UnguardedLimit);
 
-impl Probe for Gradient2 {}
-
-impl Probe for Vegas {
-    fn probe(&mut self, rtt_ns: u64) -> Option<u32> {
-        Some(Vegas::probe(self, rtt_ns))
-    }
-}
-
-struct Adaptive<L>(L);
-
-impl<L: Probe> Subject for Adaptive<L> {
+impl Subject for Unguarded {
     fn apply(&mut self, step: &Step) -> Result<Observed, String> {
-        let limit = match step.op.as_str() {
-            "sample" => {
-                let given = Given::of_step(step, &["rtt_ns", "inflight", "drop"])?;
-                self.0.sample(Sample {
-                    rtt_ns: given.need("rtt_ns")?,
-                    inflight: given.need("inflight")?,
-                    dropped: given.flag("drop")?,
-                })
-            }
-            "probe" => {
-                let given = Given::of_step(step, &["rtt_ns"])?;
-                let probed = self.0.probe(given.need("rtt_ns")?);
-                probed.ok_or_else(|| unsupported(step))?
-            }
-            _ => return Err(unsupported(step)),
-        };
+        if step.op != "sample" {
+            return Err(unsupported(step));
+        }
+        let given = Given::of_step(step, &["rtt_ns", "inflight", "drop"])?;
+        let limit = self.0.sample(Sample {
+            rtt_ns: given.need("rtt_ns")?,
+            inflight: given.need("inflight")?,
+            dropped: given.flag("drop")?,
+        });
         Ok(Observed {
             remaining: Some(u64::from(limit)),
             delay: Some(0),

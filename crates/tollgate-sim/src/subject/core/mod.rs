@@ -8,22 +8,18 @@
 pub mod adaptive;
 pub mod credits;
 pub mod fair_queue;
-pub mod leases;
 pub mod log;
-pub mod shuffle;
 pub mod spec;
 pub mod together;
 pub mod told;
 pub mod word;
 
 pub use self::credits::CreditSteps;
-pub use self::leases::LeaseSteps;
 pub use self::log::LogSteps;
 pub use self::word::WordSteps;
 
 use super::given::Given;
 use super::keyed::Keyed;
-use super::leases::LeaseSubject;
 use super::together::limits_of;
 use crate::replay::{CannotOpen, Subject, SubjectFactory};
 use crate::timeline::Case;
@@ -60,16 +56,12 @@ impl SubjectFactory for CoreFactory {
                 )?)
             }
             "concurrency" => {
-                let given = Given::of_case(case, &["limit", "ttl_ns"])?;
-                Box::new(LeaseSubject(LeaseSteps::new(
-                    given.need("limit")?,
-                    given.need("ttl_ns")?,
-                )?))
+                let what = "permits by the name of their holder are granted by the store";
+                return Err(CannotOpen::NotExpressible(what.to_owned()));
             }
             "all_token_bucket" => Box::new(together::TogetherSteps::new(&limits_of(case)?)?),
-            "aimd" | "vegas" | "gradient2" => adaptive::open(case)?,
+            "aimd" | "gradient2" => adaptive::open(case)?,
             "sfq" => Box::new(fair_queue::FairQueueSubject::open(case)?),
-            "shuffle_shard" => Box::new(shuffle::Dealer::open(case)?),
             other => return Err(format!("the core has no `{other}`").into()),
         })
     }

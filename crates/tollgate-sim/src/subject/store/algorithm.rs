@@ -75,9 +75,11 @@ pub fn algorithm_of(case: &Case) -> Result<Algorithm, CannotOpen> {
             }
         }
         "concurrency" => {
-            return Err(not_expressible("the store's permits expire by epochs"));
+            return Err(not_expressible(
+                "a charge does not name the holder of a permit",
+            ));
         }
-        "aimd" | "vegas" | "gradient2" | "sfq" | "shuffle_shard" => {
+        "aimd" | "gradient2" | "sfq" => {
             return Err(not_expressible("no store is behind it"));
         }
         other => return Err(format!("the store has no `{other}`").into()),

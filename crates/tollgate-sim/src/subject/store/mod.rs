@@ -1,14 +1,16 @@
 //! The store as subject: what users call, with a clock that stands still until a step moves it.
 //!
-//! Not everything that a timeline says can be said here. There is no public limiter with exact leases,
-//! none for adaptive limits or queues, and a span counter comes in its default layouts only; a gate
+//! Not everything that a timeline says can be said here. There is no public limiter for adaptive limits or queues, and a span counter comes in its default layouts only; a gate
 //! does not peek. Such cases are not expressible, and [`StoreFactory`] says why.
 
 pub mod algorithm;
 pub mod gate;
 pub mod limiter;
 pub mod model;
+pub mod permits;
 
+use super::given::Given;
+use super::leases::LeaseSubject;
 use super::together::limits_of;
 use crate::replay::{CannotOpen, Subject, SubjectFactory};
 use crate::timeline::Case;
@@ -28,6 +30,11 @@ impl SubjectFactory for StoreFactory {
                 Some(_) => Err(not_expressible("a gate does not peek")),
                 None => Ok(Box::new(gate)),
             };
+        }
+        if case.algorithm == "concurrency" {
+            let given = Given::of_case(case, &["limit", "ttl_ns"])?;
+            let permits = permits::Permits::new(given.need("limit")?, given.need("ttl_ns")?)?;
+            return Ok(Box::new(LeaseSubject(permits)));
         }
         let algorithm = algorithm_of(case)?;
         algorithm::expressible(case, &algorithm)?;

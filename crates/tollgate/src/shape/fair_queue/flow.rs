@@ -33,7 +33,6 @@ pub(super) struct Flow<F> {
     pub(super) first: usize,
     pub(super) last: usize,
     pub(super) queued: usize,
-    pub(super) queued_cost: u128,
     /// The sum of the steps of the waiting items: the queued cost/weight.
     pub(super) load: u128,
     pub(super) running: usize,
@@ -65,7 +64,6 @@ impl<F> Flow<F> {
             first: NONE,
             last: NONE,
             queued: 0,
-            queued_cost: 0,
             load: 0,
             running: 0,
         }
@@ -78,7 +76,6 @@ impl<F> Flow<F> {
             item.before = before;
             item.after = NONE;
             self.load += u128::from(item.step);
-            self.queued_cost += u128::from(item.cost);
         }
         self.queued += 1;
         match items.get_mut(before) {
@@ -95,7 +92,6 @@ impl<F> Flow<F> {
         };
         let (before, after) = (item.before, item.after);
         self.load = self.load.saturating_sub(item.step.into());
-        self.queued_cost = self.queued_cost.saturating_sub(item.cost.into());
         self.queued = self.queued.saturating_sub(1);
         match items.get_mut(before) {
             Some(item) => item.after = after,

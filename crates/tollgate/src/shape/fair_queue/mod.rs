@@ -413,13 +413,6 @@ where
         self.state_of(flow).map_or(0, |state| state.queued)
     }
 
-    /// The cost of all waiting items of this flow, as [`ShuffleShard::shortest`] wants it.
-    ///
-    /// [`ShuffleShard::shortest`]: super::shuffle::ShuffleShard::shortest
-    pub fn queued_cost_of(&self, flow: &F) -> u128 {
-        self.state_of(flow).map_or(0, |state| state.queued_cost)
-    }
-
     /// How many flows have state: at most `2 * (max_queued_total + depth)`.
     pub fn flows(&self) -> usize {
         self.flows.len()

@@ -1,4 +1,4 @@
-//! What keeps an adaptive limit from drifting: a guard around any estimator.
+//! The adaptive limit that a policy names: an estimator, and a guard that keeps it from drifting.
 //!
 //! # Theory
 //!
@@ -18,13 +18,12 @@
 //!
 //! | drift | of | what the guard does |
 //! |---|---|---|
-//! | queues are never seen | `Aimd` | the upper edge |
-//! | the baseline is taken under load | `Vegas` | it is measured by a *probe*, and handed to the estimator |
-//! | slow becomes normal | `Gradient2` | the same |
-//! | drops are not seen | `Gradient2` | they shrink the limit, whatever the estimator says |
+//! | queues are never seen | `aimd` | the upper edge |
+//! | slow becomes normal | `gradient2` | the baseline is measured by a *probe*, and handed to the estimator |
+//! | drops are not seen | `gradient2` | they shrink the limit, whatever the estimator says |
 //! | grows while nobody asks | all | no growth unless what was in flight came near the limit |
-//! | a stall ends no request, so nothing is learned | all | [`tick`](Guarded::tick) shrinks |
-//! | one failure in a thousand is taken for overload | `Aimd` | a window is bad by its share of failures |
+//! | a stall ends no request, so nothing is learned | all | [`tick`](AdaptiveLimit::tick) shrinks |
+//! | one failure in a thousand is taken for overload | `aimd` | a window is bad by its share of failures |
 //!
 //! **A probe** lets fewer start for a moment: five eighths of the limit, for six latencies, at least 200 ms and
 //! rarely more than 1 s. Nothing is dropped or interrupted, requests only wait that little longer for
@@ -66,7 +65,15 @@ mod tests;
 
 use self::probe::Probe;
 use self::window::Window;
-use super::adaptive::{AdaptiveLimit, Range, Sample, WINDOW_RTT_MIN_NS};
+use super::adaptive::{AdaptiveError, Range, Sample};
+use super::unguarded::UnguardedLimit;
+use crate::policy::{Adaptive, Estimator};
+
+/// Samples faster than this say nothing of a backend.
+///
+/// Nothing that reached a backend is so fast; a cached answer or a refused connection is, and it
+/// holds no concurrency worth speaking of.
+const RTT_MIN_NS: u64 = 100_000;
 
 /// The share of a new window in the smoothed latency and rate.
 const SMOOTHING: f64 = 0.25;
@@ -107,19 +114,11 @@ const HANGING_NS: u64 = 100_000_000;
 /// Nothing finished for so long, and for four latencies: a stall.
 const STALL_NS: u64 = 1_000_000_000;
 
-/// An estimator whose estimate the guard may move.
-pub trait Steered: AdaptiveLimit {
-    /// The estimate behind the limit, with its fraction.
-    fn estimate(&self) -> f64;
-
-    /// Goes on from this estimate, with this latency for that of a backend without a queue.
-    fn steer(&mut self, estimate: f64, baseline_ns: u64);
-}
-
-/// An estimator that cannot drift far. See the [module](self).
+/// A concurrency limit that follows what is seen of the backend, and cannot drift far. See the [module](self).
 #[derive(Clone, Debug)]
-pub struct Guarded<L> {
-    inner: L,
+pub struct AdaptiveLimit {
+    by: Estimator,
+    inner: UnguardedLimit,
     range: Range,
     timeout_ns: u64,
     /// In the range. What is told is this, or less while a probe is on.
@@ -171,12 +170,27 @@ struct Stall {
     before: Option<f64>,
 }
 
-impl<L: Steered> Guarded<L> {
-    pub(super) fn new(inner: L, range: Range, timeout_ns: u64) -> Self {
-        Self {
+impl AdaptiveLimit {
+    /// The limit that `adaptive` describes.
+    ///
+    /// # Errors
+    ///
+    /// Unless `1 <= min <= initial <= max` and the timeout is above 0.
+    pub fn new(adaptive: &Adaptive) -> Result<Self, AdaptiveError> {
+        let &Adaptive {
+            by,
+            min,
+            max,
+            initial,
+            timeout,
+        } = adaptive;
+        let inner = UnguardedLimit::new(adaptive)?;
+        let range = Range { min, initial, max };
+        Ok(Self {
+            by,
             estimate: range.clamp(inner.estimate()),
             range,
-            timeout_ns: timeout_ns.max(1),
+            timeout_ns: timeout.as_nanos(),
             baseline_ns: None,
             pace: None,
             window: Window::default(),
@@ -193,10 +207,25 @@ impl<L: Steered> Guarded<L> {
             stall: Stall::default(),
             last_ns: 0,
             inner,
-        }
+        })
     }
 
-    /// How many requests may be in flight now.
+    /// Goes on under another rule. What was learned is kept, as far as the new range allows, if the
+    /// estimator is the same; otherwise it starts from the new `initial`.
+    ///
+    /// # Errors
+    ///
+    /// As [`AdaptiveLimit::new`]; then nothing changes.
+    pub fn change(&mut self, adaptive: &Adaptive) -> Result<(), AdaptiveError> {
+        let mut next = Self::new(adaptive)?;
+        if next.by == self.by {
+            next.take_over(self);
+        }
+        *self = next;
+        Ok(())
+    }
+
+    /// How many requests may be in flight now: never below `min`, never above `max`.
     pub fn limit(&self) -> u32 {
         let level = if self.probe.is_lowering() {
             self.estimate * probe::LEVEL
@@ -207,22 +236,12 @@ impl<L: Steered> Guarded<L> {
         self.range.clamp(level) as u32
     }
 
-    /// The latency taken for that of a backend without a queue, once there is one.
-    pub fn baseline_ns(&self) -> Option<u64> {
-        self.baseline_ns.map(|ns| ns as u64)
-    }
-
-    /// The estimator inside.
-    pub fn inner(&self) -> &L {
-        &self.inner
-    }
-
     /// Learns from one request that finished at `now_ns`, and returns the limit.
     pub fn sample(&mut self, now_ns: u64, sample: Sample) -> u32 {
         self.turn_to(now_ns);
         let dropped = sample.dropped || sample.rtt_ns > self.timeout_ns;
         // An answer from no backend says nothing of one; a refused connection does.
-        if sample.rtt_ns < WINDOW_RTT_MIN_NS && !dropped {
+        if sample.rtt_ns < RTT_MIN_NS && !dropped {
             self.quick.add(now_ns, sample, false);
             self.advance(now_ns);
             return self.limit();
@@ -474,7 +493,7 @@ impl<L: Steered> Guarded<L> {
     }
 
     /// Goes on with what another one has learned, as far as the own range allows.
-    pub(super) fn take_over(&mut self, other: &Self) {
+    fn take_over(&mut self, other: &Self) {
         self.estimate = self.range.clamp(other.estimate);
         self.baseline_ns = other.baseline_ns;
         self.pace = other.pace;

@@ -1,14 +1,14 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
-use super::super::adaptive::{AdaptiveLimit, Sample, Windowed, golden};
-use super::super::learned::Learned;
-use super::super::{Aimd, Gradient2, Vegas};
+use super::super::adaptive::{Sample, golden};
+use super::super::unguarded::UnguardedLimit;
+use super::AdaptiveLimit;
 use crate::policy::{Adaptive, Estimator};
 use crate::time::Span;
 
 const MS: u64 = 1_000_000;
 const SEC: u64 = 1000 * MS;
-const ALL: [Estimator; 3] = [Estimator::Aimd, Estimator::Vegas, Estimator::Gradient2];
+const ALL: [Estimator; 2] = [Estimator::Aimd, Estimator::Gradient2];
 
 fn adaptive(by: Estimator, initial: u32) -> Adaptive {
     Adaptive {
@@ -20,8 +20,8 @@ fn adaptive(by: Estimator, initial: u32) -> Adaptive {
     }
 }
 
-fn guarded(by: Estimator, initial: u32) -> Learned {
-    Learned::new(&adaptive(by, initial)).unwrap()
+fn guarded(by: Estimator, initial: u32) -> AdaptiveLimit {
+    AdaptiveLimit::new(&adaptive(by, initial)).unwrap()
 }
 
 /// A backend that serves `servers` at once in `service_ns` each, without chance: a reply every so often.
@@ -65,25 +65,19 @@ impl Steady {
         (low, high)
     }
 
-    fn serve_learned(&mut self, secs: u64, learned: &mut Learned) -> (u32, u32) {
+    fn serve_learned(&mut self, secs: u64, learned: &mut AdaptiveLimit) -> (u32, u32) {
         let first = learned.limit();
         self.serve(secs, |now_ns, sample| learned.sample(now_ns, sample), first)
     }
 
-    fn serve_plain(&mut self, secs: u64, plain: impl AdaptiveLimit) -> u32 {
-        let mut windowed = Windowed::new(plain);
-        let first = windowed.limit();
-        self.serve(
-            secs,
-            |now_ns, sample| windowed.sample(now_ns, sample),
-            first,
-        );
-        windowed.limit()
+    fn serve_unguarded(&mut self, secs: u64, unguarded: &mut UnguardedLimit) {
+        let first = unguarded.limit();
+        self.serve(secs, |_, sample| unguarded.sample(sample), first);
     }
 }
 
 /// What 100 in flight of 20 ms each give in a second; every so many of them failed.
-fn second_of(learned: &mut Learned, from_ns: u64, rtt_ns: u64, every: u64) {
+fn second_of(learned: &mut AdaptiveLimit, from_ns: u64, rtt_ns: u64, every: u64) {
     for i in 1..=5000 {
         let sample = Sample {
             rtt_ns,
@@ -108,14 +102,11 @@ fn queues_that_fail_nothing_and_become_normal_do_not_drive_any_limit_up() {
 
 #[test]
 fn without_the_guard_the_same_queue_drives_them_up() {
-    let aimd = Aimd::builder().min(2).max(500).build().unwrap();
-    let gradient = Gradient2::builder().min(2).max(500).build().unwrap();
-    let vegas = Vegas::builder().min(2).initial(120).max(500);
-    let vegas = vegas.build().unwrap();
-    assert!(Steady::new(40).serve_plain(600, aimd) > 80);
-    assert!(Steady::new(40).serve_plain(600, gradient) > 80);
-    // Vegas takes the queue that it meets for normal.
-    assert!(Steady::new(40).serve_plain(600, vegas) > 80);
+    for by in ALL {
+        let mut unguarded = UnguardedLimit::new(&adaptive(by, 20)).unwrap();
+        Steady::new(40).serve_unguarded(600, &mut unguarded);
+        assert!(unguarded.limit() > 80, "{by:?}: {}", unguarded.limit());
+    }
 }
 
 #[test]
@@ -152,7 +143,7 @@ fn drops_shrink_whatever_the_estimator_says_and_however_fast_they_are() {
             assert_eq!(learned.limit(), 2, "{by:?}");
         }
     }
-    let mut plain = Gradient2::builder().min(2).max(500).build().unwrap();
+    let mut plain = UnguardedLimit::new(&adaptive(Estimator::Gradient2, 20)).unwrap();
     for _ in 0..1000 {
         plain.sample(Sample {
             rtt_ns: 5 * MS,
@@ -335,7 +326,13 @@ fn a_stall_does_not_raise_what_failures_have_put_lower() {
 }
 
 /// As many as the limit allows start at the same moment, and end at the same moment.
-fn in_step(learned: &mut Learned, from_ns: u64, secs: u64, rtt_ns: u64, dropped: bool) -> u32 {
+fn in_step(
+    learned: &mut AdaptiveLimit,
+    from_ns: u64,
+    secs: u64,
+    rtt_ns: u64,
+    dropped: bool,
+) -> u32 {
     let (mut now_ns, mut high) = (from_ns, 0);
     // Up to the most that these tests allow; beyond it there is nothing to see.
     while now_ns < from_ns + secs * SEC && high < 60 {
@@ -362,7 +359,7 @@ fn a_limit_at_its_least_grows_again_once_the_backend_is_well_however_quick_it_is
             for rtt_ns in [99_999, MS, 20 * MS, 300 * MS] {
                 let mut rule = adaptive(by, 10);
                 (rule.min, rule.max) = (min, 60);
-                let mut learned = Learned::new(&rule).unwrap();
+                let mut learned = AdaptiveLimit::new(&rule).unwrap();
                 in_step(&mut learned, SEC, 10, rtt_ns, true);
                 assert_eq!(learned.limit(), min, "{by:?}");
                 let high = in_step(&mut learned, 11 * SEC, 60, rtt_ns, false);
@@ -408,7 +405,7 @@ fn a_slow_backend_is_looked_at_though_few_finish() {
 #[test]
 fn the_range_holds_whatever_is_fed_in_and_whenever() {
     for by in ALL {
-        let mut learned = Learned::new(&Adaptive {
+        let mut learned = AdaptiveLimit::new(&Adaptive {
             by,
             min: 7,
             max: 30,
@@ -445,11 +442,11 @@ fn a_clock_that_steps_back_does_not_stop_the_learning() {
 
 #[test]
 fn a_changed_range_keeps_what_was_learned_and_another_estimator_starts_anew() {
-    let mut learned = guarded(Estimator::Vegas, 20);
+    let mut learned = guarded(Estimator::Gradient2, 20);
     Steady::new(40).serve_learned(30, &mut learned);
     let before = learned.limit();
     assert!(before > 30);
-    let mut rule = adaptive(Estimator::Vegas, 2);
+    let mut rule = adaptive(Estimator::Gradient2, 2);
     learned.change(&rule).unwrap();
     assert_eq!(learned.limit(), before);
     rule.max = 25;
@@ -467,7 +464,7 @@ fn a_changed_range_keeps_what_was_learned_and_another_estimator_starts_anew() {
 fn settings_that_cannot_work_are_refused() {
     let mut rule = adaptive(Estimator::Gradient2, 20);
     rule.timeout = Span::ZERO;
-    assert!(Learned::new(&rule).is_err());
-    assert!(Learned::new(&adaptive(Estimator::Vegas, 1)).is_err());
-    assert!(Learned::new(&adaptive(Estimator::Aimd, 501)).is_err());
+    assert!(AdaptiveLimit::new(&rule).is_err());
+    assert!(AdaptiveLimit::new(&adaptive(Estimator::Gradient2, 1)).is_err());
+    assert!(AdaptiveLimit::new(&adaptive(Estimator::Aimd, 501)).is_err());
 }

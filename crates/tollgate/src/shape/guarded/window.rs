@@ -4,8 +4,12 @@
 //! and not of the one before: at least 100 ms, at most 1 s. It needs ten samples until then, and one after a
 //! second: a slow backend is looked at too.
 
-use super::super::adaptive::{Sample, WINDOW_NS, WINDOW_SAMPLES};
+use super::super::adaptive::Sample;
 
+/// No window is longer, if anything finished.
+const MOST_NS: u64 = 1_000_000_000;
+/// A window that is shorter than that has at least so many samples.
+const SAMPLES: u64 = 10;
 /// No window is shorter.
 const LEAST_NS: u64 = 100_000_000;
 /// This many failures of a hundred are bad.
@@ -47,8 +51,8 @@ impl Window {
         };
         let age_ns = now_ns.saturating_sub(opened_ns);
         let samples = self.samples();
-        let is_full = age_ns >= latency_ns.clamp(LEAST_NS, WINDOW_NS) && samples >= WINDOW_SAMPLES;
-        is_full || (age_ns >= WINDOW_NS && samples > 0)
+        let is_full = age_ns >= latency_ns.clamp(LEAST_NS, MOST_NS) && samples >= SAMPLES;
+        is_full || (age_ns >= MOST_NS && samples > 0)
     }
 
     /// The share of failures, by number or by time, if it speaks of overload.
