@@ -11,39 +11,12 @@
 //!
 //! Anything about time: popularity does not drift. Floats are fine here, because nothing is decided by them.
 
-/// Random numbers by SplitMix64: one addition and three mixes, and any seed is a good one.
-#[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn seeded(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// Below `bound`, all alike to within `bound / 2^64`.
-    fn below(&mut self, bound: u64) -> u64 {
-        let product = u128::from(self.next()) * u128::from(bound);
-        u64::try_from(product >> 64).unwrap_or(0)
-    }
-
-    /// From 0 to 1, without 1: the 53 bits that a float holds.
-    fn fraction(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
-    }
-}
+use fastrand::Rng;
 
 /// Draws keys, numbered from 0; by Zipf's law 0 is the most popular.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
-    random: Random,
+    rng: Rng,
     count: u64,
     zipf: Option<Zipf>,
 }
@@ -52,7 +25,7 @@ impl Keys {
     pub(crate) fn new(count: u64, exponent: Option<f64>, seed: u64) -> Keys {
         let skewed = exponent.filter(|exponent| *exponent > 0.0 && count > 1);
         Keys {
-            random: Random::seeded(seed),
+            rng: Rng::with_seed(seed),
             count,
             zipf: skewed.map(|exponent| Zipf::new(count, exponent)),
         }
@@ -60,9 +33,9 @@ impl Keys {
 
     pub(crate) fn draw(&mut self) -> u64 {
         match &self.zipf {
-            Some(zipf) => zipf.draw(&mut self.random),
+            Some(zipf) => zipf.draw(&mut self.rng),
             None if self.count <= 1 => 0,
-            None => self.random.below(self.count),
+            None => self.rng.u64(..self.count),
         }
     }
 }
@@ -118,9 +91,9 @@ impl Zipf {
         }
     }
 
-    fn draw(&self, random: &mut Random) -> u64 {
+    fn draw(&self, rng: &mut Rng) -> u64 {
         loop {
-            let area = self.to + random.fraction() * (self.from - self.to);
+            let area = self.to + rng.f64() * (self.from - self.to);
             let x = self.inverse(area);
             let rank = x.round().clamp(1.0, self.count);
             if rank - x <= self.close || area >= self.integral(rank + 0.5) - self.density(rank) {

@@ -2,22 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
+use fastrand::Rng;
 use tollgate_policy::{EXAMPLE, parse};
 
 const FLEET: &str = include_str!("../../../examples/fleet/tollgate.yaml");
 const GATEWAY: &str = include_str!("../../../examples/gateway/tollgate.yaml");
-
-/// A generator that needs no crate: xorshift.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % sides as u64).unwrap()
-    }
-}
 
 #[test]
 fn mutated_files_are_answered_and_never_panic() {
@@ -78,29 +67,29 @@ fn mutated_files_are_answered_and_never_panic() {
         "\u{85}",
         "\u{2028}",
     ];
-    let mut dice = Dice(0x9E37_79B9_7F4A_7C15);
+    let mut rng = Rng::with_seed(1);
     let rounds = std::env::var("HOSTILE_ROUNDS")
         .ok()
         .and_then(|n| n.parse().ok())
         .unwrap_or(3000);
     for _ in 0..rounds {
-        let mut text: Vec<u8> = match dice.roll(4) {
+        let mut text: Vec<u8> = match rng.usize(..4) {
             0 => FLEET.into(),
             1 => GATEWAY.into(),
             _ => EXAMPLE.into(),
         };
-        let from = dice.roll(text.len());
-        text.truncate((from + 1 + dice.roll(600)).min(text.len()));
-        let keep = if dice.roll(2) == 0 { 0 } else { from };
+        let from = rng.usize(..text.len());
+        text.truncate((from + 1 + rng.usize(..600)).min(text.len()));
+        let keep = if rng.usize(..2) == 0 { 0 } else { from };
         text.drain(..keep);
-        for _ in 0..=dice.roll(6) {
-            let at = dice.roll(text.len() + 1);
-            match dice.roll(3) {
-                0 => drop(text.splice(at..at, WORDS[dice.roll(WORDS.len())].bytes())),
-                1 => drop(text.drain(at..(at + dice.roll(9)).min(text.len()))),
+        for _ in 0..=rng.usize(..6) {
+            let at = rng.usize(..=text.len());
+            match rng.usize(..3) {
+                0 => drop(text.splice(at..at, WORDS[rng.usize(..WORDS.len())].bytes())),
+                1 => drop(text.drain(at..(at + rng.usize(..9)).min(text.len()))),
                 _ => {
                     if let Some(byte) = text.get_mut(at) {
-                        *byte = u8::try_from(dice.roll(256)).unwrap();
+                        *byte = rng.u8(..);
                     }
                 }
             }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
+use fastrand::Rng;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,18 +20,6 @@ const EACH: u64 = 1000;
 const AT_ONCE: usize = 7;
 const FLOWS: usize = 12;
 
-struct SplitMix(u64);
-
-impl SplitMix {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-}
-
 /// What the test counts for itself.
 #[derive(Default)]
 struct Counts {
@@ -44,36 +33,36 @@ struct Counts {
 }
 
 impl Counts {
-    async fn use_turn(&self, turn: Turn, flow: u64, random: &mut SplitMix) {
+    async fn use_turn(&self, turn: Turn, flow: u64, rng: &mut Rng) {
         let others = self.under_way.fetch_add(1, SeqCst);
         assert!(others < AT_ONCE, "{} under way", others + 1);
         let of_flow = &self.under_way_of[flow as usize];
         let others = of_flow.fetch_add(1, SeqCst);
         assert!(others < self.of_one, "{} of flow {flow}", others + 1);
         self.turns.fetch_add(1, SeqCst);
-        for _ in 0..random.below(4) {
+        for _ in 0..rng.u64(..4) {
             tokio::task::yield_now().await;
         }
-        if random.below(50) == 0 {
-            sleep(Duration::from_micros(random.below(1500))).await;
+        if rng.u64(..50) == 0 {
+            sleep(Duration::from_micros(rng.u64(..1500))).await;
         }
         // Before it ends: afterwards the next may already have begun.
         of_flow.fetch_sub(1, SeqCst);
         self.under_way.fetch_sub(1, SeqCst);
-        match random.below(3) {
+        match rng.u64(..3) {
             0 => drop(turn),
             1 => turn.finish(Outcome::Failed),
             _ => turn.finish(Outcome::Answered),
         }
     }
 
-    async fn told(&self, told: Result<Turn, Turned>, flow: u64, random: &mut SplitMix) {
+    async fn told(&self, told: Result<Turn, Turned>, flow: u64, rng: &mut Rng) {
         match told {
-            Ok(turn) => self.use_turn(turn, flow, random).await,
+            Ok(turn) => self.use_turn(turn, flow, rng).await,
             Err(_) => {
                 self.turned.fetch_add(1, SeqCst);
                 // Whoever is refused comes back a little later, or the others never get on.
-                sleep(Duration::from_micros(random.below(500))).await;
+                sleep(Duration::from_micros(rng.u64(..500))).await;
             }
         }
     }
@@ -83,46 +72,42 @@ async fn poll_once(entering: &mut Entering) -> Poll<Result<Turn, Turned>> {
     poll_fn(|cx| Poll::Ready(Pin::new(&mut *entering).poll(cx))).await
 }
 
-/// One request that goes away at a random moment, if it does.
-async fn request(turnstile: &Turnstile, counts: &Counts, random: &mut SplitMix) {
+/// One request that goes away at a rng moment, if it does.
+async fn request(turnstile: &Turnstile, counts: &Counts, rng: &mut Rng) {
     let place = Place {
         queue: 0,
-        flow: random.below(FLOWS as u64),
+        flow: rng.u64(..FLOWS as u64),
         tier: None,
-        weight: 1 + random.below(5) as u32,
-        cost: 1 + random.below(9),
+        weight: 1 + rng.u64(..5) as u32,
+        cost: 1 + rng.u64(..9),
     };
     let mut entering = turnstile.enter(&place);
-    match random.below(6) {
+    match rng.u64(..6) {
         // Before it has come.
         0 => {}
         // After it has come, and perhaps after its turn was given and before it was taken.
         1 | 2 => match poll_once(&mut entering).await {
-            Poll::Ready(told) => counts.told(told, place.flow, random).await,
+            Poll::Ready(told) => counts.told(told, place.flow, rng).await,
             Poll::Pending => {
-                for _ in 0..random.below(6) {
+                for _ in 0..rng.u64(..6) {
                     tokio::task::yield_now().await;
                 }
                 drop(entering);
                 counts.gone.fetch_add(1, SeqCst);
             }
         },
-        3 => match timeout(Duration::from_micros(random.below(3000)), entering).await {
-            Ok(told) => counts.told(told, place.flow, random).await,
+        3 => match timeout(Duration::from_micros(rng.u64(..3000)), entering).await {
+            Ok(told) => counts.told(told, place.flow, rng).await,
             Err(_) => {
                 counts.gone.fetch_add(1, SeqCst);
             }
         },
-        _ => counts.told(entering.await, place.flow, random).await,
+        _ => counts.told(entering.await, place.flow, rng).await,
     }
 }
 
 /// Runs all requests, and `meanwhile` beside them; then nothing may be left over.
-async fn stress(
-    rule: &QueueRule,
-    seed: u64,
-    meanwhile: fn(&Turnstile, &mut SplitMix),
-) -> Turnstile {
+async fn stress(rule: &QueueRule, seed: u64, meanwhile: fn(&Turnstile, &mut Rng)) -> Turnstile {
     let turnstile = Turnstile::new(rule).unwrap();
     let counts = Arc::new(Counts {
         of_one: rule
@@ -134,9 +119,9 @@ async fn stress(
         .map(|task| {
             let (turnstile, counts) = (turnstile.clone(), Arc::clone(&counts));
             tokio::spawn(async move {
-                let mut random = SplitMix(seed ^ (task << 32));
+                let mut rng = Rng::with_seed(seed ^ (task << 32));
                 for _ in 0..EACH {
-                    request(&turnstile, &counts, &mut random).await;
+                    request(&turnstile, &counts, &mut rng).await;
                 }
             })
         })
@@ -144,9 +129,9 @@ async fn stress(
     let meddler = {
         let turnstile = turnstile.clone();
         tokio::spawn(async move {
-            let mut random = SplitMix(seed);
+            let mut rng = Rng::with_seed(seed);
             loop {
-                meanwhile(&turnstile, &mut random);
+                meanwhile(&turnstile, &mut rng);
                 sleep(Duration::from_millis(1)).await;
             }
         })
@@ -208,15 +193,15 @@ async fn full_queues_impatience_rates_and_pressure_lose_nobody_either() {
     (rule.per_flow, rule.total) = (6, 30);
     rule.max_wait = Span::from_millis(3);
     rule.rate = Some(("400000/s".parse().unwrap(), 2000));
-    stress(&rule, 2, |turnstile, random| {
-        let q16 = 20_000 + random.below(50_000) as u32;
+    stress(&rule, 2, |turnstile, rng| {
+        let q16 = 20_000 + rng.u64(..50_000) as u32;
         turnstile.set_scale(Scale::from_q16(q16));
         let mut other = self::rule();
-        other.at_once = Some(AtOnce::Fixed(1 + random.below(AT_ONCE as u64) as u32));
-        (other.per_flow, other.total) = (1 + random.below(6) as usize, 30);
-        other.max_wait = Span::from_millis(1 + random.below(4));
-        other.rate = Some(("400000/s".parse().unwrap(), 1 + random.below(2000)));
-        other.at_once_per_flow = (random.below(2) == 0).then_some(1 + random.below(3) as u32);
+        other.at_once = Some(AtOnce::Fixed(1 + rng.u64(..AT_ONCE as u64) as u32));
+        (other.per_flow, other.total) = (1 + rng.u64(..6) as usize, 30);
+        other.max_wait = Span::from_millis(1 + rng.u64(..4));
+        other.rate = Some(("400000/s".parse().unwrap(), 1 + rng.u64(..2000)));
+        other.at_once_per_flow = (rng.u64(..2) == 0).then_some(1 + rng.u64(..3) as u32);
         turnstile.change(&other);
     })
     .await;
@@ -226,9 +211,9 @@ async fn full_queues_impatience_rates_and_pressure_lose_nobody_either() {
 async fn a_bound_on_what_one_flow_holds_is_kept_and_loses_nobody() {
     let mut rule = rule();
     rule.at_once_per_flow = Some(2);
-    stress(&rule, 3, |turnstile, random| {
+    stress(&rule, 3, |turnstile, rng| {
         let mut other = self::rule();
-        other.at_once_per_flow = Some(1 + random.below(2) as u32);
+        other.at_once_per_flow = Some(1 + rng.u64(..2) as u32);
         turnstile.change(&other);
     })
     .await;

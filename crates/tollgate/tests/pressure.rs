@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use fastrand::Rng;
 use tollgate::policy::fields::{QUOTA_EXCEEDED, REDUCED_CAPACITY, fields, problem};
 use tollgate::policy::{
     Answer, Facts, Grant, KeyPart, LimitRule, Mode, Override, Policy, PolicyGate, PressureRule,
@@ -27,18 +28,6 @@ fn at(seconds: u64) -> ManualClock {
     let clock = ManualClock::new();
     clock.set(Moment::from_nanos(seconds * SECOND));
     clock
-}
-
-/// Numbers that are the same every time.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, below: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        ((u128::from(self.0) * u128::from(below)) >> 64) as u64
-    }
 }
 
 /// Limits, and what half of each is.
@@ -75,11 +64,11 @@ fn under_half_every_algorithm_is_the_one_with_half_the_numbers() {
         let plain = Limiter::with_clock(half, clock.clone()).unwrap();
         pressed.set_scale(HALF);
         assert_eq!(pressed.scale(), HALF);
-        let mut dice = Dice(5);
+        let mut rng = Rng::with_seed(5);
         let mut refused = 0;
         for _ in 0..5_000 {
-            clock.advance(Span::from_nanos(dice.roll(SECOND / 10)));
-            let (key, cost) = (dice.roll(3), 1 + dice.roll(plain.capacity()));
+            clock.advance(Span::from_nanos(rng.u64(..SECOND / 10)));
+            let (key, cost) = (rng.u64(..3), 1 + rng.u64(..plain.capacity()));
             let (a, b) = (pressed.peek(&key, cost), plain.peek(&key, cost));
             assert_eq!((a.verdict, a.standing), (b.verdict, b.standing), "{whole}");
             let (a, b) = (pressed.charge(&key, cost), plain.charge(&key, cost));
@@ -95,11 +84,11 @@ fn with_scales_that_change_every_wait_is_still_the_shortest_that_helps() {
     for (limit, _) in halves() {
         let clock = at(1_000);
         let limiter = Limiter::with_clock(limit.clone(), clock.clone()).unwrap();
-        let (mut dice, mut refused) = (Dice(11), 0);
+        let (mut rng, mut refused) = (Rng::with_seed(11), 0);
         for _ in 0..3_000 {
-            clock.advance(Span::from_nanos(dice.roll(SECOND / 10)));
-            limiter.set_scale(Scale::from_q16(dice.roll(65_537) as u32));
-            let cost = 1 + dice.roll(limiter.capacity().min(20));
+            clock.advance(Span::from_nanos(rng.u64(..SECOND / 10)));
+            limiter.set_scale(Scale::from_q16(rng.u64(..65_537) as u32));
+            let cost = 1 + rng.u64(..limiter.capacity().min(20));
             let decision = limiter.charge("k", cost);
             let Verdict::Refuse { retry_after } = decision.verdict else {
                 assert_ne!(decision.verdict, Verdict::Never, "{limit}");
@@ -156,18 +145,18 @@ fn a_changed_limit_and_a_new_era_keep_the_scale() {
 #[test]
 fn settling_under_another_scale_gives_nothing_away() {
     for (limit, _) in halves() {
-        let mut dice = Dice(77);
+        let mut rng = Rng::with_seed(77);
         for _ in 0..300 {
             let clock = at(1_000);
             let limiter = Limiter::with_clock(limit.clone(), clock.clone()).unwrap();
-            let cost = 1 + dice.roll(limiter.capacity().min(10));
-            limiter.set_scale(Scale::from_q16(dice.roll(65_537) as u32));
+            let cost = 1 + rng.u64(..limiter.capacity().min(10));
+            limiter.set_scale(Scale::from_q16(rng.u64(..65_537) as u32));
             limiter.charge("k", 1);
             limiter.set_scale(Scale::ONE);
             let before = limiter.peek("k", 0).remaining();
-            limiter.set_scale(Scale::from_q16(dice.roll(65_537) as u32));
+            limiter.set_scale(Scale::from_q16(rng.u64(..65_537) as u32));
             let decision = limiter.charge("k", cost);
-            limiter.set_scale(Scale::from_q16(dice.roll(65_537) as u32));
+            limiter.set_scale(Scale::from_q16(rng.u64(..65_537) as u32));
             limiter.settle("k", &decision, cost, 0);
             limiter.set_scale(Scale::ONE);
             let after = limiter.peek("k", 0).remaining();

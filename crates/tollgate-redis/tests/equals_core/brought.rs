@@ -30,7 +30,7 @@ fn numbers_that_change_with_every_request_come_to_what_the_core_says() {
     // Time is told in nanoseconds, so that both count with the same.
     let mut desk = desk(&server, Some(1), &[quota(limit)]);
     let core = Window::new(ROOM, second, Span::ZERO).unwrap();
-    let (mut word, mut now, mut dice) = (None, 5 * SECOND, Dice(7));
+    let (mut word, mut now, mut dice) = (None, 5 * SECOND, Dice::new(7));
     let (mut passed, mut refused) = (0, 0);
     for turn in 0..2_000 {
         now += dice.below(SECOND / 20);

@@ -145,7 +145,7 @@ fn a_bucket_that_is_charged_again_and_again_never_lives_too_short() {
     .map(quota)
     .collect();
     let mut desk = desk(&server, None, &quotas);
-    let mut dice = Dice(11);
+    let mut dice = Dice::new(11);
     let name = |desk: &Desk, limit| {
         let Op::Charge(asked) = request(vec![charge(limit, 1)]) else {
             panic!()
@@ -469,7 +469,7 @@ fn periods_of_a_calendar_are_counted_as_the_core_counts_them() {
     };
     let unit = 1_000;
     let mut desk = desk(&server, Some(unit), std::slice::from_ref(&quota));
-    let mut dice = Dice(7);
+    let mut dice = Dice::new(7);
     let mut core = super::Core::new(algorithm);
     let mut now = 11 * day / unit;
     let (mut passed, mut refused) = (0, 0);
@@ -534,7 +534,7 @@ fn script_and_core_agree_in_coarse_units_too() {
     algorithms.extend(super::algorithms());
     let quotas = quotas(&algorithms);
     let mut desk = desk(&server, Some(1_000), &quotas);
-    let mut dice = Dice(3);
+    let mut dice = Dice::new(3);
     let mut now = 1_u64 << 46;
     for _ in 0..40 {
         let ops: Vec<(u64, Op)> = (0..500)

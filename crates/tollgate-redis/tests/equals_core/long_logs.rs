@@ -134,7 +134,7 @@ fn random_histories_of_a_long_log_are_the_core_s() {
     let algorithm = log(4_000);
     let mut desk = desk(&server, Some(1), &[quota(algorithm)]);
     let mut core = Core::new(algorithm);
-    let mut dice = Dice(number("TOLLGATE_SEED", 1));
+    let mut dice = Dice::new(number("TOLLGATE_SEED", 1));
     let mut now = 1_u64 << 44;
     let mut charged: Vec<(u64, Moment)> = Vec::new();
     let (mut refunds, mut refused, mut back) = (0, 0, 0);

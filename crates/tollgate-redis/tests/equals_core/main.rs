@@ -24,22 +24,7 @@ use tollgate::store::shared::{
 };
 use tollgate::{Algorithm, Estimate, Limit, LimitId, Moment, Span};
 use tollgate_redis::testing::{Came, Desk, Op};
-
-struct Dice(u64);
-
-impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, most: u64) -> u64 {
-        self.next() % most.max(1)
-    }
-}
+use tollgate_sim::property::dice::Dice;
 
 fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name)
@@ -415,7 +400,7 @@ fn compare(algorithms: &[(Algorithm, u64)], ops: u64) {
     let quotas = quotas(algorithms);
     let ids: Vec<String> = (0..quotas.len()).map(|i| format!("limit-{i}")).collect();
     let mut desk = Desk::connect(server.port, "tg", Some(1), &limits(&quotas, &ids)).unwrap();
-    let mut dice = Dice(number("TOLLGATE_SEED", 1));
+    let mut dice = Dice::new(number("TOLLGATE_SEED", 1));
     let mut mirror = Mirror {
         algorithms,
         cores: HashMap::new(),

@@ -107,27 +107,11 @@ fn at_least_one(what: u64) -> i128 {
     i128::from(what.max(1))
 }
 
-/// A tiny deterministic source of test input, so that a failure repeats.
-#[cfg(test)]
-mod dice {
-    /// The xorshift64* generator.
-    pub(super) struct Dice(pub(super) u64);
-
-    impl Dice {
-        pub(super) fn roll(&mut self, sides: u64) -> u64 {
-            self.0 ^= self.0 >> 12;
-            self.0 ^= self.0 << 25;
-            self.0 ^= self.0 >> 27;
-            (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 16) % sides
-        }
-    }
-}
-
 /// The promises that hold for every model, checked by asking the model itself.
 #[cfg(test)]
 mod promises {
-    use super::dice::Dice;
     use super::{Answer, Verdict};
+    use crate::property::dice::Dice;
     use std::fmt::Debug;
 
     /// Asks `peek` whether the waits of `answer`, given for the world `model` at `t`, are minimal.
@@ -175,16 +159,16 @@ mod promises {
         check: impl Fn(&mut M, u64, u64) -> Answer,
         peek: impl Fn(&M, u64, u64) -> Answer,
     ) {
-        let mut dice = Dice(seed | 1);
+        let mut dice = Dice::new(seed);
         let mut newest = 1_000_000;
         for _ in 0..3_000 {
-            let t = match dice.roll(4) {
+            let t = match dice.below(4) {
                 0 => newest,
-                1 => newest - dice.roll(skew),
-                _ => newest + dice.roll(step),
+                1 => newest - dice.below(skew),
+                _ => newest + dice.below(step),
             };
             newest = newest.max(t);
-            let cost = dice.roll(cost_max + 1);
+            let cost = dice.below(cost_max + 1);
             let before = model.clone();
             let told = peek(&model, t, cost);
             assert_eq!(before, model);

@@ -1,5 +1,7 @@
 //! The laws of the module above, on words: every algorithm, and random scales.
 
+use fastrand::Rng;
+
 use crate::algorithm::OneWord;
 use crate::algorithm::bucket::Bucket;
 use crate::algorithm::concurrency::Permits;
@@ -21,37 +23,25 @@ fn rate(text: &str) -> Rate {
     text.parse().unwrap()
 }
 
-/// Numbers that are the same every time.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, below: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        ((u128::from(self.0) * u128::from(below)) >> 64) as u64
-    }
-
-    /// Anything from almost nothing to everything, the ends more often than they would come.
-    fn scale(&mut self) -> Scale {
-        match self.roll(10) {
-            0 => Scale::ONE,
-            1 => Scale::from_q16(1),
-            _ => Scale::from_q16(self.roll(65_536) as u32 + 1),
-        }
+/// Anything from almost nothing to everything, the ends more often than they would come.
+fn any_scale(rng: &mut Rng) -> Scale {
+    match rng.usize(..10) {
+        0 => Scale::ONE,
+        1 => Scale::from_q16(1),
+        _ => Scale::from_q16(rng.u32(1..=65_536)),
     }
 }
 
 /// Asks at random and sees that every wait is the shortest that helps, that what is said to be left passes,
 /// and that one more does not.
 fn waits_are_the_shortest_that_help<A: OneWord>(plain: &A, costs: u64, step: u64, seed: u64) {
-    let mut dice = Dice(seed);
+    let mut rng = Rng::with_seed(seed);
     let mut word = None;
     let (mut now, mut refused) = (1_000 * SECOND, 0);
     for _ in 0..3_000 {
-        now += dice.roll(step);
-        let limit = plain.under(dice.scale());
-        let cost = 1 + dice.roll(costs);
+        now += rng.u64(..step);
+        let limit = plain.under(any_scale(&mut rng));
+        let cost = 1 + rng.u64(..costs);
         let left = limit.standing(word, at(now)).remaining;
         assert!(limit.charge(word, at(now), left).verdict.is_admitted());
         let decided = limit.charge(word, at(now), cost);
@@ -101,11 +91,12 @@ fn every_wait_under_a_scale_is_the_shortest_that_helps() {
 fn a_queue_and_a_sliding_window_wait_as_short_as_possible_too() {
     // What an estimate says is left may be more a moment earlier, so here only the waits are looked at.
     fn waits<A: OneWord>(plain: &A, costs: u64, seed: u64) {
-        let (mut dice, mut word, mut now, mut refused) = (Dice(seed), None, 77 * SECOND, 0);
+        let (mut rng, mut word, mut now, mut refused) =
+            (Rng::with_seed(seed), None, 77 * SECOND, 0);
         for _ in 0..3_000 {
-            now += dice.roll(SECOND / 4);
-            let limit = plain.under(dice.scale());
-            let cost = 1 + dice.roll(costs);
+            now += rng.u64(..SECOND / 4);
+            let limit = plain.under(any_scale(&mut rng));
+            let cost = 1 + rng.u64(..costs);
             let decided = limit.charge(word, at(now), cost);
             let Verdict::Refuse { retry_after } = decided.verdict else {
                 assert_ne!(decided.verdict, Verdict::Never);
@@ -148,10 +139,10 @@ fn a_bucket_under_a_scale_is_the_bucket_with_the_scaled_numbers() {
         let under = Bucket::new(rate(text), burst).unwrap();
         let under = under.under(Scale::from_q16(q16));
         let other = Bucket::new(rate(scaled), less).unwrap();
-        let (mut dice, mut words, mut now) = (Dice(9), (None, None), SECOND);
+        let (mut rng, mut words, mut now) = (Rng::with_seed(9), (None, None), SECOND);
         for _ in 0..2_000 {
-            now += dice.roll(SECOND);
-            let cost = 1 + dice.roll(less);
+            now += rng.u64(..SECOND);
+            let cost = 1 + rng.u64(..less);
             let (a, b) = (
                 under.charge(words.0, at(now), cost),
                 other.charge(words.1, at(now), cost),
@@ -203,7 +194,7 @@ fn a_saturated_bucket_admits_its_scaled_rate_and_burst_to_the_unit() {
 #[test]
 fn whatever_the_scales_no_more_is_paid_for_than_there_was() {
     for seed in 1..40 {
-        let mut dice = Dice(seed);
+        let mut rng = Rng::with_seed(seed);
         let plain = Bucket::new(rate("50/s"), 20).unwrap();
         let [n, p, depth, _] = plain.to_params();
         let p = p & (u64::MAX >> 1);
@@ -213,9 +204,9 @@ fn whatever_the_scales_no_more_is_paid_for_than_there_was() {
         // In 65536ths of a tick at the plain price: allowances as they grew, and what rises added.
         let mut allowed = u128::from(depth) << 16;
         for _ in 0..5_000 {
-            now += dice.roll(SECOND / 20);
-            if dice.roll(20) == 0 {
-                let next = dice.scale();
+            now += rng.u64(..SECOND / 20);
+            if rng.u64(..20) == 0 {
+                let next = any_scale(&mut rng);
                 let (old, new) = (u128::from(scale.as_q16()), u128::from(next.as_q16()));
                 allowed += old * u128::from(n) * u128::from(now - since);
                 allowed += u128::from(depth) * new.saturating_sub(old);
@@ -223,7 +214,7 @@ fn whatever_the_scales_no_more_is_paid_for_than_there_was() {
             }
             let limit = plain.under(scale);
             // Only what fits under the scale: the law is for these.
-            let cost = 1 + dice.roll(limit.standing(None, at(now)).remaining);
+            let cost = 1 + rng.u64(..limit.standing(None, at(now)).remaining);
             let price = u128::from(scale.price(p));
             if u128::from(cost) * price > u128::from(depth) {
                 continue;
@@ -246,11 +237,11 @@ fn whatever_the_scales_no_more_is_paid_for_than_there_was() {
 #[test]
 fn counted_limits_hold_no_more_than_the_scale_leaves() {
     fn holds<A: OneWord>(plain: &A, seed: u64) {
-        let mut dice = Dice(seed);
+        let mut rng = Rng::with_seed(seed);
         let (mut word, mut now) = (None, 100 * SECOND);
         for _ in 0..2_000 {
-            now += dice.roll(SECOND / 10);
-            let scale = dice.scale();
+            now += rng.u64(..SECOND / 10);
+            let scale = any_scale(&mut rng);
             let (limit, most) = (plain.under(scale), scale.of(plain.capacity()));
             assert!(limit.standing(word, at(now)).remaining <= most);
             let step = limit.charge(word, at(now), 1);
@@ -328,20 +319,22 @@ fn without_pressure_nothing_has_changed() {
 
 #[test]
 fn no_more_is_given_back_than_was_taken_whatever_the_scales_were() {
-    let mut dice = Dice(3);
+    let mut rng = Rng::with_seed(3);
     let plain = Bucket::new(rate("10/s"), 100).unwrap();
     let tat =
         |word: Option<u64>, now: Moment| word.map_or(now.as_nanos(), |w| w.max(now.as_nanos()));
     for _ in 0..5_000 {
-        let now = at(SECOND + dice.roll(SECOND));
-        let charged = plain.under(dice.scale());
-        let cost = 1 + dice.roll(100);
-        let before = charged.charge(None, now, dice.roll(3)).write;
+        let now = at(SECOND + rng.u64(..SECOND));
+        let charged = plain.under(any_scale(&mut rng));
+        let cost = 1 + rng.u64(..100);
+        let before = charged.charge(None, now, rng.u64(..3)).write;
         let Some(word) = charged.charge(before, now, cost).write else {
             continue;
         };
-        let later = now.plus(Span::from_nanos(dice.roll(SECOND)));
-        let back = plain.under(dice.scale()).refund(word, later, cost, now);
+        let later = now.plus(Span::from_nanos(rng.u64(..SECOND)));
+        let back = plain
+            .under(any_scale(&mut rng))
+            .refund(word, later, cost, now);
         // One tick is one nanosecond: what is left is never less than if it had not been charged.
         let left = back.unwrap_or(word);
         assert!(tat(Some(left), later) >= tat(before, later));

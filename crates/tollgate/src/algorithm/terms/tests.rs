@@ -1,3 +1,5 @@
+use fastrand::Rng;
+
 use super::*;
 
 const SECOND: u64 = 1_000_000_000;
@@ -191,49 +193,32 @@ fn oracle(
     Some(([0, limit, remaining(new), -1, new - now], write))
 }
 
-/// splitmix64: the same numbers in every run.
-fn next(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
 /// Of any size: all magnitudes are as likely.
-fn number(state: &mut u64) -> i64 {
-    let bits = next(state) % 63;
-    let number = next(state) >> (63 - bits) >> 1;
+fn number(rng: &mut Rng) -> i64 {
+    let bits = rng.u64(..63);
+    let number = rng.u64(..) >> (63 - bits) >> 1;
     i64::try_from(number).unwrap()
 }
 
 #[test]
 fn every_number_is_the_oracles_for_random_terms_and_histories() {
-    let mut state = 7;
+    let mut rng = Rng::with_seed(7);
     for history in 0..4_000 {
         let (mut tat, mut now) = (None, START);
-        let usual = (
-            number(&mut state),
-            number(&mut state) + 1,
-            number(&mut state) + 1,
-        );
+        let usual = (number(&mut rng), number(&mut rng) + 1, number(&mut rng) + 1);
         for at in 0..50 {
             // Mostly the same terms, now and then others; mostly small quantities, in both directions.
-            let terms = match next(&mut state) % 8 {
-                0 => (
-                    number(&mut state),
-                    number(&mut state) + 1,
-                    number(&mut state) + 1,
-                ),
+            let terms = match rng.u64(..8) {
+                0 => (number(&mut rng), number(&mut rng) + 1, number(&mut rng) + 1),
                 _ => usual,
             };
-            let quantity = match next(&mut state) % 8 {
-                0 => number(&mut state),
-                1 => -number(&mut state),
+            let quantity = match rng.u64(..8) {
+                0 => number(&mut rng),
+                1 => -number(&mut rng),
                 2 => 0,
                 other => i64::try_from(other).unwrap() - 2,
             };
-            now += next(&mut state) >> (next(&mut state) % 40 + 24);
+            now += rng.u64(..) >> rng.u64(24..64);
             now = now.min(LATEST);
             let compiled = Terms::new(terms.0, terms.1, terms.2).unwrap();
             let (told, write) = compiled.step(tat, Moment::from_nanos(now), quantity);

@@ -4,7 +4,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::tests::{SplitMix, check, recount};
+use fastrand::Rng;
+
+use super::tests::{check, recount};
 use super::*;
 
 type Queue = FairQueue<u64, (), NumberHasher>;
@@ -107,21 +109,21 @@ impl Model {
 fn whatever_is_done_the_order_is_that_of_the_rules_as_written() {
     let (mut turns, mut passed_over, mut open) = (0, 0, 0);
     for seed in 0..80 {
-        let mut random = SplitMix(seed);
-        let mut depth = 1 + random.below(7) as usize;
-        let mut each = 1 + random.below(4) as usize;
+        let mut rng = Rng::with_seed(seed);
+        let mut depth = 1 + rng.u64(..7) as usize;
+        let mut each = 1 + rng.u64(..4) as usize;
         let mut queue = queue(depth, each);
         let mut model = Model::default();
         let mut known: BTreeMap<u64, (u64, Ticket, u64, u64)> = BTreeMap::new();
         let mut running: Vec<u64> = Vec::new();
         for _ in 0..2000 {
-            match random.below(20) {
+            match rng.u64(..20) {
                 0..5 => {
-                    let (flow, weight) = (random.below(6), 1 + random.below(5));
-                    let cost = 1 + random.below(9);
+                    let (flow, weight) = (rng.u64(..6), 1 + rng.u64(..5));
+                    let cost = 1 + rng.u64(..9);
                     // Who need not wait comes by either way; it must not make a difference.
                     let is_open = queue.is_open_to(&flow);
-                    let ticket = if random.below(2) == 0 {
+                    let ticket = if rng.u64(..2) == 0 {
                         let ticket = queue.dispatch_arrival(flow, weight, cost);
                         assert_eq!(ticket.is_some(), is_open);
                         ticket
@@ -151,11 +153,11 @@ fn whatever_is_done_the_order_is_that_of_the_rules_as_written() {
                     running.extend(next);
                 }
                 11..18 if !running.is_empty() => {
-                    let at = random.below(running.len() as u64) as usize;
+                    let at = rng.u64(..running.len() as u64) as usize;
                     let seq = running.swap_remove(at);
                     let (flow, ticket, cost, weight) = known.remove(&seq).unwrap();
-                    let is_corrected = random.below(3) == 0;
-                    let actual = if is_corrected { random.below(12) } else { cost };
+                    let is_corrected = rng.u64(..3) == 0;
+                    let actual = if is_corrected { rng.u64(..12) } else { cost };
                     assert!(queue.complete(ticket, actual));
                     model.complete(flow, (cost, actual, weight), each);
                 }
@@ -163,15 +165,15 @@ fn whatever_is_done_the_order_is_that_of_the_rules_as_written() {
                     let waiting = known.keys().filter(|seq| !running.contains(seq));
                     let waiting: Vec<u64> = waiting.copied().collect();
                     if !waiting.is_empty() {
-                        let seq = waiting[random.below(waiting.len() as u64) as usize];
+                        let seq = waiting[rng.u64(..waiting.len() as u64) as usize];
                         let (flow, ticket, ..) = known.remove(&seq).unwrap();
                         assert!(queue.cancel(ticket).is_some());
                         model.cancel(flow, seq, each);
                     }
                 }
-                _ if random.below(4) == 0 => {
-                    depth = 1 + random.below(7) as usize;
-                    each = [1, 2, 4, usize::MAX][random.below(4) as usize];
+                _ if rng.u64(..4) == 0 => {
+                    depth = 1 + rng.u64(..7) as usize;
+                    each = [1, 2, 4, usize::MAX][rng.u64(..4) as usize];
                     queue.set_depth(depth).unwrap();
                     queue.set_running_per_flow(each).unwrap();
                     model.tag(each);
@@ -279,18 +281,18 @@ fn a_newcomer_starts_where_the_others_are_although_one_was_passed_over() {
 fn who_is_at_the_bound_now_and_then_gets_less_and_never_more() {
     let mut met = 0;
     for seed in 0..100 {
-        let mut random = SplitMix(seed);
+        let mut rng = Rng::with_seed(seed);
         // Flow 0 runs into its bound. Flow 1 is below it whenever a turn is given.
-        let depth = 2 + random.below(6) as usize;
-        let mut queue = queue(depth, 1 + random.below(depth as u64 - 1) as usize);
-        let weights: Vec<u64> = (0..4).map(|_| 1 + random.below(16)).collect();
+        let depth = 2 + rng.u64(..6) as usize;
+        let mut queue = queue(depth, 1 + rng.u64(..depth as u64 - 1) as usize);
+        let weights: Vec<u64> = (0..4).map(|_| 1 + rng.u64(..16)).collect();
         let mut work = [0_i128; 4];
         let mut running: Vec<(u64, Ticket, u64)> = Vec::new();
         let (mut least, mut worst) = (0_i128, 0_i128);
         for _ in 0..3000 {
             for flow in 0..4 {
                 while queue.queued_of(&flow) < 2 {
-                    let cost = 1 + random.below(20);
+                    let cost = 1 + rng.u64(..20);
                     let weight = weights[flow as usize];
                     let _ = queue.enqueue(flow, weight, cost, ()).unwrap();
                 }
@@ -302,7 +304,7 @@ fn who_is_at_the_bound_now_and_then_gets_less_and_never_more() {
             }
             met += usize::from(queue.is_at_bound(&0));
             // What flow 1 runs ends before the next is given a turn; the others when they like.
-            let mut is_over = |flow: u64| flow == 1 || random.below(12) == 0;
+            let mut is_over = |flow: u64| flow == 1 || rng.u64(..12) == 0;
             let (over, on): (Vec<_>, _) = running.drain(..).partition(|(flow, ..)| is_over(*flow));
             running = on;
             for (_, ticket, cost) in over {
@@ -343,7 +345,7 @@ fn weights_are_exact_between_those_that_are_below_their_bound() {
 
 #[test]
 fn nobody_starves_though_all_run_into_their_bound() {
-    let mut random = SplitMix(7);
+    let mut rng = Rng::with_seed(7);
     let mut queue = queue(6, 1);
     let mut running = Vec::new();
     let mut last = [0; 12];
@@ -357,7 +359,7 @@ fn nobody_starves_though_all_run_into_their_bound() {
             last[flow as usize] = turn;
             running.push((flow, ticket));
         }
-        let at = random.below(running.len() as u64) as usize;
+        let at = rng.u64(..running.len() as u64) as usize;
         assert!(queue.complete(running.swap_remove(at).1, 1));
         check(&queue);
         for (flow, last) in last.iter().enumerate() {

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use super::tests::{SplitMix, check, recount};
+use fastrand::Rng;
+
+use super::tests::{check, recount};
 use super::*;
 
 fn queue(depth: usize, per_flow: usize, total: usize) -> FairQueue<u64, u64, NumberHasher> {
@@ -80,17 +82,17 @@ fn without_a_depth_everything_runs_and_strangers_still_grow_nothing() {
 #[test]
 fn everything_agrees_whatever_is_changed_in_between() {
     for seed in 0..60 {
-        let mut random = SplitMix(seed);
+        let mut rng = Rng::with_seed(seed);
         let mut queue = queue(2, 4, 16);
         let mut running = Vec::new();
         let mut tickets = Vec::new();
         for step in 0..3000 {
             let (queued, runs) = (queue.queued(), queue.running());
-            match random.below(13) {
+            match rng.u64(..13) {
                 0..5 => {
-                    let flow = random.below(12);
-                    let cost = 1 + random.below(9);
-                    if let Ok(taken) = queue.enqueue(flow, 1 + random.below(3), cost, step) {
+                    let flow = rng.u64(..12);
+                    let cost = 1 + rng.u64(..9);
+                    if let Ok(taken) = queue.enqueue(flow, 1 + rng.u64(..3), cost, step) {
                         tickets.push(taken.ticket);
                         // A queue above its bounds never grows.
                         let max = queue.config().max_queued_total;
@@ -104,28 +106,26 @@ fn everything_agrees_whatever_is_changed_in_between() {
                     }
                 }
                 8 if !running.is_empty() => {
-                    let at = random.below(running.len() as u64) as usize;
-                    assert!(queue.complete(running.swap_remove(at), random.below(20)));
+                    let at = rng.u64(..running.len() as u64) as usize;
+                    assert!(queue.complete(running.swap_remove(at), rng.u64(..20)));
                 }
                 9 if !tickets.is_empty() => {
-                    let at = random.below(tickets.len() as u64) as usize;
+                    let at = rng.u64(..tickets.len() as u64) as usize;
                     queue.cancel(tickets[at]);
                 }
                 10 => {
-                    let most = [1, 2, 3, usize::MAX][random.below(4) as usize];
+                    let most = [1, 2, 3, usize::MAX][rng.u64(..4) as usize];
                     queue.set_running_per_flow(most).unwrap();
                     assert_eq!((queue.queued(), queue.running()), (queued, runs));
                 }
                 11 => {
-                    let depth = [1, 2, 5, usize::MAX][random.below(4) as usize];
+                    let depth = [1, 2, 5, usize::MAX][rng.u64(..4) as usize];
                     queue.set_depth(depth).unwrap();
                     assert_eq!((queue.queued(), queue.running()), (queued, runs));
                 }
                 _ => {
-                    let total = 1 + random.below(24) as usize;
-                    queue
-                        .set_bounds(1 + random.below(6) as usize, total)
-                        .unwrap();
+                    let total = 1 + rng.u64(..24) as usize;
+                    queue.set_bounds(1 + rng.u64(..6) as usize, total).unwrap();
                     assert_eq!((queue.queued(), queue.running()), (queued, runs));
                 }
             }

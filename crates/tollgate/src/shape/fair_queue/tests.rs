@@ -9,6 +9,8 @@
 
 use std::collections::HashMap;
 
+use fastrand::Rng;
+
 use super::*;
 
 type Queue = FairQueue<char, ()>;
@@ -38,19 +40,6 @@ fn serve(queue: &mut Queue) -> Option<char> {
 
 fn serve_all(queue: &mut Queue) -> String {
     std::iter::from_fn(|| serve(queue)).collect()
-}
-
-/// The generator of Steele, Lea and Flood: good enough to shuffle test cases, the same everywhere.
-pub(super) struct SplitMix(pub(super) u64);
-
-impl SplitMix {
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
 }
 
 /// Recounts everything that is kept twice, and checks every stated bound.
@@ -245,8 +234,8 @@ fn weights_of_three_to_one_deliver_three_to_one() {
 #[test]
 fn two_backlogged_flows_never_differ_by_more_than_one_item_each() {
     for seed in 0..150 {
-        let mut random = SplitMix(seed);
-        let depth = 1 + random.below(8) as usize;
+        let mut rng = Rng::with_seed(seed);
+        let depth = 1 + rng.u64(..8) as usize;
         let mut queue: FairQueue<usize, ()> = FairQueue::new(FairQueueConfig {
             depth,
             max_running_per_flow: usize::MAX,
@@ -254,8 +243,8 @@ fn two_backlogged_flows_never_differ_by_more_than_one_item_each() {
             max_queued_total: 512,
         })
         .unwrap();
-        let weights: Vec<u64> = (0..5).map(|_| 1 + random.below(16)).collect();
-        let costs: Vec<u64> = (0..5).map(|_| 1 + random.below(50)).collect();
+        let weights: Vec<u64> = (0..5).map(|_| 1 + rng.u64(..16)).collect();
+        let costs: Vec<u64> = (0..5).map(|_| 1 + rng.u64(..50)).collect();
         let mut work = [0_i128; 5];
         let (mut least, mut most) = (0, 0);
         let mut running = Vec::new();
@@ -263,9 +252,9 @@ fn two_backlogged_flows_never_differ_by_more_than_one_item_each() {
             // Flows 0 and 1 always have something waiting; the others come and go.
             for flow in 0..5 {
                 while (flow < 2 && queue.queued_of(&flow) < 2)
-                    || (queue.queued_of(&flow) < 60 && random.below(6) == 0)
+                    || (queue.queued_of(&flow) < 60 && rng.u64(..6) == 0)
                 {
-                    let cost = 1 + random.below(costs[flow]);
+                    let cost = 1 + rng.u64(..costs[flow]);
                     let _ = queue.enqueue(flow, weights[flow], cost, ()).unwrap();
                 }
             }
@@ -275,8 +264,8 @@ fn two_backlogged_flows_never_differ_by_more_than_one_item_each() {
             }
             least = least.min(work[0] - work[1]);
             most = most.max(work[0] - work[1]);
-            if running.len() == depth || random.below(3) == 0 && !running.is_empty() {
-                let at = random.below(running.len() as u64) as usize;
+            if running.len() == depth || rng.u64(..3) == 0 && !running.is_empty() {
+                let at = rng.u64(..running.len() as u64) as usize;
                 let (ticket, cost) = running.swap_remove(at);
                 assert!(queue.complete(ticket, cost));
             }
@@ -426,33 +415,29 @@ fn a_displaced_head_leaves_no_trace() {
 #[test]
 fn every_bound_holds_under_random_use() {
     for seed in 0..60 {
-        let mut random = SplitMix(seed);
+        let mut rng = Rng::with_seed(seed);
         let mut queue: FairQueue<u64, u64> = FairQueue::new(FairQueueConfig {
-            depth: 1 + random.below(4) as usize,
-            max_running_per_flow: [1, 2, usize::MAX][random.below(3) as usize],
-            max_queued_per_flow: 1 + random.below(6) as usize,
-            max_queued_total: 1 + random.below(20) as usize,
+            depth: 1 + rng.u64(..4) as usize,
+            max_running_per_flow: [1, 2, usize::MAX][rng.u64(..3) as usize],
+            max_queued_per_flow: 1 + rng.u64(..6) as usize,
+            max_queued_total: 1 + rng.u64(..20) as usize,
         })
         .unwrap();
         let mut running = Vec::new();
         let mut tickets = Vec::new();
         let (mut taken, mut refused, mut left) = (0_u64, 0_u64, 0_u64);
         for step in 0..3000_u64 {
-            match random.below(8) {
+            match rng.u64(..8) {
                 0..4 => {
                     // Often a flow never seen before: names are free to strangers.
-                    let flow = if random.below(2) == 0 {
-                        random.below(5)
+                    let flow = if rng.u64(..2) == 0 {
+                        rng.u64(..5)
                     } else {
                         1000 + step
                     };
-                    let weight = random.below(5);
-                    let big = MAX_COST_PER_WEIGHT * random.below(6);
-                    let cost = if random.below(4) == 0 {
-                        big
-                    } else {
-                        random.below(9)
-                    };
+                    let weight = rng.u64(..5);
+                    let big = MAX_COST_PER_WEIGHT * rng.u64(..6);
+                    let cost = if rng.u64(..4) == 0 { big } else { rng.u64(..9) };
                     match queue.enqueue(flow, weight, cost, step) {
                         Ok(enqueued) => {
                             taken += 1;
@@ -467,14 +452,14 @@ fn every_bound_holds_under_random_use() {
                 }
                 4..6 => running.extend(queue.dispatch().map(|next| next.ticket)),
                 6 if !running.is_empty() => {
-                    let at = random.below(running.len() as u64) as usize;
-                    let actual = random.below(20) << random.below(60);
+                    let at = rng.u64(..running.len() as u64) as usize;
+                    let actual = rng.u64(..20) << rng.u64(..60);
                     assert!(queue.complete(running.swap_remove(at), actual));
                     left += 1;
                 }
                 _ => {
                     // Most of them are long gone, and their slots are others' now.
-                    let at = random.below(taken + 1) as usize;
+                    let at = rng.u64(..=taken) as usize;
                     let ticket = tickets.get(at).copied();
                     left += u64::from(ticket.and_then(|ticket| queue.cancel(ticket)).is_some());
                 }
