@@ -7,8 +7,8 @@ use std::sync::Arc;
 use fastrand::Rng;
 use tollgate::policy::fields::{QUOTA_EXCEEDED, REDUCED_CAPACITY, fields, problem};
 use tollgate::policy::{
-    Answer, Facts, Grant, KeyPart, LimitRule, Mode, Override, Policy, PolicyGate, PressureRule,
-    Quota, Source, TierQuota, Tiers,
+    Answer, Facts, Grant, KeyPart, LimitRule, LiveOverride, Mode, Override, Policy, PolicyGate,
+    PressureRule, Quota, Source, TierQuota, Tiers,
 };
 use tollgate::{Clock, Limit, Limiter, ManualClock, Moment, Rate, Scale, Span, Verdict};
 
@@ -315,7 +315,7 @@ fn the_next_policy_is_under_the_same_pressure_new_limits_included() {
 }
 
 #[test]
-fn usage_that_moves_to_another_algorithm_under_pressure_is_the_same_part_of_it() {
+fn usage_that_moves_to_a_quota_of_the_keys_own_under_pressure_is_the_same_part_of_it() {
     let rule = |quota| LimitRule {
         key: vec![KeyPart::of(header("x-user"))],
         ..LimitRule::new("api", quota)
@@ -328,9 +328,15 @@ fn usage_that_moves_to_another_algorithm_under_pressure_is_the_same_part_of_it()
     }
     // Twenty at half are forty in better times.
     let window = Quota::plain(Limit::fixed_window(rate("100/h")).unwrap());
-    let next = gate
-        .succeed(policy(vec![rule(window)]), Vec::new())
-        .unwrap();
+    let own = LiveOverride {
+        limit: "api".into(),
+        change: Override {
+            key: vec!["a".into()],
+            grant: Grant::Quota(window),
+            expires: None,
+        },
+    };
+    let next = gate.with_overrides(vec![own]).unwrap();
     assert_eq!(next.admit(&asked(&headers)).standing.remaining, 9);
     next.set_pressure(Scale::ONE);
     assert_eq!(left(&next, "a", ""), 59);

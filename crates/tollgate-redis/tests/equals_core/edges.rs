@@ -7,7 +7,7 @@ use tollgate::policy::calendar::Periods;
 use tollgate::store::shared::{
     SharedCharge, SharedLimit, SharedOutcome, SharedRequest, SharedSettle,
 };
-use tollgate::{Algorithm, Estimate, Limit, LimitId, Moment, Span, Verdict};
+use tollgate::{Algorithm, Estimate, Limit, LimitId, Moment, Rate, Span, Verdict};
 use tollgate_redis::testing::{Came, Desk, Op};
 
 pub(crate) fn charge(limit: usize, cost: u64) -> SharedCharge {
@@ -361,11 +361,64 @@ fn a_foreign_value_is_an_error_and_stays_as_it_is() {
     }
 }
 
+/// The same with other numbers, so that its state means something else; the capacity stays.
+fn with_other_numbers(algorithm: Algorithm) -> Algorithm {
+    let slower = |rate: Rate| Rate::new(rate.units(), twice(rate.per())).unwrap();
+    fn twice(span: Span) -> Span {
+        Span::from_nanos(2 * span.as_nanos())
+    }
+    match algorithm {
+        Algorithm::TokenBucket { rate, burst } => Algorithm::TokenBucket {
+            rate: slower(rate),
+            burst,
+        },
+        Algorithm::FixedWindow {
+            limit,
+            window,
+            anchor,
+        } => Algorithm::FixedWindow {
+            limit,
+            window: twice(window),
+            anchor,
+        },
+        Algorithm::SlidingWindow {
+            limit,
+            window,
+            estimate,
+        } => Algorithm::SlidingWindow {
+            limit,
+            window: twice(window),
+            estimate,
+        },
+        Algorithm::SlidingLog { limit, window } => Algorithm::SlidingLog {
+            limit,
+            window: twice(window),
+        },
+        Algorithm::BurstCredits {
+            rate,
+            multiple,
+            duration,
+            slack,
+        } => Algorithm::BurstCredits {
+            rate: slower(rate),
+            multiple,
+            duration,
+            slack,
+        },
+        Algorithm::Concurrency { limit, ttl } => Algorithm::Concurrency {
+            limit,
+            ttl: twice(ttl),
+        },
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
-fn what_was_used_counts_on_under_another_algorithm() {
+fn what_was_used_counts_on_under_other_numbers() {
     let server = Server::start();
-    for (i, old) in kinds().into_iter().enumerate() {
-        for new in kinds() {
+    for (i, kind) in kinds().into_iter().enumerate() {
+        let other = with_other_numbers(kind);
+        for (old, new) in [(kind, other), (other, kind)] {
             let now = 1_u64 << 44;
             let (was, is) = (quota(old), quota(new));
             let prefix = format!("tg{i}");

@@ -24,7 +24,7 @@ use tollgate_tower::turnstile::QueueError;
 
 use super::health::Fault;
 use super::overrides::{Stored, resolve, unfit};
-use super::start::{PolicySource, ReadPolicy, log_problems};
+use super::start::{PolicySource, ReadPolicy, log_problems, log_restarted};
 use super::{Engine, Epoch, Follows, Gate, locked, seconds};
 
 /// Who asked for a reload.
@@ -300,6 +300,7 @@ impl Engine {
         let hide = next.gate.policy().privacy == Privacy::Hashed;
         // Nothing can fail any more.
         next.queues.put_in_force();
+        log_restarted(&next.gate);
         self.swap(version, next);
         if hide {
             self.refusals.forget();

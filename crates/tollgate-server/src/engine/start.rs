@@ -103,6 +103,17 @@ pub(super) fn log_problems(problems: &Problems) {
     }
 }
 
+/// Logs which limits start with nothing counted, and why.
+pub(super) fn log_restarted(gate: &Gate) {
+    let names: Vec<&str> = gate.restarted().collect();
+    if !names.is_empty() {
+        tracing::warn!(
+            target: "tollgate::policy", limits = names.join(", "),
+            "limits start fresh because their algorithm or calendar changed: what was used before does not count"
+        );
+    }
+}
+
 /// Where state is kept.
 #[derive(Clone, Debug)]
 pub struct StateSettings {
@@ -271,6 +282,7 @@ impl Engine {
         };
         log_problems(&warnings);
         notes.iter().for_each(log_problems);
+        log_restarted(&gate);
         let told = told_at_start(&source, content, seconds(now), &warnings, unfit(&overrides));
         let metrics = Metrics::default();
         let names: Vec<Arc<str>> = gate.rules().map(|rule| Arc::clone(&rule.name)).collect();

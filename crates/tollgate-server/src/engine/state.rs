@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use tollgate::Moment;
 
 const MAGIC: &[u8; 8] = b"TOLLGATE";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HEAD: usize = MAGIC.len() + 4 + 8;
 const CHECKSUM: usize = blake3::OUT_LEN;
 /// What is larger is not one of ours: it is read whole.
@@ -67,7 +67,7 @@ pub(super) struct SavedOverride {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Flaw {
     Foreign,
-    Newer(u32),
+    Version(u32),
     Truncated,
     Damaged,
     TooLarge(u64),
@@ -91,11 +91,9 @@ impl StateError {
                 "it is not a state file of Tollgate".into(),
                 "name another file; this one is left as it is",
             ),
-            Flaw::Newer(version) => (
-                format!(
-                    "its format is version {version}, and this build knows {VERSION} at the most"
-                ),
-                "run the newer build, or move the file away to start with nothing counted",
+            Flaw::Version(version) => (
+                format!("its format is version {version}, and this build reads version {VERSION}"),
+                "run the build that wrote it, or move the file away to start with nothing counted",
             ),
             Flaw::Truncated => ("it ends too early".into(), AWAY),
             Flaw::Damaged => (
@@ -180,8 +178,8 @@ impl State {
             return Err(Flaw::Foreign);
         }
         let version = u32::from_le_bytes(taken(&mut rest)?);
-        if version > VERSION {
-            return Err(Flaw::Newer(version));
+        if version != VERSION {
+            return Err(Flaw::Version(version));
         }
         let written = Moment::from_nanos(u64::from_le_bytes(taken(&mut rest)?));
         let changed = section(&mut rest, CHANGED)?;
@@ -189,7 +187,7 @@ impl State {
         let checksum: [u8; CHECKSUM] = taken(&mut rest)?;
         let summed = bytes.len() - rest.len() - CHECKSUM;
         let right = blake3::hash(bytes.get(..summed).unwrap_or_default());
-        if version != VERSION || !rest.is_empty() || right != checksum {
+        if !rest.is_empty() || right != checksum {
             return Err(Flaw::Damaged);
         }
         let changed = serde_json::from_slice(changed?).map_err(|e| {
@@ -277,14 +275,19 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_file_and_one_of_a_newer_build_are_told_apart() {
+    fn a_foreign_file_and_one_of_another_build_are_told_apart() {
         assert_eq!(
             State::from_bytes(b"limits:\n  - name: a"),
             Err(Flaw::Foreign)
         );
         let mut bytes = state().to_bytes().unwrap();
-        bytes[8] = 2;
-        assert_eq!(State::from_bytes(&bytes), Err(Flaw::Newer(2)));
+        for version in [1, 3] {
+            bytes[8] = version;
+            assert_eq!(
+                State::from_bytes(&bytes),
+                Err(Flaw::Version(version.into()))
+            );
+        }
     }
 
     #[test]

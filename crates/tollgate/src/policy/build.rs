@@ -2,9 +2,9 @@
 //!
 //! Every quota is known by a name of its own: `rule`, `rule@tier`, `rule+candidate`, and for overrides
 //! `rule!` with the numbers. A quota that was there before keeps its limiter, and so every count; if its
-//! numbers changed, the limiter is changed and keeps the usage. Where the algorithm itself changed, the old
-//! limiter stays for as long as anything in it counts, and each key's usage is moved when the key comes
-//! next ([`super::gate`]). A key that gets or loses a quota of its own by an override is known by name, so
+//! numbers changed, the limiter is changed and keeps the usage. A quota whose algorithm or calendar changed
+//! starts fresh: what one algorithm counts has no exact meaning for another ([`PolicyGate::restarted`]). A
+//! key that gets or loses a quota of its own by an override is known by name, so
 //! its usage is moved at once; requests that are being decided meanwhile may still be counted where it was.
 //!
 //! # Invariant
@@ -21,7 +21,7 @@ use super::brought::{self, FollowRule, Following, REQUEST_LIMITS, Unit};
 use super::calendar::Periods;
 use super::extract::{KEY_PARTS_MAX, RequestKey};
 use super::fields::Advert;
-use super::gate::{Handover, Live, LiveOverride, PolicyGate, Special, SpecialGrant, Variant};
+use super::gate::{Live, LiveOverride, PolicyGate, Special, SpecialGrant, Variant};
 use super::path::PathRules;
 use super::router::Router;
 use super::rule::{
@@ -47,9 +47,9 @@ use crate::time::{Moment, Span};
 /// Keys that the limiter of an override has room for.
 const OVERRIDE_KEYS: usize = 10_000;
 
-/// Limiters whose usage one limit takes over at the most: each is asked for every request until nothing in
-/// it counts any more.
-const HANDOVERS_MAX: usize = 4;
+/// Most quotas whose usage a limit in a shared store still takes over: each costs a call for every request until
+/// nothing in it counts any more.
+const PREVIOUS_QUOTAS_MAX: usize = 4;
 
 /// Why a policy cannot be put in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,8 +103,6 @@ impl std::error::Error for PolicyError {}
 pub struct Inherited<C> {
     pub(super) secret: KeySecret,
     pub(super) limiters: HashMap<Arc<str>, Heir<C>>,
-    /// What those from a file were still taking over, and until when.
-    pub(super) handovers: HashMap<Arc<str>, Vec<(Moment, SavedLimiter)>>,
     /// The store that counts for a fleet. The limiters then hold this node's share.
     pub(super) store: Option<Arc<dyn SharedStore>>,
 }
@@ -115,7 +113,6 @@ impl<C> Inherited<C> {
         Inherited {
             secret: KeySecret::random(),
             limiters: HashMap::new(),
-            handovers: HashMap::new(),
             store: None,
         }
     }
@@ -168,8 +165,8 @@ impl<C: Clock> PolicyGate<C> {
         Builder::new(inherited, clock, None)?.build(Arc::new(policy), extra, switched_off)
     }
 
-    /// Puts another policy, or other overrides, in force after this one. What was counted is kept. This
-    /// one may still answer requests that have begun.
+    /// Puts another policy, or other overrides, in force after this one. What was counted is kept, except
+    /// where an algorithm changed. This one may still answer requests that have begun.
     ///
     /// # Errors
     /// A limit that cannot be enforced; nothing has changed then.
@@ -199,7 +196,6 @@ impl<C: Clock> PolicyGate<C> {
         let inherited = Inherited {
             secret: self.secret.clone(),
             limiters: named.collect(),
-            handovers: HashMap::new(),
             store: self.store().cloned(),
         };
         let switched_off = Arc::clone(&self.switched_off);
@@ -219,12 +215,14 @@ struct Builder<'a, C> {
     clock: C,
     before: Option<&'a PolicyGate<C>>,
     gate: Gate<C>,
-    variants: Vec<Variant<C>>,
+    variants: Vec<Variant>,
     ids: HashMap<Arc<str>, LimitId>,
     /// Limiters that go on with other numbers; changed last, when nothing can fail any more.
     changes: Vec<(Limiter<C>, Quota)>,
     /// Usage that moves; last of all.
     moves: Vec<Move<C>>,
+    /// Quotas that start fresh, by their ids.
+    restarted: Vec<Arc<str>>,
     /// By how many nodes limits are divided in this process.
     nodes: u32,
 }
@@ -253,6 +251,7 @@ impl<'a, C: Clock> Builder<'a, C> {
             ids: HashMap::new(),
             changes: Vec::new(),
             moves: Vec::new(),
+            restarted: Vec::new(),
         })
     }
 
@@ -334,6 +333,7 @@ impl<'a, C: Clock> Builder<'a, C> {
             variants: self.variants,
             by_name,
             extra,
+            restarted: self.restarted,
             switched_off,
             pressure: Scale::ONE.as_q16().into(),
             moving: Default::default(),
@@ -357,7 +357,11 @@ impl<'a, C: Clock> Builder<'a, C> {
             let known = self.variants.iter().map(|variant| SharedLimit {
                 id: &variant.id,
                 quota: &variant.quota,
-                before: if moves { &variant.came_from.0 } else { &[] },
+                before: if moves {
+                    &variant.previous_quotas.0
+                } else {
+                    &[]
+                },
                 plain: policy.privacy == Privacy::Plain,
             });
             let known: Vec<_> = known.collect();
@@ -367,8 +371,9 @@ impl<'a, C: Clock> Builder<'a, C> {
                 PolicyError::Limit { name, cause }
             })
         };
-        let came_from = self.variants.iter().filter(|v| !v.came_from.0.is_empty());
-        let until = came_from.map(|v| v.came_from.1).max();
+        let previous = self.variants.iter().map(|v| &v.previous_quotas);
+        let previous = previous.filter(|(quotas, _)| !quotas.is_empty());
+        let until = previous.map(|(_, until)| *until).max();
         let fixed = limits(false)?;
         let moving = match until {
             Some(until) => Some((until, limits(true)?)),
@@ -377,15 +382,16 @@ impl<'a, C: Clock> Builder<'a, C> {
         Ok(Some((fixed, moving)))
     }
 
-    /// What a quota was under the policies before, the last first, for as long as usage there can count.
-    fn came_from(&self, id: &str, quota: &Quota) -> (Vec<Quota>, Moment) {
+    /// What a quota was under the policies before, with other numbers and the same algorithm, the last
+    /// first, for as long as usage there can count.
+    fn previous_quotas(&self, id: &str, quota: &Quota) -> (Vec<Quota>, Moment) {
         let now = self.clock.now();
         let mut variants = self.before.into_iter().flat_map(|before| &before.variants);
         let before = variants.find(|variant| *variant.id == *id);
         let (Some(before), true) = (before, self.inherited.store.is_some()) else {
             return (Vec::new(), now);
         };
-        let (mut older, mut until) = match &before.came_from {
+        let (mut older, mut until) = match &before.previous_quotas {
             (older, until) if now < *until => (older.clone(), *until),
             _ => (Vec::new(), now),
         };
@@ -396,9 +402,12 @@ impl<'a, C: Clock> Builder<'a, C> {
             until = until.max(now.plus(horizon(&before.quota)));
             older.insert(0, before.quota.clone());
         }
-        // Whoever goes back to what it was counts on in what is there.
-        older.retain(|other| !is_same(other));
-        older.truncate(HANDOVERS_MAX);
+        // A quota that goes back to what it was finds its state where it left it.
+        older.retain(|other| {
+            let algorithm = other.limit.algorithm();
+            !is_same(other) && continues(algorithm, other.periods.as_ref(), quota)
+        });
+        older.truncate(PREVIOUS_QUOTAS_MAX);
         (older, until)
     }
 
@@ -590,16 +599,16 @@ impl<'a, C: Clock> Builder<'a, C> {
         };
         let here = quota.share(self.nodes);
         let old = self.inherited.limiters.remove(&id);
+        let is_known = old.is_some();
         let old = old.and_then(|heir| self.revive(heir, quota.periods.as_ref()));
-        let mut handovers = self.handovers_of(&id);
         let limiter = match old {
-            Some(old) if goes_on(&old, &here) => {
+            Some(old) if continues(old.limit().algorithm(), old.inner().periods(), &here) => {
                 if old.limit().algorithm() != here.limit.algorithm() {
                     self.changes.push((old.clone(), here));
                 }
                 old
             }
-            old => {
+            _ => {
                 let new = Limiter::with_periods(
                     here.limit,
                     here.periods,
@@ -610,10 +619,9 @@ impl<'a, C: Clock> Builder<'a, C> {
                     name: Arc::clone(name),
                     cause,
                 })?;
-                handovers.extend(old.map(|from| self.handover(from)));
-                // Whoever changes the algorithm again and again loses the oldest.
-                let beyond = handovers.len().saturating_sub(HANDOVERS_MAX);
-                handovers.drain(..beyond);
+                if is_known {
+                    self.restarted.push(Arc::clone(&id));
+                }
                 new
             }
         };
@@ -621,14 +629,13 @@ impl<'a, C: Clock> Builder<'a, C> {
         self.ids.insert(Arc::clone(&id), limit);
         self.variants.push(Variant {
             known_by: self.inherited.secret.hash(&*id),
-            came_from: self.came_from(&id, &quota),
+            previous_quotas: self.previous_quotas(&id, &quota),
             id,
             advert: Advert::of(name, &quota),
             quota,
             sharing: Sharing::Exact,
             on_store_error: OnStoreError::Local,
             when_over: WhenOver::TakeNothing,
-            handovers,
         });
         Ok(limit)
     }
@@ -673,38 +680,9 @@ impl<'a, C: Clock> Builder<'a, C> {
             }
         }
     }
-
-    /// What the limit of this name was itself still taking over.
-    fn handovers_of(&mut self, id: &str) -> Vec<Handover<C>> {
-        let now = self.clock.now();
-        if let Some(saved) = self.inherited.handovers.remove(id) {
-            let still = saved.into_iter().filter(|(until, _)| now < *until);
-            let revived = still.filter_map(|(until, saved)| {
-                let from = self.revive(Heir::Saved(Box::new(saved)), None)?;
-                Some(Handover { from, until })
-            });
-            return revived.collect();
-        }
-        let variants = self.before.into_iter().flat_map(|before| &before.variants);
-        let mut this = variants.filter(|variant| *variant.id == *id);
-        let still = this
-            .next()
-            .into_iter()
-            .flat_map(|variant| &variant.handovers);
-        still.filter(|h| now < h.until).cloned().collect()
-    }
-
-    fn handover(&self, from: Limiter<C>) -> Handover<C> {
-        let quota = Quota {
-            limit: from.limit(),
-            periods: from.inner().periods().cloned(),
-        };
-        let until = self.clock.now().plus(horizon(&quota));
-        Handover { from, until }
-    }
 }
 
-impl<C> Variant<C> {
+impl Variant {
     /// What the layers of a store know of it.
     fn prepared(&self) -> PreparedLimit {
         let algorithm = self.quota.limit.algorithm();
@@ -742,8 +720,8 @@ impl Live {
     }
 }
 
-/// Can a limiter go on with this quota, keeping what it has counted?
-fn goes_on<C: Clock>(old: &Limiter<C>, quota: &Quota) -> bool {
+/// Does what was counted by `old` count for `quota`? Numbers may differ, the algorithm and the calendar may not.
+fn continues(old: &Algorithm, periods: Option<&Periods>, quota: &Quota) -> bool {
     let kind = |algorithm: &Algorithm| match algorithm {
         // One is the other with another name for its numbers.
         Algorithm::TokenBucket { .. } | Algorithm::Gcra { .. } => 0,
@@ -754,8 +732,7 @@ fn goes_on<C: Clock>(old: &Limiter<C>, quota: &Quota) -> bool {
         Algorithm::BurstCredits { .. } => 5,
         Algorithm::Concurrency { .. } => 6,
     };
-    kind(old.limit().algorithm()) == kind(quota.limit.algorithm())
-        && old.inner().periods() == quota.periods.as_ref()
+    kind(old) == kind(quota.limit.algorithm()) && periods == quota.periods.as_ref()
 }
 
 /// How long anything that was charged can count.

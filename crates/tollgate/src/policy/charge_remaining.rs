@@ -30,7 +30,7 @@ use super::rule::WhenOver;
 use crate::clock::Clock;
 use crate::limit::Algorithm;
 
-impl<C> Variant<C> {
+impl Variant {
     /// Is what a refused request could not take to be taken as far as it is there?
     pub(super) fn takes_remaining(&self) -> bool {
         let is_held = matches!(

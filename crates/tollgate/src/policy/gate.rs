@@ -65,9 +65,11 @@ pub struct PolicyGate<C = MonotonicClock> {
     /// Every quota of every rule, with its state. Beside a store that a fleet shares it holds this node's share.
     pub(super) memory: Arc<MemoryStore<C>>,
     /// What each limit of the gate is for; by its number.
-    pub(super) variants: Vec<Variant<C>>,
+    pub(super) variants: Vec<Variant>,
     pub(super) by_name: HashMap<Arc<str>, usize>,
     pub(super) extra: Vec<LiveOverride>,
+    /// The quotas whose algorithm or calendar is another than in the policy before, by their ids.
+    pub(super) restarted: Vec<Arc<str>>,
     pub(super) switched_off: Arc<AtomicBool>,
     /// What is left of all limits, in 65536ths; see `under_pressure`.
     pub(super) pressure: AtomicU32,
@@ -117,29 +119,19 @@ pub(super) enum SpecialGrant {
 
 /// One quota of a rule.
 #[derive(Debug)]
-pub(super) struct Variant<C> {
+pub(super) struct Variant {
     /// What it is known by from one policy to the next.
     pub(super) id: Arc<str>,
     pub(super) quota: Quota,
     pub(super) advert: Advert,
     /// The name as a number, the same in the next policy.
     pub(super) known_by: u64,
-    /// What it was in a store that a fleet shares, under the policies before, and until when that counts.
-    pub(super) came_from: (Vec<Quota>, Moment),
+    /// What it was in a shared store under the policies before, and until when that counts.
+    pub(super) previous_quotas: (Vec<Quota>, Moment),
     /// How nodes that share such a store share it, and what happens when the store gives no answer.
     pub(super) sharing: Sharing,
     pub(super) on_store_error: OnStoreError,
     pub(super) when_over: WhenOver,
-    /// Whose usage it takes over, key by key as they come.
-    pub(super) handovers: Vec<Handover<C>>,
-}
-
-/// A limiter that was replaced; what a key had used there counts here.
-#[derive(Clone, Debug)]
-pub(super) struct Handover<C> {
-    pub(super) from: Limiter<C>,
-    /// From then on nothing there counts any more.
-    pub(super) until: Moment,
 }
 
 /// Charge, or only ask?
@@ -261,6 +253,12 @@ impl<C: Clock> PolicyGate<C> {
     /// The store that this node shares with others.
     pub fn store(&self) -> Option<&Arc<dyn SharedStore>> {
         self.memory.store()
+    }
+
+    /// The limits whose algorithm or calendar is another than in the policy before, as
+    /// [`PolicyGate::limiters`] names them. They start fresh: nothing of what they counted counts.
+    pub fn restarted(&self) -> impl Iterator<Item = &str> {
+        self.restarted.iter().map(|id| &**id)
     }
 
     /// The clock.
@@ -469,7 +467,6 @@ impl<C: Clock> PolicyGate<C> {
             Some(SpecialGrant::Limit(limit)) => limit,
             Some(SpecialGrant::Blocked) | None => base(),
         };
-        self.take_over(limit, hash, now);
         if let Some(SpecialGrant::Limit(ended)) = special.filter(is_over).map(|s| s.grant) {
             self.move_usage(self.memory.limiter(ended), limit, hash);
         }
@@ -488,16 +485,7 @@ impl<C: Clock> PolicyGate<C> {
         }
     }
 
-    /// What the key has used of limits that this one took over counts here, once.
-    fn take_over(&self, limit: LimitId, hash: u64, now: Moment) {
-        let Some(variant) = self.variants.get(limit.index()) else {
-            return;
-        };
-        for handover in variant.handovers.iter().filter(|h| now < h.until) {
-            self.move_usage(&handover.from, limit, hash);
-        }
-    }
-
+    /// What the key has used of a quota of its own that has expired counts here, once.
     fn move_usage(&self, from: &Limiter<C>, to: LimitId, hash: u64) {
         let lock = self.moving.get(hash as usize % self.moving.len());
         let _moving = lock.map(|lock| lock.lock().unwrap_or_else(PoisonError::into_inner));

@@ -1,7 +1,7 @@
 //! The state of a policy as bytes: every limiter, what it is known by, and the secret of the keys.
 //!
-//! Limits are written with their numbers, so that whoever reads them finds out whether they have changed
-//! since, as on a reload: what was used counts in either case.
+//! Limits are written with their numbers, so that a restart with another policy does as a reload does: a changed
+//! number keeps what was used, a changed algorithm starts fresh.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::limiter::Limiter;
 use crate::rate::Rate;
 use crate::saved::{Reader, RestoreError, Writer};
 use crate::store::memory::Purse;
-use crate::time::{Moment, Span};
+use crate::time::Span;
 
 /// Limits in a saved state at the most.
 const LIMITERS_MAX: usize = 1 << 20;
@@ -35,17 +35,10 @@ impl<C: Clock> PolicyGate<C> {
     pub fn save(&self) -> Vec<u8> {
         let mut to = Writer::default();
         self.secret.save(&mut to);
-        let now = self.clock.now();
         to.size(self.variants.len());
-        for (variant, (id, limiter)) in self.variants.iter().zip(self.limiters()) {
+        for (id, limiter) in self.limiters() {
             to.bytes(id.as_bytes());
             save_limiter(limiter, &mut to);
-            let still = || variant.handovers.iter().filter(|h| now < h.until);
-            to.size(still().count());
-            for handover in still() {
-                to.number(handover.until.as_nanos());
-                save_limiter(&handover.from, &mut to);
-            }
         }
         to.into_bytes()
     }
@@ -59,23 +52,16 @@ impl<C: Clock> Inherited<C> {
     pub fn from_saved(bytes: &[u8]) -> Result<Inherited<C>, RestoreError> {
         let mut from = Reader::new(bytes);
         let secret = KeySecret::restored(&mut from)?;
-        let (mut limiters, mut handovers) = (HashMap::new(), HashMap::new());
+        let mut limiters = HashMap::new();
         for _ in 0..from.size_up_to(LIMITERS_MAX)? {
             let id: Arc<str> = Arc::from(from.text()?);
             let limiter = restored_limiter(&mut from)?;
-            limiters.insert(Arc::clone(&id), Heir::Saved(Box::new(limiter)));
-            let mut still = Vec::new();
-            for _ in 0..from.size_up_to(LIMITERS_MAX)? {
-                let until = Moment::from_nanos(from.number()?);
-                still.push((until, restored_limiter(&mut from)?));
-            }
-            handovers.insert(id, still);
+            limiters.insert(id, Heir::Saved(Box::new(limiter)));
         }
         from.end()?;
         Ok(Inherited {
             secret,
             limiters,
-            handovers,
             store: None,
         })
     }

@@ -83,8 +83,8 @@ pub struct SharedLimit<'a> {
     pub id: &'a str,
     /// How much.
     pub quota: &'a Quota,
-    /// What it was under the policies before, the last first, where that was something else: a key's usage
-    /// counts on.
+    /// What it was under the policies before, the last first: the same algorithm with other numbers. A key's
+    /// usage counts on.
     pub before: &'a [Quota],
     /// May keys be written as they are? Otherwise only as a hash.
     pub plain: bool,
