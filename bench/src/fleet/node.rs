@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tollgate::policy::{
-    Answer, Begun, Inherited, KeyPart, LimitRule, Policy, PolicyGate, Quota, Sharing, Source,
+    Answer, Begun, KeyPart, LimitRule, Policy, PolicyGate, PriorState, Quota, Sharing, Source,
 };
 use tollgate::store::shared::SharedStore;
 use tollgate::{Clock, Limit, MonotonicClock, Origin, Rate, Span};
@@ -142,7 +142,7 @@ async fn tend(gate: Arc<Gate>) {
 
 /// A gate whose store answers.
 async fn open(plan: &Plan) -> io::Result<Gate> {
-    let mut inherited = Inherited::nothing();
+    let mut prior = PriorState::nothing();
     if plan.sharing.is_some() {
         let mut settings = Settings::standalone("127.0.0.1", plan.port);
         // The rate is asked for here, not the answer in time.
@@ -151,9 +151,9 @@ async fn open(plan: &Plan) -> io::Result<Gate> {
         settings.nodes = Some(NODES);
         let store = Store::open(settings, &tokio::runtime::Handle::current())
             .map_err(|error| io::Error::other(error.to_string()))?;
-        inherited = inherited.with_store(Arc::new(store) as Arc<dyn SharedStore>);
+        prior = prior.with_store(Arc::new(store) as Arc<dyn SharedStore>);
     }
-    let gate = Gate::inheriting(policy(plan)?, Vec::new(), MonotonicClock::new(), inherited)
+    let gate = Gate::with_prior(policy(plan)?, Vec::new(), MonotonicClock::new(), prior)
         .map_err(|error| io::Error::other(error.to_string()))?;
     let is_up = async {
         loop {

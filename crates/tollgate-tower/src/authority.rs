@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use tokio::runtime::Handle;
 use tollgate::policy::decide::BackgroundWork;
-use tollgate::policy::{DecisionHost, Inherited, Policy, PolicyError, PolicyGate};
+use tollgate::policy::{DecisionHost, Policy, PolicyError, PolicyGate, PriorState};
 use tollgate::store::shared::SharedStore;
 use tollgate::{Clock, MonotonicClock};
 
@@ -130,8 +130,8 @@ impl InForce {
     /// # Errors
     /// A limit or a queue that cannot be.
     pub fn shared(policy: Policy, store: Arc<dyn SharedStore>) -> Result<InForce, InForceError> {
-        let inherited = Inherited::nothing().with_store(store);
-        InForce::inheriting(policy, MonotonicClock::since_1970(), inherited)
+        let prior = PriorState::nothing().with_store(store);
+        InForce::with_prior(policy, MonotonicClock::since_1970(), prior)
     }
 }
 
@@ -141,16 +141,12 @@ impl<C: Clock> InForce<C> {
     /// # Errors
     /// A limit or a queue that cannot be.
     pub fn with_clock(policy: Policy, clock: C) -> Result<InForce<C>, InForceError> {
-        InForce::inheriting(policy, clock, Inherited::nothing())
+        InForce::with_prior(policy, clock, PriorState::nothing())
     }
 
-    fn inheriting(
-        policy: Policy,
-        clock: C,
-        inherited: Inherited<C>,
-    ) -> Result<InForce<C>, InForceError> {
+    fn with_prior(policy: Policy, clock: C, prior: PriorState) -> Result<InForce<C>, InForceError> {
         let queues = QueueSet::new(&policy.queues, None).map_err(InForceError::Queue)?;
-        let gate = PolicyGate::inheriting(policy, Vec::new(), clock, inherited);
+        let gate = PolicyGate::with_prior(policy, Vec::new(), clock, prior);
         let gate = gate.map_err(InForceError::Policy)?;
         let shared = Shared {
             now: RwLock::new(Arc::new(Standing { gate, queues })),

@@ -13,8 +13,8 @@ use std::task::{Context, Poll, Waker};
 
 use counting::Counting;
 use tollgate::policy::{
-    Answer, Basis, Begun, Facts, Inherited, KeyPart, LimitRule, Mode, OnStoreError, Policy,
-    PolicyGate, Quota, Settlement, Source,
+    Answer, Basis, Begun, Facts, KeyPart, LimitRule, Mode, OnStoreError, Policy, PolicyGate,
+    PriorState, Quota, Settlement, Source,
 };
 use tollgate::store::shared::{FaultKind, SharedStore};
 use tollgate::{Clock, Limit, ManualClock, Moment, Origin, Span, Verdict};
@@ -52,8 +52,8 @@ fn node(clock: &ManualClock, store: &Arc<Counting>, limits: Vec<LimitRule>) -> G
         limits,
         ..Policy::default()
     };
-    let inherited = Inherited::nothing().with_store(Arc::clone(store) as Arc<dyn SharedStore>);
-    Gate::inheriting(policy, Vec::new(), clock.clone(), inherited).unwrap()
+    let prior = PriorState::nothing().with_store(Arc::clone(store) as Arc<dyn SharedStore>);
+    Gate::with_prior(policy, Vec::new(), clock.clone(), prior).unwrap()
 }
 
 const ACME: [(&str, &str); 1] = [("x-org", "acme")];

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 
 use counting::Counting;
 use tollgate::policy::{
-    Answer, Begun, Facts, Inherited, KeyPart, LimitRule, Policy, PolicyGate, Quota, Settlement,
+    Answer, Begun, Facts, KeyPart, LimitRule, Policy, PolicyGate, PriorState, Quota, Settlement,
     Sharing, Source,
 };
 use tollgate::store::shared::SharedStore;
@@ -44,8 +44,8 @@ fn node(clock: &ManualClock, store: &Arc<Counting>, limits: Vec<LimitRule>) -> G
         limits,
         ..Policy::default()
     };
-    let inherited = Inherited::nothing().with_store(Arc::clone(store) as Arc<dyn SharedStore>);
-    Gate::inheriting(policy, Vec::new(), clock.clone(), inherited).unwrap()
+    let prior = PriorState::nothing().with_store(Arc::clone(store) as Arc<dyn SharedStore>);
+    Gate::with_prior(policy, Vec::new(), clock.clone(), prior).unwrap()
 }
 
 fn acme() -> Facts<'static> {

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use counting::Counting;
 use tollgate::policy::{
-    Begun, Facts, Inherited, KeyPart, LimitRule, Policy, PolicyGate, Quota, Settlement, Sharing,
+    Begun, Facts, KeyPart, LimitRule, Policy, PolicyGate, PriorState, Quota, Settlement, Sharing,
     Source,
 };
 use tollgate::store::shared::{
@@ -159,8 +159,8 @@ fn run(sharing: Sharing, drops: bool, reloads: bool) {
         inner: counting.clone(),
         wakes: Mutex::new(wakes),
     });
-    let inherited = Inherited::nothing().with_store(store.clone());
-    let gate = Gate::inheriting(policy(sharing), Vec::new(), clock.clone(), inherited).unwrap();
+    let prior = PriorState::nothing().with_store(store.clone());
+    let gate = Gate::with_prior(policy(sharing), Vec::new(), clock.clone(), prior).unwrap();
     let gate = Arc::new(RwLock::new(Arc::new(gate)));
     let (over, passed, gone, hung) = (
         Arc::new(AtomicBool::new(false)),
@@ -294,8 +294,8 @@ fn run(sharing: Sharing, drops: bool, reloads: bool) {
     for _ in 0..3 {
         block_on(last.return_loans(), long).unwrap();
     }
-    let inherited = Inherited::nothing().with_store(counting);
-    let exact = Gate::inheriting(policy(Sharing::Exact), Vec::new(), clock, inherited).unwrap();
+    let prior = PriorState::nothing().with_store(counting);
+    let exact = Gate::with_prior(policy(Sharing::Exact), Vec::new(), clock, prior).unwrap();
     let Begun::Asks(asking) = begin(&exact, 0) else {
         panic!()
     };

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use tollgate::policy::calendar::Periods;
 use tollgate::policy::{
-    Facts, Grant, Inherited, KeyPart, LimitRule, LiveOverride, Override, Policy, PolicyGate, Quota,
-    Source, TierQuota, Tiers,
+    Facts, Grant, KeyPart, LimitRule, LiveOverride, Override, Policy, PolicyGate, PriorState,
+    Quota, Source, TierQuota, Tiers,
 };
 use tollgate::{Algorithm, Limit, ManualClock, Moment, Span};
 
@@ -341,9 +341,9 @@ fn a_restart_between_an_override_and_its_end_counts_once() {
     assert_eq!(passes(&gate, "a", 4), 4);
     let extra = vec![over("a", Grant::Quota(Quota::plain(bucket(20))))];
     let gate = gate.with_overrides(extra.clone()).unwrap();
-    let inherited = Inherited::from_saved(&gate.save()).unwrap();
+    let prior = PriorState::from_saved(&gate.save()).unwrap();
     let one = policy(&[("one", bucket(10))]);
-    let gate = PolicyGate::inheriting(one, extra, clock, inherited).unwrap();
+    let gate = PolicyGate::with_prior(one, extra, clock, prior).unwrap();
     assert_eq!(passes(&gate, "a", 1), 1);
     let gate = gate.with_overrides(vec![]).unwrap();
     assert_eq!(passes(&gate, "a", 20), 5);
@@ -394,8 +394,8 @@ fn overrides_wait_for_a_limit_of_their_name() {
 }
 
 fn restarted(gate: &Gate, policy: Policy, clock: ManualClock) -> Gate {
-    let inherited = Inherited::from_saved(&gate.save()).unwrap();
-    PolicyGate::inheriting(policy, vec![], clock, inherited).unwrap()
+    let prior = PriorState::from_saved(&gate.save()).unwrap();
+    PolicyGate::with_prior(policy, vec![], clock, prior).unwrap()
 }
 
 #[test]
@@ -470,14 +470,11 @@ fn bytes_that_are_no_saved_state_are_refused_and_never_crash() {
         .step_by(997)
         .chain(saved.len() - 40..saved.len())
     {
-        assert!(
-            Inherited::<ManualClock>::from_saved(&saved[..cut]).is_err(),
-            "{cut}"
-        );
+        assert!(PriorState::from_saved(&saved[..cut]).is_err(), "{cut}");
     }
     let mut longer = saved;
     longer.push(0);
-    assert!(Inherited::<ManualClock>::from_saved(&longer).is_err());
+    assert!(PriorState::from_saved(&longer).is_err());
 }
 
 #[test]

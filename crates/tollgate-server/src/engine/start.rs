@@ -8,7 +8,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 use tollgate::MonotonicClock;
-use tollgate::policy::Inherited;
+use tollgate::policy::PriorState;
 use tollgate::store::shared::SharedStore;
 use tollgate_policy::import::envoy_folder;
 use tollgate_policy::{Loaded, Problems, Severity, SharedSpec, StoreSpec};
@@ -230,9 +230,9 @@ impl Engine {
         } = loaded;
         let queues = QueueSet::new(&policy.queues, None).map_err(ReloadError::Queue)?;
         let store = opened(&spec, open_store.as_ref())?;
-        let sharing = |inherited: Inherited<MonotonicClock>| match &store {
-            Some(store) => inherited.with_store(Arc::clone(store)),
-            None => inherited,
+        let sharing = |prior: PriorState| match &store {
+            Some(store) => prior.with_store(Arc::clone(store)),
+            None => prior,
         };
         let lock = state
             .as_ref()
@@ -245,8 +245,8 @@ impl Engine {
         let mut overrides = Vec::new();
         let (gate, secret) = match restored {
             None => {
-                let nothing = sharing(Inherited::nothing());
-                let gate = Gate::inheriting(policy, Vec::new(), clock.clone(), nothing)
+                let nothing = sharing(PriorState::nothing());
+                let gate = Gate::with_prior(policy, Vec::new(), clock.clone(), nothing)
                     .map_err(ReloadError::Refused)?;
                 (gate, random()?)
             }
@@ -264,10 +264,10 @@ impl Engine {
                 }
                 overrides.extend(changed.overrides.into_iter().map(Stored::restored));
                 let live = resolve(&policy, &mut overrides, now);
-                let inherited = Inherited::from_saved(&counted).map_err(|cause| {
+                let prior = PriorState::from_saved(&counted).map_err(|cause| {
                     StateError::flawed(path, &Flaw::Contents(cause.to_string()))
                 })?;
-                let gate = Gate::inheriting(policy, live, clock.clone(), sharing(inherited))
+                let gate = Gate::with_prior(policy, live, clock.clone(), sharing(prior))
                     .map_err(ReloadError::Refused)?;
                 gate.switch_off(changed.switched_off);
                 if changed.switched_off {

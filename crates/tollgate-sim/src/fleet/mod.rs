@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex};
 
 use tollgate::policy::{
-    Answer, Begun, Facts, Inherited, KeyPart, LimitRule, Policy, PolicyError, PolicyGate, Quota,
+    Answer, Begun, Facts, KeyPart, LimitRule, Policy, PolicyError, PolicyGate, PriorState, Quota,
     Settlement, Sharing, Source,
 };
 use tollgate::store::shared::SharedStore;
@@ -176,8 +176,8 @@ fn gate(
     let store = Arc::new(Link(Arc::clone(network))) as Arc<dyn SharedStore>;
     // Keys are gone through in the order of their hashes.
     let secret = KeySecret::from_seed(plan.seed);
-    let inherited = Inherited::nothing().with_secret(secret).with_store(store);
-    Gate::inheriting(policy(plan, sharing), Vec::new(), watch.clone(), inherited)
+    let prior = PriorState::nothing().with_secret(secret).with_store(store);
+    Gate::with_prior(policy(plan, sharing), Vec::new(), watch.clone(), prior)
 }
 
 /// Requests at one node.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle};
 use tokio::task::JoinSet;
-use tollgate::policy::{Answer, Begun, Facts, Inherited, PolicyGate};
+use tollgate::policy::{Answer, Begun, Facts, PolicyGate, PriorState};
 use tollgate::store::shared::SharedStore;
 use tollgate::{MonotonicClock, Origin};
 use tollgate_redis::{Settings, Store};
@@ -349,8 +349,8 @@ fn gate(port: u16, holds: &Holds) -> Result<Gate> {
     let store = Store::open(settings, &Handle::current()).map_err(|e| impossible(e.to_string()))?;
     let loaded = tollgate_policy::parse("race.yaml", holds.policy().as_bytes())
         .map_err(|problems| impossible(problems.to_string()))?;
-    let inherited = Inherited::nothing().with_store(Arc::new(store) as Arc<dyn SharedStore>);
-    Gate::inheriting(loaded.policy, Vec::new(), MonotonicClock::new(), inherited)
+    let prior = PriorState::nothing().with_store(Arc::new(store) as Arc<dyn SharedStore>);
+    Gate::with_prior(loaded.policy, Vec::new(), MonotonicClock::new(), prior)
         .map_err(|error| impossible(error.to_string()))
 }
 

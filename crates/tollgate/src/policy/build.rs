@@ -28,7 +28,7 @@ use super::rule::{
     CostRule, Fallback, Grant, LimitRule, Match, OnStoreError, Override, Policy, Privacy, Quota,
     Sharing, WhenOver,
 };
-use super::saved::SavedLimiter;
+use super::saved::Restored;
 use super::store::PreparedLimit;
 use super::store::lease::terms::LeaseTerms;
 use super::store::memory::MemoryStore;
@@ -98,19 +98,21 @@ impl fmt::Display for PolicyError {
 
 impl std::error::Error for PolicyError {}
 
-/// Limiters that exist already, by what they are known by: from the policy before, or from a file.
+/// What the first policy of a process starts with: limiters restored from bytes, the secret of their keys, and
+/// the store of a fleet.
 #[derive(Debug)]
-pub struct Inherited<C> {
+pub struct PriorState {
     pub(super) secret: KeySecret,
-    pub(super) limiters: HashMap<Arc<str>, Heir<C>>,
+    /// By what they are known by.
+    pub(super) limiters: HashMap<Arc<str>, Restored>,
     /// The store that counts for a fleet. The limiters then hold this node's share.
     pub(super) store: Option<Arc<dyn SharedStore>>,
 }
 
-impl<C> Inherited<C> {
+impl PriorState {
     /// Nothing: no limiter, and a new secret.
-    pub fn nothing() -> Inherited<C> {
-        Inherited {
+    pub fn nothing() -> PriorState {
+        PriorState {
             secret: KeySecret::random(),
             limiters: HashMap::new(),
             store: None,
@@ -119,8 +121,8 @@ impl<C> Inherited<C> {
 
     /// The same, and a store that counts for a fleet.
     #[must_use]
-    pub fn with_store(self, store: Arc<dyn SharedStore>) -> Inherited<C> {
-        Inherited {
+    pub fn with_store(self, store: Arc<dyn SharedStore>) -> PriorState {
+        PriorState {
             store: Some(store),
             ..self
         }
@@ -128,18 +130,9 @@ impl<C> Inherited<C> {
 
     /// The same with keys hashed by this secret. Whoever wants to replay what happened needs the same one each time.
     #[must_use]
-    pub fn with_secret(self, secret: KeySecret) -> Inherited<C> {
-        Inherited { secret, ..self }
+    pub fn with_secret(self, secret: KeySecret) -> PriorState {
+        PriorState { secret, ..self }
     }
-}
-
-/// A limiter that goes on.
-#[derive(Debug)]
-pub(super) enum Heir<C> {
-    /// From the policy before.
-    Live(Limiter<C>),
-    /// From a file.
-    Saved(Box<SavedLimiter>),
 }
 
 impl<C: Clock> PolicyGate<C> {
@@ -148,21 +141,21 @@ impl<C: Clock> PolicyGate<C> {
     /// # Errors
     /// A limit that cannot be enforced.
     pub fn new(policy: Policy, clock: C) -> Result<PolicyGate<C>, PolicyError> {
-        PolicyGate::inheriting(policy, Vec::new(), clock, Inherited::nothing())
+        PolicyGate::with_prior(policy, Vec::new(), clock, PriorState::nothing())
     }
 
     /// Puts a policy in force that goes on with what limiters from elsewhere have counted.
     ///
     /// # Errors
     /// A limit that cannot be enforced.
-    pub fn inheriting(
+    pub fn with_prior(
         policy: Policy,
         extra: Vec<LiveOverride>,
         clock: C,
-        inherited: Inherited<C>,
+        prior: PriorState,
     ) -> Result<PolicyGate<C>, PolicyError> {
         let switched_off = Arc::new(AtomicBool::new(false));
-        Builder::new(inherited, clock, None)?.build(Arc::new(policy), extra, switched_off)
+        Builder::new(prior, clock, None).build(Arc::new(policy), extra, switched_off)
     }
 
     /// Puts another policy, or other overrides, in force after this one. What was counted is kept, except
@@ -191,15 +184,13 @@ impl<C: Clock> PolicyGate<C> {
         policy: Arc<Policy>,
         extra: Vec<LiveOverride>,
     ) -> Result<PolicyGate<C>, PolicyError> {
-        let live = |limiter: &Limiter<C>| Heir::Live(limiter.clone());
-        let named = self.limiters().map(|(id, l)| (Arc::from(id), live(l)));
-        let inherited = Inherited {
+        let prior = PriorState {
             secret: self.secret.clone(),
-            limiters: named.collect(),
+            limiters: HashMap::new(),
             store: self.store().cloned(),
         };
         let switched_off = Arc::clone(&self.switched_off);
-        Builder::new(inherited, self.clock.clone(), Some(self))?.build(policy, extra, switched_off)
+        Builder::new(prior, self.clock.clone(), Some(self)).build(policy, extra, switched_off)
     }
 }
 
@@ -211,8 +202,9 @@ type Remote = (
 );
 
 struct Builder<'a, C> {
-    inherited: Inherited<C>,
+    prior: PriorState,
     clock: C,
+    /// The policy that is in force, if there is one: its limiters continue, those of `prior` do otherwise.
     before: Option<&'a PolicyGate<C>>,
     gate: Gate<C>,
     variants: Vec<Variant>,
@@ -235,16 +227,12 @@ struct Move<C> {
 }
 
 impl<'a, C: Clock> Builder<'a, C> {
-    fn new(
-        inherited: Inherited<C>,
-        clock: C,
-        before: Option<&'a PolicyGate<C>>,
-    ) -> Result<Self, PolicyError> {
-        let nodes = inherited.store.as_ref().map_or(1, |s| s.nodes().max(1));
-        Ok(Builder {
+    fn new(prior: PriorState, clock: C, before: Option<&'a PolicyGate<C>>) -> Self {
+        let nodes = prior.store.as_ref().map_or(1, |s| s.nodes().max(1));
+        Builder {
             nodes,
             gate: Gate::with_clock(clock.clone()),
-            inherited,
+            prior,
             clock,
             before,
             variants: Vec::new(),
@@ -252,7 +240,7 @@ impl<'a, C: Clock> Builder<'a, C> {
             changes: Vec::new(),
             moves: Vec::new(),
             restarted: Vec::new(),
-        })
+        }
     }
 
     fn build(
@@ -311,7 +299,7 @@ impl<'a, C: Clock> Builder<'a, C> {
         if let Some(old) = self.before.and_then(|before| before.fleet.as_ref()) {
             old.close(self.clock.now());
         }
-        let store = self.inherited.store.take();
+        let store = self.prior.store.take();
         let memory = Arc::new(MemoryStore::new(self.gate, self.clock.clone(), store));
         let limits = self.variants.iter().map(Variant::prepared).collect();
         let fleet = remote.and_then(|(remote, moving)| {
@@ -331,13 +319,14 @@ impl<'a, C: Clock> Builder<'a, C> {
             rules,
             memory,
             variants: self.variants,
+            ids: self.ids,
             by_name,
             extra,
             restarted: self.restarted,
             switched_off,
             pressure: Scale::ONE.as_q16().into(),
             moving: Default::default(),
-            secret: self.inherited.secret,
+            secret: self.prior.secret,
             clock: self.clock,
             fleet,
         };
@@ -350,7 +339,7 @@ impl<'a, C: Clock> Builder<'a, C> {
 
     /// Makes the limits known to the store that a fleet shares, if there is one.
     fn remote(&self, policy: &Policy) -> Result<Option<Remote>, PolicyError> {
-        let Some(store) = &self.inherited.store else {
+        let Some(store) = &self.prior.store else {
             return Ok(None);
         };
         let limits = |moves: bool| -> Result<Arc<dyn SharedLimits>, PolicyError> {
@@ -386,9 +375,8 @@ impl<'a, C: Clock> Builder<'a, C> {
     /// first, for as long as usage there can count.
     fn previous_quotas(&self, id: &str, quota: &Quota) -> (Vec<Quota>, Moment) {
         let now = self.clock.now();
-        let mut variants = self.before.into_iter().flat_map(|before| &before.variants);
-        let before = variants.find(|variant| *variant.id == *id);
-        let (Some(before), true) = (before, self.inherited.store.is_some()) else {
+        let before = self.before.and_then(|before| before.variant_of(id));
+        let (Some(before), true) = (before, self.prior.store.is_some()) else {
             return (Vec::new(), now);
         };
         let (mut older, mut until) = match &before.previous_quotas {
@@ -524,7 +512,7 @@ impl<'a, C: Clock> Builder<'a, C> {
 
     fn hash_of(&self, rule: &LimitRule, texts: &[String]) -> u64 {
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-        self.inherited.secret.hash(&RequestKey::named(rule, &texts))
+        self.prior.secret.hash(&RequestKey::named(rule, &texts))
     }
 
     /// Notes that a key's usage moves, if what counts it changes.
@@ -598,9 +586,7 @@ impl<'a, C: Clock> Builder<'a, C> {
             periods: quota.periods.clone(),
         };
         let here = quota.share(self.nodes);
-        let old = self.inherited.limiters.remove(&id);
-        let is_known = old.is_some();
-        let old = old.and_then(|heir| self.revive(heir, quota.periods.as_ref()));
+        let (old, is_known) = self.prior_limiter(&id, quota.periods.as_ref());
         let limiter = match old {
             Some(old) if continues(old.limit().algorithm(), old.inner().periods(), &here) => {
                 if old.limit().algorithm() != here.limit.algorithm() {
@@ -613,7 +599,7 @@ impl<'a, C: Clock> Builder<'a, C> {
                     here.limit,
                     here.periods,
                     self.clock.clone(),
-                    self.inherited.secret.clone(),
+                    self.prior.secret.clone(),
                 )
                 .map_err(|cause| PolicyError::Limit {
                     name: Arc::clone(name),
@@ -628,7 +614,7 @@ impl<'a, C: Clock> Builder<'a, C> {
         let limit = self.gate.adopt(limiter);
         self.ids.insert(Arc::clone(&id), limit);
         self.variants.push(Variant {
-            known_by: self.inherited.secret.hash(&*id),
+            known_by: self.prior.secret.hash(&*id),
             previous_quotas: self.previous_quotas(&id, &quota),
             id,
             advert: Advert::of(name, &quota),
@@ -669,16 +655,20 @@ impl<'a, C: Clock> Builder<'a, C> {
         Ok(())
     }
 
-    /// A limiter that goes on. One from a file whose periods are not those of the policy any more does
-    /// not: nobody knows them.
-    fn revive(&self, heir: Heir<C>, periods: Option<&Periods>) -> Option<Limiter<C>> {
-        match heir {
-            Heir::Live(limiter) => Some(limiter),
-            Heir::Saved(saved) => {
-                let (clock, secret) = (self.clock.clone(), self.inherited.secret.clone());
-                saved.revive(periods, clock, secret)
-            }
+    /// The limiter that counted for this quota before, and whether there was any. A restored one whose
+    /// periods are not `periods` is lost: the bytes name them and do not say when they begin.
+    fn prior_limiter(&mut self, id: &str, periods: Option<&Periods>) -> (Option<Limiter<C>>, bool) {
+        if let Some(before) = self.before {
+            let limit = before.ids.get(id);
+            let limiter = limit.map(|limit| before.memory.limiter(*limit).clone());
+            let is_known = limiter.is_some();
+            return (limiter, is_known);
         }
+        let Some(restored) = self.prior.limiters.remove(id) else {
+            return (None, false);
+        };
+        let (clock, secret) = (self.clock.clone(), self.prior.secret.clone());
+        (restored.into_limiter(periods, clock, secret), true)
     }
 }
 

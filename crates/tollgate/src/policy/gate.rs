@@ -66,6 +66,8 @@ pub struct PolicyGate<C = MonotonicClock> {
     pub(super) memory: Arc<MemoryStore<C>>,
     /// What each limit of the gate is for; by its number.
     pub(super) variants: Vec<Variant>,
+    /// The limits of the gate by what they are known by.
+    pub(super) ids: HashMap<Arc<str>, LimitId>,
     pub(super) by_name: HashMap<Arc<str>, usize>,
     pub(super) extra: Vec<LiveOverride>,
     /// The quotas whose algorithm or calendar is another than in the policy before, by their ids.
@@ -243,6 +245,11 @@ impl<C: Clock> PolicyGate<C> {
     pub fn limiters(&self) -> impl Iterator<Item = (&str, &Limiter<C>)> {
         let numbered = self.variants.iter().enumerate();
         numbered.map(|(at, v)| (&*v.id, self.memory.limiter(LimitId::at(at))))
+    }
+
+    /// The quota that is known by `id`.
+    pub(super) fn variant_of(&self, id: &str) -> Option<&Variant> {
+        self.variants.get(self.ids.get(id)?.index())
     }
 
     /// The overrides that were made while running.

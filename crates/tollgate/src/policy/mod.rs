@@ -61,7 +61,7 @@ mod under_pressure;
 
 pub use answer::{Answer, Basis};
 pub use brought::{Brought, FollowRule, REQUEST_LIMITS, Unit};
-pub use build::{Inherited, PolicyError};
+pub use build::{PolicyError, PriorState};
 pub use charge::{Charge, Role};
 pub use decide::{
     Decide, DecisionHost, DecisionRequest, Observed, Op, PendingDecision, RefundOnDrop, Subject,

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::build::{Heir, Inherited};
+use super::build::PriorState;
 use super::gate::PolicyGate;
 use crate::clock::Clock;
 use crate::key::KeySecret;
@@ -20,9 +20,9 @@ use crate::time::Span;
 /// Limits in a saved state at the most.
 const LIMITERS_MAX: usize = 1 << 20;
 
-/// A limiter that was read and not yet given its clock.
+/// A limiter that was restored from bytes and has no clock yet.
 #[derive(Debug)]
-pub(super) struct SavedLimiter {
+pub(super) struct Restored {
     limit: Limit,
     purse: Purse,
     second: Option<Purse>,
@@ -30,7 +30,7 @@ pub(super) struct SavedLimiter {
 }
 
 impl<C: Clock> PolicyGate<C> {
-    /// All that was counted, as bytes for [`Inherited::from_saved`]. Decisions go on meanwhile. Keep them
+    /// All that was counted, as bytes for [`PriorState::from_saved`]. Decisions go on meanwhile. Keep them
     /// as you would keep a password: they hold the secret that keys are hashed with.
     pub fn save(&self) -> Vec<u8> {
         let mut to = Writer::default();
@@ -44,22 +44,22 @@ impl<C: Clock> PolicyGate<C> {
     }
 }
 
-impl<C: Clock> Inherited<C> {
+impl PriorState {
     /// What was saved by [`PolicyGate::save`].
     ///
     /// # Errors
     /// Bytes that were not.
-    pub fn from_saved(bytes: &[u8]) -> Result<Inherited<C>, RestoreError> {
+    pub fn from_saved(bytes: &[u8]) -> Result<PriorState, RestoreError> {
         let mut from = Reader::new(bytes);
         let secret = KeySecret::restored(&mut from)?;
         let mut limiters = HashMap::new();
         for _ in 0..from.size_up_to(LIMITERS_MAX)? {
             let id: Arc<str> = Arc::from(from.text()?);
             let limiter = restored_limiter(&mut from)?;
-            limiters.insert(id, Heir::Saved(Box::new(limiter)));
+            limiters.insert(id, limiter);
         }
         from.end()?;
-        Ok(Inherited {
+        Ok(PriorState {
             secret,
             limiters,
             store: None,
@@ -67,20 +67,20 @@ impl<C: Clock> Inherited<C> {
     }
 }
 
-impl SavedLimiter {
+impl Restored {
     /// The limiter, on this clock; `periods` are those that it should run on now.
-    pub(super) fn revive<C: Clock>(
+    pub(super) fn into_limiter<C: Clock>(
         self,
         periods: Option<&super::calendar::Periods>,
         clock: C,
         secret: KeySecret,
     ) -> Option<Limiter<C>> {
         let same = self.periods.as_deref() == periods.map(|p| p.name());
-        let revive = || {
+        let limiter = || {
             let periods = periods.cloned();
             Limiter::of(self.limit, self.purse, self.second, periods, clock, secret)
         };
-        same.then(revive)
+        same.then(limiter)
     }
 }
 
@@ -94,13 +94,13 @@ fn save_limiter<C: Clock>(limiter: &Limiter<C>, to: &mut Writer) {
     limiter.inner().save(to);
 }
 
-fn restored_limiter(from: &mut Reader<'_>) -> Result<SavedLimiter, RestoreError> {
+fn restored_limiter(from: &mut Reader<'_>) -> Result<Restored, RestoreError> {
     let algorithm = restored_algorithm(from)?;
     let limit = Limit::new(algorithm).map_err(|_| RestoreError::Malformed)?;
     let limit = limit.with_max_keys(from.size()?).named(from.text()?);
     let periods = from.text()?;
     let (purse, second) = Purse::restored(&limit, from)?;
-    Ok(SavedLimiter {
+    Ok(Restored {
         limit,
         purse,
         second,

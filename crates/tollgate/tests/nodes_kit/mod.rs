@@ -10,7 +10,8 @@ use std::task::{Context, Poll, Waker};
 
 pub(crate) use super::counting::Counting;
 use tollgate::policy::{
-    Answer, Begun, Facts, Inherited, KeyPart, LimitRule, Policy, PolicyGate, Quota, Sharing, Source,
+    Answer, Begun, Facts, KeyPart, LimitRule, Policy, PolicyGate, PriorState, Quota, Sharing,
+    Source,
 };
 use tollgate::store::shared::{
     Answering, FaultKind, SharedLimit, SharedLimits, SharedOutcome, SharedRequest, SharedSettle,
@@ -56,8 +57,8 @@ pub(crate) fn node(
         limits,
         ..Policy::default()
     };
-    let inherited = Inherited::nothing().with_store(store);
-    Gate::inheriting(policy, Vec::new(), clock.clone(), inherited).unwrap()
+    let prior = PriorState::nothing().with_store(store);
+    Gate::with_prior(policy, Vec::new(), clock.clone(), prior).unwrap()
 }
 
 pub(crate) fn begin(gate: &Gate, org: &str, cost: u64) -> Begun {
