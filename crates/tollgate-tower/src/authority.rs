@@ -17,7 +17,6 @@ use tollgate::policy::{DecisionHost, Policy, PolicyError, PolicyGate, PriorState
 use tollgate::store::shared::SharedStore;
 use tollgate::{Clock, MonotonicClock};
 
-use crate::slots::Slots;
 use crate::turnstile::{QueueError, QueueSet};
 
 /// One policy with its state: the limits and the queues.
@@ -36,10 +35,6 @@ pub trait Epoch: Send + Sync + 'static {
 pub trait Authority: DecisionHost<Policy: Epoch<Clock = Self::Clock>> {
     /// The policy in force now.
     fn epoch(&self) -> Arc<Self::Policy>;
-
-    /// Where requests wait for the slots of leaky buckets: one for all layers of this authority, because
-    /// whoever leaves gives its slot only to those who wait in the same place.
-    fn slots(&self) -> &Slots<Self::Clock>;
 }
 
 /// Runs work that no caller waits for, if there is a runtime: what a [`DecisionHost`] on tokio does.
@@ -57,20 +52,13 @@ pub fn sleep_until(deadline: Instant) -> BackgroundWork {
 /// A policy in force in this program.
 #[derive(Debug)]
 pub struct InForce<C = MonotonicClock> {
-    // One count for all of it: layers are cloned for every request.
-    shared: Arc<Shared<C>>,
-}
-
-#[derive(Debug)]
-struct Shared<C> {
-    now: RwLock<Arc<Standing<C>>>,
-    slots: Slots<C>,
+    now: Arc<RwLock<Arc<Standing<C>>>>,
 }
 
 impl<C> Clone for InForce<C> {
     fn clone(&self) -> InForce<C> {
         InForce {
-            shared: Arc::clone(&self.shared),
+            now: Arc::clone(&self.now),
         }
     }
 }
@@ -148,12 +136,8 @@ impl<C: Clock> InForce<C> {
         let queues = QueueSet::new(&policy.queues, None).map_err(InForceError::Queue)?;
         let gate = PolicyGate::with_prior(policy, Vec::new(), clock, prior);
         let gate = gate.map_err(InForceError::Policy)?;
-        let shared = Shared {
-            now: RwLock::new(Arc::new(Standing { gate, queues })),
-            slots: Slots::new(),
-        };
         Ok(InForce {
-            shared: Arc::new(shared),
+            now: Arc::new(RwLock::new(Arc::new(Standing { gate, queues }))),
         })
     }
 
@@ -162,11 +146,7 @@ impl<C: Clock> InForce<C> {
     /// # Errors
     /// A limit or a queue that cannot be; nothing has changed then.
     pub fn replace(&self, policy: Policy) -> Result<(), InForceError> {
-        let mut now = self
-            .shared
-            .now
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut now = self.now.write().unwrap_or_else(PoisonError::into_inner);
         let queues =
             QueueSet::new(&policy.queues, Some(&now.queues)).map_err(InForceError::Queue)?;
         let gate = now.gate.succeed(policy, Vec::new());
@@ -200,11 +180,7 @@ impl<C: Clock> DecisionHost for InForce<C> {
 
 impl<C: Clock> Authority for InForce<C> {
     fn epoch(&self) -> Arc<Standing<C>> {
-        let now = self.shared.now.read();
+        let now = self.now.read();
         Arc::clone(&now.unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn slots(&self) -> &Slots<C> {
-        &self.shared.slots
     }
 }

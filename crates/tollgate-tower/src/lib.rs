@@ -50,9 +50,8 @@
 //! [`queue`] are the layers in front of a service, [`client`] the one for calls that go out; each tells in
 //! its module what is charged when, and what is given back to whoever leaves. [`held`] is what a request
 //! holds while it is under way, [`body`] carries it to the response's end. `reply` and `grpc` write what
-//! clients read, `reached` is how far a request has come behind its limits. [`turnstile`] is the async side of the fair queue: who waits, whose turn it is, and how
-//! many are under way. [`slots`] waits for the slots that leaky buckets promise, and [`channel`] lets items
-//! out at a constant rate; both to a fraction of a millisecond. [`upkeep`] is what a node of a fleet does beside answering.
+//! clients read, `reached` is how far a request has come behind its limits. [`turnstile`] is the async side of the fair queue: who waits, whose
+//! turn it is, and how many are under way. [`upkeep`] is what a node of a fleet does beside answering.
 //!
 //! Nothing here needs more of a runtime than tokio's timer, and `spawn` where a shared store has to be told
 //! that a request has ended.
@@ -61,7 +60,6 @@
 
 pub mod authority;
 pub mod body;
-pub mod channel;
 pub mod client;
 pub mod facts;
 mod grpc;
@@ -70,7 +68,6 @@ pub mod limit;
 pub mod queue;
 mod reached;
 mod reply;
-pub mod slots;
 pub mod turnstile;
 pub mod upkeep;
 
@@ -82,6 +79,5 @@ pub use held::{Held, Kept, Permit};
 pub use limit::{LimitLayer, LimitService};
 pub use queue::{QueueLayer, QueueService};
 pub use reply::Refused;
-pub use slots::{SlotWait, Slots};
 pub use turnstile::{Outcome, QueueReport, QueueSet, SentWhole, Turn, Turned, Turnstile, Why};
 pub use upkeep::{look_after, tend};

@@ -1,9 +1,6 @@
 //! Many limits, one decision.
 
-use std::cell::Cell;
-
 use crate::algorithm::LimitError;
-use crate::algorithm::queue::Slot;
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Origin};
 use crate::key::Keyed;
@@ -158,28 +155,15 @@ impl<C: Clock> Gate<C> {
     /// At most 16 charges (8 of burst credits, which count twice) can be taken together; a request with
     /// more is refused as [`crate::Verdict::Never`], because letting the rest go unpaid would be worse.
     pub fn admit(&self, charges: &[Charge]) -> Admission {
-        self.admit_telling(charges, &[])
-    }
-
-    /// The same, and tells the slots of those charges that have a place to tell them in.
-    pub(crate) fn admit_telling(
-        &self,
-        charges: &[Charge],
-        slots: &[Cell<Option<Slot>>],
-    ) -> Admission {
         // Few as a rule; room for many is only made if it is needed.
-        let few = self.admit_within::<4>(charges, slots);
-        let admission = few.or_else(|| self.admit_within::<CHARGES_MAX>(charges, slots));
+        let few = self.admit_within::<4>(charges);
+        let admission = few.or_else(|| self.admit_within::<CHARGES_MAX>(charges));
         admission.unwrap_or_else(|| self.too_many(charges))
     }
 
     /// Takes all charges if they are at most `N`, counting burst credits twice, and of this gate.
     #[inline(always)]
-    fn admit_within<const N: usize>(
-        &self,
-        charges: &[Charge],
-        slots: &[Cell<Option<Slot>>],
-    ) -> Option<Admission> {
+    fn admit_within<const N: usize>(&self, charges: &[Charge]) -> Option<Admission> {
         let Some(first) = self.limiters.first().filter(|_| !charges.is_empty()) else {
             return charges.is_empty().then(|| Admission {
                 decision: nothing_charged(self.clock.now()),
@@ -193,10 +177,9 @@ impl<C: Clock> Gate<C> {
             cost: 0,
             most: None,
             face: None,
-            slot: None,
         }; N];
         let mut count = 0;
-        for (at, charge) in charges.iter().enumerate() {
+        for charge in charges {
             let limiter = self.limiters.get(charge.limit.0)?.inner();
             for purse in limiter.purses() {
                 *parts.get_mut(count)? = Part {
@@ -205,7 +188,6 @@ impl<C: Clock> Gate<C> {
                     cost: charge.cost,
                     most: charge.most,
                     face: limiter.periods(),
-                    slot: slots.get(at),
                 };
                 count += 1;
             }

@@ -78,8 +78,6 @@ pub mod gate;
 
 pub mod permit;
 
-pub mod queued;
-
 pub mod throttle;
 
 #[cfg(feature = "async")]
@@ -100,7 +98,6 @@ pub use key::{Hashed, Key, KeyHasher, KeySecret, Keyed};
 pub use limit::{Algorithm, Estimate, Limit};
 pub use limiter::{Limiter, Settled, Single};
 pub use permit::{ConcurrencyLimiter, Permit};
-pub use queued::HeldSlot;
 pub use rate::{Rate, RateError};
 pub use throttle::{Call, Throttle};
 pub use time::{Moment, Span, SpanError};

@@ -4,14 +4,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::algorithm::LimitError;
 use crate::algorithm::credits::{stricter, tighter};
-use crate::algorithm::queue::{Behind, Freed, Slot};
 use crate::algorithm::scale::Scale;
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Verdict};
 use crate::key::{KeySecret, Keyed};
 use crate::limit::{Compiled, Limit};
 use crate::policy::calendar::Periods;
-use crate::queued::HeldSlot;
 use crate::saved::Writer;
 use crate::store::memory::{Part, Purse, all_or_none, purses_of};
 use crate::time::{Moment, Span};
@@ -247,40 +245,9 @@ impl<C: Clock> Limiter<C> {
         }
     }
 
-    /// Takes `cost` units for `key`, if they may pass, and a slot if this is a leaky bucket: unlike a plain
-    /// charge, it can be given back although others are behind it.
-    pub fn queue_up<K: Keyed + ?Sized>(
-        &self,
-        key: &K,
-        cost: u64,
-    ) -> (Decision, Option<HeldSlot<C>>) {
-        let inner = &*self.inner;
-        let hash = inner.secret.hash(key);
-        if inner.purse.queue().is_none() {
-            return (self.charge_hash(hash, cost), None);
-        }
-        let fresh = || inner.clock.fresh();
-        let (decision, slot) = inner
-            .purse
-            .charge_slot(hash, inner.clock.now(), fresh, cost);
-        let held = slot.map(|slot| HeldSlot::new(self.clone(), hash, slot));
-        (decision, held)
-    }
-
     /// Is it a leaky bucket?
     pub(crate) fn is_queue(&self) -> bool {
         matches!(self.inner.purse, Purse::Queue(_))
-    }
-
-    /// Gives up a slot with these behind it.
-    pub(crate) fn leave_hash(&self, hash: u64, slot: &Slot, behind: Behind) -> Option<Freed> {
-        let inner = &*self.inner;
-        inner.purse.leave(hash, inner.clock.fresh(), slot, behind)
-    }
-
-    /// What tells this limiter from others, for as long as it lives.
-    pub(crate) fn address(&self) -> usize {
-        Arc::as_ptr(&self.inner) as usize
     }
 
     /// Corrects a charge whose cost is known only afterwards: `charged` was taken by the charge that
@@ -289,7 +256,7 @@ impl<C: Clock> Limiter<C> {
     /// as there is something left.
     ///
     /// A leaky bucket gives back only from a charge that began at once and that nobody came behind, because
-    /// later slots are promised already; see [`crate::algorithm::queue`] and [`Limiter::queue_up`].
+    /// later slots are promised already; see [`crate::algorithm::queue`].
     ///
     /// ```
     /// use tollgate::{Limit, Limiter, ManualClock, Span};
@@ -310,16 +277,17 @@ impl<C: Clock> Limiter<C> {
         let charged = if decision.is_admitted() { charged } else { 0 };
         self.settle_hash(
             self.inner.secret.hash(key),
-            decision.issued,
+            (decision.issued, Span::ZERO),
             charged,
             actual,
         )
     }
 
+    /// The same of a charge at `issued` that waited for `delay`, if this is a leaky bucket.
     pub(crate) fn settle_hash(
         &self,
         hash: u64,
-        issued: Moment,
+        (issued, delay): (Moment, Span),
         charged: u64,
         actual: u64,
     ) -> Settled {
@@ -329,7 +297,7 @@ impl<C: Clock> Limiter<C> {
             let issued = inner.face(issued);
             inner
                 .purses()
-                .for_each(|p| p.refund_beyond(hash, now, (charged, actual), issued));
+                .for_each(|p| p.refund_beyond(hash, now, (charged, actual), (issued, delay)));
         }
         let more = actual.saturating_sub(charged);
         let unpaid = if more == 0 {
@@ -481,7 +449,6 @@ impl<C: Clock> Limiter<C> {
             cost,
             most: None,
             face,
-            slot: None,
         };
         let first = part(&inner.purse);
         let ruling = match &inner.second {

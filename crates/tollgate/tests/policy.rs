@@ -788,6 +788,60 @@ fn a_reservation_is_settled_once_and_frees_its_place() {
     );
 }
 
+fn leaky(name: &str, rate: &str) -> LimitRule {
+    let limit = Limit::leaky_bucket(rate.parse().unwrap(), 10).unwrap();
+    LimitRule::new(name, Quota::plain(limit))
+}
+
+#[test]
+fn a_request_that_leaves_gives_back_its_slot_only_if_it_is_the_last() {
+    let gate = gate_of(vec![leaky("slots", "10/s"), rule("units", 10)]);
+    let delay = |ms: u64| match Span::from_millis(ms) {
+        Span::ZERO => Verdict::Pass,
+        delay => Verdict::Wait { delay },
+    };
+    let left = || {
+        let left = |name| gate.peek_named(name, &[], 0).unwrap().standing.remaining;
+        (left("slots"), left("units"))
+    };
+    let answers: Vec<_> = (0..4).map(|_| gate.admit(&get("/"))).collect();
+    let verdicts: Vec<Verdict> = answers.iter().map(|answer| answer.verdict).collect();
+    assert_eq!(verdicts, [delay(0), delay(100), delay(200), delay(300)]);
+    let leave = |at: usize| gate.reserve(&answers[at]).settle(Settlement::Cancelled);
+    leave(1);
+    assert_eq!(
+        left(),
+        (6, 7),
+        "two slots are promised behind it: it stays idle"
+    );
+    leave(3);
+    assert_eq!(left(), (7, 8));
+    leave(2);
+    assert_eq!(left(), (8, 9), "it is the last one now");
+    // Not on top of any slot that was promised, and where the first free one is.
+    assert_eq!(gate.admit(&get("/")).verdict, delay(200));
+}
+
+#[test]
+fn with_several_leaky_buckets_it_is_not_known_whose_delay_was_answered() {
+    let both = leaky("both", "10/s");
+    let mut one = leaky("one", "10/s");
+    one.matches = paths(&["/one"]);
+    let gate = gate_of(vec![both, one]);
+    // The limit `one` has a slot at 0 ms, the limit `both` at 100 ms: the answer says 100 ms.
+    gate.admit(&get("/"));
+    let leaves = gate.admit(&get("/one"));
+    let delay = leaves.verdict.wait();
+    assert_eq!(delay, Some(Span::from_millis(100)));
+    // The second slot of `one` begins at 100 ms, too, and belongs to another request.
+    let stays = gate.admit(&get("/one"));
+    let delay = stays.verdict.wait();
+    assert_eq!(delay, Some(Span::from_millis(200)));
+    gate.reserve(&leaves).settle(Settlement::Cancelled);
+    let left = |name| gate.peek_named(name, &[], 0).unwrap().standing.remaining;
+    assert_eq!((left("both"), left("one")), (7, 8));
+}
+
 #[test]
 fn explain_says_why_a_rule_is_not_for_a_request() {
     let mut off = rule("off", 1);

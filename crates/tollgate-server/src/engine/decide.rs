@@ -11,7 +11,7 @@ use std::time::Instant;
 use tollgate::MonotonicClock;
 use tollgate::policy::decide::{BackgroundWork, decide, decide_together};
 use tollgate::policy::{self, DecisionHost, DecisionRequest, Facts, Observed, Op, Part};
-use tollgate_tower::{Authority, QueueSet, Slots};
+use tollgate_tower::{Authority, QueueSet};
 
 use super::{Door, Engine, Epoch, Gate};
 
@@ -26,17 +26,12 @@ pub struct EngineSource(Arc<Source>);
 struct Source {
     engine: Arc<Engine>,
     protocol: Door,
-    slots: Slots<MonotonicClock>,
 }
 
 impl EngineSource {
     /// The engine as the front end of `protocol` asks it.
     pub fn new(engine: Arc<Engine>, protocol: Door) -> EngineSource {
-        EngineSource(Arc::new(Source {
-            engine,
-            protocol,
-            slots: Slots::new(),
-        }))
+        EngineSource(Arc::new(Source { engine, protocol }))
     }
 
     /// Decides a request under `policy`.
@@ -100,9 +95,5 @@ impl tollgate_tower::Epoch for Epoch {
 impl Authority for EngineSource {
     fn epoch(&self) -> Arc<Epoch> {
         self.0.engine.epoch_for_long()
-    }
-
-    fn slots(&self) -> &Slots<MonotonicClock> {
-        &self.0.slots
     }
 }

@@ -36,7 +36,7 @@ fn what_is_sent_at_once_comes_one_by_one_and_the_rest_is_refused() {
 }
 
 #[test]
-fn a_client_that_vanishes_is_not_seen_and_its_slot_goes_to_the_next() {
+fn a_client_that_vanishes_is_not_seen_and_its_slot_stays_idle() {
     let upstream = Upstream::start();
     let policy = POLICY.replace("20/s", "4/s");
     let world = World::before(&policy, upstream.port);
@@ -52,5 +52,6 @@ fn a_client_that_vanishes_is_not_seen_and_its_slot_goes_to_the_next() {
     assert_eq!(upstream.targets(), ["/first", "/next"]);
     let seen = upstream.seen();
     let apart = seen[1].at - seen[0].at;
-    assert!((200..450).contains(&apart.as_millis()), "{apart:?}");
+    // Not at the slot of the one that is gone, 250 ms after the first.
+    assert!((450..900).contains(&apart.as_millis()), "{apart:?}");
 }

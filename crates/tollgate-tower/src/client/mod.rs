@@ -24,7 +24,8 @@
 //!
 //! # If the future is dropped
 //!
-//! Before the call has gone out, what was taken of the own limit is given back.
+//! Before the call has gone out, what was taken of the own limit is given back. A slot of a leaky bucket that the call
+//! waited for stays idle.
 //!
 //! # What it does not know
 //!

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use http::request::Parts;
 use http::uri::Scheme;
 use http::{Request, Response};
-use tollgate::{Clock, Decision, HeldSlot, Limiter, Span, Verdict};
+use tollgate::{Clock, Decision, Limiter, Span, Verdict};
 use tower_service::Service;
 
 use super::future::{PaceFuture, Waiting};
@@ -102,7 +102,13 @@ impl<C: Clock> Pace<C> {
         }
         if let (Some(own), None) = (&self.settings.own, &self.taken) {
             let key = self.key.as_ref().unwrap_or(&self.destination);
-            let (decision, slot) = own.queue_up(key.as_str(), 1);
+            // A slot that begins too late is not taken: it would stay idle.
+            if let Verdict::Wait { delay } = own.peek(key.as_str(), 1).verdict
+                && delay > self.settings.max_wait
+            {
+                return Err(delay);
+            }
+            let decision = own.charge(key.as_str(), 1);
             match decision.verdict {
                 Verdict::Refuse { retry_after } => return Err(retry_after),
                 Verdict::Never => return Err(Span::from_nanos(u64::MAX)),
@@ -112,7 +118,6 @@ impl<C: Clock> Pace<C> {
                 own: own.clone(),
                 key: key.clone(),
                 decision: Some(decision),
-                slot,
             });
             if let Verdict::Wait { delay } = decision.verdict {
                 return Err(delay);
@@ -129,24 +134,19 @@ impl<C: Clock> Pace<C> {
     }
 }
 
-/// What was taken of the own limit. Dropping it gives it back; a slot in a leaky bucket only if it is the
-/// last one, because those behind it sleep until theirs.
+/// What was taken of the own limit. Dropping it gives it back; a slot of a leaky bucket that had to be waited for
+/// stays idle.
 #[derive(Debug)]
 struct Taken<C: Clock> {
     own: Limiter<C>,
     key: String,
     decision: Option<Decision>,
-    slot: Option<HeldSlot<C>>,
 }
 
 impl<C: Clock> Drop for Taken<C> {
     fn drop(&mut self) {
-        let Some(decision) = self.decision.take() else {
-            return;
-        };
-        match &self.slot {
-            Some(slot) => drop(slot.leave([])),
-            None => drop(self.own.settle(self.key.as_str(), &decision, 1, 0)),
+        if let Some(decision) = self.decision.take() {
+            self.own.settle(self.key.as_str(), &decision, 1, 0);
         }
     }
 }

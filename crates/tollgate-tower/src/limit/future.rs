@@ -9,11 +9,11 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use pin_project_lite::pin_project;
+use tokio::time::{Sleep, sleep};
 use tollgate::policy::{Answer, DecisionHost, PendingDecision, PolicyGate};
 use tollgate::{Clock, Verdict};
 use tower_service::Service;
 
-use super::slot::SlotWait;
 use crate::authority::Authority;
 use crate::body::LimitBody;
 use crate::held::{Held, Reserved, is_connect, opens_tunnel};
@@ -80,25 +80,36 @@ pub(super) struct Slow<S, A: Authority, B> {
 
 enum Phase<A: Authority> {
     /// The store is asked. Dropped, what it grants is given back.
-    Deciding {
-        pending: PendingDecision<A>,
-        authority: A,
-    },
-    /// The slot is some time ahead.
-    Slot {
-        wait: SlotWait<ClockOf<A>>,
-        told: Option<Told>,
-    },
-    /// The service has to become ready.
-    Ready {
+    Deciding { pending: PendingDecision<A> },
+    /// The slot has to begin, and then the service has to become ready.
+    Waits {
+        slot: Option<Pin<Box<Sleep>>>,
         reserved: Option<Reserved<ClockOf<A>>>,
         told: Option<Told>,
     },
 }
 
+impl<A: Authority> Phase<A> {
+    /// The phase of an admitted request. Dropped before the service is called, it gives back what was taken.
+    fn admitted(gate: &PolicyGate<ClockOf<A>>, answer: &Answer) -> Phase<A> {
+        let slot = match answer.verdict {
+            Verdict::Wait { delay } => {
+                let begins = answer.issued.plus(delay);
+                let rest = begins.since(gate.clock().now());
+                Some(Box::pin(sleep(rest.into())))
+            }
+            _ => None,
+        };
+        Phase::Waits {
+            slot,
+            reserved: Some(Reserved::of(gate, answer)),
+            told: Told::of(gate, answer),
+        }
+    }
+}
+
 impl<S, A: Authority, B> Slow<S, A, B> {
     pub(super) fn for_slot(
-        authority: &A,
         gate: &PolicyGate<ClockOf<A>>,
         answer: &Answer,
         service: S,
@@ -108,15 +119,11 @@ impl<S, A: Authority, B> Slow<S, A, B> {
             service,
             request: Some(request),
             may_queue: !gate.policy().queues.is_empty(),
-            phase: Phase::Slot {
-                wait: SlotWait::new(authority.slots(), gate, answer),
-                told: Told::of(gate, answer),
-            },
+            phase: Phase::admitted(gate, answer),
         }
     }
 
     pub(super) fn deciding(
-        authority: &A,
         pending: PendingDecision<A>,
         service: S,
         request: Request<B>,
@@ -125,10 +132,7 @@ impl<S, A: Authority, B> Slow<S, A, B> {
             service,
             request: Some(request),
             may_queue: !A::gate(pending.policy()).policy().queues.is_empty(),
-            phase: Phase::Deciding {
-                pending,
-                authority: authority.clone(),
-            },
+            phase: Phase::Deciding { pending },
         }
     }
 }
@@ -148,32 +152,28 @@ where
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Ended<S::Future, S::Error, ClockOf<A>>> {
         loop {
             match &mut self.phase {
-                Phase::Deciding { pending, authority } => {
+                Phase::Deciding { pending } => {
                     let answer = ready!(Pin::new(&mut *pending).poll(context));
                     let Some(request) = &self.request else {
                         return Poll::Pending;
                     };
                     let gate = A::gate(pending.policy());
                     self.phase = match answer.verdict {
-                        Verdict::Pass => Phase::Ready {
-                            reserved: Some(Reserved::of(gate, &answer)),
-                            told: Told::of(gate, &answer),
-                        },
-                        Verdict::Wait { .. } => Phase::Slot {
-                            wait: SlotWait::new(authority.slots(), gate, &answer),
-                            told: Told::of(gate, &answer),
-                        },
+                        Verdict::Pass | Verdict::Wait { .. } => Phase::admitted(gate, &answer),
                         Verdict::Refuse { .. } | Verdict::Never => {
                             return Poll::Ready(Ended::Refused(refusal(gate, &answer, request)));
                         }
                     };
                 }
-                Phase::Slot { wait, told } => {
-                    let reserved = ready!(Pin::new(wait).poll(context));
-                    let told = told.take();
-                    self.phase = Phase::Ready { reserved, told };
-                }
-                Phase::Ready { reserved, told } => {
+                Phase::Waits {
+                    slot,
+                    reserved,
+                    told,
+                } => {
+                    if let Some(begins) = slot {
+                        ready!(begins.as_mut().poll(context));
+                        *slot = None;
+                    }
                     if let Err(error) = ready!(self.service.poll_ready(context)) {
                         return Poll::Ready(Ended::Failed(error));
                     }

@@ -20,8 +20,16 @@
 //!
 //! The service is called inside of our `call` if nothing has to be waited for; so to drop a future that was
 //! never polled counts as after the call. What is refused takes nothing. Without a queue of ours further in,
-//! or if the policy has none, the call of the inner service is the call. A slot of a leaky bucket that has
-//! begun before the request came to the queue is given back only if nobody has come behind it.
+//! or if the policy has none, the call of the inner service is the call.
+//!
+//! A slot of a leaky bucket is given back only if it is the last one; in a shared store only if it began at once, too.
+//! Otherwise it stays idle, `cost * T` of the output: later slots are promised, and no slot is moved.
+//!
+//! # When a slot begins
+//!
+//! The request goes on when tokio's timer says so: never early, and late by up to a millisecond (the timer's
+//! granularity) and what the scheduler takes. So a window of length `w` sees at most `1 + (w + lateness) / T` requests
+//! go on. Slots do not drift: each is counted from the decision, not from the request before it.
 //!
 //! A place of a concurrency limit also ends by the limit's own time (`ttl`), be the response still under
 //! way or not: choose it longer than the longest response.
@@ -44,7 +52,6 @@
 mod ask;
 mod future;
 mod service;
-mod slot;
 
 pub use ask::{Ask, ByKey, ByPolicy};
 pub use future::LimitFuture;

@@ -112,11 +112,10 @@ impl<S, A: Authority, K: Ask> LimitService<S, A, K> {
     where
         S: Service<Request<B>> + Clone,
     {
-        let authority = &self.settings.authority;
         match decide {
             Decide::Ready(answer) if answer.is_admitted() => {
                 let service = unready(&mut self.inner);
-                let slow = Slow::for_slot(authority, epoch.gate(), &answer, service, request);
+                let slow = Slow::for_slot(epoch.gate(), &answer, service, request);
                 LimitFuture::slow(slow)
             }
             Decide::Ready(answer) => {
@@ -126,7 +125,7 @@ impl<S, A: Authority, K: Ask> LimitService<S, A, K> {
             }
             Decide::Pending(pending) => {
                 let service = unready(&mut self.inner);
-                LimitFuture::slow(Slow::deciding(authority, pending, service, request))
+                LimitFuture::slow(Slow::deciding(pending, service, request))
             }
         }
     }

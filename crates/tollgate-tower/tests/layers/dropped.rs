@@ -159,6 +159,42 @@ async fn who_leaves_while_waiting_for_a_slot_has_cost_nothing() {
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_slot_with_others_behind_it_stays_idle_and_they_keep_theirs() {
+    let line = Limit::leaky_bucket("10/s".parse().unwrap(), 10).unwrap();
+    let rules = [rule("units", bucket("1/h", 10)), rule("line", line)];
+    let (in_force, _clock) = in_force(rules);
+    let hello = tower::service_fn(async |_: http::Request<_>| {
+        let body = http_body_util::Empty::<Bytes>::new();
+        Ok::<_, Broken>(http::Response::new(body))
+    });
+    let mut service = LimitLayer::new(in_force.clone()).layer(hello);
+    let begun = tokio::time::Instant::now();
+    let mut waits = Vec::new();
+    for _ in 0..4 {
+        let response = service.ready().await.unwrap().call(get("/", "a"));
+        waits.push(tokio::spawn(async move {
+            response.await.unwrap();
+            begun.elapsed().as_millis()
+        }));
+    }
+    waits[1].abort();
+    tokio::task::yield_now().await;
+    assert_eq!((left(&in_force, "units"), left(&in_force, "line")), (7, 6));
+    waits[3].abort();
+    tokio::task::yield_now().await;
+    // The last one is free again.
+    assert_eq!((left(&in_force, "units"), left(&in_force, "line")), (8, 7));
+    let mut went = Vec::new();
+    for wait in waits {
+        went.push(wait.await.ok());
+    }
+    assert!(
+        matches!(went[..], [Some(0), None, Some(200..=201), None]),
+        "{went:?}"
+    );
+}
+
 #[tokio::test]
 async fn a_tunnel_keeps_its_place_as_long_as_somebody_takes_it() {
     let (in_force, _clock) = in_force([rule("places", at_once(2))]);

@@ -15,7 +15,7 @@ use tollgate::policy::{
     DecisionHost, KeyPart, LimitRule, Mode, Observed, Policy, PolicyGate, Quota, Source,
 };
 use tollgate::{ManualClock, Span};
-use tollgate_tower::{Authority, Client, Epoch, InForce, LimitLayer, Peer, Refused, Slots};
+use tollgate_tower::{Authority, Client, Epoch, InForce, LimitLayer, Peer, Refused};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use crate::support::{NoBody, bucket, get, header, in_force, policy, rule, text};
@@ -242,9 +242,6 @@ async fn everything_that_is_decided_is_reported() {
     impl Authority for Listening {
         fn epoch(&self) -> Arc<Self::Policy> {
             self.in_force.epoch()
-        }
-        fn slots(&self) -> &Slots<ManualClock> {
-            self.in_force.slots()
         }
     }
     let (in_force, _clock) = in_force([rule("rides", bucket("5/s", 1))]);

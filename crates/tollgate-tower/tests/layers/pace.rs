@@ -118,7 +118,7 @@ async fn calls_wait_for_the_own_limit_of_their_destination() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leaky_bucket_gives_each_call_its_slot_and_who_leaves_gives_it_back() {
+async fn a_leaky_bucket_gives_each_call_its_slot_and_the_slot_of_a_call_that_leaves_stays_idle() {
     let server = Server::new(&[]);
     let line = Limit::leaky_bucket("10/s".parse().unwrap(), 10).unwrap();
     let own = own(line);
@@ -129,13 +129,13 @@ async fn a_leaky_bucket_gives_each_call_its_slot_and_who_leaves_gives_it_back() 
         .collect();
     tokio::time::sleep(Duration::from_millis(20)).await;
     let before = left();
-    calls.last().unwrap().abort();
+    calls[1].abort();
     tokio::time::sleep(Duration::from_millis(1)).await;
-    assert_eq!(left(), before + 1);
-    for call in calls.into_iter().take(2) {
-        call.await.unwrap().unwrap();
+    assert_eq!(left(), before);
+    for (at, call) in calls.into_iter().enumerate() {
+        assert_eq!(call.await.is_err(), at == 1);
     }
-    near(&server.asked(), &[0, 100]);
+    near(&server.asked(), &[0, 200]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -160,6 +160,25 @@ async fn a_call_that_would_wait_too_long_fails_at_once_and_takes_nothing() {
     tokio::time::sleep(Duration::from_millis(600)).await;
     call().await.unwrap();
     near(&server.asked(), &[0, 1000]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_that_begins_too_late_is_not_taken() {
+    let server = Server::new(&[]);
+    let own = own(Limit::leaky_bucket("10/s".parse().unwrap(), 10).unwrap());
+    let layer = PaceLayer::new(own.clone()).with_max_wait(Span::from_millis(100));
+    let service = layer.layer(server.service());
+    let call = || tokio::spawn(service.clone().oneshot(to("http://a.example/")));
+    let calls: Vec<_> = (0..5).map(|_| call()).collect();
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let left = own.peek("http://a.example:80", 0).remaining();
+    assert_eq!(left, 8, "two slots were taken, not five");
+    let mut failed = 0;
+    for call in calls {
+        failed += usize::from(call.await.unwrap().is_err());
+    }
+    assert_eq!(failed, 3);
+    near(&server.asked(), &[0, 100]);
 }
 
 #[tokio::test(start_paused = true)]

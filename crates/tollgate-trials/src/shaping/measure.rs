@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// Longer than any trial.
+const AN_HOUR: Duration = Duration::from_secs(3600);
+
 /// The time that `per_mille` of all times do not exceed; zero if there are none.
 pub(super) fn quantile(times: &mut [Duration], per_mille: usize) -> Duration {
     times.sort_unstable();
@@ -23,6 +26,24 @@ pub(super) fn most_in_a_window(moments: &[Duration], window: Duration) -> usize 
         most = most.max(at + 1 - first);
     }
     most
+}
+
+/// How late each of these moments is, if one is due after each `1 / rate` seconds. The least late one is taken for
+/// punctual: that is when the first was due.
+pub(super) fn lateness(moments: &[Duration], rate: usize) -> Vec<Duration> {
+    let rate = u128::try_from(rate.max(1)).unwrap_or(1);
+    let due = |nth: u128| {
+        let nanos = u64::try_from(nth * 1_000_000_000 / rate).unwrap_or(u64::MAX);
+        Duration::from_nanos(nanos)
+    };
+    // Counted from an hour earlier, so that no difference is below zero.
+    let late = (0_u128..).zip(moments);
+    let late = late.map(|(nth, &at)| (at + AN_HOUR).saturating_sub(due(nth)));
+    let late: Vec<Duration> = late.collect();
+    let least = late.iter().min().copied().unwrap_or_default();
+    late.into_iter()
+        .map(|late| late.saturating_sub(least))
+        .collect()
 }
 
 /// The times between one moment and the next.
@@ -91,6 +112,14 @@ mod tests {
         assert_eq!(most_in_a_window(&moments, Duration::from_millis(10)), 3);
         assert_eq!(most_in_a_window(&moments, Duration::from_millis(13)), 4);
         assert_eq!(most_in_a_window(&[], Duration::from_millis(13)), 0);
+    }
+
+    #[test]
+    fn lateness_is_counted_from_the_most_punctual() {
+        // Due at 0, 10, 20 and 30 ms after the first, which was 2 ms late itself.
+        let late = lateness(&ms(&[102, 110, 125, 131]), 100);
+        assert_eq!(late, ms(&[2, 0, 5, 1]));
+        assert!(lateness(&[], 0).is_empty());
     }
 
     #[test]

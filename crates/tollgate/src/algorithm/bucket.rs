@@ -225,22 +225,35 @@ impl Bucket {
         (self.n, self.plain)
     }
 
-    /// Gives back what `charged` took beyond `kept`, only if it is all that is out, and was taken from a full
-    /// bucket at `issued`. By the plain price: nobody has paid less, so if what is out is worth no more, nobody
-    /// else has paid anything.
+    /// Gives back what `charged` took beyond `kept`, only if nothing was charged after it. It was charged at
+    /// `issued` to a bucket that was full `delay` later. By the plain price: no charge has paid less, so if what
+    /// is out is worth no more, no later charge is part of it.
     pub(super) fn refund_alone(
         &self,
         word: u64,
         now: Moment,
         (charged, kept): (u64, u64),
-        issued: Moment,
+        (issued, delay): (Moment, Span),
     ) -> Option<u64> {
-        let refilled = now.since(issued).as_nanos().saturating_mul(self.n);
-        let still = |cost: u64| cost.saturating_mul(self.plain).saturating_sub(refilled);
+        let begins = issued.plus(delay);
+        let ticks_in = |span: Span| span.as_nanos().saturating_mul(self.n);
+        let (ahead, gone) = (ticks_in(begins.since(now)), ticks_in(now.since(begins)));
+        let still = |cost: u64| {
+            let left = cost.saturating_mul(self.plain).saturating_sub(gone);
+            left.saturating_add(ahead)
+        };
         let (out, stays) = (still(charged), still(kept));
         let ticks = self.ticks(now);
         let (raw, _) = self.ahead(Some(word), ticks);
-        (stays < out && raw.min(self.depth) == out).then(|| Bucket::word(ticks, stays))
+        // A delay is rounded up to a nanosecond. A later charge is worth more than that, or nothing is given back.
+        let rounded = if delay > Span::ZERO && self.plain >= self.n {
+            self.n - 1
+        } else {
+            0
+        };
+        let is_last = out.checked_sub(raw.min(self.depth));
+        let is_last = is_last.is_some_and(|earlier| earlier <= rounded);
+        (stays < raw && is_last).then(|| Bucket::word(ticks, stays))
     }
 
     /// The time until the bucket is full, before and apart from any new charge. For queues: the wait.

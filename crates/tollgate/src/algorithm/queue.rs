@@ -17,20 +17,12 @@
 //! A request that does not fit the queue is refused until enough has drained. With `max_wait`, one
 //! that fits but would wait longer is refused too, until the wait has become that short.
 //!
-//! # Giving up a place
+//! # Giving up a slot
 //!
-//! Moving the TAT back is safe only if nobody is promised a slot behind the place, or if everybody who
-//! is moves up with it: a later arrival would be put on top of a slot that is promised already. So:
-//!
-//! - *Settling* knows when a charge was made and what it took, not where it stands. The word proves that
-//!   it is the last one only if it began at once and nobody came since: `TAT == issued + cost * T`. Then
-//!   what was not used comes back ([`Queue::refund_last`]); otherwise nothing does.
-//! - A [`Slot`] knows exactly where it stands, and its owner may know who is behind it. If what the word
-//!   says is exactly the end of the slot and the costs behind it, those are all there are: the word is
-//!   lowered by the slot's time ([`Queue::leave`]), and all behind it begin that much earlier. That this
-//!   is done by one swap from the very word that was compared is what makes it safe in races.
-//!
-//! Other slots stay idle: each at most `cost * T` of the output, once.
+//! The TAT is moved back only if no slot behind the one given up is promised: a later arrival would be put on
+//! top of it. The word proves that a slot is the last one: it began `delay` after it was charged, and
+//! `TAT == issued + delay + cost * T`. Then what was not used comes back ([`Queue::refund_last`]). Any other
+//! slot stays idle: at most `cost * T` of the output, once. Slots are never moved.
 //!
 //! # Why not a list of waiting requests
 //!
@@ -38,7 +30,7 @@
 
 use super::bucket::Bucket;
 use super::scale::Scale;
-use super::{Era, LimitError, OneWord, Params, RESERVED, Step};
+use super::{Era, LimitError, OneWord, Params, Step};
 use crate::decision::{Standing, Verdict};
 use crate::rate::Rate;
 use crate::time::{Moment, Span};
@@ -66,120 +58,16 @@ impl Queue {
         })
     }
 
-    /// The slot of a charge of `cost` that wrote `word`.
-    pub(crate) fn slot(&self, word: u64, cost: u64) -> Slot {
-        Slot {
-            finish: word,
-            cost,
-            // What it paid; it passed, so the bucket holds as much.
-            length: self.bucket.worth(cost).unwrap_or(0),
-            grid: self.bucket.grid(),
-        }
-    }
-
-    /// Gives back what a charge of `charged` at `issued` took beyond `kept`, if it began at once and nobody
-    /// came behind it.
+    /// Gives back what a charge of `charged` took beyond `kept`, if its slot is the last one. The slot begins
+    /// `delay` after `issued`.
     pub fn refund_last(
         &self,
         word: u64,
         now: Moment,
         (charged, kept): (u64, u64),
-        issued: Moment,
+        (issued, delay): (Moment, Span),
     ) -> Option<u64> {
-        self.bucket.refund_alone(word, now, (charged, kept), issued)
-    }
-
-    /// Gives up a slot that has the slots `behind` behind it, all of whose owners will move up by what is
-    /// returned: the new word and the ticks that became free. None if the word says otherwise (somebody
-    /// else is behind it, or the limit was changed), or if the slot is over; then nothing may move.
-    ///
-    /// A slot that has begun gives back what is left of it. Slots have the lengths that they paid for, so
-    /// it does not matter under which pressure each was taken.
-    pub fn leave(
-        &self,
-        slot: &Slot,
-        word: u64,
-        now: Moment,
-        behind: Behind,
-    ) -> Option<(u64, Freed)> {
-        if slot.grid != self.bucket.grid() || word != slot.finish.wrapping_add(behind.ticks) {
-            return None;
-        }
-        let freed = slot.length.min(slot.left(now));
-        let lower = word.wrapping_sub(freed);
-        // The reserved word stands for one tick later, which those behind would not know of.
-        (freed > 0 && lower != RESERVED).then_some((lower, Freed { ticks: freed }))
-    }
-}
-
-/// Where a charge stands in a queue: from when to when, exactly, in the ticks of its bucket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slot {
-    /// The tick at which it is over: the word that the charge wrote.
-    finish: u64,
-    /// What it takes, in units.
-    cost: u64,
-    /// Ticks that it takes.
-    length: u64,
-    /// Ticks in a nanosecond, and ticks that a unit is worth without pressure.
-    grid: (u64, u64),
-}
-
-/// The slots behind one, added up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Behind {
-    ticks: u64,
-}
-
-impl Behind {
-    /// With one slot more.
-    #[must_use]
-    pub const fn and(self, slot: &Slot) -> Behind {
-        Behind {
-            ticks: self.ticks.saturating_add(slot.length),
-        }
-    }
-}
-
-/// Time that became free when somebody left a queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Freed {
-    ticks: u64,
-}
-
-impl Slot {
-    /// What it takes, in units.
-    pub const fn cost(&self) -> u64 {
-        self.cost
-    }
-
-    /// When it begins, rounded up to a nanosecond; `now` if that is past.
-    pub const fn starts(&self, now: Moment) -> Moment {
-        let ticks = now.as_nanos().wrapping_mul(self.grid.0);
-        let ahead = self.finish.wrapping_sub(self.length).wrapping_sub(ticks);
-        if ahead > i64::MAX as u64 {
-            return now;
-        }
-        now.plus(Span::from_nanos(ahead.div_ceil(self.grid.0)))
-    }
-
-    /// Ticks until it is over.
-    const fn left(&self, now: Moment) -> u64 {
-        let left = self
-            .finish
-            .wrapping_sub(now.as_nanos().wrapping_mul(self.grid.0));
-        if left > i64::MAX as u64 { 0 } else { left }
-    }
-
-    /// Does it come after the other one in the same queue?
-    pub const fn is_behind(&self, other: &Slot) -> bool {
-        let ahead = self.finish.wrapping_sub(other.finish);
-        ahead > 0 && ahead <= i64::MAX as u64
-    }
-
-    /// Begins earlier by what became free before it.
-    pub const fn move_up(&mut self, by: Freed) {
-        self.finish = self.finish.wrapping_sub(by.ticks);
+        (self.bucket).refund_alone(word, now, (charged, kept), (issued, delay))
     }
 }
 
@@ -204,7 +92,7 @@ impl OneWord for Queue {
     }
 
     fn refund(&self, word: u64, now: Moment, cost: u64, issued: Moment) -> Option<u64> {
-        self.bucket.refund_alone(word, now, (cost, 0), issued)
+        self.refund_last(word, now, (cost, 0), (issued, Span::ZERO))
     }
 
     fn force(&self, word: Option<u64>, now: Moment, cost: u64) -> (Option<u64>, u64) {
@@ -290,79 +178,137 @@ mod tests {
         );
     }
 
-    #[test]
-    fn a_slot_is_left_only_if_everybody_behind_it_is_known() {
-        let (q, now) = (queue("3000/s"), Moment::ORIGIN);
+    /// What is given back of each slot of a queue with one slot of each of these costs, if it is the only one
+    /// given back: the new word.
+    fn refunded(q: &Queue, now: Moment, costs: &[u64]) -> Vec<Option<u64>> {
         let mut word = None;
-        let slots: Vec<Slot> = [1, 2, 3]
+        let delays: Vec<Span> = costs
+            .iter()
             .map(|cost| {
-                word = q.charge(word, now, cost).write;
-                q.slot(word.unwrap(), cost)
+                let step = q.charge(word, now, *cost);
+                word = step.write;
+                step.verdict.wait().unwrap()
             })
-            .into();
+            .collect();
         let word = word.unwrap();
-        let starts: Vec<u64> = slots.iter().map(|s| s.starts(now).as_nanos()).collect();
-        assert_eq!(starts, [0, 333_334, 1_000_000]);
-        let none = Behind::default();
-        for wrong in [none, none.and(&slots[0]), none.and(&slots[1])] {
-            assert_eq!(q.leave(&slots[1], word, now, wrong), None);
-        }
-        let behind = none.and(&slots[2]);
-        let (lower, freed) = q.leave(&slots[1], word, now, behind).unwrap();
-        assert_eq!(lower, word - 2_000_000);
-        let mut last = slots[2];
-        last.move_up(freed);
-        assert_eq!(last.starts(now).as_nanos(), 333_334);
-        assert_eq!(q.leave(&last, lower, now, none).unwrap().0, 1_000_000);
+        let slots = costs.iter().zip(delays);
+        slots
+            .map(|(cost, delay)| q.refund_last(word, now, (*cost, 0), (now, delay)))
+            .collect()
     }
 
     #[test]
-    fn a_slot_that_has_begun_gives_back_what_is_left_and_one_that_is_over_nothing() {
-        let (q, now) = (queue("10/s"), Moment::ORIGIN);
-        let word = q.charge(None, now, 1).write.unwrap();
-        let slot = q.slot(word, 1);
-        let left = |ms: u64| {
-            q.leave(
-                &slot,
-                word,
-                Moment::from_nanos(ms * 1_000_000),
-                Behind::default(),
-            )
-        };
-        assert_eq!(left(30).unwrap().0, 30_000_000);
-        assert_eq!(left(100), None);
-        assert_eq!(left(1_000), None);
-    }
-
-    #[test]
-    fn a_slot_of_another_rate_is_not_given_back() {
-        let now = Moment::ORIGIN;
-        let word = queue("10/s").charge(None, now, 1).write.unwrap();
-        let slot = queue("10/s").slot(word, 1);
+    fn a_slot_that_has_not_begun_is_given_back_only_if_it_is_the_last() {
+        let now = Moment::from_nanos(5);
+        let at = |ns: u64| Some(now.as_nanos() + ns);
         assert_eq!(
-            queue("20/s").leave(&slot, word, now, Behind::default()),
+            refunded(&queue("10/s"), now, &[1, 1, 2]),
+            [None, None, at(200_000_000)]
+        );
+        // A third of a microsecond has no whole nanoseconds: what is left is rounded up to one.
+        let thirds = Queue::new("3000000/s".parse().unwrap(), 10, None).unwrap();
+        assert_eq!(
+            refunded(&thirds, now, &[1, 1, 1]),
+            [None, None, at(667).map(|ns| ns * 3)]
+        );
+    }
+
+    #[test]
+    fn a_last_slot_gives_back_what_was_not_used_and_what_has_not_passed() {
+        let (q, now) = (queue("10/s"), Moment::ORIGIN);
+        let first = q.charge(None, now, 1).write.unwrap();
+        let second = q.charge(Some(first), now, 3).write.unwrap();
+        let slot = (now, Span::from_millis(100));
+        let ms = |ms: u64| Moment::from_nanos(ms * 1_000_000);
+        let back = |at: u64, kept: u64| q.refund_last(second, ms(at), (3, kept), slot);
+        assert_eq!(back(50, 0), Some(ms(100).as_nanos()));
+        assert_eq!(back(50, 2), Some(ms(300).as_nanos()));
+        assert_eq!(back(250, 0), Some(ms(250).as_nanos()), "it has begun");
+        assert_eq!(back(250, 2), Some(ms(300).as_nanos()));
+        assert_eq!(back(400, 0), None, "it is over");
+        // Another slot, or a slot of another queue.
+        let wrong = (now, Span::from_millis(99));
+        assert_eq!(q.refund_last(second, ms(50), (3, 0), wrong), None);
+        assert_eq!(
+            queue("20/s").refund_last(second, ms(50), (3, 0), slot),
             None
         );
     }
 
     #[test]
-    fn slots_taken_under_pressure_are_left_at_the_length_they_paid_for() {
+    fn under_pressure_only_what_was_paid_for_alone_comes_back() {
         let (q, now) = (queue("10/s"), Moment::ORIGIN);
         let half = q.under(Scale::from_q16(1 << 15));
         let first = q.charge(None, now, 1).write.unwrap();
         let second = half.charge(Some(first), now, 1).write.unwrap();
-        let (one, two) = (q.slot(first, 1), half.slot(second, 1));
         assert_eq!(second - first, 200_000_000, "twice the price");
+        // What one unit is worth without pressure is less than was paid: another may have paid the rest.
+        let slot = (now, Span::from_millis(100));
         for in_force in [q, half] {
-            let behind = Behind::default().and(&two);
-            let (lower, freed) = in_force.leave(&one, second, now, behind).unwrap();
-            assert_eq!(lower, 200_000_000);
-            let mut moved = two;
-            moved.move_up(freed);
-            assert_eq!(moved.starts(now), now);
+            assert_eq!(in_force.refund_last(second, now, (1, 0), slot), None);
         }
-        // One that paid less is not behind it.
-        let plain = Behind::default().and(&q.slot(second, 1));
-        assert_eq!(q.leave(&one, second, now, plain), None);
+    }
+
+    /// One slot: its first tick, the tick after it, and what a caller knows of it.
+    struct Taken {
+        start: u64,
+        finish: u64,
+        cost: u64,
+        slot: (Moment, Span),
+    }
+
+    #[test]
+    fn slots_never_overlap_whichever_are_given_back() {
+        let mut seed = 7_u64;
+        let mut roll = |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) % below
+        };
+        // The last one has several units in a nanosecond.
+        for rate in ["10/s", "3000/s", "7/3us", "3000000/s", "5000000000/s"] {
+            let q = Queue::new(rate.parse().unwrap(), 10, None).unwrap();
+            let unit = q.bucket.worth(1).unwrap();
+            let unit_ns = (unit / q.bucket.grid().0).max(1);
+            let (mut now, mut word) = (Moment::ORIGIN, None);
+            let (mut taken, mut given_back): (Vec<Taken>, _) = (Vec::new(), 0);
+            for _ in 0..20_000 {
+                now = now.plus(Span::from_nanos(roll(unit_ns)));
+                if roll(3) == 0 && !taken.is_empty() {
+                    let gone = taken.swap_remove(roll(taken.len() as u64) as usize);
+                    let kept = roll(gone.cost);
+                    let back = q.refund_last(word.unwrap(), now, (gone.cost, kept), gone.slot);
+                    if let Some(back) = back {
+                        assert!(
+                            taken.iter().all(|other| other.finish <= gone.start),
+                            "{rate}"
+                        );
+                        assert!(
+                            back >= gone.start + kept * unit,
+                            "{rate}: what is kept stays"
+                        );
+                        (word, given_back) = (Some(back), given_back + 1);
+                    }
+                    continue;
+                }
+                let cost = 1 + roll(3);
+                let step = q.charge(word, now, cost);
+                let (Some(delay), Some(finish)) = (step.verdict.wait(), step.write) else {
+                    continue;
+                };
+                let start = finish - cost * unit;
+                let behind = taken.iter().map(|other| other.finish).max();
+                assert!(behind.is_none_or(|finish| start >= finish), "{rate}");
+                taken.push(Taken {
+                    start,
+                    finish,
+                    cost,
+                    slot: (now, delay),
+                });
+                word = Some(finish);
+                let ticks = now.as_nanos() * q.bucket.grid().0;
+                taken.retain(|slot| slot.finish > ticks);
+            }
+            assert!(given_back > 0, "{rate}");
+        }
     }
 }

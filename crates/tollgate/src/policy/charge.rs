@@ -12,11 +12,10 @@
 
 use std::sync::Arc;
 
-use crate::algorithm::queue::Slot;
 use crate::decision::{Standing, Verdict};
 use crate::gate::LimitId;
 use crate::store::shared::SharedKey;
-use crate::time::Moment;
+use crate::time::{Moment, Span};
 
 /// How a limit takes part in a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,8 +102,8 @@ pub(crate) struct Outcome {
     pub(crate) extra: u64,
     /// Units of debt, or of a forced charge, that did not fit.
     pub(crate) unpaid: u64,
-    /// The slot that it took, if the limit is a leaky bucket of this process.
-    pub(crate) slot: Option<Slot>,
+    /// How long after `local` the slot of a leaky bucket begins; zero if it is not known whose delay it is.
+    pub(crate) delay: Span,
 }
 
 impl Outcome {
@@ -119,7 +118,7 @@ impl Outcome {
             mirrored: 0,
             extra: 0,
             unpaid: 0,
-            slot: None,
+            delay: Span::ZERO,
         }
     }
 

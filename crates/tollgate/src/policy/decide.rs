@@ -41,7 +41,6 @@ use super::settle::{Reservation, Settlement};
 use super::together::Part;
 use crate::clock::Clock;
 use crate::decision::Verdict;
-use crate::queued::HeldSlot;
 use crate::time::{Moment, Span};
 
 /// Work that no caller waits for.
@@ -389,7 +388,6 @@ impl<H: DecisionHost> Drop for PendingDecision<H> {
 /// What a decision took whose response is not written yet. Dropping it refunds everything.
 pub struct RefundOnDrop<H: DecisionHost> {
     host: H,
-    slots: Vec<HeldSlot<H::Clock>>,
     reservation: Option<Reservation<H::Clock>>,
 }
 
@@ -402,31 +400,20 @@ impl<H: DecisionHost> fmt::Debug for RefundOnDrop<H> {
 impl<H: DecisionHost> RefundOnDrop<H> {
     /// Holds what `answer` took.
     pub fn new(host: &H, gate: &PolicyGate<H::Clock>, answer: &Answer) -> RefundOnDrop<H> {
-        let slots = gate.queue_slots(answer);
-        let reservation = match slots.is_empty() {
-            true => gate.reserve(answer),
-            false => gate.reserve_beside_queues(answer),
-        };
         RefundOnDrop {
             host: host.clone(),
-            slots,
-            reservation: Some(reservation),
+            reservation: Some(gate.reserve(answer)),
         }
     }
 
     /// The response is written: what was taken stays taken.
     pub fn keep(mut self) {
-        self.slots.clear();
         self.reservation = None;
     }
 }
 
 impl<H: DecisionHost> Drop for RefundOnDrop<H> {
     fn drop(&mut self) {
-        for slot in self.slots.drain(..) {
-            // A slot with others behind it stays idle: only those who wait could move up.
-            let _ = slot.leave([]);
-        }
         let Some(reservation) = self.reservation.take().filter(|taken| !taken.is_empty()) else {
             return;
         };

@@ -14,18 +14,18 @@ use super::store::{Op, Request};
 use crate::clock::{Clock, MonotonicClock};
 use crate::limit::Algorithm;
 use crate::limiter::Limiter;
-use crate::queued::HeldSlot;
 
 impl<C: Clock> PolicyGate<C> {
     /// Remembers what an answer took, so that it can be corrected later: once.
     pub fn reserve(&self, answer: &Answer) -> Reservation<C> {
-        self.reserve_those(answer, |_| true)
-    }
-
-    /// The same without its leaky buckets: for a request that gives back its slots by themselves
-    /// ([`PolicyGate::queue_slots`]). A slot that is given back twice would be promised to two.
-    pub fn reserve_beside_queues(&self, answer: &Answer) -> Reservation<C> {
-        self.reserve_those(answer, |limiter| !limiter.is_queue())
+        let taken = |charge: &Charge| {
+            let paid = charge.outcome.source;
+            answer.is_admitted()
+                && charge.verdict.is_admitted()
+                && charge.role != Role::Unlimited
+                && !matches!(paid, Source::Open | Source::Nothing)
+        };
+        self.held_of(answer, taken, |_| true)
     }
 
     /// What the charges of an answer would take, to be given back although it was not taken by this answer: by a
@@ -34,33 +34,6 @@ impl<C: Clock> PolicyGate<C> {
     pub fn give_back(&self, answer: &Answer) -> Reservation<C> {
         let counts = |charge: &Charge| charge.role != Role::Unlimited;
         self.held_of(answer, counts, |limiter| !limiter.is_queue())
-    }
-
-    /// The slots that an answer took in leaky buckets of this process. Whoever takes them gives them back
-    /// alone: see [`PolicyGate::reserve_beside_queues`].
-    pub fn queue_slots(&self, answer: &Answer) -> Vec<HeldSlot<C>> {
-        let charges = answer.charges.iter();
-        let taken = charges.filter(|_| answer.is_admitted());
-        let held = taken.filter_map(|charge| {
-            let limiter = self.memory.limiter(charge.limit).clone();
-            Some(HeldSlot::new(limiter, charge.hash, charge.outcome.slot?))
-        });
-        held.collect()
-    }
-
-    fn reserve_those(
-        &self,
-        answer: &Answer,
-        wanted: impl Fn(&Limiter<C>) -> bool,
-    ) -> Reservation<C> {
-        let taken = |charge: &Charge| {
-            let paid = charge.outcome.source;
-            answer.is_admitted()
-                && charge.verdict.is_admitted()
-                && charge.role != Role::Unlimited
-                && !matches!(paid, Source::Open | Source::Nothing)
-        };
-        self.held_of(answer, taken, wanted)
     }
 
     fn held_of(

@@ -8,8 +8,10 @@
 //! becomes free. So the same is done at a hundredth of the size beside it, where 33 milliseconds are between two: there the
 //! number of those refused has to be exactly 17.
 //!
-//! The upstream writes down when it sees what. A window of the length `w` may hold `1 + (w + jitter) * rate` of them: one
-//! that goes at once, what the rate gives, and those that were late by less than [`JITTER`] from before.
+//! The upstream writes down when it sees what. Slot number `i` begins at `i / rate`, and tokio's timer lets its request
+//! go at most a millisecond later, its granularity, and never before; then the scheduler and the way to the upstream take
+//! their time. So a window of the length `w` may hold `1 + (w + jitter) * rate` of them: one that goes at once, what the
+//! rate gives, and those that were late by less than [`JITTER`] from before. How late they are is printed.
 //!
 //! A leaky bucket is a limit, which gives each request its slot when it comes; a queue with a rate decides at each turn who
 //! goes. To whoever waits and to the upstream it is the same timeline, so both have to keep it.
@@ -22,7 +24,7 @@ mod waves;
 use std::time::{Duration, Instant};
 
 use super::gateway::{self, before};
-use super::measure::{most_in_a_window, quantile, spacings};
+use super::measure::{lateness, most_in_a_window, quantile, spacings};
 use super::runtime;
 use super::upstream::{Sighting, Upstream};
 use crate::trials::Setting;
@@ -221,6 +223,11 @@ fn judge_the_rate(verdicts: &mut Verdicts, size: &Size, golden: &[Sighting]) {
             seen <= most,
             seen,
         );
+    }
+    let mut late = lateness(&moments, size.rate);
+    for (rank, per_mille) in [("p50", 500), ("p99", 990), ("most", 1000)] {
+        let late = quantile(&mut late, per_mille);
+        verdicts.figure(&format!("{name}: after its slot, {rank}"), time(late));
     }
     let mut spacings = spacings(&moments);
     for (rank, per_mille) in [("p1", 10), ("p50", 500), ("p99", 990), ("most", 1000)] {

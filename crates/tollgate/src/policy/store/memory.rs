@@ -6,11 +6,9 @@
 //! the others one by one, if the request passes. The numbers of the binding limit come with the decision; those of the others
 //! are looked up when they are asked for, which is seldom.
 
-use std::cell::Cell;
 use std::sync::Arc;
 
 use super::Op;
-use crate::algorithm::queue::Slot;
 use crate::clock::Clock;
 use crate::decision::{Decision, Standing, Verdict};
 use crate::gate::{self, Admission, Gate, LimitId};
@@ -19,6 +17,7 @@ use crate::policy::charge::{Charge, Source};
 use crate::policy::decision::tightest;
 use crate::store::memory::CHARGES_MAX;
 use crate::store::shared::SharedStore;
+use crate::time::Span;
 
 /// Every limit of a policy with its state.
 #[derive(Debug)]
@@ -129,6 +128,9 @@ impl<C: Clock> MemoryStore<C> {
                 false => limiter.peek_hash(charge.hash, charge.cost),
             };
             mark(charge, &counted, source);
+            if let Verdict::Wait { delay } = counted.verdict {
+                charge.outcome.delay = delay;
+            }
         }
         decided
     }
@@ -156,45 +158,48 @@ impl<C: Clock> MemoryStore<C> {
 
     #[inline(always)]
     fn charge(&self, charges: &mut [Charge], source: Source) -> Decided {
-        let slots = self.room_for_slots(charges);
         // Few as a rule; room for many is only made if it is needed.
-        let few = self.charge_within::<4>(charges, &slots);
-        let admission = few.or_else(|| self.charge_within::<CHARGES_MAX>(charges, &slots));
+        let few = self.charge_within::<4>(charges);
+        let admission = few.or_else(|| self.charge_within::<CHARGES_MAX>(charges));
         let Some(Admission { decision, binding }) = admission else {
             too_many(charges);
             return Decided::TooMany;
         };
-        let (mut binds, mut slots) = (None, slots.iter());
+        let delay = self.delay_of_one(charges, &decision);
+        let mut binds = None;
         for (at, charge) in charges.iter_mut().enumerate() {
             if is_decided_together(charge) {
                 mark(charge, &decision, source);
                 if binds.is_none() && Some(charge.limit) == binding {
                     binds = Some(at);
                 }
-                let slot = slots.next().and_then(Cell::take);
-                charge.outcome.slot = slot.filter(|_| decision.is_admitted());
+                if delay > Span::ZERO && self.limiter(charge.limit).is_queue() {
+                    charge.outcome.delay = delay;
+                }
             }
         }
         Decided::By(decision, binds)
     }
 
-    /// Where the slots of the enforced charges are told; no room if none of them is a leaky bucket.
-    fn room_for_slots(&self, charges: &[Charge]) -> Vec<Cell<Option<Slot>>> {
-        let open = || charges.iter().filter(|c| is_decided_together(c));
-        match open().any(|c| self.limiter(c.limit).is_queue()) {
-            true => open().map(|_| Cell::new(None)).collect(),
-            false => Vec::new(),
+    /// The delay of a decision, if one leaky bucket gave it. Several answer the longest of their delays, and whose it is, is not
+    /// known.
+    fn delay_of_one(&self, charges: &[Charge], decision: &Decision) -> Span {
+        let Verdict::Wait { delay } = decision.verdict else {
+            return Span::ZERO;
+        };
+        let queues = charges
+            .iter()
+            .filter(|charge| is_decided_together(charge) && self.limiter(charge.limit).is_queue());
+        match queues.count() {
+            1 => delay,
+            _ => Span::ZERO,
         }
     }
 
     /// Takes the enforced ones of these charges together. None, and nothing is taken, if there are more than
     /// `N`.
     #[inline(always)]
-    fn charge_within<const N: usize>(
-        &self,
-        charges: &[Charge],
-        slots: &[Cell<Option<Slot>>],
-    ) -> Option<Admission> {
+    fn charge_within<const N: usize>(&self, charges: &[Charge]) -> Option<Admission> {
         let mut taken = [gate::Charge::none(); N];
         let mut count = 0;
         for charge in charges.iter().filter(|c| is_decided_together(c)) {
@@ -205,14 +210,19 @@ impl<C: Clock> MemoryStore<C> {
             count += 1;
         }
         let taken = taken.get(..count).unwrap_or_default();
-        Some(self.gate.admit_telling(taken, slots))
+        Some(self.gate.admit(taken))
     }
 
     /// Takes up to `cost` of an open charge; what did not fit is noted as unpaid.
     pub(in crate::policy) fn charge_remaining(&self, charge: &mut Charge, source: Source) {
         let now = self.clock.now();
         let limiter = self.limiter(charge.limit);
-        let settled = limiter.settle_hash(charge.hash, charge.outcome.issued, 0, charge.cost);
+        let settled = limiter.settle_hash(
+            charge.hash,
+            (charge.outcome.issued, Span::ZERO),
+            0,
+            charge.cost,
+        );
         charge.outcome.unpaid = settled.unpaid;
         charge.outcome.verdict = Verdict::Pass;
         charge.outcome.source = source;
@@ -228,7 +238,8 @@ impl<C: Clock> MemoryStore<C> {
     pub(in crate::policy) fn refund(&self, charge: &Charge, taken: u64, kept: u64) {
         if kept < taken {
             let limiter = self.limiter(charge.limit);
-            limiter.settle_hash(charge.hash, charge.outcome.local, taken, kept);
+            let slot = (charge.outcome.local, charge.outcome.delay);
+            limiter.settle_hash(charge.hash, slot, taken, kept);
         }
     }
 

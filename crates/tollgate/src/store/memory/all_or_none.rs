@@ -23,11 +23,8 @@
 //! A thread that is stopped while it holds them stops everyone else; and sorting and locking costs more
 //! than the charges. There is no global order here and nothing that can wait for another.
 
-use std::cell::Cell;
-
 use super::purse::{Purse, PurseOffer};
 use super::table::Place;
-use crate::algorithm::queue::{Queue, Slot};
 use crate::clock::Clock;
 use crate::decision::{Decision, Origin, Standing, Verdict};
 use crate::policy::calendar::Periods;
@@ -46,8 +43,6 @@ pub(crate) struct Part<'a> {
     pub(crate) most: Option<u32>,
     /// The face of the clock that this limit runs on, if it is not the clock itself.
     pub(crate) face: Option<&'a Periods>,
-    /// Where the slot that it takes is told, if it is a queue and somebody wants to know.
-    pub(crate) slot: Option<&'a Cell<Option<Slot>>>,
 }
 
 impl Part<'_> {
@@ -109,25 +104,7 @@ impl Part<'_> {
                 .purse
                 .charge_at_most(self.hash, self.at(now), fresh, asked);
         }
-        let Some(told) = self.slot else {
-            return self.purse.charge(self.hash, self.at(now), fresh, self.cost);
-        };
-        let (decision, slot) = self
-            .purse
-            .charge_slot(self.hash, self.at(now), fresh, self.cost);
-        told.set(slot);
-        decision
-    }
-
-    /// Tells the slot that an offer took which was committed. `before` was in force before it was made: if
-    /// it still is, it was then, and the word is in its ticks.
-    fn tell_slot(&self, place: &Place<'_>, before: Option<Queue>) {
-        let Some(told) = self.slot else { return };
-        let in_force = self.purse.queue().filter(|queue| Some(*queue) == before);
-        told.set(match (in_force, place.write) {
-            (Some(queue), Some(word)) => Some(queue.slot(word, self.cost)),
-            _ => None,
-        });
+        self.purse.charge(self.hash, self.at(now), fresh, self.cost)
     }
 
     /// `issued` is on this limit's face.
@@ -205,7 +182,6 @@ fn all_or_none_of<const N: usize, C: Clock>(parts: &[Part<'_>], clock: &C) -> Ru
             place: None,
         };
         let mut offers = [nothing; N];
-        let queues = queues_asked(parts);
         for (offer, part) in offers.iter_mut().zip(parts) {
             *offer = part.offer(now, clock);
             offer.verdict = part.told(offer.verdict, now);
@@ -224,22 +200,11 @@ fn all_or_none_of<const N: usize, C: Clock>(parts: &[Part<'_>], clock: &C) -> Ru
             .take_while(|offer| is_committed(offer))
             .count();
         if committed == offers.len() {
-            if queues.is_some() {
-                for (i, (part, offer)) in parts.iter().zip(offers).enumerate() {
-                    let place = offer.place.as_ref();
-                    place.inspect(|place| part.tell_slot(place, queue_at(&queues, i)));
-                }
-            }
             return admission(parts, now, |i, part| at_offer(part, offers.get(i), now));
         }
         let mut made = [Made::Nothing; N];
         match commit_rest(parts, offers, &mut made, committed, now, clock) {
             None => {
-                for (i, (part, made)) in parts.iter().zip(&made).enumerate() {
-                    if let Made::At(place, _) = made {
-                        part.tell_slot(place, queue_at(&queues, i));
-                    }
-                }
                 return admission(parts, now, |i, part| at_made(part, made.get(i), now));
             }
             lost => refused = lost,
@@ -250,17 +215,6 @@ fn all_or_none_of<const N: usize, C: Clock>(parts: &[Part<'_>], clock: &C) -> Ru
         decision: nothing_charged(clock.now()),
         binding: 0,
     })
-}
-
-/// The queues in force whose slots somebody wants to know; none if nobody does, as for most requests.
-#[inline(always)]
-fn queues_asked(parts: &[Part<'_>]) -> Option<Box<[Option<Queue>]>> {
-    let asked = parts.iter().any(|part| part.slot.is_some());
-    asked.then(|| parts.iter().map(|part| part.purse.queue()).collect())
-}
-
-fn queue_at(queues: &Option<Box<[Option<Queue>]>>, at: usize) -> Option<Queue> {
-    *queues.as_ref()?.get(at)?
 }
 
 /// The decision on a request that no limit applies to.

@@ -5,7 +5,7 @@ use super::slots::Intent;
 use super::table::{Applied, Place, Table};
 use crate::algorithm::bucket::Bucket;
 use crate::algorithm::concurrency::Permits;
-use crate::algorithm::queue::{Behind, Freed, Queue, Slot};
+use crate::algorithm::queue::Queue;
 use crate::algorithm::scale::Scale;
 use crate::algorithm::sliding::Sliding;
 use crate::algorithm::window::Window;
@@ -13,7 +13,7 @@ use crate::algorithm::{LimitError, OneWord};
 use crate::decision::{Decision, Standing, Verdict};
 use crate::limit::{Compiled, Limit};
 use crate::saved::{Reader, RestoreError, Writer};
-use crate::time::Moment;
+use crate::time::{Moment, Span};
 
 /// All keys of one limit.
 pub(crate) enum Purse {
@@ -181,56 +181,6 @@ impl Purse {
             log => logged(&log.charge(hash, now, fresh, cost, true)))
     }
 
-    /// Charges a queue, and tells the slot that was taken too; none if this is no queue.
-    pub(crate) fn charge_slot(
-        &self,
-        hash: u64,
-        now: Moment,
-        fresh: impl Fn() -> Moment,
-        cost: u64,
-    ) -> (Decision, Option<Slot>) {
-        let Purse::Queue(table) = self else {
-            return (self.charge(hash, now, fresh, cost), None);
-        };
-        let applied = table.apply(hash, Intent::Charge(cost), now, fresh, charge(cost));
-        let taken = applied.result.is_admitted() && cost > 0;
-        let slot = applied.word.filter(|_| taken);
-        let slot = slot.map(|word| applied.limit.slot(word, cost));
-        (decision(&applied), slot)
-    }
-
-    /// Gives up a slot with these behind it; see [`Queue::leave`]. `now` must be fresh.
-    pub(crate) fn leave(
-        &self,
-        hash: u64,
-        now: Moment,
-        slot: &Slot,
-        behind: Behind,
-    ) -> Option<Freed> {
-        let Purse::Queue(table) = self else {
-            return None;
-        };
-        let left = table.apply(
-            hash,
-            Intent::Take,
-            now,
-            || now,
-            |limit, word, now| match word.and_then(|w| limit.leave(slot, w, now, behind)) {
-                Some((lower, freed)) => (Some(freed), Some(lower)),
-                None => (None, None),
-            },
-        );
-        left.result
-    }
-
-    /// The queue in force, if it is one, as it decides.
-    pub(crate) fn queue(&self) -> Option<Queue> {
-        match self {
-            Purse::Queue(table) => Some(table.deciding()),
-            _ => None,
-        }
-    }
-
     /// Tells what a charge would come to.
     pub(crate) fn peek(
         &self,
@@ -274,13 +224,14 @@ impl Purse {
             log => log.refund(hash, now, cost, issued));
     }
 
-    /// Gives back what was charged at `issued` beyond `kept`, as far as that is safe. `now` must be fresh.
+    /// Gives back what was charged at `issued` beyond `kept`, as far as that is safe. `delay` is what a queue
+    /// answered. `now` must be fresh.
     pub(crate) fn refund_beyond(
         &self,
         hash: u64,
         now: Moment,
         (charged, kept): (u64, u64),
-        issued: Moment,
+        (issued, delay): (Moment, Span),
     ) {
         let Purse::Queue(table) = self else {
             return self.refund(hash, now, charged.saturating_sub(kept), issued);
@@ -291,7 +242,7 @@ impl Purse {
             now,
             || now,
             |limit, word, now| {
-                let last = |w| limit.refund_last(w, now, (charged, kept), issued);
+                let last = |w| limit.refund_last(w, now, (charged, kept), (issued, delay));
                 ((), word.and_then(last))
             },
         );
