@@ -26,7 +26,12 @@ pub struct Certificates {
 impl Certificates {
     /// Makes them in `folder`.
     pub fn make(folder: &Path) -> Result<Certificates> {
-        let (server_cert, server_key, client_cert, client_key, ca) = sign()
+        Certificates::make_valid(folder, (2020, 2100))
+    }
+
+    /// The same, valid in these years.
+    pub fn make_valid(folder: &Path, years: (i32, i32)) -> Result<Certificates> {
+        let (server_cert, server_key, client_cert, client_key, ca) = sign(years)
             .map_err(|error| Error::Invalid(format!("no certificates could be made: {error}")))?;
         let write = |name: &str, text: String| {
             let path = folder.join(name);
@@ -44,7 +49,9 @@ impl Certificates {
 }
 
 /// The server's certificate and key, the client's, and the authority's certificate.
-fn sign() -> std::result::Result<(String, String, String, String, String), rcgen::Error> {
+fn sign(
+    years: (i32, i32),
+) -> std::result::Result<(String, String, String, String, String), rcgen::Error> {
     let mut ca = named("the authority of a test", Vec::new())?;
     ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let ca_key = KeyPair::generate()?;
@@ -52,7 +59,10 @@ fn sign() -> std::result::Result<(String, String, String, String, String), rcgen
     let issuer = Issuer::new(ca, ca_key);
     let issue = |name: &str, addresses: Vec<String>| {
         let key = KeyPair::generate()?;
-        let certificate = named(name, addresses)?.signed_by(&key, &issuer)?;
+        let mut certificate = named(name, addresses)?;
+        certificate.not_before = rcgen::date_time_ymd(years.0, 1, 1);
+        certificate.not_after = rcgen::date_time_ymd(years.1, 1, 1);
+        let certificate = certificate.signed_by(&key, &issuer)?;
         Ok::<_, rcgen::Error>((certificate.pem(), key.serialize_pem()))
     };
     let (server_cert, server_key) =

@@ -60,12 +60,12 @@ impl Reply {
 
     /// Reads one answer and no byte behind it.
     pub fn read(from: &mut impl Read) -> io::Result<Reply> {
-        Reply::read_to("GET", from)
+        Reply::read_for("GET", from)
     }
 
     /// Reads one answer to a request of this method: those to `HEAD` have no body.
-    fn read_to(method: &str, from: &mut impl Read) -> io::Result<Reply> {
-        let head = read_until(from, b"\r\n\r\n")?;
+    pub fn read_for(method: &str, from: &mut impl Read) -> io::Result<Reply> {
+        let head = read_head(from)?;
         let mut lines = head.lines();
         let first = lines.next().unwrap_or_default();
         let status = first.split(' ').nth(1).and_then(|code| code.parse().ok());
@@ -224,7 +224,7 @@ impl Client {
     }
 
     fn read_to(&mut self, method: &str) -> io::Result<Reply> {
-        let reply = Reply::read_to(method, self.connection()?)?;
+        let reply = Reply::read_for(method, self.connection()?)?;
         let closes = |value: &str| value.eq_ignore_ascii_case("close");
         if reply.header("connection").is_some_and(closes) {
             self.connection = None;
@@ -260,6 +260,11 @@ pub fn raw(address: SocketAddr, bytes: &[u8]) -> io::Result<Vec<u8>> {
     Ok(answer)
 }
 
+/// Reads a head and no byte behind it.
+pub fn read_head(from: &mut impl Read) -> io::Result<String> {
+    read_until(from, b"\r\n\r\n")
+}
+
 /// Reads byte by byte, so that nothing behind the end is taken.
 fn read_until(from: &mut impl Read, end: &[u8]) -> io::Result<String> {
     let mut bytes = Vec::new();
@@ -280,7 +285,7 @@ mod tests {
     use super::*;
 
     fn read(method: &str, mut bytes: &[u8]) -> (Reply, usize) {
-        let reply = Reply::read_to(method, &mut bytes).unwrap();
+        let reply = Reply::read_for(method, &mut bytes).unwrap();
         (reply, bytes.len())
     }
 

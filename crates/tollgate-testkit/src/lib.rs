@@ -4,6 +4,7 @@
 //! - [`proxy`] stands between a client and such a server and injects network faults.
 //! - [`Process`] runs any other program in a temporary directory; [`web`] has nginx, Caddy and Envoy.
 //! - [`tollgate`] runs the built binary, and [`http`] asks it.
+//! - [`Directory`] is a temporary directory, and [`free_port`] a free port.
 //! - [`wait()`] waits for a condition, with a deadline.
 //!
 //! Nothing here simulates a server: a program that is missing is an [`Error`] that says how to install it.
@@ -12,6 +13,7 @@
 #![allow(clippy::panic, reason = "a test that cannot run has failed")]
 
 pub mod certificates;
+mod directory;
 pub mod error;
 pub mod http;
 mod ports;
@@ -25,13 +27,13 @@ pub mod tollgate;
 pub mod wait;
 pub mod web;
 
+pub use directory::Directory;
 pub use error::{Error, Result};
 pub use ports::free_port;
 pub use process::{CONFIG, Process, Ran, run};
 pub use programs::program;
 pub use rustix::process::Signal;
-pub use tempfile::TempDir;
-pub use wait::{Check, now, sleep, wait, wait_for};
+pub use wait::{Check, now, sleep, wait, wait_async, wait_for};
 
 /// The address that everything listens on.
 pub const HOST: &str = "127.0.0.1";

@@ -228,6 +228,15 @@ pub struct Ran {
     pub code: Option<i32>,
 }
 
+impl Ran {
+    /// Standard output; fails unless the program succeeded.
+    #[track_caller]
+    pub fn success(self) -> String {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        self.out
+    }
+}
+
 /// Runs a program to its end with this standard input.
 pub fn run(command: &mut Command, input: &[u8]) -> Result<Ran> {
     let starting = Error::io(format!("start {command:?}"));

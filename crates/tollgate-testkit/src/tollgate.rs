@@ -61,7 +61,12 @@ pub struct Start {
 impl Start {
     /// `tollgate serve`, with [`TOKEN`] for operators.
     pub fn serve() -> Start {
-        Start::new("serve").args(&["--admin-token-file", "token"])
+        Start::serve_bare().args(&["--admin-token-file", "token"])
+    }
+
+    /// `tollgate serve` with no argument but its addresses.
+    pub fn serve_bare() -> Start {
+        Start::new("serve")
     }
 
     /// `tollgate gateway`.
@@ -219,9 +224,7 @@ impl Tollgate {
     /// Sends a request of an operator, with [`TOKEN`].
     #[track_caller]
     pub fn operate(&self, method: &str, path: &str, body: &str) -> Reply {
-        let token = format!("Bearer {TOKEN}");
-        self.admin()
-            .send(method, path, &[("Authorization", &token)], body)
+        operate(&mut self.admin(), method, path, body)
     }
 
     /// Answer of `/ready`.
@@ -278,6 +281,13 @@ impl Tollgate {
     pub fn wait_for_exit(&self) -> Result<ExitStatus> {
         self.process.wait(DEADLINE)
     }
+}
+
+/// Sends a request of an operator, with [`TOKEN`], on this connection.
+#[track_caller]
+pub fn operate(admin: &mut Client, method: &str, path: &str, body: &str) -> Reply {
+    let token = format!("Bearer {TOKEN}");
+    admin.send(method, path, &[("Authorization", &token)], body)
 }
 
 /// The port in a line such as `decisions  http://127.0.0.1:8080`.

@@ -90,6 +90,23 @@ pub fn wait_for<T>(
     }
 }
 
+/// Waits in async code until `holds`, and returns how long that took. Panics after `deadline`.
+pub async fn wait_async(
+    what: &str,
+    deadline: Duration,
+    mut holds: impl AsyncFnMut() -> bool,
+) -> Duration {
+    let start = tokio::time::Instant::now();
+    while !holds().await {
+        assert!(
+            start.elapsed() < deadline,
+            "waited {deadline:?} in vain until {what}"
+        );
+        tokio::time::sleep(POLL / 5).await;
+    }
+    start.elapsed()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

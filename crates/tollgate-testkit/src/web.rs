@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::HOST;
 use crate::error::{Error, Result};
+use crate::http::Client;
 use crate::ports::free_port;
 use crate::process::{CONFIG, Process};
 use crate::programs::program;
@@ -84,6 +85,11 @@ impl WebServer {
     /// Port that it listens on.
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// A client of it.
+    pub fn client(&self) -> Client {
+        Client::new(self.port)
     }
 
     /// What it logged.

@@ -43,17 +43,37 @@ impl Cluster {
         replicas_each: usize,
         options: &[(&str, &str)],
     ) -> Result<Cluster> {
+        let plan = Cluster::plan(kind).options(options);
+        let cluster = Cluster::form(&plan, primaries, primaries * replicas_each)?;
+        for number in primaries..cluster.nodes.len() {
+            cluster.replicate(number, (number - primaries) / replicas_each.max(1))?;
+        }
+        cluster.wait_for_replicas()?;
+        cluster.wait_until_well()?;
+        Ok(cluster)
+    }
+
+    /// Starts `primaries` primaries that share the slots evenly, and `spares` nodes that serve no slot yet.
+    pub fn start_with_spares(kind: Kind, primaries: usize, spares: usize) -> Result<Cluster> {
+        let cluster = Cluster::form(&Cluster::plan(kind), primaries, spares)?;
+        cluster.wait_until_well()?;
+        Ok(cluster)
+    }
+
+    fn plan(kind: Kind) -> Plan {
+        Plan::new(kind)
+            .cluster_node()
+            .option("cluster-node-timeout", NODE_TIMEOUT_MS)
+            // A replica takes over however old its data is: a test waits for it.
+            .option("cluster-replica-validity-factor", "0")
+    }
+
+    fn form(plan: &Plan, primaries: usize, others: usize) -> Result<Cluster> {
         if primaries == 0 {
             return Err(Error::Invalid("a cluster needs a primary".into()));
         }
-        let plan = Plan::new(kind)
-            .cluster_node()
-            .option("cluster-node-timeout", NODE_TIMEOUT_MS)
-            // A replica takes over however old what it has is: a trial wants to see it do so.
-            .option("cluster-replica-validity-factor", "0")
-            .options(options);
         let mut nodes = Vec::new();
-        for _ in 0..primaries * (1 + replicas_each) {
+        for _ in 0..primaries + others {
             nodes.push(plan.start()?);
         }
         let ids = nodes.iter().map(|node| node.ask_text(&["CLUSTER", "MYID"]));
@@ -65,8 +85,6 @@ impl Cluster {
         };
         cluster.share_slots()?;
         cluster.introduce()?;
-        cluster.appoint_replicas(replicas_each)?;
-        cluster.wait_until_well()?;
         Ok(cluster)
     }
 
@@ -295,11 +313,15 @@ impl Cluster {
         )
     }
 
-    fn appoint_replicas(&self, replicas_each: usize) -> Result<()> {
-        for (number, replica) in self.nodes.iter().skip(self.primaries).enumerate() {
-            let primary = self.id(number.checked_div(replicas_each).unwrap_or_default())?;
-            replica.ask(&["CLUSTER", "REPLICATE", primary])?;
-        }
+    /// Makes a node that serves no slot the replica of another.
+    pub fn replicate(&self, replica: usize, primary: usize) -> Result<()> {
+        let primary = self.id(primary)?;
+        let command = ["CLUSTER", "REPLICATE", primary];
+        self.node(replica)?.ask(&command).map(drop)
+    }
+
+    /// Waits until all nodes but the first primaries are replicas that follow.
+    fn wait_for_replicas(&self) -> Result<()> {
         let replicas = || self.nodes.iter().skip(self.primaries);
         wait_for(
             "all replicas follow",

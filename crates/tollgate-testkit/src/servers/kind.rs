@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::programs::program;
 
 /// Vendor of a server.
@@ -18,6 +18,17 @@ pub enum Kind {
 impl Kind {
     /// Both of them.
     pub const ALL: [Kind; 2] = [Kind::Redis, Kind::Valkey];
+
+    /// Vendor that `TOLLGATE_TEST_STORE` names (`redis` or `valkey`); Redis if it is not set.
+    pub fn from_environment() -> Result<Kind> {
+        match std::env::var("TOLLGATE_TEST_STORE").as_deref() {
+            Ok("redis") | Err(_) => Ok(Kind::Redis),
+            Ok("valkey") => Ok(Kind::Valkey),
+            Ok(other) => Err(Error::Invalid(format!(
+                "TOLLGATE_TEST_STORE is `{other}`: set it to `redis` or `valkey`"
+            ))),
+        }
+    }
 
     /// Path of the program. With `--sentinel` it is a sentinel too.
     pub fn find(self) -> Result<PathBuf> {

@@ -78,12 +78,17 @@ impl<'a> Migration<'a> {
         if names.is_empty() {
             return Ok(0);
         }
+        self.carry_keys(&names)?;
+        Ok(names.len())
+    }
+
+    /// Carries these keys.
+    pub fn carry_keys<K: AsRef<[u8]>>(&self, names: &[K]) -> Result<()> {
         let port = self.receiver()?.port().to_string();
         let head = ["MIGRATE", HOST, &port, "", "0", MIGRATE_TIMEOUT_MS, "KEYS"];
         let mut question: Vec<&[u8]> = head.iter().map(|word| word.as_bytes()).collect();
-        question.extend(names.iter().map(Vec::as_slice));
-        self.sender()?.ask(&question)?;
-        Ok(names.len())
+        question.extend(names.iter().map(AsRef::as_ref));
+        self.sender()?.ask(&question).map(drop)
     }
 
     /// Tells all primaries that the slot belongs to the new one, and waits until every living node knows, and knows

@@ -1,6 +1,7 @@
 //! One server.
 
 use std::fmt::Write as _;
+use std::path::Path;
 use std::time::Duration;
 
 use redis::Value;
@@ -25,6 +26,7 @@ const RETRY: Duration = Duration::from_millis(100);
 pub struct Plan {
     kind: Kind,
     options: Vec<(String, String)>,
+    port: Option<u16>,
     password: Option<String>,
     tls: bool,
     role: Role,
@@ -44,6 +46,7 @@ impl Plan {
         Plan {
             kind,
             options: Vec::new(),
+            port: None,
             password: None,
             tls: false,
             role: Role::Server,
@@ -62,6 +65,13 @@ impl Plan {
     pub fn options(self, options: &[(&str, &str)]) -> Plan {
         let add = |plan: Plan, &(option, value): &(&str, &str)| plan.option(option, value);
         options.iter().fold(self, add)
+    }
+
+    /// Listens on this port instead of a free one.
+    #[must_use]
+    pub fn port(mut self, port: u16) -> Plan {
+        self.port = Some(port);
+        self
     }
 
     /// The default user needs this password.
@@ -171,7 +181,7 @@ impl Server {
         let program = plan.kind.find()?;
         let mut tries = 1;
         loop {
-            let port = free_port()?;
+            let port = plan.port.map_or_else(free_port, Ok)?;
             let (what, arguments): (_, &[&str]) = match plan.role {
                 Role::Sentinel => ("sentinel", &[CONFIG, "--sentinel"]),
                 _ => ("server", &[CONFIG]),
@@ -226,6 +236,11 @@ impl Server {
         self.access.certificates.as_ref()
     }
 
+    /// Its directory, for files that the test removes with it.
+    pub fn directory(&self) -> &Path {
+        self.process.directory()
+    }
+
     /// The end of its log.
     pub fn log(&self) -> String {
         self.process.log()
@@ -248,6 +263,16 @@ impl Server {
                 answer: format!("{other:?}"),
             }),
         }
+    }
+
+    /// Sends one command, and gives its reply as `redis-cli` prints it: a line for each element, an error as its text.
+    pub fn cli(&self, command: &[&str]) -> String {
+        let mut lines = Vec::new();
+        match self.ask(command) {
+            Ok(value) => print(&value, &mut lines),
+            Err(error) => lines.push(error.to_string()),
+        }
+        lines.join("\n")
     }
 
     /// A field of a section of `INFO`; empty if there is no such field.
@@ -307,6 +332,29 @@ impl Server {
                 }
             },
         )
+    }
+}
+
+/// The lines that `redis-cli` prints of a reply.
+fn print(value: &Value, lines: &mut Vec<String>) {
+    match value {
+        Value::Nil => lines.push(String::new()),
+        Value::Int(number) => lines.push(number.to_string()),
+        Value::BulkString(bytes) => {
+            lines.push(String::from_utf8_lossy(bytes).trim_end().to_owned());
+        }
+        Value::SimpleString(text) | Value::VerbatimString { text, .. } => lines.push(text.clone()),
+        Value::Okay => lines.push("OK".into()),
+        Value::Array(values) | Value::Set(values) => {
+            values.iter().for_each(|value| print(value, lines));
+        }
+        Value::Map(pairs) => {
+            for (name, value) in pairs {
+                print(name, lines);
+                print(value, lines);
+            }
+        }
+        other => lines.push(format!("{other:?}")),
     }
 }
 

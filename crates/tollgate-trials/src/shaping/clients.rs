@@ -17,9 +17,9 @@ use crate::trials::Setting;
 use crate::verdicts::Verdicts;
 use tollgate_testkit::certificates::Certificates;
 use tollgate_testkit::program;
+use tollgate_testkit::{Directory, now};
 use tollgate_testkit::{Error, Result};
 use tollgate_testkit::{HOST, Process};
-use tollgate_testkit::{TempDir, now};
 
 /// How long one program may run.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -32,7 +32,7 @@ pub(crate) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Result<()> {
     let upstream = Upstream::quick(now())?;
     let policy = policy(upstream.port());
     let plain = gateway::start(&policy)?;
-    let folder = TempDir::new().map_err(Error::io("make a temporary directory"))?;
+    let folder = Directory::new();
     let certificates = Certificates::make(folder.path())?;
     let secret = gateway::start_with_tls(
         &policy,
