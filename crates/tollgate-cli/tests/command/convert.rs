@@ -1,29 +1,12 @@
 //! `tollgate convert`: files of other rate limiters in, a policy that `tollgate check` takes out.
 
-use std::path::PathBuf;
+use tollgate_testkit::Directory;
 
 use crate::run::{Ran, fed, tollgate};
 
-/// A file that is gone with this value.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str, text: &str) -> Scratch {
-        let name = format!("tollgate-convert-{}-{name}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::write(&path, text).expect("a file of the test");
-        Scratch(path)
-    }
-
-    fn name(&self) -> &str {
-        self.0.to_str().expect("UTF-8")
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
+/// The path of a file with this text.
+fn file(directory: &Directory, name: &str, text: &str) -> String {
+    directory.write(name, text).display().to_string()
 }
 
 const EDGE: &str = "\
@@ -46,8 +29,9 @@ fn checked(policy: &str) -> Ran {
 
 #[test]
 fn files_of_the_reference_service_become_a_policy_that_can_be_read() {
-    let edge = Scratch::new("edge.yaml", EDGE);
-    let ran = tollgate(&["convert", "envoy", edge.name()]);
+    let directory = Directory::new();
+    let edge = file(&directory, "edge.yaml", EDGE);
+    let ran = tollgate(&["convert", "envoy", &edge]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     let (_, rules) = ran.out.split_once("version: 1").expect("a policy");
     let expected = "
@@ -85,8 +69,13 @@ limits:
 
 #[test]
 fn what_is_wrong_in_a_file_is_told_with_its_place() {
-    let wrong = Scratch::new("wrong.yaml", &EDGE.replace("unit: minute", "unit: minuet"));
-    let ran = tollgate(&["convert", "envoy", wrong.name()]);
+    let directory = Directory::new();
+    let wrong = file(
+        &directory,
+        "wrong.yaml",
+        &EDGE.replace("unit: minute", "unit: minuet"),
+    );
+    let ran = tollgate(&["convert", "envoy", &wrong]);
     assert_eq!((ran.out.as_str(), ran.code), ("", Some(1)));
     assert!(
         ran.err.contains("invalid rate limit unit 'minuet'"),
@@ -94,8 +83,11 @@ fn what_is_wrong_in_a_file_is_told_with_its_place() {
         ran.err
     );
     assert!(ran.err.contains("wrong.yaml:11:"), "{}", ran.err);
-    let (edge, again) = (Scratch::new("a.yaml", EDGE), Scratch::new("b.yaml", EDGE));
-    let ran = tollgate(&["convert", "envoy", edge.name(), again.name()]);
+    let (edge, again) = (
+        file(&directory, "a.yaml", EDGE),
+        file(&directory, "b.yaml", EDGE),
+    );
+    let ran = tollgate(&["convert", "envoy", &edge, &again]);
     assert!(ran.err.contains("duplicate domain 'edge'"), "{}", ran.err);
     let ran = tollgate(&["convert", "envoy", "/nowhere/at/all.yaml"]);
     assert_eq!(ran.code, Some(2));
@@ -103,7 +95,9 @@ fn what_is_wrong_in_a_file_is_told_with_its_place() {
 
 #[test]
 fn limits_of_limitador_become_a_policy_and_what_does_not_is_said() {
-    let limits = Scratch::new(
+    let directory = Directory::new();
+    let limits = file(
+        &directory,
         "limits.yaml",
         "\
 - namespace: api
@@ -119,7 +113,7 @@ fn limits_of_limitador_become_a_policy_and_what_does_not_is_said() {
   variables: []
 ",
     );
-    let ran = tollgate(&["convert", "limitador", limits.name()]);
+    let ran = tollgate(&["convert", "limitador", &limits]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     assert!(
         ran.err.contains("this limit is not carried over"),

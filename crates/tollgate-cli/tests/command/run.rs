@@ -1,18 +1,8 @@
 //! Runs the built binary.
 
-use std::io::Write;
-use std::process::{Command, Output, Stdio};
+use tollgate_testkit::tollgate::command;
 
-/// What a run came to.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Ran {
-    /// Standard output.
-    pub(crate) out: String,
-    /// Standard error.
-    pub(crate) err: String,
-    /// The exit code.
-    pub(crate) code: Option<i32>,
-}
+pub(crate) use tollgate_testkit::Ran;
 
 /// Runs `tollgate` with these arguments and nothing on standard input.
 pub(crate) fn tollgate(args: &[&str]) -> Ran {
@@ -21,25 +11,7 @@ pub(crate) fn tollgate(args: &[&str]) -> Ran {
 
 /// Runs `tollgate` with these arguments and this standard input.
 pub(crate) fn fed(args: &[&str], input: &[u8]) -> Ran {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the binary was built");
-    // A program that stops at the first mistake does not read the rest.
-    let _ = child.stdin.take().expect("piped").write_all(input);
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = child.wait_with_output().expect("it ends");
-    Ran {
-        out: String::from_utf8(stdout).expect("UTF-8"),
-        err: String::from_utf8(stderr).expect("UTF-8"),
-        code: status.code(),
-    }
+    tollgate_testkit::run(command().unwrap().args(args), input).unwrap()
 }
 
 /// The run went well and printed this, line for line; the first line of `out` is left empty so that

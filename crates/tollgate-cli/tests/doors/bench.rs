@@ -3,7 +3,11 @@
 use serde_json::Value;
 use tollgate_testkit::servers::{Kind, Plan, Server};
 
-use crate::harness::{Nginx, Process, Scratch, Start, Tollgate, bench, binary, policy_with, until};
+use tollgate_testkit::tollgate::{Start, binary};
+use tollgate_testkit::wait::DEADLINE;
+use tollgate_testkit::{Directory, Process, Ran, Signal, wait};
+
+use crate::harness::{bench, nginx_upstream, policy_with, serve};
 
 /// A token bucket in a script: one every `ARGV[1]` microseconds, `ARGV[2]` microseconds' worth at once.
 const BUCKET: &str = r#"
@@ -31,12 +35,12 @@ fn command(refused: &str) -> String {
 }
 
 fn redis() -> Server {
-    Server::start(Kind::Redis, &[]).unwrap_or_else(|trouble| panic!("{trouble}"))
+    Server::start(Kind::Redis, &[]).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Runs it with `--json`: what it printed, and its exit code.
 fn ran(args: &[&str]) -> (Value, Option<i32>) {
-    let (out, err, code) = bench(&[args, &["--json"]].concat());
+    let Ran { out, err, code } = bench(&[args, &["--json"]].concat());
     let object = serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}{err}"));
     (object, code)
 }
@@ -83,7 +87,7 @@ fn a_script_that_admits_one_in_ten_too_many_is_found_out() {
         "{too_many}: {told}"
     );
     assert_eq!(told["audit"]["worst"][0]["key"], "bench-0");
-    let (out, _, code) = bench(&asked);
+    let Ran { out, code, .. } = bench(&asked);
     assert_eq!(code, Some(1));
     assert!(
         out.contains("OVER-ADMISSION") && out.contains("bench-0"),
@@ -94,7 +98,7 @@ fn a_script_that_admits_one_in_ten_too_many_is_found_out() {
 #[test]
 fn sixty_four_connections_on_one_key_get_no_more_from_our_service_than_its_limit() {
     let limit = "  - { name: per-org, key: header.x-org, allow: 200/s, burst: 20 }\n";
-    let service = Tollgate::start(&policy_with(limit));
+    let service = serve(&policy_with(limit));
     let target = format!("http://127.0.0.1:{}/v1/check", service.port());
     let body = r#"{"path":"/","headers":{"x-org":"{key}"}}"#;
     let asked = [
@@ -123,12 +127,16 @@ fn sixty_four_connections_on_one_key_get_no_more_from_our_service_than_its_limit
 #[test]
 fn nor_do_they_from_the_doors_of_redis_clients_and_of_envoy() {
     let limit = "  - { name: per-user, match: { domain: edge }, key: descriptor.user, allow: 200/s, burst: 20 }\n";
-    let scratch = Scratch::new();
+    let scratch = Directory::new();
     let policy = scratch.write("tollgate.yaml", &policy_with(limit));
     let doors = ["--rls", "127.0.0.1:0", "--resp", "127.0.0.1:0"];
-    let service = Start::with(&policy).and(&doors).go();
-    let redis = format!("resp://127.0.0.1:{}", service.redis_port());
-    let envoy = format!("grpc://127.0.0.1:{}", service.rls_port());
+    let service = Start::serve()
+        .policy_file(&policy)
+        .args(&doors)
+        .start()
+        .unwrap();
+    let redis = format!("resp://127.0.0.1:{}", service.port_of("redis").unwrap());
+    let envoy = format!("grpc://127.0.0.1:{}", service.port_of("envoy").unwrap());
     let load = ["-c", "64", "--keys", "1", "-d", "500ms"];
     let throttle = ["--command", "CL.THROTTLE {key} 19 200 1", "--audit"];
     let descriptor = ["--domain", "edge", "--descriptor", "user={key}"];
@@ -149,7 +157,7 @@ fn nor_do_they_from_the_doors_of_redis_clients_and_of_envoy() {
 #[test]
 fn two_services_that_should_count_together_and_do_not_are_found_out() {
     let limit = "  - { name: per-org, key: header.x-org, allow: 1/h, burst: 20 }\n";
-    let services = [(); 2].map(|()| Tollgate::start(&policy_with(limit)));
+    let services = [(); 2].map(|()| serve(&policy_with(limit)));
     let targets = services
         .each_ref()
         .map(|service| format!("http://127.0.0.1:{}/v1/check", service.port()));
@@ -165,7 +173,7 @@ fn two_services_that_should_count_together_and_do_not_are_found_out() {
 
 #[test]
 fn a_server_that_closes_after_a_thousand_requests_loses_none() {
-    let nginx = Nginx::start();
+    let nginx = nginx_upstream();
     let target = format!("http://127.0.0.1:{}/", nginx.port());
     let asked = [target.as_str(), "-c", "2", "--keys", "1", "-n", "5000"];
     let (told, code) = ran(&asked);
@@ -180,7 +188,7 @@ fn a_server_that_closes_after_a_thousand_requests_loses_none() {
 
 #[test]
 fn the_limit_of_nginx_is_found_to_be_what_it_says_by_its_coarse_clock() {
-    let nginx = Nginx::start();
+    let nginx = nginx_upstream();
     let target = format!("http://127.0.0.1:{}/limited", nginx.port());
     let asked = [
         &target,
@@ -205,7 +213,7 @@ fn an_error_of_the_server_is_told_in_its_words_and_is_no_success() {
     let server = redis();
     let target = format!("resp://127.0.0.1:{}", server.port());
     // This server has no redis-cell.
-    let (out, err, code) = bench(&[&target, "-n", "100"]);
+    let Ran { out, err, code } = bench(&[&target, "-n", "100"]);
     assert_eq!(code, Some(1));
     assert!(
         out.contains("100  ERR unknown command 'CL.THROTTLE'\n"),
@@ -299,10 +307,14 @@ return 1"#;
 
 #[test]
 fn throttle_allows_its_burst_and_not_one_more() {
-    let scratch = Scratch::new();
+    let scratch = Directory::new();
     let policy = scratch.write("tollgate.yaml", &policy_with("  []"));
-    let service = Start::with(&policy).and(&["--resp", "127.0.0.1:0"]).go();
-    let target = format!("resp://127.0.0.1:{}", service.redis_port());
+    let service = Start::serve()
+        .policy_file(&policy)
+        .args(&["--resp", "127.0.0.1:0"])
+        .start()
+        .unwrap();
+    let target = format!("resp://127.0.0.1:{}", service.port_of("redis").unwrap());
     let load = [
         "-c",
         "16",
@@ -328,8 +340,8 @@ fn throttle_allows_its_burst_and_not_one_more() {
 fn a_password_is_shown_and_tls_is_spoken_if_the_server_wants_them() {
     const PASSWORD: &str = "correct-horse-battery";
     let server = Plan::new(Kind::Redis).password(PASSWORD).tls().start();
-    let server = server.unwrap_or_else(|trouble| panic!("{trouble}"));
-    let scratch = Scratch::new();
+    let server = server.unwrap_or_else(|error| panic!("{error}"));
+    let scratch = Directory::new();
     let (right, wrong) = (
         scratch.write("right", &format!("{PASSWORD}\n")),
         scratch.write("wrong", "no"),
@@ -366,14 +378,14 @@ fn a_password_is_shown_and_tls_is_spoken_if_the_server_wants_them() {
             "--ca",
         ),
     ] {
-        let (out, err, code) = bench(&[&[target.as_str()][..], more, &asked].concat());
+        let Ran { out, err, code } = bench(&[&[target.as_str()][..], more, &asked].concat());
         assert_eq!((out.as_str(), code), ("", Some(2)), "{err}");
         assert!(err.contains(error) && err.contains(hint), "{err}");
         assert!(!err.contains(PASSWORD), "{err}");
     }
     // Without TLS the server says nothing that makes sense.
     let plain = format!("resp://127.0.0.1:{port}");
-    let (_, err, code) = bench(&[&[plain.as_str()][..], &asked].concat());
+    let Ran { err, code, .. } = bench(&[&[plain.as_str()][..], &asked].concat());
     assert_eq!(code, Some(2), "{err}");
 }
 
@@ -382,13 +394,20 @@ fn ctrl_c_ends_a_run_and_tells_what_was_measured() {
     let server = redis();
     let target = format!("resp://127.0.0.1:{}", server.port());
     let asked = [&target, "--command", "INCR {key}", "-d", "1h", "--json"];
-    for (signal, more) in [("INT", &[][..]), ("TERM", &["--rate", "2000/s"])] {
-        let mut process = Process::start(binary().arg("bench").args(asked).args(more));
+    for (signal, more) in [
+        (Signal::INT, &[][..]),
+        (Signal::TERM, &["--rate", "2000/s"]),
+    ] {
+        let process = start(&[&["bench"], &asked[..], more].concat());
         let before = processed(&server);
-        until("it is under way", || processed(&server) > before + 500);
-        process.signal(signal);
-        assert_eq!(process.end().code(), Some(130), "{}", process.err());
-        until("it tells", || process.out().ends_with('\n'));
+        wait("it is under way", || processed(&server) > before + 500);
+        process.signal(signal).unwrap();
+        assert_eq!(
+            process.wait(DEADLINE).unwrap().code(),
+            Some(130),
+            "{}",
+            process.err()
+        );
         let told: Value = serde_json::from_str(&process.out()).expect("JSON");
         assert_eq!(told["broken_off"], true, "{told}");
         assert!(number(&told["answers"]) >= 400, "{told}");
@@ -416,12 +435,21 @@ fn a_run_that_is_broken_off_is_still_audited() {
         "1",
     ];
     let limit = ["--admitted", "any", "--allow", "1/h", "--burst", "1"];
-    let mut process = Process::start(binary().arg("bench").args(asked).args(limit));
+    let process = start(&[&["bench"], &asked[..], &limit].concat());
     let before = processed(&server);
-    until("it is under way", || processed(&server) > before + 500);
-    process.signal("INT");
-    assert_eq!(process.end().code(), Some(1), "{}", process.err());
-    until("it tells", || process.out().contains("OVER-ADMISSION"));
+    wait("it is under way", || processed(&server) > before + 500);
+    process.signal(Signal::INT).unwrap();
+    assert_eq!(
+        process.wait(DEADLINE).unwrap().code(),
+        Some(1),
+        "{}",
+        process.err()
+    );
+    assert!(
+        process.out().contains("OVER-ADMISSION"),
+        "{}",
+        process.out()
+    );
     assert!(
         process.out().contains(" s, broken off\n"),
         "{}",
@@ -429,8 +457,15 @@ fn a_run_that_is_broken_off_is_still_audited() {
     );
 }
 
+/// Starts the binary with these arguments.
+fn start(arguments: &[&str]) -> Process {
+    let process = Process::prepare("tollgate bench", &binary().unwrap(), arguments).unwrap();
+    process.start().unwrap();
+    process
+}
+
 fn processed(server: &Server) -> u64 {
     let count = server.info("stats", "total_commands_processed");
-    let count = count.unwrap_or_else(|trouble| panic!("{trouble}"));
+    let count = count.unwrap_or_else(|error| panic!("{error}"));
     count.parse().expect("a number")
 }

@@ -1,6 +1,7 @@
 //! Behind Caddy, with `forward_auth` and the recipe of `examples/caddy`.
 
 use crate::harness::caddy;
+
 use crate::proxied;
 
 #[test]

@@ -4,7 +4,11 @@ use std::path::PathBuf;
 
 use tollgate_testkit::servers::{Kind, Server};
 
-use crate::harness::{Door, Proxy, Scratch, Start, Tollgate, Upstream, envoy, run_to_end, until};
+use tollgate_testkit::tollgate::{Start, Tollgate};
+use tollgate_testkit::web::WebServer;
+use tollgate_testkit::{Directory, wait};
+
+use crate::harness::{Upstream, envoy, serve_with, tollgate};
 
 fn policy() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/envoy/tollgate.yaml")
@@ -14,14 +18,18 @@ fn policy() -> PathBuf {
 struct Setting {
     limiter: Tollgate,
     upstream: Upstream,
-    proxy: Proxy,
+    proxy: WebServer,
 }
 
 impl Setting {
     fn new(change: impl FnOnce(String) -> String) -> Setting {
-        let limiter = Start::with(&policy()).and(&["--rls", "127.0.0.1:0"]).go();
+        let limiter = Start::serve()
+            .policy_file(&policy())
+            .args(&["--rls", "127.0.0.1:0"])
+            .start()
+            .unwrap();
         let upstream = Upstream::start();
-        let proxy = envoy(limiter.rls_port(), upstream.port(), change);
+        let proxy = envoy(limiter.port_of("envoy").unwrap(), upstream.port(), change);
         Setting {
             limiter,
             upstream,
@@ -101,7 +109,7 @@ fn while_the_limiter_is_away_envoy_passes_or_refuses_as_it_is_told() {
         ("failure_mode_deny: false", 200),
         ("failure_mode_deny: true", 500),
     ] {
-        let mut setting = Setting::new(|recipe| {
+        let setting = Setting::new(|recipe| {
             let usual = "failure_mode_deny: false";
             assert!(recipe.contains(usual));
             recipe.replace(usual, change)
@@ -120,7 +128,7 @@ fn while_the_limiter_is_away_envoy_passes_or_refuses_as_it_is_told() {
 
 #[test]
 fn files_of_the_reference_service_are_served_and_followed() {
-    let scratch = Scratch::new();
+    let scratch = Directory::new();
     let config = |count: u32| {
         format!(
             "domain: edge\ndescriptors:\n  - key: user\n    rate_limit: {{ unit: day, requests_per_unit: {count} }}\n"
@@ -128,9 +136,10 @@ fn files_of_the_reference_service_are_served_and_followed() {
     };
     scratch.write("edge.yaml", &config(2));
     let folder = scratch.path().to_str().expect("UTF-8");
-    let limiter = Start::default()
-        .and(&["--envoy-config", folder, "--rls", "127.0.0.1:0"])
-        .go();
+    let limiter = Start::serve()
+        .args(&["--envoy-config", folder, "--rls", "127.0.0.1:0"])
+        .start()
+        .unwrap();
     let ask = r#"{"domain":"edge","descriptor":[{"key":"user","value":"ann"}]}"#;
     let statuses =
         |count: usize| -> Vec<u16> { (0..count).map(|_| limiter.check(ask).status).collect() };
@@ -138,11 +147,11 @@ fn files_of_the_reference_service_are_served_and_followed() {
     // Nobody is asked to look: it is heard.
     scratch.write("edge.yaml", &config(3));
     let changed = || limiter.metric("tollgate_policy_version") == Some(2);
-    until("the change is heard", changed);
+    wait("the change is heard", changed);
     assert_eq!(statuses(2), [200, 429]);
     // What is wrong changes nothing.
     scratch.write("more.yaml", "domain: edge\n");
-    until("the mistake is told", || {
+    wait("the mistake is told", || {
         limiter.ready()["status"] == "degraded"
     });
     assert!(limiter.log().contains("duplicate domain 'edge'"));
@@ -151,8 +160,8 @@ fn files_of_the_reference_service_are_served_and_followed() {
 
 #[test]
 fn services_with_files_of_the_reference_service_count_in_one_store() {
-    let store = Server::start(Kind::Redis, &[]).unwrap_or_else(|trouble| panic!("{trouble}"));
-    let scratch = Scratch::new();
+    let store = Server::start(Kind::Redis, &[]).unwrap_or_else(|error| panic!("{error}"));
+    let scratch = Directory::new();
     let config = "domain: edge
 descriptors:
   - { key: user, rate_limit: { unit: year, requests_per_unit: 4 } }
@@ -162,9 +171,9 @@ descriptors:
     let folder = scratch.path().to_str().expect("UTF-8");
     let url = format!("redis://127.0.0.1:{}", store.port());
     let args = ["--envoy-config", folder, "--store", &url];
-    let services = [(); 2].map(|()| Start::default().and(&args).go());
+    let services = [(); 2].map(|()| Start::serve().args(&args).start().unwrap());
     for service in &services {
-        until("the store is up", || {
+        wait("the store is up", || {
             service.ready()["store"]["status"] == "up"
         });
         assert!(service.out().contains("give --rls"), "{}", service.out());
@@ -176,11 +185,11 @@ descriptors:
     let by_store = passed.iter().filter(|said| said["degraded"] != true);
     assert!(by_store.count() <= 4 && passed.len() >= 4, "{passed:?}");
     // Whom each limit is for is told.
-    let listed = services[0].client(Door::Decisions).get("/v1/limits").json();
+    let listed = services[0].client().get("/v1/limits").json();
     let matches = |at: usize| listed["limits"][at]["match"]["entries"][0].clone();
     assert_eq!([matches(0), matches(1)], ["user", "path=/a"]);
     // Counted by each for itself, and said so.
-    let alone = Start::default().and(&args[..2]).go();
+    let alone = Start::serve().args(&args[..2]).start().unwrap();
     assert!(
         alone.out().contains("this process alone"),
         "{}",
@@ -190,14 +199,13 @@ descriptors:
 
 #[test]
 fn what_is_not_carried_over_can_be_denied() {
-    let scratch = Scratch::new();
+    let scratch = Directory::new();
     let limits = "- { namespace: a, max_value: 1, seconds: 60, conditions: [\"req.path.matches('^/x')\"], variables: [] }\n";
     let file = scratch.write("limits.yaml", limits);
     let convert = |args: &[&str]| {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tollgate"));
-        let output = run_to_end(command.args(["convert", "limitador"]).arg(&file).args(args));
-        assert!(String::from_utf8_lossy(&output.stdout).contains("NOT CARRIED OVER"));
-        output.status.code()
+        let ran = tollgate(&[&["convert", "limitador", &file.to_string_lossy()], args].concat());
+        assert!(ran.out.contains("NOT CARRIED OVER"));
+        ran.code
     };
     assert_eq!(convert(&[]), Some(0));
     assert_eq!(convert(&["--deny-warnings"]), Some(1));
@@ -205,24 +213,31 @@ fn what_is_not_carried_over_can_be_denied() {
 
 #[test]
 fn a_folder_without_files_is_not_served() {
-    let scratch = Scratch::new();
+    let scratch = Directory::new();
     let folder = scratch.path().to_str().expect("UTF-8");
-    let (said, code) = Start::default().and(&["--envoy-config", folder]).fails();
+    let (said, code) = Start::serve()
+        .args(&["--envoy-config", folder])
+        .fails()
+        .unwrap();
     assert!(said.contains("no file that ends in .yaml"), "{said}");
     assert_eq!(code, Some(1));
 }
 
 /// A limiter with this policy, a service, and an Envoy before it whose `rate_limits` are these.
 fn setting(policy: &str, rate_limits: &str, change: impl FnOnce(String) -> String) -> Setting {
-    let limiter = Tollgate::start_with(policy, &["--rls", "127.0.0.1:0"]);
+    let limiter = serve_with(policy, &["--rls", "127.0.0.1:0"]);
     let upstream = Upstream::start();
-    let proxy = envoy(limiter.rls_port(), upstream.port(), |recipe| {
-        let (before, rest) = recipe.split_once("rate_limits:").expect("rate limits");
-        let (_, after) = rest.split_once("routes:").expect("routes");
-        change(format!(
-            "{before}rate_limits: {rate_limits}\n                      routes:{after}"
-        ))
-    });
+    let proxy = envoy(
+        limiter.port_of("envoy").unwrap(),
+        upstream.port(),
+        |recipe| {
+            let (before, rest) = recipe.split_once("rate_limits:").expect("rate limits");
+            let (_, after) = rest.split_once("routes:").expect("routes");
+            change(format!(
+                "{before}rate_limits: {rate_limits}\n                      routes:{after}"
+            ))
+        },
+    );
     Setting {
         limiter,
         upstream,
@@ -259,10 +274,10 @@ fn a_cost_that_envoy_tells_when_the_stream_is_done_is_taken() {
         };
         assert_eq!(get("ann", "60"), 200);
         // It is told when the stream is done, which may be after the client has its answer.
-        until("the cost is told", || told("admitted") == 1);
+        wait("the cost is told", || told("admitted") == 1);
         // More than is left, and more than there ever is: that cannot pass whole.
         assert_eq!(get("ann", "5000"), 200);
-        until("the cost is told", || told("never") == 1);
+        wait("the cost is told", || told("never") == 1);
         assert_eq!(get("ann", "5000"), then, "{when_over}");
         assert_eq!(get("bob", "1"), 200);
     }

@@ -1,10 +1,12 @@
 //! What one request meets, by a file and by a server that runs.
 
-use std::process::{Command, Output};
-
 use serde_json::Value;
 
-use crate::harness::{Scratch, TOKEN, Tollgate, free_port, run_to_end};
+use tollgate_testkit::tollgate::TOKEN;
+use tollgate_testkit::{Directory, Ran, free_port};
+
+use crate::harness::serve;
+use crate::harness::tollgate;
 
 const POLICY: &str = "default: pass
 tiers: { pro: { times: 10 } }
@@ -15,23 +17,17 @@ limits:
 deny: [ { name: bad, match: { ip: 192.0.2.0/24 } } ]
 ";
 
-fn explain(args: &[&str]) -> Output {
-    run_to_end(
-        Command::new(env!("CARGO_BIN_EXE_tollgate"))
-            .arg("explain")
-            .args(args)
-            .env_remove("TOLLGATE_ADMIN_TOKEN"),
-    )
+fn explain(args: &[&str]) -> Ran {
+    tollgate(&[&["explain"], args].concat())
 }
 
-fn text(output: &Output) -> String {
-    let out = String::from_utf8_lossy(&output.stdout).into_owned();
-    out + &String::from_utf8_lossy(&output.stderr)
+fn text(ran: &Ran) -> String {
+    format!("{}{}", ran.out, ran.err)
 }
 
 #[test]
 fn a_file_explains_which_limits_a_request_meets_and_why_not_the_others() {
-    let scratch = Scratch::new();
+    let scratch = Directory::new();
     let file = scratch.write("policy.yaml", POLICY);
     let file = file.to_string_lossy();
     let told = explain(&[
@@ -44,7 +40,7 @@ fn a_file_explains_which_limits_a_request_meets_and_why_not_the_others() {
         "plan: pro",
     ]);
     let said = text(&told);
-    assert_eq!(told.status.code(), Some(0), "{said}");
+    assert_eq!(told.code, Some(0), "{said}");
     for line in [
         "the path counts as /rides/7",
         "riders  yes, tier pro       ann",
@@ -56,8 +52,8 @@ fn a_file_explains_which_limits_a_request_meets_and_why_not_the_others() {
         assert!(said.contains(line), "{line}\n{said}");
     }
     let denied = explain(&[&file, "--ip", "192.0.2.7", "--json"]);
-    assert_eq!(denied.status.code(), Some(1));
-    let json: Value = serde_json::from_slice(&denied.stdout).expect("one object");
+    assert_eq!(denied.code, Some(1));
+    let json: Value = serde_json::from_str(&denied.out).expect("one object");
     assert_eq!(
         (&json["reason"], &json["rule"]),
         (&"deny-list".into(), &"bad".into())
@@ -66,15 +62,15 @@ fn a_file_explains_which_limits_a_request_meets_and_why_not_the_others() {
 
 #[test]
 fn a_server_that_runs_explains_with_its_state() {
-    let server = Tollgate::start(POLICY);
+    let server = serve(POLICY);
     for _ in 0..2 {
         server
             .check(r#"{"path":"/rides/7","headers":{"rider":"ann"}}"#)
             .expect(200);
     }
-    let scratch = Scratch::new();
+    let scratch = Directory::new();
     let token = scratch.write("token", TOKEN);
-    let url = server.admin_url();
+    let url = format!("http://127.0.0.1:{}", server.admin_port());
     let told = explain(&[
         "--server",
         &url,
@@ -86,24 +82,27 @@ fn a_server_that_runs_explains_with_its_state() {
         "rider: ann",
     ]);
     let said = text(&told);
-    assert_eq!(told.status.code(), Some(1), "{said}");
+    assert_eq!(told.code, Some(1), "{said}");
     assert!(said.contains("0 of token bucket 2/h burst 2"), "{said}");
     assert!(said.contains("verdict: refuse, retry after"), "{said}");
     let refused = explain(&["--server", &url]);
     let said = text(&refused);
-    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert_eq!(refused.code, Some(2), "{said}");
     assert!(said.contains("TOLLGATE_ADMIN_TOKEN"), "{said}");
 }
 
 #[test]
 fn a_server_whose_store_is_away_says_that_it_decides_alone() {
-    let away = free_port();
-    let server = Tollgate::start(&format!(
+    let away = free_port().unwrap();
+    let server = serve(&format!(
         "store: redis://127.0.0.1:{away}\non_store_error: local\n{POLICY}"
     ));
-    let scratch = Scratch::new();
+    let scratch = Directory::new();
     let token = scratch.write("token", TOKEN);
-    let (url, token) = (server.admin_url(), token.to_string_lossy());
+    let (url, token) = (
+        format!("http://127.0.0.1:{}", server.admin_port()),
+        token.to_string_lossy(),
+    );
     let args = [
         "--server",
         &url,
@@ -116,7 +115,7 @@ fn a_server_whose_store_is_away_says_that_it_decides_alone() {
     let said = text(&explain(&args));
     assert!(said.contains("the store gives no answer"), "{said}");
     let told = explain(&[&args[..], &["--json"]].concat());
-    let json: Value = serde_json::from_slice(&told.stdout).expect("one object");
+    let json: Value = serde_json::from_str(&told.out).expect("one object");
     assert_eq!(json["degraded"], true);
 }
 
@@ -129,7 +128,7 @@ fn what_is_wrong_with_the_question_is_told() {
         (&["--ip", "nobody"][..], "nobody"),
     ] {
         let told = explain(args);
-        assert!(!told.status.success());
+        assert_ne!(told.code, Some(0));
         assert!(text(&told).contains(said), "{args:?}: {}", text(&told));
     }
 }
@@ -144,7 +143,7 @@ queues:
   - { name: api, match: { path: /rides/** }, flow: header.rider, tier: header.plan, cost: 3, at_once: 4 }
   - { name: rest, match: { path: /rest }, at_once: 4 }
 ";
-    let scratch = Scratch::new();
+    let scratch = Directory::new();
     let file = scratch.write("policy.yaml", QUEUES);
     let file = file.to_string_lossy();
     for (args, line) in [
@@ -170,7 +169,7 @@ queues:
     ] {
         let told = explain(&[&[&*file], args].concat());
         let said = text(&told);
-        assert_eq!(told.status.code(), Some(0), "{said}");
+        assert_eq!(told.code, Some(0), "{said}");
         assert!(said.contains(line), "{line}\n{said}");
     }
     for args in [
@@ -184,7 +183,7 @@ queues:
         );
     }
     let told = explain(&[&*file, "--path", "/rest", "--json"]);
-    let json: Value = serde_json::from_slice(&told.stdout).expect("one object");
+    let json: Value = serde_json::from_str(&told.out).expect("one object");
     assert_eq!(json["queue"]["name"], "rest");
     assert_eq!(json["queue"]["weight"], 1);
 }

@@ -2,42 +2,28 @@
 
 use std::process::Command;
 
-use crate::harness::{Client, Door, Reply, Tollgate, run_to_end};
-
-/// Any port, because others may have the usual ones; nothing else is told.
-const BARE: &[&str] = &["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+use tollgate_testkit::http::{Client, Reply};
+use tollgate_testkit::run;
+use tollgate_testkit::tollgate::Start;
 
 /// Runs a line that begins with `curl`, with curl if it is there, else by sending what it says.
 fn run_line(line: &str) -> Reply {
     let has_curl = Command::new("curl").arg("--version").output().is_ok();
     if has_curl {
-        let ran = run_to_end(Command::new("sh").args(["-c", &format!("{line} -sS")]));
-        let out = String::from_utf8_lossy(&ran.stdout).into_owned();
-        assert!(ran.status.success(), "{line}: {ran:?}");
-        let (head, body) = out
-            .split_once("\r\n\r\n")
+        let ran = run(Command::new("sh").args(["-c", &format!("{line} -sS")]), b"");
+        return Reply::read(&mut ran.unwrap().success().as_bytes())
             .expect("headers: the line has -i");
-        let mut lines = head.lines();
-        let status = lines.next().and_then(|l| l.split(' ').nth(1)?.parse().ok());
-        let headers = lines.filter_map(|line| line.split_once(':'));
-        return Reply {
-            status: status.expect("a status"),
-            headers: headers
-                .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
-                .collect(),
-            body: body.to_owned(),
-        };
     }
     let body = line.split('\'').nth(1).expect("a body in quotes");
     let address = line.split("http://").nth(1).expect("an address");
     let (host, path) = address.split_once('/').expect("a path");
     let port = host.rsplit(':').next().and_then(|port| port.parse().ok());
-    Client::to(port.expect("a port")).post(&format!("/{path}"), body)
+    Client::new(port.expect("a port")).post(&format!("/{path}"), body)
 }
 
 #[test]
 fn without_a_file_it_prints_a_line_to_try_and_the_line_works_until_it_is_refused() {
-    let server = Tollgate::bare(BARE);
+    let server = Start::serve_bare().start().unwrap();
     let out = server.out();
     let line = out
         .lines()
@@ -66,8 +52,8 @@ fn without_a_file_it_prints_a_line_to_try_and_the_line_works_until_it_is_refused
 
 #[test]
 fn the_lines_that_a_browser_is_shown_are_understood() {
-    let server = Tollgate::bare(BARE);
-    let welcome = server.client(Door::Decisions).get("/").expect(200).body;
+    let server = Start::serve_bare().start().unwrap();
+    let welcome = server.client().get("/").expect(200).body;
     let here = format!("127.0.0.1:{}", server.port());
     let lines: Vec<&str> = welcome
         .lines()
@@ -83,14 +69,14 @@ fn the_lines_that_a_browser_is_shown_are_understood() {
 
 #[test]
 fn the_token_that_it_makes_up_is_the_one_that_operators_need() {
-    let server = Tollgate::bare(BARE);
+    let server = Start::serve_bare().start().unwrap();
     let out = server.out();
     let token = out.lines().find_map(|line| {
         let rest = line.strip_prefix("token")?;
         rest.split_whitespace().next()
     });
     let bearer = format!("Bearer {}", token.expect("a token"));
-    let mut admin = server.client(Door::Admin);
+    let mut admin = server.admin();
     admin
         .get_with("/top", &[("Authorization", bearer.as_str())])
         .expect(200);
@@ -99,8 +85,8 @@ fn the_token_that_it_makes_up_is_the_one_that_operators_need() {
 
 #[test]
 fn the_example_has_every_limit_that_it_says_and_no_fault() {
-    let server = Tollgate::bare(BARE);
-    let limits = server.client(Door::Decisions).get("/v1/limits").json();
+    let server = Start::serve_bare().start().unwrap();
+    let limits = server.client().get("/v1/limits").json();
     let count = limits["limits"].as_array().map_or(0, Vec::len);
     let said = format!("{count} limits from the built-in example");
     assert!(server.out().contains(&said), "{}", server.out());
@@ -109,7 +95,7 @@ fn the_example_has_every_limit_that_it_says_and_no_fault() {
 
 #[test]
 fn it_listens_on_this_machine_only() {
-    let out = Tollgate::bare(BARE).out();
+    let out = Start::serve_bare().start().unwrap().out();
     for line in out.lines().filter(|line| line.contains("http://")) {
         assert!(line.contains("http://127.0.0.1:"), "{line}");
     }

@@ -3,14 +3,15 @@
 use serde_json::Value;
 use tollgate_testkit::servers::{Kind, Server};
 
-use crate::harness::{
-    Door, Scratch, Tollgate, Upstream, free_port, nginx_with, policy_with, run_to_end, until,
-};
+use tollgate_testkit::tollgate::{Start, Tollgate};
+use tollgate_testkit::{Directory, free_port, wait};
+
+use crate::harness::{Upstream, nginx_with, policy_with, serve, tollgate};
 
 const PER_ORG: &str = r#"{"path":"/","headers":{"x-org":"acme"}}"#;
 
 fn store(kind: Kind) -> Server {
-    Server::start(kind, &[]).unwrap_or_else(|trouble| panic!("{trouble}"))
+    Server::start(kind, &[]).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// A policy on the store at this port, with these lines besides. A machine that runs all tests at once is slow, and so is
@@ -28,7 +29,7 @@ fn ten_for_each_org(port: u16) -> String {
 
 /// Waits until the service says that its store is there.
 fn connected(service: &Tollgate) {
-    until("the store is up", || {
+    wait("the store is up", || {
         service.ready()["store"]["status"] == "up"
     });
 }
@@ -48,7 +49,7 @@ fn two_services_on_one_store_hold_one_limit_together_behind_nginx() {
     for kind in [Kind::Redis, Kind::Valkey] {
         let store = store(kind);
         let text = ten_for_each_org(store.port());
-        let services = [Tollgate::start(&text), Tollgate::start(&text)];
+        let services = [serve(&text), serve(&text)];
         services.iter().for_each(connected);
         let [one, other] = services.each_ref().map(Tollgate::port);
         let upstream = Upstream::start();
@@ -77,10 +78,10 @@ fn two_services_on_one_store_hold_one_limit_together_behind_nginx() {
 #[test]
 fn a_service_starts_without_its_store_and_finds_it_when_it_comes() {
     let before = store(Kind::Redis);
-    let service = Tollgate::start(&ten_for_each_org(before.port()));
+    let service = serve(&ten_for_each_org(before.port()));
     connected(&service);
     before.kill();
-    let late = Tollgate::start(&ten_for_each_org(before.port()));
+    let late = serve(&ten_for_each_org(before.port()));
     let answer = ask(&late, PER_ORG);
     assert_eq!(
         (&answer["verdict"], &answer["degraded"]),
@@ -88,19 +89,17 @@ fn a_service_starts_without_its_store_and_finds_it_when_it_comes() {
     );
     assert_eq!(late.ready()["status"], "degraded");
     assert_eq!(late.ready()["store"]["status"], "away");
-    before
-        .restart()
-        .unwrap_or_else(|trouble| panic!("{trouble}"));
+    before.restart().unwrap_or_else(|error| panic!("{error}"));
     connected(&late);
     // The other one has to find out that its store is another.
     let series = format!(
         "tollgate_store_connects_total{{server=\"127.0.0.1:{}\"}}",
         before.port()
     );
-    until("it has connected again", || {
+    wait("it has connected again", || {
         service.metric(&series) >= Some(2)
     });
-    until("nothing was decided alone lately", || {
+    wait("nothing was decided alone lately", || {
         late.ready()["status"] == "ok"
     });
     // It let one pass alone, and the store has been told.
@@ -114,12 +113,12 @@ fn a_service_starts_without_its_store_and_finds_it_when_it_comes() {
 
 #[test]
 fn without_the_store_each_limit_does_as_it_says() {
-    let nobody = free_port();
+    let nobody = free_port().unwrap();
     let limits =
         "  - { name: counted, match: { path: /counted }, key: header.x-org, allow: 1/h, burst: 2 }
   - { name: open, match: { path: /open }, key: header.x-org, allow: 1/h, on_store_error: allow }
   - { name: shut, match: { path: /shut }, key: header.x-org, allow: 1/h, on_store_error: deny }";
-    let service = Tollgate::start(&policy(nobody, "local", limits));
+    let service = serve(&policy(nobody, "local", limits));
     let at = |path: &str| format!(r#"{{"path":"{path}","headers":{{"x-org":"acme"}}}}"#);
     assert_eq!(passes(&service, &at("/counted"), 5), 2);
     assert_eq!(passes(&service, &at("/open"), 5), 5);
@@ -131,10 +130,7 @@ fn without_the_store_each_limit_does_as_it_says() {
     assert_eq!(answer["degraded"], true);
     // A proxy is told the same.
     let told = [("X-Forwarded-Uri", "/shut"), ("X-Org", "acme")];
-    let refused = service
-        .client(Door::Decisions)
-        .get_with("/v1/auth", &told)
-        .expect(503);
+    let refused = service.client().get_with("/v1/auth", &told).expect(503);
     assert!(refused.body.contains("does not answer"), "{}", refused.body);
 }
 
@@ -142,7 +138,7 @@ fn without_the_store_each_limit_does_as_it_says() {
 fn what_a_reservation_did_not_use_is_free_for_every_node() {
     let store = store(Kind::Redis);
     let text = ten_for_each_org(store.port());
-    let (one, other) = (Tollgate::start(&text), Tollgate::start(&text));
+    let (one, other) = (serve(&text), serve(&text));
     connected(&one);
     connected(&other);
     let body = r#"{"path":"/","headers":{"x-org":"acme"},"cost":8,"reserve":true}"#;
@@ -150,7 +146,7 @@ fn what_a_reservation_did_not_use_is_free_for_every_node() {
     let name = reserved["reservation"].as_str().expect("a reservation");
     assert_eq!(passes(&other, PER_ORG, 5), 2);
     let settle = format!(r#"{{"reservation":"{name}","actual":3}}"#);
-    let mut client = one.client(Door::Decisions);
+    let mut client = one.client();
     assert_eq!(
         client.post("/v1/settle", &settle).expect(200).json()["unpaid"],
         0
@@ -170,7 +166,7 @@ fn tiers_overrides_and_shadows_are_counted_in_the_store() {
         "tiers: {{ pro: {{ times: 3 }} }}\n{}",
         policy(store.port(), "local", limits)
     );
-    let (one, other) = (Tollgate::start(&text), Tollgate::start(&text));
+    let (one, other) = (serve(&text), serve(&text));
     connected(&one);
     connected(&other);
     let both = |body: &str, times| passes(&one, body, times) + passes(&other, body, times);
@@ -191,16 +187,14 @@ fn tiers_overrides_and_shadows_are_counted_in_the_store() {
     assert_eq!(both(&place, 3), 1);
     let name = taken["reservation"].as_str().expect("a place");
     let free = format!(r#"{{"reservation":"{name}"}}"#);
-    one.client(Door::Decisions)
-        .post("/v1/settle", &free)
-        .expect(200);
+    one.client().post("/v1/settle", &free).expect(200);
     assert_eq!(passes(&other, &place, 3), 1);
 }
 
 #[test]
 fn a_reload_keeps_counting_where_it_was_and_does_not_change_the_store() {
     let store = store(Kind::Redis);
-    let service = Tollgate::start(&ten_for_each_org(store.port()));
+    let service = serve(&ten_for_each_org(store.port()));
     connected(&service);
     assert_eq!(passes(&service, PER_ORG, 7), 7);
     let write = |text: &str| {
@@ -211,7 +205,7 @@ fn a_reload_keeps_counting_where_it_was_and_does_not_change_the_store() {
     let slower = ten_for_each_org(store.port()).replace("1/h", "1/2h");
     write(&slower).expect(200);
     assert_eq!(passes(&service, PER_ORG, 9), 3);
-    let elsewhere = ten_for_each_org(free_port());
+    let elsewhere = ten_for_each_org(free_port().unwrap());
     let refused = write(&elsewhere);
     assert_ne!(refused.status, 200);
     assert!(refused.body.contains("another `store`"), "{}", refused.body);
@@ -224,7 +218,7 @@ fn a_reload_keeps_counting_where_it_was_and_does_not_change_the_store() {
 fn operators_are_told_what_the_store_counts() {
     let store = store(Kind::Redis);
     let text = ten_for_each_org(store.port());
-    let (one, other) = (Tollgate::start(&text), Tollgate::start(&text));
+    let (one, other) = (serve(&text), serve(&text));
     connected(&one);
     connected(&other);
     assert_eq!(passes(&one, PER_ORG, 4), 4);
@@ -242,9 +236,9 @@ fn operators_are_told_what_the_store_counts() {
         (&"pass".into(), &5.into())
     );
     assert_eq!(told["limits"][0]["remaining"], 5);
-    let peeked = other.client(Door::Decisions).post("/v1/peek", PER_ORG);
+    let peeked = other.client().post("/v1/peek", PER_ORG);
     assert_eq!(peeked.expect(200).json()["remaining"], 5);
-    until("both know of each other", || {
+    wait("both know of each other", || {
         other.ready()["store"]["nodes"] == 2
     });
     let up = format!("tollgate_store_up{{server=\"127.0.0.1:{}\"}}", store.port());
@@ -255,12 +249,10 @@ fn operators_are_told_what_the_store_counts() {
 
 /// What `tollgate doctor` says of a policy, and its exit code.
 fn doctor(text: &str, args: &[&str]) -> (String, Option<i32>) {
-    let scratch = Scratch::new();
+    let scratch = Directory::new();
     let file = scratch.write("tollgate.yaml", text);
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tollgate"));
-    let output = run_to_end(command.arg("doctor").arg(file).args(args));
-    let out = String::from_utf8_lossy(&output.stdout).into_owned();
-    (out, output.status.code())
+    let ran = tollgate(&[&["doctor", &file.to_string_lossy()], args].concat());
+    (ran.out, ran.code)
 }
 
 #[test]
@@ -270,7 +262,7 @@ fn the_doctor_says_what_is_wrong_with_the_store() {
     assert_eq!(code, Some(0), "{out}");
     assert!(out.contains("nothing is wrong"), "{out}");
 
-    let (out, code) = doctor(&ten_for_each_org(free_port()), &[]);
+    let (out, code) = doctor(&ten_for_each_org(free_port().unwrap()), &[]);
     assert_eq!(code, Some(1), "{out}");
     assert!(out.contains("error: connect"), "{out}");
     assert!(out.contains("is it running"), "{out}");
@@ -279,7 +271,7 @@ fn the_doctor_says_what_is_wrong_with_the_store() {
         Kind::Redis,
         &[("maxmemory", "50mb"), ("maxmemory-policy", "allkeys-lru")],
     );
-    let forgetful = forgetful.unwrap_or_else(|trouble| panic!("{trouble}"));
+    let forgetful = forgetful.unwrap_or_else(|error| panic!("{error}"));
     let (out, code) = doctor(&ten_for_each_org(forgetful.port()), &[]);
     assert!(out.contains("warning: eviction"), "{out}");
     assert_eq!(code, Some(0));
@@ -305,9 +297,9 @@ on_store_error: local
 default: pass
 limits: [{ name: a, allow: 1/s }]
 ";
-    let scratch = Scratch::new();
+    let scratch = Directory::new();
     let file = scratch.write("tollgate.yaml", text);
-    let (said, code) = crate::harness::Start::with(&file).fails();
+    let (said, code) = Start::serve().policy_file(&file).fails().unwrap();
     assert_ne!(code, Some(0));
     assert!(said.contains("TOLLGATE_NO_SUCH_VARIABLE"), "{said}");
     assert!(said.contains("hint: "), "{said}");

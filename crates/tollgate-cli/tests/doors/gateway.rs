@@ -2,15 +2,16 @@
 
 use std::process::Command;
 
-use crate::harness::{Gateway, Nginx, program, run_to_end, until};
+use tollgate_testkit::tollgate::Start;
+use tollgate_testkit::{Directory, Signal, program, run, wait};
+
+use crate::harness::{gateway, nginx_upstream};
 
 /// What curl says: the status, the version of HTTP, and the body.
 fn curl(args: &[&str]) -> (String, String, String) {
-    let mut command = Command::new(program("curl"));
+    let mut command = Command::new(program("curl").unwrap());
     command.args(["-sS", "-w", "\n%{http_code} %{http_version}"]);
-    let ran = run_to_end(command.args(args));
-    assert!(ran.status.success(), "curl {args:?}: {ran:?}");
-    let out = String::from_utf8_lossy(&ran.stdout).into_owned();
+    let out = run(command.args(args), b"").unwrap().success();
     let (body, told) = out.rsplit_once('\n').expect("what -w writes");
     let (status, version) = told.split_once(' ').expect("two words");
     (status.into(), version.into(), body.into())
@@ -18,13 +19,13 @@ fn curl(args: &[&str]) -> (String, String, String) {
 
 #[test]
 fn without_a_policy_it_prints_a_line_to_try_and_the_line_works_until_it_is_refused() {
-    let nginx = Nginx::start();
-    let gateway = Gateway::start(&nginx, &[]);
+    let nginx = nginx_upstream();
+    let gateway = gateway(&nginx, &[]);
     let out = gateway.out();
     let line = out.lines().find_map(|l| Some(&l[l.find("curl ")?..]));
     let line = line.unwrap_or_else(|| panic!("no curl line in {out}"));
-    let ran = run_to_end(Command::new("sh").args(["-c", &format!("{line} -sS")]));
-    let said = String::from_utf8_lossy(&ran.stdout).into_owned();
+    let ran = run(Command::new("sh").args(["-c", &format!("{line} -sS")]), b"");
+    let said = ran.unwrap().success();
     assert!(said.starts_with("HTTP/1.1 200"), "{said}");
     assert!(said.ends_with("from nginx\n"), "{said}");
     let mut client = gateway.client();
@@ -36,8 +37,8 @@ fn without_a_policy_it_prints_a_line_to_try_and_the_line_works_until_it_is_refus
 
 #[test]
 fn curl_gets_the_same_through_either_http() {
-    let nginx = Nginx::start();
-    let gateway = Gateway::start(&nginx, &[]);
+    let nginx = nginx_upstream();
+    let gateway = gateway(&nginx, &[]);
     let url = format!("http://127.0.0.1:{}/", gateway.port());
     for (flag, version) in [("--http1.1", "1.1"), ("--http2-prior-knowledge", "2")] {
         let (status, spoken, body) = curl(&[flag, &url]);
@@ -66,7 +67,7 @@ fn the_upstream_must_be_where_a_server_can_be() {
             "the address of a server has no path",
         ),
     ] {
-        let (err, code) = Gateway::fails(args);
+        let (err, code) = Start::gateway().args(args).fails().unwrap();
         assert!(err.contains(says), "{err}");
         assert!(err.contains("hint: "), "{err}");
         assert_ne!(code, Some(0));
@@ -75,7 +76,7 @@ fn the_upstream_must_be_where_a_server_can_be() {
 
 #[test]
 fn a_bad_certificate_is_told_with_its_file() {
-    let scratch = crate::harness::Scratch::new();
+    let scratch = Directory::new();
     let file = scratch.write("bad.pem", "no certificate");
     let file = file.to_str().expect("a path");
     let args = [
@@ -86,35 +87,35 @@ fn a_bad_certificate_is_told_with_its_file() {
         "--tls-key",
         file,
     ];
-    let (err, _) = Gateway::fails(&args);
+    let (err, _) = Start::gateway().args(&args).fails().unwrap();
     assert!(err.contains("bad.pem` has no certificate"), "{err}");
 }
 
 #[test]
 fn it_follows_its_policy_file_and_connections_go_on() {
-    let nginx = Nginx::start();
-    let scratch = crate::harness::Scratch::new();
+    let nginx = nginx_upstream();
+    let scratch = Directory::new();
     let policy = |burst: u32| {
         let limit = format!("{{ name: all, allow: 1/h, burst: {burst} }}");
         format!("default: pass\nlimits:\n  - {limit}\n")
     };
     let file = scratch.write("tollgate.yaml", &policy(1));
-    let gateway = Gateway::start(&nginx, &["--policy", file.to_str().expect("a path")]);
+    let gateway = gateway(&nginx, &["--policy", file.to_str().expect("a path")]);
     let mut client = gateway.client();
     client.get("/").expect(200);
     client.get("/").expect(429);
     scratch.write("tollgate.yaml", &policy(1000));
-    gateway.signal("HUP");
-    until("the other policy is in force", || {
+    gateway.signal(Signal::HUP).unwrap();
+    wait("the other policy is in force", || {
         client.get("/").status == 200
     });
 }
 
 #[test]
 fn it_stops_when_it_is_told_to() {
-    let nginx = Nginx::start();
-    let mut gateway = Gateway::start(&nginx, &[]);
+    let nginx = nginx_upstream();
+    let gateway = gateway(&nginx, &[]);
     gateway.client().get("/").expect(200);
-    gateway.signal("TERM");
-    assert!(gateway.end().success());
+    gateway.signal(Signal::TERM).unwrap();
+    assert!(gateway.wait_for_exit().unwrap().success());
 }

@@ -9,7 +9,10 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Reply, Tollgate, program};
+use tollgate_testkit::http::Reply;
+use tollgate_testkit::program;
+
+use crate::harness::serve;
 
 /// What a library understands of an answer.
 fn parsed(library: &str, reply: &Reply) -> Value {
@@ -19,7 +22,7 @@ fn parsed(library: &str, reply: &Reply) -> Value {
         tools.join("node_modules").is_dir(),
         "the npm packages are missing: run `make setup`"
     );
-    let mut child = Command::new(program("node"))
+    let mut child = Command::new(program("node").unwrap())
         .arg(here.join("tests/doors/parse-headers.mjs"))
         .arg(tools.canonicalize().expect("a folder"))
         .arg(library)
@@ -47,7 +50,7 @@ fn answers(settings: &str) -> [Reply; 2] {
     let policy = format!(
         "default: pass\nheaders: {{ {settings} }}\nlimits:\n  - {{ name: wide, allow: 100/h }}\n  - {{ name: one, allow: 1/min, burst: 3 }}\n"
     );
-    let server = Tollgate::start(&policy);
+    let server = serve(&policy);
     let ask = |cost: u64| server.check(&format!(r#"{{"path":"/","cost":{cost}}}"#));
     [ask(2).expect(200), ask(2).expect(429)]
 }

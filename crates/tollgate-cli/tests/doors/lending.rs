@@ -4,25 +4,29 @@ use tollgate_server::rls::messages::Code;
 use tollgate_testkit::servers::{Kind, Server};
 
 use crate::harness::grpc::{Grpc, descriptor, hits, run};
-use crate::harness::{Client, Door, Tollgate, policy_with, until};
+use tollgate_testkit::http::Client;
+use tollgate_testkit::tollgate::Tollgate;
+use tollgate_testkit::{Signal, wait};
+
+use crate::harness::{policy_with, serve, serve_with};
 
 const ASK: &str = r#"{"path":"/","headers":{"x-org":"acme"}}"#;
 /// What the limit holds: a window that does not end while this runs.
 const ALL: u64 = 1_000_000;
 
 fn store() -> Server {
-    Server::start(Kind::Redis, &[]).unwrap_or_else(|trouble| panic!("{trouble}"))
+    Server::start(Kind::Redis, &[]).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// A service to which the store lends, and which is patient with it.
 fn service(store: &Server) -> Tollgate {
     let limit = "  - { name: org, key: header.x-org, algorithm: fixed-window, allow: 1000000/d }";
-    let service = Tollgate::start(&format!(
+    let service = serve(&format!(
         "store: {{ url: 'redis://127.0.0.1:{}', deadline: 900ms }}\non_store_error: local\nsharing: lease\n{}",
         store.port(),
         policy_with(limit)
     ));
-    until("the store is up", || {
+    wait("the store is up", || {
         service.ready()["store"]["status"] == "up"
     });
     service
@@ -30,7 +34,7 @@ fn service(store: &Server) -> Tollgate {
 
 /// What is left in the store.
 fn left(service: &Tollgate) -> u64 {
-    let mut client = service.client(Door::Decisions);
+    let mut client = service.client();
     let nothing = r#"{"path":"/","headers":{"x-org":"acme"},"cost":0}"#;
     let told = client.post("/v1/peek", nothing).json();
     told["remaining"].as_u64().unwrap_or_default()
@@ -42,23 +46,23 @@ fn alive(store: &Server) -> usize {
         now = string.format('%.0f', now[1] * 1000000 + now[2])
         return tostring(redis.call('ZCOUNT', KEYS[1], now, '+inf'))";
     let told = store.ask_text(&["EVAL", count, "1", "tg:{nodes}"]);
-    let told = told.unwrap_or_else(|trouble| panic!("{trouble}"));
+    let told = told.unwrap_or_else(|error| panic!("{error}"));
     told.parse().unwrap_or_default()
 }
 
 /// Ten clients ask and hang up before the store hears them. Has their block come?
 fn hang_up(store: &Server, service: &Tollgate) -> bool {
-    let mut clients: Vec<Client> = (0..10).map(|_| service.client(Door::Decisions)).collect();
-    store.freeze().unwrap_or_else(|trouble| panic!("{trouble}"));
+    let mut clients: Vec<Client> = (0..10).map(|_| service.client()).collect();
+    store.freeze().unwrap_or_else(|error| panic!("{error}"));
     for client in &mut clients {
-        let bytes = client.head("POST", "/v1/check", &[], ASK);
+        let bytes = client.request("POST", "/v1/check", &[], ASK);
         client.write(bytes.as_bytes()).expect("it listens");
     }
-    until("all are asked for", || {
+    wait("all are asked for", || {
         service.metric("tollgate_loan_keys") == Some(1)
     });
     drop(clients);
-    store.thaw().unwrap_or_else(|trouble| panic!("{trouble}"));
+    store.thaw().unwrap_or_else(|error| panic!("{error}"));
     (0..500).any(|_| service.metric("tollgate_loan_blocks_total") >= Some(1))
 }
 
@@ -72,15 +76,15 @@ fn a_block_that_was_asked_for_by_whoever_hung_up_is_spent_by_those_who_come_next
 
 /// Ten callers of Envoy's door have no time to wait for the store. Has their block come all the same?
 fn has_no_time(store: &Server, service: &Tollgate) -> bool {
-    store.freeze().unwrap_or_else(|trouble| panic!("{trouble}"));
+    store.freeze().unwrap_or_else(|error| panic!("{error}"));
     run(async {
-        let door = Grpc::to(service.rls_port()).await;
+        let door = Grpc::to(service.port_of("envoy").unwrap()).await;
         for _ in 0..10 {
             let said = door.asks(&[descriptor("org", "acme")], Some("20m")).await;
             assert_eq!(said.code(), Code::Ok, "by this node's share");
         }
     });
-    store.thaw().unwrap_or_else(|trouble| panic!("{trouble}"));
+    store.thaw().unwrap_or_else(|error| panic!("{error}"));
     (0..500).any(|_| service.metric("tollgate_loan_blocks_total") >= Some(1))
 }
 
@@ -96,13 +100,13 @@ limits: [{ name: org, match: { domain: edge }, key: descriptor.org, algorithm: f
         store.port(),
     );
     let start = || {
-        let service = Tollgate::start_with(&text, &["--rls", "127.0.0.1:0"]);
-        until("the store is up", || {
+        let service = serve_with(&text, &["--rls", "127.0.0.1:0"]);
+        wait("the store is up", || {
             service.ready()["store"]["status"] == "up"
         });
         service
     };
-    let mut service = start();
+    let service = start();
     // On a machine that stalls the answer may be too late, and then it is rightly lost.
     let tries = (1..=5).find(|_| has_no_time(&store, &service));
     let tries = tries.expect("a block");
@@ -112,11 +116,11 @@ limits: [{ name: org, match: { domain: edge }, key: descriptor.org, algorithm: f
         (Some(10)..=Some(tries * 10)).contains(&degraded),
         "{degraded:?}"
     );
-    service.signal("TERM");
-    assert_eq!(service.end().code(), Some(0));
+    service.signal(Signal::TERM).unwrap();
+    assert_eq!(service.wait_for_exit().unwrap().code(), Some(0));
     let other = start();
     let (_, left) = run(async {
-        let door = Grpc::to(other.rls_port()).await;
+        let door = Grpc::to(other.port_of("envoy").unwrap()).await;
         door.edge(&[hits("org", "acme", 0)]).await.answer()
     });
     // Each counts once at the most: what this node let pass alone, but not what the store said too late.
@@ -127,15 +131,15 @@ limits: [{ name: org, match: { domain: edge }, key: descriptor.org, algorithm: f
 #[test]
 fn a_service_that_ends_in_order_gives_back_what_it_had_on_loan_and_signs_off() {
     let store = store();
-    let (mut ends, stays) = (service(&store), service(&store));
-    until("both are counted", || alive(&store) == 2);
-    let mut client = ends.client(Door::Decisions);
+    let (ends, stays) = (service(&store), service(&store));
+    wait("both are counted", || alive(&store) == 2);
+    let mut client = ends.client();
     for _ in 0..50 {
         client.post("/v1/check", ASK).expect(200);
     }
     assert!(ends.metric("tollgate_loan_blocks_total") >= Some(1));
-    ends.signal("TERM");
-    assert_eq!(ends.end().code(), Some(0));
+    ends.signal(Signal::TERM).unwrap();
+    assert_eq!(ends.wait_for_exit().unwrap().code(), Some(0));
     assert_eq!(left(&stays), ALL - 50);
     assert_eq!(alive(&store), 1);
 }

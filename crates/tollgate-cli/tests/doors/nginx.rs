@@ -1,6 +1,7 @@
 //! Behind nginx, with `auth_request` and the recipe of `examples/nginx`.
 
-use crate::harness::{Tollgate, Upstream, nginx, nginx_with};
+use crate::harness::{Upstream, nginx, nginx_with, serve};
+
 use crate::proxied;
 
 #[test]
@@ -31,7 +32,7 @@ fn nginx_answers_500_while_the_limiter_is_away_and_serves_again_with_what_was_co
 
 #[test]
 fn nginx_can_let_everything_pass_while_the_limiter_is_away() {
-    let mut limiter = Tollgate::start(proxied::POLICY);
+    let limiter = serve(proxied::POLICY);
     let upstream = Upstream::start();
     let proxy = nginx_with(limiter.port(), upstream.port(), |recipe| {
         let line = "error_page 502 504 = @away;";

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::harness::{Door, Scratch, Tollgate, run_to_end};
+use tollgate_testkit::{Directory, run};
+
+use crate::harness::serve;
 
 const POLICY: &str = "default: pass
 limits:
@@ -24,10 +26,10 @@ fn schemathesis_finds_nothing() {
     let tools = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/tools");
     let st = tools.join("venv/bin/st");
     assert!(st.is_file(), "schemathesis is missing: run `make setup`");
-    let server = Tollgate::start(POLICY);
-    let scratch = Scratch::new();
+    let server = serve(POLICY);
+    let scratch = Directory::new();
     scratch.write("schemathesis.toml", SETTINGS);
-    let ran = run_to_end(
+    let ran = run(
         Command::new(st.canonicalize().expect("a program"))
             .arg("run")
             .arg(format!("http://127.0.0.1:{}/openapi.json", server.port()))
@@ -35,13 +37,10 @@ fn schemathesis_finds_nothing() {
             .args(["--phases", "examples,coverage,fuzzing", "--no-color"])
             // Where its settings are, and where it leaves what it found.
             .current_dir(scratch.path()),
+        b"",
     );
-    let said = String::from_utf8_lossy(&ran.stdout);
-    let erred = String::from_utf8_lossy(&ran.stderr);
-    assert!(
-        ran.status.success(),
-        "{said}\n{erred}\nlog: {}",
-        server.log()
-    );
-    server.client(Door::Decisions).get("/health").expect(200);
+    let ran = ran.unwrap();
+    let log = server.log();
+    assert_eq!(ran.code, Some(0), "{}\n{}\nlog: {log}", ran.out, ran.err);
+    server.client().get("/health").expect(200);
 }

@@ -1,6 +1,10 @@
 //! What holds behind any proxy.
 
-use crate::harness::{Proxy, Start, Tollgate, Upstream};
+use tollgate_testkit::tollgate::{Start, Tollgate};
+use tollgate_testkit::web::WebServer;
+use tollgate_testkit::{Directory, free_port};
+
+use crate::harness::{Upstream, serve};
 
 /// What the tests of proxies limit.
 pub(crate) const POLICY: &str = "default: pass
@@ -19,12 +23,12 @@ limits:
 pub(crate) struct Setting {
     pub(crate) limiter: Tollgate,
     pub(crate) upstream: Upstream,
-    pub(crate) proxy: Proxy,
+    pub(crate) proxy: WebServer,
 }
 
 impl Setting {
-    pub(crate) fn new(proxy: fn(u16, u16) -> Proxy) -> Setting {
-        let limiter = Tollgate::start(POLICY);
+    pub(crate) fn new(proxy: fn(u16, u16) -> WebServer) -> Setting {
+        let limiter = serve(POLICY);
         let upstream = Upstream::start();
         let proxy = proxy(limiter.port(), upstream.port());
         Setting {
@@ -36,7 +40,7 @@ impl Setting {
 }
 
 /// Requests pass until the limit, each with its own key; refused ones never reach the service.
-pub(crate) fn passes_and_refuses(proxy: fn(u16, u16) -> Proxy) {
+pub(crate) fn passes_and_refuses(proxy: fn(u16, u16) -> WebServer) {
     let Setting {
         upstream,
         proxy,
@@ -66,7 +70,7 @@ pub(crate) fn passes_and_refuses(proxy: fn(u16, u16) -> Proxy) {
 }
 
 /// Nothing that a client writes gives it a fresh bucket or another limit.
-pub(crate) fn is_not_spoofed(proxy: fn(u16, u16) -> Proxy) {
+pub(crate) fn is_not_spoofed(proxy: fn(u16, u16) -> WebServer) {
     let setting = Setting::new(proxy);
     let mut client = setting.proxy.client();
     let mut passed = 0;
@@ -98,7 +102,7 @@ pub(crate) fn is_not_spoofed(proxy: fn(u16, u16) -> Proxy) {
 }
 
 /// Two values of what only the proxy may say are no way around it either.
-pub(crate) fn repeats_are_not_believed(proxy: fn(u16, u16) -> Proxy) {
+pub(crate) fn repeats_are_not_believed(proxy: fn(u16, u16) -> WebServer) {
     let setting = Setting::new(proxy);
     let mut client = setting.proxy.client();
     let twice = [
@@ -112,7 +116,7 @@ pub(crate) fn repeats_are_not_believed(proxy: fn(u16, u16) -> Proxy) {
 }
 
 /// Every spelling of a path is the same path.
-pub(crate) fn spellings_share_a_bucket(proxy: fn(u16, u16) -> Proxy) {
+pub(crate) fn spellings_share_a_bucket(proxy: fn(u16, u16) -> WebServer) {
     let setting = Setting::new(proxy);
     let mut client = setting.proxy.client();
     let mut passed = 0;
@@ -147,7 +151,7 @@ pub(crate) fn spellings_share_a_bucket(proxy: fn(u16, u16) -> Proxy) {
 }
 
 /// Methods, hosts and the other kinds of refusal arrive as they are.
-pub(crate) fn tells_what_the_request_is(proxy: fn(u16, u16) -> Proxy, host: &str) {
+pub(crate) fn tells_what_the_request_is(proxy: fn(u16, u16) -> WebServer, host: &str) {
     let setting = Setting::new(proxy);
     let mut client = setting.proxy.client();
     for _ in 0..3 {
@@ -172,13 +176,20 @@ pub(crate) fn tells_what_the_request_is(proxy: fn(u16, u16) -> Proxy, host: &str
 }
 
 /// The limiter is killed and comes back; returns what clients saw meanwhile.
-pub(crate) fn survives_its_limiter(proxy: fn(u16, u16) -> Proxy) -> u16 {
-    let scratch = crate::harness::Scratch::new();
+pub(crate) fn survives_its_limiter(proxy: fn(u16, u16) -> WebServer) -> u16 {
+    let scratch = Directory::new();
     let policy = scratch.write("tollgate.yaml", POLICY);
     let state = scratch.file("tollgate.state");
-    let port = crate::harness::free_port();
-    let start = || Start::with(&policy).state(&state).port(port).go();
-    let mut limiter = start();
+    let port = free_port().unwrap();
+    let start = || {
+        Start::serve()
+            .policy_file(&policy)
+            .state(&state)
+            .port(port)
+            .start()
+            .unwrap()
+    };
+    let limiter = start();
     let upstream = Upstream::start();
     let proxy = proxy(port, upstream.port());
     let mut client = proxy.client();

@@ -3,23 +3,28 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tollgate_testkit::servers::{Kind, Server};
 
-use crate::harness::{Scratch, Start, Tollgate, policy_with, program, run_to_end, until};
+use tollgate_testkit::tollgate::{Start, Tollgate};
+use tollgate_testkit::{Directory, program, run, wait};
+
+use crate::harness::{policy_with, serve};
 
 const PASSWORD: &str = "fedcba9876543210fedcba9876543210";
 const LIMITS: &str = "  - { name: per-user, key: header.x-user, allow: 1/h, burst: 5 }";
 
 /// A server that answers Redis clients, with these arguments besides.
-fn server(more: &[&str]) -> (Tollgate, Scratch) {
-    let scratch = Scratch::new();
+fn server(more: &[&str]) -> (Tollgate, Directory) {
+    let scratch = Directory::new();
     let policy = scratch.write("tollgate.yaml", &policy_with(LIMITS));
-    let start = Start::with(&policy).and(&["--resp", "127.0.0.1:0"]);
-    (start.and(more).go(), scratch)
+    let start = Start::serve()
+        .policy_file(&policy)
+        .args(&["--resp", "127.0.0.1:0"]);
+    (start.args(more).start().unwrap(), scratch)
 }
 
 fn tools() -> PathBuf {
@@ -34,16 +39,10 @@ fn script(name: &str) -> PathBuf {
         .join(name)
 }
 
-#[track_caller]
-fn printed(ran: &Output) -> String {
-    assert!(ran.status.success(), "{ran:?}");
-    String::from_utf8_lossy(&ran.stdout).into_owned()
-}
-
 fn redis_cli(port: u16, args: &[&str]) -> String {
-    let mut command = Command::new(program("redis-cli"));
+    let mut command = Command::new(program("redis-cli").unwrap());
     command.args(["-h", "127.0.0.1", "-p", &port.to_string()]);
-    printed(&run_to_end(command.args(args)))
+    run(command.args(args), b"").unwrap().success()
 }
 
 fn python(port: u16, version: &str, password: &str) -> Value {
@@ -52,7 +51,7 @@ fn python(port: u16, version: &str, password: &str) -> Value {
     let mut command = Command::new(python);
     command.arg(script("resp-client.py"));
     command.args([&port.to_string(), version, password]);
-    serde_json::from_str(&printed(&run_to_end(&mut command))).expect("JSON")
+    serde_json::from_str(&run(&mut command, b"").unwrap().success()).expect("JSON")
 }
 
 fn node(library: &str, port: u16) -> Value {
@@ -62,10 +61,10 @@ fn node(library: &str, port: u16) -> Value {
         is_there,
         "the npm package {library} is missing: run `make setup`"
     );
-    let mut command = Command::new(program("node"));
+    let mut command = Command::new(program("node").unwrap());
     command.arg(script("resp-client.mjs")).arg(tools);
     command.args([library, &port.to_string()]);
-    serde_json::from_str(&printed(&run_to_end(&mut command))).expect("JSON")
+    serde_json::from_str(&run(&mut command, b"").unwrap().success()).expect("JSON")
 }
 
 /// What every library has to get.
@@ -90,7 +89,7 @@ fn is_right(got: &Value) {
 #[test]
 fn redis_py_works_untouched_in_both_versions_and_with_a_password() {
     let (server, scratch) = server(&[]);
-    let port = server.redis_port();
+    let port = server.port_of("redis").unwrap();
     for version in ["", "3"] {
         let got = python(port, version, "");
         is_right(&got);
@@ -109,12 +108,12 @@ fn redis_py_works_untouched_in_both_versions_and_with_a_password() {
     let file = scratch.write("password", PASSWORD);
     let file = file.to_string_lossy();
     let (closed, _scratch) = self::server(&["--resp-password-file", &file]);
-    let got = python(closed.redis_port(), "", PASSWORD);
+    let got = python(closed.port_of("redis").unwrap(), "", PASSWORD);
     assert_eq!(got["passed"], 100, "{got}");
-    let got = redis_cli(closed.redis_port(), &["PING"]);
+    let got = redis_cli(closed.port_of("redis").unwrap(), &["PING"]);
     assert_eq!(got, "NOAUTH Authentication required.\n\n");
     let got = redis_cli(
-        closed.redis_port(),
+        closed.port_of("redis").unwrap(),
         &["--no-auth-warning", "-a", PASSWORD, "PING"],
     );
     assert_eq!(got, "PONG\n");
@@ -125,10 +124,10 @@ fn redis_py_works_untouched_in_both_versions_and_with_a_password() {
     assert_eq!((failures("wrong"), failures("unheard")), (Some(0), Some(0)));
     let wrong = ["--no-auth-warning", "-a", "guessed-it", "PING"];
     for _ in 0..2 {
-        redis_cli(closed.redis_port(), &wrong);
+        redis_cli(closed.port_of("redis").unwrap(), &wrong);
     }
     assert_eq!((failures("wrong"), failures("unheard")), (Some(2), Some(0)));
-    until("it is logged", || {
+    wait("it is logged", || {
         closed
             .log()
             .contains("Redis clients showed wrong passwords")
@@ -140,7 +139,7 @@ fn redis_py_works_untouched_in_both_versions_and_with_a_password() {
 #[test]
 fn redis_py_in_the_second_version_gets_pairs_one_after_the_other() {
     let (server, _scratch) = server(&[]);
-    let got = python(server.redis_port(), "2", "");
+    let got = python(server.port_of("redis").unwrap(), "2", "");
     assert_eq!(got["passed"], 100, "{got}");
     let pairs = got["check"].as_array().expect("a list");
     assert_eq!(pairs[..4], ["verdict", "pass", "limit", "per-user"]);
@@ -150,7 +149,7 @@ fn redis_py_in_the_second_version_gets_pairs_one_after_the_other() {
 fn ioredis_and_node_redis_work_untouched() {
     let (server, _scratch) = server(&[]);
     for library in ["ioredis", "redis"] {
-        let got = node(library, server.redis_port());
+        let got = node(library, server.port_of("redis").unwrap());
         is_right(&got);
         assert_eq!(got["ping"], "PONG");
     }
@@ -159,7 +158,7 @@ fn ioredis_and_node_redis_work_untouched() {
 #[test]
 fn redis_cli_works_in_both_versions_and_from_a_pipe() {
     let (server, _scratch) = server(&[]);
-    let port = server.redis_port();
+    let port = server.port_of("redis").unwrap();
     let once = ["CL.THROTTLE", "cli", "0", "1", "60"];
     assert_eq!(redis_cli(port, &once), "0\n1\n0\n-1\n60\n");
     let mut third = vec!["-3"];
@@ -174,7 +173,7 @@ fn redis_cli_works_in_both_versions_and_from_a_pipe() {
     let line =
         format!("printf 'PING\\nCL.THROTTLE piped 0 1 60\\n' | redis-cli -h 127.0.0.1 -p {port}");
     assert_eq!(
-        printed(&run_to_end(piped.args(["-c", &line]))),
+        run(piped.args(["-c", &line]), b"").unwrap().success(),
         "PONG\n0\n1\n0\n-1\n60\n"
     );
     let counted = |verdict: &str| {
@@ -195,15 +194,15 @@ fn redis_cli_works_in_both_versions_and_from_a_pipe() {
 #[test]
 fn redis_benchmark_loads_it_with_and_without_pipelines() {
     let (server, _scratch) = server(&[]);
-    let port = server.redis_port().to_string();
+    let port = server.port_of("redis").unwrap().to_string();
     let load = |args: &[&str]| {
-        let mut command = Command::new(program("redis-benchmark"));
+        let mut command = Command::new(program("redis-benchmark").unwrap());
         command
             .args(["-h", "127.0.0.1", "-p", &port, "-q", "--csv"])
             .args(args);
-        let ran = run_to_end(&mut command);
-        assert!(ran.stderr.is_empty(), "{ran:?}");
-        printed(&ran)
+        let ran = run(&mut command, b"").unwrap();
+        assert!(ran.err.is_empty(), "{ran:?}");
+        ran.success()
     };
     let once = ["CL.THROTTLE", "bench", "99", "1", "3600"];
     for (count, pipeline) in [("2000", "1"), ("50000", "32"), ("200000", "100000")] {
@@ -213,7 +212,7 @@ fn redis_benchmark_loads_it_with_and_without_pipelines() {
         assert!(told.contains("CL.THROTTLE bench"), "{told}");
     }
     load(&["-n", "2000", "-t", "ping"]);
-    let info = redis_cli(server.redis_port(), &["INFO"]);
+    let info = redis_cli(server.port_of("redis").unwrap(), &["INFO"]);
     assert!(info.contains("throttle_passed:100\r\n"), "{info}");
 }
 
@@ -231,9 +230,9 @@ fn talk(port: u16, bytes: &[u8]) -> String {
 #[test]
 fn bombs_and_floods_take_no_memory_and_http_is_logged() {
     let (server, _scratch) = server(&["--resp-max-keys", "10000"]);
-    let port = server.redis_port();
+    let port = server.port_of("redis").unwrap();
     redis_cli(port, &["PING"]);
-    let before = server.resident();
+    let before = server.resident().unwrap();
     let nested = b"*1024\r\n".repeat(200);
     let huge = b"*1024\r\n$65536\r\n".to_vec();
     let mut open = Vec::new();
@@ -244,7 +243,7 @@ fn bombs_and_floods_take_no_memory_and_http_is_logged() {
         open.push(stream);
     }
     // More keys than there is room for.
-    let mut load = Command::new(program("redis-benchmark"));
+    let mut load = Command::new(program("redis-benchmark").unwrap());
     let port_text = port.to_string();
     load.args([
         "-h",
@@ -266,11 +265,11 @@ fn bombs_and_floods_take_no_memory_and_http_is_logged() {
         "1",
         "3600",
     ]);
-    printed(&run_to_end(&mut load));
-    let grown = server.resident().saturating_sub(before);
+    run(&mut load, b"").unwrap().success();
+    let grown = server.resident().unwrap().saturating_sub(before);
     assert!(grown < 16 << 20, "{grown} bytes more");
     assert_eq!(talk(port, b"POST / HTTP/1.1\r\nHost: x\r\n\r\n"), "");
-    until("it is logged", || {
+    wait("it is logged", || {
         server
             .log()
             .contains("HTTP was spoken on the port for Redis clients")
@@ -280,41 +279,55 @@ fn bombs_and_floods_take_no_memory_and_http_is_logged() {
 
 #[test]
 fn the_door_is_closed_unless_asked_for_and_never_open_to_a_network_without_a_password() {
-    let server = Tollgate::start(&policy_with(LIMITS));
+    let server = serve(&policy_with(LIMITS));
     assert!(!server.out().contains("redis"), "{}", server.out());
-    let scratch = Scratch::new();
+    let scratch = Directory::new();
     let policy = scratch.write("tollgate.yaml", &policy_with(LIMITS));
-    let (told, code) = Start::with(&policy).and(&["--resp", "0.0.0.0:0"]).fails();
+    let (told, code) = Start::serve()
+        .policy_file(&policy)
+        .args(&["--resp", "0.0.0.0:0"])
+        .fails()
+        .unwrap();
     assert!(told.contains("without a password"), "{told}");
     assert!(
         told.contains("hint: give one with --resp-password-file"),
         "{told}"
     );
     assert_ne!(code, Some(0));
-    let (told, _) = Start::with(&policy).and(&["--resp-policy-only"]).fails();
+    let (told, _) = Start::serve()
+        .policy_file(&policy)
+        .args(&["--resp-policy-only"])
+        .fails()
+        .unwrap();
     assert!(told.contains("--resp <ADDRESS>"), "{told}");
 }
 
 #[test]
 fn a_fleet_that_shares_a_store_is_asked_by_redis_clients_too() {
-    let store = Server::start(Kind::Redis, &[]).unwrap_or_else(|trouble| panic!("{trouble}"));
+    let store = Server::start(Kind::Redis, &[]).unwrap_or_else(|error| panic!("{error}"));
     let text = format!(
         "store: {{ url: 'redis://127.0.0.1:{}', deadline: 1s }}\non_store_error: local\n{}",
         store.port(),
         policy_with(LIMITS)
     );
-    let scratch = Scratch::new();
+    let scratch = Directory::new();
     let policy = scratch.write("tollgate.yaml", &text);
-    let fleet = [(); 2].map(|()| Start::with(&policy).and(&["--resp", "127.0.0.1:0"]).go());
+    let fleet = [(); 2].map(|()| {
+        Start::serve()
+            .policy_file(&policy)
+            .args(&["--resp", "127.0.0.1:0"])
+            .start()
+            .unwrap()
+    });
     for service in &fleet {
-        until("the store is up", || {
+        wait("the store is up", || {
             service.ready()["store"]["status"] == "up"
         });
     }
     let check = ["TOLLGATE.CHECK", "path", "/", "header.x-user", "42"];
     for taken in 1..=6 {
         let service = &fleet[taken % 2];
-        let got = redis_cli(service.redis_port(), &check);
+        let got = redis_cli(service.port_of("redis").unwrap(), &check);
         let verdict = if taken <= 5 {
             "verdict\npass\n"
         } else {
@@ -328,9 +341,9 @@ fn a_fleet_that_shares_a_store_is_asked_by_redis_clients_too() {
         "printf 'MULTI\\n{}\\nPING\\n{}\\nECHO end\\nEXEC\\n' | redis-cli -3 -h 127.0.0.1 -p {}",
         check.join(" "),
         check.join(" "),
-        fleet[0].redis_port()
+        fleet[0].port_of("redis").unwrap()
     );
-    let got = printed(&run_to_end(piped.args(["-c", &line])));
+    let got = run(piped.args(["-c", &line]), b"").unwrap().success();
     let places = ["verdict refuse", "PONG", "verdict refuse", "end"];
     let mut rest = got.as_str();
     for place in places {

@@ -7,7 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{scope, spawn};
 use std::time::Duration;
 
-use crate::harness::{Scratch, Start, Stopwatch, Tollgate, policy_with, until};
+use tollgate_testkit::tollgate::{Start, Tollgate};
+use tollgate_testkit::{Directory, now, wait};
+
+use crate::harness::policy_with;
 
 const MB: u64 = 1 << 20;
 /// What one connection may keep of answers, what all may borrow, and what each has for itself, as the server states it.
@@ -17,11 +20,16 @@ const FREE: u64 = MB / 4;
 /// What else a busy process takes: tables, what was read, what the allocator keeps.
 const BESIDES: u64 = 32 * MB;
 
-fn server() -> (Tollgate, Scratch) {
-    let scratch = Scratch::new();
+fn server() -> (Tollgate, Directory) {
+    let scratch = Directory::new();
     let policy = scratch.write("tollgate.yaml", &policy_with("  []"));
-    let start = Start::with(&policy).and(&["--resp", "127.0.0.1:0", "--resp-max-keys", "10000"]);
-    (start.go(), scratch)
+    let start = Start::serve().policy_file(&policy).args(&[
+        "--resp",
+        "127.0.0.1:0",
+        "--resp-max-keys",
+        "10000",
+    ]);
+    (start.start().unwrap(), scratch)
 }
 
 fn connect(port: u16) -> TcpStream {
@@ -34,12 +42,12 @@ fn connect(port: u16) -> TcpStream {
 }
 
 fn ping(stream: &mut TcpStream) -> Duration {
-    let watch = Stopwatch::start();
+    let watch = now();
     stream.write_all(b"PING\r\n").expect("it reads");
     let mut answer = [0; 7];
     stream.read_exact(&mut answer).expect("it answers");
     assert_eq!(&answer, b"+PONG\r\n");
-    watch.passed()
+    watch.elapsed()
 }
 
 /// Asks all the time while something else is done: the slowest answer.
@@ -63,13 +71,13 @@ fn neighbour<T>(port: u16, work: impl FnOnce() -> T) -> (T, Duration) {
 
 /// The largest resident memory while something is done, above what it was before.
 fn grown<T>(server: &Tollgate, work: impl FnOnce() -> T) -> (T, u64) {
-    let before = server.resident();
+    let before = server.resident().unwrap();
     let is_done = AtomicBool::new(false);
     scope(|scope| {
         let watched = scope.spawn(|| {
             let mut most = 0;
             while !is_done.load(Relaxed) {
-                most = most.max(server.resident());
+                most = most.max(server.resident().unwrap());
                 std::thread::park_timeout(Duration::from_millis(5));
             }
             most
@@ -86,7 +94,7 @@ fn clients_that_send_a_hundred_thousand_calls_before_they_read_get_all_their_ans
     const CALLS: usize = 100_000;
     const CLIENTS: usize = 4;
     let (server, _scratch) = server();
-    let port = server.redis_port();
+    let port = server.port_of("redis").unwrap();
     let call = b"*5\r\n$11\r\nCL.THROTTLE\r\n$3\r\nkey\r\n$2\r\n99\r\n$1\r\n1\r\n$5\r\n86400\r\n";
     let ask = |_| {
         move || {
@@ -120,7 +128,7 @@ fn clients_that_send_a_hundred_thousand_calls_before_they_read_get_all_their_ans
 fn clients_that_never_read_share_the_stock_and_are_dropped_by_their_deadline() {
     const CLIENTS: u64 = 10;
     let (server, _scratch) = server();
-    let port = server.redis_port();
+    let port = server.port_of("redis").unwrap();
     let long = "x".repeat(1000);
     let call = format!("*2\r\n$4\r\nECHO\r\n$1000\r\n{long}\r\n").repeat(1000);
     // A hundred thousand calls each: a gigabyte of answers, if anybody kept them.
@@ -162,7 +170,7 @@ fn clients_that_never_read_share_the_stock_and_are_dropped_by_their_deadline() {
 #[test]
 fn whatever_makes_no_sense_takes_no_memory_however_often_it_comes() {
     let (server, _scratch) = server();
-    let port = server.redis_port();
+    let port = server.port_of("redis").unwrap();
     let mut hostile: Vec<Vec<u8>> = [
         &b"*x\r\n"[..],
         b"*1048577\r\n",
@@ -214,7 +222,7 @@ fn whatever_makes_no_sense_takes_no_memory_however_often_it_comes() {
 #[test]
 fn who_is_slow_or_half_open_is_dropped_by_its_deadline_and_others_notice_nothing() {
     let (server, _scratch) = server();
-    let port = server.redis_port();
+    let port = server.port_of("redis").unwrap();
     let mut idle = connect(port);
     ping(&mut idle);
     let open = || {
@@ -238,8 +246,8 @@ fn who_is_slow_or_half_open_is_dropped_by_its_deadline_and_others_notice_nothing
         }
         // Who goes away without a word leaves nothing behind.
         drop((0..200).map(|_| connect(port)).collect::<Vec<_>>());
-        let mut waited = Stopwatch::start().passed();
-        let watch = Stopwatch::start();
+        let mut waited = now().elapsed();
+        let watch = now();
         for mut stream in half {
             let mut rest = Vec::new();
             let ended = stream.read_to_end(&mut rest);
@@ -247,7 +255,7 @@ fn who_is_slow_or_half_open_is_dropped_by_its_deadline_and_others_notice_nothing
             assert!(
                 ended.as_ref().is_ok_and(|read| *read == 0) || ended.is_err_and(|e| is_reset(&e))
             );
-            waited = watch.passed();
+            waited = watch.elapsed();
         }
         waited
     };
@@ -258,7 +266,7 @@ fn who_is_slow_or_half_open_is_dropped_by_its_deadline_and_others_notice_nothing
     // Who is only idle is in a pool.
     ping(&mut idle);
     drop(idle);
-    until("it holds nothing of them", || connections(port) == 0);
+    wait("it holds nothing of them", || connections(port) == 0);
 }
 
 /// Connections at this port of this machine that are not over, as the system counts them.

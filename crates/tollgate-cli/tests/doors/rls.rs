@@ -5,7 +5,8 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Scratch, Start, run_to_end};
+use tollgate_testkit::tollgate::Start;
+use tollgate_testkit::{Directory, run};
 
 const POLICY: &str = "
 default: pass
@@ -18,15 +19,18 @@ fn a_foreign_client_gets_decisions_health_reflection_and_errors_on_one_connectio
     let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let python = here.join("../../target/tools/venv/bin/python");
     assert!(python.is_file(), "grpcio is missing: run `make setup`");
-    let scratch = Scratch::new();
+    let scratch = Directory::new();
     let policy = scratch.write("tollgate.yaml", POLICY);
-    let server = Start::with(&policy).and(&["--rls", "127.0.0.1:0"]).go();
+    let server = Start::serve()
+        .policy_file(&policy)
+        .args(&["--rls", "127.0.0.1:0"])
+        .start()
+        .unwrap();
     let mut command = Command::new(python);
     command.arg(here.join("tests/doors/rls-client.py"));
-    command.arg(server.rls_port().to_string());
-    let ran = run_to_end(&mut command);
-    assert!(ran.status.success(), "{ran:?}");
-    let got: Value = serde_json::from_slice(&ran.stdout).expect("JSON");
+    command.arg(server.port_of("envoy").unwrap().to_string());
+    let printed = run(&mut command, b"").unwrap().success();
+    let got: Value = serde_json::from_str(&printed).expect("JSON");
     let (ok, over) = (1, 2);
     let right = json!({
         "calls": [ok, ok, ok, over],

@@ -6,7 +6,10 @@ use tollgate_server::rls::messages::Code;
 use tollgate_testkit::servers::{Kind, Server};
 
 use crate::harness::grpc::{Grpc, brings, descriptor, hits, run};
-use crate::harness::{Stopwatch, Tollgate, until};
+use tollgate_testkit::tollgate::Tollgate;
+use tollgate_testkit::{now, wait};
+
+use crate::harness::serve_with;
 
 const LIMITS: &str = "
 domains: [{ name: edge, follow_request_limits: true }]
@@ -19,7 +22,7 @@ limits:
 ";
 
 fn store() -> Server {
-    Server::start(Kind::Redis, &[]).unwrap_or_else(|trouble| panic!("{trouble}"))
+    Server::start(Kind::Redis, &[]).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// The policy on this store, with these fields of it besides.
@@ -32,13 +35,13 @@ fn policy(store: &Server, more: &str) -> String {
 
 /// A service on this store.
 fn service(store: &Server, more: &str) -> Tollgate {
-    let service = Tollgate::start_with(&policy(store, more), &["--rls", "127.0.0.1:0"]);
+    let service = serve_with(&policy(store, more), &["--rls", "127.0.0.1:0"]);
     connected(&service);
     service
 }
 
 fn connected(service: &Tollgate) {
-    until("the store is up", || {
+    wait("the store is up", || {
         service.ready()["store"]["status"] == "up"
     });
 }
@@ -49,8 +52,8 @@ fn two_services_hold_one_count_for_envoy() {
     let (one, other) = (service(&store, ""), service(&store, ""));
     run(async {
         let doors = [
-            Grpc::to(one.rls_port()).await,
-            Grpc::to(other.rls_port()).await,
+            Grpc::to(one.port_of("envoy").unwrap()).await,
+            Grpc::to(other.port_of("envoy").unwrap()).await,
         ];
         let ann = descriptor("user", "ann");
         let mut passed = 0;
@@ -76,8 +79,8 @@ fn a_limit_that_a_request_brings_along_is_counted_in_the_store() {
     let (one, other) = (service(&store, ""), service(&store, ""));
     run(async {
         let doors = [
-            Grpc::to(one.rls_port()).await,
-            Grpc::to(other.rls_port()).await,
+            Grpc::to(one.port_of("envoy").unwrap()).await,
+            Grpc::to(other.port_of("envoy").unwrap()).await,
         ];
         for turn in 0..12_u32 {
             let asked = brings(7, descriptor("user", "cid"));
@@ -117,8 +120,8 @@ fn a_cost_that_is_told_afterwards_is_taken_for_every_node() {
     let (one, other) = (service(&store, ""), service(&store, ""));
     run(async {
         let (one, other) = (
-            Grpc::to(one.rls_port()).await,
-            Grpc::to(other.rls_port()).await,
+            Grpc::to(one.port_of("envoy").unwrap()).await,
+            Grpc::to(other.port_of("envoy").unwrap()).await,
         );
         let said = one.edge(&[hits("tokens", "a", 60)]).await.answer();
         assert_eq!(said, (Code::Ok, vec![40]));
@@ -139,11 +142,11 @@ fn without_the_store_each_limit_does_as_it_says_and_envoy_is_always_answered() {
     let store = store();
     let service = service(&store, ", nodes: 2");
     store.kill();
-    until("the store is away", || {
+    wait("the store is away", || {
         service.ready()["store"]["status"] == "away"
     });
     run(async {
-        let door = Grpc::to(service.rls_port()).await;
+        let door = Grpc::to(service.port_of("envoy").unwrap()).await;
         let asks = async |asked: &[_]| {
             let mut passed = 0;
             for _ in 0..20 {
@@ -172,35 +175,33 @@ fn a_cost_that_is_told_while_the_store_is_away_is_told_to_it_later() {
     // The other one comes later: two would have half of the limit each.
     let one = service(&store, ", nodes: 1");
     store.kill();
-    until("the store is away", || {
+    wait("the store is away", || {
         one.ready()["store"]["status"] == "away"
     });
     run(async {
-        let door = Grpc::to(one.rls_port()).await;
+        let door = Grpc::to(one.port_of("envoy").unwrap()).await;
         let over = door.edge(&[hits("tokens", "a", 1_000)]).await;
         assert_eq!(over.code(), Code::OverLimit);
         let asked = door.edge(&[hits("tokens", "a", 0)]).await;
         assert_eq!(asked.code(), Code::OverLimit, "its own share is used up");
     });
-    store
-        .restart()
-        .unwrap_or_else(|trouble| panic!("{trouble}"));
+    store.restart().unwrap_or_else(|error| panic!("{error}"));
     let connects = format!(
         "tollgate_store_connects_total{{server=\"127.0.0.1:{}\"}}",
         store.port()
     );
-    until("it has connected again", || {
+    wait("it has connected again", || {
         one.metric(&connects) >= Some(2)
     });
     connected(&one);
     let other = service(&store, ", nodes: 1");
     connected(&other);
     run(async {
-        let door = Grpc::to(one.rls_port()).await;
+        let door = Grpc::to(one.port_of("envoy").unwrap()).await;
         // The next charge for the key tells it.
         let over = door.edge(&[hits("tokens", "a", 1)]).await;
         assert_eq!(over.code(), Code::OverLimit);
-        let other = Grpc::to(other.rls_port()).await;
+        let other = Grpc::to(other.port_of("envoy").unwrap()).await;
         let asked = other.edge(&[hits("tokens", "a", 0)]).await;
         assert_eq!(asked.code(), Code::OverLimit, "the other node knows");
     });
@@ -212,19 +213,19 @@ fn a_caller_with_little_time_is_answered_in_it_while_the_store_hangs() {
     // Its deadline is much longer than the caller waits, so that it is the caller's time that ends the waiting.
     let (hasty, patient) = (service(&store, ""), service(&store, ""));
     run(async {
-        let hasty_door = Grpc::to(hasty.rls_port()).await;
-        let patient_door = Grpc::to(patient.rls_port()).await;
+        let hasty_door = Grpc::to(hasty.port_of("envoy").unwrap()).await;
+        let patient_door = Grpc::to(patient.port_of("envoy").unwrap()).await;
         let warm = hasty_door.edge(&[hits("user", "x", 0)]).await;
         assert_eq!(warm.code(), Code::Ok);
         assert_eq!(
             patient_door.edge(&[hits("user", "x", 0)]).await.code(),
             Code::Ok
         );
-        store.freeze().unwrap_or_else(|trouble| panic!("{trouble}"));
-        let watch = Stopwatch::start();
+        store.freeze().unwrap_or_else(|error| panic!("{error}"));
+        let watch = now();
         let asked = [descriptor("user", "ann")];
         let said = hasty_door.asks(&asked, Some("20m")).await;
-        let took = watch.passed();
+        let took = watch.elapsed();
         assert_eq!(said.code(), Code::Ok, "by this node's share");
         // A busy machine is late; a second is what it would take to wait for the store.
         assert!(took < Duration::from_millis(500), "{took:?}");
@@ -233,11 +234,11 @@ fn a_caller_with_little_time_is_answered_in_it_while_the_store_hangs() {
             Some(1)
         );
         // Without a word about time the store is waited for: it does hang.
-        let watch = Stopwatch::start();
+        let watch = now();
         assert_eq!(patient_door.edge(&asked).await.code(), Code::Ok);
-        let took = watch.passed();
+        let took = watch.elapsed();
         assert!(took >= Duration::from_millis(900), "{took:?}");
-        store.thaw().unwrap_or_else(|trouble| panic!("{trouble}"));
+        store.thaw().unwrap_or_else(|error| panic!("{error}"));
     });
 }
 
@@ -248,7 +249,7 @@ fn a_reload_begins_and_ends_the_following_and_forgets_nothing() {
     let asked = [brings(4, descriptor("user", "ann"))];
     let left = |expected: (Code, u32)| {
         run(async {
-            let door = Grpc::to(service.rls_port()).await;
+            let door = Grpc::to(service.port_of("envoy").unwrap()).await;
             let (code, left) = door.edge(&asked).await.answer();
             assert_eq!((code, left.as_slice()), (expected.0, &[expected.1][..]));
         });

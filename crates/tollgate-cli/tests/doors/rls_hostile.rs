@@ -14,7 +14,10 @@ use tokio::task::JoinSet;
 use tollgate_server::rls::messages::{Code, LimitOverride, RateLimitDescriptor, RateLimitRequest};
 
 use crate::harness::grpc::{Grpc, Said, descriptor, framed, framed_as, run};
-use crate::harness::{Tollgate, until};
+use tollgate_testkit::tollgate::Tollgate;
+use tollgate_testkit::{Signal, wait};
+
+use crate::harness::serve_with;
 
 const POLICY: &str = "
 default: pass
@@ -24,21 +27,21 @@ limits: [{ name: a, match: { domain: edge }, key: descriptor.k, allow: 1000000/s
 const GROWTH: u64 = 64 << 20;
 
 fn service() -> Tollgate {
-    Tollgate::start_with(POLICY, &["--rls", "127.0.0.1:0"])
+    serve_with(POLICY, &["--rls", "127.0.0.1:0"])
 }
 
 /// Does something to a service while another client asks it, which is answered every time; then looks at how
 /// much the service has grown.
 fn beside_others<F: Future<Output = ()>>(does: impl FnOnce(u16) -> F) {
     let service = service();
-    let port = service.rls_port();
+    let port = service.port_of("envoy").unwrap();
     run(async {
         let other = Grpc::to(port).await;
         let asked = [descriptor("k", "other")];
         for _ in 0..100 {
             assert_eq!(other.edge(&asked).await.code(), Code::Ok);
         }
-        let before = service.resident();
+        let before = service.resident().unwrap();
         let (over, answered) = (Arc::new(AtomicBool::new(false)), AtomicUsize::new(0));
         let asking = {
             let (other, over) = (other.clone(), Arc::clone(&over));
@@ -52,7 +55,7 @@ fn beside_others<F: Future<Output = ()>>(does: impl FnOnce(u16) -> F) {
             })
         };
         does(port).await;
-        let after = service.resident();
+        let after = service.resident().unwrap();
         over.store(true, Relaxed);
         let answered = asking.await.unwrap_or_else(|error| panic!("{error}"));
         assert!(answered > 0, "nobody else was answered");
@@ -303,7 +306,8 @@ fn whoever_does_not_end_a_frame_or_a_head_loses_its_connection() {
     ];
     let service = service();
     let connect = |said: &[u8]| {
-        let mut stream = TcpStream::connect(("127.0.0.1", service.rls_port())).expect("a door");
+        let mut stream =
+            TcpStream::connect(("127.0.0.1", service.port_of("envoy").unwrap())).expect("a door");
         let patience = Some(Duration::from_secs(60));
         stream.set_read_timeout(patience).expect("a socket");
         stream.write_all(said).expect("a server that reads");
@@ -339,17 +343,17 @@ fn whoever_does_not_end_a_frame_or_a_head_loses_its_connection() {
 
 #[test]
 fn the_service_stops_in_time_although_strangers_hold_on() {
-    let mut service = service();
-    let port = service.rls_port();
+    let service = service();
+    let port = service.port_of("envoy").unwrap();
     run(async {
         let client = Grpc::to(port).await;
         let held = client.opens(None).await;
         assert!(held.is_ok());
-        service.signal("TERM");
-        until("it ends", || !service_is_up(port));
+        service.signal(Signal::TERM).unwrap();
+        wait("it ends", || !service_is_up(port));
         drop(held);
     });
-    assert!(service.end().success());
+    assert!(service.wait_for_exit().unwrap().success());
 }
 
 fn service_is_up(port: u16) -> bool {

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use crate::harness::{Scratch, Start, until};
+use tollgate_testkit::tollgate::Start;
+use tollgate_testkit::{Directory, Signal, wait};
 
 const POLICY: &str = "default: pass
 limits:
@@ -25,17 +26,23 @@ pub(crate) fn written_after(state: &Path) {
     // The one that is being written may have begun before; the one after it has not.
     for _ in 0..2 {
         let before = written();
-        until("the state file is written", || written() != before);
+        wait("the state file is written", || written() != before);
     }
 }
 
 #[test]
 fn counts_overrides_and_the_switch_survive_a_kill() {
-    let scratch = Scratch::new();
+    let scratch = Directory::new();
     let policy = scratch.write("tollgate.yaml", POLICY);
     let state = scratch.file("tollgate.state");
-    let start = || Start::with(&policy).state(&state).go();
-    let mut server = start();
+    let start = || {
+        Start::serve()
+            .policy_file(&policy)
+            .state(&state)
+            .start()
+            .unwrap()
+    };
+    let server = start();
     for _ in 0..3 {
         server.check(&ask("ann")).expect(200);
         server.check(r#"{"path":"/log"}"#).expect(200);
@@ -46,7 +53,7 @@ fn counts_overrides_and_the_switch_survive_a_kill() {
     written_after(&state);
     server.kill();
 
-    let mut server = start();
+    let server = start();
     for status in [200, 200, 429] {
         server.check(&ask("ann")).expect(status);
     }
@@ -72,36 +79,44 @@ fn counts_overrides_and_the_switch_survive_a_kill() {
 
 #[test]
 fn a_stop_writes_everything() {
-    let scratch = Scratch::new();
+    let scratch = Directory::new();
     let policy = scratch.write("tollgate.yaml", POLICY);
     let state = scratch.file("tollgate.state");
     let start = || {
-        Start::with(&policy)
+        Start::serve()
+            .policy_file(&policy)
             .state(&state)
-            .and(&["--log", "json"])
-            .go()
+            .args(&["--log", "json"])
+            .start()
+            .unwrap()
     };
-    let mut server = start();
+    let server = start();
     for _ in 0..5 {
         server.check(&ask("ann")).expect(200);
     }
-    server.signal("TERM");
-    assert_eq!(server.end().code(), Some(0));
+    server.signal(Signal::TERM).unwrap();
+    assert_eq!(server.wait_for_exit().unwrap().code(), Some(0));
     start().check(&ask("ann")).expect(429);
 }
 
 #[test]
 fn a_limit_that_changed_while_it_was_down_keeps_what_was_used() {
-    let scratch = Scratch::new();
+    let scratch = Directory::new();
     let policy = scratch.write("tollgate.yaml", POLICY);
     let state = scratch.file("tollgate.state");
-    let start = || Start::with(&policy).state(&state).go();
-    let mut server = start();
+    let start = || {
+        Start::serve()
+            .policy_file(&policy)
+            .state(&state)
+            .start()
+            .unwrap()
+    };
+    let server = start();
     for _ in 0..5 {
         server.check(&ask("ann")).expect(200);
     }
-    server.signal("TERM");
-    server.end();
+    server.signal(Signal::TERM).unwrap();
+    server.wait_for_exit().unwrap();
     scratch.write("tollgate.yaml", &POLICY.replace("burst: 5", "burst: 7"));
     let server = start();
     for status in [200, 200, 429] {
@@ -111,12 +126,16 @@ fn a_limit_that_changed_while_it_was_down_keeps_what_was_used() {
 
 #[test]
 fn a_state_file_that_is_damaged_is_refused_with_what_is_wrong_and_left_as_it_is() {
-    let scratch = Scratch::new();
+    let scratch = Directory::new();
     let policy = scratch.write("tollgate.yaml", POLICY);
     let state = scratch.file("tollgate.state");
-    let mut server = Start::with(&policy).state(&state).go();
-    server.signal("TERM");
-    server.end();
+    let server = Start::serve()
+        .policy_file(&policy)
+        .state(&state)
+        .start()
+        .unwrap();
+    server.signal(Signal::TERM).unwrap();
+    server.wait_for_exit().unwrap();
     let good = std::fs::read(&state).expect("a state file");
     let mut flipped = good.clone();
     flipped[good.len() / 2] ^= 1;
@@ -129,7 +148,11 @@ fn a_state_file_that_is_damaged_is_refused_with_what_is_wrong_and_left_as_it_is(
     for (name, bytes, what) in damages {
         let file = scratch.file(name);
         std::fs::write(&file, bytes).expect("a file of the test");
-        let (said, code) = Start::with(&policy).state(&file).fails();
+        let (said, code) = Start::serve()
+            .policy_file(&policy)
+            .state(&file)
+            .fails()
+            .unwrap();
         assert!(said.contains(what), "{name}: {said}");
         assert!(said.contains(&file.display().to_string()), "{name}: {said}");
         assert!(said.contains("hint"), "{name}: {said}");
@@ -141,10 +164,14 @@ fn a_state_file_that_is_damaged_is_refused_with_what_is_wrong_and_left_as_it_is(
 #[test]
 fn only_its_owner_can_read_the_state_file() {
     use std::os::unix::fs::PermissionsExt;
-    let scratch = Scratch::new();
+    let scratch = Directory::new();
     let policy = scratch.write("tollgate.yaml", POLICY);
     let state = scratch.file("tollgate.state");
-    let _server = Start::with(&policy).state(&state).go();
+    let _server = Start::serve()
+        .policy_file(&policy)
+        .state(&state)
+        .start()
+        .unwrap();
     written_after(&state);
     let mode = std::fs::metadata(&state)
         .expect("a state file")

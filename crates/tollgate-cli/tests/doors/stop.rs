@@ -2,30 +2,31 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use crate::harness::{Client, Door, Scratch, Start, Tollgate, policy_with, until};
+use tollgate_testkit::http::Client;
+use tollgate_testkit::tollgate::Start;
+use tollgate_testkit::{Directory, Signal, now, wait};
+
+use crate::harness::{policy_with, serve};
 
 const ASK: &str = r#"{"path":"/"}"#;
 
 /// Stops a server right after these many clients have sent a request, each on a connection that it has
 /// used before or on a new one, and returns what the clients got that is no answer.
 fn unanswered(clients: usize, is_new: bool) -> Vec<String> {
-    let mut server = Tollgate::start(&policy_with("  - { name: one, allow: 1/h, burst: 9999 }"));
-    let mut clients: Vec<Client> = (0..clients)
-        .map(|_| server.client(Door::Decisions))
-        .collect();
+    let server = serve(&policy_with("  - { name: one, allow: 1/h, burst: 9999 }"));
+    let mut clients: Vec<Client> = (0..clients).map(|_| server.client()).collect();
     if !is_new {
         for client in &mut clients {
             client.post("/v1/check", ASK).expect(200);
         }
     }
-    let stop = server.aim("TERM");
     for client in &mut clients {
-        let bytes = client.head("POST", "/v1/check", &[], ASK);
+        let bytes = client.request("POST", "/v1/check", &[], ASK);
         client.write(bytes.as_bytes()).expect("it listens");
     }
-    stop.fire();
+    server.signal(Signal::TERM).unwrap();
     let answers: Vec<_> = clients.iter_mut().map(Client::read).collect();
-    assert_eq!(server.end().code(), Some(0));
+    assert_eq!(server.wait_for_exit().unwrap().code(), Some(0));
     let numbered = answers.into_iter().enumerate();
     numbered
         .filter_map(|(at, answer)| match answer {
@@ -54,7 +55,7 @@ fn a_request_on_a_new_connection_that_was_sent_before_the_stop_is_answered() {
 
 #[test]
 fn a_stop_under_load_answers_everybody_who_asked_before() {
-    let mut server = Tollgate::start(&policy_with("  - { name: one, allow: 1000000/s }"));
+    let server = serve(&policy_with("  - { name: one, allow: 1000000/s }"));
     let stopping = AtomicBool::new(false);
     let port = server.port();
     let answered = std::thread::scope(|scope| {
@@ -63,9 +64,9 @@ fn a_stop_under_load_answers_everybody_who_asked_before() {
             loop {
                 // A new connection each: on a kept one nobody can know whether the other end has just
                 // closed it.
-                let mut client = Client::to(port);
+                let mut client = Client::new(port);
                 let close = [("Connection", "close")];
-                let bytes = client.head("POST", "/v1/check", &close, ASK);
+                let bytes = client.request("POST", "/v1/check", &close, ASK);
                 let sent = client.write(bytes.as_bytes());
                 let is_before_the_stop = !stopping.load(SeqCst);
                 match sent.and_then(|()| client.read()) {
@@ -79,51 +80,54 @@ fn a_stop_under_load_answers_everybody_who_asked_before() {
             }
         };
         let threads: Vec<_> = (0..4).map(|_| scope.spawn(work)).collect();
-        until("there is load", || {
+        wait("there is load", || {
             let series = r#"tollgate_decisions_total{limit="one",verdict="admitted",door="http"}"#;
             server.metric(series).is_some_and(|count| count > 500)
         });
         stopping.store(true, SeqCst);
-        server.signal("TERM");
+        server.signal(Signal::TERM).unwrap();
         let answers = threads.into_iter().map(|t| t.join().expect("no failure"));
         answers.sum::<u32>()
     });
     assert!(answered > 500);
-    assert_eq!(server.end().code(), Some(0));
+    assert_eq!(server.wait_for_exit().unwrap().code(), Some(0));
 }
 
 #[test]
 fn an_idle_connection_does_not_hold_up_the_stop() {
-    let mut server = Tollgate::start(&policy_with("  - { name: one, allow: 1/h }"));
-    let mut idle = server.client(Door::Decisions);
+    let server = serve(&policy_with("  - { name: one, allow: 1/h }"));
+    let mut idle = server.client();
     idle.get("/health").expect(200);
-    let mut half = server.client(Door::Decisions);
+    let mut half = server.client();
     half.write(b"POST /v1/check HTTP/1.1\r\nHost: a\r\n")
         .expect("it listens");
-    let watch = crate::harness::Stopwatch::start();
-    server.signal("TERM");
-    assert_eq!(server.end().code(), Some(0));
-    assert!(watch.passed().as_secs() < 12, "{:?}", watch.passed());
+    let watch = now();
+    server.signal(Signal::TERM).unwrap();
+    assert_eq!(server.wait_for_exit().unwrap().code(), Some(0));
+    assert!(watch.elapsed().as_secs() < 12, "{:?}", watch.elapsed());
 }
 
 #[test]
 fn a_server_that_cannot_start_says_why_and_fails() {
-    let scratch = Scratch::new();
+    let scratch = Directory::new();
     let bad = scratch.write("bad.yaml", "limits:\n  - { name: a, allow: 5/fortnight }\n");
-    let (said, code) = Start::with(&bad).fails();
+    let (said, code) = Start::serve().policy_file(&bad).fails().unwrap();
     assert!(
         said.contains("bad.yaml") && said.contains("fortnight"),
         "{said}"
     );
     assert_eq!(code, Some(1), "{said}");
-    let (said, code) = Start::with(&scratch.file("gone.yaml")).fails();
+    let (said, code) = Start::serve()
+        .policy_file(&scratch.file("gone.yaml"))
+        .fails()
+        .unwrap();
     assert!(
         said.contains("gone.yaml") && said.contains("hint"),
         "{said}"
     );
     assert!(code.is_some_and(|code| code != 0), "{said}");
-    let server = Tollgate::start("default: pass\nlimits: []\n");
-    let (said, code) = Start::default().port(server.port()).fails();
+    let server = serve("default: pass\nlimits: []\n");
+    let (said, code) = Start::serve().port(server.port()).fails().unwrap();
     assert!(said.contains(&server.port().to_string()), "{said}");
     assert!(code.is_some_and(|code| code != 0), "{said}");
 }

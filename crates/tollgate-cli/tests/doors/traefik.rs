@@ -1,6 +1,10 @@
 //! As Traefik would ask: its documented headers, sent by our own client. Traefik itself is not run.
 
-use crate::harness::{Client, Door, Reply, Stopwatch, Tollgate};
+use tollgate_testkit::http::{Client, Reply};
+use tollgate_testkit::now;
+
+use crate::harness::serve;
+
 use crate::proxied;
 
 /// What `ForwardAuth` sends for a request of a client, with headers of the client's own.
@@ -23,8 +27,8 @@ fn forwarded(
 
 #[test]
 fn what_traefik_tells_of_a_request_is_what_is_limited() {
-    let server = Tollgate::start(proxied::POLICY);
-    let mut proxy = server.client(Door::Decisions);
+    let server = serve(proxied::POLICY);
+    let mut proxy = server.client();
     let mut ask = |what, client| forwarded(&mut proxy, what, client, &[]).status;
     let get = ("GET", "/ip/a?x=1");
     let of_one: Vec<u16> = (0..4).map(|_| ask(get, "203.0.113.7")).collect();
@@ -41,8 +45,8 @@ fn what_traefik_tells_of_a_request_is_what_is_limited() {
 
 #[test]
 fn what_traefik_passes_on_of_a_refusal_is_whole() {
-    let server = Tollgate::start(proxied::POLICY);
-    let mut proxy = server.client(Door::Decisions);
+    let server = serve(proxied::POLICY);
+    let mut proxy = server.client();
     let ann = [("X-User", "ann")];
     let mut ask = || forwarded(&mut proxy, ("GET", "/user/a"), "203.0.113.7", &ann);
     for _ in 0..3 {
@@ -62,8 +66,8 @@ fn what_traefik_passes_on_of_a_refusal_is_whole() {
 
 #[test]
 fn headers_of_another_proxy_say_nothing_to_the_way_of_traefik() {
-    let server = Tollgate::start(proxied::POLICY);
-    let mut proxy = server.client(Door::Decisions);
+    let server = serve(proxied::POLICY);
+    let mut proxy = server.client();
     let mut passed = 0;
     for number in 0..6 {
         let other = format!("6.6.6.{number}");
@@ -80,8 +84,8 @@ fn headers_of_another_proxy_say_nothing_to_the_way_of_traefik() {
 
 #[test]
 fn what_is_said_twice_is_not_believed() {
-    let server = Tollgate::start(proxied::POLICY);
-    let mut proxy = server.client(Door::Decisions);
+    let server = serve(proxied::POLICY);
+    let mut proxy = server.client();
     for name in ["X-Forwarded-Uri", "X-Forwarded-Method", "X-Forwarded-Host"] {
         let own = [(name, "/free")];
         forwarded(&mut proxy, ("GET", "/ip/a"), "203.0.113.7", &own).expect(400);
@@ -90,15 +94,15 @@ fn what_is_said_twice_is_not_believed() {
 
 #[test]
 fn a_request_that_must_wait_is_held_until_its_turn() {
-    let server = Tollgate::start(
+    let server = serve(
         "default: pass\nlimits: [{ name: one, algorithm: leaky-bucket, allow: 2/s, queue: 3 }]\n",
     );
-    let watch = Stopwatch::start();
-    let mut proxy = server.client(Door::Decisions);
+    let watch = now();
+    let mut proxy = server.client();
     for _ in 0..3 {
         forwarded(&mut proxy, ("GET", "/"), "203.0.113.7", &[]).expect(200);
     }
     // At once, after half a second, and after a second.
-    let passed = watch.passed().as_millis();
+    let passed = watch.elapsed().as_millis();
     assert!((990..5_000).contains(&passed), "{passed} ms");
 }

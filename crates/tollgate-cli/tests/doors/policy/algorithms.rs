@@ -1,7 +1,8 @@
 //! Every algorithm, with what is special about it.
 
 use super::{asked, play_limits};
-use crate::harness::{Door, Tollgate, policy_with};
+
+use crate::harness::{policy_with, serve};
 
 const ASK: &str = r#"{"path":"/"}"#;
 
@@ -94,10 +95,10 @@ fn a_leaky_bucket_refuses_whoever_would_wait_too_long() {
 
 #[test]
 fn a_place_of_a_concurrency_limit_is_free_again_once_it_is_settled() {
-    let server = Tollgate::start(&policy_with(
+    let server = serve(&policy_with(
         "  - { name: one, algorithm: concurrency, allow: 2, ttl: 1h }",
     ));
-    let mut client = server.client(Door::Decisions);
+    let mut client = server.client();
     let mut take = || client.post("/v1/check", r#"{"path":"/","reserve":true}"#);
     let first = take().expect(200).json()["reservation"].clone();
     let second = take().expect(200).json()["reservation"].clone();
@@ -105,7 +106,7 @@ fn a_place_of_a_concurrency_limit_is_free_again_once_it_is_settled() {
     take().expect(429);
     let give = |reservation: &serde_json::Value| {
         let body = format!(r#"{{"reservation":{reservation}}}"#);
-        server.client(Door::Decisions).post("/v1/settle", &body)
+        server.client().post("/v1/settle", &body)
     };
     give(&first).expect(200);
     take().expect(200);
@@ -117,20 +118,20 @@ fn a_place_of_a_concurrency_limit_is_free_again_once_it_is_settled() {
 
 #[test]
 fn what_was_reserved_can_be_settled_to_less_or_given_back() {
-    let server = Tollgate::start(&policy_with("  - { name: one, allow: 1/h, burst: 10 }"));
-    let mut client = server.client(Door::Decisions);
+    let server = serve(&policy_with("  - { name: one, allow: 1/h, burst: 10 }"));
+    let mut client = server.client();
     let mut take = |cost: u64| {
         let ask = format!(r#"{{"path":"/","cost":{cost},"reserve":true}}"#);
         client.post("/v1/check", &ask).expect(200).json()
     };
     let left = || {
         let ask = r#"{"path":"/","cost":0}"#;
-        let reply = server.client(Door::Decisions).post("/v1/peek", ask);
+        let reply = server.client().post("/v1/peek", ask);
         reply.expect(200).json()["remaining"].clone()
     };
     let settle = |of: &serde_json::Value, how: &str| {
         let body = format!(r#"{{"reservation":{}{how}}}"#, of["reservation"]);
-        let mut client = server.client(Door::Decisions);
+        let mut client = server.client();
         client.post("/v1/settle", &body).expect(200).json()
     };
     let taken = take(8);
@@ -147,8 +148,8 @@ fn what_was_reserved_can_be_settled_to_less_or_given_back() {
 
 #[test]
 fn a_peek_takes_nothing_and_a_batch_is_asked_in_order() {
-    let server = Tollgate::start(&policy_with("  - { name: one, allow: 1/h, burst: 2 }"));
-    let mut client = server.client(Door::Decisions);
+    let server = serve(&policy_with("  - { name: one, allow: 1/h, burst: 2 }"));
+    let mut client = server.client();
     for _ in 0..5 {
         let peeked = client.post("/v1/peek", ASK).expect(200).json();
         // What would be left after it.

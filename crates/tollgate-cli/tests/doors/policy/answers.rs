@@ -1,7 +1,9 @@
 //! What clients read in headers.
 
 use super::{play, play_limits};
-use crate::harness::{Reply, Tollgate};
+use tollgate_testkit::http::Reply;
+
+use crate::harness::serve;
 
 const ASK: &str = r#"{"path":"/"}"#;
 
@@ -10,7 +12,7 @@ fn both(settings: &str) -> (Reply, Reply) {
     let policy = format!(
         "default: pass\nheaders: {{ {settings} }}\nlimits: [{{ name: one, allow: 1/min, burst: 2 }}]\n"
     );
-    let server = Tollgate::start(&policy);
+    let server = serve(&policy);
     let passed = server.check(ASK).expect(200);
     server.check(ASK).expect(200);
     (passed, server.check(ASK).expect(429))
@@ -79,7 +81,7 @@ fn jitter_spreads_keys_and_stays_the_same_for_each() {
 headers: { jitter: 50% }
 limits: [{ name: one, key: header.u, allow: 1/h, burst: 1 }]
 ";
-    let server = Tollgate::start(policy);
+    let server = serve(policy);
     let mut waits = Vec::new();
     for key in 0..30 {
         let ask = format!(r#"{{"path":"/","headers":{{"u":"{key}"}}}}"#);
@@ -125,8 +127,8 @@ fn a_refusal_can_go_without_a_body_that_explains_it() {
         let policy = format!(
             "default: pass\nheaders: {{ problem: {problem} }}\nlimits: [{{ name: one, allow: 1/h, burst: 1 }}]\n"
         );
-        let server = Tollgate::start(&policy);
-        let mut proxy = server.client(crate::harness::Door::Decisions);
+        let server = serve(&policy);
+        let mut proxy = server.client();
         let about = [("X-Forwarded-Uri", "/")];
         proxy.get_with("/v1/auth", &about).expect(200);
         let refused = proxy.get_with("/v1/auth", &about).expect(429);

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use super::play_limits;
-use crate::harness::{Tollgate, policy_with};
+
+use crate::harness::{policy_with, serve};
 
 /// A key; a question; questions of the same key; questions of other keys. Paths are behind `/{row}`.
 type Row<'a> = (&'a str, &'a str, &'a [&'a str], &'a [&'a str]);
@@ -132,7 +133,7 @@ fn one_key_has_one_allowance_and_another_key_has_its_own() {
         )
         .expect("text");
     }
-    let server = Tollgate::start(&policy_with(&limits));
+    let server = serve(&policy_with(&limits));
     for (row, (key, first, same, others)) in TABLE.iter().enumerate() {
         server.check(&ask(row, first)).expect(200);
         for facts in *same {

@@ -1,7 +1,8 @@
 //! Which requests a limit is for.
 
 use super::names;
-use crate::harness::{Tollgate, policy_with};
+
+use crate::harness::{policy_with, serve};
 
 const LIMITS: &str = r#"
   - { name: posts,    match: { method: [POST, PUT] },                      allow: 1000/h }
@@ -77,7 +78,7 @@ fn a_request_meets_the_limits_that_match_it_and_no_other() {
         (r#"{"path":"/admin/health"}"#, &[]),
         (r#"{"path":"/admin/x/../health"}"#, &[]),
     ];
-    let server = Tollgate::start(&policy_with(LIMITS));
+    let server = serve(&policy_with(LIMITS));
     for (ask, expected) in table {
         let answer = server.check(ask).expect(200).json();
         assert_eq!(names(&answer), *expected, "{ask}");
@@ -92,7 +93,7 @@ fn a_request_meets_the_limits_that_match_it_and_no_other() {
 
 #[test]
 fn a_path_that_servers_read_differently_is_not_believed() {
-    let server = Tollgate::start(&policy_with(LIMITS));
+    let server = serve(&policy_with(LIMITS));
     for path in [
         "/api%2Frides",
         "/api/..;/admin",
@@ -119,7 +120,7 @@ fn case_and_a_last_slash_count_if_the_policy_says_so() {
     ];
     for (rule, path, is_met) in told {
         let policy = format!("paths: {{ {rule} }}\n{}", policy_with(limits));
-        let answer = Tollgate::start(&policy)
+        let answer = serve(&policy)
             .check(&format!(r#"{{"path":"{path}"}}"#))
             .json();
         assert_eq!(!names(&answer).is_empty(), is_met, "{rule} {path}");

@@ -13,7 +13,9 @@ mod privacy;
 
 use serde_json::Value;
 
-use crate::harness::{Door, Tollgate, policy_with};
+use tollgate_testkit::tollgate::Tollgate;
+
+use crate::harness::{policy_with, serve};
 
 /// So many times this question, and the status that each of them gets.
 type Step<'a> = (usize, &'a str, u16);
@@ -21,7 +23,7 @@ type Step<'a> = (usize, &'a str, u16);
 /// Starts a server with this policy and asks these questions.
 #[track_caller]
 fn play(policy: &str, steps: &[Step<'_>]) -> Tollgate {
-    let server = Tollgate::start(policy);
+    let server = serve(policy);
     asked(&server, steps);
     server
 }
@@ -29,7 +31,7 @@ fn play(policy: &str, steps: &[Step<'_>]) -> Tollgate {
 /// Asks these questions, in order.
 #[track_caller]
 fn asked(server: &Tollgate, steps: &[Step<'_>]) {
-    let mut client = server.client(Door::Decisions);
+    let mut client = server.client();
     for (at, (times, ask, status)) in steps.iter().enumerate() {
         for time in 0..*times {
             let reply = client.post("/v1/check", ask);

@@ -1,7 +1,6 @@
 //! Limits that are tried before they bite.
 
 use super::{play, play_limits};
-use crate::harness::Door;
 
 const ASK: &str = r#"{"path":"/"}"#;
 
@@ -42,7 +41,7 @@ fn a_share_of_the_keys_is_enforced_and_always_the_same() {
         "  - { name: part, key: header.u, allow: 1/h, burst: 1, enforce: 25% }",
         &[],
     );
-    let mut client = server.client(Door::Decisions);
+    let mut client = server.client();
     let mut round = || -> Vec<bool> {
         let keys = 0..400;
         keys.map(|key| {

@@ -1,7 +1,8 @@
 //! Tiers, overrides, and limits within limits.
 
 use super::{asked, names, play, play_limits};
-use crate::harness::{Tollgate, policy_with};
+
+use crate::harness::{policy_with, serve};
 
 const TIERS: &str = "default: pass
 tiers:
@@ -21,7 +22,7 @@ fn a_tier_scales_a_limit_and_an_unknown_one_does_not() {
         ("PRO", 4),
         ("gold", 4),
     ];
-    let server = Tollgate::start(TIERS);
+    let server = serve(TIERS);
     for (plan, burst) in plans {
         let ask = format!(r#"{{"path":"/","headers":{{"u":"{plan}","plan":"{plan}"}}}}"#);
         asked(&server, &[(burst, &ask, 200), (1, &ask, 429)]);
@@ -113,8 +114,8 @@ fn a_key_without_a_limit_for_a_while_has_not_got_back_what_it_used_before() {
 
 #[test]
 fn an_operator_needs_the_token() {
-    let server = Tollgate::start(&policy_with("  - { name: one, allow: 1/h }"));
-    let mut client = server.client(crate::harness::Door::Admin);
+    let server = serve(&policy_with("  - { name: one, allow: 1/h }"));
+    let mut client = server.admin();
     for (method, path) in [
         ("POST", "/reload"),
         ("GET", "/overrides"),

@@ -1,7 +1,9 @@
 //! Keys that must not be shown.
 
 use super::asked;
-use crate::harness::{Door, Tollgate, until};
+use tollgate_testkit::wait;
+
+use crate::harness::serve;
 
 const CANARY: &str = "canary-4f1d";
 
@@ -10,22 +12,22 @@ fn told(privacy: &str) -> String {
     let policy = format!(
         "default: pass\nkey_privacy: {privacy}\nlimits: [{{ name: one, key: header.u, allow: 1/h, burst: 1 }}]\n"
     );
-    let server = Tollgate::start(&policy);
+    let server = serve(&policy);
     let ask = format!(r#"{{"path":"/","headers":{{"u":"{CANARY}"}}}}"#);
     asked(&server, &[(1, &ask, 200), (3, &ask, 429)]);
     let body = format!(r#"{{"limit":"one","key":"{CANARY}","burst":2}}"#);
     server.operate("PUT", "/overrides", &body).expect(200);
-    until("the change is in the log", || {
+    wait("the change is in the log", || {
         server.log().contains("an override was set")
     });
     let top = server.operate("GET", "/top", "").expect(200);
     assert_eq!(top.json()["refused"][0]["limit"], "one", "{top:?}");
-    let mut admin = server.client(Door::Admin);
+    let mut admin = server.admin();
     let open: Vec<String> = ["/metrics", "/ready", "/health"]
         .iter()
         .map(|path| admin.get(path).expect(200).body)
         .collect();
-    let limits = server.client(Door::Decisions).get("/v1/limits").body;
+    let limits = server.client().get("/v1/limits").body;
     format!(
         "{}\n{}\n{}\n{limits}",
         top.body,
@@ -52,12 +54,11 @@ fn a_plain_key_is_shown_to_operators_and_never_in_metrics() {
 
 #[test]
 fn a_key_cannot_write_lines_of_its_own_into_the_log() {
-    let server = Tollgate::start(
-        "default: pass\nlimits: [{ name: one, key: field.u, allow: 1/h, burst: 1 }]\n",
-    );
+    let server =
+        serve("default: pass\nlimits: [{ name: one, key: field.u, allow: 1/h, burst: 1 }]\n");
     let ask = r#"{"path":"/","fields":{"u":"a\u001b[2J\r\nFAKE \u202e line"}}"#;
     asked(&server, &[(1, ask, 200), (2, ask, 429)]);
-    until("it is in the log", || server.log().contains("FAKE"));
+    wait("it is in the log", || server.log().contains("FAKE"));
     let log = server.log();
     let is_plain = |c: char| c == '\n' || !(c.is_control() || c == '\u{202e}');
     assert!(log.chars().all(is_plain), "{log:?}");

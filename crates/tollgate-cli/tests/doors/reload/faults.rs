@@ -3,13 +3,15 @@
 use std::fs;
 
 use super::{number, numbered};
-use crate::harness::{Tollgate, until};
+use tollgate_testkit::{now, wait};
+
+use crate::harness::serve;
 
 const SUCCESSFUL: &str = "tollgate_config_last_reload_successful";
 
 #[test]
 fn a_bad_file_changes_nothing_and_is_told_until_it_is_mended() {
-    let server = Tollgate::start(&numbered(5));
+    let server = serve(&numbered(5));
     let file = server.policy_file();
     assert_eq!(server.metric(SUCCESSFUL), Some(1));
     let bads: [(&str, &[u8]); 6] = [
@@ -28,7 +30,7 @@ fn a_bad_file_changes_nothing_and_is_told_until_it_is_mended() {
     ];
     for (what, text) in bads {
         fs::write(&file, text).expect("the policy file");
-        until(what, || server.ready()["status"] == "degraded");
+        wait(what, || server.ready()["status"] == "degraded");
         let ready = server.ready();
         let fault = &ready["policy"]["last_error"];
         assert_eq!(fault["code"], "policy-invalid", "{what}: {ready}");
@@ -38,32 +40,32 @@ fn a_bad_file_changes_nothing_and_is_told_until_it_is_mended() {
         let told = server.operate("POST", "/reload", "{}").expect(409);
         assert!(told.body.contains("hint"), "{what}: {told:?}");
         fs::write(&file, numbered(5)).expect("the policy file");
-        until("it is mended", || server.ready()["status"] == "ok");
+        wait("it is mended", || server.ready()["status"] == "ok");
         assert_eq!(server.metric(SUCCESSFUL), Some(1), "{what}");
     }
     fs::remove_file(&file).expect("it is there");
-    until("a file that is gone", || {
+    wait("a file that is gone", || {
         server.ready()["policy"]["last_error"]["code"] == "policy-missing"
     });
     assert_eq!(number(&server), Some(5));
     fs::write(&file, numbered(6)).expect("the policy file");
-    until("another one", || number(&server) == Some(6));
+    wait("another one", || number(&server) == Some(6));
     assert_eq!(server.ready()["policy"]["version"], 2);
 }
 
 #[test]
 fn what_is_wrong_is_logged_once_for_the_watch_and_each_time_for_who_asks() {
-    let server = Tollgate::start(&numbered(5));
+    let server = serve(&numbered(5));
     fs::write(
         server.policy_file(),
         "default: pass\nlimits:\n  - name: one\n    allow: 1/h\n    brust: 5\n",
     )
     .expect("the policy file");
-    until("it is logged", || server.log().contains("brust"));
+    wait("it is logged", || server.log().contains("brust"));
     // Longer than the watch takes to look again.
-    let watch = crate::harness::Stopwatch::start();
-    until("it was looked at again", || {
-        watch.passed().as_millis() > 2500
+    let watch = now();
+    wait("it was looked at again", || {
+        watch.elapsed().as_millis() > 2500
     });
     assert_eq!(server.log().matches("did you mean `burst`?").count(), 1);
     for _ in 0..3 {
@@ -71,7 +73,7 @@ fn what_is_wrong_is_logged_once_for_the_watch_and_each_time_for_who_asks() {
     }
     // The log comes through a pipe, which may lag behind the answers.
     let count = || server.log().matches("did you mean `burst`?").count();
-    until("each time is logged", || count() >= 4);
+    wait("each time is logged", || count() >= 4);
     assert_eq!(count(), 4, "{}", server.log());
 }
 
@@ -82,7 +84,7 @@ fn a_changed_limit_keeps_what_was_used_and_an_unchanged_one_keeps_all() {
             "default: pass\nlimits:\n  - {{ name: one, allow: 1/h, burst: {burst} }}\n  - {{ name: same, match: {{ path: /same }}, allow: 1/h, burst: 100 }}\n{more}"
         )
     };
-    let server = Tollgate::start(&policy(4, ""));
+    let server = serve(&policy(4, ""));
     let ask = r#"{"path":"/"}"#;
     for status in [200, 200, 200, 200, 429] {
         server.check(ask).expect(status);

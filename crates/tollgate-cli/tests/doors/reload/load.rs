@@ -3,7 +3,10 @@
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
-use crate::harness::{Door, Reply, Tollgate};
+use tollgate_testkit::http::Reply;
+use tollgate_testkit::tollgate::operate;
+
+use crate::harness::serve;
 
 const RELOADS: u64 = 1_000;
 const KEPT: u64 = 2_000;
@@ -38,7 +41,7 @@ fn is_whole(reply: &Reply) -> bool {
 
 #[test]
 fn a_thousand_reloads_under_load_tear_no_answer_and_give_nothing_away() {
-    let server = Tollgate::start(&policy(true));
+    let server = serve(&policy(true));
     let file = server.policy_file();
     let beside = file.with_extension("new");
     let done = AtomicBool::new(false);
@@ -46,7 +49,7 @@ fn a_thousand_reloads_under_load_tear_no_answer_and_give_nothing_away() {
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
-                let mut client = server.client(Door::Decisions);
+                let mut client = server.client();
                 while !done.load(SeqCst) {
                     let pair = client.post("/v1/check", r#"{"path":"/pair"}"#);
                     assert!(matches!(pair.status, 200 | 429), "{pair:?}");
@@ -61,14 +64,14 @@ fn a_thousand_reloads_under_load_tear_no_answer_and_give_nothing_away() {
                 }
             });
         }
-        let mut admin = server.client(Door::Admin);
+        let mut admin = server.admin();
         for round in 0..RELOADS {
             fs::write(&beside, policy(round % 2 == 1)).expect("a file beside it");
             fs::rename(&beside, &file).expect("it is renamed");
-            server.reload_with(&mut admin).expect(200);
+            operate(&mut admin, "POST", "/reload", "{}").expect(200);
         }
         // Until nothing can be left: the last that asks is refused.
-        let mut client = server.client(Door::Decisions);
+        let mut client = server.client();
         while client.post("/v1/check", r#"{"path":"/kept"}"#).status == 200 {
             passed.fetch_add(1, SeqCst);
         }

@@ -4,7 +4,7 @@ mod faults;
 mod load;
 mod ways;
 
-use crate::harness::{Door, Tollgate};
+use tollgate_testkit::tollgate::Tollgate;
 
 /// A policy that can be told from others by its number.
 fn numbered(number: u64) -> String {
@@ -13,7 +13,7 @@ fn numbered(number: u64) -> String {
 
 /// The number of the policy in force.
 fn number(server: &Tollgate) -> Option<u64> {
-    let mut client = server.client(Door::Decisions);
+    let mut client = server.client();
     let peeked = client.post("/v1/peek", r#"{"path":"/"}"#);
     peeked.header("x-ratelimit-limit")?.parse().ok()
 }

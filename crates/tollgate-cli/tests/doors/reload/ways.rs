@@ -7,7 +7,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::{number, numbered};
-use crate::harness::{Scratch, Start, Tollgate, within};
+use tollgate_testkit::tollgate::{Start, Tollgate};
+use tollgate_testkit::{Directory, Signal, wait_for};
+
+use crate::harness::serve;
 
 const SEEN_WITHIN: Duration = Duration::from_secs(3);
 
@@ -16,10 +19,8 @@ type Way = fn(&Path, &str);
 
 #[track_caller]
 fn is_seen(server: &Tollgate, way: &str, expected: u64) {
-    let seen = within(SEEN_WITHIN, || {
-        (number(server) == Some(expected)).then_some(())
-    });
-    assert!(seen.is_some(), "{way}: not seen within {SEEN_WITHIN:?}");
+    let seen = || Ok((number(server) == Some(expected)).into());
+    wait_for(way, SEEN_WITHIN, || server.log(), seen).unwrap();
     assert_eq!(server.ready()["status"], "ok", "{way}");
 }
 
@@ -53,7 +54,7 @@ fn deleted_and_made_again(file: &Path, text: &str) {
 
 #[test]
 fn every_way_of_replacing_the_file_is_seen_without_a_word() {
-    let server = Tollgate::start(&numbered(1));
+    let server = serve(&numbered(1));
     let file = server.policy_file();
     let ways: [(&str, Way); 4] = [
         ("written in place", in_place),
@@ -72,7 +73,7 @@ fn every_way_of_replacing_the_file_is_seen_without_a_word() {
 #[test]
 fn a_link_that_is_swapped_is_seen() {
     // As Kubernetes mounts a ConfigMap: tollgate.yaml -> ..data/tollgate.yaml, ..data -> ..2026_01.
-    let scratch = Scratch::new();
+    let scratch = Directory::new();
     let version = |name: &str, text: &str| {
         fs::create_dir(scratch.file(name)).expect("a directory");
         fs::write(scratch.file(name).join("tollgate.yaml"), text).expect("a file");
@@ -81,7 +82,7 @@ fn a_link_that_is_swapped_is_seen() {
     symlink("..2026_01", scratch.file("..data")).expect("a link");
     let file = scratch.file("tollgate.yaml");
     symlink("..data/tollgate.yaml", &file).expect("a link");
-    let server = Start::with(&file).go();
+    let server = Start::serve().policy_file(&file).start().unwrap();
     for (at, expected) in [(2, 100), (3, 101)] {
         let name = format!("..2026_0{at}");
         version(&name, &numbered(expected));
@@ -95,10 +96,10 @@ fn a_link_that_is_swapped_is_seen() {
 
 #[test]
 fn a_signal_and_a_call_of_the_operator_read_the_file() {
-    let server = Tollgate::start(&numbered(1));
+    let server = serve(&numbered(1));
     let file = server.policy_file();
     by_rename(&file, &numbered(100));
-    server.signal("HUP");
+    server.signal(Signal::HUP).unwrap();
     is_seen(&server, "SIGHUP", 100);
     by_rename(&file, &numbered(101));
     let told = server.operate("POST", "/reload", "{}").expect(200).json();
