@@ -7,9 +7,6 @@
 )]
 
 use std::convert::Infallible;
-use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,49 +19,18 @@ use tollgate::policy::{Begun, LimitRule, OnStoreError, Policy, Quota, Sharing};
 use tollgate::store::shared::SharedStore;
 use tollgate::{Limit, Origin};
 use tollgate_redis::{Settings, Store};
+use tollgate_testkit::servers::{Kind, Server};
 use tollgate_tower::{Authority, Epoch, InForce, LimitLayer, look_after};
 use tower::{Layer, ServiceExt, service_fn};
 
-/// A server that ends with the test.
-struct Server {
-    port: u16,
-    child: Child,
+fn redis() -> Server {
+    Server::start(Kind::Redis, &[]).unwrap()
 }
 
-impl Server {
-    fn start() -> Server {
-        let free = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = free.local_addr().unwrap().port();
-        drop(free);
-        let mut child = Command::new("redis-server")
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
-            .args(["--save", "", "--appendonly", "no"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("redis-server is needed for this test: install redis-server");
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut told = lines.by_ref().map_while(Result::ok);
-        assert!(told.any(|line| line.contains("eady to accept connections")));
-        std::thread::spawn(move || lines.for_each(drop));
-        Server { port, child }
-    }
-
-    /// Answers nobody for a while.
-    fn pause(&self, ms: u32) {
-        let output = Command::new("redis-cli")
-            .args(["-p", &self.port.to_string(), "client", "pause"])
-            .args([&ms.to_string(), "ALL"])
-            .output()
-            .expect("redis-cli is needed for this test: install redis-tools");
-        assert_eq!(output.stdout.trim_ascii(), b"OK");
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// The server answers nothing for a while.
+fn pause(server: &Server, ms: u32) {
+    let paused = server.cli(&["client", "pause", &ms.to_string(), "ALL"]);
+    assert_eq!(paused, "OK");
 }
 
 /// One of the processes that share the server, as far as limits go.
@@ -75,7 +41,7 @@ async fn node(server: &Server) -> InForce {
 }
 
 async fn node_with<const N: usize>(server: &Server, limits: [(&str, Limit); N]) -> InForce {
-    let mut settings = Settings::standalone("127.0.0.1", server.port);
+    let mut settings = Settings::standalone("127.0.0.1", server.port());
     settings.deadline = Duration::from_secs(5);
     let store = Store::open(settings, &Handle::current()).unwrap();
     let since = Instant::now();
@@ -137,7 +103,7 @@ async fn until_left(in_force: &InForce, wanted: (u64, u64)) {
 
 #[tokio::test]
 async fn a_place_that_is_held_on_one_node_is_taken_on_all_and_is_given_back_everywhere() {
-    let server = Server::start();
+    let server = redis();
     let (here, there) = (node(&server).await, node(&server).await);
     let ask = |node: &InForce| {
         let service = LimitLayer::new(node.clone()).layer(service_fn(hello));
@@ -163,11 +129,11 @@ async fn a_place_that_is_held_on_one_node_is_taken_on_all_and_is_given_back_ever
 
 #[tokio::test]
 async fn who_leaves_while_the_store_is_asked_gets_everything_back_when_it_answers() {
-    let server = Server::start();
+    let server = redis();
     let node = node(&server).await;
     let service = LimitLayer::new(node.clone()).layer(service_fn(hello));
     assert_eq!(left(&node).await, (5, 1));
-    server.pause(500);
+    pause(&server, 500);
     let leaves = tokio::spawn(service.clone().oneshot(get()));
     sleep(Duration::from_millis(100)).await;
     leaves.abort();
@@ -185,7 +151,7 @@ async fn who_leaves_while_the_store_is_asked_gets_everything_back_when_it_answer
 
 #[tokio::test]
 async fn a_store_that_is_gone_is_a_503_where_the_policy_says_so() {
-    let server = Server::start();
+    let server = redis();
     let node = node(&server).await;
     let service = LimitLayer::new(node.clone()).layer(service_fn(hello));
     drop(server);
@@ -196,7 +162,7 @@ async fn a_store_that_is_gone_is_a_503_where_the_policy_says_so() {
 
 #[tokio::test]
 async fn what_is_lent_is_fetched_ahead_and_given_back_at_the_end_by_whoever_looks_after_it() {
-    let server = Server::start();
+    let server = redis();
     // One that does not end while this runs.
     let window = || Limit::fixed_window("1000000/d".parse().unwrap()).unwrap();
     let lends = node_with(&server, [("units", window())]).await;
@@ -234,7 +200,7 @@ async fn what_is_lent_is_fetched_ahead_and_given_back_at_the_end_by_whoever_look
 #[tokio::test]
 async fn slots_are_reserved_in_the_store_and_waited_for_on_each_node() {
     const SPACING: Duration = Duration::from_millis(50);
-    let server = Server::start();
+    let server = redis();
     let line = || Limit::leaky_bucket("20/s".parse().unwrap(), 8).unwrap();
     let nodes = [
         node_with(&server, [("line", line())]).await,
