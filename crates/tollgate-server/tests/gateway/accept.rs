@@ -2,9 +2,10 @@
 
 use std::io::Read;
 use std::net::TcpStream;
+use tollgate_testkit::wait;
 
 use crate::upstream::Upstream;
-use crate::world::{World, reply, until};
+use crate::world::{World, reply};
 
 fn world(accept: &str, more: &str, port: u16) -> World {
     let policy = format!("default: pass\n{more}gateway:\n  accept: {{ {accept} }}\n");
@@ -34,7 +35,7 @@ fn one_address_has_so_many_connections_and_gets_them_back() {
     assert!(is_closed(world.connect()));
     assert_eq!(turned_away(&world, "too-many"), 2);
     drop(first);
-    until("there is room again", || {
+    wait("there is room again", || {
         use std::io::Write;
         let mut stream = world.connect();
         let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");

@@ -44,7 +44,7 @@ fn a_client_that_expects_to_be_asked_for_its_body_is_asked() {
     let asked = crate::world::read_head(&mut stream);
     assert!(asked.starts_with("HTTP/1.1 100"), "{asked}");
     stream.write_all(b"hi").unwrap();
-    assert_eq!(reply(&mut stream).text(), "<hi>");
+    assert_eq!(reply(&mut stream).body, "<hi>");
     assert_eq!(upstream.last().header("expect"), None);
 }
 
@@ -57,7 +57,7 @@ fn an_answer_that_comes_before_the_body_is_passed_on() {
         .write_all(b"POST /early HTTP/1.1\r\nHost: a\r\nContent-Length: 50000000\r\n\r\nbegin")
         .unwrap();
     let answer = reply(&mut stream);
-    assert_eq!((answer.status, answer.text()), (403, "early".into()));
+    assert_eq!((answer.status, answer.body), (403, "early".into()));
 }
 
 #[test]

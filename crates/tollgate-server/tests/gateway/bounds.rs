@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
+use tollgate_testkit::wait;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
@@ -10,7 +11,7 @@ use hyper::Request;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use crate::upstream::Upstream;
-use crate::world::{OPEN, World, pause, reply, timed, until};
+use crate::world::{OPEN, World, pause, reply, timed};
 
 /// One second for everything that has a bound in time.
 fn tight() -> String {
@@ -101,7 +102,7 @@ fn a_body_that_does_not_come_is_408() {
         }
     });
     assert_eq!(upstream.count(), 0, "no server had a whole one");
-    until("connections to it are closed", || upstream.open() == 0);
+    wait("connections to it are closed", || upstream.open() == 0);
 }
 
 #[test]
@@ -140,8 +141,8 @@ fn an_answer_that_the_client_does_not_take_is_ended_at_the_server_too() {
     let upstream = Upstream::start();
     let world = World::before(&tight(), upstream.port);
     let _takes_nothing = world.send("/large", "");
-    until("it is asked", || upstream.count() == 1);
-    let ((), took) = timed(|| until("it is given up", || upstream.open() == 0));
+    wait("it is asked", || upstream.count() == 1);
+    let ((), took) = timed(|| wait("it is given up", || upstream.open() == 0));
     assert!(took < IN_TIME, "{took:?}");
 }
 
@@ -154,9 +155,9 @@ fn answers_that_the_client_does_not_take_are_no_excuse_for_more_requests() {
     // Each answer fits where answers wait to be written, so the next request begins while nothing is taken.
     let asks = "GET /kb30 HTTP/1.1\r\nHost: a\r\n\r\n".repeat(1000);
     stream.write_all(asks.as_bytes()).unwrap();
-    until("it is asked", || upstream.count() > 10);
+    wait("it is asked", || upstream.count() > 10);
     let seen = std::cell::Cell::new(0);
-    until("no more is asked", || {
+    wait("no more is asked", || {
         let before = seen.replace(upstream.count());
         pause(300);
         before == upstream.count()
@@ -164,7 +165,7 @@ fn answers_that_the_client_does_not_take_are_no_excuse_for_more_requests() {
     assert!(upstream.count() < 1000, "everything was taken");
     // The only connection that the address may have is free again.
     let ((), took) = timed(|| {
-        until("it is closed", || {
+        wait("it is closed", || {
             let mut other = world.connect();
             let _ = other.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
             matches!(other.read(&mut [0]), Ok(1))

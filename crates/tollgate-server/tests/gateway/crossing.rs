@@ -108,7 +108,7 @@ fn a_request_without_a_host_is_for_the_server_by_its_own_name() {
     let change = |spec: &mut tollgate_policy::UpstreamSpec| spec.protocol = Protocol::Http2;
     let world = World::with(OPEN, change, &[upstream.port]);
     let answer = world.ask(b"GET /x HTTP/1.0\r\n\r\n");
-    assert_eq!((answer.status, answer.text()), (200, "two".to_owned()));
+    assert_eq!((answer.status, answer.body), (200, "two".to_owned()));
     assert_eq!(upstream.seen(), [format!("127.0.0.1:{}", upstream.port)]);
     assert_eq!(world.get("/x").status, 200);
     assert_eq!(upstream.seen()[1], "app.example");

@@ -2,11 +2,13 @@
 
 use std::io::{Read, Write};
 use std::time::Duration;
+use tollgate_testkit::free_port;
+use tollgate_testkit::wait;
 
 use tollgate::Span;
 
 use crate::upstream::Upstream;
-use crate::world::{OPEN, World, reply, timed, until};
+use crate::world::{OPEN, World, reply, timed};
 
 const UNDER_WAY: &str = "tollgate_server_under_way{upstream=\"app\",server=\"";
 
@@ -14,14 +16,9 @@ fn under_way(world: &World, port: u16) -> u64 {
     world.metric(&format!("{UNDER_WAY}127.0.0.1:{port}\"}}"))
 }
 
-pub(crate) fn free_port() -> u16 {
-    let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    socket.local_addr().unwrap().port()
-}
-
 #[test]
 fn nobody_there_is_502_and_is_told_as_a_problem() {
-    let world = World::before(OPEN, free_port());
+    let world = World::before(OPEN, free_port().unwrap());
     let answer = world.get("/");
     assert_eq!(answer.status, 502);
     assert_eq!(
@@ -58,7 +55,7 @@ fn a_server_that_hangs_is_504_and_its_connection_is_closed() {
     let (answer, took) = timed(|| world.get("/hang"));
     assert_eq!(answer.status, 504);
     assert!(took < Duration::from_secs(3), "{took:?}");
-    until("the connection is closed", || upstream.open() == 0);
+    wait("the connection is closed", || upstream.open() == 0);
     assert_eq!(under_way(&world, upstream.port), 0);
 }
 
@@ -77,7 +74,7 @@ fn an_answer_that_stalls_is_ended() {
     let mut all = Vec::new();
     let _ = stream.read_to_end(&mut all);
     assert!(all.ends_with(b"abc"), "{}", String::from_utf8_lossy(&all));
-    until("the connection is closed", || upstream.open() == 0);
+    wait("the connection is closed", || upstream.open() == 0);
 }
 
 #[test]
@@ -90,12 +87,12 @@ fn a_client_that_goes_away_ends_its_request_at_the_server() {
     stream
         .write_all(b"GET /hang HTTP/1.1\r\nHost: a\r\n\r\n")
         .unwrap();
-    until("the request is there", || upstream.count() == 1);
+    wait("the request is there", || upstream.count() == 1);
     assert_eq!(under_way(&world, upstream.port), 1);
     assert_eq!(world.get("/").status, 429, "the only place is taken");
     drop(stream);
-    until("the connection is closed", || upstream.open() == 0);
-    until("the place is free", || world.get("/").status == 200);
+    wait("the connection is closed", || upstream.open() == 0);
+    wait("the place is free", || world.get("/").status == 200);
     assert_eq!(under_way(&world, upstream.port), 0);
 }
 
@@ -113,20 +110,20 @@ fn a_connection_that_a_server_closed_while_it_rested_costs_no_request() {
 
 #[test]
 fn a_server_that_is_out_is_left_alone_and_comes_back() {
-    let (good, port) = (Upstream::start(), free_port());
+    let (good, port) = (Upstream::start(), free_port().unwrap());
     let world = World::with(OPEN, |_| (), &[port, good.port]);
     let up = format!("tollgate_server_up{{upstream=\"app\",server=\"127.0.0.1:{port}\"}}");
     assert_eq!(world.metric(&up), 1);
     let failed = std::cell::Cell::new(0);
-    until("it is out", || {
+    wait("it is out", || {
         failed.set(failed.get() + usize::from(world.get("/").status == 502));
         world.metric(&up) == 0
     });
     // One that failed is left alone for a moment, so that it takes a while.
     assert_eq!(failed.get(), 3);
     let back = Upstream::on(port);
-    until("it is back", || world.metric(&up) == 1);
-    until("it is asked", || {
+    wait("it is back", || world.metric(&up) == 1);
+    wait("it is asked", || {
         world.get("/");
         back.count() > 0
     });
@@ -134,7 +131,7 @@ fn a_server_that_is_out_is_left_alone_and_comes_back() {
 
 #[test]
 fn what_was_never_sent_is_tried_elsewhere_if_the_policy_says_so() {
-    let (good, port) = (Upstream::start(), free_port());
+    let (good, port) = (Upstream::start(), free_port().unwrap());
     let world = World::with(OPEN, |spec| spec.retries = 1, &[port, good.port]);
     for _ in 0..20 {
         assert_eq!(world.get("/").status, 200);

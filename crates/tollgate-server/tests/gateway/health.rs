@@ -2,9 +2,10 @@
 
 use tollgate::Span;
 use tollgate_policy::HealthSpec;
+use tollgate_testkit::wait;
 
 use crate::upstream::Upstream;
-use crate::world::{OPEN, World, until};
+use crate::world::{OPEN, World};
 
 fn is_up(world: &World, server: &Upstream) -> bool {
     let port = server.port;
@@ -33,18 +34,18 @@ fn a_server_that_is_ill_is_left_alone_until_it_is_well_and_if_all_are_all_are_us
         });
     };
     let world = World::with(OPEN, health, &[a.port, b.port]);
-    until("both are asked how they are", || {
+    wait("both are asked how they are", || {
         a.count() > 2 && b.count() > 2
     });
     assert_eq!(asked(&world, [&a, &b]), [10, 10]);
     a.is_ill(true);
-    until("it is out", || !is_up(&world, &a));
+    wait("it is out", || !is_up(&world, &a));
     assert_eq!(asked(&world, [&a, &b]), [0, 20]);
     b.is_ill(true);
-    until("both are out", || !is_up(&world, &b));
+    wait("both are out", || !is_up(&world, &b));
     assert_eq!(asked(&world, [&a, &b]), [10, 10]);
     a.is_ill(false);
-    until("it is back", || is_up(&world, &a));
+    wait("it is back", || is_up(&world, &a));
     assert_eq!(asked(&world, [&a, &b]), [20, 0]);
     assert_eq!(world.admitted(), 80, "no look at a server is a request");
 }

@@ -1,7 +1,8 @@
 //! Limits and queues in front of a server.
 
 use crate::upstream::Upstream;
-use crate::world::{World, until};
+use crate::world::World;
+use tollgate_testkit::wait;
 
 #[test]
 fn what_is_over_its_limit_is_refused_and_never_seen() {
@@ -16,7 +17,7 @@ fn what_is_over_its_limit_is_refused_and_never_seen() {
     let refused = world.get("/");
     assert_eq!(refused.header("cache-control"), Some("no-store"));
     assert!(refused.header("retry-after").is_some());
-    assert!(refused.text().contains("\"status\":429"), "{refused:?}");
+    assert!(refused.body.contains("\"status\":429"), "{refused:?}");
 }
 
 #[test]
@@ -32,7 +33,7 @@ fn a_place_is_free_again_when_the_answer_has_ended() {
         let slow: Vec<_> = (0..2)
             .map(|_| scope.spawn(|| world.get("/slow").status))
             .collect();
-        until("both are there", || upstream.count() == 52);
+        wait("both are there", || upstream.count() == 52);
         assert_eq!(world.get("/").status, 429);
         for slow in slow {
             assert_eq!(slow.join().unwrap(), 200);

@@ -3,9 +3,10 @@
 use std::io::Write;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
+use tollgate_testkit::wait;
 
 use crate::upstream::Upstream;
-use crate::world::{OPEN, World, pause, reply, until};
+use crate::world::{OPEN, World, pause, reply};
 
 /// Answers, failures, and the time of all answers together.
 fn observed(world: &World) -> (u64, u64, Duration) {
@@ -26,7 +27,7 @@ fn a_server_that_hangs_is_seen_though_its_clients_give_up() {
             .unwrap();
         pause(300);
     }
-    until("four were given up", || observed(&world).0 == 4);
+    wait("four were given up", || observed(&world).0 == 4);
     let (_, failed, time) = observed(&world);
     assert_eq!(failed, 0, "whose fault it was is not known");
     assert!(time >= Duration::from_millis(1000), "{time:?}");
@@ -58,9 +59,9 @@ fn a_client_that_gives_up_in_the_middle_of_its_body_says_nothing_of_the_server()
     stream
         .write_all(b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\na")
         .unwrap();
-    until("it is on its way", || upstream.open() == 1);
+    wait("it is on its way", || upstream.open() == 1);
     pause(300);
     drop(stream);
-    until("it is given up", || upstream.open() == 0);
+    wait("it is given up", || upstream.open() == 0);
     assert_eq!(observed(&world), (0, 0, Duration::ZERO));
 }

@@ -1,6 +1,7 @@
 //! What goes through as it is.
 
 use std::io::Write;
+use tollgate_testkit::wait;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -42,7 +43,7 @@ fn answers_keep_their_kind() {
     let upstream = Upstream::start();
     let world = World::before(OPEN, upstream.port);
     let chunks = world.get("/chunks");
-    assert_eq!((chunks.status, chunks.text()), (200, "abcde".into()));
+    assert_eq!((chunks.status, chunks.body.as_str()), (200, "abcde"));
     assert_eq!(chunks.header("x-end"), Some("1"));
     for hop in ["keep-alive", "x-hop", "connection"] {
         assert_eq!(chunks.header(hop), None, "{}", chunks.head);
@@ -54,7 +55,7 @@ fn answers_keep_their_kind() {
         .unwrap();
     let head = crate::world::read_head(&mut stream);
     assert!(head.contains("content-length: 7"), "{head}");
-    assert_eq!(reply(&mut stream).text(), "<>");
+    assert_eq!(reply(&mut stream).body, "<>");
 }
 
 #[test]
@@ -62,7 +63,7 @@ fn old_clients_are_served() {
     let upstream = Upstream::start();
     let world = World::before(OPEN, upstream.port);
     let answer = world.ask(b"GET /old HTTP/1.0\r\n\r\n");
-    assert_eq!((answer.status, answer.text()), (200, "<>".into()));
+    assert_eq!((answer.status, answer.body), (200, "<>".into()));
     // A server may need chunks to answer, and such a client knows none.
     let answer = world.ask(b"GET /chunks HTTP/1.0\r\n\r\n");
     assert_eq!(answer.header("transfer-encoding"), None, "{}", answer.head);
@@ -139,9 +140,9 @@ fn stopping_lets_a_request_end() {
     stream
         .write_all(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
         .unwrap();
-    crate::world::until("the request is there", || upstream.count() == 1);
+    wait("the request is there", || upstream.count() == 1);
     let _idle = world.connect();
     let ((), took) = crate::world::timed(|| world.end());
-    assert_eq!(reply(&mut stream).text(), "slow");
+    assert_eq!(reply(&mut stream).body, "slow");
     assert!(took.as_secs() < 5, "{took:?}");
 }

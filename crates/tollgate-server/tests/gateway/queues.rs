@@ -1,9 +1,10 @@
 //! Queues in front of a server: in turn, one at a time, and nobody in it who is gone.
 
 use std::io::{Read, Write};
+use tollgate_testkit::wait;
 
 use crate::upstream::Upstream;
-use crate::world::{World, read_head, reply, until};
+use crate::world::{World, read_head, reply};
 
 /// One at a time; each tenant has its turn.
 fn policy(more: &str) -> String {
@@ -22,7 +23,7 @@ fn one_is_served_at_a_time_and_tenants_take_turns() {
         clients.push(world.send(&target, &format!("X-Tenant: {tenant}\r\n")));
         // The order in which they came is known.
         let sent = clients.len() as u64;
-        until("it waits", || {
+        wait("it waits", || {
             world.waiting() + upstream.count() as u64 >= sent
         });
     };
@@ -53,9 +54,9 @@ fn who_finds_a_full_queue_is_turned_away_and_never_seen() {
     let upstream = Upstream::start();
     let world = World::before(&policy("waiting: 1, max_wait: 10s"), upstream.port);
     let _holds = world.send("/hang", "");
-    until("it is there", || upstream.count() == 1);
+    wait("it is there", || upstream.count() == 1);
     let _waits = world.send("/waits", "");
-    until("it waits", || world.waiting() == 1);
+    wait("it waits", || world.waiting() == 1);
     let refused = world.get("/refused");
     assert_eq!(refused.status, 503, "{refused:?}");
     let after: u64 = refused.header("retry-after").unwrap().parse().unwrap();
@@ -63,7 +64,7 @@ fn who_finds_a_full_queue_is_turned_away_and_never_seen() {
     let kind = refused.header("content-type");
     assert_eq!(kind, Some("application/problem+json"));
     assert_eq!(refused.header("cache-control"), Some("no-store"));
-    assert!(refused.text().contains("\"status\":503"), "{refused:?}");
+    assert!(refused.body.contains("\"status\":503"), "{refused:?}");
     assert_eq!(upstream.targets(), ["/hang"]);
 }
 
@@ -72,7 +73,7 @@ fn who_waits_too_long_is_turned_away() {
     let upstream = Upstream::start();
     let world = World::before(&policy("max_wait: 200ms"), upstream.port);
     let _holds = world.send("/hang", "");
-    until("it is there", || upstream.count() == 1);
+    wait("it is there", || upstream.count() == 1);
     let (answer, took) = crate::world::timed(|| world.get("/late"));
     assert_eq!(answer.status, 503, "{answer:?}");
     assert!(answer.header("retry-after").is_some(), "{answer:?}");
@@ -85,15 +86,15 @@ fn a_client_that_vanishes_gives_its_place_back_and_no_server_sees_it() {
     let upstream = Upstream::start();
     let world = World::before(&policy("waiting: 2, max_wait: 10s"), upstream.port);
     let holds = world.send("/hang", "");
-    until("it is there", || upstream.count() == 1);
+    wait("it is there", || upstream.count() == 1);
     let gone = world.send("/gone", "");
     let mut stays = world.send("/stays", "");
-    until("both wait", || world.waiting() == 2);
+    wait("both wait", || world.waiting() == 2);
     assert_eq!(world.get("/full").status, 503);
     drop(gone);
-    until("it has left", || world.waiting() == 1);
+    wait("it has left", || world.waiting() == 1);
     let mut next = world.send("/next", "");
-    until("its place is taken", || world.waiting() == 2);
+    wait("its place is taken", || world.waiting() == 2);
     drop(holds);
     assert_eq!(reply(&mut stays).status, 200);
     assert_eq!(reply(&mut next).status, 200);
@@ -115,11 +116,11 @@ fn a_tenant_that_reads_slowly_holds_no_more_turns_than_it_may_and_others_pass() 
     // Nothing of the answers is read, so they are under way until the clients are gone.
     let asks = |_| world.send("/large", "X-Tenant: slow\r\n");
     let mut slow: Vec<_> = (0..OF_SLOW).map(asks).collect();
-    until("the first have their turns", || {
+    wait("the first have their turns", || {
         under_way() == OF_SLOW as u64
     });
     slow.extend((OF_SLOW..6).map(asks));
-    until("the rest of them wait", || world.waiting() == 4);
+    wait("the rest of them wait", || world.waiting() == 4);
     assert_eq!(under_way(), OF_SLOW as u64);
     assert_eq!(
         world.metric("tollgate_queue_flows_at_bound{queue=\"all\"}"),
@@ -140,11 +141,11 @@ fn a_tenant_that_reads_slowly_holds_no_more_turns_than_it_may_and_others_pass() 
     assert_eq!((world.waiting(), under_way()), (4, OF_SLOW as u64));
     // One of its turns ends, so the next of its own goes, and one only.
     drop(slow.remove(0));
-    until("the next has its turn", || world.waiting() <= 3);
-    until("it is seen", || of_slow(&upstream.targets()) == OF_SLOW + 1);
+    wait("the next has its turn", || world.waiting() <= 3);
+    wait("it is seen", || of_slow(&upstream.targets()) == OF_SLOW + 1);
     assert_eq!((world.waiting(), under_way()), (3, OF_SLOW as u64));
     drop(slow);
-    until("all is over", || (world.waiting(), under_way()) == (0, 0));
+    wait("all is over", || (world.waiting(), under_way()) == (0, 0));
 }
 
 #[test]
@@ -157,7 +158,7 @@ fn a_tunnel_has_its_turn_until_it_ends() {
     );
     assert!(read_head(&mut tunnel).starts_with("HTTP/1.1 101"));
     let mut waits = world.send("/waits", "");
-    until("it waits", || world.waiting() == 1);
+    wait("it waits", || world.waiting() == 1);
     tunnel.write_all(b"still").unwrap();
     let mut back = [0; 5];
     tunnel.read_exact(&mut back).unwrap();

@@ -1,11 +1,12 @@
 //! Another policy while requests wait and are under way.
 
 use std::io::Write;
+use tollgate_testkit::{Directory, wait};
 
 use tollgate_server::engine::{Reloaded, Why};
 
 use crate::upstream::Upstream;
-use crate::world::{Dir, World, reply, until};
+use crate::world::{World, reply};
 
 fn policy(burst: u32, upstream: &str) -> String {
     format!(
@@ -25,14 +26,14 @@ fn is_changed(world: &World) -> bool {
 #[test]
 fn who_waits_goes_on_waiting_and_goes_where_the_new_policy_says() {
     let (old, new) = (Upstream::start(), Upstream::start());
-    let dir = Dir::new();
+    let dir = Directory::new();
     let path = dir.write("p.yaml", &policy(10, &at(old.port)));
     let world = World::by_file(&path);
     let mut kept = world.connect();
     let holds = world.send("/hang", "");
-    until("it is there", || old.count() == 1);
+    wait("it is there", || old.count() == 1);
     let mut waiting = [world.send("/1", ""), world.send("/2", "")];
-    until("both wait", || world.waiting() == 2);
+    wait("both wait", || world.waiting() == 2);
     dir.write("p.yaml", &policy(10, &at(new.port)));
     assert!(is_changed(&world));
     assert_eq!(world.waiting(), 2);
@@ -58,11 +59,11 @@ fn who_waits_goes_on_waiting_and_goes_where_the_new_policy_says() {
 #[test]
 fn a_policy_whose_upstreams_cannot_be_changes_nothing_and_is_told() {
     let upstream = Upstream::start();
-    let dir = Dir::new();
+    let dir = Directory::new();
     let path = dir.write("p.yaml", &policy(3, &at(upstream.port)));
     let world = World::by_file(&path);
     assert_eq!(world.get("/").status, 200);
-    let missing = dir.path("missing.pem");
+    let missing = dir.file("missing.pem");
     let bad = format!(
         "{{ name: app, servers: 'https://127.0.0.1:{}', ca_file: '{}' }}",
         upstream.port,
@@ -89,7 +90,7 @@ fn a_policy_whose_upstreams_cannot_be_changes_nothing_and_is_told() {
 }
 
 fn secure_file(path: &std::path::Path) {
-    let dir = Dir::new();
+    let dir = Directory::new();
     let files = crate::secure::certificate(&dir, "other");
     std::fs::copy(files.cert, path).unwrap();
 }

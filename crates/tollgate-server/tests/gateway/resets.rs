@@ -5,9 +5,10 @@ use http_body_util::Full;
 use hyper::Request;
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use tollgate_testkit::wait;
 
 use crate::upstream::Upstream;
-use crate::world::{World, pause, until};
+use crate::world::{World, pause};
 
 const BURST: u64 = 30;
 
@@ -40,7 +41,7 @@ fn each_request_that_is_taken_back_was_charged() {
         for number in 0..BURST {
             let asked = tokio::spawn(client.send_request(request("/hang")));
             tokio::task::block_in_place(|| {
-                until("it is there", || upstream.count() as u64 > number);
+                wait("it is there", || upstream.count() as u64 > number);
             });
             asked.abort();
         }
@@ -50,7 +51,7 @@ fn each_request_that_is_taken_back_was_charged() {
     });
     assert_eq!(world.admitted(), BURST);
     assert_eq!(upstream.count() as u64, BURST);
-    until("all were ended at the server", || upstream.open() == 0);
+    wait("all were ended at the server", || upstream.open() == 0);
 }
 
 #[test]
@@ -77,10 +78,10 @@ fn a_flood_of_them_passes_no_limit_and_service_goes_on() {
     assert!(upstream.count() as u64 <= admitted);
     let status = world.get("/").status;
     assert!(matches!(status, 200 | 429), "{status}");
-    until("all were ended at the server", || upstream.open() <= 1);
+    wait("all were ended at the server", || upstream.open() <= 1);
     let under_way = format!(
         "tollgate_server_under_way{{upstream=\"app\",server=\"127.0.0.1:{}\"}}",
         upstream.port
     );
-    until("nothing is left behind", || world.metric(&under_way) == 0);
+    wait("nothing is left behind", || world.metric(&under_way) == 0);
 }

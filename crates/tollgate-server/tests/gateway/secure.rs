@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
+use tollgate_testkit::{Directory, wait};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -18,15 +19,15 @@ use tollgate_policy::{Protocol, UpstreamSpec};
 use tollgate_server::gateway::TlsFiles;
 
 use crate::upstream::Upstream;
-use crate::world::{Dir, OPEN, World, server, settings, text, timed, until};
+use crate::world::{OPEN, World, server, settings, text, timed};
 
 /// A certificate that vouches for itself, for `localhost` and its address.
-pub(crate) fn certificate(dir: &Dir, name: &str) -> TlsFiles {
+pub(crate) fn certificate(dir: &Directory, name: &str) -> TlsFiles {
     let config = "[req]\ndistinguished_name = dn\nx509_extensions = ext\nprompt = no\n[dn]\nCN = localhost\n[ext]\nbasicConstraints = critical, CA:FALSE\nsubjectAltName = DNS:localhost, IP:127.0.0.1\n";
     let config = dir.write("openssl.cnf", config);
     let files = TlsFiles {
-        cert: dir.path(&format!("{name}.cert.pem")),
-        key: dir.path(&format!("{name}.key.pem")),
+        cert: dir.file(&format!("{name}.cert.pem")),
+        key: dir.file(&format!("{name}.key.pem")),
     };
     let mut command = Command::new("openssl");
     command.args(["req", "-x509", "-newkey", "ec", "-nodes", "-days", "2"]);
@@ -68,9 +69,9 @@ fn curl(world: &World, ca: &PathBuf, flag: &str) -> Result<String, i32> {
 #[test]
 fn clients_speak_either_http_over_tls_and_a_hangup_renews_the_certificate() {
     let upstream = Upstream::start();
-    let dir = Dir::new();
+    let dir = Directory::new();
     let files = certificate(&dir, "first");
-    let first = dir.path("first.ca.pem");
+    let first = dir.file("first.ca.pem");
     std::fs::copy(&files.cert, &first).unwrap();
     let world = world(OPEN, &files, upstream.port);
     let via = |ca: &PathBuf, flag: &str| curl(&world, ca, flag);
@@ -93,7 +94,7 @@ fn clients_speak_either_http_over_tls_and_a_hangup_renews_the_certificate() {
     std::fs::copy(&other.key, &files.key).unwrap();
     hang_up();
     // 60: it cannot be verified.
-    until("it is another", || via(&first, "--http2") == Err(60));
+    wait("it is another", || via(&first, "--http2") == Err(60));
     assert_eq!(via(&other.cert, "--http2"), Ok("<> 200 2".into()));
 }
 
@@ -101,7 +102,7 @@ fn clients_speak_either_http_over_tls_and_a_hangup_renews_the_certificate() {
 fn a_handshake_that_does_not_go_on_is_ended() {
     use std::io::{Read, Write};
     let upstream = Upstream::start();
-    let dir = Dir::new();
+    let dir = Directory::new();
     let files = certificate(&dir, "first");
     let policy = "default: pass\ngateway: { timeouts: { head: 500ms } }\n";
     let world = world(policy, &files, upstream.port);
@@ -204,7 +205,7 @@ fn before(modern: &Modern, protocol: Protocol, ca: Option<&PathBuf>) -> World {
 
 #[test]
 fn servers_are_spoken_to_in_either_http_over_tls_and_without() {
-    let dir = Dir::new();
+    let dir = Directory::new();
     let files = certificate(&dir, "server");
     let large = "y".repeat(300_000);
     let whole = format!(
@@ -220,7 +221,7 @@ fn servers_are_spoken_to_in_either_http_over_tls_and_without() {
                     scope.spawn(|| {
                         let answer = world.ask(whole.as_bytes());
                         assert_eq!(answer.status, 200, "{tls:?} {protocol:?}");
-                        assert!(answer.text() == large, "{tls:?} {protocol:?}");
+                        assert!(answer.body == large, "{tls:?} {protocol:?}");
                     });
                 }
             });
@@ -237,7 +238,7 @@ fn servers_are_spoken_to_in_either_http_over_tls_and_without() {
 
 #[test]
 fn a_server_that_nobody_vouches_for_gets_no_request() {
-    let dir = Dir::new();
+    let dir = Directory::new();
     let modern = Modern::start(Some(&certificate(&dir, "server")));
     let other = certificate(&dir, "other");
     for protocol in [Protocol::Http1, Protocol::Http2] {

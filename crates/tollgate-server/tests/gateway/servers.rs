@@ -3,13 +3,14 @@
 use std::io::Read;
 use std::net::TcpListener;
 use std::sync::Arc;
+use tollgate_testkit::wait;
 
 use tollgate::Span;
 use tollgate_policy::{HealthSpec, Protocol};
 
 use crate::crossing::Http2Upstream;
 use crate::upstream::Upstream;
-use crate::world::{OPEN, World, pause, until};
+use crate::world::{OPEN, World, pause};
 
 fn health(path: &str) -> HealthSpec {
     HealthSpec {
@@ -70,7 +71,7 @@ fn a_server_that_says_it_is_ill_is_out_though_it_answers_requests() {
         |spec| spec.health = Some(health("/503")),
         &[upstream.port],
     );
-    until("it is out", || {
+    wait("it is out", || {
         assert_eq!(world.get("/").status, 200);
         !is_up(&world, upstream.port)
     });
@@ -84,7 +85,7 @@ fn a_good_answer_that_ends_the_connection_is_a_good_answer() {
         |spec| spec.health = Some(strict("/once")),
         &[upstream.port],
     );
-    until("it was asked often", || upstream.count() > 30);
+    wait("it was asked often", || upstream.count() > 30);
     assert!(is_up(&world, upstream.port));
 }
 
@@ -96,7 +97,7 @@ fn the_same_over_http_2() {
         spec.health = Some(strict("/healthz"));
     };
     let world = World::with(OPEN, change, &[upstream.port]);
-    until("it was asked often", || upstream.seen().len() > 30);
+    wait("it was asked often", || upstream.seen().len() > 30);
     assert!(is_up(&world, upstream.port));
 }
 

@@ -1,9 +1,10 @@
 //! A leaky bucket in front of a server: requests come to it at a constant rate, however they were sent.
 
 use std::time::Duration;
+use tollgate_testkit::wait;
 
 use crate::upstream::Upstream;
-use crate::world::{World, reply, until};
+use crate::world::{World, reply};
 
 const POLICY: &str = "default: pass\nlimits:\n  - { name: all, algorithm: leaky-bucket, allow: 20/s, queue: 9, max_wait: 5s }\n";
 /// The time between two requests.
@@ -48,7 +49,7 @@ fn a_client_that_vanishes_is_not_seen_and_its_slot_stays_idle() {
     crate::world::pause(30);
     drop(gone);
     assert_eq!(reply(&mut next).status, 200);
-    until("it was seen", || upstream.count() == 2);
+    wait("it was seen", || upstream.count() == 2);
     assert_eq!(upstream.targets(), ["/first", "/next"]);
     let seen = upstream.seen();
     let apart = seen[1].at - seen[0].at;

@@ -31,7 +31,7 @@ fn a_body_beside_an_offer_of_another_protocol_is_passed_on() {
     let world = World::before(OPEN, upstream.port);
     let sent = "POST / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\nContent-Length: 2\r\n\r\nhi";
     let answer = world.ask(sent.as_bytes());
-    assert_eq!((answer.status, answer.text()), (200, "<hi>".into()));
+    assert_eq!((answer.status, answer.body), (200, "<hi>".into()));
     assert_eq!(upstream.last().header("upgrade"), None);
 }
 
@@ -45,7 +45,7 @@ fn the_answer_to_another_request_decides_nothing_about_a_tunnel() {
     stream
         .write_all(format!("{offers}{ASKS}{behind}").as_bytes())
         .unwrap();
-    assert_eq!(reply(&mut stream).text(), "slow");
+    assert_eq!(reply(&mut stream).body, "slow");
     let head = read_head(&mut stream);
     assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
     let mut back = vec![0; behind.len()];

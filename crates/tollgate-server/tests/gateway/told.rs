@@ -1,9 +1,10 @@
 //! What scrapers are told of upstreams.
 
 use std::io::Write;
+use tollgate_testkit::wait;
 
 use crate::upstream::Upstream;
-use crate::world::{OPEN, World, until};
+use crate::world::{OPEN, World};
 
 fn requests(world: &World) -> u64 {
     world.metric("tollgate_upstream_requests_total{upstream=\"app\"}")
@@ -22,7 +23,7 @@ fn a_request_that_is_passed_on_is_counted_whatever_becomes_of_it() {
     hangs
         .write_all(b"GET /hang HTTP/1.1\r\nHost: a\r\n\r\n")
         .unwrap();
-    until("it is there", || upstream.count() == 3);
+    wait("it is there", || upstream.count() == 3);
     assert_eq!(requests(&world), 3);
 }
 

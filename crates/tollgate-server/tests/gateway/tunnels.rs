@@ -1,9 +1,10 @@
 //! WebSockets: passed through, and counted until they end.
 
 use std::io::{Read, Write};
+use tollgate_testkit::wait;
 
 use crate::upstream::Upstream;
-use crate::world::{World, read_head, until};
+use crate::world::{World, read_head};
 
 const POLICY: &str =
     "default: pass\nlimits:\n  - { name: all, algorithm: concurrency, allow: 1, ttl: 60s }\n";
@@ -31,8 +32,8 @@ fn a_websocket_goes_both_ways_and_holds_its_place_until_it_ends() {
     assert_eq!(world.get("/").status, 429, "the only place is taken");
     assert_eq!(upstream.count(), 1);
     drop(stream);
-    until("the tunnel ends", || upstream.open() == 0);
-    until("the place is free", || world.get("/").status == 200);
+    wait("the tunnel ends", || upstream.open() == 0);
+    wait("the place is free", || world.get("/").status == 200);
 }
 
 #[test]

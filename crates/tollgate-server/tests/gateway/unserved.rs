@@ -2,9 +2,10 @@
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use tollgate_testkit::wait;
 
 use crate::upstream::Upstream;
-use crate::world::{World, pause, reply, until};
+use crate::world::{World, pause, reply};
 
 const UNDER_WAY: &str = "tollgate_queue_under_way{queue=\"q\"}";
 const WAITING: &str = "tollgate_queue_waiting{queue=\"q\"}";
@@ -27,11 +28,11 @@ fn what_a_queue_turns_away_is_not_charged() {
     hangs
         .write_all(b"GET /hang HTTP/1.1\r\nHost: a\r\n\r\n")
         .unwrap();
-    until("it is under way", || world.metric(UNDER_WAY) == 1);
+    wait("it is under way", || world.metric(UNDER_WAY) == 1);
     let statuses: Vec<_> = (0..6).map(|_| world.get("/").status).collect();
     assert_eq!(statuses, [503; 6]);
     drop(hangs);
-    until("it is over", || world.metric(UNDER_WAY) == 0);
+    wait("it is over", || world.metric(UNDER_WAY) == 0);
     let statuses: Vec<_> = (0..3).map(|_| world.get("/").status).collect();
     assert_eq!(statuses, [200, 200, 429], "the first one was served");
 }
@@ -44,18 +45,18 @@ fn a_client_that_leaves_the_queue_is_not_charged() {
     hangs
         .write_all(b"GET /hang HTTP/1.1\r\nHost: a\r\n\r\n")
         .unwrap();
-    until("it is under way", || world.metric(UNDER_WAY) == 1);
+    wait("it is under way", || world.metric(UNDER_WAY) == 1);
     for _ in 0..4 {
         let mut leaves = world.connect();
         leaves
             .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
             .unwrap();
-        until("it waits", || world.metric(WAITING) == 1);
+        wait("it waits", || world.metric(WAITING) == 1);
         drop(leaves);
-        until("it has left", || world.metric(WAITING) == 0);
+        wait("it has left", || world.metric(WAITING) == 0);
     }
     drop(hangs);
-    until("it is over", || world.metric(UNDER_WAY) == 0);
+    wait("it is over", || world.metric(UNDER_WAY) == 0);
     let statuses: Vec<_> = (0..3).map(|_| world.get("/").status).collect();
     assert_eq!(statuses, [200, 200, 429], "the first one was served");
 }

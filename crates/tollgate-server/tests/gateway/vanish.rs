@@ -2,9 +2,10 @@
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
+use tollgate_testkit::wait;
 
 use crate::upstream::Upstream;
-use crate::world::{OPEN, World, pause, until};
+use crate::world::{OPEN, World, pause};
 
 const ONE_AT_ONCE: &str = "default: pass\nlimits:\n  - { name: all, allow: 1000000/s, burst: 1000000 }\nqueues:\n  - { name: q, at_once: 1, max_wait: 30s }\n";
 const HANGS: &[u8] = b"GET /hang HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -16,14 +17,14 @@ fn leaves_the_queue(request: &[u8]) {
     let waiting = || world.metric("tollgate_queue_waiting{queue=\"q\"}");
     let mut first = world.connect();
     first.write_all(HANGS).unwrap();
-    until("the first is passed on", || upstream.count() == 1);
+    wait("the first is passed on", || upstream.count() == 1);
     let mut second = world.connect();
     second.write_all(request).unwrap();
-    until("the second waits", || waiting() == 1);
+    wait("the second waits", || waiting() == 1);
     drop(second);
-    until("the second has left", || waiting() == 0);
+    wait("the second has left", || waiting() == 0);
     drop(first);
-    until("the first was given up", || upstream.open() == 0);
+    wait("the first was given up", || upstream.open() == 0);
     pause(300);
     assert_eq!(upstream.count(), 1, "a dead request was passed on");
 }
@@ -62,9 +63,9 @@ fn a_request_that_was_passed_on_is_given_up_even_with_bytes_behind_it() {
     stream
         .write_all(b"GET /hang HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n")
         .unwrap();
-    until("it is passed on", || upstream.count() == 1);
+    wait("it is passed on", || upstream.count() == 1);
     drop(stream);
-    until("it is given up", || upstream.open() == 0);
+    wait("it is given up", || upstream.open() == 0);
     assert_eq!(upstream.count(), 1);
 }
 

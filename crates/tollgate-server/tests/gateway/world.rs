@@ -2,8 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::path::Path;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -12,6 +11,9 @@ use tokio::sync::oneshot;
 use tollgate_policy::{ServerSpec, UpstreamSpec};
 use tollgate_server::engine::{EngineSettings, PolicySource};
 use tollgate_server::gateway::{GatewaySettings, GatewayStarted, run};
+use tollgate_testkit::http::{Reply, connect};
+use tollgate_testkit::tollgate::sum;
+use tollgate_testkit::{now, sleep};
 
 /// No answer of a test takes longer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
@@ -25,28 +27,6 @@ pub(crate) struct World {
     pub(crate) started: GatewayStarted,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
-}
-
-/// What was answered.
-#[derive(Debug)]
-pub(crate) struct Reply {
-    pub(crate) status: u16,
-    pub(crate) head: String,
-    pub(crate) body: Vec<u8>,
-}
-
-impl Reply {
-    pub(crate) fn text(&self) -> String {
-        String::from_utf8_lossy(&self.body).into_owned()
-    }
-
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        let mut lines = self.head.lines().skip(1);
-        lines.find_map(|line| {
-            let (n, value) = line.split_once(':')?;
-            n.eq_ignore_ascii_case(name).then(|| value.trim())
-        })
-    }
 }
 
 pub(crate) fn server(port: u16) -> ServerSpec {
@@ -76,38 +56,6 @@ pub(crate) fn settings(source: PolicySource, upstreams: Vec<UpstreamSpec>) -> Ga
         tls: None,
         admin: None,
         threads: Some(2),
-    }
-}
-
-/// A directory for the files of one test.
-pub(crate) struct Dir(PathBuf);
-
-impl Dir {
-    pub(crate) fn new() -> Dir {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let (process, number) = (std::process::id(), NEXT.fetch_add(1, Relaxed));
-        let name = format!("gateway-{process}-{number}");
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        std::fs::create_dir_all(&path).unwrap();
-        Dir(path)
-    }
-
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    /// Writes a file whole: whoever watches never sees half of it.
-    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
-        let (path, beside) = (self.path(name), self.path("beside"));
-        std::fs::write(&beside, text).unwrap();
-        std::fs::rename(beside, &path).unwrap();
-        path
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -161,10 +109,7 @@ impl World {
     }
 
     pub(crate) fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(self.address()).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_nodelay(true).unwrap();
-        stream
+        connect(self.address()).unwrap()
     }
 
     /// Sends these bytes and nothing more, and reads to the end.
@@ -195,13 +140,10 @@ impl World {
         self.ask(format!("GET {path} HTTP/1.1\r\nHost: app.example\r\n\r\n").as_bytes())
     }
 
-    /// A number of the metrics, by its name and labels.
+    /// The sum of the series of a metric with these labels.
     pub(crate) fn metric(&self, series: &str) -> u64 {
         let text = self.started.engine.metrics();
-        let mut lines = text.lines();
-        let found = lines.find_map(|l| l.strip_prefix(series)?.strip_prefix(' '));
-        let found = found.unwrap_or_else(|| panic!("no {series} in {text}"));
-        found.parse().unwrap()
+        sum(&text, series).unwrap_or_else(|| panic!("no {series} in {text}"))
     }
 
     /// Requests that were admitted by the limit `all`.
@@ -244,78 +186,23 @@ impl Drop for World {
     }
 }
 
-/// Reads a head, byte by byte so that nothing behind it is taken.
+/// Reads a head and no byte behind it.
 pub(crate) fn read_head(stream: &mut impl Read) -> String {
-    let mut head = Vec::new();
-    let mut byte = [0];
-    while !head.ends_with(b"\r\n\r\n") {
-        match stream.read(&mut byte) {
-            Ok(1) => head.push(byte[0]),
-            other => panic!("{other:?} after {:?}", String::from_utf8_lossy(&head)),
-        }
-    }
-    String::from_utf8_lossy(&head).into_owned()
+    tollgate_testkit::http::read_head(stream).unwrap()
 }
 
-/// Reads one answer.
+/// Reads one answer and no byte behind it.
 pub(crate) fn reply(stream: &mut impl Read) -> Reply {
-    let head = read_head(stream);
-    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    let mut reply = Reply {
-        status,
-        head,
-        body: Vec::new(),
-    };
-    if reply.header("transfer-encoding") == Some("chunked") {
-        loop {
-            let mut line = Vec::new();
-            let mut byte = [0];
-            while !line.ends_with(b"\r\n") {
-                stream.read_exact(&mut byte).unwrap();
-                line.push(byte[0]);
-            }
-            let size = String::from_utf8_lossy(&line);
-            let size = usize::from_str_radix(size.trim(), 16).unwrap();
-            let mut chunk = vec![0; size + 2];
-            stream.read_exact(&mut chunk).unwrap();
-            reply.body.extend(&chunk[..size]);
-            if size == 0 {
-                break;
-            }
-        }
-    } else if let Some(length) = reply.header("content-length") {
-        let length = length.parse().unwrap();
-        reply.body.resize(length, 0);
-        stream.read_exact(&mut reply.body).unwrap();
-    }
-    reply
+    Reply::read(stream).unwrap()
 }
 
-/// Waits until it holds.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a test waits for another process"
-)]
-pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
-    let begun = std::time::Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < PATIENCE, "in vain: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a test waits for another process"
-)]
 pub(crate) fn pause(ms: u64) {
-    std::thread::sleep(Duration::from_millis(ms));
+    sleep(Duration::from_millis(ms));
 }
 
 /// How long something took.
-#[expect(clippy::disallowed_methods, reason = "a test measures another process")]
 pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
-    let begun = std::time::Instant::now();
+    let start = now();
     let done = work();
-    (done, begun.elapsed())
+    (done, start.elapsed())
 }

@@ -1,11 +1,12 @@
 //! A server on a free port, and a client that knows nothing of hyper.
 
-use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tollgate_testkit::http::{connect, raw};
+
+pub(crate) use tollgate_testkit::http::Reply;
 
 use super::documented;
 
@@ -22,23 +23,6 @@ impl Drop for Server {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
-    }
-}
-
-pub(crate) struct Reply {
-    pub(crate) status: u16,
-    pub(crate) headers: Vec<(String, String)>,
-    pub(crate) body: String,
-}
-
-impl Reply {
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        let found = self.headers.iter().find(|(n, _)| n == name);
-        found.map(|(_, value)| value.as_str())
-    }
-
-    pub(crate) fn json(&self) -> serde_json::Value {
-        serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("{e}: {}", self.body))
     }
 }
 
@@ -70,22 +54,12 @@ impl Server {
     }
 
     pub(crate) fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(self.address).unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_secs(10)))
-            .unwrap();
-        stream.set_nodelay(true).unwrap();
-        stream
+        connect(self.address).unwrap()
     }
 
     /// Sends bytes as they are and reads to the end.
     pub(crate) fn raw(&self, sent: &[u8]) -> Vec<u8> {
-        let mut stream = self.connect();
-        // The server may be through with us before we are.
-        let _ = stream.write_all(sent);
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer);
-        answer
+        raw(self.address, sent).unwrap()
     }
 
     /// Sends a request and checks that its answer is documented.
@@ -108,7 +82,7 @@ impl Server {
         }
         sent.extend_from_slice(b"\r\n");
         sent.extend_from_slice(body);
-        let reply = parse(&self.raw(&sent));
+        let reply = Reply::read_for(method, &mut self.raw(&sent).as_slice()).unwrap();
         documented::check(method, target, &reply);
         reply
     }
@@ -127,22 +101,8 @@ impl Server {
 }
 
 /// Reads one answer whose connection was closed behind it.
-pub(crate) fn parse(bytes: &[u8]) -> Reply {
-    let text = String::from_utf8(bytes.to_vec()).expect("answers are UTF-8");
-    let (head, body) = text
-        .split_once("\r\n\r\n")
-        .unwrap_or_else(|| panic!("no answer: {text:?}"));
-    let mut lines = head.split("\r\n");
-    let status = lines.next().unwrap().split(' ').nth(1).unwrap();
-    let header = |line: &str| {
-        let (name, value) = line.split_once(": ").unwrap();
-        (name.to_ascii_lowercase(), value.to_owned())
-    };
-    Reply {
-        status: status.parse().unwrap(),
-        headers: lines.map(header).collect(),
-        body: body.to_owned(),
-    }
+pub(crate) fn parse(mut bytes: &[u8]) -> Reply {
+    Reply::read(&mut bytes).unwrap_or_else(|error| panic!("{error}: {bytes:?}"))
 }
 
 /// An address of this machine that is not loopback, if it has one.

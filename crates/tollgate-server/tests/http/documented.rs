@@ -55,19 +55,17 @@ pub(crate) fn check(method: &str, target: &str, reply: &Reply) {
         holds(
             &document,
             schema,
-            &reply.json_or_text(media),
+            &json_or_text(reply, media),
             &format!("{method} {target} {status}"),
         );
     }
 }
 
-impl Reply {
-    fn json_or_text(&self, media: &str) -> Value {
-        if media.ends_with("json") {
-            self.json()
-        } else {
-            Value::String(self.body.clone())
-        }
+fn json_or_text(reply: &Reply, media: &str) -> Value {
+    if media.ends_with("json") {
+        reply.json()
+    } else {
+        Value::String(reply.body.clone())
     }
 }
 

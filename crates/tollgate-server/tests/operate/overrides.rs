@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use tollgate_server::engine::{Engine, OVERRIDES_MAX, OverrideError, Why, for_tests};
 
-use crate::world::{Dir, admitted, policy, start};
+use crate::world::{Directory, admitted, policy, start};
 
 fn change(value: Value) -> Map<String, Value> {
     value.as_object().unwrap().clone()
@@ -39,7 +39,7 @@ fn an_override_is_in_force_at_once_and_what_was_used_counts() {
 
 #[test]
 fn overrides_survive_a_reload_and_wait_for_a_limit_that_they_fit() {
-    let dir = Dir::new();
+    let dir = Directory::new();
     let path = dir.write("p.yaml", &policy(5));
     let engine = start(&path, None);
     set(&engine, "ann", json!({"blocked": true}));
@@ -104,10 +104,10 @@ fn a_wrong_override_changes_nothing_and_says_what_is_wrong() {
 
 #[test]
 fn there_is_an_end_to_overrides() {
-    let dir = Dir::new();
+    let dir = Directory::new();
     let engine = start(&dir.write("p.yaml", &policy(1)), None);
     // Filling it one by one would read each of them again for each; the state file is the short way.
-    let state = dir.at("s");
+    let state = dir.file("s");
     let saved = |i: usize| {
         let key = i.to_string();
         json!({"limit": "users", "key": [key], "body": json!({"key": key, "blocked": true}).to_string(),
@@ -115,7 +115,7 @@ fn there_is_an_end_to_overrides() {
     };
     let overrides: Vec<Value> = (0..OVERRIDES_MAX).map(saved).collect();
     crate::state::write_state(&state, &overrides, &engine.epoch().gate.save());
-    let engine = start(&dir.at("p.yaml"), Some(&state));
+    let engine = start(&dir.file("p.yaml"), Some(&state));
     assert_eq!(engine.overrides().len(), OVERRIDES_MAX);
     assert_eq!(admitted(&engine, "9999", 1), 0);
     let blocked = change(json!({"blocked": true}));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::admin::desk;
-use crate::world::{Dir, admitted, logged_by_all, operate, policy, send};
+use crate::world::{Directory, admitted, logged_by_all, operate, policy, send};
 
 const HALF: &str = r#"{"scale": "50%", "for": "10m"}"#;
 
@@ -20,7 +20,7 @@ fn pause() {
 
 #[test]
 fn an_operator_leaves_half_of_everything_and_gives_it_back() {
-    let dir = Dir::new();
+    let dir = Directory::new();
     let desk = desk(&dir.write("p.yaml", &policy(10)));
     let got = operate(desk.at, "GET", "/pressure", "").json();
     assert_eq!(
@@ -65,7 +65,7 @@ fn an_operator_leaves_half_of_everything_and_gives_it_back() {
 
 #[test]
 fn a_reload_under_pressure_is_under_pressure() {
-    let dir = Dir::new();
+    let dir = Directory::new();
     let desk = desk(&dir.write("p.yaml", &policy(10)));
     operate(desk.at, "POST", "/pressure", HALF);
     dir.write("p.yaml", &policy(20));
@@ -78,7 +78,7 @@ fn a_reload_under_pressure_is_under_pressure() {
 
 #[test]
 fn nobody_is_left_with_less_than_the_floor() {
-    let dir = Dir::new();
+    let dir = Directory::new();
     let desk = desk(&dir.write("p.yaml", &policy(100)));
     let body = r#"{"scale": "0.01%", "for": "1h"}"#;
     let got = operate(desk.at, "POST", "/pressure", body).json();
@@ -88,7 +88,7 @@ fn nobody_is_left_with_less_than_the_floor() {
 
 #[test]
 fn what_makes_no_sense_is_told_with_a_hint_and_changes_nothing() {
-    let dir = Dir::new();
+    let dir = Directory::new();
     let desk = desk(&dir.write("p.yaml", &policy(10)));
     for body in [
         "",
@@ -112,7 +112,7 @@ fn what_makes_no_sense_is_told_with_a_hint_and_changes_nothing() {
 
 #[test]
 fn every_change_of_pressure_leaves_a_line() {
-    let dir = Dir::new();
+    let dir = Directory::new();
     let desk = desk(&dir.write("p.yaml", &policy(10)));
     logged_by_all();
     operate(

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use tokio::sync::oneshot;
 use tollgate_server::engine::{ReloadError, Reloaded, Why, for_tests, watch};
 
-use crate::world::{Dir, admitted, ask, logged, policy, soon, start};
+use crate::world::{Directory, admitted, ask, logged, policy, soon, start};
 
 #[test]
 fn the_same_content_is_no_other_policy() {
-    let dir = Dir::new();
+    let dir = Directory::new();
     let path = dir.write("p.yaml", &policy(5));
     let engine = start(&path, None);
     assert_eq!(
@@ -38,7 +38,7 @@ fn a_policy_that_is_no_file_is_never_another() {
 
 #[test]
 fn a_bad_file_keeps_the_last_good_policy_and_says_so_until_it_is_mended() {
-    let dir = Dir::new();
+    let dir = Directory::new();
     let path = dir.write("p.yaml", &policy(5));
     let engine = start(&path, None);
     assert_eq!(admitted(&engine, "ann", 3), 3);
@@ -78,7 +78,7 @@ fn a_bad_file_keeps_the_last_good_policy_and_says_so_until_it_is_mended() {
 
 #[test]
 fn health_quotes_nothing_of_a_bad_file() {
-    let dir = Dir::new();
+    let dir = Directory::new();
     let path = dir.write("p.yaml", &policy(5));
     let engine = start(&path, None);
     dir.write(
@@ -96,7 +96,7 @@ fn health_quotes_nothing_of_a_bad_file() {
 
 #[test]
 fn a_file_that_vanishes_or_is_none_keeps_the_last_good_policy() {
-    let dir = Dir::new();
+    let dir = Directory::new();
     let path = dir.write("p.yaml", &policy(5));
     let engine = start(&path, None);
     fs::remove_file(&path).unwrap();
@@ -118,7 +118,7 @@ fn a_file_that_vanishes_or_is_none_keeps_the_last_good_policy() {
 
 #[test]
 fn the_same_fault_is_logged_once() {
-    let dir = Dir::new();
+    let dir = Directory::new();
     let path = dir.write("p.yaml", &policy(5));
     let engine = start(&path, None);
     let lines = logged(|| {
@@ -141,7 +141,7 @@ fn the_same_fault_is_logged_once() {
 
 #[test]
 fn another_policy_leaves_a_line_with_what_was_and_what_is() {
-    let dir = Dir::new();
+    let dir = Directory::new();
     let path = dir.write("p.yaml", &policy(5));
     let engine = start(&path, None);
     let old = engine.health().policy.content;
@@ -167,7 +167,7 @@ fn another_policy_leaves_a_line_with_what_was_and_what_is() {
 #[test]
 fn nobody_is_admitted_twice_while_the_policy_is_reloaded_two_hundred_times() {
     const USERS: usize = 4;
-    let dir = Dir::new();
+    let dir = Directory::new();
     let path = dir.write("p.yaml", &policy(5));
     let engine = start(&path, None);
     let done = AtomicBool::new(false);
@@ -204,7 +204,7 @@ fn nobody_is_admitted_twice_while_the_policy_is_reloaded_two_hundred_times() {
 
 #[test]
 fn a_changed_limit_applies_to_keys_that_are_known() {
-    let dir = Dir::new();
+    let dir = Directory::new();
     let path = dir.write("p.yaml", &policy(5));
     let engine = start(&path, None);
     assert_eq!(admitted(&engine, "ann", 9), 5);
@@ -215,7 +215,7 @@ fn a_changed_limit_applies_to_keys_that_are_known() {
 
 #[test]
 fn limiting_stays_off_over_a_reload() {
-    let dir = Dir::new();
+    let dir = Directory::new();
     let path = dir.write("p.yaml", &policy(1));
     let engine = start(&path, None);
     engine.switch(true);
@@ -273,7 +273,7 @@ const WAYS: [(&str, Replace); 6] = [
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn however_a_file_is_replaced_it_is_seen_within_three_seconds() {
-    let dir = Dir::new();
+    let dir = Directory::new();
     let path = dir.write("p.yaml", &policy(1));
     let engine = start(&path, None);
     let (stop, stopped) = oneshot::channel::<()>();

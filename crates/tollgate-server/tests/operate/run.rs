@@ -6,15 +6,15 @@ use std::sync::mpsc;
 use tokio::sync::oneshot;
 use tollgate_server::{AdminBind, RunError, Settings, Started, run};
 
-use crate::world::{Dir, TOKEN, admitted, policy, send, settings, soon};
+use crate::world::{Directory, TOKEN, admitted, policy, send, settings, soon};
 
 fn local() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
 }
 
-fn all(dir: &Dir, tokens: &[&str], admin: SocketAddr) -> Settings {
+fn all(dir: &Directory, tokens: &[&str], admin: SocketAddr) -> Settings {
     Settings {
-        engine: settings(&dir.at("p.yaml"), Some(&dir.at("s"))),
+        engine: settings(&dir.file("p.yaml"), Some(&dir.file("s"))),
         http: local(),
         rls: Some(local()),
         admin: Some(AdminBind {
@@ -47,7 +47,7 @@ async fn running(settings: Settings, during: impl AsyncFnOnce(&Started)) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_makes_up_a_token_on_loopback_and_keeps_its_state() {
-    let dir = Dir::new();
+    let dir = Directory::new();
     dir.write("p.yaml", &policy(5));
     running(all(&dir, &[], local()), async |started| {
         let token = started.generated_token.clone().unwrap();
@@ -73,7 +73,7 @@ async fn a_server_makes_up_a_token_on_loopback_and_keeps_its_state() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn state_is_written_while_the_server_runs() {
-    let dir = Dir::new();
+    let dir = Directory::new();
     dir.write("p.yaml", &policy(5));
     running(all(&dir, &[TOKEN], local()), async |started| {
         assert_eq!(admitted(&started.engine, "ann", 4), 4);
@@ -81,9 +81,9 @@ async fn state_is_written_while_the_server_runs() {
         soon("the state file", written).await;
         // What a killed server would find: at most one interval is lost.
         tokio::time::sleep(std::time::Duration::from_millis(300)).await;
-        let copy = dir.at("copy");
-        std::fs::copy(dir.at("s"), &copy).unwrap();
-        let other = crate::world::start(&dir.at("p.yaml"), Some(&copy));
+        let copy = dir.file("copy");
+        std::fs::copy(dir.file("s"), &copy).unwrap();
+        let other = crate::world::start(&dir.file("p.yaml"), Some(&copy));
         assert_eq!(admitted(&other, "ann", 9), 1);
     })
     .await;
@@ -98,7 +98,7 @@ async fn refused(settings: Settings) -> RunError {
 
 #[tokio::test]
 async fn an_admin_port_that_is_open_to_a_network_needs_a_token() {
-    let dir = Dir::new();
+    let dir = Directory::new();
     dir.write("p.yaml", &policy(5));
     let open: SocketAddr = "0.0.0.0:0".parse().unwrap();
     let error = refused(all(&dir, &[], open)).await;
@@ -111,14 +111,14 @@ async fn an_admin_port_that_is_open_to_a_network_needs_a_token() {
 
 #[tokio::test]
 async fn what_keeps_a_server_from_starting_is_told_with_how_to_mend_it() {
-    let dir = Dir::new();
+    let dir = Directory::new();
     let error = refused(all(&dir, &[TOKEN], local())).await.to_string();
     assert!(error.contains("is not there\nhint: "), "{error}");
     dir.write("p.yaml", &policy(5));
     dir.write("s", "something else");
     let error = refused(all(&dir, &[TOKEN], local())).await.to_string();
     assert!(error.contains("not a state file"), "{error}");
-    std::fs::remove_file(dir.at("s")).unwrap();
+    std::fs::remove_file(dir.file("s")).unwrap();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let error = refused(all(&dir, &[TOKEN], taken.local_addr().unwrap()))
         .await
@@ -131,7 +131,7 @@ async fn what_keeps_a_server_from_starting_is_told_with_how_to_mend_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hangup_is_a_reason_to_look_and_not_to_end() {
-    let dir = Dir::new();
+    let dir = Directory::new();
     dir.write("p.yaml", &policy(5));
     running(all(&dir, &[TOKEN], local()), async |started| {
         dir.write("p.yaml", &policy(6));

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 use tollgate_server::engine::{Engine, StartError};
 
-use crate::world::{Dir, admitted, ask, logged, policy, settings, start};
+use crate::world::{Directory, admitted, ask, logged, policy, settings, start};
 
 /// Writes a state file as the format says it is.
 pub(crate) fn write_state(path: &Path, overrides: &[Value], counted: &[u8]) {
@@ -25,12 +25,12 @@ pub(crate) fn write_state(path: &Path, overrides: &[Value], counted: &[u8]) {
     fs::write(path, bytes).unwrap();
 }
 
-fn refused(dir: &Dir) -> String {
-    let error = Engine::start(settings(&dir.at("p.yaml"), Some(&dir.at("s")))).unwrap_err();
+fn refused(dir: &Directory) -> String {
+    let error = Engine::start(settings(&dir.file("p.yaml"), Some(&dir.file("s")))).unwrap_err();
     assert!(matches!(error, StartError::State(_)), "{error}");
     let text = error.to_string();
     assert!(
-        text.contains(&dir.at("s").display().to_string()) && text.contains("\nhint: "),
+        text.contains(&dir.file("s").display().to_string()) && text.contains("\nhint: "),
         "{text}"
     );
     text
@@ -38,8 +38,8 @@ fn refused(dir: &Dir) -> String {
 
 #[test]
 fn counts_overrides_and_the_switch_survive_a_restart() {
-    let dir = Dir::new();
-    let (path, state) = (dir.write("p.yaml", &policy(5)), dir.at("s"));
+    let dir = Directory::new();
+    let (path, state) = (dir.write("p.yaml", &policy(5)), dir.file("s"));
     {
         let engine = start(&path, Some(&state));
         assert_eq!(admitted(&engine, "ann", 3), 3);
@@ -65,8 +65,8 @@ fn counts_overrides_and_the_switch_survive_a_restart() {
 
 #[test]
 fn what_was_counted_survives_a_changed_policy() {
-    let dir = Dir::new();
-    let (path, state) = (dir.write("p.yaml", &policy(5)), dir.at("s"));
+    let dir = Directory::new();
+    let (path, state) = (dir.write("p.yaml", &policy(5)), dir.file("s"));
     let engine = start(&path, Some(&state));
     assert_eq!(admitted(&engine, "ann", 4), 4);
     assert!(engine.persist());
@@ -78,12 +78,12 @@ fn what_was_counted_survives_a_changed_policy() {
 
 #[test]
 fn only_its_owner_may_read_the_file() {
-    let dir = Dir::new();
-    let (path, state) = (dir.write("p.yaml", &policy(5)), dir.at("s"));
+    let dir = Directory::new();
+    let (path, state) = (dir.write("p.yaml", &policy(5)), dir.file("s"));
     assert!(start(&path, Some(&state)).persist());
     let mode = fs::metadata(&state).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    let left: Vec<_> = fs::read_dir(dir.at(""))
+    let left: Vec<_> = fs::read_dir(dir.path())
         .unwrap()
         .map(|e| e.unwrap().file_name())
         .collect();
@@ -96,8 +96,8 @@ fn only_its_owner_may_read_the_file() {
 
 #[test]
 fn what_is_not_a_whole_state_file_is_refused_with_what_to_do() {
-    let dir = Dir::new();
-    let (path, state) = (dir.write("p.yaml", &policy(5)), dir.at("s"));
+    let dir = Directory::new();
+    let (path, state) = (dir.write("p.yaml", &policy(5)), dir.file("s"));
     let engine = start(&path, Some(&state));
     ask(&engine, "ann");
     assert!(engine.persist());
@@ -143,14 +143,14 @@ fn what_is_not_a_whole_state_file_is_refused_with_what_to_do() {
 
 #[test]
 fn a_state_file_that_cannot_be_written_is_told_once_and_decisions_go_on() {
-    let dir = Dir::new();
+    let dir = Directory::new();
     let path = dir.write("p.yaml", &policy(5));
-    let home = dir.at("home");
+    let home = dir.file("home");
     fs::create_dir(&home).unwrap();
     let state = home.join("s");
     let engine = start(&path, Some(&state));
     assert!(engine.persist());
-    let moved = dir.at("moved");
+    let moved = dir.file("moved");
     let lines = logged(|| {
         fs::rename(&home, &moved).unwrap();
         assert!(!engine.persist() && !engine.persist());
@@ -175,10 +175,10 @@ fn a_state_file_that_cannot_be_written_is_told_once_and_decisions_go_on() {
 
 #[test]
 fn a_link_in_the_place_of_the_new_file_is_not_followed() {
-    let dir = Dir::new();
-    let (path, state) = (dir.write("p.yaml", &policy(5)), dir.at("s"));
+    let dir = Directory::new();
+    let (path, state) = (dir.write("p.yaml", &policy(5)), dir.file("s"));
     let victim = dir.write("victim", "precious");
-    std::os::unix::fs::symlink(&victim, dir.at(".s.new")).unwrap();
+    std::os::unix::fs::symlink(&victim, dir.file(".s.new")).unwrap();
     assert!(start(&path, Some(&state)).persist());
     assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
 }

@@ -1,50 +1,18 @@
-//! A directory that is gone afterwards, a client for one request, and a log that can be read.
+//! An engine, a client for one request, and a log that can be read.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use serde_json::Value;
 use tollgate::policy::{Answer, DecisionRequest, Facts, Op, Subject};
 use tollgate_server::engine::{
     Decide, Door, Engine, EngineSettings, EngineSource, PolicySource, StateSettings,
 };
+use tollgate_testkit::http::{Client, Reply};
 
-pub(crate) const TOKEN: &str = "0123456789abcdef0123456789abcdef";
-
-/// A directory of this test alone.
-pub(crate) struct Dir(PathBuf);
-
-impl Dir {
-    pub(crate) fn new() -> Dir {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Relaxed);
-        let name = format!("tollgate-server-{}-{count}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir(&path).unwrap();
-        Dir(path)
-    }
-
-    pub(crate) fn at(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.at(name);
-        std::fs::write(&path, text).unwrap();
-        path
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
+pub(crate) use tollgate_testkit::tollgate::TOKEN;
+pub(crate) use tollgate_testkit::{Directory, wait_async};
 
 /// A policy with one limit of a slow bucket for each user: what is admitted at once is `burst`.
 pub(crate) fn policy(burst: u64) -> String {
@@ -98,71 +66,32 @@ pub(crate) fn admitted(engine: &Arc<Engine>, user: &str, tries: usize) -> usize 
         .count()
 }
 
-/// An answer over a socket.
-#[derive(Debug)]
-pub(crate) struct Got {
-    pub(crate) status: u16,
-    pub(crate) head: String,
-    pub(crate) body: String,
-}
-
-impl Got {
-    pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("{e}: {}", self.body))
-    }
-}
-
-/// Sends one request and reads the answer to its end. Headers that are given twice count last.
+/// Sends one request on a connection of its own; a header with the value `-` is left out.
 pub(crate) fn send(
     to: SocketAddr,
     method: &str,
     path: &str,
     headers: &[(&str, &str)],
     body: &str,
-) -> Got {
-    let mut stream = TcpStream::connect(to).unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_secs(10)))
-        .unwrap();
-    let mut request = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
-    let standard = [("Host", "localhost"), ("Content-Type", "application/json")];
-    let given = |name: &str| headers.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
-    for (name, value) in standard
-        .iter()
-        .filter(|(name, _)| !given(name))
-        .chain(headers)
-    {
-        if *value != "-" {
-            request.push_str(&format!("{name}: {value}\r\n"));
-        }
+) -> Reply {
+    let headers = [&[("Connection", "close")], headers].concat();
+    let mut client = Client::with_address(to);
+    if headers.iter().any(|(name, _)| *name == "Host") {
+        return client.send(method, path, &headers, body);
     }
-    request.push_str(&format!("Content-Length: {}\r\n\r\n{body}", body.len()));
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-    Got {
-        status: head.split(' ').nth(1).unwrap_or_default().parse().unwrap(),
-        head: head.to_ascii_lowercase(),
-        body: body.into(),
-    }
+    let headers = [&[("Host", "localhost")], &headers[..]].concat();
+    client.send(method, path, &headers, body)
 }
 
 /// The same, as an operator with a token.
-pub(crate) fn operate(to: SocketAddr, method: &str, path: &str, body: &str) -> Got {
+pub(crate) fn operate(to: SocketAddr, method: &str, path: &str, body: &str) -> Reply {
     let bearer = format!("Bearer {TOKEN}");
     send(to, method, path, &[("Authorization", &bearer)], body)
 }
 
-/// Waits until it holds, three seconds at the most.
+/// Waits until it holds.
 pub(crate) async fn soon(what: &str, holds: impl Fn() -> bool) {
-    for _ in 0..150 {
-        if holds() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("not within three seconds: {what}");
+    wait_async(what, Duration::from_secs(3), async || holds()).await;
 }
 
 /// The lines that were logged while `during` ran on this thread.
