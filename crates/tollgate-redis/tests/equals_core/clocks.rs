@@ -3,7 +3,7 @@
 use super::core::Core;
 use super::edges::{charge, desk, dump, request, ruled};
 use super::key;
-use super::server::Server;
+use crate::server;
 use tollgate::policy::Quota;
 use tollgate::policy::calendar::Periods;
 use tollgate::store::shared::SharedSettle;
@@ -28,7 +28,7 @@ fn monthly() -> Quota {
 
 #[test]
 fn a_node_whose_clock_is_off_by_more_than_a_period_is_told_so_and_changes_nothing() {
-    let server = Server::start();
+    let server = server();
     let mut desk = desk(&server, Some(1_000), &[monthly()]);
     // In the middle of the period from day 69 to day 100.
     let now = 85 * DAY / 1_000;
@@ -62,7 +62,7 @@ fn a_node_whose_clock_is_off_by_more_than_a_period_is_told_so_and_changes_nothin
 
 #[test]
 fn a_node_whose_clock_is_off_by_less_than_a_period_counts_with_the_others() {
-    let server = Server::start();
+    let server = server();
     let mut desk = desk(&server, Some(1_000), &[monthly()]);
     for now in [85 * DAY / 1_000, 69 * DAY / 1_000, 100 * DAY / 1_000 - 1] {
         let _: () = redis::cmd("FLUSHALL").query(desk.connection()).unwrap();
@@ -79,7 +79,7 @@ fn a_node_whose_clock_is_off_by_less_than_a_period_counts_with_the_others() {
 /// they count comes to the same bits for another time.
 #[test]
 fn a_word_that_wraps_to_itself_is_healed_as_any_other() {
-    let server = Server::start();
+    let server = server();
     let algorithm = Algorithm::SlidingWindow {
         limit: 40_000,
         window: Span::from_millis(1),

@@ -1,7 +1,7 @@
 //! What random histories do not meet: the server's own clock, foreign values, moved limits, calendars.
 
-use super::server::Server;
 use super::{Dice, key, limits, quotas};
+use crate::server;
 use tollgate::policy::Quota;
 use tollgate::policy::calendar::Periods;
 use tollgate::store::shared::{
@@ -9,6 +9,7 @@ use tollgate::store::shared::{
 };
 use tollgate::{Algorithm, Estimate, Limit, LimitId, Moment, Rate, Span, Verdict};
 use tollgate_redis::testing::{Came, Desk, Op};
+use tollgate_testkit::servers::Server;
 
 pub(crate) fn charge(limit: usize, cost: u64) -> SharedCharge {
     SharedCharge {
@@ -88,12 +89,12 @@ pub(crate) fn kinds() -> Vec<Algorithm> {
 
 pub(crate) fn desk(server: &Server, unit: Option<u64>, quotas: &[Quota]) -> Desk {
     let ids: Vec<String> = (0..quotas.len()).map(|i| format!("limit-{i}")).collect();
-    Desk::connect(server.port, "tg", unit, &limits(quotas, &ids)).unwrap()
+    Desk::connect(server.port(), "tg", unit, &limits(quotas, &ids)).unwrap()
 }
 
 #[test]
 fn on_the_server_s_clock_every_key_lives_as_long_as_it_counts_and_little_longer() {
-    let server = Server::start();
+    let server = server();
     let quotas: Vec<Quota> = kinds().into_iter().map(quota).collect();
     let mut desk = desk(&server, None, &quotas);
     for limit in 0..quotas.len() {
@@ -134,7 +135,7 @@ fn on_the_server_s_clock_every_key_lives_as_long_as_it_counts_and_little_longer(
 /// Most charges of a bucket leave its expiry as it is: it must have been long enough.
 #[test]
 fn a_bucket_that_is_charged_again_and_again_never_lives_too_short() {
-    let server = Server::start();
+    let server = server();
     let quotas: Vec<Quota> = [
         bucket("1000/s", 1_000_000),
         bucket("7/3s", 400),
@@ -222,7 +223,7 @@ fn a_bucket_that_is_charged_again_and_again_never_lives_too_short() {
 
 #[test]
 fn a_limit_that_is_charged_twice_in_one_request_is_charged_for_both() {
-    let server = Server::start();
+    let server = server();
     let quotas: Vec<Quota> = kinds().into_iter().map(quota).collect();
     let mut desk = desk(&server, Some(1), &quotas);
     let now = 1_u64 << 44;
@@ -251,7 +252,7 @@ fn a_limit_that_is_charged_twice_in_one_request_is_charged_for_both() {
 
 #[test]
 fn several_limits_on_the_server_s_clock_are_taken_all_or_none() {
-    let server = Server::start();
+    let server = server();
     let quotas: Vec<Quota> = kinds().into_iter().map(quota).collect();
     let mut desk = desk(&server, None, &quotas);
     let all = |cost| request((0..7).map(|limit| charge(limit, cost)).collect());
@@ -288,7 +289,7 @@ pub(crate) fn dump(desk: &mut Desk) -> Vec<Option<Vec<u8>>> {
 
 #[test]
 fn a_foreign_value_is_an_error_and_stays_as_it_is() {
-    let server = Server::start();
+    let server = server();
     let quotas: Vec<Quota> = kinds().into_iter().map(quota).collect();
     let mut desk = desk(&server, None, &quotas);
     for limit in 0..quotas.len() {
@@ -415,7 +416,7 @@ fn with_other_numbers(algorithm: Algorithm) -> Algorithm {
 
 #[test]
 fn what_was_used_counts_on_under_other_numbers() {
-    let server = Server::start();
+    let server = server();
     for (i, kind) in kinds().into_iter().enumerate() {
         let other = with_other_numbers(kind);
         for (old, new) in [(kind, other), (other, kind)] {
@@ -430,7 +431,8 @@ fn what_was_used_counts_on_under_other_numbers() {
                     plain: true,
                 }]
             };
-            let mut desk = Desk::connect(server.port, &prefix, Some(1), &limit(&was, &[])).unwrap();
+            let mut desk =
+                Desk::connect(server.port(), &prefix, Some(1), &limit(&was, &[])).unwrap();
             let _: () = redis::cmd("FLUSHALL").query(desk.connection()).unwrap();
             assert!(ruled(&mut desk, now, request(vec![charge(0, 4)])).1);
             desk.change(&prefix, &limit(&is, std::slice::from_ref(&was)))
@@ -447,7 +449,7 @@ fn what_was_used_counts_on_under_other_numbers() {
 
 #[test]
 fn what_is_undone_at_once_leaves_nothing() {
-    let server = Server::start();
+    let server = server();
     let quotas: Vec<Quota> = kinds().into_iter().map(quota).collect();
     let mut desk = desk(&server, Some(1), &quotas);
     let mut charges: Vec<SharedCharge> = (0..7).map(|limit| charge(limit, 3)).collect();
@@ -467,7 +469,7 @@ fn what_is_undone_at_once_leaves_nothing() {
 
 #[test]
 fn nodes_are_counted_for_as_long_as_they_tell() {
-    let server = Server::start();
+    let server = server();
     let mut desk = desk(&server, None, &[]);
     assert_eq!(desk.beat(0, "a", 60_000).unwrap(), 1);
     assert_eq!(desk.beat(0, "a", 60_000).unwrap(), 1);
@@ -486,7 +488,7 @@ fn nodes_are_counted_for_as_long_as_they_tell() {
 
 #[test]
 fn another_capacity_keeps_the_key() {
-    let server = Server::start();
+    let server = server();
     let (small, large) = (quota(bucket("5/s", 10)), quota(bucket("5/s", 20)));
     let limit = |quota, before| {
         [SharedLimit {
@@ -497,7 +499,7 @@ fn another_capacity_keeps_the_key() {
         }]
     };
     let now = 1_u64 << 44;
-    let mut desk = Desk::connect(server.port, "tg", Some(1), &limit(&small, &[])).unwrap();
+    let mut desk = Desk::connect(server.port(), "tg", Some(1), &limit(&small, &[])).unwrap();
     assert!(ruled(&mut desk, now, request(vec![charge(0, 4)])).1);
     desk.change("tg", &limit(&large, std::slice::from_ref(&small)))
         .unwrap();
@@ -507,7 +509,7 @@ fn another_capacity_keeps_the_key() {
 
 #[test]
 fn periods_of_a_calendar_are_counted_as_the_core_counts_them() {
-    let server = Server::start();
+    let server = server();
     let day = 86_400 * 1_000_000_000_u64;
     let starts = [10, 41, 69, 100, 130].map(|days| Moment::from_nanos(days * day));
     let periods = Periods::new("month", &starts, Span::from_nanos(30 * day)).unwrap();
@@ -570,7 +572,7 @@ fn periods_of_a_calendar_are_counted_as_the_core_counts_them() {
 /// with: the script must come to what that comes to.
 #[test]
 fn script_and_core_agree_in_coarse_units_too() {
-    let server = Server::start();
+    let server = server();
     let day = Span::from_secs(86_400);
     let sliding = |limit, estimate| Algorithm::SlidingWindow {
         limit,

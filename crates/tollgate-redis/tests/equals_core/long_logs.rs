@@ -2,8 +2,8 @@
 
 use super::core::Core;
 use super::edges::{charge, desk, quota, request, ruled};
-use super::server::Server;
 use super::{Dice, key, number};
+use crate::server;
 use tollgate::store::shared::SharedSettle;
 use tollgate::{Algorithm, LimitId, Moment, Span};
 use tollgate_redis::testing::{Came, Desk, Op};
@@ -84,7 +84,7 @@ fn cost_of(desk: &mut Desk, now: u64, op: Op) -> (u64, u64) {
 /// `TOLLGATE_ENTRIES` says how many, `--nocapture` shows how long it takes.
 #[test]
 fn the_work_on_a_long_log_is_a_few_commands() {
-    let server = Server::start();
+    let server = server();
     let entries = number("TOLLGATE_ENTRIES", 10_000);
     let mut desk = desk(&server, Some(1), &[quota(log(entries))]);
     let start = 1_u64 << 44;
@@ -130,7 +130,7 @@ fn the_work_on_a_long_log_is_a_few_commands() {
 
 #[test]
 fn random_histories_of_a_long_log_are_the_core_s() {
-    let server = Server::start();
+    let server = server();
     let algorithm = log(4_000);
     let mut desk = desk(&server, Some(1), &[quota(algorithm)]);
     let mut core = Core::new(algorithm);

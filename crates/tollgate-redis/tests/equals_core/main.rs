@@ -10,14 +10,12 @@ mod core;
 mod edges;
 mod hierarchy;
 mod long_logs;
-mod server;
 mod strange;
 mod timelines;
 
 use std::collections::HashMap;
 
 use core::Core;
-use server::Server;
 use tollgate::policy::Quota;
 use tollgate::store::shared::{
     KeyKind, SharedCharge, SharedKey, SharedLimit, SharedOutcome, SharedRequest, SharedSettle,
@@ -25,6 +23,12 @@ use tollgate::store::shared::{
 use tollgate::{Algorithm, Estimate, Limit, LimitId, Moment, Span};
 use tollgate_redis::testing::{Came, Desk, Op};
 use tollgate_sim::property::dice::Dice;
+use tollgate_testkit::servers::{Kind, Server};
+
+/// A server of the kind that `TOLLGATE_TEST_STORE` names.
+fn server() -> Server {
+    Server::start(Kind::from_environment().unwrap(), &[]).unwrap()
+}
 
 fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name)
@@ -396,10 +400,10 @@ fn random_histories_of_buckets_are_the_core_s() {
 }
 
 fn compare(algorithms: &[(Algorithm, u64)], ops: u64) {
-    let server = Server::start();
+    let server = server();
     let quotas = quotas(algorithms);
     let ids: Vec<String> = (0..quotas.len()).map(|i| format!("limit-{i}")).collect();
-    let mut desk = Desk::connect(server.port, "tg", Some(1), &limits(&quotas, &ids)).unwrap();
+    let mut desk = Desk::connect(server.port(), "tg", Some(1), &limits(&quotas, &ids)).unwrap();
     let mut dice = Dice::new(number("TOLLGATE_SEED", 1));
     let mut mirror = Mirror {
         algorithms,

@@ -2,7 +2,7 @@
 
 use super::edges::{charge, desk, kinds, quota, request};
 use super::key;
-use super::server::Server;
+use crate::server;
 use tollgate::policy::Quota;
 use tollgate::store::shared::SharedSettle;
 use tollgate::{LimitId, Moment};
@@ -48,7 +48,7 @@ fn settle(limit: usize, used: u64) -> Op {
 
 #[test]
 fn what_is_only_like_a_number_is_no_state_and_stays() {
-    let server = Server::start();
+    let server = server();
     let quotas: Vec<Quota> = kinds().into_iter().map(quota).collect();
     let mut desk = desk(&server, None, &quotas);
     for limit in 0..quotas.len() {
@@ -84,7 +84,7 @@ fn what_is_only_like_a_number_is_no_state_and_stays() {
 
 #[test]
 fn an_error_names_the_limit_and_nothing_of_the_key() {
-    let server = Server::start();
+    let server = server();
     let quotas: Vec<Quota> = kinds().into_iter().map(quota).collect();
     let mut desk = desk(&server, None, &quotas);
     for limit in 0..quotas.len() {

@@ -1,7 +1,7 @@
 //! The golden timelines, through the scripts.
 
 use super::hierarchy::Together;
-use super::server::Server;
+use crate::server;
 use std::cell::RefCell;
 use std::path::Path;
 use std::rc::Rc;
@@ -194,9 +194,9 @@ impl Subject for OnServer {
 
 #[test]
 fn the_scripts_keep_every_timeline_that_they_can_express() {
-    let server = Server::start();
+    let server = server();
     let scripts = Scripts {
-        port: server.port,
+        port: server.port(),
         cases: Rc::default(),
     };
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../timelines"));
