@@ -126,7 +126,8 @@ impl Counted {
             *used += taken;
             charge.outcome.standing = Standing {
                 remaining: CAPACITY - *used,
-                ..Standing::default()
+                full_after: Span::from_secs(1),
+                next_after: Span::ZERO,
             };
             charge.outcome.source = Source::Store;
         }

@@ -207,7 +207,8 @@ impl<B: Clone> Lease<B> {
 
     /// Units to borrow beyond `cost`. None: not worth it, or not possible.
     fn wanted(&self, terms: &LeaseTerms, cost: u64, now: Moment) -> Option<Wanted> {
-        let room = self.most.saturating_sub(self.credit()).checked_sub(cost)?;
+        // The request that needs it spends `cost` at once.
+        let room = self.most.saturating_sub(self.credit());
         let whole = |units: u64| units - units % cost.max(1);
         let demanded = whole(self.demanded().min(room));
         let extra = match self.left(terms, now) {
