@@ -153,10 +153,6 @@ impl<'f> DecisionRequest<'f> {
 /// A decision, or the wait for one.
 #[derive(Debug)]
 #[must_use]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "boxing the common variant would allocate"
-)]
 pub enum Decide<H: DecisionHost> {
     /// It is made.
     Ready(Answer),
