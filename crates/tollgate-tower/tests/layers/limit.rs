@@ -216,10 +216,12 @@ async fn a_slot_is_waited_for_and_too_long_a_wait_is_a_refusal() {
 
 #[tokio::test]
 async fn everything_that_is_decided_is_reported() {
+    /// Whether a request was admitted, and the key of its first limit.
+    type Decided = (bool, Option<Vec<String>>);
     #[derive(Clone)]
     struct Listening {
         in_force: InForce<ManualClock>,
-        heard: Arc<Mutex<Vec<(bool, Option<Vec<String>>)>>>,
+        heard: Arc<Mutex<Vec<Decided>>>,
     }
     impl DecisionHost for Listening {
         type Clock = ManualClock;
