@@ -183,6 +183,9 @@ async fn it_ends_though_the_server_hangs() {
 #[tokio::test]
 async fn sentinels_are_asked_each() {
     let fleet = Sentinels::start(Kind::Redis, 0, 1, 500).unwrap();
+    // One sentinel cannot be the two that have to agree.
+    let quorum = ["sentinel", "set", fleet.service(), "quorum", "2"];
+    assert_eq!(fleet.sentinels()[0].cli(&quorum), "OK");
     let with = |service: &str| {
         Settings::new(Topology::Sentinel {
             sentinels: vec![

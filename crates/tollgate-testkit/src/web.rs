@@ -23,16 +23,22 @@ pub struct WebServer {
 }
 
 impl WebServer {
-    /// nginx with this configuration, as one process that logs errors only.
+    /// nginx with this configuration, as one process. It logs no requests unless the configuration says where.
     pub fn nginx(configuration: impl FnOnce(u16) -> String) -> Result<WebServer> {
         let global = "daemon off; master_process off; pid nginx.pid; error_log stderr;";
         let arguments = ["-p", ".", "-c", CONFIG, "-e", "stderr", "-g", global];
         let kinds = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
         let directories = kinds.map(|kind| format!("{kind}_temp_path {kind};"));
-        let http = format!("http {{ access_log off; {}", directories.join(" "));
+        let directories = directories.join(" ");
         let process = Process::prepare("nginx", &program("nginx")?, &arguments)?;
         WebServer::start(process, CONFIG, |port| {
-            configuration(port).replacen("http {", &http, 1)
+            let text = configuration(port);
+            // `off` would also cancel a log that the configuration names.
+            let log = match text.contains("access_log") {
+                true => "",
+                false => "access_log off;",
+            };
+            text.replacen("http {", &format!("http {{ {log} {directories}"), 1)
         })
     }
 

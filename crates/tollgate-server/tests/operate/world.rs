@@ -74,13 +74,15 @@ pub(crate) fn send(
     headers: &[(&str, &str)],
     body: &str,
 ) -> Reply {
-    let headers = [&[("Connection", "close")], headers].concat();
-    let mut client = Client::with_address(to);
-    if headers.iter().any(|(name, _)| *name == "Host") {
-        return client.send(method, path, &headers, body);
+    let mut all = vec![("Connection", "close")];
+    for usual in [("Host", "localhost"), ("Content-Type", "application/json")] {
+        let is_usual = |(name, _): &(&str, &str)| name.eq_ignore_ascii_case(usual.0);
+        if !headers.iter().any(is_usual) {
+            all.push(usual);
+        }
     }
-    let headers = [&[("Host", "localhost")], &headers[..]].concat();
-    client.send(method, path, &headers, body)
+    all.extend(headers);
+    Client::with_address(to).send(method, path, &all, body)
 }
 
 /// The same, as an operator with a token.
