@@ -235,9 +235,10 @@ impl Bucket {
         (charged, kept): (u64, u64),
         (issued, delay): (Moment, Span),
     ) -> Option<u64> {
-        let begins = issued.plus(delay);
-        let ticks_in = |span: Span| span.as_nanos().saturating_mul(self.n);
-        let (ahead, gone) = (ticks_in(begins.since(now)), ticks_in(now.since(begins)));
+        // A clock that was set back since has taken no time.
+        let (waited, delayed) = (now.since(issued).as_nanos(), delay.as_nanos());
+        let ahead = delayed.saturating_sub(waited).saturating_mul(self.n);
+        let gone = waited.saturating_sub(delayed).saturating_mul(self.n);
         let still = |cost: u64| {
             let left = cost.saturating_mul(self.plain).saturating_sub(gone);
             left.saturating_add(ahead)
