@@ -121,6 +121,7 @@ fn request(limits: &[usize], key: u64) -> SharedRequest {
         key: name.clone(),
         cost: 1,
         enforced: true,
+        with_next: false,
         owed: 0,
         most: None,
     };

@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn every_example_is_a_limit_of_its_algorithm() {
         for entry in &ENTRIES {
-            let limit = tollgate_policy::limit_from(entry.example).unwrap();
+            let limit = tollgate_policy::quota_from(entry.example).unwrap();
             let name = entry.algorithm.replace('-', " ");
             assert!(limit.to_string().starts_with(&name), "{limit}");
         }

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::io::{BufRead, Write};
 use std::rc::Rc;
 
-use tollgate::{Algorithm, Decision, KeySecret, Limit, Limiter, ManualClock, Rate, Span};
+use tollgate::policy::Quota;
+use tollgate::{Algorithm, Decision, Gate, KeySecret, LimitId, Limiter, ManualClock, Rate, Span};
 
 use crate::arrivals::{self, Arrival};
 use crate::cli::Try;
@@ -29,20 +30,20 @@ pub(crate) struct Outcome {
 /// A limit or an arrival that is none, or input or output that fails.
 pub(crate) fn run(asked: &Try, input: &mut impl BufRead, out: &mut impl Write) -> Result<(), Stop> {
     arrivals::check_quotes(&asked.arrivals)?;
-    let limit = tollgate_policy::limit_from(&asked.limit)
+    let quota = tollgate_policy::quota_from(&asked.limit)
         .map_err(|problems| Stop::Limit(Box::new(problems)))?;
     let demonstration = asked.arrivals.is_empty();
     let words = if demonstration {
-        demonstrate(&limit)?
+        demonstrate(&quota)?
     } else {
         asked.arrivals.clone()
     };
-    let outcomes = replay(&limit, arrivals::read(&words, input)?)?;
+    let outcomes = replay(&quota, arrivals::read(&words, input)?)?;
     if asked.json {
         return table::json(&outcomes, out).map_err(Stop::Write);
     }
-    let mut title = limit.to_string();
-    if matches!(limit.algorithm(), Algorithm::Concurrency { .. }) {
+    let mut title = quota.to_string();
+    if matches!(quota.limit.algorithm(), Algorithm::Concurrency { .. }) {
         title.push_str(" (nobody gives a permit back here: each one expires)");
     }
     if demonstration {
@@ -55,34 +56,52 @@ pub(crate) fn run(asked: &Try, input: &mut impl BufRead, out: &mut impl Write) -
 }
 
 /// Decides the arrivals one after the other, each at its time.
-fn replay(limit: &Limit, arrivals: Vec<Arrival>) -> Result<Vec<Outcome>, Stop> {
+fn replay(quota: &Quota, arrivals: Vec<Arrival>) -> Result<Vec<Outcome>, Stop> {
     let clock = ManualClock::new();
     let keys: HashSet<&Option<Rc<str>>> = arrivals.iter().map(|arrival| &arrival.key).collect();
-    let room = keys.len().clamp(1, limit.max_keys());
-    let limit = limit.clone().with_max_keys(room);
-    // A fixed secret: the same arrivals give the same answers, byte for byte.
-    let limiter =
-        Limiter::with_secret(limit, clock.clone(), KeySecret::from_seed(0)).map_err(refused)?;
+    let (gate, limits) = gate(quota, keys.len(), &clock)?;
     let decide = |arrival: Arrival| {
         clock.set(arrival.at);
-        let decision = limiter.charge(&arrival.key, arrival.cost);
+        let charge = |limit: &LimitId| gate.charge(*limit, &arrival.key, arrival.cost);
+        let charges: Vec<_> = limits.iter().map(charge).collect();
+        let decision = gate.admit(&charges).decision;
         Outcome { arrival, decision }
     };
     Ok(arrivals.into_iter().map(decide).collect())
 }
 
+/// The limits of a quota behind one gate, with room for so many keys.
+fn gate(
+    quota: &Quota,
+    keys: usize,
+    clock: &ManualClock,
+) -> Result<(Gate<ManualClock>, Vec<LimitId>), Stop> {
+    let mut gate = Gate::with_clock(clock.clone());
+    let mut limits = Vec::new();
+    for limit in std::iter::once(&quota.limit).chain(&quota.peak) {
+        let room = keys.clamp(1, limit.max_keys());
+        let limit = limit.clone().with_max_keys(room);
+        // A fixed secret: the same arrivals give the same answers, byte for byte.
+        let limiter = Limiter::with_secret(limit, clock.clone(), KeySecret::from_seed(0));
+        limits.push(gate.adopt(limiter.map_err(refused)?));
+    }
+    Ok((gate, limits))
+}
+
 /// Arrivals that show what a limit is about: twice what it holds at once, then one each time that one
 /// more is due.
-fn demonstrate(limit: &Limit) -> Result<Vec<String>, Stop> {
-    let limiter =
-        Limiter::with_clock(limit.clone().with_max_keys(1), ManualClock::new()).map_err(refused)?;
-    let capacity = limiter.capacity();
+fn demonstrate(quota: &Quota) -> Result<Vec<String>, Stop> {
+    let (gate, limits) = gate(quota, 1, &ManualClock::new())?;
+    let capacities = limits.iter().map(|limit| gate.limiter(*limit).capacity());
+    let capacity = capacities.min().unwrap_or(u64::MAX);
     let mut words = if capacity <= SHOWN_ONE_BY_ONE {
         vec![format!("0s*{}", capacity * 2)]
     } else {
         vec![format!("0s,cost={capacity}"), "0s".into()]
     };
-    let unit = time_for_one(limit.algorithm());
+    let limits = std::iter::once(&quota.limit).chain(&quota.peak);
+    let units = limits.map(|limit| time_for_one(limit.algorithm()));
+    let unit = units.min().unwrap_or(Span::from_secs(1));
     for times in 1..=3 {
         let at = Span::from_nanos(unit.as_nanos().saturating_mul(times));
         words.push(span_text::exact(at));
@@ -97,9 +116,6 @@ fn time_for_one(algorithm: &Algorithm) -> Span {
         Algorithm::TokenBucket { rate, .. }
         | Algorithm::Gcra { rate, .. }
         | Algorithm::LeakyBucket { rate, .. } => interval(rate),
-        Algorithm::BurstCredits { rate, multiple, .. } => {
-            Span::from_nanos(interval(rate).as_nanos().div_ceil(multiple.into()))
-        }
         Algorithm::FixedWindow { window, .. }
         | Algorithm::SlidingLog { window, .. }
         | Algorithm::SlidingWindow { window, .. } => window,
@@ -120,10 +136,10 @@ mod tests {
     use tollgate::{Moment, Origin};
 
     fn demonstration(text: &str) -> Vec<Outcome> {
-        let limit = tollgate_policy::limit_from(text).unwrap();
-        let words = demonstrate(&limit).unwrap();
+        let quota = tollgate_policy::quota_from(text).unwrap();
+        let words = demonstrate(&quota).unwrap();
         replay(
-            &limit,
+            &quota,
             arrivals::read(&words, &mut std::io::empty()).unwrap(),
         )
         .unwrap()
@@ -155,14 +171,14 @@ mod tests {
 
     #[test]
     fn every_key_has_a_purse_of_its_own_however_many_there_are() {
-        let limit = tollgate_policy::limit_from("1/s").unwrap();
+        let quota = tollgate_policy::quota_from("1/s").unwrap();
         let arrival = |i: usize| Arrival {
             at: Moment::ORIGIN,
             cost: 1,
             key: Some(i.to_string().into()),
             word: i,
         };
-        let outcomes = replay(&limit, (0..50_000).map(arrival).collect()).unwrap();
+        let outcomes = replay(&quota, (0..50_000).map(arrival).collect()).unwrap();
         for outcome in outcomes {
             assert!(outcome.decision.is_admitted());
             assert_eq!(outcome.decision.origin, Origin::Fresh);
@@ -172,11 +188,11 @@ mod tests {
     #[test]
     fn the_end_of_the_clock_is_survived_by_every_algorithm() {
         for entry in &ENTRIES {
-            let limit = tollgate_policy::limit_from(entry.example).unwrap();
+            let quota = tollgate_policy::quota_from(entry.example).unwrap();
             let words = ["0s", "18446744073709551614ns*2", "18446744073709551615ns*3"];
             let words = words.map(str::to_owned);
             let arrivals = arrivals::read(&words, &mut std::io::empty()).unwrap();
-            assert_eq!(replay(&limit, arrivals).unwrap().len(), 6);
+            assert_eq!(replay(&quota, arrivals).unwrap().len(), 6);
         }
     }
 }

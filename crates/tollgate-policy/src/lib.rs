@@ -60,8 +60,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use tollgate::policy::{LimitRule, Override, Policy};
-use tollgate::{Limit, Moment};
+use tollgate::Moment;
+use tollgate::policy::{LimitRule, Override, Policy, Quota};
 
 pub use crate::gateway::{
     AcceptSpec, ClientTimeouts, GatewaySpec, HealthSpec, Protocol, ServerSpec, UpstreamSpec,
@@ -199,21 +199,21 @@ pub fn override_from(rule: &LimitRule, text: &[u8]) -> Result<Override, Problems
     }
 }
 
-/// Reads one limit that stands alone: the fields that say how much, as in the policy file (`allow: 5/s,
+/// Reads the quota of one limit that stands alone: the fields that say how much, as in the policy file (`allow: 5/s,
 /// burst: 10`, with or without braces around them), or a rate alone.
 ///
 /// Problems show the text with its braces, because their columns count them.
 ///
 /// ```
-/// let limit = tollgate_policy::limit_from("algorithm: gcra, allow: 10/s, tolerance: 250ms")?;
-/// assert_eq!(limit.to_string(), "gcra 10/s tolerance 250ms");
-/// assert_eq!(tollgate_policy::limit_from("5/s")?, tollgate_policy::limit_from("{ allow: 5/s }")?);
+/// let quota = tollgate_policy::quota_from("algorithm: gcra, allow: 10/s, tolerance: 250ms")?;
+/// assert_eq!(quota.to_string(), "gcra 10/s tolerance 250ms");
+/// assert_eq!(tollgate_policy::quota_from("5/s")?, tollgate_policy::quota_from("{ allow: 5/s }")?);
 /// # Ok::<(), tollgate_policy::Problems>(())
 /// ```
 ///
 /// # Errors
 /// Everything in it that is wrong.
-pub fn limit_from(text: &str) -> Result<Limit, Problems> {
+pub fn quota_from(text: &str) -> Result<Quota, Problems> {
     const NAME: &str = "limit";
     let text = decoded(NAME, text.as_bytes())?.trim();
     if text.is_empty() {
@@ -234,7 +234,7 @@ pub fn limit_from(text: &str) -> Result<Limit, Problems> {
     let read = yaml::tree(&text, &report).and_then(|root| read::one_limit(&root, &report));
     let failed = report.has_errors();
     match read {
-        Ok(limit) if !failed => Ok(limit),
+        Ok(quota) if !failed => Ok(quota),
         _ => Err(report.finish(NAME)),
     }
 }

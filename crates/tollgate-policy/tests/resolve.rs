@@ -7,7 +7,7 @@ use tollgate::policy::{
     CostRule, Fallback, Grant, LimitRule, MissingKey, Mode, OnStoreError, Policy, Privacy, Source,
     ValueTest, WhenOver, XRateLimit,
 };
-use tollgate::{Algorithm, Estimate, Moment, Rate, Span};
+use tollgate::{Algorithm, Estimate, Limit, Moment, Rate, Span};
 use tollgate_policy::{Severity, override_from, parse};
 
 fn policy(text: &str) -> Policy {
@@ -99,15 +99,6 @@ fn every_algorithm_is_resolved() {
             },
         ),
         (
-            "algorithm: burst-credits, allow: 10/s, times: 10, for: 30s, slack: 4",
-            Algorithm::BurstCredits {
-                rate: rate("10/s"),
-                multiple: 10,
-                duration: Span::from_secs(30),
-                slack: Some(4),
-            },
-        ),
-        (
             "algorithm: concurrency, allow: 20, ttl: 30s",
             Algorithm::Concurrency {
                 limit: 20,
@@ -120,6 +111,29 @@ fn every_algorithm_is_resolved() {
         assert_eq!(*rule.quota.limit.algorithm(), algorithm, "{fields}");
         assert_eq!(rule.quota.limit.name(), "a");
     }
+}
+
+#[test]
+fn burst_credits_are_two_buckets() {
+    let rule = limit("algorithm: burst-credits, allow: 10/s, times: 10, for: 30s, slack: 4");
+    let bucket = |rate: &str, burst| Limit::token_bucket(rate.parse().unwrap(), burst).unwrap();
+    assert_eq!(rule.quota.limit, bucket("10/s", 2_704).named("a"));
+    assert_eq!(rule.quota.peak, Some(bucket("100/s", 4).named("a/peak")));
+    let roomy = limit("algorithm: burst-credits, allow: 10/s, times: 2, for: 1s, max_keys: 7");
+    let rooms = [&roomy.quota.limit, &roomy.quota.peak.unwrap()].map(Limit::max_keys);
+    assert_eq!(rooms, [7, 7]);
+}
+
+#[test]
+fn an_override_of_burst_credits_changes_what_it_says() {
+    let text = "algorithm: burst-credits, allow: 10/s, times: 10, for: 30s";
+    let rule = limit(&format!("key: ip, {text}"));
+    let change = br#"{"key": "192.0.2.1", "allow": "20/s"}"#;
+    let Grant::Quota(changed) = override_from(&rule, change).unwrap().grant else {
+        panic!("no quota");
+    };
+    let whole = limit("algorithm: burst-credits, allow: 20/s, times: 10, for: 30s");
+    assert_eq!(changed, whole.quota);
 }
 
 #[test]
@@ -436,7 +450,9 @@ fn the_example_has_every_algorithm_and_nothing_to_complain_about() {
         .iter()
         .map(|rule| std::mem::discriminant(rule.quota.limit.algorithm()))
         .collect();
-    assert_eq!(kinds.len(), 8);
+    assert_eq!(kinds.len(), 7);
+    let mut peaks = loaded.policy.limits.iter().map(|rule| &rule.quota.peak);
+    assert!(peaks.any(Option::is_some), "burst credits");
     assert!(
         loaded
             .policy

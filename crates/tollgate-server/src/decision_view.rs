@@ -2,6 +2,7 @@
 //!
 //! Spans are whole milliseconds, rounded up: a client that waits so long does not come too early.
 
+use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
 use tollgate::policy::{Answer, Basis, Charge, Role};
 use tollgate::{Origin, Span, Verdict};
@@ -130,7 +131,11 @@ impl Serialize for ChargeViews<'_> {
                 would_refuse: would_refuse.then_some(true),
             }
         };
-        serializer.collect_seq(self.charges.iter().map(view))
+        // A peak is part of the limit before it.
+        let limits = || self.charges.iter().filter(|charge| !charge.is_peak);
+        let mut seq = serializer.serialize_seq(Some(limits().count()))?;
+        limits().try_for_each(|charge| seq.serialize_element(&view(charge)))?;
+        seq.end()
     }
 }
 

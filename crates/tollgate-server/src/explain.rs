@@ -167,10 +167,9 @@ fn says(told: &RuleExplanation, answer: &Answer) -> Option<&'static str> {
 
 /// A quota as people read it.
 pub fn quota_text(quota: &tollgate::policy::Quota) -> String {
-    let limit = quota.limit.clone().named("");
     match (&quota.periods, quota.advertised().0) {
         (Some(periods), units) => format!("{units} in each {}", periods.name()),
-        (None, _) => limit.to_string(),
+        (None, _) => quota.to_string(),
     }
 }
 

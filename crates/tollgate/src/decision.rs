@@ -43,6 +43,21 @@ impl Verdict {
         }
     }
 
+    /// What two limits say that a request must pass together: the stricter of the two, and of two waits the longer.
+    #[must_use]
+    pub fn stricter(self, other: Verdict) -> Verdict {
+        let rank = |verdict: Verdict| match verdict {
+            Verdict::Pass => 0,
+            Verdict::Wait { .. } => 1,
+            Verdict::Refuse { .. } => 2,
+            Verdict::Never => 3,
+        };
+        match (rank(self), self.wait()) >= (rank(other), other.wait()) {
+            true => self,
+            false => other,
+        }
+    }
+
     /// A place in a queue that begins at once is simply a pass.
     #[inline]
     pub(crate) const fn after(delay_ns: u64) -> Verdict {

@@ -23,6 +23,23 @@ use crate::store::memory::{CHARGES_MAX, Part, all_or_none, nothing_charged};
 /// assert_eq!(gate.limiter(admission.binding.unwrap()).limit().name(), "ip"); // the closest to refusing
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// Two limits on one key make *burst credits*: here a client runs at 100/s for 30 s, then at 10/s, and earns the
+/// burst back by idling. The one bucket bounds how long, the other how fast.
+///
+/// ```
+/// use tollgate::{Gate, Limit, ManualClock};
+///
+/// let mut gate = Gate::with_clock(ManualClock::new());
+/// let credit = gate.add(Limit::token_bucket("10/s".parse()?, (100 - 10) * 30 + 10)?)?;
+/// let peak = gate.add(Limit::token_bucket("100/s".parse()?, 10)?)?;
+/// let passed = (0..20).filter(|_| {
+///     let charges = [credit, peak].map(|limit| gate.charge(limit, "acme", 1));
+///     gate.admit(&charges).decision.is_admitted()
+/// });
+/// assert_eq!(passed.count(), 10);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Gate<C = MonotonicClock> {
     clock: C,
@@ -152,8 +169,8 @@ impl<C: Clock> Gate<C> {
 
     /// Takes all of `charges` or none of them. A refused request leaves no trace.
     ///
-    /// At most 16 charges (8 of burst credits, which count twice) can be taken together; a request with
-    /// more is refused as [`crate::Verdict::Never`], because letting the rest go unpaid would be worse.
+    /// At most 16 charges can be taken together; a request with more is refused as
+    /// [`crate::Verdict::Never`], because letting the rest go unpaid would be worse.
     pub fn admit(&self, charges: &[Charge]) -> Admission {
         // Few as a rule; room for many is only made if it is needed.
         let few = self.admit_within::<4>(charges);
@@ -161,7 +178,7 @@ impl<C: Clock> Gate<C> {
         admission.unwrap_or_else(|| self.too_many(charges))
     }
 
-    /// Takes all charges if they are at most `N`, counting burst credits twice, and of this gate.
+    /// Takes all charges if they are at most `N` and of this gate.
     #[inline(always)]
     fn admit_within<const N: usize>(&self, charges: &[Charge]) -> Option<Admission> {
         let Some(first) = self.limiters.first().filter(|_| !charges.is_empty()) else {
@@ -172,44 +189,27 @@ impl<C: Clock> Gate<C> {
         };
         // What the room is filled with at first is never looked at.
         let mut parts = [Part {
-            purse: first.inner().first_purse(),
+            purse: first.inner().purse(),
             hash: 0,
             cost: 0,
             most: None,
             face: None,
         }; N];
-        let mut count = 0;
-        for charge in charges {
+        for (at, charge) in charges.iter().enumerate() {
             let limiter = self.limiters.get(charge.limit.0)?.inner();
-            for purse in limiter.purses() {
-                *parts.get_mut(count)? = Part {
-                    purse,
-                    hash: charge.hash,
-                    cost: charge.cost,
-                    most: charge.most,
-                    face: limiter.periods(),
-                };
-                count += 1;
-            }
+            *parts.get_mut(at)? = Part {
+                purse: limiter.purse(),
+                hash: charge.hash,
+                cost: charge.cost,
+                most: charge.most,
+                face: limiter.periods(),
+            };
         }
-        let ruling = all_or_none(&parts[..count], &self.clock);
+        let ruling = all_or_none(parts.get(..charges.len())?, &self.clock);
         Some(Admission {
             decision: ruling.decision,
-            binding: self.limit_of_part(charges, ruling.binding),
+            binding: charges.get(ruling.binding).map(|charge| charge.limit),
         })
-    }
-
-    /// The limit that part number `part` of these charges belongs to.
-    fn limit_of_part(&self, charges: &[Charge], part: usize) -> Option<LimitId> {
-        let mut parts = 0;
-        let found = charges.iter().find(|charge| {
-            parts += self
-                .limiters
-                .get(charge.limit.0)
-                .map_or(0, |l| l.inner().purses().count());
-            part < parts
-        });
-        found.map(|charge| charge.limit)
     }
 
     #[cold]

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use crate::algorithm::LimitError;
 use crate::algorithm::bucket::Bucket;
 use crate::algorithm::concurrency::Permits;
-use crate::algorithm::credits::Credits;
 use crate::algorithm::log::Log;
 use crate::algorithm::queue::Queue;
 pub use crate::algorithm::sliding::Estimate;
@@ -72,17 +71,6 @@ pub enum Algorithm {
         /// How the oldest part of the window is counted.
         estimate: Estimate,
     },
-    /// `multiple` times `rate` for `duration`, then `rate`.
-    BurstCredits {
-        /// The rate in the long run.
-        rate: Rate,
-        /// How many times faster a burst may run.
-        multiple: u32,
-        /// For how long, from full credit.
-        duration: Span,
-        /// What may come at once; by default what a tenth of a second of the burst earns.
-        slack: Option<u64>,
-    },
     /// `limit` at once; a permit that is not given back expires after `ttl`.
     Concurrency {
         /// How many at once.
@@ -107,7 +95,6 @@ pub(crate) enum Compiled {
     Window(Window),
     Sliding(Sliding),
     Permits(Permits),
-    Credits(Bucket, Bucket),
     Log(Log),
 }
 
@@ -201,19 +188,6 @@ impl Limit {
         })
     }
 
-    /// `multiple` times `rate` for `duration`, then `rate`.
-    ///
-    /// # Errors
-    /// A multiple below 2 or a duration of zero.
-    pub fn burst_credits(rate: Rate, multiple: u32, duration: Span) -> Result<Limit, LimitError> {
-        Limit::new(Algorithm::BurstCredits {
-            rate,
-            multiple,
-            duration,
-            slack: None,
-        })
-    }
-
     /// `limit` at once; a permit that is not given back expires after `ttl`.
     ///
     /// # Errors
@@ -277,15 +251,6 @@ fn compile(algorithm: &Algorithm) -> Result<Compiled, LimitError> {
             window,
             estimate,
         } => Compiled::Sliding(Sliding::new(limit, window, estimate)?),
-        Algorithm::BurstCredits {
-            rate,
-            multiple,
-            duration,
-            slack,
-        } => {
-            let (peak, credit) = Credits::new(rate, multiple, duration, slack)?.buckets();
-            Compiled::Credits(peak, credit)
-        }
         Algorithm::Concurrency { limit, ttl } => Compiled::Permits(Permits::new(limit, ttl)?),
     })
 }
@@ -315,12 +280,6 @@ impl fmt::Display for Limit {
             Algorithm::SlidingWindow { limit, window, .. } => {
                 write!(f, "sliding window {limit} in {window}")
             }
-            Algorithm::BurstCredits {
-                rate,
-                multiple,
-                duration,
-                ..
-            } => write!(f, "burst credits {rate} times {multiple} for {duration}"),
             Algorithm::Concurrency { limit, ttl } => write!(f, "concurrency {limit} ttl {ttl}"),
         }
     }

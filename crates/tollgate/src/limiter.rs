@@ -3,15 +3,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::algorithm::LimitError;
-use crate::algorithm::credits::{stricter, tighter};
 use crate::algorithm::scale::Scale;
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Verdict};
 use crate::key::{KeySecret, Keyed};
-use crate::limit::{Compiled, Limit};
+use crate::limit::Limit;
 use crate::policy::calendar::Periods;
 use crate::saved::Writer;
-use crate::store::memory::{Part, Purse, all_or_none, purses_of};
+use crate::store::memory::{Part, Purse, all_or_none};
 use crate::time::{Moment, Span};
 
 /// Keys that are hashed and fetched together before the first of them is decided: enough to hide the
@@ -38,12 +37,8 @@ pub struct Limiter<C = MonotonicClock> {
 
 pub(crate) struct Inner<C> {
     purse: Purse,
-    /// Burst credits have a second purse.
-    second: Option<Purse>,
     /// The face of the clock that it runs on, if its windows are periods of a calendar.
     periods: Option<Periods>,
-    /// Neither a second purse nor a face: the way that has to be fast.
-    simple: bool,
     secret: KeySecret,
     clock: C,
     limit: Mutex<Limit>,
@@ -105,23 +100,20 @@ impl<C: Clock> Limiter<C> {
         clock: C,
         secret: KeySecret,
     ) -> Result<Limiter<C>, LimitError> {
-        let (purse, second) = purses_of(&limit)?;
-        Ok(Limiter::of(limit, purse, second, periods, clock, secret))
+        let purse = Purse::new(&limit)?;
+        Ok(Limiter::of(limit, purse, periods, clock, secret))
     }
 
     pub(crate) fn of(
         limit: Limit,
         purse: Purse,
-        second: Option<Purse>,
         periods: Option<Periods>,
         clock: C,
         secret: KeySecret,
     ) -> Limiter<C> {
         Limiter {
             inner: Arc::new(Inner {
-                simple: second.is_none() && periods.is_none(),
                 purse,
-                second,
                 periods,
                 secret,
                 clock,
@@ -141,7 +133,7 @@ impl<C: Clock> Limiter<C> {
     #[inline]
     pub fn check_cost<K: Keyed + ?Sized>(&self, key: &K, cost: u64) -> Verdict {
         let inner = &*self.inner;
-        if !inner.simple {
+        if inner.periods.is_some() {
             return self.charge_hash(inner.secret.hash(key), cost).verdict;
         }
         let now = inner.clock.now();
@@ -155,7 +147,7 @@ impl<C: Clock> Limiter<C> {
     /// every 32.
     pub fn check_batch<K: Keyed>(&self, keys: &[K], verdicts: &mut [Verdict]) {
         let inner = &*self.inner;
-        if !inner.simple {
+        if inner.periods.is_some() {
             for (key, verdict) in keys.iter().zip(verdicts) {
                 *verdict = self.check(key);
             }
@@ -192,11 +184,11 @@ impl<C: Clock> Limiter<C> {
 
     pub(crate) fn charge_hash(&self, hash: u64, cost: u64) -> Decision {
         let inner = &*self.inner;
-        if inner.simple {
+        if inner.periods.is_none() {
             let now = inner.clock.now();
             inner.purse.charge(hash, now, || inner.clock.fresh(), cost)
         } else {
-            self.charge_together(hash, cost)
+            self.charge_in_period(hash, cost)
         }
     }
 
@@ -215,24 +207,9 @@ impl<C: Clock> Limiter<C> {
         let real_now = inner.clock.now();
         let now = inner.face(real_now);
         let fresh = || inner.face(inner.clock.fresh());
-        let peek = |purse: &Purse, cost| match most {
-            None => purse.peek(hash, now, fresh, cost),
-            Some(most) => purse.peek_at_most(hash, now, fresh, (cost, most)),
-        };
-        let first = peek(&inner.purse, cost);
-        let decision = match &inner.second {
-            None => first,
-            Some(second) => {
-                let mut both = peek(second, cost);
-                let verdict = stricter(first.verdict, both.verdict);
-                both.standing = if verdict.is_admitted() {
-                    tighter(first.standing, both.standing)
-                } else {
-                    // Neither would be charged.
-                    tighter(peek(&inner.purse, 0).standing, peek(second, 0).standing)
-                };
-                Decision { verdict, ..both }
-            }
+        let decision = match most {
+            None => inner.purse.peek(hash, now, fresh, cost),
+            Some(most) => inner.purse.peek_at_most(hash, now, fresh, (cost, most)),
         };
         match &inner.periods {
             None => decision,
@@ -296,16 +273,15 @@ impl<C: Clock> Limiter<C> {
         if actual < charged {
             let issued = inner.face(issued);
             inner
-                .purses()
-                .for_each(|p| p.refund_beyond(hash, now, (charged, actual), (issued, delay)));
+                .purse
+                .refund_beyond(hash, now, (charged, actual), (issued, delay));
         }
         let more = actual.saturating_sub(charged);
         let unpaid = if more == 0 {
             0
         } else {
             let fresh = || inner.face(inner.clock.fresh());
-            let take = |p: &Purse| p.force(hash, now, fresh, more);
-            inner.purses().map(take).max().unwrap_or(0)
+            inner.purse.force(hash, now, fresh, more)
         };
         Settled { unpaid }
     }
@@ -320,8 +296,7 @@ impl<C: Clock> Limiter<C> {
     pub(crate) fn withdraw(&self, hash: u64) -> u64 {
         let inner = &*self.inner;
         let now = inner.face(inner.clock.fresh());
-        let used = inner.purses().map(|purse| purse.withdraw(hash, now));
-        used.max().unwrap_or(0)
+        inner.purse.withdraw(hash, now)
     }
 
     /// How much of its allowance a key has used and not earned back, whatever the pressure.
@@ -329,8 +304,7 @@ impl<C: Clock> Limiter<C> {
         let inner = &*self.inner;
         let now = inner.face(inner.clock.now());
         let fresh = || inner.face(inner.clock.fresh());
-        let used = inner.purses().map(|purse| purse.used(hash, now, fresh));
-        used.max().unwrap_or(0)
+        inner.purse.used(hash, now, fresh)
     }
 
     /// Takes `units` that [`Limiter::withdraw`] told of elsewhere. Pressure, here or there, changes nothing
@@ -339,8 +313,7 @@ impl<C: Clock> Limiter<C> {
         let inner = &*self.inner;
         let now = inner.face(inner.clock.fresh());
         let fresh = || inner.face(inner.clock.fresh());
-        let take = |purse: &Purse| purse.take_over(hash, now, fresh, units);
-        let untaken = inner.purses().map(take).max().unwrap_or(0);
+        let untaken = inner.purse.take_over(hash, now, fresh, units);
         units.saturating_sub(untaken)
     }
 
@@ -360,14 +333,7 @@ impl<C: Clock> Limiter<C> {
         let compiled = to.compiled()?;
         let mut limit = inner.limit.lock().unwrap_or_else(PoisonError::into_inner);
         let now = inner.face(inner.clock.fresh());
-        match (&inner.second, &compiled) {
-            (None, compiled) => inner.purse.change(compiled, now)?,
-            (Some(second), Compiled::Credits(peak, credit)) => {
-                inner.purse.change(&Compiled::Bucket(*peak), now)?;
-                second.change(&Compiled::Bucket(*credit), now)?;
-            }
-            _ => return Err(LimitError::OtherKind),
-        }
+        inner.purse.change(&compiled, now)?;
         *limit = to.with_max_keys(limit.max_keys());
         Ok(())
     }
@@ -387,9 +353,7 @@ impl<C: Clock> Limiter<C> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_scale(&self, scale: Scale) {
-        // Held, so that both purses of burst credits get the scale of the same caller.
-        let _limit = self.inner.limit.lock();
-        self.inner.purses().for_each(|purse| purse.set_scale(scale));
+        self.inner.purse.set_scale(scale);
     }
 
     /// How much of the limit is left; see [`Limiter::set_scale`].
@@ -413,8 +377,7 @@ impl<C: Clock> Limiter<C> {
 
     /// The greatest cost that can ever pass.
     pub fn capacity(&self) -> u64 {
-        let second = self.inner.second.as_ref().map_or(u64::MAX, Purse::capacity);
-        self.inner.purse.capacity().min(second)
+        self.inner.purse.capacity()
     }
 
     /// Keys that are in use. Counts them, so it is not for the way of a request.
@@ -425,44 +388,30 @@ impl<C: Clock> Limiter<C> {
 
     /// The most memory that this limiter can ever take for its keys, in bytes.
     pub fn memory_cap(&self) -> usize {
-        let second = self.inner.second.as_ref().map_or(0, Purse::memory_cap);
-        self.inner.purse.memory_cap() + second
+        self.inner.purse.memory_cap()
     }
 
     /// Decisions that were made on a shared allowance because there was no room for a new key. If this
     /// grows, raise `max_keys`.
     pub fn crowded(&self) -> u64 {
-        self.inner.purse.crowded() + self.inner.second.as_ref().map_or(0, Purse::crowded)
+        self.inner.purse.crowded()
     }
 
     pub(crate) fn inner(&self) -> &Inner<C> {
         &self.inner
     }
 
-    /// Both purses together, or on another face of the clock.
-    fn charge_together(&self, hash: u64, cost: u64) -> Decision {
+    /// Charges a limit whose windows are periods of a calendar.
+    fn charge_in_period(&self, hash: u64, cost: u64) -> Decision {
         let inner = &*self.inner;
-        let face = inner.periods.as_ref();
-        let part = |purse| Part {
-            purse,
+        let part = Part {
+            purse: &inner.purse,
             hash,
             cost,
             most: None,
-            face,
+            face: inner.periods.as_ref(),
         };
-        let first = part(&inner.purse);
-        let ruling = match &inner.second {
-            Some(second) => all_or_none(&[first, part(second)], &inner.clock),
-            None => return all_or_none(&[first], &inner.clock).decision,
-        };
-        // The numbers of both together, as they are now.
-        let mut decision = ruling.decision;
-        let now = decision.issued;
-        let standings = inner
-            .purses()
-            .map(|purse| purse.peek(hash, now, || now, 0).standing);
-        decision.standing = standings.reduce(tighter).unwrap_or_default();
-        decision
+        all_or_none(&[part], &inner.clock).decision
     }
 }
 
@@ -472,7 +421,7 @@ impl<C: Clock> Inner<C> {
         // Held, so that the limit is the one that the words mean.
         let _limit = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.face(self.clock.fresh());
-        self.purses().for_each(|purse| purse.save(now, to));
+        self.purse.save(now, to);
     }
 }
 
@@ -490,11 +439,7 @@ impl<C> Inner<C> {
         self.periods.as_ref()
     }
 
-    pub(crate) fn purses(&self) -> impl Iterator<Item = &Purse> {
-        std::iter::once(&self.purse).chain(&self.second)
-    }
-
-    pub(crate) fn first_purse(&self) -> &Purse {
+    pub(crate) fn purse(&self) -> &Purse {
         &self.purse
     }
 

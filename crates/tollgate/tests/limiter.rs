@@ -36,13 +36,6 @@ fn one_of_each() -> Vec<Limit> {
         Limit::sliding_window(rate("10/min")).unwrap(),
         Limit::new(strict).unwrap(),
         Limit::concurrency(10, window).unwrap(),
-        Limit::new(Algorithm::BurstCredits {
-            rate: rate("1/min"),
-            multiple: 2,
-            duration: Span::from_secs(1),
-            slack: Some(10),
-        })
-        .unwrap(),
     ]
 }
 
@@ -179,14 +172,6 @@ fn numbers_that_make_no_limit_are_errors_that_say_how_to_mend_them() {
         (
             Limit::sliding_log(rate("16777217/min")),
             "the limit of a sliding log is above 16777216",
-        ),
-        (
-            Limit::burst_credits(rate("5/s"), 1, minute),
-            "a burst multiple below 2 is no burst",
-        ),
-        (
-            Limit::burst_credits(rate("5/s"), 2, Span::ZERO),
-            "a burst duration of 0 is no time at all",
         ),
         (
             Limit::concurrency(0, minute),

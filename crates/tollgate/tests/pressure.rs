@@ -42,10 +42,6 @@ fn halves() -> Vec<(Limit, Limit)> {
             Limit::leaky_bucket(rate("10/s"), 20).unwrap(),
             Limit::leaky_bucket(rate("5/s"), 10).unwrap(),
         ),
-        (
-            Limit::burst_credits(rate("100/s"), 4, Span::from_secs(2)).unwrap(),
-            Limit::burst_credits(rate("50/s"), 4, Span::from_secs(2)).unwrap(),
-        ),
         two(&|r| Limit::fixed_window(rate(r)).unwrap(), "20/s", "10/s"),
         two(&|r| Limit::sliding_log(rate(r)).unwrap(), "20/s", "10/s"),
         two(&|r| Limit::sliding_window(rate(r)).unwrap(), "20/s", "10/s"),

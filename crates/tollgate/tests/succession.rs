@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use tollgate::policy::calendar::Periods;
 use tollgate::policy::{
-    Facts, Grant, KeyPart, LimitRule, LiveOverride, Override, Policy, PolicyGate, PriorState,
-    Quota, Source, TierQuota, Tiers,
+    BurstCredits, Facts, Grant, KeyPart, LimitRule, LiveOverride, Override, Policy, PolicyGate,
+    PriorState, Quota, Source, TierQuota, Tiers,
 };
 use tollgate::{Algorithm, Limit, ManualClock, Moment, Span};
 
@@ -59,13 +59,6 @@ fn every_algorithm() -> Vec<Limit> {
         Limit::fixed_window(rate()).unwrap(),
         Limit::sliding_log(rate()).unwrap(),
         Limit::sliding_window(rate()).unwrap(),
-        Limit::new(tollgate::Algorithm::BurstCredits {
-            rate: rate(),
-            multiple: 3,
-            duration: Span::from_secs(1800),
-            slack: Some(6),
-        })
-        .unwrap(),
         Limit::concurrency(6, Span::from_secs(3600)).unwrap(),
     ]
 }
@@ -353,16 +346,16 @@ fn a_restart_between_an_override_and_its_end_counts_once() {
 #[test]
 fn overrides_that_differ_in_any_number_are_two() {
     let credits = |slack| {
-        Limit::new(tollgate::Algorithm::BurstCredits {
+        let credits = BurstCredits {
             rate: "6/h".parse().unwrap(),
-            multiple: 3,
+            times: 3,
             duration: Span::from_secs(3600),
             slack: Some(slack),
-        })
-        .unwrap()
+        };
+        credits.quota().unwrap()
     };
-    let gate = PolicyGate::new(policy(&[("one", credits(4))]), clock()).unwrap();
-    let with = |user, slack| over(user, Grant::Quota(Quota::plain(credits(slack))));
+    let gate = PolicyGate::new(policy(&[("one", bucket(4))]), clock()).unwrap();
+    let with = |user, slack| over(user, Grant::Quota(credits(slack)));
     let gate = gate
         .with_overrides(vec![with("a", 2), with("b", 9)])
         .unwrap();
@@ -491,8 +484,8 @@ fn a_calendar_quota_counts_periods_and_survives_a_restart() {
             anchor: Span::ZERO,
         };
         Quota {
-            limit: Limit::new(window).unwrap(),
             periods: Some(periods.clone()),
+            ..Quota::plain(Limit::new(window).unwrap())
         }
     };
     let policy = || Policy {

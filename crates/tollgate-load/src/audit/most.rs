@@ -3,7 +3,7 @@
 //! These are the invariants of the modules under [`tollgate::algorithm`], as numbers. Each is the least bound that holds
 //! wherever the window begins, and all are rounded up to what is whole, so that nothing right is ever called wrong.
 
-use tollgate::{Algorithm, Estimate, Rate, Span};
+use tollgate::{Algorithm, Estimate, Span};
 
 /// The most units that are admitted from some moment to `window` later, both included.
 pub(crate) fn most(algorithm: &Algorithm, window: Span) -> u64 {
@@ -38,26 +38,6 @@ pub(crate) fn most(algorithm: &Algorithm, window: Span) -> u64 {
             };
             each.saturating_mul(half_open(window, length))
         }
-        Algorithm::BurstCredits {
-            rate,
-            multiple,
-            duration,
-            slack,
-        } => {
-            let times = u64::from(multiple);
-            let faster = |by: u64| Rate::new(rate.units().saturating_mul(by), rate.per());
-            let peak = faster(times).unwrap_or(rate);
-            // Unless it is said, what a tenth of a second of the burst earns.
-            let slack = slack.unwrap_or_else(|| peak.earned_in(Span::from_millis(100)).max(1));
-            let saved = faster(times.saturating_sub(1))
-                .map_or(0, |rate| rate.earned_in(duration).saturating_add(1));
-            let burst = slack.saturating_add(peak.earned_in(window));
-            burst.min(
-                saved
-                    .saturating_add(slack)
-                    .saturating_add(rate.earned_in(window)),
-            )
-        }
         // How many were let in says nothing about how many were there at once.
         _ => u64::MAX,
     }
@@ -71,7 +51,7 @@ fn half_open(window: Span, length: Span) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tollgate::{Limit, ManualClock, Moment, Single, Verdict};
+    use tollgate::{Limit, ManualClock, Moment, Rate, Single, Verdict};
 
     fn limits() -> Vec<Limit> {
         let rate = |text: &str| text.parse::<Rate>().unwrap();
@@ -90,7 +70,6 @@ mod tests {
             Limit::sliding_log(rate("7/100ms")),
             sliding(Estimate::Span),
             sliding(Estimate::Strict),
-            Limit::burst_credits(rate("20/s"), 5, Span::from_millis(200)),
         ]
         .map(Result::unwrap)
         .into()

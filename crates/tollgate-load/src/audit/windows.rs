@@ -117,8 +117,7 @@ fn period(algorithm: &Algorithm) -> Option<Span> {
     match *algorithm {
         Algorithm::TokenBucket { rate, .. }
         | Algorithm::Gcra { rate, .. }
-        | Algorithm::LeakyBucket { rate, .. }
-        | Algorithm::BurstCredits { rate, .. } => Some(rate.per()),
+        | Algorithm::LeakyBucket { rate, .. } => Some(rate.per()),
         Algorithm::FixedWindow { window, .. }
         | Algorithm::SlidingLog { window, .. }
         | Algorithm::SlidingWindow { window, .. } => Some(window),

@@ -3,7 +3,7 @@
 use tollgate::policy::{
     CostRule, FULLY_ENFORCED, Grant, LimitRule, Match, Mode, Quota, Source, WhenOver,
 };
-use tollgate::{Algorithm, Moment, Span};
+use tollgate::{Algorithm, Moment};
 
 use super::cover::covers as is_wider;
 use crate::read::{Spots, dearest, spelt, when};
@@ -126,7 +126,13 @@ fn mode(rule: &LimitRule, spots: &Spots, report: &Report<'_>) {
 
 /// The most that one request can ever take from a quota.
 fn capacity(quota: &Quota) -> u64 {
-    match *quota.limit.algorithm() {
+    let limits = std::iter::once(&quota.limit).chain(&quota.peak);
+    let capacities = limits.map(|limit| capacity_of(limit.algorithm()));
+    capacities.min().unwrap_or(u64::MAX)
+}
+
+fn capacity_of(algorithm: &Algorithm) -> u64 {
+    match *algorithm {
         Algorithm::TokenBucket { burst, .. } => burst,
         Algorithm::Gcra { rate, tolerance } => rate.earned_in(tolerance).saturating_add(1),
         Algorithm::LeakyBucket { queue, .. } => queue,
@@ -134,15 +140,6 @@ fn capacity(quota: &Quota) -> u64 {
         | Algorithm::SlidingLog { limit, .. }
         | Algorithm::SlidingWindow { limit, .. }
         | Algorithm::Concurrency { limit, .. } => limit,
-        Algorithm::BurstCredits {
-            rate,
-            multiple,
-            slack,
-            ..
-        } => slack.unwrap_or_else(|| {
-            let usual = rate.earned_in(Span::from_millis(100));
-            usual.saturating_mul(u64::from(multiple)).max(1)
-        }),
         _ => u64::MAX,
     }
 }
@@ -281,7 +278,7 @@ fn surprises(rule: &LimitRule, spots: &Spots, report: &Report<'_>) {
     }
     let earns_at_once = matches!(
         rule.quota.limit.algorithm(),
-        Algorithm::TokenBucket { .. } | Algorithm::Gcra { .. } | Algorithm::BurstCredits { .. }
+        Algorithm::TokenBucket { .. } | Algorithm::Gcra { .. }
     );
     if rule.when_over == WhenOver::TakeRest && earns_at_once {
         report.note(

@@ -1,6 +1,7 @@
 //! The algorithms by their names, and the fields that each of them owns.
 
 use tollgate::Algorithm;
+use tollgate::policy::{BurstCredits, Quota};
 
 /// An algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,16 +77,18 @@ impl Kind {
         found.map(|(_, kind)| *kind)
     }
 
-    /// What a resolved limit runs.
-    pub(crate) fn of(algorithm: &Algorithm) -> Option<Kind> {
-        Some(match algorithm {
+    /// What a resolved quota was written as.
+    pub(crate) fn of(quota: &Quota) -> Option<Kind> {
+        if BurstCredits::of(quota).is_some() {
+            return Some(Kind::BurstCredits);
+        }
+        Some(match quota.limit.algorithm() {
             Algorithm::TokenBucket { .. } => Kind::TokenBucket,
             Algorithm::Gcra { .. } => Kind::Gcra,
             Algorithm::LeakyBucket { .. } => Kind::LeakyBucket,
             Algorithm::FixedWindow { .. } => Kind::FixedWindow,
             Algorithm::SlidingLog { .. } => Kind::SlidingLog,
             Algorithm::SlidingWindow { .. } => Kind::SlidingWindow,
-            Algorithm::BurstCredits { .. } => Kind::BurstCredits,
             Algorithm::Concurrency { .. } => Kind::Concurrency,
             _ => return None,
         })

@@ -99,7 +99,7 @@ pub(crate) fn room_of(limits: usize) -> usize {
 fn within(room: usize, mut rule: LimitRule) -> LimitRule {
     let shrink = |quota: &mut Quota| {
         let keys = quota.limit.max_keys().min(room);
-        quota.limit = quota.limit.clone().with_max_keys(keys);
+        *quota = quota.clone().with_max_keys(keys);
     };
     shrink(&mut rule.quota);
     rule.candidate.iter_mut().for_each(shrink);
@@ -426,14 +426,11 @@ fn tier(
     let mut tiers = Vec::new();
     let mut done = Ok(());
     for tier in all {
-        match scaled(&quota.limit, tier.times) {
-            Ok(limit) => tiers.push(TierQuota {
+        match scaled(quota, tier.times) {
+            Ok(quota) => tiers.push(TierQuota {
                 name: Arc::from(tier.name.as_str()),
                 weight: tier.weight,
-                quota: tollgate::policy::Quota {
-                    limit,
-                    periods: quota.periods.clone(),
-                },
+                quota,
             }),
             Err(cause) => {
                 let message = format!(

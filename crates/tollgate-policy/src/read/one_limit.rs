@@ -1,6 +1,7 @@
 //! One limit that stands alone: how much it allows, without a name, a key or a match.
 
-use tollgate::{Limit, Rate};
+use tollgate::Rate;
+use tollgate::policy::Quota;
 
 use super::fields::Fields;
 use super::names::{LIMIT, QUOTA};
@@ -9,7 +10,7 @@ use crate::report::{Read, Report, quoted};
 use crate::yaml::{Node, Value};
 
 /// Reads a limit from a map of its fields, or from a rate alone, which is its `allow`.
-pub(crate) fn one_limit(node: &Node, report: &Report<'_>) -> Read<Limit> {
+pub(crate) fn one_limit(node: &Node, report: &Report<'_>) -> Read<Quota> {
     const WHAT: &str = "a limit";
     let written = if let Value::Scalar { text, .. } = &node.value {
         if text.contains(char::is_whitespace) && text.parse::<Rate>().is_err() {
@@ -39,5 +40,5 @@ pub(crate) fn one_limit(node: &Node, report: &Report<'_>) -> Read<Limit> {
         })?;
         Written::read(&fields, None, WHAT, report)?
     };
-    Ok(written.quota("", report)?.limit)
+    written.quota("", report)
 }

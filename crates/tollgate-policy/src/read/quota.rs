@@ -4,8 +4,8 @@
 //! changes some fields of a limit and takes the others from it: a burst of `30s` is then worth more at
 //! a higher rate, and a burst that nobody wrote goes with the rate.
 
-use tollgate::policy::Quota;
 use tollgate::policy::calendar::Periods;
+use tollgate::policy::{BurstCredits, Quota};
 use tollgate::{Algorithm, Burst, Estimate, Limit, LimitError, Rate, Span};
 
 use super::fields::Fields;
@@ -174,26 +174,21 @@ impl Written {
 
     /// The quota that these fields make; `name` is that of the rule.
     pub(crate) fn quota(&self, name: &str, report: &Report<'_>) -> Read<Quota> {
-        let limit = self.algorithm()?;
-        let limit = Limit::new(limit)
+        let quota = self.numbers()?;
+        let quota = quota
             .map_err(|e| report.error(self.blamed_for(&e), "bad-quota", e.to_string(), e.hint()))?;
-        Ok(self.finish(limit, name))
-    }
-
-    /// The limit with its name, room and calendar.
-    pub(crate) fn finish(&self, limit: Limit, name: &str) -> Quota {
-        let limit = match self.max_keys {
-            Some((max_keys, _)) => limit.with_max_keys(max_keys),
-            None => limit,
+        let quota = match self.max_keys {
+            Some((max_keys, _)) => quota.with_max_keys(max_keys),
+            None => quota,
         };
-        Quota {
-            limit: limit.named(name),
+        Ok(Quota {
             periods: self.calendar.as_ref().map(|(periods, _)| periods.clone()),
-        }
+            ..quota.named(name)
+        })
     }
 
     /// The algorithm with its numbers. Only what [`Written::check`] has missed and reported is missing.
-    pub(crate) fn algorithm(&self) -> Read<Algorithm> {
+    fn numbers(&self) -> Read<Result<Quota, LimitError>> {
         fn need<T: Copy>(value: Option<At<T>>) -> Read<T> {
             value.map(|(value, _)| value).ok_or(Reported)
         }
@@ -205,7 +200,7 @@ impl Written {
             Allow::Rate(rate) => Ok(rate),
             Allow::Number(_) => Err(Reported),
         };
-        Ok(match self.kind() {
+        let algorithm = match self.kind() {
             Kind::TokenBucket => {
                 let rate = rate()?;
                 let burst = match need(self.burst) {
@@ -244,17 +239,21 @@ impl Written {
                     .map(|(estimate, _)| estimate)
                     .unwrap_or_default(),
             },
-            Kind::BurstCredits => Algorithm::BurstCredits {
-                rate: rate()?,
-                multiple: need(self.times)?,
-                duration: need(self.duration)?,
-                slack: self.slack.map(|(slack, _)| slack),
-            },
+            Kind::BurstCredits => {
+                let credits = BurstCredits {
+                    rate: rate()?,
+                    times: need(self.times)?,
+                    duration: need(self.duration)?,
+                    slack: self.slack.map(|(slack, _)| slack),
+                };
+                return Ok(credits.quota());
+            }
             Kind::Concurrency => Algorithm::Concurrency {
                 limit: number()?,
                 ttl: need(self.ttl)?,
             },
-        })
+        };
+        Ok(Limit::new(algorithm).map(Quota::plain))
     }
 
     /// The value that the core's complaint is about.

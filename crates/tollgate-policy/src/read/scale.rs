@@ -3,6 +3,7 @@
 //! Exact: a rate is multiplied as the ratio that it is. What must be whole (a burst, a queue, the limit
 //! of a window) is rounded down, against the client; if nothing is left of it, there is no such quota.
 
+use tollgate::policy::{BurstCredits, Quota};
 use tollgate::{Algorithm, Limit, LimitError, Rate, Span};
 
 /// How many times as large: a ratio in lowest terms.
@@ -55,11 +56,21 @@ fn gcd(mut a: u64, mut b: u64) -> u64 {
     a.max(1)
 }
 
-/// The limit, so many times as large, with its name and room.
-pub(crate) fn scaled(limit: &Limit, times: Times) -> Result<Limit, LimitError> {
+/// The quota, so many times as large, with its name and room.
+pub(crate) fn scaled(quota: &Quota, times: Times) -> Result<Quota, LimitError> {
     const TOO_LARGE: LimitError = LimitError::TooSlow;
     let units = |units: u64| times.units(units).ok_or(TOO_LARGE);
     let faster = |rate: Rate| times.rate(rate).ok_or(TOO_LARGE);
+    let limit = &quota.limit;
+    let alike = |quota: Quota| quota.with_max_keys(limit.max_keys()).named(limit.name());
+    if let Some(credits) = BurstCredits::of(quota) {
+        let scaled = BurstCredits {
+            rate: faster(credits.rate)?,
+            slack: credits.slack.map(units).transpose()?,
+            ..credits
+        };
+        return scaled.quota().map(alike);
+    }
     let mut algorithm = *limit.algorithm();
     match &mut algorithm {
         Algorithm::TokenBucket { rate, burst } => {
@@ -75,31 +86,50 @@ pub(crate) fn scaled(limit: &Limit, times: Times) -> Result<Limit, LimitError> {
         | Algorithm::SlidingLog { limit, .. }
         | Algorithm::SlidingWindow { limit, .. }
         | Algorithm::Concurrency { limit, .. } => *limit = units(*limit)?,
-        Algorithm::BurstCredits { rate, slack, .. } => {
-            *rate = faster(*rate)?;
-            *slack = slack.map(units).transpose()?;
-        }
         _ => {}
     }
-    let scaled = Limit::new(algorithm)?;
-    Ok(scaled.named(limit.name()).with_max_keys(limit.max_keys()))
+    let scaled = Limit::new(algorithm).map(Quota::plain)?;
+    Ok(Quota {
+        periods: quota.periods.clone(),
+        ..alike(scaled)
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn bucket(rate: &str, burst: u64) -> Limit {
-        Limit::token_bucket(rate.parse().unwrap(), burst).unwrap()
+    fn bucket(rate: &str, burst: u64) -> Quota {
+        Quota::plain(Limit::token_bucket(rate.parse().unwrap(), burst).unwrap())
+    }
+
+    #[test]
+    fn burst_credits_are_scaled_as_they_were_written() {
+        let credits = |rate: &str, slack| BurstCredits {
+            rate: rate.parse().unwrap(),
+            times: 10,
+            duration: Span::from_secs(30),
+            slack,
+        };
+        let scaled = |credits: BurstCredits, tenths| {
+            let times = Times::decimal(tenths, 1).unwrap();
+            scaled(&credits.quota().unwrap().named("a"), times)
+        };
+        // What may come at once is that of the rate, unless it was said.
+        let less = scaled(credits("10/s", None), 1).unwrap();
+        assert_eq!(less, credits("1/s", None).quota().unwrap().named("a"));
+        let more = scaled(credits("10/s", Some(3)), 25).unwrap();
+        assert_eq!(more, credits("25/s", Some(7)).quota().unwrap().named("a"));
+        assert!(scaled(credits("10/s", Some(3)), 1).is_err());
     }
 
     #[test]
     fn a_rate_is_scaled_exactly_and_a_burst_rounded_down() {
         let times = Times::decimal(15, 1).unwrap();
         let limit = scaled(&bucket("5/s", 5), times).unwrap();
-        assert_eq!(*limit.algorithm(), *bucket("15/2s", 7).algorithm());
+        assert_eq!(limit, bucket("15/2s", 7));
         let tenfold = scaled(&bucket("5/s", 10), Times::decimal(10, 0).unwrap()).unwrap();
-        assert_eq!(*tenfold.algorithm(), *bucket("50/s", 100).algorithm());
+        assert_eq!(tenfold, bucket("50/s", 100));
     }
 
     #[test]
@@ -118,7 +148,7 @@ mod tests {
     #[test]
     fn name_and_room_are_kept() {
         let limit = bucket("5/s", 5).named("a").with_max_keys(7);
-        let limit = scaled(&limit, Times::ONE).unwrap();
+        let limit = scaled(&limit, Times::ONE).unwrap().limit;
         assert_eq!((limit.name(), limit.max_keys()), ("a", 7));
     }
 }

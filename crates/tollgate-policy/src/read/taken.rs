@@ -1,6 +1,6 @@
 //! What a candidate or an override takes from its limit.
 
-use tollgate::policy::Quota;
+use tollgate::policy::{BurstCredits, Quota};
 use tollgate::{Algorithm, Burst, Rate};
 
 use super::kind::Kind;
@@ -51,11 +51,20 @@ impl Written {
             Some((value, Place::FILE))
         }
         let mut written = Written {
-            algorithm: some(Kind::of(quota.limit.algorithm())?),
+            algorithm: some(Kind::of(quota)?),
             calendar: quota.periods.clone().map(|p| (p, Place::FILE)),
             max_keys: some(quota.limit.max_keys()),
             ..Written::default()
         };
+        if let Some(credits) = BurstCredits::of(quota) {
+            return Some(Written {
+                allow: some(Allow::Rate(credits.rate)),
+                times: some(credits.times),
+                duration: some(credits.duration),
+                slack: credits.slack.and_then(some),
+                ..written
+            });
+        }
         let windowed = |limit, window| Rate::new(limit, window).ok().map(Allow::Rate);
         let allow = match *quota.limit.algorithm() {
             Algorithm::TokenBucket { rate, burst } => {
@@ -87,17 +96,6 @@ impl Written {
             } => {
                 written.estimate = some(estimate);
                 windowed(limit, window)
-            }
-            Algorithm::BurstCredits {
-                rate,
-                multiple,
-                duration,
-                slack,
-            } => {
-                written.times = some(multiple);
-                written.duration = some(duration);
-                written.slack = slack.and_then(some);
-                Some(Allow::Rate(rate))
             }
             Algorithm::Concurrency { limit, ttl } => {
                 written.ttl = some(ttl);

@@ -43,6 +43,7 @@ pub(super) async fn run(
             cost: 1,
             most: None,
             enforced: true,
+            with_next: false,
             owed: 0,
         }],
     };

@@ -14,7 +14,7 @@ use crate::call::{Call, Texts, Which};
 /// that they neither fail nor heal.
 const NO_BOUND: i64 = 1 << 62;
 
-/// One charge, with its limit and the names of its keys; or several of one limit and key.
+/// One charge, with its limit and the name of its state; or several of one limit and key.
 pub(super) struct Part<'a> {
     pub(super) charge: &'a SharedCharge,
     /// Of all of them.
@@ -24,7 +24,9 @@ pub(super) struct Part<'a> {
     pub(super) limit: &'a Prepared,
     /// The limit's own, or with the number that came with the request.
     pub(super) meter: Cow<'a, Meter>,
-    pub(super) names: Vec<Vec<u8>>,
+    pub(super) name: Vec<u8>,
+    /// Is it only counted, and with the next part: both or neither?
+    pub(super) with_next: bool,
 }
 
 impl Part<'_> {
@@ -32,11 +34,10 @@ impl Part<'_> {
         matches!(*self.meter, Meter::Log { .. })
     }
 
-    /// The buckets that it charges, if it charges nothing else.
-    fn buckets(&self) -> Option<(BucketMeter, Option<BucketMeter>)> {
+    /// The bucket that it charges, if it is one.
+    fn bucket(&self) -> Option<BucketMeter> {
         match *self.meter {
-            Meter::Bucket(bucket) => Some((bucket, None)),
-            Meter::Credits(peak, credit) => Some((peak, Some(credit))),
+            Meter::Bucket(bucket) => Some(bucket),
             _ => None,
         }
     }
@@ -52,7 +53,7 @@ pub(super) fn order(parts: &[Part<'_>]) -> Vec<usize> {
 /// The call that decides.
 pub(super) fn decide(parts: &[Part<'_>], take: bool, clock: &Timing) -> Call {
     let buckets = || {
-        let of = |part: &Part<'_>| part.buckets().filter(|_| part.enforced);
+        let of = |part: &Part<'_>| part.bucket().filter(|_| part.enforced);
         parts.iter().map(of).collect::<Option<Vec<_>>>()
     };
     match buckets() {
@@ -61,34 +62,26 @@ pub(super) fn decide(parts: &[Part<'_>], take: bool, clock: &Timing) -> Call {
     }
 }
 
-fn decide_buckets(
-    parts: &[Part<'_>],
-    buckets: &[(BucketMeter, Option<BucketMeter>)],
-    take: bool,
-) -> Call {
+fn decide_buckets(parts: &[Part<'_>], buckets: &[BucketMeter], take: bool) -> Call {
     let (mut keys, mut args) = (Texts::default(), Texts::default());
     let (mut numbers, mut depths) = (Vec::new(), Vec::new());
     let mut is_plain = true;
-    for (part, (first, second)) in parts.iter().zip(buckets) {
-        is_plain &= part.cost > 0;
-        let buckets = [Some(first), second.as_ref()].into_iter().flatten();
-        for (bucket, name) in buckets.zip(&part.names) {
-            is_plain &= !bucket.as_text;
-            keys.push(name);
-            let n = packed(bucket.n);
-            let (need, most, depth) = match bucket.worth(part.cost).filter(|_| take) {
-                Some(0) => (0, NO_BOUND, NO_BOUND),
-                Some(need) => (
-                    packed(need),
-                    packed(bucket.most_missing(need)),
-                    packed(bucket.depth),
-                ),
-                None => (0, -1, NO_BOUND),
-            };
-            let n = if bucket.as_text { -n } else { n };
-            numbers.extend([n, need, most, packed(bucket.step)]);
-            depths.push(depth);
-        }
+    for (part, bucket) in parts.iter().zip(buckets) {
+        is_plain &= part.cost > 0 && !bucket.as_text;
+        keys.push(&part.name);
+        let n = packed(bucket.n);
+        let (need, most, depth) = match bucket.worth(part.cost).filter(|_| take) {
+            Some(0) => (0, NO_BOUND, NO_BOUND),
+            Some(need) => (
+                packed(need),
+                packed(bucket.most_missing(need)),
+                packed(bucket.depth),
+            ),
+            None => (0, -1, NO_BOUND),
+        };
+        let n = if bucket.as_text { -n } else { n };
+        numbers.extend([n, need, most, packed(bucket.step)]);
+        depths.push(depth);
     }
     numbers.extend(depths);
     args.push_packed(&numbers);
@@ -112,45 +105,33 @@ fn packed(number: u64) -> i64 {
 
 fn decide_any(parts: &[Part<'_>], take: bool, clock: &Timing) -> Call {
     let (mut keys, mut args) = (Texts::default(), Texts::default());
-    let count = |parts: &mut dyn Iterator<Item = &Part<'_>>| {
-        parts.map(|part| part.meter.keys() as u64).sum()
-    };
+    let words = parts.iter().filter(|part| !part.is_log()).count();
     args.push_number(u64::from(take));
-    args.push_number(count(&mut parts.iter().filter(|part| !part.is_log())));
-    args.push_number(count(&mut parts.iter()));
+    args.push_number(words as u64);
+    args.push_number(parts.len() as u64);
     for part in order(parts).into_iter().filter_map(|i| parts.get(i)) {
         let (meter, cost) = (&*part.meter, part.cost);
         let can_pass = cost <= meter.capacity();
-        let role = |joined: bool| match (part.enforced, joined) {
+        keys.push(&part.name);
+        args.push(kind(meter));
+        args.push(match (part.enforced, part.with_next) {
             (true, _) => b"e",
             (false, false) => b"c",
             (false, true) => b"j",
-        };
-        let buckets = part.buckets();
-        let last = part.names.len().saturating_sub(1);
-        for (i, name) in part.names.iter().enumerate() {
-            keys.push(name);
-            let bucket = match (&buckets, i) {
-                (Some((first, _)), 0) => Some(*first),
-                (Some((_, second)), _) => *second,
-                _ => None,
-            };
-            args.push(kind(meter));
-            args.push(role(i < last));
-            match bucket {
-                Some(bucket) => {
-                    let need = bucket.worth(cost);
-                    args.push_signed(need.map_or(-1, i128::from));
-                    let n = i128::from(bucket.n);
-                    args.push_signed(if bucket.as_text { -n } else { n });
-                    args.push_number(bucket.most_missing(need.unwrap_or(0)));
-                    args.push_number(bucket.depth);
-                    args.push_number(bucket.step);
-                }
-                None => {
-                    args.push_signed(if can_pass { i128::from(cost) } else { -1 });
-                    numbers(meter, clock, &mut args);
-                }
+        });
+        match meter {
+            Meter::Bucket(bucket) => {
+                let need = bucket.worth(cost);
+                args.push_signed(need.map_or(-1, i128::from));
+                let n = i128::from(bucket.n);
+                args.push_signed(if bucket.as_text { -n } else { n });
+                args.push_number(bucket.most_missing(need.unwrap_or(0)));
+                args.push_number(bucket.depth);
+                args.push_number(bucket.step);
+            }
+            _ => {
+                args.push_signed(if can_pass { i128::from(cost) } else { -1 });
+                numbers(meter, clock, &mut args);
             }
         }
     }
@@ -163,7 +144,7 @@ fn decide_any(parts: &[Part<'_>], take: bool, clock: &Timing) -> Call {
 
 fn kind(meter: &Meter) -> &'static [u8] {
     match meter {
-        Meter::Bucket(_) | Meter::Credits(..) => b"b",
+        Meter::Bucket(_) => b"b",
         Meter::Window { .. } => b"w",
         Meter::Calendar { .. } => b"c",
         Meter::Parts(_) => b"s",
@@ -174,7 +155,7 @@ fn kind(meter: &Meter) -> &'static [u8] {
 /// The numbers of a limit, as `states.lua` wants them. Buckets have their own.
 fn numbers(meter: &Meter, clock: &Timing, args: &mut Texts) {
     match meter {
-        Meter::Bucket(_) | Meter::Credits(..) => {}
+        Meter::Bucket(_) => {}
         Meter::Window {
             limit,
             length,
@@ -215,29 +196,19 @@ fn numbers(meter: &Meter, clock: &Timing, args: &mut Texts) {
     }
 }
 
-/// Each key of a limit with its numbers, as `amend.lua` wants them.
-fn amended(meter: &Meter, names: &[Vec<u8>], clock: &Timing, keys: &mut Texts, args: &mut Texts) {
-    let bucket = |bucket: &BucketMeter, args: &mut Texts| {
-        args.push(b"b");
-        let n = i128::from(bucket.n);
-        args.push_signed(if bucket.as_text { -n } else { n });
-        args.push_number(bucket.p);
-        args.push_number(bucket.depth);
-        args.push_number(bucket.step);
-    };
-    for name in names {
-        keys.push(name);
-    }
+/// A state with the numbers of its limit, as `amend.lua` wants them.
+fn amended(meter: &Meter, name: &[u8], clock: &Timing, keys: &mut Texts, args: &mut Texts) {
+    keys.push(name);
+    args.push(kind(meter));
     match meter {
-        Meter::Bucket(only) => bucket(only, args),
-        Meter::Credits(peak, credit) => {
-            bucket(peak, args);
-            bucket(credit, args);
+        Meter::Bucket(bucket) => {
+            let n = i128::from(bucket.n);
+            args.push_signed(if bucket.as_text { -n } else { n });
+            args.push_number(bucket.p);
+            args.push_number(bucket.depth);
+            args.push_number(bucket.step);
         }
-        other => {
-            args.push(kind(other));
-            numbers(other, clock, args);
-        }
+        other => numbers(other, clock, args),
     }
 }
 
@@ -252,7 +223,7 @@ pub(super) enum Correction {
 /// The call that corrects one charge by `cost` units.
 pub(super) fn correct(
     meter: &Meter,
-    names: &[Vec<u8>],
+    name: &[u8],
     correction: &Correction,
     cost: u64,
     clock: &Timing,
@@ -261,7 +232,6 @@ pub(super) fn correct(
     // More than this is more than any limit holds, and would not be exact.
     let most = match meter {
         Meter::Bucket(bucket) => EXACT / bucket.p,
-        Meter::Credits(peak, credit) => EXACT / peak.p.max(credit.p),
         _ => 1 << 32,
     };
     let counted = cost.min(most);
@@ -280,7 +250,7 @@ pub(super) fn correct(
             args.push_number(0);
         }
     }
-    amended(meter, names, clock, &mut keys, &mut args);
+    amended(meter, name, clock, &mut keys, &mut args);
     Call {
         script: Which::Settle,
         keys,
@@ -293,7 +263,7 @@ pub(super) fn correct(
 fn issued_as(meter: &Meter, issued: Moment, clock: &Timing) -> u64 {
     let units = issued.as_nanos() / clock.unit;
     match meter {
-        Meter::Bucket(_) | Meter::Credits(..) | Meter::Log { .. } => units,
+        Meter::Bucket(_) | Meter::Log { .. } => units,
         Meter::Window { length, anchor, .. } => units
             .checked_sub(*anchor)
             .map_or(0, |since| since / length + 1),
@@ -303,13 +273,9 @@ fn issued_as(meter: &Meter, issued: Moment, clock: &Timing) -> u64 {
 }
 
 /// The call that moves a key's usage.
-pub(super) fn move_over(
-    old: (&Meter, &[Vec<u8>]),
-    new: (&Meter, &[Vec<u8>]),
-    clock: &Timing,
-) -> Call {
+pub(super) fn move_over(old: (&Meter, &[u8]), new: (&Meter, &[u8]), clock: &Timing) -> Call {
     let (mut keys, mut args) = (Texts::default(), Texts::default());
-    args.push_number(old.1.len() as u64);
+    args.push_number(1);
     amended(old.0, old.1, clock, &mut keys, &mut args);
     amended(new.0, new.1, clock, &mut keys, &mut args);
     Call {

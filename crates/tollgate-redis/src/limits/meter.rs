@@ -20,7 +20,6 @@ use std::borrow::Cow;
 
 use tollgate::algorithm::bucket::Bucket;
 use tollgate::algorithm::concurrency::Permits;
-use tollgate::algorithm::credits::Credits;
 use tollgate::algorithm::queue::Queue;
 use tollgate::algorithm::sliding::{Shape, Sliding, Tail};
 use tollgate::algorithm::window::Window;
@@ -53,8 +52,6 @@ const STEP_MAX: u64 = 60;
 pub(super) enum Meter {
     /// Token bucket, GCRA, queue.
     Bucket(BucketMeter),
-    /// Two buckets that are charged together: peak, credit.
-    Credits(BucketMeter, BucketMeter),
     /// A window of the clock.
     Window {
         core: Window,
@@ -363,25 +360,6 @@ impl Meter {
                 window,
                 estimate,
             } => Meter::Parts(PartsMeter::sliding(limit, window, estimate, clock)?),
-            Algorithm::BurstCredits {
-                rate,
-                multiple,
-                duration,
-                slack,
-            } => {
-                let units = rate.units().checked_mul(u64::from(multiple));
-                let peak = Rate::new(units.ok_or(LimitError::TooSlow)?, rate.per())
-                    .map_err(|_| LimitError::TooSlow)?;
-                let slack = slack.unwrap_or_else(|| peak.earned_in(Span::from_millis(100)).max(1));
-                let more = duration
-                    .as_nanos()
-                    .checked_mul(u64::from(multiple).saturating_sub(1))
-                    .ok_or(LimitError::TooSlow)?;
-                Meter::Credits(
-                    BucketMeter::new(peak, slack, 0, clock)?,
-                    BucketMeter::new(rate, slack, more, clock)?,
-                )
-            }
             Algorithm::Concurrency { limit, ttl } => {
                 Meter::Parts(PartsMeter::permits(limit, ttl, clock)?)
             }
@@ -393,7 +371,6 @@ impl Meter {
     pub(super) fn meaning(&self) -> String {
         match self {
             Meter::Bucket(b) => b.meaning(),
-            Meter::Credits(a, b) => format!("{} {}", a.meaning(), b.meaning()),
             Meter::Window { length, anchor, .. } => format!("w {length} {anchor}"),
             Meter::Calendar { periods, .. } => {
                 let first = periods.around(tollgate::time::Moment::ORIGIN).from;
@@ -407,29 +384,15 @@ impl Meter {
         }
     }
 
-    /// How many keys it has.
-    pub(super) fn keys(&self) -> usize {
-        match self {
-            Meter::Credits(..) => 2,
-            _ => 1,
-        }
-    }
-
     /// The greatest cost that can ever pass.
     pub(super) fn capacity(&self) -> u64 {
         match self {
             Meter::Bucket(b) => b.core().capacity(),
-            Meter::Credits(peak, credit) => peak.core().capacity().min(credit.core().capacity()),
             Meter::Window { limit, .. }
             | Meter::Calendar { limit, .. }
             | Meter::Log { limit, .. } => *limit,
             Meter::Parts(p) => p.limit,
         }
-    }
-
-    /// The core's burst credits, if it is that.
-    pub(super) fn credits(peak: &BucketMeter, credit: &BucketMeter) -> Credits {
-        Credits::of(peak.core(), credit.core())
     }
 }
 
@@ -455,10 +418,7 @@ mod tests {
     use tollgate::Limit;
 
     fn meter(algorithm: Algorithm) -> Result<Meter, LimitError> {
-        let quota = Quota {
-            limit: Limit::new(algorithm).unwrap(),
-            periods: None,
-        };
+        let quota = Quota::plain(Limit::new(algorithm).unwrap());
         Meter::new(&quota, &Timing::SERVER)
     }
 

@@ -118,20 +118,9 @@ impl Prepared {
         })
     }
 
-    fn names(&self, key: &SharedKey) -> Vec<Vec<u8>> {
-        names(&self.naming, &self.meter, key)
-    }
-}
-
-/// The names of a key's states.
-fn names(naming: &Naming, meter: &Meter, key: &SharedKey) -> Vec<Vec<u8>> {
-    let name = naming.name(key);
-    match meter {
-        Meter::Credits(..) => [&b":p"[..], b":c"]
-            .iter()
-            .map(|ending| [&name, *ending].concat())
-            .collect(),
-        _ => vec![name],
+    /// The name of a key's state.
+    fn name(&self, key: &SharedKey) -> Vec<u8> {
+        self.naming.name(key)
     }
 }
 
@@ -181,8 +170,9 @@ impl Limits {
     /// The charges at these places, with all that is needed to ask for them. One on a limit that was never
     /// made known is left out; its outcome is then missed in [`Limits::read`].
     fn parts<'a>(&'a self, request: &'a SharedRequest, places: &[usize]) -> Vec<Part<'a>> {
-        let part = |place: &usize| {
+        let part = |(at, place): (usize, &usize)| {
             let charge = request.charges.get(*place)?;
+            let follows = places.get(at + 1) == Some(&(place + 1));
             let limit = self.limit(charge.limit)?;
             Some(Part {
                 charge,
@@ -190,10 +180,11 @@ impl Limits {
                 enforced: charge.enforced,
                 limit,
                 meter: limit.meter.at_most(charge.most),
-                names: limit.names(&charge.key),
+                name: limit.name(&charge.key),
+                with_next: charge.with_next && !charge.enforced && follows,
             })
         };
-        places.iter().filter_map(part).collect()
+        places.iter().enumerate().filter_map(part).collect()
     }
 
     /// The parts that the script is asked for, and which of them each of `parts` is in. Charges of one limit
@@ -202,7 +193,7 @@ impl Limits {
     fn joined<'a>(parts: Vec<Part<'a>>) -> (Vec<Part<'a>>, Vec<usize>) {
         let (mut asked, mut places) = (Vec::<Part<'a>>::with_capacity(parts.len()), Vec::new());
         for part in parts {
-            let same = |other: &Part<'_>| other.names == part.names;
+            let same = |other: &Part<'_>| other.name == part.name;
             let place = asked.iter().position(same).unwrap_or(asked.len());
             places.push(place);
             match asked.get_mut(place) {
@@ -246,7 +237,7 @@ impl Limits {
 
     fn slot_of(&self, request: &SharedRequest, place: usize) -> u16 {
         let charge = request.charges.get(place);
-        let named = charge.and_then(|c| Some(self.limit(c.limit)?.naming.name(&c.key)));
+        let named = charge.and_then(|c| Some(self.limit(c.limit)?.name(&c.key)));
         named.map_or(0, |name| slot(&name))
     }
 
@@ -256,8 +247,8 @@ impl Limits {
         let mut told = Vec::new();
         for (at, part) in parts.iter().enumerate().filter(|_| request.take) {
             for (naming, meter) in &part.limit.before {
-                let old = names(naming, meter, &part.charge.key);
-                let new = (&part.limit.meter, &part.names[..]);
+                let old = naming.name(&part.charge.key);
+                let new = (&part.limit.meter, &part.name[..]);
                 calls.push(calls::move_over((meter, &old), new, &self.clock));
             }
             if part.charge.owed > 0 {
@@ -265,7 +256,7 @@ impl Limits {
                 let meter = &part.limit.meter;
                 let force = &Correction::Force;
                 told.push((at, calls.len()));
-                calls.push(calls::correct(meter, &part.names, force, owed, &self.clock));
+                calls.push(calls::correct(meter, &part.name, force, owed, &self.clock));
             }
         }
         let (asked, _) = Limits::joined(parts);
@@ -311,13 +302,19 @@ impl Limits {
                 continue;
             };
             let meter = &*part.meter;
-            let states: Vec<&Value> = found.by_ref().take(meter.keys()).collect();
-            if states.len() != meter.keys() {
-                return Err(Garbled("it tells of too few states".into()));
-            }
-            let told = told::told(meter, &states, now, part.cost, &self.clock)?;
+            let state = found.next();
+            let state = state.ok_or_else(|| Garbled("it tells of too few states".into()))?;
+            let told = told::told(meter, state, now, part.cost, &self.clock)?;
             if let Some(answer) = answers.get_mut(place) {
                 *answer = Some(told);
+            }
+        }
+        for (at, part) in parts.iter().enumerate().filter(|(_, part)| part.with_next) {
+            if let (false, Some([Some(one), Some(other)])) =
+                (part.enforced, answers.get_mut(at..at + 2))
+            {
+                one.verdict = one.verdict.stricter(other.verdict);
+                other.verdict = one.verdict;
             }
         }
         let passes = answers
@@ -377,7 +374,7 @@ impl Limits {
             .map(|(part, outcome)| {
                 let back = Correction::Refund(outcome.issued);
                 let (meter, cost) = (&part.limit.meter, part.charge.cost);
-                calls::correct(meter, &part.names, &back, cost, &self.clock)
+                calls::correct(meter, &part.name, &back, cost, &self.clock)
             })
             .collect()
     }
@@ -387,12 +384,12 @@ impl Limits {
         let Some(limit) = self.limit(settle.limit) else {
             return (0, Vec::new());
         };
-        let names = limit.names(&settle.key);
-        let slot = names.first().map_or(0, |name| slot(name));
+        let name = limit.name(&settle.key);
+        let slot = slot(&name);
         let correct = |correction, cost| {
             vec![calls::correct(
                 &limit.meter,
-                &names,
+                &name,
                 &correction,
                 cost,
                 &self.clock,

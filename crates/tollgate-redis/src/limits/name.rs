@@ -45,6 +45,9 @@ impl Naming {
             }
             None => escape(id.as_bytes(), &mut short),
         }
+        // The peak of a limit is kept in the slot of the limit.
+        let tag = short.split(|byte| *byte == b'/').next();
+        let tag = tag.unwrap_or_default().to_vec();
         let mut head: Vec<u8> = prefix
             .bytes()
             .filter(|byte| !matches!(byte, b'{' | b'}'))
@@ -56,7 +59,7 @@ impl Naming {
         head.push(b':');
         Naming {
             head,
-            id: short,
+            id: tag,
             plain,
         }
     }

@@ -13,7 +13,6 @@
 
 use redis::Value;
 use tollgate::algorithm::OneWord;
-use tollgate::algorithm::credits::CreditWords;
 use tollgate::decision::{Standing, Verdict};
 use tollgate::time::{Moment, Span};
 
@@ -33,47 +32,32 @@ pub(super) struct Told {
     pub(super) issued: Moment,
 }
 
-/// The answer to `cost` at `now` (in units of the clock) for what was found at the meter's keys.
+/// The answer to `cost` at `now` (in units of the clock) for what was found at the meter's key.
 pub(super) fn told(
     meter: &Meter,
-    found: &[&Value],
+    found: &Value,
     now: u64,
     cost: u64,
     clock: &Timing,
 ) -> Result<Told, Garbled> {
     let at = Moment::from_nanos(now);
-    let first = found.first().copied().unwrap_or(&Value::Nil);
     let told = match meter {
         Meter::Bucket(bucket) => {
-            let word = bucket_word(bucket, first, now, clock)?;
+            let word = bucket_word(bucket, found, now, clock)?;
             match bucket.max_wait {
                 None => ask(&bucket.core(), word, at, cost),
                 Some(_) => ask(&bucket.queue(), word, at, cost),
             }
         }
-        Meter::Credits(peak, credit) => {
-            let credits = Meter::credits(peak, credit);
-            let words = CreditWords {
-                peak: bucket_word(peak, first, now, clock)?,
-                credit: bucket_word(credit, found.get(1).unwrap_or(&&Value::Nil), now, clock)?,
-            };
-            let (verdict, then) = credits.charge(words, at, cost);
-            Told {
-                verdict,
-                before: credits.standing(words, at),
-                after: credits.standing(then, at),
-                issued: at,
-            }
-        }
         Meter::Window { core, .. } => {
-            ask(core, window_word(first, core_number(core, at))?, at, cost)
+            ask(core, window_word(found, core_number(core, at))?, at, cost)
         }
         Meter::Calendar { core, periods, .. } => {
             let real = Moment::from_nanos(now.saturating_mul(clock.unit));
             let face = periods.face(real);
             let told = ask(
                 core,
-                window_word(first, core_number(core, face))?,
+                window_word(found, core_number(core, face))?,
                 face,
                 cost,
             );
@@ -87,7 +71,7 @@ pub(super) fn told(
         Meter::Parts(parts) => {
             let coarse = now / parts.unit;
             let at = Moment::from_nanos(coarse);
-            let word = parts_word(parts, first, coarse)?;
+            let word = parts_word(parts, found, coarse)?;
             let told = match &parts.core {
                 PartsCore::Sliding(core) => ask(core, word, at, cost),
                 PartsCore::Permits(core) => ask(core, word, at, cost),
@@ -98,7 +82,7 @@ pub(super) fn told(
                 ..told.in_nanos(unit)
             });
         }
-        Meter::Log { limit, window } => super::log::told(*limit, *window, first, now, cost)?,
+        Meter::Log { limit, window } => super::log::told(*limit, *window, found, now, cost)?,
     };
     Ok(told.in_nanos(clock.unit))
 }

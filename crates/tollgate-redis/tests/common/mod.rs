@@ -98,6 +98,7 @@ pub(crate) fn charge(limit: usize, part: &str) -> SharedCharge {
         cost: 1,
         most: None,
         enforced: true,
+        with_next: false,
         owed: 0,
     }
 }

@@ -21,8 +21,8 @@ fn monthly() -> Quota {
         anchor: Span::ZERO,
     };
     Quota {
-        limit: Limit::new(algorithm).unwrap(),
         periods: Some(periods),
+        ..Quota::plain(Limit::new(algorithm).unwrap())
     }
 }
 

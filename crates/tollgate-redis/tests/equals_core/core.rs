@@ -5,7 +5,6 @@ use std::cell::Cell;
 use tollgate::algorithm::OneWord;
 use tollgate::algorithm::bucket::Bucket;
 use tollgate::algorithm::concurrency::Permits;
-use tollgate::algorithm::credits::{CreditWords, Credits};
 use tollgate::algorithm::log::{Log, Ring};
 use tollgate::algorithm::queue::Queue;
 use tollgate::algorithm::sliding::Sliding;
@@ -20,7 +19,6 @@ pub(crate) enum Core {
     Window(Word<Window>),
     Sliding(Word<Sliding>),
     Permits(Word<Permits>),
-    Credits(Credits, CreditWords),
     Log(Log, Vec<Cell<u64>>),
 }
 
@@ -140,15 +138,6 @@ impl Core {
             Algorithm::Concurrency { limit, ttl } => {
                 Core::Permits(Word::new(Permits::new(limit, ttl).unwrap()))
             }
-            Algorithm::BurstCredits {
-                rate,
-                multiple,
-                duration,
-                slack,
-            } => Core::Credits(
-                Credits::new(rate, multiple, duration, slack).unwrap(),
-                CreditWords::default(),
-            ),
             Algorithm::SlidingLog { limit, window } => {
                 let log = Log::new(limit, window).unwrap();
                 Core::Log(log, vec![Cell::new(0); log.cells()])
@@ -164,23 +153,6 @@ impl Core {
             Core::Window(w) => w.ask(now, cost, Core::Window),
             Core::Sliding(w) => w.ask(now, cost, Core::Sliding),
             Core::Permits(w) => w.ask(now, cost, Core::Permits),
-            Core::Credits(credits, words) => {
-                let (verdict, then) = credits.charge(*words, now, cost);
-                let admitted = verdict.is_admitted();
-                let before = credits.standing(*words, now);
-                Asked {
-                    verdict,
-                    before,
-                    after: if admitted {
-                        credits.standing(then, now)
-                    } else {
-                        before
-                    },
-                    issued: now,
-                    taken: Core::Credits(*credits, if admitted { then } else { *words }),
-                    left: Core::Credits(*credits, if admitted { *words } else { then }),
-                }
-            }
             Core::Log(log, cells) => {
                 let before = log.standing(Ring::over(cells).unwrap(), now);
                 let then = cells.clone();
@@ -216,16 +188,6 @@ impl Core {
             Core::Window(w) => w.force(now, cost),
             Core::Sliding(w) => w.force(now, cost),
             Core::Permits(w) => w.force(now, cost),
-            Core::Credits(credits, words) => {
-                let (peak, credit) = credits.buckets();
-                let (a, b) = (
-                    peak.force(words.peak, now, cost),
-                    credit.force(words.credit, now, cost),
-                );
-                words.peak = a.0.or(words.peak);
-                words.credit = b.0.or(words.credit);
-                a.1.max(b.1)
-            }
             Core::Log(log, cells) => log.force(Ring::over(cells).unwrap(), now, cost),
         }
     }
@@ -237,16 +199,6 @@ impl Core {
             Core::Window(w) => w.refund(now, cost, issued),
             Core::Sliding(w) => w.refund(now, cost, issued),
             Core::Permits(w) => w.refund(now, cost, issued),
-            Core::Credits(credits, words) => {
-                let (peak, credit) = credits.buckets();
-                let back = |bucket: Bucket, word: &mut Option<u64>| {
-                    if let Some(then) = word.and_then(|w| bucket.refund(w, now, cost, issued)) {
-                        *word = (!bucket.is_fresh(then, now)).then_some(then);
-                    }
-                };
-                back(peak, &mut words.peak);
-                back(credit, &mut words.credit);
-            }
             Core::Log(log, cells) => log.refund(Ring::over(cells).unwrap(), cost, issued),
         }
     }

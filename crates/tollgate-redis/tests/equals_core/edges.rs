@@ -18,6 +18,7 @@ pub(crate) fn charge(limit: usize, cost: u64) -> SharedCharge {
         cost,
         most: None,
         enforced: true,
+        with_next: false,
         owed: 0,
     }
 }
@@ -41,10 +42,7 @@ pub(crate) fn ruled(desk: &mut Desk, now: u64, op: Op) -> (Vec<SharedOutcome>, b
 }
 
 pub(crate) fn quota(algorithm: Algorithm) -> Quota {
-    Quota {
-        limit: Limit::new(algorithm).unwrap(),
-        periods: None,
-    }
+    Quota::plain(Limit::new(algorithm).unwrap())
 }
 
 fn bucket(rate: &str, burst: u64) -> Algorithm {
@@ -74,11 +72,9 @@ pub(crate) fn kinds() -> Vec<Algorithm> {
             limit: 10,
             window: second,
         },
-        Algorithm::BurstCredits {
+        Algorithm::Gcra {
             rate: "10/s".parse().unwrap(),
-            multiple: 2,
-            duration: second,
-            slack: Some(10),
+            tolerance: Span::from_millis(900),
         },
         Algorithm::Concurrency {
             limit: 10,
@@ -395,16 +391,10 @@ fn with_other_numbers(algorithm: Algorithm) -> Algorithm {
             limit,
             window: twice(window),
         },
-        Algorithm::BurstCredits {
-            rate,
-            multiple,
-            duration,
-            slack,
-        } => Algorithm::BurstCredits {
+        // Cells as many, for twice the time.
+        Algorithm::Gcra { rate, tolerance } => Algorithm::Gcra {
             rate: slower(rate),
-            multiple,
-            duration,
-            slack,
+            tolerance: twice(tolerance),
         },
         Algorithm::Concurrency { limit, ttl } => Algorithm::Concurrency {
             limit,
@@ -519,8 +509,8 @@ fn periods_of_a_calendar_are_counted_as_the_core_counts_them() {
         anchor: Span::ZERO,
     };
     let quota = Quota {
-        limit: Limit::new(algorithm).unwrap(),
         periods: Some(periods.clone()),
+        ..Quota::plain(Limit::new(algorithm).unwrap())
     };
     let unit = 1_000;
     let mut desk = desk(&server, Some(unit), std::slice::from_ref(&quota));

@@ -74,6 +74,7 @@ impl Subject for Together {
                 cost: step.cost,
                 most: None,
                 enforced: true,
+                with_next: false,
                 owed: 0,
             });
         }

@@ -20,7 +20,7 @@ use tollgate::policy::Quota;
 use tollgate::store::shared::{
     KeyKind, SharedCharge, SharedKey, SharedLimit, SharedOutcome, SharedRequest, SharedSettle,
 };
-use tollgate::{Algorithm, Estimate, Limit, LimitId, Moment, Span};
+use tollgate::{Algorithm, Estimate, Limit, LimitId, Moment, Span, Verdict};
 use tollgate_redis::testing::{Came, Desk, Op};
 use tollgate_sim::property::dice::Dice;
 use tollgate_testkit::servers::{Kind, Server};
@@ -136,24 +136,6 @@ fn algorithms() -> Vec<(Algorithm, u64)> {
             150,
         ),
         (
-            Algorithm::BurstCredits {
-                rate: rate("10/s"),
-                multiple: 5,
-                duration: ms(2_000),
-                slack: Some(6),
-            },
-            6,
-        ),
-        (
-            Algorithm::BurstCredits {
-                rate: rate("11/s"),
-                multiple: 3,
-                duration: ms(500),
-                slack: None,
-            },
-            3,
-        ),
-        (
             Algorithm::Concurrency {
                 limit: 9,
                 ttl: ms(1_000),
@@ -178,10 +160,7 @@ fn algorithms() -> Vec<(Algorithm, u64)> {
 }
 
 fn quotas(algorithms: &[(Algorithm, u64)]) -> Vec<Quota> {
-    let quota = |(algorithm, _): &(Algorithm, u64)| Quota {
-        limit: Limit::new(*algorithm).unwrap(),
-        periods: None,
-    };
+    let quota = |(algorithm, _): &(Algorithm, u64)| Quota::plain(Limit::new(*algorithm).unwrap());
     algorithms.iter().map(quota).collect()
 }
 
@@ -279,8 +258,22 @@ impl Mirror<'_> {
                 cost: cost(dice, self.algorithms[limit].1),
                 most: None,
                 enforced: dice.below(5) > 0,
+                with_next: dice.below(2) == 0,
                 owed: extra,
             });
+        }
+        // Only what is counted can be with another, and no log.
+        for at in 0..charges.len() {
+            let is_log = |id: LimitId| {
+                let (algorithm, _) = self.algorithms[id.index()];
+                matches!(algorithm, Algorithm::SlidingLog { .. })
+            };
+            let is_counted = |at: usize| {
+                let charge = charges.get(at);
+                charge.is_some_and(|charge| !charge.enforced && !is_log(charge.limit))
+            };
+            let is_taken = at > 0 && charges[at - 1].with_next;
+            charges[at].with_next &= is_counted(at) && is_counted(at + 1) && !is_taken;
         }
         let take = dice.below(8) > 0;
         let mut unpaid = vec![0; owed.len()];
@@ -300,12 +293,17 @@ impl Mirror<'_> {
             .iter()
             .zip(&charges)
             .all(|(a, c)| !c.enforced || a.verdict.is_admitted());
+        let mut verdicts: Vec<Verdict> = asked.iter().map(|asked| asked.verdict).collect();
+        for (at, _) in charges.iter().enumerate().filter(|(_, c)| c.with_next) {
+            let both = verdicts[at].stricter(verdicts[at + 1]);
+            verdicts[at..at + 2].fill(both);
+        }
         let mut outcomes = Vec::new();
         let asked = asked.into_iter().zip(&charges).zip(&owed).zip(unpaid);
-        for (((asked, charge), (limit, name, _)), unpaid) in asked {
-            let taken = passes && asked.verdict.is_admitted();
+        for ((((asked, charge), (limit, name, _)), unpaid), verdict) in asked.zip(verdicts) {
+            let taken = passes && verdict.is_admitted();
             outcomes.push(SharedOutcome {
-                verdict: asked.verdict,
+                verdict,
                 standing: if taken { asked.after } else { asked.before },
                 issued: asked.issued,
                 unpaid,
@@ -315,6 +313,7 @@ impl Mirror<'_> {
                     self.charged
                         .push((*limit, *name, charge.cost, asked.issued));
                 }
+                // What fits by itself and is not taken stays as it is.
                 let next = if taken { asked.taken } else { asked.left };
                 self.cores.insert((*limit, *name), next);
             }
@@ -386,15 +385,6 @@ fn random_histories_of_buckets_are_the_core_s() {
             max_wait: Some(Span::from_millis(700)),
         },
         8,
-    ));
-    buckets.push((
-        Algorithm::BurstCredits {
-            rate: rate("10/s"),
-            multiple: 5,
-            duration: Span::from_millis(2_000),
-            slack: Some(6),
-        },
-        6,
     ));
     compare(&buckets, number("TOLLGATE_OPS", 100_000) / 2);
 }

@@ -7,13 +7,14 @@ use std::path::Path;
 use std::rc::Rc;
 use tollgate::policy::Quota;
 use tollgate::store::shared::{
-    KeyKind, SharedCharge, SharedKey, SharedLimit, SharedRequest, SharedSettle,
+    KeyKind, SharedCharge, SharedKey, SharedLimit, SharedOutcome, SharedRequest, SharedSettle,
 };
 use tollgate::{Algorithm, Limit, LimitId, Moment, Verdict};
 use tollgate_redis::testing::{Came, Desk, Op};
 use tollgate_sim::replay::{CannotOpen, Observed, Subject, SubjectFactory, replay};
 use tollgate_sim::subject::core::told::answer;
 use tollgate_sim::subject::store::algorithm::{algorithm_of, expressible};
+use tollgate_sim::subject::together::{credits_of, told_as_one};
 use tollgate_sim::timeline::{Case, Step, Timeline};
 
 /// Times up to this many nanoseconds are exact in a script.
@@ -27,6 +28,8 @@ struct Scripts {
 struct OnServer {
     desk: Desk,
     algorithm: Algorithm,
+    /// Is it charged with a peak?
+    has_peak: bool,
     prefix: String,
 }
 
@@ -36,10 +39,7 @@ pub(crate) fn none(what: &str) -> CannotOpen {
 
 pub(crate) fn quota(algorithm: Algorithm) -> Result<Quota, String> {
     let limit = Limit::new(algorithm).map_err(|error| error.to_string())?;
-    Ok(Quota {
-        limit,
-        periods: None,
-    })
+    Ok(Quota::plain(limit))
 }
 
 pub(crate) fn key(name: &str) -> SharedKey {
@@ -55,8 +55,14 @@ impl SubjectFactory for Scripts {
         if case.algorithm == "all_token_bucket" {
             return Ok(Box::new(Together::start(self.port, &prefix, case)?));
         }
-        let algorithm = algorithm_of(case)?;
-        expressible(case, &algorithm)?;
+        let quota = match case.algorithm.as_str() {
+            "burst_credits" => credits_of(case)?.quota().map_err(|e| e.to_string())?,
+            _ => {
+                let algorithm = algorithm_of(case)?;
+                expressible(case, &algorithm)?;
+                quota(algorithm)?
+            }
+        };
         for step in &case.steps {
             if step.op == "set_rate" {
                 return Err(none("usage moves to another rate in whole units"));
@@ -65,21 +71,26 @@ impl SubjectFactory for Scripts {
                 return Err(none("later than the scripts can count in nanoseconds"));
             }
         }
-        let quota = quota(algorithm)?;
-        let limit = SharedLimit {
-            id: "rule",
-            quota: &quota,
+        let peak = quota.peak.clone().map(Quota::plain);
+        let limit = |id: &'static str, quota| SharedLimit {
+            id,
+            quota,
             before: &[],
             plain: true,
         };
-        let desk = Desk::connect(self.port, &prefix, Some(1), &[limit])
+        let peaks = peak.iter().map(|peak| limit("rule/peak", peak));
+        let limits: Vec<_> = std::iter::once(limit("rule", &quota))
+            .chain(peaks)
+            .collect();
+        let desk = Desk::connect(self.port, &prefix, Some(1), &limits)
             .map_err(|error| none(&error.to_string()))?;
         if !desk.is_fine() {
             return Err(none("counted in coarser units than nanoseconds"));
         }
         Ok(Box::new(OnServer {
             desk,
-            algorithm,
+            algorithm: *quota.limit.algorithm(),
+            has_peak: peak.is_some(),
             prefix,
         }))
     }
@@ -87,18 +98,19 @@ impl SubjectFactory for Scripts {
 
 impl OnServer {
     fn ask(&mut self, step: &Step, cost: u64, take: bool) -> Result<Observed, String> {
-        let charge = SharedCharge {
-            limit: LimitId::at(0),
+        let charge = |limit| SharedCharge {
+            limit: LimitId::at(limit),
             key: key(&step.key),
             cost,
             most: None,
             enforced: true,
+            with_next: false,
             owed: 0,
         };
         let request = SharedRequest {
             take,
             waited: tollgate::Span::ZERO,
-            charges: vec![charge],
+            charges: (0..=usize::from(self.has_peak)).map(charge).collect(),
         };
         let Came::Ruled(outcomes, _, disagrees) = self.run(step, Op::Charge(request))? else {
             return Err("no ruling".to_owned());
@@ -107,6 +119,12 @@ impl OnServer {
             return Err("script and core disagree".to_owned());
         }
         let outcome = outcomes[0];
+        if let [credit, peak] = outcomes[..] {
+            let verdict = credit.verdict.stricter(peak.verdict);
+            let told = |outcome: SharedOutcome| answer(verdict, outcome.standing);
+            let (credit, peak) = (told(credit), told(peak));
+            return Ok(told_as_one(credit.verdict, credit, peak).into());
+        }
         let mut told = Observed::from(answer(outcome.verdict, outcome.standing));
         let queues = matches!(self.algorithm, Algorithm::LeakyBucket { .. });
         let refused = matches!(outcome.verdict, Verdict::Refuse { .. });

@@ -77,7 +77,7 @@ fn limit(rule: &LimitRule) -> Value {
 fn quota(quota: &Quota) -> Value {
     let (units, per) = quota.advertised();
     json!({
-        "text": quota.limit.clone().named("").to_string(),
+        "text": quota.to_string(),
         "units": units,
         "per_seconds": per.as_secs_ceil(),
         "calendar": quota.periods.as_ref().map(|periods| periods.name()),

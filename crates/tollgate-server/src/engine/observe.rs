@@ -114,12 +114,14 @@ impl Engine {
                 self.metrics.degraded_at.store(at, Relaxed);
             }
         }
-        for (at, charge) in answer.charges.iter().enumerate() {
+        if !admitted && let Some(charge) = answer.binding().filter(|c| c.role == Role::Enforced) {
+            add(charge.rule, verdict);
+        }
+        // A peak is part of the limit before it.
+        for charge in answer.charges.iter().filter(|charge| !charge.is_peak) {
             let would_refuse = !charge.verdict.is_admitted();
             match charge.role {
-                Role::Enforced if admitted || answer.basis == Basis::Charge(at) => {
-                    add(charge.rule, verdict);
-                }
+                Role::Enforced if admitted => add(charge.rule, verdict),
                 Role::Unlimited if admitted => add(charge.rule, Counted::Unlimited),
                 Role::Shadow if would_refuse => add(charge.rule, Counted::Shadow),
                 Role::Candidate if would_refuse => add(charge.rule, Counted::Candidate),

@@ -210,12 +210,12 @@ fn tables(rules: &[(Arc<str>, Table)], text: &mut Text) {
 fn walk(epoch: &Epoch) -> Vec<(Arc<str>, Table)> {
     let mut by_name: BTreeMap<&str, Table> = BTreeMap::new();
     for (id, limiter) in epoch.gate.limiters() {
-        // What follows a name (a tier, an override, the candidate) begins with what no name has.
-        let name = id.split(['@', '+', '!']).next().unwrap_or(id);
+        // What follows a name (a tier, an override, the candidate, a peak) begins with what no name has.
+        let name = id.split(['@', '+', '!', '/']).next().unwrap_or(id);
         let table = by_name.entry(name).or_default();
         table.crowded += limiter.crowded();
-        if id.contains('+') {
-            continue; // the candidate counts the same keys again
+        if id.contains('+') || id.ends_with("/peak") {
+            continue; // candidates and peaks count the same keys again
         }
         let (keys, room) = (limiter.live_keys(), limiter.limit().max_keys());
         table.keys += keys;

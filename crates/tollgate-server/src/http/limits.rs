@@ -42,7 +42,7 @@ fn push_rule(text: &mut String, rule: &LimitRule, is_brought: bool) {
             text,
             "fixed window, as many and as long as the request says",
         ),
-        false => push_json_text(text, &rule.quota.limit.clone().named("").to_string()),
+        false => push_json_text(text, &rule.quota.to_string()),
     }
     text.push_str(",\"mode\":\"");
     text.push_str(match rule.mode {
@@ -67,7 +67,7 @@ fn push_rule(text: &mut String, rule: &LimitRule, is_brought: bool) {
         push_json_text(text, &tier.name);
         push_count(text, ",\"weight\":", u64::from(tier.weight));
         text.push_str(",\"description\":");
-        push_json_text(text, &tier.quota.limit.clone().named("").to_string());
+        push_json_text(text, &tier.quota.to_string());
         text.push('}');
     });
     match rule.expires {

@@ -165,8 +165,7 @@ fn told_limit(quota: &Quota, most: Option<u32>, name: &str) -> RateLimit {
     let (units, per) = match *quota.limit.algorithm() {
         Algorithm::TokenBucket { rate, .. }
         | Algorithm::Gcra { rate, .. }
-        | Algorithm::LeakyBucket { rate, .. }
-        | Algorithm::BurstCredits { rate, .. } => (rate.units(), Some(rate.per())),
+        | Algorithm::LeakyBucket { rate, .. } => (rate.units(), Some(rate.per())),
         // How many at once has no unit of time.
         Algorithm::Concurrency { limit, .. } => (limit, None),
         _ => {

@@ -280,9 +280,17 @@ impl Depot {
         let passes = found
             .iter()
             .all(|(charge, .., step, _)| !charge.enforced || step.verdict.is_admitted());
+        // What they say together, where they are counted together.
+        let mut verdicts: Vec<Verdict> = found.iter().map(|(.., step, _)| step.verdict).collect();
+        for (at, (charge, ..)) in found.iter().enumerate() {
+            if let (true, Some([one, other])) = (charge.with_next, verdicts.get_mut(at..at + 2)) {
+                *one = one.stricter(*other);
+                *other = *one;
+            }
+        }
         let mut outcomes = Vec::new();
-        for (charge, place, meter, step, unpaid) in found {
-            let takes = passes && step.verdict.is_admitted();
+        for ((charge, place, meter, step, unpaid), verdict) in found.into_iter().zip(verdicts) {
+            let takes = passes && verdict.is_admitted();
             let is_refused = !step.verdict.is_admitted();
             // A refusal writes, too, if the clock was set back.
             if request.take && (takes || is_refused) {
@@ -293,7 +301,7 @@ impl Depot {
             }
             let standing = if takes { step.after } else { step.before };
             outcomes.push(SharedOutcome {
-                verdict: step.verdict,
+                verdict,
                 standing,
                 issued: now,
                 unpaid,

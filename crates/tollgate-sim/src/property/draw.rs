@@ -17,6 +17,7 @@ use crate::subject::core::spec::{
 };
 use crate::subject::core::told::{rate, span};
 use crate::subject::core::{CreditSteps, LogSteps, WordSteps};
+use crate::subject::store::credits::CreditGate;
 use crate::subject::store::model::StoreModel;
 use tollgate::{Algorithm, Estimate};
 
@@ -306,21 +307,32 @@ pub fn burst_credits(dice: &mut Dice, steps: u64, side: Side) -> Walked {
         let mult = dice.between(2, 12) as u32;
         let gap = (p_ns / n).max(1);
         let dur_ns = 1 + dice.magnitude(gap.saturating_mul(100).min(1 << 48));
-        let Ok(core) = CreditSteps::new(n, p_ns, mult, dur_ns, slack) else {
+        let Ok(rate) = rate(n, p_ns) else {
             continue;
         };
-        if !core.is_exact() {
+        let credits = tollgate::policy::BurstCredits {
+            rate,
+            times: mult,
+            duration: span(dur_ns),
+            slack: Some(slack),
+        };
+        let Ok(core) = CreditSteps::new(&credits) else {
+            continue;
+        };
+        // A tolerance that is no whole number of nanoseconds is rounded, which the oracle does not do.
+        let early = u128::from(slack.saturating_sub(1)) * u128::from(p_ns);
+        if !core.is_exact() || early % u128::from(n) != 0 {
             continue;
         }
         let params = format!("n {n} p_ns {p_ns} mult {mult} dur_ns {dur_ns} slack {slack}");
         let nature = bucket_nature(params, slack, n, p_ns);
         let oracle = BurstCredits::new(n, p_ns, u64::from(mult), dur_ns, slack);
-        let algorithm = rate(n, p_ns).map(|rate| Algorithm::BurstCredits {
-            rate,
-            multiple: mult,
-            duration: span(dur_ns),
-            slack: Some(slack),
-        });
-        return beside((oracle, side), Ok(core), algorithm, nature, dice, steps);
+        return match side {
+            Side::Core => walk(oracle, core, nature, dice, steps),
+            Side::Store => match CreditGate::new(&credits) {
+                Ok(gate) => walk(oracle, gate, nature, dice, steps),
+                Err(what) => Err(Box::new(Failure::setup(nature.params, what))),
+            },
+        };
     }
 }

@@ -3,7 +3,7 @@
 //! Nothing here knows keys, threads, stores or clocks; time is an argument and all of it is integers.
 //! A state that fits one `u64` implements [`OneWord`], which is what the memory store runs in a
 //! compare-and-swap loop and what scripts in shared stores must imitate. The sliding log does not fit
-//! and has its own ring ([`log`]); burst credits are two words charged together ([`credits`]).
+//! and has its own ring ([`log`]).
 //!
 //! # Rules that all of them keep
 //!
@@ -22,7 +22,6 @@
 
 pub mod bucket;
 pub mod concurrency;
-pub mod credits;
 pub mod log;
 pub mod queue;
 pub mod scale;

@@ -8,7 +8,7 @@
 //!
 //! | algorithm | what is scaled | what is left |
 //! |---|---|---|
-//! | token bucket, GCRA, leaky queue, burst credits | the price of a unit: `P' = ceil(P / s)`; depth `B` stays | `s * rate`, a burst of `s * capacity` |
+//! | token bucket, GCRA, leaky queue | the price of a unit: `P' = ceil(P / s)`; depth `B` stays | `s * rate`, a burst of `s * capacity` |
 //! | fixed and sliding window, log, permits | the limit: `max(1, floor(s * L))`; the layout stays | so many; who has more waits until it is less |
 //!
 //! `P'` is rounded up, so the rate is never above `s * rate`; it is below it by less than `1 / P'`, which

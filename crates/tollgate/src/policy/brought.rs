@@ -184,6 +184,7 @@ impl<C: Clock> PolicyGate<C> {
             cost: facts.cost.unwrap_or(1),
             tier: None,
             verdict: Verdict::Pass,
+            is_peak: false,
             limit,
             most: Some(brought.most.min(MOST)),
             hash: self.secret.hash(&key),

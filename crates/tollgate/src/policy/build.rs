@@ -1,7 +1,7 @@
 //! How a policy comes into force, and what it takes over from the one before.
 //!
 //! Every quota is known by a name of its own: `rule`, `rule@tier`, `rule+candidate`, and for overrides
-//! `rule!` with the numbers. A quota that was there before keeps its limiter, and so every count; if its
+//! `rule!` with the numbers; its peak by the same and `/peak`. A quota that was there before keeps its limiter, and so every count; if its
 //! numbers changed, the limiter is changed and keeps the usage. A quota whose algorithm or calendar changed
 //! starts fresh: what one algorithm counts has no exact meaning for another ([`PolicyGate::restarted`]). A
 //! key that gets or loses a quota of its own by an override is known by name, so
@@ -25,8 +25,8 @@ use super::gate::{Live, LiveOverride, PolicyGate, Special, SpecialGrant, Variant
 use super::path::PathRules;
 use super::router::Router;
 use super::rule::{
-    CostRule, Fallback, Grant, LimitRule, Match, OnStoreError, Override, Policy, Privacy, Quota,
-    Sharing, WhenOver,
+    CostRule, Fallback, Grant, LimitRule, Match, OnStoreError, Override, PEAK, Policy, Privacy,
+    Quota, Sharing, WhenOver,
 };
 use super::saved::Restored;
 use super::store::PreparedLimit;
@@ -39,7 +39,7 @@ use crate::algorithm::scale::Scale;
 use crate::clock::Clock;
 use crate::gate::{Gate, LimitId};
 use crate::key::{Key, KeySecret};
-use crate::limit::Algorithm;
+use crate::limit::{Algorithm, Limit};
 use crate::limiter::Limiter;
 use crate::store::shared::{SharedLimit, SharedLimits, SharedStore};
 use crate::time::{Moment, Span};
@@ -532,16 +532,23 @@ impl<'a, C: Clock> Builder<'a, C> {
             Some(SpecialGrant::Limit(id)) => Some(limiter(id)),
             _ => None,
         };
+        let with_peak = |id: LimitId| {
+            let peak = self.variants.get(id.index()).and_then(|v| v.peak);
+            std::iter::once(id).chain(peak)
+        };
         let (from, to) = match (new, &own) {
             (Some(SpecialGrant::Limit(to)), _) => {
                 let counted = std::iter::once(before.base).chain(before.tiers.iter().copied());
                 (
                     own.into_iter().chain(counted.map(limiter)).collect(),
-                    vec![to],
+                    with_peak(to).collect(),
                 )
             }
             // Which tier it is in shows only when it comes: what it has used counts in each.
-            (_, Some(_)) => (own.into_iter().collect(), ordinary.to_vec()),
+            (_, Some(_)) => (
+                own.into_iter().collect(),
+                ordinary.iter().copied().flat_map(with_peak).collect(),
+            ),
             _ => return,
         };
         self.moves.push(Move { from, to, hash });
@@ -557,20 +564,18 @@ impl<'a, C: Clock> Builder<'a, C> {
             Grant::Unlimited => SpecialGrant::Unlimited,
             Grant::Blocked => SpecialGrant::Blocked,
             Grant::Quota(quota) => {
-                let limit = quota.limit.clone().with_max_keys(OVERRIDE_KEYS);
+                let quota = quota.clone().with_max_keys(OVERRIDE_KEYS);
                 let periods = quota.periods.as_ref().map_or("", |p| p.name());
+                let peak = quota.peak.as_ref().map(Limit::algorithm);
+                let peak = peak.map_or(String::new(), |peak| format!("{peak:?}"));
                 // All numbers: two quotas that differ in any of them are two.
-                let id = format!("{name}!{:?}{periods}", limit.algorithm());
-                let quota = Quota {
-                    limit,
-                    periods: quota.periods.clone(),
-                };
+                let id = format!("{name}!{:?}{peak}{periods}", quota.limit.algorithm());
                 SpecialGrant::Limit(self.variant(name, id, &quota)?)
             }
         })
     }
 
-    /// The limit for a quota: the one that it had before, or a new one.
+    /// The limit for a quota: the one that it had before, or a new one. The same for its peak, if it has one.
     fn variant(
         &mut self,
         name: &Arc<str>,
@@ -580,11 +585,25 @@ impl<'a, C: Clock> Builder<'a, C> {
         if let Some(limit) = self.ids.get(id.as_str()) {
             return Ok(*limit);
         }
-        let id: Arc<str> = Arc::from(id);
-        let quota = Quota {
-            limit: quota.limit.clone().named(name),
-            periods: quota.periods.clone(),
+        let quota = quota.clone().named(name);
+        let peak = match &quota.peak {
+            Some(peak) => {
+                let peak = Quota::plain(peak.clone());
+                Some(self.limiter_for(name, format!("{id}{PEAK}"), peak, None)?)
+            }
+            None => None,
         };
+        self.limiter_for(name, id, quota, peak)
+    }
+
+    fn limiter_for(
+        &mut self,
+        name: &Arc<str>,
+        id: String,
+        quota: Quota,
+        peak: Option<LimitId>,
+    ) -> Result<LimitId, PolicyError> {
+        let id: Arc<str> = Arc::from(id);
         let here = quota.share(self.nodes);
         let (old, is_known) = self.prior_limiter(&id, quota.periods.as_ref());
         let limiter = match old {
@@ -617,8 +636,9 @@ impl<'a, C: Clock> Builder<'a, C> {
             known_by: self.prior.secret.hash(&*id),
             previous_quotas: self.previous_quotas(&id, &quota),
             id,
-            advert: Advert::of(name, &quota),
+            advert: Advert::of(quota.limit.name(), &quota),
             quota,
+            peak,
             sharing: Sharing::Exact,
             on_store_error: OnStoreError::Local,
             when_over: WhenOver::TakeNothing,
@@ -640,6 +660,10 @@ impl<'a, C: Clock> Builder<'a, C> {
             WhenOver::TakeRest => Sharing::Exact,
             WhenOver::TakeNothing => rule.sharing,
         };
+        let peak_of = |limit: LimitId| self.variants.get(limit.index()).and_then(|v| v.peak);
+        let limits: Vec<_> = limits
+            .flat_map(|limit| std::iter::once(limit).chain(peak_of(limit)))
+            .collect();
         for limit in limits {
             let Some(variant) = self.variants.get_mut(limit.index()) else {
                 continue;
@@ -719,8 +743,7 @@ fn continues(old: &Algorithm, periods: Option<&Periods>, quota: &Quota) -> bool 
         Algorithm::FixedWindow { .. } => 2,
         Algorithm::SlidingLog { .. } => 3,
         Algorithm::SlidingWindow { .. } => 4,
-        Algorithm::BurstCredits { .. } => 5,
-        Algorithm::Concurrency { .. } => 6,
+        Algorithm::Concurrency { .. } => 5,
     };
     kind(old) == kind(quota.limit.algorithm()) && periods == quota.periods.as_ref()
 }
@@ -728,9 +751,6 @@ fn continues(old: &Algorithm, periods: Option<&Periods>, quota: &Quota) -> bool 
 /// How long anything that was charged can count.
 pub(super) fn horizon(quota: &Quota) -> Span {
     match *quota.limit.algorithm() {
-        Algorithm::BurstCredits {
-            multiple, duration, ..
-        } => Span::from_nanos(duration.as_nanos().saturating_mul(u64::from(multiple))),
         Algorithm::SlidingWindow { window, .. } | Algorithm::Concurrency { ttl: window, .. } => {
             Span::from_nanos(window.as_nanos().saturating_mul(2))
         }

@@ -43,6 +43,8 @@ pub struct Charge {
     pub tier: Option<usize>,
     /// What it would have said, if it is only counted; what was said of all together, if it is enforced.
     pub verdict: Verdict,
+    /// Is it the peak of the rule's limit, which stands behind the charge on the limit itself? Both are taken, or none.
+    pub is_peak: bool,
     /// The limit that is charged; which quota it has is told by [`super::PolicyGate::quota`].
     pub limit: LimitId,
     /// How many there are at the most, if the request brought its limit along; otherwise the quota says it.
@@ -132,6 +134,11 @@ impl Charge {
     /// A number that is the same for the same key, to spread clients by.
     pub fn spread(&self) -> u32 {
         (self.hash >> 32) as u32
+    }
+
+    /// Is the next charge taken with this one, or neither?
+    pub(crate) fn is_with(&self, next: &Charge) -> bool {
+        next.is_peak && (next.rule, next.role, next.hash) == (self.rule, self.role, self.hash)
     }
 
     /// Is it still to be decided?

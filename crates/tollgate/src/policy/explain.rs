@@ -2,7 +2,8 @@
 //! key, the cost, and what that limit says by itself. Takes nothing.
 
 use super::answer::Answer;
-use super::charge::Role;
+use super::charge::{Charge, Role};
+use super::decision::tightest;
 use super::extract::{Request, RequestKey};
 use super::facts::Facts;
 use super::gate::{Live, PolicyGate, SpecialGrant};
@@ -171,10 +172,8 @@ impl<C: Clock> PolicyGate<C> {
         now: Moment,
     ) -> RuleExplanation {
         let rule = &live.rule;
-        let mut charges = answer.charges.iter();
-        let charged = charges.find(|c| c.rule == at && c.role != Role::Candidate);
-        let outcome = charged.map(|charge| &charge.outcome);
-        let outcome = outcome.filter(|outcome| outcome.is_shared());
+        let of_rule = |c: &&Charge| c.rule == at && c.role != Role::Candidate;
+        let charged = answer.charges.iter().find(of_rule);
         let mut told = RuleExplanation {
             rule: at,
             why_not: why_not(live, request, now),
@@ -209,7 +208,13 @@ impl<C: Clock> PolicyGate<C> {
             };
             told.limit = Some(limit);
             let hash = self.secret.hash(&key);
-            told.decision = Some(match outcome {
+            let outcome_of = |limit: LimitId| {
+                let is_its = |c: &&Charge| of_rule(c) && c.limit == limit;
+                let charge = answer.charges.iter().find(is_its)?;
+                Some(&charge.outcome).filter(|outcome| outcome.is_shared())
+            };
+            let decisions = std::iter::once(limit).chain(self.peak_of(limit));
+            let decisions = decisions.map(|limit| match outcome_of(limit) {
                 Some(outcome) => Decision {
                     verdict: outcome.verdict,
                     standing: outcome.standing,
@@ -218,6 +223,9 @@ impl<C: Clock> PolicyGate<C> {
                 },
                 None => self.memory.limiter(limit).peek_hash(hash, told.cost),
             });
+            let numbered = decisions.enumerate();
+            let numbered = numbered.map(|(place, decision)| (place, told.cost, decision));
+            told.decision = Some(tightest(numbered, now).0);
             told.key = Some(ExplainedKey::of(&key, &rule.key, rule.missing_key));
         }
         told

@@ -125,6 +125,8 @@ pub(super) struct Variant {
     /// What it is known by from one policy to the next.
     pub(super) id: Arc<str>,
     pub(super) quota: Quota,
+    /// The limit that is charged with it, if there is one.
+    pub(super) peak: Option<LimitId>,
     pub(super) advert: Advert,
     /// The name as a number, the same in the next policy.
     pub(super) known_by: u64,
@@ -227,6 +229,11 @@ impl<C: Clock> PolicyGate<C> {
     /// The quota that a limit has: the rule's own, or that of a tier or an override.
     pub fn quota(&self, limit: LimitId) -> Option<&Quota> {
         self.variants.get(limit.index()).map(|v| &v.quota)
+    }
+
+    /// The limit that is charged with this one, if there is one.
+    pub(super) fn peak_of(&self, limit: LimitId) -> Option<LimitId> {
+        self.variants.get(limit.index())?.peak
     }
 
     pub(super) fn advert(&self, limit: LimitId) -> Option<&Advert> {
@@ -430,16 +437,17 @@ impl<C: Clock> PolicyGate<C> {
     ) {
         let hash = self.secret.hash(key);
         let shared = self.fleet.as_ref().map(|_| Arc::new(key.shared()));
-        let charge = |limit, role, key| Charge {
+        let charge = |limit, role, is_peak| Charge {
             rule: at,
             role,
             cost,
             tier,
             verdict: Verdict::Pass,
+            is_peak,
             limit,
             most: None,
             hash,
-            key,
+            key: shared.clone(),
             debt: 0,
             kept: 0,
             outcome: Outcome {
@@ -460,8 +468,7 @@ impl<C: Clock> PolicyGate<C> {
         let in_force = special.filter(|special| !is_over(special));
         let limit = match in_force.map(|special| special.grant) {
             Some(SpecialGrant::Unlimited) => {
-                plan.charges
-                    .push(charge(live.base, Role::Unlimited, shared));
+                plan.charges.push(charge(live.base, Role::Unlimited, false));
                 if live.rule.mode == Mode::Enforce {
                     plan.enforced += 1;
                 }
@@ -480,15 +487,17 @@ impl<C: Clock> PolicyGate<C> {
         let enforced = live.rule.mode == Mode::Enforce
             && (live.rule.enforced >= FULLY_ENFORCED
                 || hash % u64::from(FULLY_ENFORCED) < u64::from(live.rule.enforced));
-        let again = live.candidate.and_then(|_| shared.clone());
         let role = match enforced {
             true => Role::Enforced,
             false => Role::Shadow,
         };
-        plan.charges.push(charge(limit, role, shared));
-        plan.enforced += usize::from(enforced);
-        if let Some(candidate) = live.candidate {
-            plan.charges.push(charge(candidate, Role::Candidate, again));
+        let candidate = live.candidate.map(|limit| (limit, Role::Candidate));
+        for (limit, role) in std::iter::once((limit, role)).chain(candidate) {
+            let peak = self.peak_of(limit).map(|peak| (peak, true));
+            for (limit, is_peak) in std::iter::once((limit, false)).chain(peak) {
+                plan.charges.push(charge(limit, role, is_peak));
+                plan.enforced += usize::from(role == Role::Enforced);
+            }
         }
     }
 
@@ -498,7 +507,9 @@ impl<C: Clock> PolicyGate<C> {
         let _moving = lock.map(|lock| lock.lock().unwrap_or_else(PoisonError::into_inner));
         let used = from.withdraw(hash);
         if used > 0 {
-            self.memory.limiter(to).take_over(hash, used);
+            for to in std::iter::once(to).chain(self.peak_of(to)) {
+                self.memory.limiter(to).take_over(hash, used);
+            }
         }
     }
 }

@@ -35,6 +35,7 @@ pub mod answer;
 mod bound;
 mod brought;
 mod build;
+mod burst_credits;
 pub mod calendar;
 mod charge;
 mod charge_remaining;
@@ -62,6 +63,7 @@ mod under_pressure;
 pub use answer::{Answer, Basis};
 pub use brought::{Brought, FollowRule, REQUEST_LIMITS, Unit};
 pub use build::{PolicyError, PriorState};
+pub use burst_credits::BurstCredits;
 pub use charge::{Charge, Role};
 pub use decide::{
     Decide, DecisionHost, DecisionRequest, Observed, Op, PendingDecision, RefundOnDrop, Subject,

@@ -3,10 +3,12 @@
 //! Everything here was checked by whoever made it: names are unique, numbers make limits, patterns are
 //! read. It does not know live state; [`super::PolicyGate`] gives it some.
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::address::{CidrSet, Proxies};
 use super::brought::FollowRule;
+use super::burst_credits::BurstCredits;
 use super::calendar::Periods;
 use super::path::PathRules;
 use super::pattern::{PathPattern, TextPattern};
@@ -104,10 +106,16 @@ pub struct LimitRule {
 pub struct Quota {
     /// The limit; its name is that of the rule.
     pub limit: Limit,
+    /// A second limit that is charged with it, all or none: it bounds how fast the first may be spent
+    /// ([`super::BurstCredits`]). Its name is that of the rule and `/peak`.
+    pub peak: Option<Limit>,
     /// If its windows are days, weeks or months of a calendar: which. The limit is then a fixed window
     /// of [`Periods::window`].
     pub periods: Option<Periods>,
 }
+
+/// What the peak of a quota is called, behind the name of its rule.
+pub(super) const PEAK: &str = "/peak";
 
 /// Is a limit enforced?
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -407,11 +415,32 @@ impl Quota {
     pub fn plain(limit: Limit) -> Quota {
         Quota {
             limit,
+            peak: None,
             periods: None,
         }
     }
 
-    /// The `q` and `w` that clients are told: how many, and in how long (rounded up to seconds).
+    /// The same with room for at least so many keys.
+    #[must_use]
+    pub fn with_max_keys(self, max_keys: usize) -> Quota {
+        Quota {
+            limit: self.limit.with_max_keys(max_keys),
+            peak: self.peak.map(|peak| peak.with_max_keys(max_keys)),
+            periods: self.periods,
+        }
+    }
+
+    /// The same for a rule of this name.
+    #[must_use]
+    pub fn named(self, name: &str) -> Quota {
+        Quota {
+            limit: self.limit.named(name),
+            peak: self.peak.map(|peak| peak.named(&format!("{name}{PEAK}"))),
+            periods: self.periods,
+        }
+    }
+
+    /// The `q` and `w` that clients are told of the limit: how many, and in how long (rounded up to seconds).
     pub fn advertised(&self) -> (u64, Span) {
         use crate::limit::Algorithm as A;
         let fill = |rate: crate::rate::Rate, units: u64| rate.time_to_earn(units);
@@ -429,16 +458,22 @@ impl Quota {
             A::SlidingLog { limit, window } | A::SlidingWindow { limit, window, .. } => {
                 (limit, window)
             }
-            A::BurstCredits {
+            A::Concurrency { limit, ttl } => (limit, ttl),
+        }
+    }
+}
+
+impl fmt::Display for Quota {
+    /// How much, without a name.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match BurstCredits::of(self) {
+            Some(BurstCredits {
                 rate,
-                multiple,
+                times,
                 duration,
                 ..
-            } => {
-                let units = rate.earned_in(duration).saturating_mul(u64::from(multiple));
-                (units, duration)
-            }
-            A::Concurrency { limit, ttl } => (limit, ttl),
+            }) => write!(f, "burst credits {rate} times {times} for {duration}"),
+            None => self.limit.clone().named("").fmt(f),
         }
     }
 }

@@ -25,7 +25,6 @@ const LIMITERS_MAX: usize = 1 << 20;
 pub(super) struct Restored {
     limit: Limit,
     purse: Purse,
-    second: Option<Purse>,
     periods: Option<Box<str>>,
 }
 
@@ -78,7 +77,7 @@ impl Restored {
         let same = self.periods.as_deref() == periods.map(|p| p.name());
         let limiter = || {
             let periods = periods.cloned();
-            Limiter::of(self.limit, self.purse, self.second, periods, clock, secret)
+            Limiter::of(self.limit, self.purse, periods, clock, secret)
         };
         same.then(limiter)
     }
@@ -99,11 +98,10 @@ fn restored_limiter(from: &mut Reader<'_>) -> Result<Restored, RestoreError> {
     let limit = Limit::new(algorithm).map_err(|_| RestoreError::Malformed)?;
     let limit = limit.with_max_keys(from.size()?).named(from.text()?);
     let periods = from.text()?;
-    let (purse, second) = Purse::restored(&limit, from)?;
+    let purse = Purse::restored(&limit, from)?;
     Ok(Restored {
         limit,
         purse,
-        second,
         periods: (!periods.is_empty()).then(|| periods.into()),
     })
 }
@@ -143,15 +141,6 @@ fn save_algorithm(algorithm: &Algorithm, to: &mut Writer) {
             let strict = u64::from(estimate == Estimate::Strict);
             numbers(8, &[&[limit, window.as_nanos(), strict]], to);
         }
-        Algorithm::BurstCredits {
-            rate: r,
-            multiple,
-            duration,
-            slack,
-        } => {
-            let burst = [u64::from(multiple), duration.as_nanos()];
-            numbers(6, &[&rate(r), &burst, &maybe(slack)], to);
-        }
         Algorithm::Concurrency { limit, ttl } => numbers(7, &[&[limit, ttl.as_nanos()]], to),
     }
 }
@@ -159,7 +148,6 @@ fn save_algorithm(algorithm: &Algorithm, to: &mut Writer) {
 fn restored_algorithm(from: &mut Reader<'_>) -> Result<Algorithm, RestoreError> {
     let kind = from.byte()?;
     let mut number = || from.number();
-    let small = |number: u64| u32::try_from(number).map_err(|_| RestoreError::Malformed);
     let span = |number: u64| Span::from_nanos(number);
     let rate =
         |units: u64, per: u64| Rate::new(units, span(per)).map_err(|_| RestoreError::Malformed);
@@ -196,12 +184,6 @@ fn restored_algorithm(from: &mut Reader<'_>) -> Result<Algorithm, RestoreError> 
                 1 => Estimate::Strict,
                 _ => return Err(RestoreError::Malformed),
             },
-        },
-        6 => Algorithm::BurstCredits {
-            rate: rate(number()?, number()?)?,
-            multiple: small(number()?)?,
-            duration: span(number()?),
-            slack: maybe(number()?, number()?),
         },
         7 => Algorithm::Concurrency {
             limit: number()?,

@@ -19,17 +19,19 @@ impl Quota {
         if nodes <= 1 {
             return self.clone();
         }
-        let algorithm = share_of(self.limit.algorithm(), u64::from(nodes));
-        // A share that makes no limit (a rate too slow to be counted) is not taken.
-        let limit = Limit::new(algorithm).unwrap_or_else(|_| self.limit.clone());
-        let limit = limit
-            .named(self.limit.name())
-            .with_max_keys(self.limit.max_keys());
         Quota {
-            limit,
+            limit: limit_share(&self.limit, nodes),
+            peak: self.peak.as_ref().map(|peak| limit_share(peak, nodes)),
             periods: self.periods.clone(),
         }
     }
+}
+
+fn limit_share(whole: &Limit, nodes: u32) -> Limit {
+    let algorithm = share_of(whole.algorithm(), u64::from(nodes));
+    // A share that makes no limit (a rate too slow to be counted) is not taken.
+    let share = Limit::new(algorithm).unwrap_or_else(|_| whole.clone());
+    share.named(whole.name()).with_max_keys(whole.max_keys())
 }
 
 fn share_of(algorithm: &Algorithm, nodes: u64) -> Algorithm {
@@ -84,21 +86,6 @@ fn share_of(algorithm: &Algorithm, nodes: u64) -> Algorithm {
             window,
             estimate,
         },
-        Algorithm::BurstCredits {
-            rate,
-            multiple,
-            duration,
-            slack,
-        } => Algorithm::BurstCredits {
-            rate: slower(rate),
-            multiple,
-            duration,
-            slack: Some(units(slack.unwrap_or_else(|| {
-                let at_once = Span::from_millis(100).as_nanos();
-                let at_once = at_once.saturating_mul(u64::from(multiple));
-                rate.earned_in(Span::from_nanos(at_once)).max(1)
-            }))),
-        },
         Algorithm::Concurrency { limit, ttl } => Algorithm::Concurrency {
             limit: units(limit),
             ttl,
@@ -108,6 +95,7 @@ fn share_of(algorithm: &Algorithm, nodes: u64) -> Algorithm {
 
 #[cfg(test)]
 mod tests {
+    use super::super::burst_credits::BurstCredits;
     use super::*;
 
     #[test]
@@ -138,14 +126,18 @@ mod tests {
 
     #[test]
     fn a_share_of_burst_credits_bursts_for_as_long() {
-        let limit = Limit::burst_credits("10/s".parse().unwrap(), 10, Span::from_secs(30)).unwrap();
-        let share = Quota::plain(limit).share(2);
-        let expected = Algorithm::BurstCredits {
-            rate: Rate::new(10, Span::from_secs(2)).unwrap(),
-            multiple: 10,
+        let credits = BurstCredits {
+            rate: "10/s".parse().unwrap(),
+            times: 10,
             duration: Span::from_secs(30),
-            slack: Some(5),
+            slack: None,
         };
-        assert_eq!(share.limit.algorithm(), &expected);
+        let share = credits.quota().unwrap().share(2);
+        let half = BurstCredits {
+            rate: Rate::new(10, Span::from_secs(2)).unwrap(),
+            slack: Some(5),
+            ..credits
+        };
+        assert_eq!(share, half.quota().unwrap());
     }
 }

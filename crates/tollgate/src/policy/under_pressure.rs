@@ -38,8 +38,10 @@ impl<C: Clock> PolicyGate<C> {
         for live in &self.rules {
             let tiers = live.rule.tiers.iter().flat_map(|tiers| &tiers.tiers);
             for (tier, limit) in tiers.zip(&live.tiers) {
-                if let Some(of_tier) = scales.get_mut(limit.index()) {
-                    *of_tier = rule.scale_of(Some(&tier.name), scale);
+                for limit in std::iter::once(*limit).chain(self.peak_of(*limit)) {
+                    if let Some(of_tier) = scales.get_mut(limit.index()) {
+                        *of_tier = rule.scale_of(Some(&tier.name), scale);
+                    }
                 }
             }
         }

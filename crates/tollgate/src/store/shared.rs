@@ -68,7 +68,7 @@ pub trait SharedStore: fmt::Debug + Send + Sync + 'static {
 /// The limits of one policy, as a shared store charges them.
 pub trait SharedLimits: fmt::Debug + Send + Sync + 'static {
     /// Decides all charges together, in order. Enforced ones are taken all or none; those that are only
-    /// counted are taken one by one, and only if all enforced ones are. One outcome for each charge.
+    /// counted are taken one by one ([`SharedCharge::with_next`] excepted), and only if all enforced ones are. One outcome for each charge.
     fn charge<'a>(&'a self, request: &'a SharedRequest) -> Answering<'a, Vec<SharedOutcome>>;
 
     /// Corrects what was taken. Returns the units that could not be taken because nothing was left.
@@ -115,6 +115,9 @@ pub struct SharedCharge {
     pub most: Option<u32>,
     /// Can it refuse the request, or is it only counted?
     pub enforced: bool,
+    /// If it is only counted: is it with the next charge, so that both are taken or none? Both then say what they say
+    /// together. Neither is on a sliding log.
+    pub with_next: bool,
     /// Units that this node let pass while the store was away: taken first, as far as they fit.
     pub owed: u64,
 }

@@ -1,18 +1,40 @@
-//! Burst credits as a model: two words per key.
+//! Burst credits as a model: two buckets, charged all or none by pure steps.
 
-use super::told::{answer, at, rate, span};
-use super::word::Kept;
+use super::super::together::told_as_one;
+use super::spec::Spec;
+use super::word::WordSteps;
 use crate::model::{Change, Model, has_no};
-use crate::oracle::Answer;
-use tollgate::algorithm::credits::{CreditWords, Credits};
-use tollgate::{Moment, Verdict};
+use crate::oracle::{Answer, Verdict};
+use tollgate::Algorithm;
+use tollgate::algorithm::bucket::Bucket;
+use tollgate::policy::BurstCredits;
+
+/// A bucket, whichever way its numbers are said.
+#[derive(Clone, Copy, Debug)]
+struct BucketSpec(Algorithm);
+
+impl Spec for BucketSpec {
+    type Limit = Bucket;
+
+    fn compile(&self) -> Result<Bucket, String> {
+        match self.0 {
+            Algorithm::TokenBucket { rate, burst } => Bucket::new(rate, burst),
+            Algorithm::Gcra { rate, tolerance } => Bucket::gcra(rate, tolerance),
+            other => return Err(format!("{other:?} is no bucket")),
+        }
+        .map_err(|error| error.to_string())
+    }
+
+    fn changed(&self, change: Change) -> Result<Self, String> {
+        Err(has_no(change))
+    }
+}
 
 /// One key with burst credits.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct CreditSteps {
-    credits: Credits,
-    peak: Option<Kept>,
-    credit: Option<Kept>,
+    credit: WordSteps<BucketSpec>,
+    peak: WordSteps<BucketSpec>,
 }
 
 impl CreditSteps {
@@ -21,59 +43,56 @@ impl CreditSteps {
     /// # Errors
     ///
     /// If the numbers make no limit.
-    pub fn new(n: u64, p_ns: u64, mult: u32, dur_ns: u64, slack: u64) -> Result<Self, String> {
-        let credits = Credits::new(rate(n, p_ns)?, mult, span(dur_ns), Some(slack))
-            .map_err(|error| error.to_string())?;
+    pub fn new(credits: &BurstCredits) -> Result<Self, String> {
+        let quota = credits.quota().map_err(|error| error.to_string())?;
+        let peak = quota.peak.ok_or("there is no peak")?;
         Ok(Self {
-            credits,
-            peak: None,
-            credit: None,
+            credit: WordSteps::new(BucketSpec(*quota.limit.algorithm()))?,
+            peak: WordSteps::new(BucketSpec(*peak.algorithm()))?,
         })
     }
 
     /// Are both rates kept exactly?
     pub fn is_exact(&self) -> bool {
-        let (peak, credit) = self.credits.buckets();
-        peak.is_exact() && credit.is_exact()
+        let exact = |steps: &WordSteps<BucketSpec>| steps.spec().compile();
+        [&self.credit, &self.peak]
+            .into_iter()
+            .all(|steps| exact(steps).is_ok_and(|bucket| bucket.is_exact()))
     }
 
-    fn read(&self, now: Moment) -> CreditWords {
-        let (peak, credit) = self.credits.buckets();
-        CreditWords {
-            peak: self.peak.and_then(|kept| kept.read(&peak, now)),
-            credit: self.credit.and_then(|kept| kept.read(&credit, now)),
-        }
-    }
-
-    fn write(&mut self, words: CreditWords, now: Moment) {
-        let (peak, credit) = self.credits.buckets();
-        self.peak = words.peak.map(|word| Kept::new(&peak, word, now));
-        self.credit = words.credit.map(|word| Kept::new(&credit, word, now));
-    }
-
-    fn told(&self, verdict: Verdict, now: Moment) -> Answer {
-        answer(verdict, self.credits.standing(self.read(now), now))
+    fn told(&self, verdict: Verdict, t: u64) -> Answer {
+        told_as_one(verdict, self.credit.peek(t, 0), self.peak.peek(t, 0))
     }
 }
 
 impl Model for CreditSteps {
     fn check(&mut self, t: u64, cost: u64) -> Answer {
-        let now = at(t);
-        let (verdict, words) = self.credits.charge(self.read(now), now, cost);
-        // A query and an impossible request touch nothing, not even to heal.
-        if cost > 0 && verdict != Verdict::Never {
-            self.write(words, now);
+        let alone = [self.credit.peek(t, cost), self.peak.peek(t, cost)].map(|told| told.verdict);
+        let verdict = match alone {
+            [Verdict::Never, _] | [_, Verdict::Never] => Verdict::Never,
+            [
+                Verdict::Refuse { retry_after: a },
+                Verdict::Refuse { retry_after: b },
+            ] => Verdict::Refuse {
+                retry_after: a.max(b),
+            },
+            [refused @ Verdict::Refuse { .. }, _] | [_, refused] => refused,
+        };
+        let passes = matches!(verdict, Verdict::Pass { .. });
+        for (steps, alone) in [&mut self.credit, &mut self.peak].into_iter().zip(alone) {
+            // If the request is refused, only those that refuse it themselves are asked again: they take
+            // nothing, and heal if they have to.
+            let heals = matches!(alone, Verdict::Refuse { .. }) && verdict != Verdict::Never;
+            if passes || heals {
+                steps.check(t, cost);
+            }
         }
-        self.told(verdict, now)
+        self.told(verdict, t)
     }
 
     fn change(&mut self, t: u64, change: Change) -> Result<Answer, String> {
-        let Change::Refund { cost, issued } = change else {
-            return Err(has_no(change));
-        };
-        let now = at(t);
-        let words = self.credits.refund(self.read(now), now, cost, at(issued));
-        self.write(words, now);
-        Ok(self.told(Verdict::Pass, now))
+        self.credit.change(t, change)?;
+        self.peak.change(t, change)?;
+        Ok(self.told(Verdict::Pass { delay: 0 }, t))
     }
 }

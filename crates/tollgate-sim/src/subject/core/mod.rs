@@ -20,7 +20,7 @@ pub use self::word::WordSteps;
 
 use super::given::Given;
 use super::keyed::Keyed;
-use super::together::limits_of;
+use super::together::{credits_of, limits_of};
 use crate::replay::{CannotOpen, Subject, SubjectFactory};
 use crate::timeline::Case;
 use spec::{CounterSpec, GcraSpec, QueueSpec, SpanSpec, TokenBucketSpec, WindowSpec};
@@ -46,14 +46,8 @@ impl SubjectFactory for CoreFactory {
                 )?)
             }
             "burst_credits" => {
-                let given = Given::of_case(case, &["n", "p_ns", "mult", "dur_ns", "slack"])?;
-                Keyed::subject(CreditSteps::new(
-                    given.need("n")?,
-                    given.need("p_ns")?,
-                    given.need("mult")?,
-                    given.need("dur_ns")?,
-                    given.need("slack")?,
-                )?)
+                let credits = credits_of(case)?;
+                Keyed::subject(CreditSteps::new(&credits)?)
             }
             "concurrency" => {
                 let what = "permits by the name of their holder are granted by the store";

@@ -65,15 +65,6 @@ pub fn algorithm_of(case: &Case) -> Result<Algorithm, CannotOpen> {
             let spec = SpanSpec::of(case)?;
             sliding(spec.limit, spec.window_ns, spec.layout())?
         }
-        "burst_credits" => {
-            let given = Given::of_case(case, &["n", "p_ns", "mult", "dur_ns", "slack"])?;
-            Algorithm::BurstCredits {
-                rate: rate(given.need("n")?, given.need("p_ns")?)?,
-                multiple: given.need("mult")?,
-                duration: span(given.need("dur_ns")?),
-                slack: Some(given.need("slack")?),
-            }
-        }
         "concurrency" => {
             return Err(not_expressible(
                 "a charge does not name the holder of a permit",

@@ -87,7 +87,7 @@ impl LimiterSubject {
 }
 
 /// The decision of a charge that passed at `issued`, as its caller would still have it.
-fn charged_at(issued: u64) -> Decision {
+pub(super) fn charged_at(issued: u64) -> Decision {
     Decision {
         verdict: tollgate::Verdict::Pass,
         standing: Standing::default(),

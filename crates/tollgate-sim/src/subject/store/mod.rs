@@ -4,6 +4,7 @@
 //! does not peek. Such cases are not expressible, and [`StoreFactory`] says why.
 
 pub mod algorithm;
+pub mod credits;
 pub mod gate;
 pub mod limiter;
 pub mod model;
@@ -11,7 +12,7 @@ pub mod permits;
 
 use super::given::Given;
 use super::leases::LeaseSubject;
-use super::together::limits_of;
+use super::together::{credits_of, limits_of};
 use crate::replay::{CannotOpen, Subject, SubjectFactory};
 use crate::timeline::Case;
 use algorithm::algorithm_of;
@@ -35,6 +36,9 @@ impl SubjectFactory for StoreFactory {
             let given = Given::of_case(case, &["limit", "ttl_ns"])?;
             let permits = permits::Permits::new(given.need("limit")?, given.need("ttl_ns")?)?;
             return Ok(Box::new(LeaseSubject(permits)));
+        }
+        if case.algorithm == "burst_credits" {
+            return Ok(Box::new(credits::CreditGate::new(&credits_of(case)?)?));
         }
         let algorithm = algorithm_of(case)?;
         algorithm::expressible(case, &algorithm)?;

@@ -1,4 +1,6 @@
-use super::super::{Facts, Grant, LimitRule, Mode, Override, Policy, Privacy, TierQuota};
+use super::super::{
+    BurstCredits, Facts, Grant, LimitRule, Mode, Override, Policy, Privacy, TierQuota,
+};
 use super::*;
 use crate::{Limit, ManualClock, Moment};
 
@@ -158,12 +160,23 @@ fn a_sliding_window_tells_its_window() {
 }
 
 #[test]
-fn burst_credits_tell_the_burst() {
-    let limit = Limit::burst_credits("10/s".parse().unwrap(), 2, Span::from_secs(10)).unwrap();
-    let (gate, _) = gate_of(vec![rule("x", limit)]);
+fn burst_credits_tell_what_is_saved_and_the_peak() {
+    let credits = BurstCredits {
+        rate: "10/s".parse().unwrap(),
+        times: 2,
+        duration: Span::from_secs(10),
+        slack: None,
+    };
+    let (gate, _) = gate_of(vec![LimitRule::new("x", credits.quota().unwrap())]);
     let lines = told(&gate, &ask(&gate, 1));
-    assert_eq!(lines[0], "x-ratelimit-limit: 200");
-    assert_eq!(lines[3], "ratelimit-policy: \"x\";q=200;w=10");
+    // Of the two it is the peak that is closest to refusing.
+    assert_eq!(lines[0], "x-ratelimit-limit: 2");
+    assert_eq!(lines[1], "x-ratelimit-remaining: 1");
+    assert_eq!(
+        lines[3],
+        "ratelimit-policy: \"x\";q=102;w=11, \"x/peak\";q=2;w=1"
+    );
+    assert_eq!(lines[4], "ratelimit: \"x/peak\";r=1;t=1");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! # Theory
 //!
 //! The tables of the core count for themselves. A charge takes all enforced limits together or none, and then counts
-//! the others one by one, if the request passes. The numbers of the binding limit come with the decision; those of the others
+//! the others one by one, each with its peak, if the request passes. The numbers of the binding limit come with the decision; those of the others
 //! are looked up when they are asked for, which is seldom.
 
 use std::sync::Arc;
@@ -121,18 +121,36 @@ impl<C: Clock> MemoryStore<C> {
             _ => self.peek_all(charges, source),
         };
         let takes = op == Op::Charge && decided.is_admitted();
-        for charge in charges.iter_mut().filter(|charge| charge.is_open()) {
-            let limiter = self.limiter(charge.limit);
-            let counted = match takes {
-                true => limiter.charge_hash(charge.hash, charge.cost),
-                false => limiter.peek_hash(charge.hash, charge.cost),
-            };
-            mark(charge, &counted, source);
-            if let Verdict::Wait { delay } = counted.verdict {
-                charge.outcome.delay = delay;
+        for together in charges.chunk_by_mut(Charge::is_with) {
+            if together.iter().all(Charge::is_open) {
+                let counted = self.count(together, takes);
+                for charge in together {
+                    mark(charge, &counted, source);
+                    if let Verdict::Wait { delay } = counted.verdict {
+                        charge.outcome.delay = delay;
+                    }
+                }
             }
         }
         decided
+    }
+
+    /// Charges a limit that is only counted, with its peak; or reports what that would come to.
+    fn count(&self, together: &[Charge], takes: bool) -> Decision {
+        let charged = takes.then(|| self.charge_within::<2>(together.iter()));
+        match charged.flatten() {
+            Some(admission) => admission.decision,
+            None => self.peek_together(together.iter().enumerate()).0,
+        }
+    }
+
+    /// Reports what charges would come to together, and which of them binds.
+    fn peek_together<'c>(
+        &self,
+        charges: impl Iterator<Item = (usize, &'c Charge)>,
+    ) -> (Decision, Option<usize>) {
+        let peeked = charges.map(|(at, charge)| (at, charge.cost, self.peek(charge, charge.cost)));
+        tightest(peeked, self.clock.now())
     }
 
     fn peek_all(&self, charges: &mut [Charge], source: Source) -> Decided {
@@ -144,9 +162,7 @@ impl<C: Clock> MemoryStore<C> {
             too_many(charges);
             return Decided::TooMany;
         }
-        let peeked =
-            enforced().map(|(at, charge)| (at, charge.cost, self.peek(charge, charge.cost)));
-        let (decision, binding) = tightest(peeked, self.clock.now());
+        let (decision, binding) = self.peek_together(enforced());
         for charge in charges
             .iter_mut()
             .filter(|charge| is_decided_together(charge))
@@ -159,8 +175,9 @@ impl<C: Clock> MemoryStore<C> {
     #[inline(always)]
     fn charge(&self, charges: &mut [Charge], source: Source) -> Decided {
         // Few as a rule; room for many is only made if it is needed.
-        let few = self.charge_within::<4>(charges);
-        let admission = few.or_else(|| self.charge_within::<CHARGES_MAX>(charges));
+        let open = || charges.iter().filter(|charge| is_decided_together(charge));
+        let few = self.charge_within::<4>(open());
+        let admission = few.or_else(|| self.charge_within::<CHARGES_MAX>(open()));
         let Some(Admission { decision, binding }) = admission else {
             too_many(charges);
             return Decided::TooMany;
@@ -196,13 +213,15 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Takes the enforced ones of these charges together. None, and nothing is taken, if there are more than
-    /// `N`.
+    /// Takes these charges together. None, and nothing is taken, if there are more than `N`.
     #[inline(always)]
-    fn charge_within<const N: usize>(&self, charges: &[Charge]) -> Option<Admission> {
+    fn charge_within<'c, const N: usize>(
+        &self,
+        charges: impl Iterator<Item = &'c Charge>,
+    ) -> Option<Admission> {
         let mut taken = [gate::Charge::none(); N];
         let mut count = 0;
-        for charge in charges.iter().filter(|c| is_decided_together(c)) {
+        for charge in charges {
             *taken.get_mut(count)? = self
                 .gate
                 .charge_hash(charge.limit, charge.hash, charge.cost)

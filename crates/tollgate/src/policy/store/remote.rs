@@ -80,21 +80,10 @@ impl<C: Clock> Inner<C> {
         began: Moment,
     ) -> Result<(), StoreFault> {
         let now = self.clock.now();
-        let mut asked = Vec::with_capacity(charges.len());
-        for charge in charges.iter().filter(|charge| charge.is_open()) {
-            asked.push(SharedCharge {
-                limit: charge.limit,
-                key: charge.key.as_deref().cloned().unwrap_or_default(),
-                cost: charge.cost,
-                most: charge.most,
-                enforced: charge.is_enforced(),
-                owed: charge.debt,
-            });
-        }
         let request = SharedRequest {
             take,
             waited: now.since(began),
-            charges: asked,
+            charges: asked(charges),
         };
         let told = self.limits(now).charge(&request).await?;
         if told.len() != request.charges.len() {
@@ -191,6 +180,24 @@ impl<C: Clock> Inner<C> {
         }
         Ok(())
     }
+}
+
+/// What the store is asked of the open charges.
+fn asked(charges: &[Charge]) -> Vec<SharedCharge> {
+    let mut asked = Vec::with_capacity(charges.len());
+    let mut open = charges.iter().filter(|charge| charge.is_open()).peekable();
+    while let Some(charge) = open.next() {
+        asked.push(SharedCharge {
+            limit: charge.limit,
+            key: charge.key.as_deref().cloned().unwrap_or_default(),
+            cost: charge.cost,
+            most: charge.most,
+            enforced: charge.is_enforced(),
+            with_next: open.peek().is_some_and(|next| charge.is_with(next)),
+            owed: charge.debt,
+        });
+    }
+    asked
 }
 
 fn garbled() -> StoreFault {

@@ -243,6 +243,7 @@ impl World {
             cost,
             tier: None,
             verdict: Verdict::Pass,
+            is_peak: false,
             limit: LimitId::at(0),
             most: None,
             hash,

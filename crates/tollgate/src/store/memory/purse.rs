@@ -53,24 +53,6 @@ macro_rules! for_table {
     };
 }
 
-/// The purses that a limit needs: one, or two for burst credits.
-pub(crate) fn purses_of(limit: &Limit) -> Result<(Purse, Option<Purse>), LimitError> {
-    let max_keys = limit.max_keys();
-    let one = match limit.compiled()? {
-        Compiled::Bucket(b) => Purse::Bucket(Table::new(b, max_keys)?),
-        Compiled::Queue(q) => Purse::Queue(Table::new(q, max_keys)?),
-        Compiled::Window(w) => Purse::Window(Table::new(w, max_keys)?),
-        Compiled::Sliding(s) => Purse::Sliding(Table::new(s, max_keys)?),
-        Compiled::Permits(p) => Purse::Permits(Table::new(p, max_keys)?),
-        Compiled::Log(l) => Purse::Log(LogTable::new(l, max_keys)?),
-        Compiled::Credits(peak, credit) => {
-            let credit = Purse::Bucket(Table::new(credit, max_keys)?);
-            return Ok((Purse::Bucket(Table::new(peak, max_keys)?), Some(credit)));
-        }
-    };
-    Ok((one, None))
-}
-
 #[inline(always)]
 fn charge<A: OneWord>(cost: u64) -> impl Fn(&A, Option<u64>, Moment) -> (Verdict, Option<u64>) {
     move |limit, word, now| {
@@ -102,6 +84,22 @@ fn logged(logged: &Logged<Verdict>) -> Decision {
 }
 
 impl Purse {
+    /// An empty table for a limit.
+    ///
+    /// # Errors
+    /// A `max_keys` of zero, or more than there is memory for.
+    pub(crate) fn new(limit: &Limit) -> Result<Purse, LimitError> {
+        let max_keys = limit.max_keys();
+        Ok(match limit.compiled()? {
+            Compiled::Bucket(b) => Purse::Bucket(Table::new(b, max_keys)?),
+            Compiled::Queue(q) => Purse::Queue(Table::new(q, max_keys)?),
+            Compiled::Window(w) => Purse::Window(Table::new(w, max_keys)?),
+            Compiled::Sliding(s) => Purse::Sliding(Table::new(s, max_keys)?),
+            Compiled::Permits(p) => Purse::Permits(Table::new(p, max_keys)?),
+            Compiled::Log(l) => Purse::Log(LogTable::new(l, max_keys)?),
+        })
+    }
+
     /// Charges one unit for each of these keys and tells the verdicts. The memory of all of them is
     /// asked for before the first is decided.
     #[inline(always)]
@@ -375,26 +373,18 @@ impl Purse {
         for_table!(self, table => table.save(now, to), log => log.save(to));
     }
 
-    /// The purses of a limit, as they were saved.
-    pub(crate) fn restored(
-        limit: &Limit,
-        from: &mut Reader<'_>,
-    ) -> Result<(Purse, Option<Purse>), RestoreError> {
+    /// The table of a limit, as it was saved.
+    pub(crate) fn restored(limit: &Limit, from: &mut Reader<'_>) -> Result<Purse, RestoreError> {
         let keys = limit.max_keys();
         let compiled = limit.compiled().map_err(|_| RestoreError::Malformed)?;
-        let one = match compiled {
+        Ok(match compiled {
             Compiled::Bucket(_) => Purse::Bucket(Table::restored(keys, from)?),
             Compiled::Queue(_) => Purse::Queue(Table::restored(keys, from)?),
             Compiled::Window(_) => Purse::Window(Table::restored(keys, from)?),
             Compiled::Sliding(_) => Purse::Sliding(Table::restored(keys, from)?),
             Compiled::Permits(_) => Purse::Permits(Table::restored(keys, from)?),
             Compiled::Log(_) => Purse::Log(LogTable::restored(keys, from)?),
-            Compiled::Credits(..) => {
-                let peak = Purse::Bucket(Table::restored(keys, from)?);
-                return Ok((peak, Some(Purse::Bucket(Table::restored(keys, from)?))));
-            }
-        };
-        Ok((one, None))
+        })
     }
 
     /// The greatest cost that can ever pass, under whatever scale.

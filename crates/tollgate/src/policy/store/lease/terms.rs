@@ -42,6 +42,10 @@ pub(in crate::policy) struct LeaseTerms {
 impl LeaseTerms {
     /// How a quota is leased; none if it cannot be.
     pub(in crate::policy) fn of(quota: &Quota) -> Option<LeaseTerms> {
+        // A block would keep to one of two rates only.
+        if quota.peak.is_some() {
+            return None;
+        }
         let part_of = |span: Span, part: u64| Span::from_nanos(span.as_nanos() / part);
         let (capacity, earned_in, in_a_term) = match *quota.limit.algorithm() {
             Algorithm::TokenBucket { rate, burst } => {
@@ -57,7 +61,7 @@ impl LeaseTerms {
                 (limit, part_of(window, 8), given_in_a_term(limit, window))
             }
             Algorithm::Concurrency { limit, ttl } => (limit, part_of(ttl, 8), limit),
-            // Slots are in an order, and two rates at once are not kept by a block.
+            // Slots are in an order.
             _ => return None,
         };
         let term = match *quota.limit.algorithm() {

@@ -54,6 +54,10 @@ pub(in crate::policy) struct SyncTerms {
 impl SyncTerms {
     /// How a quota is synced; none if it cannot be.
     pub(in crate::policy) fn of(quota: &Quota) -> Option<SyncTerms> {
+        // A counter would keep to one of two rates only.
+        if quota.peak.is_some() {
+            return None;
+        }
         let (capacity, _) = quota.advertised();
         let terms = |rate, ends_with_window| SyncTerms {
             capacity,
@@ -66,8 +70,8 @@ impl SyncTerms {
             }
             Algorithm::FixedWindow { .. } => Some(terms(None, true)),
             Algorithm::SlidingWindow { .. } => Some(terms(None, false)),
-            // A log would hold the moments of pushes, not of charges. Permits are given back to whoever counted them,
-            // slots are in an order, and credits are two rates.
+            // A log would hold the moments of pushes, not of charges. Permits are given back to whoever counted them, and
+            // slots are in an order.
             _ => None,
         }
     }
