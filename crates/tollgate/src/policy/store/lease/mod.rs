@@ -310,7 +310,6 @@ impl<S: Store, C: Clock> Leased<S, C> {
         if let Some(block) = &block {
             table.counts.granted(block.credit, cost == 0);
         }
-        let is_closed = table.is_closed();
         let finished = table.with(&key, |lease, terms| {
             let next = match &outcome {
                 None => Next::Exact {
@@ -336,7 +335,8 @@ impl<S: Store, C: Clock> Leased<S, C> {
             if let Some(outcome) = &outcome {
                 lease.hear(outcome.standing, sent);
             }
-            match is_closed {
+            // Under the lock: `close` marks the table before it empties the shard, so it finds the block or is seen here.
+            match table.is_closed() {
                 true => (block, lease.finish_borrow(None, Next::Borrow).1),
                 false => lease.finish_borrow(block, next),
             }
@@ -403,14 +403,13 @@ impl<S: Store, C: Clock> Leased<S, C> {
 
     /// Puts units back that a charge was paid with. False if their block is gone: then they belong to the store.
     fn put_back(&self, charge: &Charge, units: u64, now: Moment, is_refund: bool) -> bool {
-        let is_open = !self.table.is_closed();
         let issued = charge.outcome.issued;
         let put_back = self.table.with(&LeaseKey::of(charge), |lease, _| {
             if is_refund {
                 lease.forget_refusal();
             }
-            // After the end nobody would take it out again.
-            is_open && lease.put_back(units, issued, now)
+            // Nothing empties a closed table again. Under the lock, as in `borrow`.
+            !self.table.is_closed() && lease.put_back(units, issued, now)
         });
         put_back.unwrap_or(false)
     }
