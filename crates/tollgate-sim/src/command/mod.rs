@@ -194,12 +194,12 @@ mod tests {
     #[test]
     fn options_are_read_as_they_are_documented() {
         let Ok(Command::Steps(steps)) =
-            read("steps --each 10_000 --seed 7 --only gcra,concurrency")
+            read("steps --each 10_000 --seed 7 --only gcra,store_concurrency")
         else {
             panic!("steps");
         };
         assert_eq!((steps.each, steps.seed), (10_000, 7));
-        assert_eq!(steps.only, ["gcra", "concurrency"]);
+        assert_eq!(steps.only, ["gcra", "store_concurrency"]);
         let Ok(Command::Threads(threads)) = read("threads --charges 5_000 --threads 3") else {
             panic!("threads");
         };
