@@ -2,9 +2,9 @@
 //!
 //! # Theory
 //!
-//! A request goes through [`Service::respond`], whatever brought it: on the fast path ([`crate::listen::fast_path`])
+//! A request goes through `Service::respond`, whatever brought it: on the fast path (`listen::fast_path`)
 //! its bytes as they lie in the buffer of the connection, from hyper after its body was read. The handler fills one
-//! [`ResponseBuffer`], or returns the future of one if a store has to be asked or a slot is some time ahead. So the
+//! `ResponseBuffer`, or returns the future of one if a store has to be asked or a slot is some time ahead. So the
 //! two ways differ in how a request is framed and how a response is written, and in nothing else.
 //!
 //! | file | what |

@@ -131,6 +131,10 @@ impl<C: Clock> Inner<C> {
             }
             // It was taken already.
             charge.debt = 0;
+            // The charge was refused by itself: the same question has the same answer.
+            if extra == 0 {
+                break;
+            }
             let room = told.outcome.standing.remaining.saturating_sub(cost);
             extra = match question + 1 < BORROW_QUESTIONS {
                 true => extra.min(room / 2),

@@ -191,7 +191,6 @@ fn both<'a>(first: &'a Purse, second: &'a Purse) -> [Part<'a>; 2] {
         cost: 1,
         most: None,
         face: None,
-        slot: None,
     })
 }
 
