@@ -31,7 +31,10 @@ pub(in crate::policy) struct Background {
 #[derive(Default)]
 struct Queue {
     tasks: VecDeque<Task>,
-    wakers: Vec<Waker>,
+    /// Of the runners that wait for tasks: one each, by its number.
+    wakers: Vec<(u64, Waker)>,
+    /// The number of the next runner.
+    next: u64,
     dropped: u64,
 }
 
@@ -48,6 +51,7 @@ impl std::fmt::Debug for Background {
 /// Tasks that a runner has begun and not finished. Dropping it queues them again.
 struct Running<'a> {
     background: &'a Background,
+    number: u64,
     tasks: Vec<Task>,
     is_runner: bool,
 }
@@ -62,7 +66,7 @@ impl Drop for Running<'_> {
         // This runner may have been woken for a task that another one has to take now.
         let wakers = std::mem::take(&mut queue.wakers);
         drop(queue);
-        wakers.into_iter().for_each(Waker::wake);
+        wakers.into_iter().for_each(|(_, waker)| waker.wake());
     }
 }
 
@@ -85,7 +89,7 @@ impl Background {
         queue.tasks.push_back(Box::pin(task));
         let wakers = std::mem::take(&mut queue.wakers);
         drop(queue);
-        wakers.into_iter().for_each(Waker::wake);
+        wakers.into_iter().for_each(|(_, waker)| waker.wake());
     }
 
     /// Runs tasks until `over`, and then those that were begun.
@@ -119,8 +123,11 @@ impl Background {
 
     fn running(&self, is_runner: bool) -> Running<'_> {
         self.runners.fetch_add(usize::from(is_runner), Relaxed);
+        let mut queue = self.queue();
+        queue.next += 1;
         Running {
             background: self,
+            number: queue.next,
             tasks: Vec::new(),
             is_runner,
         }
@@ -136,8 +143,13 @@ impl Running<'_> {
                 let room = RUNNING_MAX.saturating_sub(self.tasks.len());
                 let more = queue.tasks.len().min(room);
                 self.tasks.extend(queue.tasks.drain(..more));
-                if more == 0 && !queue.wakers.iter().any(|w| w.will_wake(context.waker())) {
-                    queue.wakers.push(context.waker().clone());
+                if more == 0 {
+                    let waker = context.waker();
+                    let mut known = queue.wakers.iter_mut();
+                    match known.find(|(number, _)| *number == self.number) {
+                        Some((_, known)) => known.clone_from(waker),
+                        None => queue.wakers.push((self.number, waker.clone())),
+                    }
                 }
             }
             let before = self.tasks.len();
