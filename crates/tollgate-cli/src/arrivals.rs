@@ -8,7 +8,7 @@ use std::num::{IntErrorKind, ParseIntError};
 use std::rc::Rc;
 
 use tollgate::{Moment, Span};
-use tollgate_policy::near::nearest;
+use tollgate_config::near::nearest;
 
 use crate::fault::{Fault, Place, Stop, Wrong};
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use tollgate::policy::{Fallback, LimitRule, Quota, Sharing};
-use tollgate_policy::{Loaded, StoreSpec};
+use tollgate_config::{Loaded, StoreSpec};
 
 /// If nobody says how many nodes there are, the bound is told for so many.
 const NODES: u32 = 8;

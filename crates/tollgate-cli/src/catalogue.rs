@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn every_algorithm_of_the_policy_file_is_listed() {
-        let schema: serde_json::Value = serde_json::from_str(&tollgate_policy::schema()).unwrap();
+        let schema: serde_json::Value = serde_json::from_str(&tollgate_config::schema()).unwrap();
         let listed = &schema["definitions"]["Limit"]["properties"]["algorithm"]["enum"];
         let listed: Vec<&str> = listed
             .as_array()
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn every_example_is_a_limit_of_its_algorithm() {
         for entry in &ENTRIES {
-            let limit = tollgate_policy::quota_from(entry.example).unwrap();
+            let limit = tollgate_config::quota_from(entry.example).unwrap();
             let name = entry.algorithm.replace('-', " ");
             assert!(limit.to_string().starts_with(&name), "{limit}");
         }

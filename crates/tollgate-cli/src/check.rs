@@ -1,6 +1,6 @@
 //! `tollgate check`: a policy file in, everything that is wrong with it out.
 //!
-//! What is wrong is known by `tollgate_policy`; this is where the file comes from and how it is told.
+//! What is wrong is known by `tollgate_config`; this is where the file comes from and how it is told.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use tollgate::policy::{Fallback, Policy};
-use tollgate_policy::{FILE_MAX, Loaded, Problems, Severity};
+use tollgate_config::{FILE_MAX, Loaded, Problems, Severity};
 
 use crate::bound::bounds;
 use crate::cli::Check;
@@ -29,7 +29,7 @@ pub(crate) fn run(
         name: asked.file.clone(),
         cause,
     })?;
-    let read = tollgate_policy::parse(name, &text);
+    let read = tollgate_config::parse(name, &text);
     let problems = match &read {
         Ok(loaded) => &loaded.warnings,
         Err(problems) => problems,

@@ -7,8 +7,8 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::process::ExitCode;
 
-use tollgate_policy::import::{Converted, envoy, limitador};
-use tollgate_policy::{FILE_MAX, Problems, Severity};
+use tollgate_config::import::{Converted, envoy, limitador};
+use tollgate_config::{FILE_MAX, Problems, Severity};
 
 use crate::cli::Convert;
 use crate::fault::Stop;

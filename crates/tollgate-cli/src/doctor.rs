@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use serde::Serialize;
-use tollgate_policy::StoreSpec;
+use tollgate_config::StoreSpec;
 use tollgate_redis::{Finding, Severity, doctor};
 
 use crate::cli::Doctor;
@@ -15,7 +15,7 @@ use crate::wiring;
 
 /// Looks at the store and prints what was found.
 pub(crate) fn run(asked: &Doctor, out: &mut impl Write) -> Result<ExitCode, Stop> {
-    let loaded = tollgate_policy::load(Path::new(&asked.file));
+    let loaded = tollgate_config::load(Path::new(&asked.file));
     let loaded = loaded.map_err(|problems| Stop::Plain(problems.to_string()))?;
     let spec = match loaded.store {
         StoreSpec::Shared(spec) => spec,

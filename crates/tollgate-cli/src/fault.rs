@@ -26,9 +26,9 @@ pub(crate) enum Stop {
     /// Standard output cannot be written.
     Write(io::Error),
     /// The limit of `tollgate try` is wrong; says everything that is.
-    Limit(Box<tollgate_policy::Problems>),
+    Limit(Box<tollgate_config::Problems>),
     /// The policy is wrong; says everything that is.
-    Policy(Box<tollgate_policy::Problems>),
+    Policy(Box<tollgate_config::Problems>),
     /// Something that says itself what is wrong and how to mend it.
     Plain(String),
     /// Something else: what, and how to mend it.

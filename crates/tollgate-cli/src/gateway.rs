@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use tollgate_policy::UpstreamSpec;
+use tollgate_config::UpstreamSpec;
 use tollgate_server::engine::{EngineSettings, PolicySource};
 use tollgate_server::gateway::{self, GatewaySettings, GatewayStarted, TlsFiles};
 
@@ -68,7 +68,7 @@ fn upstreams(urls: &[String]) -> Result<Vec<UpstreamSpec>, Stop> {
         return Ok(Vec::new());
     }
     let server = |url: &String| {
-        tollgate_policy::server_from(url).map_err(|(what, hint)| Stop::Other { what, hint })
+        tollgate_config::server_from(url).map_err(|(what, hint)| Stop::Other { what, hint })
     };
     let servers = urls.iter().map(server).collect::<Result<_, _>>()?;
     Ok(vec![UpstreamSpec::new("upstream", servers)])

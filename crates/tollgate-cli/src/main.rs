@@ -65,7 +65,7 @@ fn run(cli: &Cli, out: &mut impl Write) -> Result<ExitCode, Stop> {
         Command::Convert(asked) => return convert::run(asked, out),
         Command::Doctor(asked) => return doctor::run(asked, out),
         Command::Bench(asked) => return bench::run(asked, out),
-        Command::Schema => write!(out, "{}", tollgate_policy::schema()).map_err(Stop::Write)?,
+        Command::Schema => write!(out, "{}", tollgate_config::schema()).map_err(Stop::Write)?,
     }
     Ok(ExitCode::SUCCESS)
 }

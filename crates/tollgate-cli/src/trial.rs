@@ -30,7 +30,7 @@ pub(crate) struct Outcome {
 /// A limit or an arrival that is none, or input or output that fails.
 pub(crate) fn run(asked: &Try, input: &mut impl BufRead, out: &mut impl Write) -> Result<(), Stop> {
     arrivals::check_quotes(&asked.arrivals)?;
-    let quota = tollgate_policy::quota_from(&asked.limit)
+    let quota = tollgate_config::quota_from(&asked.limit)
         .map_err(|problems| Stop::Limit(Box::new(problems)))?;
     let demonstration = asked.arrivals.is_empty();
     let words = if demonstration {
@@ -136,7 +136,7 @@ mod tests {
     use tollgate::{Moment, Origin};
 
     fn demonstration(text: &str) -> Vec<Outcome> {
-        let quota = tollgate_policy::quota_from(text).unwrap();
+        let quota = tollgate_config::quota_from(text).unwrap();
         let words = demonstrate(&quota).unwrap();
         replay(
             &quota,
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn every_key_has_a_purse_of_its_own_however_many_there_are() {
-        let quota = tollgate_policy::quota_from("1/s").unwrap();
+        let quota = tollgate_config::quota_from("1/s").unwrap();
         let arrival = |i: usize| Arrival {
             at: Moment::ORIGIN,
             cost: 1,
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn the_end_of_the_clock_is_survived_by_every_algorithm() {
         for entry in &ENTRIES {
-            let quota = tollgate_policy::quota_from(entry.example).unwrap();
+            let quota = tollgate_config::quota_from(entry.example).unwrap();
             let words = ["0s", "18446744073709551614ns*2", "18446744073709551615ns*3"];
             let words = words.map(str::to_owned);
             let arrivals = arrivals::read(&words, &mut std::io::empty()).unwrap();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::runtime::Handle;
 use tollgate::store::shared::SharedStore;
-use tollgate_policy::{SecretSpec, SharedSpec, TlsFiles, Topology as Named};
+use tollgate_config::{SecretSpec, SharedSpec, TlsFiles, Topology as Named};
 use tollgate_redis::{Secret, Settings, Store, Tls, Topology};
 use tollgate_server::engine::OpenStore;
 

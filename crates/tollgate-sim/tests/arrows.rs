@@ -8,14 +8,14 @@ use std::process::Command;
 /// Each crate and the crates of ours that it may use.
 const ARROWS: &[(&str, &[&str])] = &[
     ("tollgate", &[]),
-    ("tollgate-policy", &["tollgate"]),
+    ("tollgate-config", &["tollgate"]),
     ("tollgate-redis", &["tollgate"]),
     (
         "tollgate-server",
         &[
             "tollgate",
             "tollgate-grpc",
-            "tollgate-policy",
+            "tollgate-config",
             "tollgate-tower",
         ],
     ),
@@ -27,7 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "tollgate-trials",
         &[
             "tollgate",
-            "tollgate-policy",
+            "tollgate-config",
             "tollgate-redis",
             "tollgate-sim",
             "tollgate-testkit",
@@ -39,7 +39,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "tollgate",
             "tollgate-load",
-            "tollgate-policy",
+            "tollgate-config",
             "tollgate-redis",
             "tollgate-server",
         ],
@@ -58,7 +58,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "tollgate",
             "tollgate-load",
-            "tollgate-policy",
+            "tollgate-config",
             "tollgate-redis",
             "tollgate-server",
             "tollgate-tower",

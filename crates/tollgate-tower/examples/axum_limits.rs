@@ -35,7 +35,7 @@ limits:
 
 /// The server: limits outside, the queue inside.
 pub(crate) fn app() -> Result<Router, Box<dyn Error>> {
-    let mut policy = tollgate_policy::parse("example", POLICY.as_bytes())?.policy;
+    let mut policy = tollgate_config::parse("example", POLICY.as_bytes())?.policy;
     policy.queues.push(reports()?);
     let in_force = InForce::new(policy)?;
 

@@ -36,8 +36,8 @@ limits:
     burst: 2
 ";
 
-fn policy() -> Result<Policy, tollgate_policy::Problems> {
-    Ok(tollgate_policy::parse("example", POLICY.as_bytes())?.policy)
+fn policy() -> Result<Policy, tollgate_config::Problems> {
+    Ok(tollgate_config::parse("example", POLICY.as_bytes())?.policy)
 }
 
 /// Serves until it is stopped.

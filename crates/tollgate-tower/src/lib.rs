@@ -12,14 +12,14 @@
 //! limits:
 //!   - { name: riders, key: header.x-rider-id, allow: 5/s, burst: 10 }
 //! ";
-//! let policy = tollgate_policy::parse("limits", file.as_bytes())?.policy;
+//! let policy = tollgate_config::parse("limits", file.as_bytes())?.policy;
 //! let in_force = InForce::new(policy)?;
 //! let app: Router = Router::new()
 //!     .route("/rides", get(async || "none"))
 //!     .layer(QueueLayer::new(in_force.clone()))
 //!     .layer(LimitLayer::new(in_force.clone()));
 //! // Later, while it runs: what was used and who waits stays.
-//! in_force.replace(tollgate_policy::parse("limits", file.as_bytes())?.policy)?;
+//! in_force.replace(tollgate_config::parse("limits", file.as_bytes())?.policy)?;
 //! # Ok(())
 //! # }
 //! ```

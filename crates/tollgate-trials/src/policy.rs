@@ -183,7 +183,7 @@ mod tests {
         let policy = Policy::on(one_server(6379))
             .deadline(PATIENT)
             .mark(&marked(100));
-        let loaded = tollgate_policy::parse("trial.yaml", policy.text().as_bytes());
+        let loaded = tollgate_config::parse("trial.yaml", policy.text().as_bytes());
         assert_eq!(loaded.unwrap().policy.limits.len(), 1);
     }
 

@@ -1,7 +1,7 @@
 //! Files of other rate limiters.
 
-use tollgate_policy::import::{Converted, envoy, limitador};
-use tollgate_policy::{Problems, Severity, parse};
+use tollgate_config::import::{Converted, envoy, limitador};
+use tollgate_config::{Problems, Severity, parse};
 
 use crate::Target;
 

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use tollgate::policy::{Facts, Policy};
 use tollgate::{ManualClock, Moment};
-use tollgate_policy::{Loaded, Problems, Severity, override_from, parse_at};
+use tollgate_config::{Loaded, Problems, Severity, override_from, parse_at};
 use tollgate_tower::{Authority, Epoch, InForce};
 
 use super::POLICY;

@@ -33,7 +33,7 @@ pub(crate) fn run(asked: &Explain, out: &mut impl Write) -> Result<ExitCode, Sto
             let name = "the built-in example";
             let told = by_text(
                 name,
-                tollgate_policy::EXAMPLE.as_bytes(),
+                tollgate_config::EXAMPLE.as_bytes(),
                 &typed.facts(asked),
             )?;
             (name.to_owned(), told)
@@ -64,7 +64,7 @@ fn by_file(file: &str, facts: &Facts<'_>) -> Result<Value, Stop> {
 }
 
 fn by_text(name: &str, text: &[u8], facts: &Facts<'_>) -> Result<Value, Stop> {
-    let loaded = tollgate_policy::parse(name, text).map_err(|p| Stop::Policy(Box::new(p)))?;
+    let loaded = tollgate_config::parse(name, text).map_err(|p| Stop::Policy(Box::new(p)))?;
     let gate = PolicyGate::new(loaded.policy, MonotonicClock::since_1970());
     let gate = gate.map_err(|cause| Stop::Other {
         what: cause.to_string(),

@@ -53,7 +53,7 @@ impl Problem {
     }
 
     /// With all that is wrong with something that was read.
-    pub(super) fn with_problems(mut self, problems: &tollgate_policy::Problems) -> Problem {
+    pub(super) fn with_problems(mut self, problems: &tollgate_config::Problems) -> Problem {
         let name = problems.name();
         let list = problems.iter().map(|problem| problem.to_json(name));
         let list = list.filter_map(|json| serde_json::from_str(&json).ok());

@@ -64,7 +64,7 @@ use arc_swap::{ArcSwap, Guard};
 use tokio::sync::watch as watch_channel;
 use tollgate::policy::{Policy, PolicyGate};
 use tollgate::{Clock, Moment, MonotonicClock};
-use tollgate_policy::{GatewaySpec, StoreSpec};
+use tollgate_config::{GatewaySpec, StoreSpec};
 use tollgate_tower::QueueSet;
 
 use crate::metrics::{Handles, Metrics, Scraped};

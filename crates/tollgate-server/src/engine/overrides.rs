@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use tollgate::Moment;
 use tollgate::policy::{LimitRule, LiveOverride, Override, Policy, PolicyError};
-use tollgate_policy::{Problems, override_from};
+use tollgate_config::{Problems, override_from};
 
 use super::reload::{InForce, Next, rules};
 use super::state::SavedOverride;
@@ -331,7 +331,7 @@ fn rule_of<'p>(policy: &'p Policy, name: &str) -> Result<&'p LimitRule, Override
             let names = rules(policy).map(|rule| &*rule.name);
             OverrideError::NoSuchLimit {
                 name: name.chars().take(64).collect(),
-                near: tollgate_policy::near::nearest(name, names).map(str::to_owned),
+                near: tollgate_config::near::nearest(name, names).map(str::to_owned),
             }
         })
 }

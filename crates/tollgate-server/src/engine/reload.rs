@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tollgate::policy::{Policy, PolicyError, Privacy};
-use tollgate_policy::import::ReadError;
-use tollgate_policy::{GatewaySpec, Loaded, Problems, Severity};
+use tollgate_config::import::ReadError;
+use tollgate_config::{GatewaySpec, Loaded, Problems, Severity};
 use tollgate_tower::QueueSet;
 use tollgate_tower::turnstile::QueueError;
 
@@ -199,7 +199,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, ReloadError> {
     }
     let file = File::open(path).map_err(failed)?;
     let mut bytes = Vec::new();
-    file.take(tollgate_policy::FILE_MAX as u64 + 1)
+    file.take(tollgate_config::FILE_MAX as u64 + 1)
         .read_to_end(&mut bytes)
         .map_err(failed)?;
     Ok(bytes)
@@ -234,7 +234,7 @@ impl Engine {
             return Ok(Reloaded::Unchanged { version });
         }
         notes.iter().for_each(log_problems);
-        let next = tollgate_policy::parse(&self.source.name(), &text)
+        let next = tollgate_config::parse(&self.source.name(), &text)
             .map_err(ReloadError::Invalid)
             .and_then(|loaded| self.prepare(loaded, &mut in_force));
         match next {

@@ -10,8 +10,8 @@ use tokio::sync::watch;
 use tollgate::MonotonicClock;
 use tollgate::policy::PriorState;
 use tollgate::store::shared::SharedStore;
-use tollgate_policy::import::envoy_folder;
-use tollgate_policy::{Loaded, Problems, Severity, SharedSpec, StoreSpec};
+use tollgate_config::import::envoy_folder;
+use tollgate_config::{Loaded, Problems, Severity, SharedSpec, StoreSpec};
 use tollgate_tower::QueueSet;
 
 use super::health::PolicyHealth;
@@ -56,7 +56,7 @@ impl PolicySource {
     pub fn built_in() -> PolicySource {
         PolicySource::Text {
             name: "built-in example".into(),
-            text: tollgate_policy::EXAMPLE.into(),
+            text: tollgate_config::EXAMPLE.into(),
         }
     }
 
@@ -220,7 +220,7 @@ impl Engine {
         let now = tollgate::Clock::now(&clock);
         let ReadPolicy { text, notes } = source.read()?;
         let content = blake3::hash(&text);
-        let loaded = tollgate_policy::parse(&source.name(), &text).map_err(ReloadError::Invalid)?;
+        let loaded = tollgate_config::parse(&source.name(), &text).map_err(ReloadError::Invalid)?;
         let Loaded {
             policy,
             warnings,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::watch;
 use tollgate::policy::Policy;
-use tollgate_policy::{GatewaySpec, UpstreamSpec};
+use tollgate_config::{GatewaySpec, UpstreamSpec};
 use tollgate_tower::{LimitLayer, QueueLayer};
 use tower_layer::Layer;
 
@@ -269,7 +269,7 @@ async fn renew_on_hangup(files: TlsFiles, door: Arc<Door>, mut ended: watch::Rec
 mod tests {
     #[test]
     fn the_policy_of_a_gateway_without_one_is_clean() {
-        let loaded = tollgate_policy::parse("built-in", super::POLICY.as_bytes()).unwrap();
+        let loaded = tollgate_config::parse("built-in", super::POLICY.as_bytes()).unwrap();
         assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
         assert_eq!(loaded.policy.queues.len(), 1);
     }

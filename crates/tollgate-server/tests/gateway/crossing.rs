@@ -13,7 +13,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
-use tollgate_policy::Protocol;
+use tollgate_config::Protocol;
 
 use crate::upstream::Upstream;
 use crate::world::{OPEN, World};
@@ -105,7 +105,7 @@ fn cookies_in_lines_of_their_own_are_one_line_for_http_1() {
 #[test]
 fn a_request_without_a_host_is_for_the_server_by_its_own_name() {
     let upstream = Http2Upstream::start();
-    let change = |spec: &mut tollgate_policy::UpstreamSpec| spec.protocol = Protocol::Http2;
+    let change = |spec: &mut tollgate_config::UpstreamSpec| spec.protocol = Protocol::Http2;
     let world = World::with(OPEN, change, &[upstream.port]);
     let answer = world.ask(b"GET /x HTTP/1.0\r\n\r\n");
     assert_eq!((answer.status, answer.body), (200, "two".to_owned()));

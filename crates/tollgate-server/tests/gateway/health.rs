@@ -1,7 +1,7 @@
 //! Servers that are asked how they are.
 
 use tollgate::Span;
-use tollgate_policy::HealthSpec;
+use tollgate_config::HealthSpec;
 use tollgate_testkit::wait;
 
 use crate::upstream::Upstream;
@@ -25,7 +25,7 @@ fn asked(world: &World, both: [&Upstream; 2]) -> [usize; 2] {
 #[test]
 fn a_server_that_is_ill_is_left_alone_until_it_is_well_and_if_all_are_all_are_used() {
     let (a, b) = (Upstream::start(), Upstream::start());
-    let health = |spec: &mut tollgate_policy::UpstreamSpec| {
+    let health = |spec: &mut tollgate_config::UpstreamSpec| {
         spec.health = Some(HealthSpec {
             every: Span::from_millis(100),
             fails: 2,

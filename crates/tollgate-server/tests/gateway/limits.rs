@@ -45,7 +45,7 @@ fn a_place_is_free_again_when_the_answer_has_ended() {
 #[test]
 fn a_request_without_an_upstream_is_told_so() {
     let upstream = Upstream::start();
-    let only_api = |spec: &mut tollgate_policy::UpstreamSpec| {
+    let only_api = |spec: &mut tollgate_config::UpstreamSpec| {
         spec.matches.methods = vec!["POST".into()];
     };
     let world = World::with(crate::world::OPEN, only_api, &[upstream.port]);

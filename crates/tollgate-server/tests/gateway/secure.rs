@@ -15,7 +15,7 @@ use hyper_util::server::conn::auto;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
-use tollgate_policy::{Protocol, UpstreamSpec};
+use tollgate_config::{Protocol, UpstreamSpec};
 use tollgate_server::gateway::TlsFiles;
 
 use crate::upstream::Upstream;

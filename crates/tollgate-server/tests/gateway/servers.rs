@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tollgate_testkit::wait;
 
 use tollgate::Span;
-use tollgate_policy::{HealthSpec, Protocol};
+use tollgate_config::{HealthSpec, Protocol};
 
 use crate::crossing::Http2Upstream;
 use crate::upstream::Upstream;
@@ -92,7 +92,7 @@ fn a_good_answer_that_ends_the_connection_is_a_good_answer() {
 #[test]
 fn the_same_over_http_2() {
     let upstream = Http2Upstream::that_ends_connections();
-    let change = |spec: &mut tollgate_policy::UpstreamSpec| {
+    let change = |spec: &mut tollgate_config::UpstreamSpec| {
         spec.protocol = Protocol::Http2;
         spec.health = Some(strict("/healthz"));
     };

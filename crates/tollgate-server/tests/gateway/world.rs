@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use tollgate_policy::{ServerSpec, UpstreamSpec};
+use tollgate_config::{ServerSpec, UpstreamSpec};
 use tollgate_server::engine::{EngineSettings, PolicySource};
 use tollgate_server::gateway::{GatewaySettings, GatewayStarted, run};
 use tollgate_testkit::http::{Reply, connect};

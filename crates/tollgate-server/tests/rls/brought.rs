@@ -210,7 +210,7 @@ async fn a_reload_keeps_what_was_counted_and_can_end_the_following() {
     let server = Server::start(POLICY).await;
     assert_eq!(left(&server, year(&ANN, 5)).await, (Code::Ok, 4));
     let reload = |text: &str| {
-        let loaded = tollgate_policy::parse("test", text.as_bytes());
+        let loaded = tollgate_config::parse("test", text.as_bytes());
         let loaded = loaded.unwrap_or_else(|problems| panic!("{problems}"));
         let epoch = server.engine.epoch_for_long();
         epoch.gate.succeed(loaded.policy, Vec::new()).unwrap()

@@ -1,6 +1,6 @@
 //! A configuration of the reference service, converted, gives the answers that it documents.
 
-use tollgate_policy::import::envoy;
+use tollgate_config::import::envoy;
 use tollgate_server::rls::messages::{Code, Unit};
 
 use super::client::{Server, brief, of};

@@ -347,7 +347,7 @@ fn gate(port: u16, holds: &Holds) -> Result<Gate> {
     settings.deadline = DEADLINE;
     let impossible = |error: String| Error::Invalid(error);
     let store = Store::open(settings, &Handle::current()).map_err(|e| impossible(e.to_string()))?;
-    let loaded = tollgate_policy::parse("race.yaml", holds.policy().as_bytes())
+    let loaded = tollgate_config::parse("race.yaml", holds.policy().as_bytes())
         .map_err(|problems| impossible(problems.to_string()))?;
     let prior = PriorState::nothing().with_store(Arc::new(store) as Arc<dyn SharedStore>);
     Gate::with_prior(loaded.policy, Vec::new(), MonotonicClock::new(), prior)

@@ -7,7 +7,7 @@
 //!           one form   allow/deny   candidates   key, cost     charge               what clients read
 //! ```
 //!
-//! A [`Policy`] is a value: read from a file by the crate `tollgate-policy`, or put together by a program.
+//! A [`Policy`] is a value: read from a file by the crate `tollgate-config`, or put together by a program.
 //! A [`PolicyGate`] is a policy in force, with its state; it is replaced whole by
 //! [`PolicyGate::succeed`], and what was counted goes on.
 //!

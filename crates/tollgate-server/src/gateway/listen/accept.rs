@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::OwnedSemaphorePermit;
 use tollgate::policy::address::{CidrSet, masked};
 use tollgate::{Limit, Limiter, Rate};
-use tollgate_policy::AcceptSpec;
+use tollgate_config::AcceptSpec;
 
 /// Open connections by address.
 type Counts = Arc<Mutex<HashMap<IpAddr, usize>>>;

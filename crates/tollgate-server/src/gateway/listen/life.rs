@@ -146,7 +146,7 @@ pub(super) mod tests {
     use std::task::Wake;
     use tokio::sync::Semaphore;
     use tollgate::policy::address::CidrSet;
-    use tollgate_policy::AcceptSpec;
+    use tollgate_config::AcceptSpec;
 
     pub(in crate::gateway::listen) fn life() -> Arc<Life> {
         let keeper = Doorkeeper::new(&AcceptSpec::default(), CidrSet::default());

@@ -32,7 +32,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tollgate_policy::ClientTimeouts;
+use tollgate_config::ClientTimeouts;
 
 use super::Stack;
 use super::proxy::Way;

@@ -18,7 +18,7 @@ use hyper::header::{HOST, USER_AGENT};
 use hyper::{Request, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::time::timeout;
-use tollgate_policy::{HealthSpec, Protocol};
+use tollgate_config::{HealthSpec, Protocol};
 
 use super::stream::connect;
 use super::upstream::{Upstream, now_ms};

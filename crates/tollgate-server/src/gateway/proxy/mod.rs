@@ -38,7 +38,7 @@ use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response, StatusCode, Uri, Version};
 use tokio::time::Instant;
 use tollgate::policy::Facts;
-use tollgate_policy::Protocol;
+use tollgate_config::Protocol;
 use tollgate_tower::facts::HttpHeaders;
 use tollgate_tower::{Client, Peer, SentWhole};
 use tower_service::Service;

@@ -22,7 +22,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
-use tollgate_policy::{Protocol, UpstreamSpec};
+use tollgate_config::{Protocol, UpstreamSpec};
 
 use super::body::{BoxError, Passes, Upload};
 use super::server::Server;

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tollgate_policy::{HealthSpec, ServerSpec};
+use tollgate_config::{HealthSpec, ServerSpec};
 
 use super::pool::{Http1, Http2};
 use super::upstream::now_ms;

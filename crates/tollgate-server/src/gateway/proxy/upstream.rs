@@ -14,7 +14,7 @@ use rustls::pki_types::ServerName;
 use tokio::time::Instant;
 use tollgate::policy::path::PathRules;
 use tollgate::policy::{Facts, Match};
-use tollgate_policy::{Protocol, UpstreamSpec};
+use tollgate_config::{Protocol, UpstreamSpec};
 
 use super::server::Server;
 use crate::gateway::tls::{self, TlsError};
@@ -167,7 +167,7 @@ fn upstream(
     let is_same_tls =
         old.is_some_and(|old| old.trusted == trusted && old.spec.protocol == spec.protocol);
     let connector = connector(spec, trusted.as_deref())?;
-    let server = |server: &tollgate_policy::ServerSpec| {
+    let server = |server: &tollgate_config::ServerSpec| {
         let known = old.filter(|_| is_same_tls).and_then(|old| {
             let mut servers = old.servers.iter();
             servers.find(|known| known.spec == *server)
@@ -287,7 +287,7 @@ pub(super) fn now_ms() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tollgate_policy::ServerSpec;
+    use tollgate_config::ServerSpec;
 
     fn servers(ports: &[u16]) -> Vec<ServerSpec> {
         let server = |port: &u16| ServerSpec {

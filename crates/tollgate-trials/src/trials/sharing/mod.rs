@@ -242,7 +242,7 @@ fn earn_again(verdicts: &mut Verdicts, fleet: &Fleet<'_>) -> Result<()> {
 
 /// What may pass above the limit, as it is stated.
 fn above(policy: &Policy, sharing: Sharing) -> Result<u64> {
-    let loaded = tollgate_policy::parse("sharing.yaml", policy.text().as_bytes())
+    let loaded = tollgate_config::parse("sharing.yaml", policy.text().as_bytes())
         .map_err(|problems| Error::Invalid(problems.to_string()))?;
     let limit = loaded.policy.limits.first();
     let limit = limit.ok_or_else(|| Error::Invalid("a policy without limits".into()))?;

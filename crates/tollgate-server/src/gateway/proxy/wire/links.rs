@@ -118,7 +118,7 @@ async fn look_after(server: Weak<Server>, thread: usize) {
 #[cfg(test)]
 mod tests {
     use tokio::net::{TcpListener, TcpStream};
-    use tollgate_policy::ServerSpec;
+    use tollgate_config::ServerSpec;
 
     use super::*;
 

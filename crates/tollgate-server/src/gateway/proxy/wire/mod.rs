@@ -32,7 +32,7 @@ use std::task::{Poll, ready};
 use bytes::{Buf, Bytes, BytesMut};
 use hyper::{Method, Request, Response, StatusCode};
 use tokio::io::AsyncWrite;
-use tollgate_policy::UpstreamSpec;
+use tollgate_config::UpstreamSpec;
 
 use super::body::Upload;
 use super::pool::{HEAD_BYTES, Unsent, in_time};

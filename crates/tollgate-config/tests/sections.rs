@@ -8,7 +8,7 @@ use tollgate::policy::{
     Adaptive, AtOnce, CostRule, Estimator, KeyPart, MissingKey, PressureRule, QueueRule, Source,
 };
 use tollgate::{Scale, Span};
-use tollgate_policy::{
+use tollgate_config::{
     AcceptSpec, ClientTimeouts, GatewaySpec, HealthSpec, Loaded, Protocol, ServerSpec, Severity,
     UpstreamSpec, parse,
 };

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
 use fastrand::Rng;
-use tollgate_policy::{EXAMPLE, parse};
+use tollgate_config::{EXAMPLE, parse};
 
 const FLEET: &str = include_str!("../../../examples/fleet/tollgate.yaml");
 const GATEWAY: &str = include_str!("../../../examples/gateway/tollgate.yaml");
@@ -149,7 +149,7 @@ fn ten_thousand_limits_are_read() {
     assert_eq!(loaded.policy.limits.len(), 10_000);
     // Each of them can be passed by changing the header.
     assert_eq!(
-        loaded.warnings.count(tollgate_policy::Severity::Warning),
+        loaded.warnings.count(tollgate_config::Severity::Warning),
         10_000
     );
 }

@@ -7,16 +7,16 @@
 //! limits:
 //!   - { name: app-open, match: { path: /api/rides/** }, key: ip, allow: 5/s, burst: 10 }
 //! ";
-//! let loaded = tollgate_policy::parse("tollgate.yaml", text.as_bytes())?;
+//! let loaded = tollgate_config::parse("tollgate.yaml", text.as_bytes())?;
 //! assert_eq!(&*loaded.policy.limits[0].name, "app-open");
 //! assert!(loaded.warnings.is_empty());
-//! # Ok::<(), tollgate_policy::Problems>(())
+//! # Ok::<(), tollgate_config::Problems>(())
 //! ```
 //!
 //! What is wrong is told with its place and how to mend it:
 //!
 //! ```
-//! let problems = tollgate_policy::parse("p.yaml", b"default: pass\nlimits:\n  - { name: a, allow: 5 }\n").unwrap_err();
+//! let problems = tollgate_config::parse("p.yaml", b"default: pass\nlimits:\n  - { name: a, allow: 5 }\n").unwrap_err();
 //! assert_eq!(problems.to_string(), "\
 //! error: `5` is not a rate: it has no `/`
 //!   --> p.yaml:3:23
@@ -76,9 +76,9 @@ pub use crate::yaml::FILE_MAX;
 /// The policy of a ride-hailing service: every algorithm in its place, with the reason beside it.
 ///
 /// ```
-/// let loaded = tollgate_policy::parse("example", tollgate_policy::EXAMPLE.as_bytes())?;
+/// let loaded = tollgate_config::parse("example", tollgate_config::EXAMPLE.as_bytes())?;
 /// assert!(loaded.warnings.is_empty());
-/// # Ok::<(), tollgate_policy::Problems>(())
+/// # Ok::<(), tollgate_config::Problems>(())
 /// ```
 pub const EXAMPLE: &str = include_str!("../../../examples/ride-hailing/tollgate.yaml");
 
@@ -178,11 +178,11 @@ pub fn parse_at(name: &str, text: &[u8], now: Moment) -> Result<Loaded, Problems
 ///
 /// ```
 /// let text = b"limits: [{ name: a, key: header.x-org, allow: 5/s }]\ndefault: pass";
-/// let loaded = tollgate_policy::parse("p.yaml", text)?;
+/// let loaded = tollgate_config::parse("p.yaml", text)?;
 /// let text = br#"{"key": "acme", "allow": "100/s"}"#;
-/// let change = tollgate_policy::override_from(&loaded.policy.limits[0], text)?;
+/// let change = tollgate_config::override_from(&loaded.policy.limits[0], text)?;
 /// assert_eq!(change.key, ["acme"]);
-/// # Ok::<(), tollgate_policy::Problems>(())
+/// # Ok::<(), tollgate_config::Problems>(())
 /// ```
 ///
 /// # Errors
@@ -205,10 +205,10 @@ pub fn override_from(rule: &LimitRule, text: &[u8]) -> Result<Override, Problems
 /// Problems show the text with its braces, because their columns count them.
 ///
 /// ```
-/// let quota = tollgate_policy::quota_from("algorithm: gcra, allow: 10/s, tolerance: 250ms")?;
+/// let quota = tollgate_config::quota_from("algorithm: gcra, allow: 10/s, tolerance: 250ms")?;
 /// assert_eq!(quota.to_string(), "gcra 10/s tolerance 250ms");
-/// assert_eq!(tollgate_policy::quota_from("5/s")?, tollgate_policy::quota_from("{ allow: 5/s }")?);
-/// # Ok::<(), tollgate_policy::Problems>(())
+/// assert_eq!(tollgate_config::quota_from("5/s")?, tollgate_config::quota_from("{ allow: 5/s }")?);
+/// # Ok::<(), tollgate_config::Problems>(())
 /// ```
 ///
 /// # Errors

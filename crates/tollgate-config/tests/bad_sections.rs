@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
-use tollgate_policy::parse;
+use tollgate_config::parse;
 
 const REST: &str = "default: pass\nlimits: [{ name: a, key: ip, allow: 5/s }]\n";
 

@@ -4,8 +4,8 @@
 
 use tollgate::policy::{Facts, PolicyGate};
 use tollgate::{ManualClock, Moment, Span};
-use tollgate_policy::import::{envoy, envoy_folder, limitador};
-use tollgate_policy::{Problems, parse};
+use tollgate_config::import::{envoy, envoy_folder, limitador};
+use tollgate_config::{Problems, parse};
 
 fn converted(text: &str) -> String {
     let files = [("config.yaml".to_owned(), text.as_bytes().to_vec())];

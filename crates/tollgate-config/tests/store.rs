@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use tollgate::Span;
 use tollgate::policy::{Fallback, OnStoreError};
-use tollgate_policy::{Loaded, SecretSpec, SharedSpec, StoreSpec, TlsFiles, Topology, parse};
+use tollgate_config::{Loaded, SecretSpec, SharedSpec, StoreSpec, TlsFiles, Topology, parse};
 
 const LIMIT: &str =
     "on_store_error: local\ndefault: pass\nlimits: [{ name: a, key: ip, allow: 5/s }]\n";

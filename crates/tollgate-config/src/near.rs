@@ -3,7 +3,7 @@
 /// The candidate that is a slip or two away from `word`, if there is one; the first of the nearest.
 ///
 /// ```
-/// use tollgate_policy::near::nearest;
+/// use tollgate_config::near::nearest;
 /// assert_eq!(nearest("brust", ["queue", "burst"]), Some("burst"));
 /// assert_eq!(nearest("sponge", ["queue", "burst"]), None);
 /// ```

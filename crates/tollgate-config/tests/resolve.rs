@@ -8,7 +8,7 @@ use tollgate::policy::{
     ValueTest, WhenOver, XRateLimit,
 };
 use tollgate::{Algorithm, Estimate, Limit, Moment, Rate, Span};
-use tollgate_policy::{Severity, override_from, parse};
+use tollgate_config::{Severity, override_from, parse};
 
 fn policy(text: &str) -> Policy {
     match parse("test.yaml", text.as_bytes()) {
@@ -442,7 +442,7 @@ fn json_is_read_as_well() {
 
 #[test]
 fn the_example_has_every_algorithm_and_nothing_to_complain_about() {
-    let loaded = parse("example", tollgate_policy::EXAMPLE.as_bytes()).unwrap();
+    let loaded = parse("example", tollgate_config::EXAMPLE.as_bytes()).unwrap();
     assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
     let kinds: std::collections::HashSet<_> = loaded
         .policy
@@ -475,7 +475,7 @@ fn limits_share_the_room_for_keys_unless_they_say() {
                 "  - {{ name: l{at}, key: ip, match: {{ path: /l{at} }}, allow: 5/s{more} }}\n"
             ));
         }
-        let loaded = tollgate_policy::parse("p.yaml", text.as_bytes()).unwrap();
+        let loaded = tollgate_config::parse("p.yaml", text.as_bytes()).unwrap();
         loaded.policy.limits[0].quota.limit.max_keys()
     };
     assert_eq!(of(1, ""), 1_000_000);
