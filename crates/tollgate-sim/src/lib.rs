@@ -14,6 +14,7 @@ pub mod model;
 pub mod oracle;
 pub mod property;
 pub mod replay;
+pub mod rng;
 pub mod subject;
 pub mod threads;
 pub mod timeline;

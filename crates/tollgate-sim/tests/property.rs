@@ -8,10 +8,10 @@
 
 use tollgate_sim::model::{Change, Model};
 use tollgate_sim::oracle::{Answer, TokenBucket, Verdict};
-use tollgate_sim::property::dice::Dice;
 use tollgate_sim::property::history::walk;
 use tollgate_sim::property::nature::Nature;
 use tollgate_sim::property::{ALGORITHMS, Failure, history};
+use tollgate_sim::rng::Rng;
 use tollgate_sim::subject::core::WordSteps;
 use tollgate_sim::subject::core::spec::TokenBucketSpec;
 
@@ -113,7 +113,7 @@ fn caught(wrong: fn(&mut Planted, u64, &mut Answer)) -> Failure {
             goes_far_back: true,
         };
         let oracle = TokenBucket::new(7, 7, 3_000);
-        if let Err(failure) = walk(oracle, core, nature, &mut Dice::new(seed), 300) {
+        if let Err(failure) = walk(oracle, core, nature, &mut Rng::new(seed), 300) {
             return *failure;
         }
     }

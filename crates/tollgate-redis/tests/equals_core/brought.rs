@@ -1,6 +1,6 @@
 //! A window whose number comes with the request: the script counts as the core does.
 
-use super::Dice;
+use super::Rng;
 use super::edges::{charge, desk, quota, request, ruled};
 use crate::server;
 use tollgate::algorithm::OneWord;
@@ -30,16 +30,16 @@ fn numbers_that_change_with_every_request_come_to_what_the_core_says() {
     // Time is told in nanoseconds, so that both count with the same.
     let mut desk = desk(&server, Some(1), &[quota(limit)]);
     let core = Window::new(ROOM, second, Span::ZERO).unwrap();
-    let (mut word, mut now, mut dice) = (None, 5 * SECOND, Dice::new(7));
+    let (mut word, mut now, mut rng) = (None, 5 * SECOND, Rng::new(7));
     let (mut passed, mut refused) = (0, 0);
     for turn in 0..2_000 {
-        now += dice.below(SECOND / 20);
-        let most = match dice.below(10) {
+        now += rng.below(SECOND / 20);
+        let most = match rng.below(10) {
             0 => 0,
             1 => u32::MAX,
-            _ => u32::try_from(dice.below(60)).unwrap(),
+            _ => u32::try_from(rng.below(60)).unwrap(),
         };
-        let cost = 1 + dice.below(5);
+        let cost = 1 + rng.below(5);
         let asked = request(vec![at_most(most, charge(0, cost))]);
         let (outcomes, took) = ruled(&mut desk, now, asked);
         let at = Moment::from_nanos(now);

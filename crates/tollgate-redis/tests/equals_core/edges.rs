@@ -1,6 +1,6 @@
 //! What random histories do not meet: the server's own clock, foreign values, moved limits, calendars.
 
-use super::{Dice, key, limits, quotas};
+use super::{Rng, key, limits, quotas};
 use crate::server;
 use tollgate::policy::Quota;
 use tollgate::policy::calendar::Periods;
@@ -142,7 +142,7 @@ fn a_bucket_that_is_charged_again_and_again_never_lives_too_short() {
     .map(quota)
     .collect();
     let mut desk = desk(&server, None, &quotas);
-    let mut dice = Dice::new(11);
+    let mut rng = Rng::new(11);
     let name = |desk: &Desk, limit| {
         let Op::Charge(asked) = request(vec![charge(limit, 1)]) else {
             panic!()
@@ -160,10 +160,10 @@ fn a_bucket_that_is_charged_again_and_again_never_lives_too_short() {
     };
     let mut last = [0; 4];
     for _ in 0..3_000 {
-        let from = usize::try_from(dice.below(4)).unwrap();
-        let count = 1 + usize::try_from(dice.below(4)).unwrap();
+        let from = usize::try_from(rng.below(4)).unwrap();
+        let count = 1 + usize::try_from(rng.below(4)).unwrap();
         let charged: Vec<usize> = (from..from + count).map(|limit| limit % 4).collect();
-        let cost = |limit: &usize| 1 + dice.below([400, 3, 40, 3][*limit]);
+        let cost = |limit: &usize| 1 + rng.below([400, 3, 40, 3][*limit]);
         let costs: Vec<u64> = charged.iter().map(cost).collect();
         let charges = charged.iter().zip(&costs);
         let all = request(charges.map(|(limit, cost)| charge(*limit, *cost)).collect());
@@ -178,7 +178,7 @@ fn a_bucket_that_is_charged_again_and_again_never_lives_too_short() {
                 taken: *cost,
                 used: if *limit % 2 == 1 { 0 } else { cost / 2 },
             };
-            if took && (*limit % 2 == 1 || dice.below(4) == 0) {
+            if took && (*limit % 2 == 1 || rng.below(4) == 0) {
                 desk.run(&[(0, Op::Settle(settle))]).unwrap();
             }
         }
@@ -514,18 +514,18 @@ fn periods_of_a_calendar_are_counted_as_the_core_counts_them() {
     };
     let unit = 1_000;
     let mut desk = desk(&server, Some(unit), std::slice::from_ref(&quota));
-    let mut dice = Dice::new(7);
+    let mut rng = Rng::new(7);
     let mut core = super::Core::new(algorithm);
     let mut now = 11 * day / unit;
     let (mut passed, mut refused) = (0, 0);
     while now < 125 * day / unit {
-        now += dice.below(20 * 3_600_000_000);
-        if dice.below(20) == 0 {
-            now -= dice
+        now += rng.below(20 * 3_600_000_000);
+        if rng.below(20) == 0 {
+            now -= rng
                 .below(40 * 24 * 3_600_000_000)
                 .min(now - 11 * day / unit);
         }
-        let cost = dice.below(6);
+        let cost = rng.below(6);
         let real = Moment::from_nanos(now * unit);
         let face = periods.face(real);
         let asked = core.ask(face, cost);
@@ -540,7 +540,7 @@ fn periods_of_a_calendar_are_counted_as_the_core_counts_them() {
         } else {
             refused += 1;
         }
-        if took && cost > 0 && dice.below(4) == 0 {
+        if took && cost > 0 && rng.below(4) == 0 {
             let settle = SharedSettle {
                 limit: LimitId::at(0),
                 key: key(0),
@@ -579,18 +579,18 @@ fn script_and_core_agree_in_coarse_units_too() {
     algorithms.extend(super::algorithms());
     let quotas = quotas(&algorithms);
     let mut desk = desk(&server, Some(1_000), &quotas);
-    let mut dice = Dice::new(3);
+    let mut rng = Rng::new(3);
     let mut now = 1_u64 << 46;
     for _ in 0..40 {
         let ops: Vec<(u64, Op)> = (0..500)
             .map(|_| {
-                now = if dice.below(3) == 0 {
-                    now + dice.below(3_600_000_000)
+                now = if rng.below(3) == 0 {
+                    now + rng.below(3_600_000_000)
                 } else {
-                    super::step(&mut dice, now, 1_000)
+                    super::step(&mut rng, now, 1_000)
                 };
-                let limit = usize::try_from(dice.below(algorithms.len() as u64)).unwrap();
-                let cost = super::cost(&mut dice, algorithms[limit].1);
+                let limit = usize::try_from(rng.below(algorithms.len() as u64)).unwrap();
+                let cost = super::cost(&mut rng, algorithms[limit].1);
                 (now, request(vec![charge(limit, cost)]))
             })
             .collect();

@@ -2,7 +2,7 @@
 
 use super::core::Core;
 use super::edges::{charge, desk, quota, request, ruled};
-use super::{Dice, key, number};
+use super::{Rng, key, number};
 use crate::server;
 use tollgate::store::shared::SharedSettle;
 use tollgate::{Algorithm, LimitId, Moment, Span};
@@ -134,28 +134,28 @@ fn random_histories_of_a_long_log_are_the_core_s() {
     let algorithm = log(4_000);
     let mut desk = desk(&server, Some(1), &[quota(algorithm)]);
     let mut core = Core::new(algorithm);
-    let mut dice = Dice::new(number("TOLLGATE_SEED", 1));
+    let mut rng = Rng::new(number("TOLLGATE_SEED", 1));
     let mut now = 1_u64 << 44;
     let mut charged: Vec<(u64, Moment)> = Vec::new();
     let (mut refunds, mut refused, mut back) = (0, 0, 0);
     for step in 1..=15_000 {
         // Long enough between those that it is full before.
         let is_set = step % 4_000 == 0;
-        now = match dice.below(1_000) {
+        now = match rng.below(1_000) {
             _ if is_set => {
                 back += 1;
-                now - WINDOW - dice.below(2 * WINDOW)
+                now - WINDOW - rng.below(2 * WINDOW)
             }
-            0..5 => now - dice.below(WINDOW / 100),
-            5 => now + dice.below(WINDOW / 4),
+            0..5 => now - rng.below(WINDOW / 100),
+            5 => now + rng.below(WINDOW / 4),
             6..100 => now,
-            _ => now + dice.below(WINDOW / 4_000),
+            _ => now + rng.below(WINDOW / 4_000),
         };
         let at = Moment::from_nanos(now);
-        if dice.below(5) == 0 && !charged.is_empty() {
-            let place = usize::try_from(dice.below(charged.len() as u64)).unwrap();
+        if rng.below(5) == 0 && !charged.is_empty() {
+            let place = usize::try_from(rng.below(charged.len() as u64)).unwrap();
             let (taken, issued) = charged.swap_remove(place);
-            let used = dice.below(taken);
+            let used = rng.below(taken);
             let settle = SharedSettle {
                 limit: LimitId::at(0),
                 key: key(0),
@@ -169,7 +169,7 @@ fn random_histories_of_a_long_log_are_the_core_s() {
             refunds += 1;
             continue;
         }
-        let cost = 1 + dice.below(3);
+        let cost = 1 + rng.below(3);
         let asked = core.ask(at, cost);
         let (outcomes, took) = ruled(&mut desk, now, request(vec![charge(0, cost)]));
         assert_eq!(outcomes[0].verdict, asked.verdict, "at {now}");

@@ -22,7 +22,7 @@ use tollgate::store::shared::{
 };
 use tollgate::{Algorithm, Estimate, Limit, LimitId, Moment, Span, Verdict};
 use tollgate_redis::testing::{Came, Desk, Op};
-use tollgate_sim::property::dice::Dice;
+use tollgate_sim::rng::Rng;
 use tollgate_testkit::servers::{Kind, Server};
 
 /// A server of the kind that `TOLLGATE_TEST_STORE` names.
@@ -184,30 +184,30 @@ fn key(name: u64) -> SharedKey {
     key
 }
 
-fn cost(dice: &mut Dice, capacity: u64) -> u64 {
-    match dice.below(20) {
+fn cost(rng: &mut Rng, capacity: u64) -> u64 {
+    match rng.below(20) {
         0 => 0,
         1 => capacity,
         2 => capacity + 1,
-        3 if dice.below(20) == 0 => u64::MAX,
-        4..8 => 1 + dice.below(capacity),
-        8..12 => 1 + dice.below(capacity / 8),
-        _ => 1 + dice.below(3),
+        3 if rng.below(20) == 0 => u64::MAX,
+        4..8 => 1 + rng.below(capacity),
+        8..12 => 1 + rng.below(capacity / 8),
+        _ => 1 + rng.below(3),
     }
 }
 
 /// The next time: mostly on by little, at times by much, at times back.
-fn step(dice: &mut Dice, now: u64, unit: u64) -> u64 {
+fn step(rng: &mut Rng, now: u64, unit: u64) -> u64 {
     let ms = 1_000_000 / unit;
-    match dice.below(100) {
+    match rng.below(100) {
         0..15 => now,
-        15..60 => now + dice.below(20 * ms),
-        60..80 => now + dice.below(300 * ms),
-        80..90 => now + dice.below(1_500 * ms),
-        90..93 => now + dice.below(20_000 * ms),
-        93..97 => now - dice.below(400 * ms),
-        97..99 => now - dice.below(1_400 * ms),
-        _ => now - dice.below(9_000 * ms),
+        15..60 => now + rng.below(20 * ms),
+        60..80 => now + rng.below(300 * ms),
+        80..90 => now + rng.below(1_500 * ms),
+        90..93 => now + rng.below(20_000 * ms),
+        93..97 => now - rng.below(400 * ms),
+        97..99 => now - rng.below(1_400 * ms),
+        _ => now - rng.below(9_000 * ms),
     }
 }
 
@@ -232,33 +232,29 @@ impl Mirror<'_> {
             .or_insert_with(|| Core::new(algorithm))
     }
 
-    fn charge(&mut self, dice: &mut Dice, now: Moment) -> (Op, Expected) {
-        let count = if dice.below(2) == 0 {
+    fn charge(&mut self, rng: &mut Rng, now: Moment) -> (Op, Expected) {
+        let count = if rng.below(2) == 0 {
             1
         } else {
-            1 + dice.below(5)
+            1 + rng.below(5)
         };
         let mut charges: Vec<SharedCharge> = Vec::new();
         let mut owed = Vec::new();
         for _ in 0..count {
-            let limit = usize::try_from(dice.below(self.algorithms.len() as u64)).unwrap();
+            let limit = usize::try_from(rng.below(self.algorithms.len() as u64)).unwrap();
             if charges.iter().any(|charge| charge.limit.index() == limit) {
                 continue;
             }
-            let name = dice.below(3);
-            let extra = if dice.below(40) == 0 {
-                dice.below(5)
-            } else {
-                0
-            };
+            let name = rng.below(3);
+            let extra = if rng.below(40) == 0 { rng.below(5) } else { 0 };
             owed.push((limit, name, extra));
             charges.push(SharedCharge {
                 limit: LimitId::at(limit),
                 key: key(name),
-                cost: cost(dice, self.algorithms[limit].1),
+                cost: cost(rng, self.algorithms[limit].1),
                 most: None,
-                enforced: dice.below(5) > 0,
-                with_next: dice.below(2) == 0,
+                enforced: rng.below(5) > 0,
+                with_next: rng.below(2) == 0,
                 owed: extra,
             });
         }
@@ -275,7 +271,7 @@ impl Mirror<'_> {
             let is_taken = at > 0 && charges[at - 1].with_next;
             charges[at].with_next &= is_counted(at) && is_counted(at + 1) && !is_taken;
         }
-        let take = dice.below(8) > 0;
+        let take = rng.below(8) > 0;
         let mut unpaid = vec![0; owed.len()];
         if take {
             for ((limit, name, extra), unpaid) in owed.iter().zip(&mut unpaid) {
@@ -328,16 +324,16 @@ impl Mirror<'_> {
         )
     }
 
-    fn settle(&mut self, dice: &mut Dice, now: Moment) -> Option<(Op, Expected)> {
+    fn settle(&mut self, rng: &mut Rng, now: Moment) -> Option<(Op, Expected)> {
         let recent = self
             .charged
             .len()
-            .checked_sub(1 + usize::try_from(dice.below(8)).unwrap())?;
+            .checked_sub(1 + usize::try_from(rng.below(8)).unwrap())?;
         let (limit, name, taken, issued) = self.charged.swap_remove(recent);
-        let used = match dice.below(3) {
+        let used = match rng.below(3) {
             0 => 0,
-            1 => dice.below(taken + 1),
-            _ => taken + dice.below(taken * 2),
+            1 => rng.below(taken + 1),
+            _ => taken + rng.below(taken * 2),
         };
         let core = self.core(limit, name);
         let mut unpaid = 0;
@@ -394,7 +390,7 @@ fn compare(algorithms: &[(Algorithm, u64)], ops: u64) {
     let quotas = quotas(algorithms);
     let ids: Vec<String> = (0..quotas.len()).map(|i| format!("limit-{i}")).collect();
     let mut desk = Desk::connect(server.port(), "tg", Some(1), &limits(&quotas, &ids)).unwrap();
-    let mut dice = Dice::new(number("TOLLGATE_SEED", 1));
+    let mut rng = Rng::new(number("TOLLGATE_SEED", 1));
     let mut mirror = Mirror {
         algorithms,
         cores: HashMap::new(),
@@ -406,16 +402,16 @@ fn compare(algorithms: &[(Algorithm, u64)], ops: u64) {
         let mut ops = Vec::new();
         let mut expected = Vec::new();
         for _ in 0..left.min(500) {
-            now = step(&mut dice, now, 1);
+            now = step(&mut rng, now, 1);
             let at = Moment::from_nanos(now);
-            let settled = if dice.below(6) == 0 {
-                mirror.settle(&mut dice, at)
+            let settled = if rng.below(6) == 0 {
+                mirror.settle(&mut rng, at)
             } else {
                 None
             };
             let (op, expect) = match settled {
                 Some(settled) => settled,
-                None => mirror.charge(&mut dice, at),
+                None => mirror.charge(&mut rng, at),
             };
             ops.push((now, op));
             expected.push(expect);

@@ -8,7 +8,7 @@
 use super::backend::Backend;
 use super::control::{Control, TIMEOUT_NS};
 use super::scenario::{SERVICE_NS, Scenario, capacity};
-use crate::property::dice::Dice;
+use crate::rng::Rng;
 use std::collections::VecDeque;
 use tollgate::shape::{FairQueue, FairQueueConfig, FairQueueError, Sample, Ticket};
 
@@ -72,8 +72,8 @@ pub fn run(
         })?,
         waiting: VecDeque::new(),
         backend: Backend::new(first, TIMEOUT_NS),
-        dice: Dice::new(seed),
-        work_dice: Dice::new(seed.wrapping_add(1)),
+        rng: Rng::new(seed),
+        work_rng: Rng::new(seed.wrapping_add(1)),
         is_bimodal: scenario.is_bimodal,
         now_ns: 0,
         tick: Tick {
@@ -120,9 +120,9 @@ struct World {
     /// Who came when, as far as it may still be in the queue.
     waiting: VecDeque<(u64, Ticket)>,
     backend: Backend<Request>,
-    dice: Dice,
+    rng: Rng,
     /// Its own, so that the same requests take the same work under every limit.
-    work_dice: Dice,
+    work_rng: Rng,
     is_bimodal: bool,
     now_ns: u64,
     tick: Tick,
@@ -134,7 +134,7 @@ impl World {
         // A Poisson process has no memory, so each tick may draw its first arrival anew.
         let mut arrival_ns = self
             .now_ns
-            .saturating_add(exponential(&mut self.dice, gap_ns));
+            .saturating_add(exponential(&mut self.rng, gap_ns));
         loop {
             let leave_ns = self.backend.next_ns().unwrap_or(u64::MAX);
             let expire_ns = self.waiting.front().map_or(u64::MAX, |w| w.0 + MAX_WAIT_NS);
@@ -153,7 +153,7 @@ impl World {
                 }
             } else {
                 self.arrive();
-                arrival_ns = next_ns.saturating_add(exponential(&mut self.dice, gap_ns));
+                arrival_ns = next_ns.saturating_add(exponential(&mut self.rng, gap_ns));
             }
             self.pump(control);
         }
@@ -164,7 +164,7 @@ impl World {
 
     fn arrive(&mut self) {
         self.tick.came += 1;
-        let flow = self.dice.below(FLOWS);
+        let flow = self.rng.below(FLOWS);
         match self.queue.enqueue(flow, 1, 1, self.now_ns) {
             Ok(enqueued) => {
                 self.tick.refused += u64::from(enqueued.displaced.is_some());
@@ -189,9 +189,9 @@ impl World {
                 inflight: u32::try_from(self.backend.in_flight() + 1).unwrap_or(u32::MAX),
                 ticket: next.ticket,
             };
-            let (dice, is_bimodal) = (&mut self.work_dice, self.is_bimodal);
+            let (rng, is_bimodal) = (&mut self.work_rng, self.is_bimodal);
             self.backend
-                .start(self.now_ns, || work(dice, is_bimodal), request);
+                .start(self.now_ns, || work(rng, is_bimodal), request);
         }
     }
 
@@ -209,16 +209,16 @@ impl World {
 }
 
 /// What one request takes: of two kinds, or exponential.
-fn work(dice: &mut Dice, is_bimodal: bool) -> f64 {
+fn work(rng: &mut Rng, is_bimodal: bool) -> f64 {
     if is_bimodal {
         let quick = SERVICE_NS / 2.0;
-        return if dice.one_in(10) { quick * 11.0 } else { quick };
+        return if rng.one_in(10) { quick * 11.0 } else { quick };
     }
-    exponential(dice, SERVICE_NS) as f64
+    exponential(rng, SERVICE_NS) as f64
 }
 
-fn exponential(dice: &mut Dice, mean_ns: f64) -> u64 {
+fn exponential(rng: &mut Rng, mean_ns: f64) -> u64 {
     // The upper 53 bits are a number in `[0, 1)` that an `f64` holds exactly; its mirror is above 0.
-    let uniform = 1.0 - (dice.bits() >> 11) as f64 / (1_u64 << 53) as f64;
+    let uniform = 1.0 - (rng.bits() >> 11) as f64 / (1_u64 << 53) as f64;
     (-uniform.ln() * mean_ns) as u64
 }

@@ -29,7 +29,7 @@ use tollgate::{LimitError, Span};
 
 use super::clockwork::{Clockwork, lock};
 use super::depot::{Depot, Meter};
-use crate::property::dice::Dice;
+use crate::rng::Rng;
 
 /// A promise that is broken on purpose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,7 +66,7 @@ pub struct Network {
     pub(super) world: Clockwork,
     pub(super) depot: Arc<Mutex<Depot>>,
     pub(super) weather: Weather,
-    pub(super) dice: Mutex<Dice>,
+    pub(super) rng: Mutex<Rng>,
     /// Nodes that are alive.
     pub(super) alive: AtomicU32,
     /// The store answers nobody.
@@ -80,14 +80,14 @@ pub struct Network {
 
 impl Network {
     fn one_in(&self, times: u64) -> bool {
-        times > 0 && !self.is_fine.load(Relaxed) && lock(&self.dice).one_in(times)
+        times > 0 && !self.is_fine.load(Relaxed) && lock(&self.rng).one_in(times)
     }
 
     fn way(&self) -> u64 {
         if self.is_fine.load(Relaxed) {
             return self.weather.fast_ns;
         }
-        lock(&self.dice).between(self.weather.fast_ns, self.weather.slow_ns)
+        lock(&self.rng).between(self.weather.fast_ns, self.weather.slow_ns)
     }
 
     /// Sends a message and waits for what the store makes of it.

@@ -29,7 +29,7 @@ use self::clockwork::{Clockwork, Watch, lock};
 use self::depot::Depot;
 use self::link::{Link, Network};
 use self::plan::Plan;
-use crate::property::dice::Dice;
+use crate::rng::Rng;
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
@@ -61,7 +61,7 @@ struct World {
     store_clock: Watch,
     nodes: Vec<Node>,
     history: Mutex<History>,
-    dice: Mutex<Dice>,
+    rng: Mutex<Rng>,
     is_over: AtomicBool,
 }
 
@@ -99,10 +99,10 @@ pub fn run(plan: &Plan, sharing: Sharing) -> Result<Report, PolicyError> {
 impl World {
     fn new(plan: Plan, sharing: Sharing) -> Result<Arc<World>, PolicyError> {
         let clockwork = Clockwork::default();
-        let mut dice = Dice::new(plan.seed ^ 0x0066_6c65_6574);
+        let mut rng = Rng::new(plan.seed ^ 0x0066_6c65_6574);
         let mut watch = |ahead_max: u64| {
-            let drift = i64::try_from(dice.between(0, 2 * plan.drift)).unwrap_or(0);
-            let ahead = i64::try_from(dice.below(ahead_max.max(1))).unwrap_or(0);
+            let drift = i64::try_from(rng.between(0, 2 * plan.drift)).unwrap_or(0);
+            let ahead = i64::try_from(rng.below(ahead_max.max(1))).unwrap_or(0);
             let drift = drift - i64::try_from(plan.drift).unwrap_or(0);
             Watch::new(&clockwork, ahead, drift)
         };
@@ -113,7 +113,7 @@ impl World {
             depot: Depot::new(&clockwork, store_clock.clone()),
             world: clockwork.clone(),
             weather: plan.weather,
-            dice: Mutex::new(Dice::new(plan.seed.rotate_left(17) ^ 0x006e_6574)),
+            rng: Mutex::new(Rng::new(plan.seed.rotate_left(17) ^ 0x006e_6574)),
             alive: AtomicU32::new(plan.nodes),
             is_cut: AtomicBool::new(false),
             is_fine: AtomicBool::new(false),
@@ -130,7 +130,7 @@ impl World {
             });
         }
         Ok(Arc::new(World {
-            dice: Mutex::new(dice),
+            rng: Mutex::new(rng),
             plan,
             sharing,
             clockwork,
@@ -184,15 +184,15 @@ fn gate(
 async fn traffic(world: Arc<World>, number: u32) {
     let plan = &world.plan;
     while world.clockwork.now() < plan.lasts_ns {
-        let gap = lock(&world.dice).below(2 * plan.gap_ns);
+        let gap = lock(&world.rng).below(2 * plan.gap_ns);
         world.clockwork.sleep(gap).await;
         let (key, cost) = {
-            let mut dice = lock(&world.dice);
-            let key = match (plan.are_keys_alike, dice.below(plan.keys)) {
+            let mut rng = lock(&world.rng);
+            let key = match (plan.are_keys_alike, rng.below(plan.keys)) {
                 (true, key) => key,
-                (false, last) => dice.below(last + 1),
+                (false, last) => rng.below(last + 1),
             };
-            (key, dice.between(1, plan.cost_max))
+            (key, rng.between(1, plan.cost_max))
         };
         lock(&world.history).asked += 1;
         world
@@ -245,10 +245,10 @@ async fn request(world: Arc<World>, number: u32, key: u64, cost: u64) {
         return;
     }
     let is_place = matches!(plan.limit.algorithm(), Algorithm::Concurrency { .. });
-    let cancels = plan.cancels_one_in > 0 && lock(&world.dice).one_in(plan.cancels_one_in);
+    let cancels = plan.cancels_one_in > 0 && lock(&world.rng).one_in(plan.cancels_one_in);
     let holds = match (is_place, cancels) {
-        (true, _) => 1 + lock(&world.dice).below(plan.holds_ns),
-        (false, true) => lock(&world.dice).below(plan.cancels_within_ns),
+        (true, _) => 1 + lock(&world.rng).below(plan.holds_ns),
+        (false, true) => lock(&world.rng).below(plan.cancels_within_ns),
         (false, false) => 0,
     };
     let at = world.clockwork.now();

@@ -3,7 +3,7 @@
 use tollgate::{Algorithm, Estimate, Limit, Span};
 
 use super::link::{Planted, Weather};
-use crate::property::dice::Dice;
+use crate::rng::Rng;
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
@@ -15,7 +15,7 @@ const REQUESTS_MAX: u64 = 10_000;
 const KEYS_ASKED_MAX: u64 = 3;
 const KEYS_MAX: usize = 16;
 
-/// Everything that a simulation follows from, beside the dice.
+/// Everything that a simulation follows from, except the random decisions during the run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The seed that all of it came from.
@@ -75,19 +75,19 @@ impl Plan {
     /// # Panics
     /// Never: every limit that it makes up is one.
     pub fn of(seed: u64) -> Plan {
-        let mut dice = Dice::new(seed);
-        let nodes = dice.between(1, 8) as u32;
-        let units = dice.magnitude(20_000).max(2);
-        let per = dice.pick(&[SECOND, SECOND, 100 * MS, 2 * SECOND]);
-        let algorithm = algorithm(&mut dice, units, per.max(MS));
-        let lasts_ns = dice.between(SECOND, 3 * SECOND);
+        let mut rng = Rng::new(seed);
+        let nodes = rng.between(1, 8) as u32;
+        let units = rng.magnitude(20_000).max(2);
+        let per = rng.pick(&[SECOND, SECOND, 100 * MS, 2 * SECOND]);
+        let algorithm = algorithm(&mut rng, units, per.max(MS));
+        let lasts_ns = rng.between(SECOND, 3 * SECOND);
         // From a fraction of the limit to five times of it, spread over the nodes.
-        let offered = units.saturating_mul(dice.between(1, 20)) / 4;
+        let offered = units.saturating_mul(rng.between(1, 20)) / 4;
         let per_node = offered.saturating_mul(SECOND) / per.max(1) / u64::from(nodes);
         let per_node = per_node.clamp(1, REQUESTS_MAX / u64::from(nodes));
-        let lost = dice.pick(&[0, 0, 0, 10, 100, 1_000]);
-        let twice = dice.pick(&[0, 0, 0, 50]);
-        let slow = dice.pick(&[MS / 10, MS, 3 * MS, 12 * MS]);
+        let lost = rng.pick(&[0, 0, 0, 10, 100, 1_000]);
+        let twice = rng.pick(&[0, 0, 0, 50]);
+        let slow = rng.pick(&[MS / 10, MS, 3 * MS, 12 * MS]);
         Plan {
             seed,
             // A node keeps room for logs of all keys that it may have: few are asked for.
@@ -95,13 +95,13 @@ impl Plan {
                 .unwrap_or_else(|_| unreachable_limit())
                 .with_max_keys(KEYS_MAX),
             nodes,
-            keys: dice.between(1, KEYS_ASKED_MAX),
+            keys: rng.between(1, KEYS_ASKED_MAX),
             are_keys_alike: false,
             lasts_ns,
             gap_ns: SECOND / per_node,
-            cost_max: dice.pick(&[1, 1, 1, 5]).max(1),
-            cancels_one_in: dice.pick(&[0, 0, 7]),
-            holds_ns: dice.between(MS, 80 * MS),
+            cost_max: rng.pick(&[1, 1, 1, 5]).max(1),
+            cancels_one_in: rng.pick(&[0, 0, 7]),
+            holds_ns: rng.between(MS, 80 * MS),
             weather: Weather {
                 fast_ns: MS / 20,
                 slow_ns: slow,
@@ -109,10 +109,10 @@ impl Plan {
                 twice_one_in: twice,
                 deadline_ns: 8 * MS,
             },
-            drift: dice.pick(&[0, 50, 500]),
-            troubles: Troubles::of(&mut dice, nodes, lasts_ns),
-            borrows_ahead: !dice.one_in(4),
-            cancels_within_ns: dice.pick(&[20 * MS, 20 * MS, 3 * SECOND]),
+            drift: rng.pick(&[0, 50, 500]),
+            troubles: Troubles::of(&mut rng, nodes, lasts_ns),
+            borrows_ahead: !rng.one_in(4),
+            cancels_within_ns: rng.pick(&[20 * MS, 20 * MS, 3 * SECOND]),
             planted: Planted::Nothing,
         }
     }
@@ -131,13 +131,13 @@ fn unreachable_limit() -> Limit {
     }
 }
 
-fn algorithm(dice: &mut Dice, units: u64, per: u64) -> Algorithm {
+fn algorithm(rng: &mut Rng, units: u64, per: u64) -> Algorithm {
     let per = Span::from_nanos(per);
     let rate = tollgate::Rate::new(units, per);
-    match (dice.below(7), rate) {
+    match (rng.below(7), rate) {
         (0 | 1, Ok(rate)) => Algorithm::TokenBucket {
             rate,
-            burst: dice.pick(&[units, units * 2, units / 4, 10]).max(1),
+            burst: rng.pick(&[units, units * 2, units / 4, 10]).max(1),
         },
         (2, Ok(rate)) => Algorithm::Gcra {
             rate,
@@ -165,36 +165,36 @@ fn algorithm(dice: &mut Dice, units: u64, per: u64) -> Algorithm {
 }
 
 impl Troubles {
-    fn of(dice: &mut Dice, nodes: u32, lasts: u64) -> Troubles {
+    fn of(rng: &mut Rng, nodes: u32, lasts: u64) -> Troubles {
         let mut troubles = Troubles::default();
-        match dice.below(8) {
+        match rng.below(8) {
             0 => {
-                let from = dice.below(lasts);
-                troubles.cut = Some((from, from + dice.between(MS, lasts)));
+                let from = rng.below(lasts);
+                troubles.cut = Some((from, from + rng.between(MS, lasts)));
             }
             1 => troubles
                 .failovers
-                .push((dice.below(lasts), dice.between(MS, 200 * MS))),
+                .push((rng.below(lasts), rng.between(MS, 200 * MS))),
             2 => {
-                for _ in 0..dice.between(1, 3) {
-                    let node = dice.below(u64::from(nodes)) as u32;
-                    troubles.crashes.push((dice.below(lasts), node));
+                for _ in 0..rng.between(1, 3) {
+                    let node = rng.below(u64::from(nodes)) as u32;
+                    troubles.crashes.push((rng.below(lasts), node));
                 }
             }
             3 => {
-                for _ in 0..dice.between(1, 4) {
-                    troubles.reloads.push(dice.below(lasts));
+                for _ in 0..rng.between(1, 4) {
+                    troubles.reloads.push(rng.below(lasts));
                 }
             }
             4 => {
-                let by = dice.between(MS, 300 * MS) as i64;
-                let by = if dice.one_in(2) { by } else { -by };
-                troubles.store_steps.push((dice.below(lasts), by));
+                let by = rng.between(MS, 300 * MS) as i64;
+                let by = if rng.one_in(2) { by } else { -by };
+                troubles.store_steps.push((rng.below(lasts), by));
             }
             5 => {
-                let node = dice.below(u64::from(nodes)) as u32;
-                let by = dice.between(MS, 2 * SECOND);
-                troubles.node_steps.push((dice.below(lasts), node, by));
+                let node = rng.below(u64::from(nodes)) as u32;
+                let by = rng.between(MS, 2 * SECOND);
+                troubles.node_steps.push((rng.below(lasts), node, by));
             }
             _ => {}
         }

@@ -472,12 +472,12 @@ mod tests {
 
     #[test]
     fn no_interval_admits_more_than_the_burst_and_its_income() {
-        let mut dice = crate::property::dice::Dice::new(77);
+        let mut rng = crate::rng::Rng::new(77);
         let mut bucket = TokenBucket::new(5, 3, 1_000);
         let (mut t, mut taken) = (0u64, Vec::new());
         for _ in 0..2_000 {
-            t += dice.below(400);
-            let cost = 1 + dice.below(3);
+            t += rng.below(400);
+            let cost = 1 + rng.below(3);
             if bucket.check(t, cost).passed() {
                 taken.push((t, cost));
             }

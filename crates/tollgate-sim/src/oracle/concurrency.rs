@@ -131,17 +131,17 @@ impl Concurrency {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::property::dice::Dice;
+    use crate::rng::Rng;
 
     #[test]
     fn no_more_leases_live_than_the_limit_and_refusals_tell_the_first_free_moment() {
-        let mut dice = Dice::new(3);
+        let mut rng = Rng::new(3);
         let mut gate = Concurrency::new(3, 100);
         let mut t = 0;
         for _ in 0..3_000 {
-            t += dice.below(20);
-            let id = dice.below(6).to_string();
-            let answer = match dice.below(4) {
+            t += rng.below(20);
+            let id = rng.below(6).to_string();
+            let answer = match rng.below(4) {
                 0 => gate.release(t, &id),
                 1 => gate.renew(t, &id),
                 _ => gate.acquire(t, &id),

@@ -404,7 +404,7 @@ impl SpanCounter {
 mod tests {
     use super::super::promises;
     use super::*;
-    use crate::property::dice::Dice;
+    use crate::rng::Rng;
 
     #[test]
     fn waits_of_a_sliding_counter_are_minimal_even_if_the_parts_do_not_divide_the_window() {
@@ -436,11 +436,11 @@ mod tests {
 
     #[test]
     fn the_strict_counter_never_passes_the_limit_in_any_window() {
-        let mut dice = Dice::new(5);
+        let mut rng = Rng::new(5);
         let mut counter = SlidingCounter::new(10, 1_000, 4, true);
         let (mut t, mut taken) = (0u64, Vec::new());
         for _ in 0..3_000 {
-            t += dice.below(200);
+            t += rng.below(200);
             if counter.check(t, 1).passed() {
                 taken.push(t);
             }

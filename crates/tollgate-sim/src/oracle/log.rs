@@ -151,7 +151,7 @@ impl SlidingLog {
 mod tests {
     use super::super::promises;
     use super::*;
-    use crate::property::dice::Dice;
+    use crate::rng::Rng;
 
     #[test]
     fn waits_are_minimal() {
@@ -168,12 +168,12 @@ mod tests {
 
     #[test]
     fn no_window_ever_holds_more_than_the_limit() {
-        let mut dice = Dice::new(9);
+        let mut rng = Rng::new(9);
         let mut log = SlidingLog::new(10, 1_000);
         let (mut t, mut taken) = (0u64, Vec::new());
         for _ in 0..3_000 {
-            t += dice.below(200);
-            let cost = 1 + dice.below(3);
+            t += rng.below(200);
+            let cost = 1 + rng.below(3);
             if log.check(t, cost).passed() {
                 taken.push((t, cost));
             }

@@ -111,7 +111,7 @@ fn at_least_one(what: u64) -> i128 {
 #[cfg(test)]
 mod promises {
     use super::{Answer, Verdict};
-    use crate::property::dice::Dice;
+    use crate::rng::Rng;
     use std::fmt::Debug;
 
     /// Asks `peek` whether the waits of `answer`, given for the world `model` at `t`, are minimal.
@@ -159,16 +159,16 @@ mod promises {
         check: impl Fn(&mut M, u64, u64) -> Answer,
         peek: impl Fn(&M, u64, u64) -> Answer,
     ) {
-        let mut dice = Dice::new(seed);
+        let mut rng = Rng::new(seed);
         let mut newest = 1_000_000;
         for _ in 0..3_000 {
-            let t = match dice.below(4) {
+            let t = match rng.below(4) {
                 0 => newest,
-                1 => newest - dice.below(skew),
-                _ => newest + dice.below(step),
+                1 => newest - rng.below(skew),
+                _ => newest + rng.below(step),
             };
             newest = newest.max(t);
-            let cost = dice.below(cost_max + 1);
+            let cost = rng.below(cost_max + 1);
             let before = model.clone();
             let told = peek(&model, t, cost);
             assert_eq!(before, model);

@@ -2,7 +2,6 @@
 //! does.
 
 use super::Walked;
-use super::dice::Dice;
 use super::failure::Failure;
 use super::history::walk;
 use super::limits::{any_cap, any_rate, any_window, bucket_nature, window_nature};
@@ -12,6 +11,7 @@ use crate::oracle::{
     BurstCredits, FixedWindow, Gcra, LeakyQueue, SlidingCounter, SlidingLog, SpanCounter,
     TokenBucket,
 };
+use crate::rng::Rng;
 use crate::subject::core::spec::{
     CounterSpec, GcraSpec, QueueSpec, SpanSpec, TokenBucketSpec, WindowSpec,
 };
@@ -36,28 +36,28 @@ fn beside<O: Model, C: Model>(
     core: Result<C, String>,
     algorithm: Result<Algorithm, String>,
     nature: Nature,
-    dice: &mut Dice,
+    rng: &mut Rng,
     steps: u64,
 ) -> Walked {
     let setup = |params: &str, what| Box::new(Failure::setup(params, what));
     match side {
         Side::Core => {
             let core = core.map_err(|what| setup(&nature.params, what))?;
-            walk(oracle, core, nature, dice, steps)
+            walk(oracle, core, nature, rng, steps)
         }
         Side::Store => {
             let store = algorithm
                 .and_then(StoreModel::new)
                 .map_err(|what| setup(&nature.params, what))?;
-            walk(oracle, store, nature, dice, steps)
+            walk(oracle, store, nature, rng, steps)
         }
     }
 }
 
 /// A history of a token bucket.
-pub fn token_bucket(dice: &mut Dice, steps: u64, side: Side) -> Walked {
-    let cap = any_cap(dice);
-    let (n, p_ns) = any_rate(dice, 2 * cap);
+pub fn token_bucket(rng: &mut Rng, steps: u64, side: Side) -> Walked {
+    let cap = any_cap(rng);
+    let (n, p_ns) = any_rate(rng, 2 * cap);
     let spec = TokenBucketSpec { cap, n, p_ns };
     let nature = Nature {
         cap_max: 2 * cap,
@@ -71,21 +71,21 @@ pub fn token_bucket(dice: &mut Dice, steps: u64, side: Side) -> Walked {
         WordSteps::new(spec),
         algorithm,
         nature,
-        dice,
+        rng,
         steps,
     )
 }
 
 /// A history of a GCRA meter.
-pub fn gcra(dice: &mut Dice, steps: u64, side: Side) -> Walked {
-    let cap = any_cap(dice);
-    let (n, p_ns) = any_rate(dice, 2 * cap);
+pub fn gcra(rng: &mut Rng, steps: u64, side: Side) -> Walked {
+    let cap = any_cap(rng);
+    let (n, p_ns) = any_rate(rng, 2 * cap);
     let gap = (p_ns / n).max(1);
     // Anything from no tolerance to a few cells of it, rarely a whole number of them.
-    let tau_ns = match dice.below(4) {
+    let tau_ns = match rng.below(4) {
         0 => 0,
-        1 => dice.below(gap),
-        _ => dice.below(gap.saturating_mul(cap)),
+        1 => rng.below(gap),
+        _ => rng.below(gap.saturating_mul(cap)),
     };
     let spec = GcraSpec { n, p_ns, tau_ns };
     let holds = 1 + u128::from(tau_ns) * u128::from(n) / u128::from(p_ns);
@@ -101,20 +101,20 @@ pub fn gcra(dice: &mut Dice, steps: u64, side: Side) -> Walked {
         WordSteps::new(spec),
         algorithm,
         nature,
-        dice,
+        rng,
         steps,
     )
 }
 
 /// A history of a leaky queue, with and without a longest wait.
-pub fn leaky_queue(dice: &mut Dice, steps: u64, side: Side) -> Walked {
-    let queue = any_cap(dice);
-    let (n, p_ns) = any_rate(dice, 2 * queue);
+pub fn leaky_queue(rng: &mut Rng, steps: u64, side: Side) -> Walked {
+    let queue = any_cap(rng);
+    let (n, p_ns) = any_rate(rng, 2 * queue);
     let mut nature = bucket_nature(String::new(), queue, n, p_ns);
-    let max_wait_ns = match dice.below(3) {
+    let max_wait_ns = match rng.below(3) {
         0 => None,
-        1 => Some(dice.below(nature.fill.saturating_add(1))),
-        _ => Some(dice.below(nature.tick.saturating_mul(3).saturating_add(1))),
+        1 => Some(rng.below(nature.fill.saturating_add(1))),
+        _ => Some(rng.below(nature.tick.saturating_mul(3).saturating_add(1))),
     };
     let spec = QueueSpec {
         queue,
@@ -138,22 +138,22 @@ pub fn leaky_queue(dice: &mut Dice, steps: u64, side: Side) -> Walked {
         WordSteps::new(spec),
         algorithm,
         nature,
-        dice,
+        rng,
         steps,
     )
 }
 
 /// A history of a fixed window.
-pub fn fixed_window(dice: &mut Dice, steps: u64, side: Side) -> Walked {
-    let limit = match dice.below(8) {
-        0 => dice.magnitude(u64::from(u32::MAX) / 2 - 1),
-        _ => any_cap(dice),
+pub fn fixed_window(rng: &mut Rng, steps: u64, side: Side) -> Walked {
+    let limit = match rng.below(8) {
+        0 => rng.magnitude(u64::from(u32::MAX) / 2 - 1),
+        _ => any_cap(rng),
     };
-    let window_ns = any_window(dice, 1);
-    let anchor_ns = match dice.below(3) {
+    let window_ns = any_window(rng, 1);
+    let anchor_ns = match rng.below(3) {
         0 => 0,
-        1 => dice.below(window_ns),
-        _ => dice.below(1 << 50),
+        1 => rng.below(window_ns),
+        _ => rng.below(1 << 50),
     };
     let spec = WindowSpec {
         limit,
@@ -175,19 +175,19 @@ pub fn fixed_window(dice: &mut Dice, steps: u64, side: Side) -> Walked {
         WordSteps::new(spec),
         Ok(algorithm),
         nature,
-        dice,
+        rng,
         steps,
     )
 }
 
 /// A history of a sliding log. The limits are small: the oracle counts every unit.
-pub fn sliding_log(dice: &mut Dice, steps: u64, side: Side) -> Walked {
-    let limit = match dice.below(8) {
-        0 => dice.between(1, 200),
-        1..=2 => dice.between(1, 64),
-        _ => dice.between(1, 12),
+pub fn sliding_log(rng: &mut Rng, steps: u64, side: Side) -> Walked {
+    let limit = match rng.below(8) {
+        0 => rng.between(1, 200),
+        1..=2 => rng.between(1, 64),
+        _ => rng.between(1, 12),
     };
-    let window_ns = any_window(dice, 1);
+    let window_ns = any_window(rng, 1);
     let nature = Nature {
         cap_max: 2 * limit,
         // The core's stamps cannot lie before the origin, where a heal near it would put them.
@@ -205,7 +205,7 @@ pub fn sliding_log(dice: &mut Dice, steps: u64, side: Side) -> Walked {
     };
     let oracle = SlidingLog::new(limit, window_ns);
     let core = LogSteps::new(limit, window_ns);
-    beside((oracle, side), core, Ok(algorithm), nature, dice, steps)
+    beside((oracle, side), core, Ok(algorithm), nature, rng, steps)
 }
 
 /// A counter from which all was given back is as if never used. The store may forget it at the end of
@@ -215,10 +215,10 @@ fn counter_refunds(side: Side) -> bool {
 }
 
 /// A history of a sliding counter in one of the layouts that limits get.
-pub fn sliding_counter(dice: &mut Dice, steps: u64, side: Side, is_strict: bool) -> Walked {
+pub fn sliding_counter(rng: &mut Rng, steps: u64, side: Side, is_strict: bool) -> Walked {
     const MOST: u64 = (1 << 24) - 1;
     let (least, most, sub) = if is_strict {
-        dice.pick(&[
+        rng.pick(&[
             (1, 2_047, 4),
             (2_048, 16_383, 3),
             (16_384, 262_143, 2),
@@ -229,8 +229,8 @@ pub fn sliding_counter(dice: &mut Dice, steps: u64, side: Side, is_strict: bool)
     };
     // The store chooses the layout by the limit; the steps take any limit that fits.
     let least = if side == Side::Store { least } else { 1 };
-    let limit = any_cap(dice).clamp(least, most);
-    let window_ns = any_window(dice, sub);
+    let limit = any_cap(rng).clamp(least, most);
+    let window_ns = any_window(rng, sub);
     let spec = CounterSpec {
         limit,
         window_ns,
@@ -259,19 +259,19 @@ pub fn sliding_counter(dice: &mut Dice, steps: u64, side: Side, is_strict: bool)
         WordSteps::new(spec),
         Ok(algorithm),
         nature,
-        dice,
+        rng,
         steps,
     )
 }
 
 /// A history of a span counter in one of the layouts that limits get.
-pub fn span_counter(dice: &mut Dice, steps: u64, side: Side) -> Walked {
+pub fn span_counter(rng: &mut Rng, steps: u64, side: Side) -> Walked {
     let (least, most, sub, parts) =
-        dice.pick(&[(1, 127, 3, 8), (128, 1_023, 2, 16), (1_024, 65_535, 1, 64)]);
+        rng.pick(&[(1, 127, 3, 8), (128, 1_023, 2, 16), (1_024, 65_535, 1, 64)]);
     // The store chooses the layout by the limit; the steps take any limit that fits.
     let least = if side == Side::Store { least } else { 1 };
-    let limit = any_cap(dice).clamp(least, most);
-    let window_ns = any_window(dice, u64::from(sub));
+    let limit = any_cap(rng).clamp(least, most);
+    let window_ns = any_window(rng, u64::from(sub));
     let spec = SpanSpec {
         limit,
         window_ns,
@@ -294,19 +294,19 @@ pub fn span_counter(dice: &mut Dice, steps: u64, side: Side) -> Walked {
         WordSteps::new(spec),
         Ok(algorithm),
         nature,
-        dice,
+        rng,
         steps,
     )
 }
 
 /// A history of burst credits.
-pub fn burst_credits(dice: &mut Dice, steps: u64, side: Side) -> Walked {
+pub fn burst_credits(rng: &mut Rng, steps: u64, side: Side) -> Walked {
     loop {
-        let slack = any_cap(dice).min(1_000);
-        let (n, p_ns) = any_rate(dice, slack);
-        let mult = dice.between(2, 12) as u32;
+        let slack = any_cap(rng).min(1_000);
+        let (n, p_ns) = any_rate(rng, slack);
+        let mult = rng.between(2, 12) as u32;
         let gap = (p_ns / n).max(1);
-        let dur_ns = 1 + dice.magnitude(gap.saturating_mul(100).min(1 << 48));
+        let dur_ns = 1 + rng.magnitude(gap.saturating_mul(100).min(1 << 48));
         let Ok(rate) = rate(n, p_ns) else {
             continue;
         };
@@ -328,9 +328,9 @@ pub fn burst_credits(dice: &mut Dice, steps: u64, side: Side) -> Walked {
         let nature = bucket_nature(params, slack, n, p_ns);
         let oracle = BurstCredits::new(n, p_ns, u64::from(mult), dur_ns, slack);
         return match side {
-            Side::Core => walk(oracle, core, nature, dice, steps),
+            Side::Core => walk(oracle, core, nature, rng, steps),
             Side::Store => match CreditGate::new(&credits) {
-                Ok(gate) => walk(oracle, gate, nature, dice, steps),
+                Ok(gate) => walk(oracle, gate, nature, rng, steps),
                 Err(what) => Err(Box::new(Failure::setup(nature.params, what))),
             },
         };

@@ -5,12 +5,12 @@
 //! nothing. So a history has either several keys or a clock that steps back.
 
 use super::Walked;
-use super::dice::Dice;
 use super::failure::{Failure, Recent};
 use super::limits::any_rate;
 use super::nature::{Nature, Time, cost};
 use crate::oracle::bucket::HEAL_NS;
 use crate::oracle::{Answer, Charge, Hierarchy, LimitSpec, Verdict};
+use crate::rng::Rng;
 use crate::subject::core::told::at;
 use crate::subject::store::gate::GateSubject;
 use std::fmt;
@@ -45,9 +45,9 @@ impl fmt::Display for Done {
 /// # Errors
 ///
 /// If gate and oracle disagree, or a refusal does not keep its word.
-pub fn walk(dice: &mut Dice, steps: u64) -> Walked {
-    let specs = any_limits(dice);
-    let keys = if dice.one_in(2) {
+pub fn walk(rng: &mut Rng, steps: u64) -> Walked {
+    let specs = any_limits(rng);
+    let keys = if rng.one_in(2) {
         KEYS.as_slice()
     } else {
         &["1"]
@@ -57,12 +57,12 @@ pub fn walk(dice: &mut Dice, steps: u64) -> Walked {
         .map_err(|what| Failure::setup(nature.params.clone(), what))?;
     let names = specs.len();
     let mut oracle = Hierarchy::new(specs);
-    let mut time = Time::begin(dice, &nature);
+    let mut time = Time::begin(rng, &nature);
     let mut recent = Recent::new();
     while recent.count() < steps && time.goes_on() {
-        time.pass(dice, &nature);
+        time.pass(rng, &nature);
         let t = time.now();
-        let request = any_request(dice, names, keys, nature.cap);
+        let request = any_request(rng, names, keys, nature.cap);
         let charges: Vec<Charge<'_>> = request
             .iter()
             .map(|&(limit, key, cost)| Charge { limit, key, cost })
@@ -105,14 +105,14 @@ fn passes(gate: &GateSubject, t: u64, request: &Request) -> bool {
     })
 }
 
-fn any_limits(dice: &mut Dice) -> Vec<LimitSpec> {
-    let count = dice.between(2, 4) as usize;
+fn any_limits(rng: &mut Rng) -> Vec<LimitSpec> {
+    let count = rng.between(2, 4) as usize;
     let mut limit = |name: &&str| {
-        let cap = match dice.below(4) {
-            0 => dice.between(1, 100),
-            _ => dice.between(1, 12),
+        let cap = match rng.below(4) {
+            0 => rng.between(1, 100),
+            _ => rng.between(1, 12),
         };
-        let (n, p_ns) = any_rate(dice, cap);
+        let (n, p_ns) = any_rate(rng, cap);
         LimitSpec {
             name: (*name).to_owned(),
             cap,
@@ -123,20 +123,20 @@ fn any_limits(dice: &mut Dice) -> Vec<LimitSpec> {
     NAMES.iter().take(count).map(&mut limit).collect()
 }
 
-fn any_request(dice: &mut Dice, names: usize, keys: &[&'static str], cap: u64) -> Request {
-    let shared = cost(dice, cap);
+fn any_request(rng: &mut Rng, names: usize, keys: &[&'static str], cap: u64) -> Request {
+    let shared = cost(rng, cap);
     let mut request = Request::new();
     for name in NAMES.iter().take(names) {
         // Most requests fall under all limits and cost the same in each.
-        if dice.one_in(8) {
+        if rng.one_in(8) {
             continue;
         }
-        let cost = if dice.one_in(4) {
-            cost(dice, cap)
+        let cost = if rng.one_in(4) {
+            cost(rng, cap)
         } else {
             shared
         };
-        request.push((name, dice.pick(keys), cost));
+        request.push((name, rng.pick(keys), cost));
     }
     if request.is_empty() {
         request.push(("ip", "1", shared));

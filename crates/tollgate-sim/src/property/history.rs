@@ -1,12 +1,12 @@
 //! One history of one key: core and oracle side by side.
 
 use super::Walked;
-use super::dice::Dice;
 use super::failure::{Failure, Recent};
 use super::limits::any_rate;
 use super::nature::{Nature, Time, cost};
 use crate::model::{Change, Model};
 use crate::oracle::{Answer, Verdict};
+use crate::rng::Rng;
 use std::collections::VecDeque;
 use std::fmt;
 
@@ -62,11 +62,11 @@ pub fn walk<O: Model, C: Model>(
     oracle: O,
     core: C,
     nature: Nature,
-    dice: &mut Dice,
+    rng: &mut Rng,
     steps: u64,
 ) -> Walked {
     let mut walk = Walk {
-        time: Time::begin(dice, &nature),
+        time: Time::begin(rng, &nature),
         oracle,
         core,
         nature,
@@ -74,42 +74,42 @@ pub fn walk<O: Model, C: Model>(
         charges: VecDeque::with_capacity(CHARGES),
     };
     while walk.recent.count() < steps && walk.time.goes_on() {
-        walk.time.pass(dice, &walk.nature);
-        let act = walk.choose(dice);
+        walk.time.pass(rng, &walk.nature);
+        let act = walk.choose(rng);
         walk.step(act)?;
     }
     Ok(walk.recent.count())
 }
 
 impl<O: Model, C: Model> Walk<O, C> {
-    fn choose(&mut self, dice: &mut Dice) -> Act {
+    fn choose(&mut self, rng: &mut Rng) -> Act {
         let cap = self.nature.cap;
         // Between a step far back and the next charge the state waits to be healed; what other
         // changes mean then is not laid down anywhere.
         let may_change = !self.time.is_far_behind(&self.nature);
-        match dice.below(64) {
-            0..=7 => Act::Peek(cost(dice, cap)),
+        match rng.below(64) {
+            0..=7 => Act::Peek(cost(rng, cap)),
             8..=13 if self.nature.has_refunds && may_change && !self.charges.is_empty() => {
-                let (charged, issued) = self.refundable(dice);
-                let cost = dice.between(1, charged.saturating_add(charged / 4));
+                let (charged, issued) = self.refundable(rng);
+                let cost = rng.between(1, charged.saturating_add(charged / 4));
                 Act::Change(Change::Refund { cost, issued })
             }
             14 if self.nature.cap_max > 0 && may_change => {
                 let near = cap.saturating_mul(2).min(self.nature.cap_max);
-                let cap = dice.between(self.nature.cap_min, near);
+                let cap = rng.between(self.nature.cap_min, near);
                 Act::Change(Change::SetCap { cap })
             }
             15 if self.nature.has_rate && may_change => {
-                let (n, p_ns) = any_rate(dice, self.nature.cap.max(self.nature.cap_max));
+                let (n, p_ns) = any_rate(rng, self.nature.cap.max(self.nature.cap_max));
                 Act::Change(Change::SetRate { n, p_ns })
             }
-            _ => Act::Check(cost(dice, cap)),
+            _ => Act::Check(cost(rng, cap)),
         }
     }
 
     /// A charge to give back: one that was made, and not in the future.
-    fn refundable(&self, dice: &mut Dice) -> (u64, u64) {
-        let at = dice.below(self.charges.len() as u64) as usize;
+    fn refundable(&self, rng: &mut Rng) -> (u64, u64) {
+        let at = rng.below(self.charges.len() as u64) as usize;
         let (charged, issued) = self.charges.get(at).copied().unwrap_or((1, 0));
         (charged, issued.min(self.time.now()))
     }

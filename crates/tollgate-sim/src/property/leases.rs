@@ -2,11 +2,11 @@
 //! permits to another epoch then, which the oracle does not model.
 
 use super::Walked;
-use super::dice::Dice;
 use super::failure::{Failure, Recent};
 use super::nature::{Nature, Time};
 use crate::model::LeaseModel;
 use crate::oracle::{Answer, Concurrency, Verdict};
+use crate::rng::Rng;
 use crate::subject::store::permits::Permits;
 use std::fmt;
 
@@ -46,24 +46,24 @@ impl fmt::Display for Done {
 /// # Errors
 ///
 /// If core and oracle disagree, or a refusal does not keep its word.
-pub fn walk(dice: &mut Dice, steps: u64) -> Walked {
-    let limit = dice.between(1, 9);
-    let ttl_ns = dice.magnitude(1 << 45);
+pub fn walk(rng: &mut Rng, steps: u64) -> Walked {
+    let limit = rng.between(1, 9);
+    let ttl_ns = rng.magnitude(1 << 45);
     let nature = nature_of(limit, ttl_ns);
     let mut oracle = Concurrency::new(limit, ttl_ns);
     let mut store =
         Permits::new(limit, ttl_ns).map_err(|what| Failure::setup(nature.params.clone(), what))?;
-    let mut time = Time::begin(dice, &nature);
+    let mut time = Time::begin(rng, &nature);
     let mut recent = Recent::new();
     while recent.count() < steps && time.goes_on() {
-        time.pass(dice, &nature);
+        time.pass(rng, &nature);
         let t = time.now();
-        let holder = dice.pick(&HOLDERS);
-        let act = match dice.below(32) {
+        let holder = rng.pick(&HOLDERS);
+        let act = match rng.below(32) {
             0..=3 => Act::Peek,
             4..=9 => Act::Renew,
             10..=15 => Act::Release,
-            16 => Act::SetLimit(dice.between(1, 9)),
+            16 => Act::SetLimit(rng.between(1, 9)),
             _ => Act::Acquire,
         };
         let expected = act_on(&mut oracle, act, t, holder);

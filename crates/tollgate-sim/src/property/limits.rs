@@ -1,8 +1,8 @@
 //! Numbers for limits, drawn at random, and the proportions of limits that have them.
 
-use super::dice::Dice;
 use super::nature::Nature;
 use crate::oracle::bucket::HEAL_NS;
+use crate::rng::Rng;
 
 /// The deepest bucket that the core keeps exactly, in ticks.
 const DEPTH_MAX: u64 = 1 << 61;
@@ -12,28 +12,28 @@ const TICKS_MAX: u64 = 1 << 20;
 const PERIOD_MAX: u64 = 1 << 43;
 
 /// A rate that the core keeps exactly for every capacity up to `cap`.
-pub fn any_rate(dice: &mut Dice, cap: u64) -> (u64, u64) {
-    let n = match dice.below(4) {
+pub fn any_rate(rng: &mut Rng, cap: u64) -> (u64, u64) {
+    let n = match rng.below(4) {
         0 => 1,
-        1 => dice.between(1, 12),
-        2 => dice.magnitude(1000),
-        _ => dice.magnitude(TICKS_MAX),
+        1 => rng.between(1, 12),
+        2 => rng.magnitude(1000),
+        _ => rng.magnitude(TICKS_MAX),
     };
     let longest = (DEPTH_MAX / cap.max(1)).clamp(1, PERIOD_MAX);
-    let p_ns = match dice.below(4) {
-        0 => dice.pick(&[1, 3, 1_000, 1_000_000, 1_000_000_000, 3_000_000_000]),
-        _ => dice.magnitude(longest),
+    let p_ns = match rng.below(4) {
+        0 => rng.pick(&[1, 3, 1_000, 1_000_000, 1_000_000_000, 3_000_000_000]),
+        _ => rng.magnitude(longest),
     };
     (n, p_ns.min(longest))
 }
 
 /// A capacity: mostly a handful, sometimes many.
-pub fn any_cap(dice: &mut Dice) -> u64 {
-    match dice.below(8) {
+pub fn any_cap(rng: &mut Rng) -> u64 {
+    match rng.below(8) {
         0 => 1,
-        1..=5 => dice.between(1, 12),
-        6 => dice.magnitude(1_000),
-        _ => dice.magnitude(1_000_000),
+        1..=5 => rng.between(1, 12),
+        6 => rng.magnitude(1_000),
+        _ => rng.magnitude(1_000_000),
     }
 }
 
@@ -75,11 +75,11 @@ pub fn window_nature(params: String, limit: u64, window_ns: u64, parts: u64) -> 
 }
 
 /// A window length: from a nanosecond to some days, a multiple of `parts`.
-pub fn any_window(dice: &mut Dice, parts: u64) -> u64 {
-    let window_ns = match dice.below(4) {
-        0 => dice.pick(&[1_000_000_000, 60_000_000_000, 3_600_000_000_000]),
-        1 => dice.between(1, 2_000),
-        _ => dice.magnitude(1 << 48),
+pub fn any_window(rng: &mut Rng, parts: u64) -> u64 {
+    let window_ns = match rng.below(4) {
+        0 => rng.pick(&[1_000_000_000, 60_000_000_000, 3_600_000_000_000]),
+        1 => rng.between(1, 2_000),
+        _ => rng.magnitude(1 << 48),
     };
     window_ns.next_multiple_of(parts)
 }

@@ -18,7 +18,6 @@
 //!
 //! Rates that the core has to round: there the two differ by design, and only the bound holds.
 
-pub mod dice;
 pub mod draw;
 pub mod failure;
 pub mod gate;
@@ -29,8 +28,8 @@ pub mod nature;
 
 pub use self::failure::Failure;
 
-use self::dice::Dice;
 use self::draw::Side;
+use crate::rng::Rng;
 
 /// Steps of a history before it starts anew with other numbers.
 pub const HISTORY_STEPS: u64 = 300;
@@ -69,24 +68,24 @@ pub type Walked = Result<u64, Box<Failure>>;
 ///
 /// If core and oracle disagree, or there is no such algorithm.
 pub fn history(algorithm: &'static str, seed: u64, steps: u64) -> Walked {
-    let mut dice = Dice::new(seed);
+    let mut rng = Rng::new(seed);
     let steps = steps.min(HISTORY_STEPS);
     let (side, plain) = match algorithm.strip_prefix("store_") {
         Some(plain) => (Side::Store, plain),
         None => (Side::Core, algorithm),
     };
     let walked = match plain {
-        "token_bucket" => draw::token_bucket(&mut dice, steps, side),
-        "gcra" => draw::gcra(&mut dice, steps, side),
-        "leaky_queue" => draw::leaky_queue(&mut dice, steps, side),
-        "fixed_window" => draw::fixed_window(&mut dice, steps, side),
-        "sliding_log" => draw::sliding_log(&mut dice, steps, side),
-        "sliding_counter" => draw::sliding_counter(&mut dice, steps, side, false),
-        "strict_counter" => draw::sliding_counter(&mut dice, steps, side, true),
-        "span_counter" => draw::span_counter(&mut dice, steps, side),
-        "burst_credits" => draw::burst_credits(&mut dice, steps, side),
-        "concurrency" if side == Side::Store => leases::walk(&mut dice, steps),
-        "all_token_bucket" => gate::walk(&mut dice, steps),
+        "token_bucket" => draw::token_bucket(&mut rng, steps, side),
+        "gcra" => draw::gcra(&mut rng, steps, side),
+        "leaky_queue" => draw::leaky_queue(&mut rng, steps, side),
+        "fixed_window" => draw::fixed_window(&mut rng, steps, side),
+        "sliding_log" => draw::sliding_log(&mut rng, steps, side),
+        "sliding_counter" => draw::sliding_counter(&mut rng, steps, side, false),
+        "strict_counter" => draw::sliding_counter(&mut rng, steps, side, true),
+        "span_counter" => draw::span_counter(&mut rng, steps, side),
+        "burst_credits" => draw::burst_credits(&mut rng, steps, side),
+        "concurrency" if side == Side::Store => leases::walk(&mut rng, steps),
+        "all_token_bucket" => gate::walk(&mut rng, steps),
         other => Err(Box::new(Failure::setup(
             "",
             format!("no algorithm `{other}`"),

@@ -1,6 +1,6 @@
 //! What a history has to know of its limiter to ask interesting questions, and how its time passes.
 
-use super::dice::Dice;
+use crate::rng::Rng;
 
 /// The longest sleep: nine years.
 const SLEEP_MAX: u64 = 1 << 58;
@@ -50,12 +50,12 @@ pub struct Time {
 
 impl Time {
     /// A moment to begin with: near the origin, or anywhere.
-    pub fn begin(dice: &mut Dice, nature: &Nature) -> Self {
-        let now = match dice.below(4) {
+    pub fn begin(rng: &mut Rng, nature: &Nature) -> Self {
+        let now = match rng.below(4) {
             0 => 0,
-            1 => dice.below(1 << 40),
-            2 => 1_700_000_000_000_000_000 + dice.below(1 << 50),
-            _ => dice.below(1 << 62),
+            1 => rng.below(1 << 40),
+            2 => 1_700_000_000_000_000_000 + rng.below(1 << 50),
+            _ => rng.below(1 << 62),
         };
         let now = now.max(nature.floor);
         Self {
@@ -98,16 +98,16 @@ impl Time {
     }
 
     /// Moves on, or back.
-    pub fn pass(&mut self, dice: &mut Dice, nature: &Nature) {
+    pub fn pass(&mut self, rng: &mut Rng, nature: &Nature) {
         let now = self.now;
         let on = |by: u64| now.saturating_add(by);
         // Not further back in all than is small, or the steps would add up.
         let lowest = self.latest.saturating_sub(nature.small_back).min(now);
-        self.now = match dice.below(32) {
+        self.now = match rng.below(32) {
             0..=7 => now,
             8..=9 => on(1),
-            10..=17 => on(dice.below(nature.tick.saturating_mul(2).saturating_add(1))),
-            18..=20 => on(dice.below(nature.fill.saturating_add(2))),
+            10..=17 => on(rng.below(nature.tick.saturating_mul(2).saturating_add(1))),
+            18..=20 => on(rng.below(nature.fill.saturating_add(2))),
             21..=23 => self.promised.filter(|&then| then >= now).unwrap_or(now),
             24..=25 => {
                 let early = self.promised.map(|then| then.saturating_sub(1));
@@ -115,17 +115,17 @@ impl Time {
             }
             26 => on(nature.fill),
             27 => {
-                let times = dice.magnitude(1 << 12);
+                let times = rng.magnitude(1 << 12);
                 on(nature.fill.saturating_mul(times).min(SLEEP_MAX))
             }
             28 => now.saturating_sub(1).max(lowest),
             29..=30 => {
-                let back = dice.below(nature.small_back.saturating_add(1));
+                let back = rng.below(nature.small_back.saturating_add(1));
                 now.saturating_sub(back).max(lowest)
             }
-            _ if nature.goes_far_back && dice.one_in(4) => {
+            _ if nature.goes_far_back && rng.one_in(4) => {
                 let far = nature.small_back.saturating_add(nature.fill);
-                now.saturating_sub(dice.magnitude(far.saturating_mul(8)))
+                now.saturating_sub(rng.magnitude(far.saturating_mul(8)))
             }
             _ => on(nature.tick),
         }
@@ -134,15 +134,15 @@ impl Time {
 }
 
 /// A cost that asks something: nothing, one, a few, all but one, all, too much.
-pub fn cost(dice: &mut Dice, cap: u64) -> u64 {
-    match dice.below(32) {
+pub fn cost(rng: &mut Rng, cap: u64) -> u64 {
+    match rng.below(32) {
         0..=1 => 0,
         2..=15 => 1,
-        16..=21 => dice.between(1, 4),
-        22..=26 => dice.between(1, cap),
+        16..=21 => rng.between(1, 4),
+        22..=26 => rng.between(1, cap),
         27 => cap.saturating_sub(1),
         28..=29 => cap,
         30 => cap.saturating_add(1),
-        _ => dice.pick(&[u64::MAX, cap.saturating_mul(2), cap.saturating_add(5)]),
+        _ => rng.pick(&[u64::MAX, cap.saturating_mul(2), cap.saturating_add(5)]),
     }
 }

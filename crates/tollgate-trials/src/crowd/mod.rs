@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Builder;
 use tokio::sync::mpsc::{Receiver, channel};
 use tokio::task::JoinSet;
-use tollgate_sim::property::dice::Dice;
+use tollgate_sim::rng::Rng;
 
 use self::line::{Line, question};
 use tollgate_testkit::{Error, Result};
@@ -278,10 +278,10 @@ fn due_at(number: usize, rate: u64) -> Duration {
 /// The numbers below `count` in an order that follows from the seed.
 fn shuffled(count: usize, seed: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
-    let mut dice = Dice::new(seed);
+    let mut rng = Rng::new(seed);
     for last in (1..count).rev() {
         let sides = u64::try_from(last + 1).unwrap_or(u64::MAX);
-        let other = usize::try_from(dice.below(sides)).unwrap_or_default();
+        let other = usize::try_from(rng.below(sides)).unwrap_or_default();
         order.swap(last, other);
     }
     order

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
-use tollgate_sim::property::dice::Dice;
+use tollgate_sim::rng::Rng;
 
 use super::panicked;
 use super::wire::Wire;
@@ -49,12 +49,12 @@ type Idle = Arc<Mutex<HashMap<u32, Vec<Wire>>>>;
 
 /// One tenant's requests: so many in a second for so long, each somewhere within its own part of the time. So the
 /// tenant keeps its rate, and many tenants together are as random as real ones.
-pub(super) fn steady(tenant: u32, rate_per_100s: u64, span: Duration, dice: &mut Dice) -> Vec<Due> {
+pub(super) fn steady(tenant: u32, rate_per_100s: u64, span: Duration, rng: &mut Rng) -> Vec<Due> {
     let every = 100_000_000 / rate_per_100s.max(1);
     let span = u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
     // The last part may lie beyond the end; what falls there is not sent.
     let parts = span.div_ceil(every);
-    let due = |part: u64| part * every + dice.below(every);
+    let due = |part: u64| part * every + rng.below(every);
     let all = (0..parts).map(due).filter(|&at| at < span);
     let due = |at| Due {
         at: Duration::from_micros(at),
@@ -122,8 +122,8 @@ mod tests {
 
     #[test]
     fn a_steady_tenant_keeps_its_rate() {
-        let mut dice = Dice::new(7);
-        let script = steady(3, 808, Duration::from_secs(100), &mut dice);
+        let mut rng = Rng::new(7);
+        let script = steady(3, 808, Duration::from_secs(100), &mut rng);
         assert!((807..=809).contains(&script.len()), "{}", script.len());
         assert!(script.is_sorted());
         assert!(script.iter().all(|due| due.tenant == 3));

@@ -3,31 +3,27 @@
 use std::time::Duration;
 
 use tokio::time::sleep;
-use tollgate_sim::property::dice::Dice;
+use tollgate_sim::rng::Rng;
 
 use super::super::frames::{self, DATA, END_HEADERS, END_STREAM, HEADERS, NONE};
 use super::super::wire::Wire;
 
-pub(super) async fn give_up(port: u16, dice: &mut Dice) {
+pub(super) async fn give_up(port: u16, rng: &mut Rng) {
     let Ok(mut wire) = Wire::open(port).await else {
         sleep(Duration::from_millis(5)).await;
         return;
     };
-    let _ = talk(&mut wire, dice).await;
-    if dice.one_in(2) {
+    let _ = talk(&mut wire, rng).await;
+    if rng.one_in(2) {
         wire.reset();
     }
 }
 
-async fn talk(wire: &mut Wire, dice: &mut Dice) -> std::io::Result<()> {
+async fn talk(wire: &mut Wire, rng: &mut Rng) -> std::io::Result<()> {
     let mut bytes = frames::hello(&[]);
     bytes.extend_from_slice(&frames::settings_ack());
-    let path = if dice.one_in(2) {
-        "/work/10"
-    } else {
-        "/stream"
-    };
-    match dice.below(3) {
+    let path = if rng.one_in(2) { "/work/10" } else { "/stream" };
+    match rng.below(3) {
         // Its body never ends.
         0 => {
             let block = frames::request_block("POST", "/sink", &[]);
@@ -46,12 +42,12 @@ async fn talk(wire: &mut Wire, dice: &mut Dice) -> std::io::Result<()> {
         }
     }
     wire.send(&bytes).await?;
-    sleep(Duration::from_millis(dice.below(40))).await;
-    if dice.one_in(4) {
+    sleep(Duration::from_millis(rng.below(40))).await;
+    if rng.one_in(4) {
         // The connection goes without a word about the stream.
         return Ok(());
     }
     wire.send(&frames::reset(1)).await?;
-    sleep(Duration::from_millis(dice.below(5))).await;
+    sleep(Duration::from_millis(rng.below(5))).await;
     Ok(())
 }

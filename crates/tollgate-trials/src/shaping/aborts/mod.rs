@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tollgate_sim::property::dice::Dice;
+use tollgate_sim::rng::Rng;
 
 use super::gateway::{self, before, mebibytes};
 use super::measure::{per_mille, percent};
@@ -135,14 +135,14 @@ async fn crowd(port: u16, count: u64, seed: u64) -> Result<()> {
     let mut clients = JoinSet::new();
     for client in 0..CLIENTS {
         let left = Arc::clone(&left);
-        let mut dice = Dice::new(seed.wrapping_add(client));
+        let mut rng = Rng::new(seed.wrapping_add(client));
         clients.spawn(async move {
             // A refused connection is not a given-up request, but the count has to end.
             while take(&left) {
-                if dice.one_in(3) {
-                    http2::give_up(port, &mut dice).await;
+                if rng.one_in(3) {
+                    http2::give_up(port, &mut rng).await;
                 } else {
-                    http1::give_up(port, &mut dice).await;
+                    http1::give_up(port, &mut rng).await;
                 }
             }
         });

@@ -18,7 +18,7 @@ mod tally;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_sim::property::dice::Dice;
+use tollgate_sim::rng::Rng;
 
 use self::tally::Tally;
 use super::contenders::limiting_nginx;
@@ -139,12 +139,12 @@ fn policy(upstream: u16) -> String {
 
 /// What the 99 ask is the same with and without the noisy one.
 fn script(with_noise: bool, span: Duration, seed: u64) -> Vec<Due> {
-    let mut dice = Dice::new(seed);
+    let mut rng = Rng::new(seed);
     let mut script: Vec<Due> = (1..TENANTS)
-        .flat_map(|tenant| steady(tenant, QUIET_RATE, span, &mut dice))
+        .flat_map(|tenant| steady(tenant, QUIET_RATE, span, &mut rng))
         .collect();
     if with_noise {
-        script.append(&mut steady(NOISY, NOISY_RATE, span, &mut dice));
+        script.append(&mut steady(NOISY, NOISY_RATE, span, &mut rng));
     }
     script.sort_unstable();
     script

@@ -7,9 +7,9 @@ use rand_xoshiro::rand_core::{RngCore, SeedableRng};
 ///
 /// The sequence is a published one, so that a seed that a document or a failure names stays what it was.
 #[derive(Clone, Debug)]
-pub struct Dice(SplitMix64);
+pub struct Rng(SplitMix64);
 
-impl Dice {
+impl Rng {
     /// The sequence of `seed`. Neighbouring seeds give unrelated sequences.
     pub fn new(seed: u64) -> Self {
         let first = SplitMix64::seed_from_u64(seed).next_u64();
@@ -60,30 +60,30 @@ mod tests {
 
     #[test]
     fn the_same_seed_gives_the_same_sequence_and_its_neighbour_another() {
-        let first = |seed| (0..4).map(|_| Dice::new(seed).bits()).next();
+        let first = |seed| (0..4).map(|_| Rng::new(seed).bits()).next();
         assert_eq!(first(7), first(7));
         assert_ne!(first(7), first(8));
     }
 
     #[test]
     fn a_seed_stays_what_it_was() {
-        let mut dice = Dice::new(7);
+        let mut rng = Rng::new(7);
         assert_eq!(
-            [dice.bits(), dice.bits()],
+            [rng.bits(), rng.bits()],
             [0x57b9_bdd3_5daa_b8cc, 0x2d99_3481_c339_9a4e]
         );
     }
 
     #[test]
     fn numbers_stay_in_their_range_and_reach_its_ends() {
-        let mut dice = Dice::new(1);
+        let mut rng = Rng::new(1);
         let mut seen = [0; 4];
         for _ in 0..1000 {
-            seen[usize::try_from(dice.between(3, 6) - 3).unwrap()] += 1;
-            assert!((1..=1000).contains(&dice.magnitude(1000)));
-            assert!(dice.magnitude(u64::MAX) >= 1);
+            seen[usize::try_from(rng.between(3, 6) - 3).unwrap()] += 1;
+            assert!((1..=1000).contains(&rng.magnitude(1000)));
+            assert!(rng.magnitude(u64::MAX) >= 1);
         }
         assert!(seen.iter().all(|&times| times > 200), "{seen:?}");
-        assert_eq!(dice.below(0), 0);
+        assert_eq!(rng.below(0), 0);
     }
 }
