@@ -673,6 +673,34 @@ fn conditions_all_hold_and_exceptions_do_not() {
     }
 }
 
+/// A blank or repeated header is missing for a key, so it is not present for `match` either: no request can choose the
+/// limit of known users and then be counted by its address there.
+#[test]
+fn a_header_is_present_if_it_is_there_once_and_not_blank() {
+    let by_header = |test| Match {
+        headers: vec![("x-user".into(), test)],
+        ..Match::default()
+    };
+    for (headers, passed) in [
+        (vec![("x-user", "42")], 5),
+        (vec![], 2),
+        (vec![("x-user", "")], 2),
+        (vec![("x-user", " \t")], 2),
+        (vec![("x-user", "42"), ("X-User", "43")], 2),
+    ] {
+        let mut known = rule("known", 5);
+        known.matches = by_header(ValueTest::Present);
+        let mut anonymous = rule("anonymous", 2);
+        anonymous.matches = by_header(ValueTest::Absent);
+        let facts = Facts {
+            headers: &headers,
+            ..Facts::default()
+        };
+        let gate = gate_of(vec![known, anonymous]);
+        assert_eq!(passes(&gate, &facts, 9), passed, "{headers:?}");
+    }
+}
+
 #[test]
 fn limits_expire() {
     let clock = ManualClock::new();

@@ -283,9 +283,9 @@ pub struct Match {
 /// What must hold for a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ValueTest {
-    /// It is there, whatever it is.
+    /// It is there. A header must be there once and not blank, as in a key.
     Present,
-    /// It is not there.
+    /// The opposite of `Present`.
     Absent,
     /// It is like one of these.
     Like(Vec<TextPattern>),

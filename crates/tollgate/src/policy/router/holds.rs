@@ -1,8 +1,12 @@
 //! Does a condition hold, and where its values are found in a request.
 //!
-//! What may be said more than once (a header, a query parameter, an entry of a descriptor) is like a
-//! pattern if one of its values is, and absent only if there is none: a client cannot hide a value behind
-//! another one.
+//! A header, a query parameter or an entry of a descriptor may occur several times. It is like a pattern if one of
+//! its values is: a client cannot hide a value behind another one.
+//!
+//! [`ValueTest::Present`] on a header means the same as in a key: there once, and not blank. Otherwise a request could
+//! match a limit by a header that its key then counts as missing. A query parameter is present also without a value,
+//! because `?debug` is how flags are written. [`ValueTest::Absent`] is the opposite of `Present`: each request meets
+//! exactly one of the two.
 
 use std::borrow::Cow;
 
@@ -19,7 +23,7 @@ impl Match {
             && (self.paths.is_empty() || self.paths.iter().any(|p| p.matches(path)))
             && (self.hosts.is_empty() || with_host(facts.host, |host| any_like(&self.hosts, host)))
             && self.headers.iter().all(|(name, test)| {
-                test.holds(|is_like| {
+                test.holds_for_header(|is_like| {
                     facts.headers.visit(name, &mut |value| is_like(value));
                 })
             })
@@ -63,19 +67,44 @@ fn are_all(wanted: &[(String, ValueTest)], entries: &[(&str, &str)]) -> bool {
 }
 
 impl ValueTest {
-    /// Does it hold for what `values` calls back with?
+    /// Does it hold for the values that `values` calls back with? One of them, blank or not, is present.
     fn holds(&self, values: impl FnOnce(&mut dyn FnMut(&[u8]))) -> bool {
-        let (mut there, mut like) = (false, false);
+        let mut is_there = false;
+        let is_like = self.visit(values, |_| is_there = true);
+        self.result(is_there, is_like)
+    }
+
+    /// The same for the values of a header, of which only a single one that is not blank is present.
+    fn holds_for_header(&self, values: impl FnOnce(&mut dyn FnMut(&[u8]))) -> bool {
+        let (mut count, mut is_blank) = (0_usize, false);
+        let is_like = self.visit(values, |value| {
+            count += 1;
+            is_blank = value.trim_ascii().is_empty();
+        });
+        self.result(count == 1 && !is_blank, is_like)
+    }
+
+    /// Shows each value to `each`; is one of them like a pattern?
+    fn visit(
+        &self,
+        values: impl FnOnce(&mut dyn FnMut(&[u8])),
+        mut each: impl FnMut(&[u8]),
+    ) -> bool {
+        let mut is_like = false;
         values(&mut |value| {
-            there = true;
+            each(value);
             if let ValueTest::Like(patterns) = self {
-                like = like || any_like(patterns, value);
+                is_like = is_like || any_like(patterns, value);
             }
         });
+        is_like
+    }
+
+    fn result(&self, is_present: bool, is_like: bool) -> bool {
         match self {
-            ValueTest::Present => there,
-            ValueTest::Absent => !there,
-            ValueTest::Like(_) => like,
+            ValueTest::Present => is_present,
+            ValueTest::Absent => !is_present,
+            ValueTest::Like(_) => is_like,
         }
     }
 }
