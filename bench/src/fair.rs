@@ -25,9 +25,9 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, mpsc};
-use tollgate::policy::{AtOnce, Place, QueueRule};
 use tollgate::shape::fair_queue::NumberHasher;
 use tollgate::shape::{FairQueue, FairQueueConfig};
+use tollgate_policy::{AtOnce, Place, QueueRule};
 use tollgate_tower::turnstile::{Outcome, Turnstile};
 
 use crate::args::Fair;

@@ -25,7 +25,7 @@ use axum::http::request::Parts;
 use axum::http::{Request, Response};
 use axum::routing::get;
 use tollgate::Limit;
-use tollgate::policy::{AtOnce, KeyPart, LimitRule, Policy, QueueRule, Quota, Source, XRateLimit};
+use tollgate_policy::{AtOnce, KeyPart, LimitRule, Policy, QueueRule, Quota, Source, XRateLimit};
 use tollgate_tower::{InForce, LimitLayer, QueueLayer};
 use tower::Service;
 use tower::limit::ConcurrencyLimitLayer;

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use tollgate::policy::Sharing;
+use tollgate_policy::Sharing;
 
 use self::busy::{Threads, server_ran, with_cores};
 use self::node::{Plan, Tally};

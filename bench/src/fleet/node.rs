@@ -6,11 +6,11 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use tollgate::policy::{
+use tollgate::{Clock, Limit, MonotonicClock, Origin, Rate, Span};
+use tollgate_policy::shared::SharedStore;
+use tollgate_policy::{
     Answer, Begun, KeyPart, LimitRule, Policy, PolicyGate, PriorState, Quota, Sharing, Source,
 };
-use tollgate::store::shared::SharedStore;
-use tollgate::{Clock, Limit, MonotonicClock, Origin, Rate, Span};
 use tollgate_redis::{Settings, Store};
 
 use super::NODES;

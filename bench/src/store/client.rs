@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use tollgate::store::shared::{SharedLimit, SharedLimits, SharedStore};
+use tollgate_policy::shared::{SharedLimit, SharedLimits, SharedStore};
 use tollgate_redis::{Settings, Store};
 
 use super::WARM_UP;

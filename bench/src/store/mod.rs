@@ -20,9 +20,9 @@ pub(crate) mod server;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use tollgate::policy::Quota;
-use tollgate::store::shared::{KeyKind, SharedCharge, SharedKey, SharedLimit, SharedRequest};
 use tollgate::{Limit, LimitId, Rate, Span};
+use tollgate_policy::Quota;
+use tollgate_policy::shared::{KeyKind, SharedCharge, SharedKey, SharedLimit, SharedRequest};
 use tollgate_redis::testing::Desk;
 
 use self::server::Redis;

@@ -1,8 +1,8 @@
 //! How much more than its limits a fleet may let pass, told before a policy is put in force.
 
 use serde::Serialize;
-use tollgate::policy::{Fallback, LimitRule, Quota, Sharing};
 use tollgate_config::{Loaded, StoreSpec};
+use tollgate_policy::{Fallback, LimitRule, Quota, Sharing};
 
 /// If nobody says how many nodes there are, the bound is told for so many.
 const NODES: u32 = 8;

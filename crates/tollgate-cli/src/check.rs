@@ -7,8 +7,8 @@ use std::io::{self, Read, Write};
 use std::process::ExitCode;
 
 use serde::Serialize;
-use tollgate::policy::{Fallback, Policy};
 use tollgate_config::{FILE_MAX, Loaded, Problems, Severity};
+use tollgate_policy::{Fallback, Policy};
 
 use crate::bound::bounds;
 use crate::cli::Check;

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::io::{BufRead, Write};
 use std::rc::Rc;
 
-use tollgate::policy::Quota;
 use tollgate::{Algorithm, Decision, Gate, KeySecret, LimitId, Limiter, ManualClock, Rate, Span};
+use tollgate_policy::Quota;
 
 use crate::arrivals::{self, Arrival};
 use crate::cli::Try;
@@ -121,7 +121,6 @@ fn time_for_one(algorithm: &Algorithm) -> Span {
         | Algorithm::SlidingWindow { window, .. } => window,
         Algorithm::Concurrency { ttl, .. } => ttl,
         // An algorithm that this program has no words for cannot have been written.
-        _ => Span::from_secs(1),
     }
 }
 

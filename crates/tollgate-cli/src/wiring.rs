@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
-use tollgate::store::shared::SharedStore;
 use tollgate_config::{SecretSpec, SharedSpec, TlsFiles, Topology as Named};
+use tollgate_policy::shared::SharedStore;
 use tollgate_redis::{Secret, Settings, Store, Tls, Topology};
 use tollgate_server::engine::OpenStore;
 

@@ -5,8 +5,8 @@
 
 use std::path::PathBuf;
 
-use tollgate::policy::Match;
 use tollgate::{Rate, Span};
+use tollgate_policy::Match;
 
 /// How a gateway behaves, and where requests go.
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! The policy file: YAML in, a resolved [`tollgate::policy::Policy`] out, or everything that is wrong
+//! The policy file: YAML in, a resolved [`tollgate_policy::Policy`] out, or everything that is wrong
 //! with it at once.
 //!
 //! ```
@@ -61,7 +61,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use tollgate::Moment;
-use tollgate::policy::{LimitRule, Override, Policy, Quota};
+use tollgate_policy::{LimitRule, Override, Policy, Quota};
 
 pub use crate::gateway::{
     AcceptSpec, ClientTimeouts, GatewaySpec, HealthSpec, Protocol, ServerSpec, UpstreamSpec,

@@ -2,10 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
-use tollgate::policy::{Facts, PolicyGate};
 use tollgate::{ManualClock, Moment, Span};
 use tollgate_config::import::{envoy, envoy_folder, limitador};
 use tollgate_config::{Problems, parse};
+use tollgate_policy::{Facts, PolicyGate};
 
 fn converted(text: &str) -> String {
     let files = [("config.yaml".to_owned(), text.as_bytes().to_vec())];

@@ -2,13 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
-use tollgate::policy::address::ForwardedHeader;
-use tollgate::policy::{
+use tollgate::{Algorithm, Estimate, Limit, Moment, Rate, Span};
+use tollgate_config::{Severity, override_from, parse};
+use tollgate_policy::address::ForwardedHeader;
+use tollgate_policy::{
     CostRule, Fallback, Grant, LimitRule, MissingKey, Mode, OnStoreError, Policy, Privacy, Source,
     ValueTest, WhenOver, XRateLimit,
 };
-use tollgate::{Algorithm, Estimate, Limit, Moment, Rate, Span};
-use tollgate_config::{Severity, override_from, parse};
 
 fn policy(text: &str) -> Policy {
     match parse("test.yaml", text.as_bytes()) {

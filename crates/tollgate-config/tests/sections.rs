@@ -4,14 +4,13 @@
 
 use std::path::PathBuf;
 
-use tollgate::policy::{
-    Adaptive, AtOnce, CostRule, Estimator, KeyPart, MissingKey, PressureRule, QueueRule, Source,
-};
+use tollgate::shape::{Adaptive, Estimator};
 use tollgate::{Scale, Span};
 use tollgate_config::{
     AcceptSpec, ClientTimeouts, GatewaySpec, HealthSpec, Loaded, Protocol, ServerSpec, Severity,
     UpstreamSpec, parse,
 };
+use tollgate_policy::{AtOnce, CostRule, KeyPart, MissingKey, PressureRule, QueueRule, Source};
 
 const EXAMPLE: &str = include_str!("../../../examples/gateway/tollgate.yaml");
 const LIMIT: &str = "default: pass\nlimits: [{ name: a, key: ip, allow: 5/s }]\n";

@@ -5,8 +5,8 @@
 use std::path::PathBuf;
 
 use tollgate::Span;
-use tollgate::policy::{Fallback, OnStoreError};
 use tollgate_config::{Loaded, SecretSpec, SharedSpec, StoreSpec, TlsFiles, Topology, parse};
+use tollgate_policy::{Fallback, OnStoreError};
 
 const LIMIT: &str =
     "on_store_error: local\ndefault: pass\nlimits: [{ name: a, key: ip, allow: 5/s }]\n";

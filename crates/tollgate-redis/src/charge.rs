@@ -28,10 +28,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
-use tollgate::store::shared::{
+use tollgate::{Moment, Standing, Verdict};
+use tollgate_policy::shared::{
     Answering, FaultKind, SharedLimits, SharedOutcome, SharedRequest, SharedSettle, StoreFault,
 };
-use tollgate::{Moment, Standing, Verdict};
 
 use crate::call::Call;
 use crate::fault::without_keys;

@@ -29,7 +29,7 @@
 //! Which link it was, and what the policy makes of a request without an answer.
 
 use redis::ServerError;
-use tollgate::store::shared::FaultKind;
+use tollgate_policy::shared::FaultKind;
 
 /// What an error of the server means.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use redis::RedisError;
 pub use redis::{ServerError, Value};
 use tollgate::algorithm::LimitError;
-use tollgate::store::shared::{SharedLimit, SharedOutcome, SharedRequest};
+use tollgate_policy::shared::{SharedLimit, SharedOutcome, SharedRequest};
 
 use crate::fault;
 use crate::limits::{Limits, read_beat};

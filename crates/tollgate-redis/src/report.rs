@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tollgate::store::shared::{FaultKind, Latencies};
+use tollgate_policy::shared::{FaultKind, Latencies};
 
 /// Warnings at the most: their places are servers, and a cluster has many.
 const WARNINGS_MAX: usize = 256;

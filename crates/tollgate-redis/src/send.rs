@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use redis::Value;
 use tokio::time::Instant;
-use tollgate::store::shared::{FaultKind, StoreFault};
+use tollgate_policy::shared::{FaultKind, StoreFault};
 
 use crate::call::Call;
 use crate::fault::Meaning;

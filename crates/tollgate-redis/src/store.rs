@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tollgate::LimitError;
-use tollgate::store::shared::{SharedLimit, SharedLimits, SharedStore, StoreReport};
+use tollgate_policy::shared::{SharedLimit, SharedLimits, SharedStore, StoreReport};
 
 use crate::charge::Prepared;
 use crate::finish::Finishing;

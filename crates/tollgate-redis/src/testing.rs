@@ -5,8 +5,8 @@ use std::fmt;
 
 use redis::{Connection, Value};
 use tollgate::algorithm::LimitError;
-use tollgate::store::shared::{SharedLimit, SharedOutcome, SharedRequest, SharedSettle};
 use tollgate::time::Moment;
+use tollgate_policy::shared::{SharedLimit, SharedOutcome, SharedRequest, SharedSettle};
 
 use crate::call::{Call, Which};
 use crate::limits::clock::Timing;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use redis::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
-use tollgate::store::shared::FaultKind;
+use tollgate_policy::shared::FaultKind;
 
 use crate::limits::{beat, read_beat, slot};
 use crate::link::Link;

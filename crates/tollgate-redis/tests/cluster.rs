@@ -15,7 +15,7 @@ use std::time::Duration;
 use common::cluster::{self, keys_in, owner_of, slot_of};
 use common::fake::Fake;
 use common::{DEADLINE, charge, one, open, passes, prepare, request, wait_async};
-use tollgate::store::shared::{FaultKind, SharedLimits, SharedStore};
+use tollgate_policy::shared::{FaultKind, SharedLimits, SharedStore};
 use tollgate_redis::{ACCESS_RULE, CLUSTER_RULE, Secret, Settings, Store, Topology};
 use tollgate_testkit::servers::{Cluster, Kind};
 

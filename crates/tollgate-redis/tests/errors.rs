@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use common::fake::Fake;
 use common::{codes, one, open, prepare, settings, until_up, wait_async};
-use tollgate::store::shared::{FaultKind, SharedStore};
+use tollgate_policy::shared::{FaultKind, SharedStore};
 
 /// What the server answers, what the request is told, is the link given up, which warning there is.
 const TABLE: [(&str, FaultKind, bool, Option<&str>); 21] = [

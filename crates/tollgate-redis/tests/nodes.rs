@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::{Server, codes, open, server, settings, until_up, wait_async};
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep};
-use tollgate::store::shared::SharedStore;
+use tollgate_policy::shared::SharedStore;
 use tollgate_redis::{ACCESS_RULE, Secret, Settings, Store};
 
 const SEEN: Duration = Duration::from_secs(30);

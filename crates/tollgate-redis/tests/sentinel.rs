@@ -13,7 +13,7 @@ use std::time::Duration;
 use common::fake::Fake;
 use common::{DEADLINE, Server, one, open, passes, prepare, server, wait_async};
 use tokio::time::{Instant, sleep};
-use tollgate::store::shared::SharedStore;
+use tollgate_policy::shared::SharedStore;
 use tollgate_redis::{Secret, Settings, Topology};
 use tollgate_testkit::servers::{Kind, Sentinels};
 

@@ -18,7 +18,7 @@ use common::{
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tollgate::LimitId;
-use tollgate::store::shared::{FaultKind, SharedLimits, SharedSettle, SharedStore};
+use tollgate_policy::shared::{FaultKind, SharedLimits, SharedSettle, SharedStore};
 use tollgate_redis::{ACCESS_RULE, Secret, Settings};
 use tollgate_testkit::free_port;
 use tollgate_testkit::servers::Access;

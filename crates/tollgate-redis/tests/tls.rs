@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use common::{Server, codes, one, open, passes, prepare, server, settings, until_up, wait_async};
-use tollgate::store::shared::SharedStore;
+use tollgate_policy::shared::SharedStore;
 use tollgate_redis::{Settings, Tls};
 use tollgate_testkit::certificates::Certificates;
 use tollgate_testkit::{Directory, free_port};

@@ -4,8 +4,8 @@
 
 use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
-use tollgate::policy::{Answer, Basis, Charge, Role};
 use tollgate::{Origin, Span, Verdict};
+use tollgate_policy::{Answer, Basis, Charge, Role};
 
 use crate::engine::{Epoch, Gate};
 use crate::words;

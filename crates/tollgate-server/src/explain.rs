@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 use serde_json::Value;
-use tollgate::policy::{
+use tollgate_policy::{
     Answer, Basis, ExplainedKey, ExplainedKeyKind, Explanation, Facts, QueueExplanation, Role,
     RuleExplanation, Sharing, WhyNot,
 };
@@ -166,7 +166,7 @@ fn says(told: &RuleExplanation, answer: &Answer) -> Option<&'static str> {
 }
 
 /// A quota as people read it.
-pub fn quota_text(quota: &tollgate::policy::Quota) -> String {
+pub fn quota_text(quota: &tollgate_policy::Quota) -> String {
     match (&quota.periods, quota.advertised().0) {
         (Some(periods), units) => format!("{units} in each {}", periods.name()),
         (None, _) => quota.to_string(),

@@ -1,5 +1,5 @@
 //! The front ends that you run. Each does the same three things: read a request into
-//! [`tollgate::policy::Facts`], ask the policy in force, write the answer down.
+//! [`tollgate_policy::Facts`], ask the policy in force, write the answer down.
 //!
 //! # Layout
 //!

@@ -1,7 +1,7 @@
 //! The words of the protocol: what is answered, in JSON and to people.
 
 use tollgate::Verdict;
-use tollgate::policy::{Basis, Role};
+use tollgate_policy::{Basis, Role};
 
 /// What happens to a request.
 pub(crate) const fn verdict(verdict: Verdict) -> &'static str {

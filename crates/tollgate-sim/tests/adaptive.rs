@@ -120,7 +120,7 @@ fn where_less_is_asked_for_than_can_be_served_a_limit_can_be_too_low_but_not_too
 #[test]
 fn the_same_seed_gives_the_same_run_and_another_another() {
     let scenario = shrunk("stall");
-    let by = tollgate::policy::Estimator::Gradient2;
+    let by = tollgate::shape::Estimator::Gradient2;
     let ticks = |seed| run(&scenario, &mut Control::guarded(by).unwrap(), seed).unwrap();
     assert_eq!(ticks(1), ticks(1));
     assert_ne!(ticks(1), ticks(2));

@@ -8,26 +8,29 @@ use std::process::Command;
 /// Each crate and the crates of ours that it may use.
 const ARROWS: &[(&str, &[&str])] = &[
     ("tollgate", &[]),
-    ("tollgate-config", &["tollgate"]),
-    ("tollgate-redis", &["tollgate"]),
+    ("tollgate-policy", &["tollgate"]),
+    ("tollgate-config", &["tollgate", "tollgate-policy"]),
+    ("tollgate-redis", &["tollgate", "tollgate-policy"]),
     (
         "tollgate-server",
         &[
             "tollgate",
             "tollgate-grpc",
             "tollgate-config",
+            "tollgate-policy",
             "tollgate-tower",
         ],
     ),
     ("tollgate-grpc", &[]),
-    ("tollgate-tower", &["tollgate"]),
-    ("tollgate-sim", &["tollgate"]),
+    ("tollgate-tower", &["tollgate", "tollgate-policy"]),
+    ("tollgate-sim", &["tollgate", "tollgate-policy"]),
     ("tollgate-testkit", &[]),
     (
         "tollgate-trials",
         &[
             "tollgate",
             "tollgate-config",
+            "tollgate-policy",
             "tollgate-redis",
             "tollgate-sim",
             "tollgate-testkit",
@@ -40,6 +43,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "tollgate",
             "tollgate-load",
             "tollgate-config",
+            "tollgate-policy",
             "tollgate-redis",
             "tollgate-server",
         ],
@@ -49,6 +53,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "tollgate",
             "tollgate-load",
+            "tollgate-policy",
             "tollgate-redis",
             "tollgate-tower",
         ],
@@ -59,6 +64,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "tollgate",
             "tollgate-load",
             "tollgate-config",
+            "tollgate-policy",
             "tollgate-redis",
             "tollgate-server",
             "tollgate-tower",

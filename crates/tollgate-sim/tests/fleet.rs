@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
 use tollgate::Limit;
-use tollgate::policy::{Quota, Sharing};
+use tollgate_policy::{Quota, Sharing};
 use tollgate_sim::fleet::check;
 use tollgate_sim::fleet::link::Planted;
 use tollgate_sim::fleet::plan::{Plan, Troubles};

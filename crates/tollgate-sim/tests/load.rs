@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
-use tollgate::policy::Sharing;
+use tollgate_policy::Sharing;
 use tollgate_sim::command::run;
 use tollgate_sim::fleet::load::{Load, REQUESTS_GROW, Room, Series};
 

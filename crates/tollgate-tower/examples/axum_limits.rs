@@ -18,7 +18,7 @@ use axum::routing::get;
 use http::Extensions;
 use tokio::net::TcpListener;
 use tollgate::Limit;
-use tollgate::policy::{AtOnce, KeyPart, QueueRule, Source, pattern::PathPattern};
+use tollgate_policy::{AtOnce, KeyPart, QueueRule, Source, pattern::PathPattern};
 use tollgate_tower::facts::by_client;
 use tollgate_tower::{InForce, LimitLayer, QueueLayer};
 

@@ -15,7 +15,7 @@ use std::task::{Context, Poll};
 
 use http::uri::PathAndQuery;
 use tokio::net::TcpListener;
-use tollgate::policy::Policy;
+use tollgate_policy::Policy;
 use tollgate_tower::{InForce, LimitLayer};
 use tonic::body::Body;
 use tonic::client::Grpc;

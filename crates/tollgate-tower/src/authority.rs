@@ -12,10 +12,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
 use tokio::runtime::Handle;
-use tollgate::policy::decide::BackgroundWork;
-use tollgate::policy::{DecisionHost, Policy, PolicyError, PolicyGate, PriorState};
-use tollgate::store::shared::SharedStore;
 use tollgate::{Clock, MonotonicClock};
+use tollgate_policy::decide::BackgroundWork;
+use tollgate_policy::shared::SharedStore;
+use tollgate_policy::{DecisionHost, Policy, PolicyError, PolicyGate, PriorState};
 
 use crate::turnstile::{QueueError, QueueSet};
 

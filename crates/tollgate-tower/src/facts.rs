@@ -22,8 +22,8 @@ use std::net::IpAddr;
 use http::header::{HOST, HeaderMap};
 use http::request::Parts;
 use http::{Extensions, Method, Request, Uri};
-use tollgate::policy::address::{Proxies, network_text};
-use tollgate::policy::{Facts, Headers};
+use tollgate_policy::address::{Proxies, network_text};
+use tollgate_policy::{Facts, Headers};
 
 /// The address that a connection came from. Put into a request's extensions by whoever accepted it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -182,7 +182,7 @@ pub(crate) fn host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> &'a str {
 mod tests {
     use super::*;
     use http::Request;
-    use tollgate::policy::address::CidrSet;
+    use tollgate_policy::address::CidrSet;
 
     fn parts(uri: &str, headers: &[(&str, &str)]) -> Parts {
         let mut request = Request::builder().uri(uri);

@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use http::{Extensions, Method, StatusCode};
 use tokio::runtime::Handle;
-use tollgate::policy::{Answer, PolicyGate, Quota, Reservation, Settlement};
 use tollgate::{Algorithm, Clock};
+use tollgate_policy::{Answer, PolicyGate, Quota, Reservation, Settlement};
 
 /// Places in concurrency limits. Dropping it frees them.
 pub struct Permit {

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use http::Extensions;
 use tollgate::Clock;
-use tollgate::policy::{Answer, PolicyGate};
+use tollgate_policy::{Answer, PolicyGate};
 
 use crate::held::{Permit, Reserved};
 

@@ -12,11 +12,11 @@ use bytes::{Bytes, BytesMut};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
-use tollgate::policy::fields::{
+use tollgate::{Clock, Span, Verdict};
+use tollgate_policy::fields::{
     Field, PROBLEM_TYPE, detail, fields, problem, push_json_text, push_number, small_number, status,
 };
-use tollgate::policy::{Answer, AnswerStyle, PolicyGate};
-use tollgate::{Clock, Span, Verdict};
+use tollgate_policy::{Answer, AnswerStyle, PolicyGate};
 
 use crate::facts::Head;
 use crate::grpc::{self, Code};

@@ -9,8 +9,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::time::{Instant, advance, sleep};
-use tollgate::policy::{Adaptive, AtOnce, Estimator, Place, QueueRule, Source, Weights};
+use tollgate::shape::{Adaptive, Estimator};
 use tollgate::{Scale, Span};
+use tollgate_policy::{AtOnce, Place, QueueRule, Source, Weights};
 use tollgate_tower::turnstile::{
     Entering, Outcome, QueueError, QueueSet, Turn, Turned, Turnstile, Why,
 };

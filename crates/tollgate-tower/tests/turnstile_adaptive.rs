@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 use tollgate::Span;
-use tollgate::policy::{Adaptive, AtOnce, Estimator, Place, QueueRule};
+use tollgate::shape::{Adaptive, Estimator};
+use tollgate_policy::{AtOnce, Place, QueueRule};
 use tollgate_tower::turnstile::{Outcome, Turnstile};
 
 const MIN: u32 = 4;

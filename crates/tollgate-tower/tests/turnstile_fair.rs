@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
-use tollgate::policy::{AtOnce, Place, QueueRule};
+use tollgate_policy::{AtOnce, Place, QueueRule};
 use tollgate_tower::turnstile::{Outcome, Turnstile};
 
 fn turnstile(at_once: u32) -> Turnstile {

@@ -10,8 +10,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::time::{advance, sleep};
-use tollgate::policy::{AtOnce, Place, QueueRule};
 use tollgate::{Scale, Span};
+use tollgate_policy::{AtOnce, Place, QueueRule};
 use tollgate_tower::turnstile::{Entering, Outcome, Turn, Turned, Turnstile, Why};
 
 fn rule(at_once: u32, of_one: u32) -> QueueRule {

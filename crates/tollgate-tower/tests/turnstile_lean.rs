@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use tollgate::Span;
-use tollgate::policy::{AtOnce, Place, QueueRule};
+use tollgate_policy::{AtOnce, Place, QueueRule};
 use tollgate_tower::turnstile::{Outcome, Turnstile};
 
 thread_local! {

@@ -11,8 +11,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
-use tollgate::policy::{AtOnce, Place, QueueRule};
 use tollgate::{Scale, Span};
+use tollgate_policy::{AtOnce, Place, QueueRule};
 use tollgate_tower::turnstile::{Entering, Outcome, Turn, Turned, Turnstile};
 
 const TASKS: u64 = 100;

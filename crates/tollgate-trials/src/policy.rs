@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::crowd::Guest;
-use tollgate::policy::Sharing;
+use tollgate_policy::Sharing;
 use tollgate_testkit::servers::{Cluster, HOST, Sentinels};
 
 /// What the usual key may: `5/s`, and `10` at once.

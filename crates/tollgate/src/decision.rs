@@ -119,6 +119,19 @@ pub struct Decision {
 }
 
 impl Decision {
+    /// The decision on a request that no limit applies to.
+    pub fn unlimited(now: Moment) -> Decision {
+        Decision {
+            verdict: Verdict::Pass,
+            standing: Standing {
+                remaining: u64::MAX,
+                ..Standing::default()
+            },
+            issued: now,
+            origin: Origin::Fresh,
+        }
+    }
+
     /// Was the request admitted, now or after its delay?
     pub const fn is_admitted(&self) -> bool {
         self.verdict.is_admitted()

@@ -6,7 +6,7 @@ use crate::decision::{Decision, Origin};
 use crate::key::Keyed;
 use crate::limit::Limit;
 use crate::limiter::Limiter;
-use crate::store::memory::{CHARGES_MAX, Part, all_or_none, nothing_charged};
+use crate::store::memory::{CHARGES_MAX, Part, all_or_none};
 
 /// Several limits that a request may have to pass together: all of them are charged, or none. Cheap to
 /// clone: clones share the state.
@@ -74,12 +74,14 @@ pub struct Charge {
 
 impl Charge {
     /// The same on a fixed window that holds at most so many for this charge.
-    pub(crate) const fn at_most(self, most: Option<u32>) -> Charge {
+    #[doc(hidden)]
+    pub const fn at_most(self, most: Option<u32>) -> Charge {
         Charge { most, ..self }
     }
 
     /// A charge of nothing on the first limit, to fill a place with.
-    pub(crate) const fn none() -> Charge {
+    #[doc(hidden)]
+    pub const fn none() -> Charge {
         Charge {
             limit: LimitId(0),
             hash: 0,
@@ -158,7 +160,8 @@ impl<C: Clock> Gate<C> {
         }
     }
 
-    pub(crate) fn charge_hash(&self, limit: LimitId, hash: u64, cost: u64) -> Charge {
+    #[doc(hidden)]
+    pub fn charge_hash(&self, limit: LimitId, hash: u64, cost: u64) -> Charge {
         Charge {
             limit,
             hash,
@@ -183,7 +186,7 @@ impl<C: Clock> Gate<C> {
     fn admit_within<const N: usize>(&self, charges: &[Charge]) -> Option<Admission> {
         let Some(first) = self.limiters.first().filter(|_| !charges.is_empty()) else {
             return charges.is_empty().then(|| Admission {
-                decision: nothing_charged(self.clock.now()),
+                decision: Decision::unlimited(self.clock.now()),
                 binding: None,
             });
         };
@@ -214,7 +217,7 @@ impl<C: Clock> Gate<C> {
 
     #[cold]
     fn too_many(&self, charges: &[Charge]) -> Admission {
-        let mut decision = nothing_charged(self.clock.now());
+        let mut decision = Decision::unlimited(self.clock.now());
         decision.verdict = crate::Verdict::Never;
         decision.standing.remaining = 0;
         decision.origin = Origin::Fresh;

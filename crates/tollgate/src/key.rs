@@ -100,9 +100,8 @@ impl KeySecret {
         }
     }
 
-    /// The secrets themselves, for a state that outlives the process. Whoever has them can choose keys
-    /// that collide.
-    pub(crate) fn save(&self, to: &mut Writer) {
+    /// Writes the secret for a state that outlives the process. Keep it secret: it lets a reader choose keys that collide.
+    pub fn save(&self, to: &mut Writer) {
         for c in self.secrets.c {
             to.number(c as u64);
             to.number((c >> 64) as u64);
@@ -110,7 +109,11 @@ impl KeySecret {
         self.secrets.k.iter().for_each(|k| to.number(*k));
     }
 
-    pub(crate) fn restored(from: &mut Reader<'_>) -> Result<KeySecret, RestoreError> {
+    /// Reads what [`KeySecret::save`] wrote.
+    ///
+    /// # Errors
+    /// The bytes end too early.
+    pub fn restored(from: &mut Reader<'_>) -> Result<KeySecret, RestoreError> {
         let mut c = [0; 3];
         for c in &mut c {
             *c = u128::from(from.number()?) | u128::from(from.number()?) << 64;

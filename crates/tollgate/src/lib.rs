@@ -62,6 +62,8 @@ pub mod algorithm;
 
 pub mod limit;
 
+pub mod calendar;
+
 pub mod clock;
 
 mod sync;
@@ -84,8 +86,6 @@ pub mod throttle;
 pub mod until;
 
 pub mod shape;
-
-pub mod policy;
 
 pub use algorithm::LimitError;
 pub use algorithm::scale::Scale;

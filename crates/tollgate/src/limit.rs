@@ -21,7 +21,6 @@ const DEFAULT_LOG_BYTES: usize = 256 << 20;
 
 /// How a limit decides. Each is explained in its module under [`crate::algorithm`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum Algorithm {
     /// `burst` at once, then `rate`. The default choice.
     TokenBucket {

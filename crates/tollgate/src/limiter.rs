@@ -4,11 +4,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::algorithm::LimitError;
 use crate::algorithm::scale::Scale;
+use crate::calendar::Periods;
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Verdict};
 use crate::key::{KeySecret, Keyed};
 use crate::limit::Limit;
-use crate::policy::calendar::Periods;
 use crate::saved::Writer;
 use crate::store::memory::{Part, Purse, all_or_none};
 use crate::time::{Moment, Span};
@@ -197,12 +197,14 @@ impl<C: Clock> Limiter<C> {
         self.peek_hash(self.inner.secret.hash(key), cost)
     }
 
-    pub(crate) fn peek_hash(&self, hash: u64, cost: u64) -> Decision {
+    #[doc(hidden)]
+    pub fn peek_hash(&self, hash: u64, cost: u64) -> Decision {
         self.peek_at_most(hash, cost, None)
     }
 
     /// The same on a window that holds at most so many for this call, if that is said.
-    pub(crate) fn peek_at_most(&self, hash: u64, cost: u64, most: Option<u32>) -> Decision {
+    #[doc(hidden)]
+    pub fn peek_at_most(&self, hash: u64, cost: u64, most: Option<u32>) -> Decision {
         let inner = &*self.inner;
         let real_now = inner.clock.now();
         let now = inner.face(real_now);
@@ -223,7 +225,8 @@ impl<C: Clock> Limiter<C> {
     }
 
     /// Is it a leaky bucket?
-    pub(crate) fn is_queue(&self) -> bool {
+    #[doc(hidden)]
+    pub fn is_queue(&self) -> bool {
         matches!(self.inner.purse, Purse::Queue(_))
     }
 
@@ -261,7 +264,8 @@ impl<C: Clock> Limiter<C> {
     }
 
     /// The same of a charge at `issued` that waited for `delay`, if this is a leaky bucket.
-    pub(crate) fn settle_hash(
+    #[doc(hidden)]
+    pub fn settle_hash(
         &self,
         hash: u64,
         (issued, delay): (Moment, Span),
@@ -287,20 +291,23 @@ impl<C: Clock> Limiter<C> {
     }
 
     /// Is the other one a clone of this?
-    pub(crate) fn is(&self, other: &Limiter<C>) -> bool {
+    #[doc(hidden)]
+    pub fn is(&self, other: &Limiter<C>) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
     /// Forgets a key, and tells how much of its allowance it had used. Whoever takes this over into
     /// another limit can do so once.
-    pub(crate) fn withdraw(&self, hash: u64) -> u64 {
+    #[doc(hidden)]
+    pub fn withdraw(&self, hash: u64) -> u64 {
         let inner = &*self.inner;
         let now = inner.face(inner.clock.fresh());
         inner.purse.withdraw(hash, now)
     }
 
     /// How much of its allowance a key has used and not earned back, whatever the pressure.
-    pub(crate) fn used(&self, hash: u64) -> u64 {
+    #[doc(hidden)]
+    pub fn used(&self, hash: u64) -> u64 {
         let inner = &*self.inner;
         let now = inner.face(inner.clock.now());
         let fresh = || inner.face(inner.clock.fresh());
@@ -309,7 +316,8 @@ impl<C: Clock> Limiter<C> {
 
     /// Takes `units` that [`Limiter::withdraw`] told of elsewhere. Pressure, here or there, changes nothing
     /// about how much that is. Returns how much was taken: no more than there was room for.
-    pub(crate) fn take_over(&self, hash: u64, units: u64) -> u64 {
+    #[doc(hidden)]
+    pub fn take_over(&self, hash: u64, units: u64) -> u64 {
         let inner = &*self.inner;
         let now = inner.face(inner.clock.fresh());
         let fresh = || inner.face(inner.clock.fresh());
@@ -395,6 +403,11 @@ impl<C: Clock> Limiter<C> {
     /// grows, raise `max_keys`.
     pub fn crowded(&self) -> u64 {
         self.inner.purse.crowded()
+    }
+
+    /// The calendar periods that its windows are, if they are.
+    pub fn periods(&self) -> Option<&Periods> {
+        self.inner.periods()
     }
 
     pub(crate) fn inner(&self) -> &Inner<C> {

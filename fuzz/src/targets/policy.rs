@@ -3,9 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::LazyLock;
 
-use tollgate::policy::{Facts, Policy};
 use tollgate::{ManualClock, Moment};
 use tollgate_config::{Loaded, Problems, Severity, override_from, parse_at};
+use tollgate_policy::{Facts, Policy};
 use tollgate_tower::{Authority, Epoch, InForce};
 
 use super::POLICY;

@@ -2,9 +2,9 @@
 
 use std::sync::LazyLock;
 
-use tollgate::policy::Quota;
-use tollgate::store::shared::{KeyKind, SharedCharge, SharedKey, SharedLimit, SharedRequest};
 use tollgate::{Algorithm, Estimate, Limit, LimitId, Span};
+use tollgate_policy::Quota;
+use tollgate_policy::shared::{KeyKind, SharedCharge, SharedKey, SharedLimit, SharedRequest};
 use tollgate_redis::fuzzing::{Reader, Value, is_primary, meant, nodes, primary, slots, value};
 
 use crate::{Target, memory};

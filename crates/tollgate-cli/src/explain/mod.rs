@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
 use tollgate::MonotonicClock;
-use tollgate::policy::{Facts, PolicyGate};
+use tollgate_policy::{Facts, PolicyGate};
 
 use crate::cli::Explain;
 use crate::fault::{Fault, Stop, Wrong};

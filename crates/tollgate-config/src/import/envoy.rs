@@ -26,8 +26,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use tollgate::policy::KEY_PARTS_MAX;
-use tollgate::policy::pattern::TextPattern;
+use tollgate_policy::KEY_PARTS_MAX;
+use tollgate_policy::pattern::TextPattern;
 
 use super::Converted;
 use super::descriptors::{Config, Descriptor, Quota, config};

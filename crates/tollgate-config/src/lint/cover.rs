@@ -1,8 +1,8 @@
 //! Which of two conditions is the wider one, as far as that can be told from how they are written.
 
-use tollgate::policy::address::CidrSet;
-use tollgate::policy::pattern::{PathPattern, TextPattern};
-use tollgate::policy::{Match, ValueTest};
+use tollgate_policy::address::CidrSet;
+use tollgate_policy::pattern::{PathPattern, TextPattern};
+use tollgate_policy::{Match, ValueTest};
 
 /// Does this hold for every request?
 pub(crate) fn is_everything(matches: &Match) -> bool {
@@ -45,7 +45,7 @@ pub(crate) fn covers(wide: &Match, narrow: &Match) -> bool {
             .iter()
             .any(|w| path_covers(w.as_str(), n.as_str()))
     };
-    let networks = |n: &tollgate::policy::address::Cidr| {
+    let networks = |n: &tollgate_policy::address::Cidr| {
         let mut all = wide.addresses.networks().iter();
         all.any(|w| w.bits() <= n.bits() && w.contains(n.address()))
     };

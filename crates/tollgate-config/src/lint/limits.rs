@@ -1,9 +1,9 @@
 //! What is unwise about single limits.
 
-use tollgate::policy::{
+use tollgate::{Algorithm, Moment};
+use tollgate_policy::{
     CostRule, FULLY_ENFORCED, Grant, LimitRule, Match, Mode, Quota, Source, WhenOver,
 };
-use tollgate::{Algorithm, Moment};
 
 use super::cover::covers as is_wider;
 use crate::read::{Spots, dearest, spelt, when};
@@ -18,7 +18,7 @@ const COVERS_MAX: usize = 256;
 /// The limits that hold whoever changes its key: enforced for everybody, by address or for all.
 pub(super) fn covers(rules: &[LimitRule], now: Moment) -> Vec<&Match> {
     let holds = |rule: &&LimitRule| {
-        let by_address = |part: &tollgate::policy::KeyPart| {
+        let by_address = |part: &tollgate_policy::KeyPart| {
             matches!(
                 part.source,
                 Source::Address { .. } | Source::Method | Source::Host
@@ -140,7 +140,6 @@ fn capacity_of(algorithm: &Algorithm) -> u64 {
         | Algorithm::SlidingLog { limit, .. }
         | Algorithm::SlidingWindow { limit, .. }
         | Algorithm::Concurrency { limit, .. } => limit,
-        _ => u64::MAX,
     }
 }
 

@@ -1,7 +1,7 @@
 //! What is unwise about `allow` and `deny`.
 
 use tollgate::Moment;
-use tollgate::policy::ListRule;
+use tollgate_policy::ListRule;
 
 use super::cover::is_everything;
 use crate::read::{Draft, Spots, when};

@@ -15,8 +15,8 @@ mod queues;
 mod store;
 
 use tollgate::Moment;
-use tollgate::policy::{Fallback, LimitRule, Mode};
 use tollgate::store::memory::CHARGES_MAX;
+use tollgate_policy::{Fallback, LimitRule, Mode};
 
 use crate::read::Draft;
 use crate::report::Report;

@@ -1,6 +1,6 @@
 //! What is unwise about queues.
 
-use tollgate::policy::{AtOnce, QueueRule};
+use tollgate_policy::{AtOnce, QueueRule};
 
 use super::cover::{covers, is_everything};
 use crate::read::{Draft, Spots};
@@ -121,7 +121,7 @@ fn shares(rule: &QueueRule, spots: &Spots, report: &Report<'_>) {
             "add `flow: header.x-api-key`, or leave `tier` out",
         );
     }
-    let equal = |weights: &tollgate::policy::Weights| weights.tiers.iter().all(|(_, w)| *w == 1);
+    let equal = |weights: &tollgate_policy::Weights| weights.tiers.iter().all(|(_, w)| *w == 1);
     if rule.weights.as_ref().is_some_and(equal) {
         report.warn(
             spots.name_of("tier"),

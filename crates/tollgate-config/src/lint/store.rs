@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use tollgate::policy::{Fallback, Grant, LimitRule, Mode, OnStoreError, Quota, Sharing};
-use tollgate::store::shared::LOG_MAX;
 use tollgate::{Algorithm, Span};
+use tollgate_policy::shared::LOG_MAX;
+use tollgate_policy::{Fallback, Grant, LimitRule, Mode, OnStoreError, Quota, Sharing};
 
 use crate::read::{Draft, Spots};
 use crate::report::Report;

@@ -1,8 +1,8 @@
 //! What a request takes: `cost`.
 
-use tollgate::policy::path::PathRules;
-use tollgate::policy::pattern::PathPattern;
-use tollgate::policy::{CostRule, Source};
+use tollgate_policy::path::PathRules;
+use tollgate_policy::pattern::PathPattern;
+use tollgate_policy::{CostRule, Source};
 
 use super::fields::{Fields, map, present};
 use super::key::source;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate::policy::{FollowRule, OnStoreError, REQUEST_LIMITS};
+use tollgate_policy::{FollowRule, OnStoreError, REQUEST_LIMITS};
 
 use super::fields::{Fields, Listed};
 use super::file::{field, items};
@@ -16,7 +16,7 @@ const DOMAINS_MAX: usize = 1_000;
 /// Bytes of a domain, as the service reads it.
 const DOMAIN_BYTES: usize = 4 * 1024;
 /// Limits that requests bring along are counted in so many tables, one for each unit of time.
-const UNITS: usize = tollgate::policy::Unit::ALL.len();
+const UNITS: usize = tollgate_policy::Unit::ALL.len();
 
 /// Keys that each of them has room for at the most, as a limit has.
 const KEYS_MAX: usize = 1_000_000;

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use tollgate::policy::address::{CidrSet, ForwardedHeader, Proxies};
-use tollgate::policy::path::PathRules;
-use tollgate::policy::{AnswerStyle, Fallback, LimitRule, Policy, Privacy, XRateLimit};
+use tollgate_policy::address::{CidrSet, ForwardedHeader, Proxies};
+use tollgate_policy::path::PathRules;
+use tollgate_policy::{AnswerStyle, Fallback, LimitRule, Policy, Privacy, XRateLimit};
 
 use super::domains::{domains, taken_name};
 use super::fields::{Fields, Listed, each, one_or_many};

@@ -1,6 +1,6 @@
 //! Where a text of a request is found: `ip`, `header.x-rider-id`, `path.ride`.
 
-use tollgate::policy::{KEY_PARTS_MAX as PARTS_MAX, KeyPart, Source};
+use tollgate_policy::{KEY_PARTS_MAX as PARTS_MAX, KeyPart, Source};
 
 use super::fields::{each, one_or_many};
 use super::scalar::text;

@@ -1,7 +1,7 @@
 //! The algorithms by their names, and the fields that each of them owns.
 
 use tollgate::Algorithm;
-use tollgate::policy::{BurstCredits, Quota};
+use tollgate_policy::{BurstCredits, Quota};
 
 /// An algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +90,6 @@ impl Kind {
             Algorithm::SlidingLog { .. } => Kind::SlidingLog,
             Algorithm::SlidingWindow { .. } => Kind::SlidingWindow,
             Algorithm::Concurrency { .. } => Kind::Concurrency,
-            _ => return None,
         })
     }
 }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use tollgate::policy::path::PathRules;
-use tollgate::policy::{
+use tollgate::{Algorithm, Moment};
+use tollgate_policy::path::PathRules;
+use tollgate_policy::{
     CostRule, FULLY_ENFORCED, LimitRule, Match, MissingKey, Mode, OnStoreError, Quota, Sharing,
     Source, TierQuota, Tiers, WhenOver,
 };
-use tollgate::{Algorithm, Moment};
 
 use super::fields::{Fields, each, one_or_many};
 use super::key::{key, source};
@@ -365,7 +365,7 @@ pub(super) fn captures(
     field: &str,
     what: &str,
     matched: Option<&Match>,
-    key: &[tollgate::policy::KeyPart],
+    key: &[tollgate_policy::KeyPart],
     report: &Report<'_>,
 ) -> Read<()> {
     let paths = matched.map(|m| m.paths.as_slice()).unwrap_or_default();
@@ -380,7 +380,7 @@ pub(super) fn captures(
                 Value::List(items) => items.get(index).map_or(node.place, |item| item.place),
                 _ => node.place,
             });
-        let has = |path: &tollgate::policy::pattern::PathPattern| {
+        let has = |path: &tollgate_policy::pattern::PathPattern| {
             path.captures().any(|capture| capture == name)
         };
         match paths.iter().find(|path| !has(path)) {
@@ -412,7 +412,7 @@ pub(super) fn captures(
 fn tier(
     fields: &Fields<'_>,
     what: &str,
-    quota: Option<&tollgate::policy::Quota>,
+    quota: Option<&tollgate_policy::Quota>,
     common: &Common<'_>,
     report: &Report<'_>,
 ) -> Read<Option<Tiers>> {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use tollgate::policy::ListRule;
-use tollgate::policy::path::PathRules;
+use tollgate_policy::ListRule;
+use tollgate_policy::path::PathRules;
 
 use super::fields::{Fields, Listed};
 use super::limit::{Spots, name};

@@ -1,9 +1,9 @@
 //! Which requests a limit is for: `match` and `except`.
 
-use tollgate::policy::address::{Cidr, CidrSet};
-use tollgate::policy::path::PathRules;
-use tollgate::policy::pattern::{PathPattern, TextPattern};
-use tollgate::policy::{Match, ValueTest};
+use tollgate_policy::address::{Cidr, CidrSet};
+use tollgate_policy::path::PathRules;
+use tollgate_policy::pattern::{PathPattern, TextPattern};
+use tollgate_policy::{Match, ValueTest};
 
 use super::fields::{Fields, each, map, one_or_many, present};
 use super::key::is_token;

@@ -1,7 +1,7 @@
 //! One limit that stands alone: how much it allows, without a name, a key or a match.
 
 use tollgate::Rate;
-use tollgate::policy::Quota;
+use tollgate_policy::Quota;
 
 use super::fields::Fields;
 use super::names::{LIMIT, QUOTA};

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use tollgate::policy::address::network_text;
-use tollgate::policy::{Grant, KeyPart, LimitRule, Override, Source};
+use tollgate_policy::address::network_text;
+use tollgate_policy::{Grant, KeyPart, LimitRule, Override, Source};
 
 use super::fields::{Fields, each, one_or_many};
 use super::key::spelt;

@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use tollgate::policy::PressureRule;
 use tollgate::{Scale, Span};
+use tollgate_policy::PressureRule;
 
 use super::fields::{Fields, map, present};
 use super::limit::Spots;

@@ -12,10 +12,9 @@
 //! It does not know what is wise; that is for [`crate::lint`].
 
 use tollgate::Span;
-use tollgate::policy::{
-    Adaptive, AtOnce, CostRule, Estimator, KeyPart, MissingKey, QueueRule, Weights,
-};
 use tollgate::shape::fair_queue::MAX_COST_PER_WEIGHT;
+use tollgate::shape::{Adaptive, Estimator};
+use tollgate_policy::{AtOnce, CostRule, KeyPart, MissingKey, QueueRule, Weights};
 
 use super::fields::{Fields, Listed};
 use super::key::key;

@@ -4,9 +4,9 @@
 //! changes some fields of a limit and takes the others from it: a burst of `30s` is then worth more at
 //! a higher rate, and a burst that nobody wrote goes with the rate.
 
-use tollgate::policy::calendar::Periods;
-use tollgate::policy::{BurstCredits, Quota};
+use tollgate::calendar::Periods;
 use tollgate::{Algorithm, Burst, Estimate, Limit, LimitError, Rate, Span};
+use tollgate_policy::{BurstCredits, Quota};
 
 use super::fields::Fields;
 use super::kind::{KINDS, Kind, OWNED, sample};

@@ -3,8 +3,8 @@
 //! Exact: a rate is multiplied as the ratio that it is. What must be whole (a burst, a queue, the limit
 //! of a window) is rounded down, against the client; if nothing is left of it, there is no such quota.
 
-use tollgate::policy::{BurstCredits, Quota};
 use tollgate::{Algorithm, Limit, LimitError, Rate, Span};
+use tollgate_policy::{BurstCredits, Quota};
 
 /// How many times as large: a ratio in lowest terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +86,6 @@ pub(crate) fn scaled(quota: &Quota, times: Times) -> Result<Quota, LimitError> {
         | Algorithm::SlidingLog { limit, .. }
         | Algorithm::SlidingWindow { limit, .. }
         | Algorithm::Concurrency { limit, .. } => *limit = units(*limit)?,
-        _ => {}
     }
     let scaled = Limit::new(algorithm).map(Quota::plain)?;
     Ok(Quota {

@@ -1,7 +1,7 @@
 //! `sharing`: how nodes share a limit that they count in one store.
 
 use tollgate::Algorithm;
-use tollgate::policy::{LimitRule, Sharing, WhenOver};
+use tollgate_policy::{LimitRule, Sharing, WhenOver};
 
 use super::fields::Fields;
 use super::scalar::{choice, text};

@@ -3,7 +3,7 @@
 //! The right answer depends on what a limit protects, so a file with a shared store has to give one, once
 //! for all limits or in each of them. A choice that nobody made would be noticed for the first time in an outage.
 
-use tollgate::policy::OnStoreError;
+use tollgate_policy::OnStoreError;
 
 use super::domains::first_that_follows;
 use super::fields::Fields;

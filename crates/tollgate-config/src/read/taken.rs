@@ -1,7 +1,7 @@
 //! What a candidate or an override takes from its limit.
 
-use tollgate::policy::{BurstCredits, Quota};
 use tollgate::{Algorithm, Burst, Rate};
+use tollgate_policy::{BurstCredits, Quota};
 
 use super::kind::Kind;
 use super::quota::{Allow, At, Written};
@@ -101,7 +101,6 @@ impl Written {
                 written.ttl = some(ttl);
                 Some(Allow::Number(limit))
             }
-            _ => None,
         };
         written.allow = Some((allow?, Place::FILE));
         Some(written)

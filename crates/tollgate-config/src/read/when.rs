@@ -17,7 +17,7 @@ use std::sync::{Mutex, PoisonError};
 use jiff::civil::{Date, Weekday, date};
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{Timestamp, ToSpan};
-use tollgate::policy::calendar::Periods;
+use tollgate::calendar::Periods;
 use tollgate::{Moment, Span};
 
 use super::fields::Fields;

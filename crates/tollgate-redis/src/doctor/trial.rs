@@ -5,9 +5,9 @@ use std::time::Duration;
 use redis::Value;
 use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;
-use tollgate::policy::Quota;
-use tollgate::store::shared::{KeyKind, SharedCharge, SharedKey, SharedLimit, SharedRequest};
 use tollgate::{Limit, LimitId, Rate, Span};
+use tollgate_policy::Quota;
+use tollgate_policy::shared::{KeyKind, SharedCharge, SharedKey, SharedLimit, SharedRequest};
 
 use super::patient::Patient;
 use super::{Findings, STEP};

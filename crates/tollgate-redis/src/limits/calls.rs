@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use tollgate::store::shared::SharedCharge;
 use tollgate::time::Moment;
+use tollgate_policy::shared::SharedCharge;
 
 use super::Prepared;
 use super::clock::Timing;

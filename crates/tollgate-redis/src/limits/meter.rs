@@ -24,12 +24,12 @@ use tollgate::algorithm::queue::Queue;
 use tollgate::algorithm::sliding::{Shape, Sliding, Tail};
 use tollgate::algorithm::window::Window;
 use tollgate::algorithm::{LimitError, OneWord};
-use tollgate::policy::Quota;
-use tollgate::policy::calendar::Periods;
+use tollgate::calendar::Periods;
 use tollgate::rate::Rate;
-use tollgate::store::shared::LOG_MAX;
 use tollgate::time::Span;
 use tollgate::{Algorithm, Estimate};
+use tollgate_policy::Quota;
+use tollgate_policy::shared::LOG_MAX;
 
 use super::clock::Timing;
 
@@ -363,7 +363,6 @@ impl Meter {
             Algorithm::Concurrency { limit, ttl } => {
                 Meter::Parts(PartsMeter::permits(limit, ttl, clock)?)
             }
-            _ => return Err(LimitError::OtherKind),
         })
     }
 

@@ -34,7 +34,7 @@ use std::fmt;
 use redis::Value;
 use tollgate::algorithm::LimitError;
 use tollgate::gate::LimitId;
-use tollgate::store::shared::{SharedKey, SharedLimit, SharedOutcome, SharedRequest, SharedSettle};
+use tollgate_policy::shared::{SharedKey, SharedLimit, SharedOutcome, SharedRequest, SharedSettle};
 
 use crate::call::{Call, Texts, Which};
 use calls::{Correction, Part};

@@ -17,7 +17,7 @@
 
 use std::io::Write;
 
-use tollgate::store::shared::{KeyKind, SharedKey};
+use tollgate_policy::shared::{KeyKind, SharedKey};
 
 /// Escaped parts longer than this are written as a hash: names cost memory on the server.
 const PLAIN_MAX: usize = 200;

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 use redis::aio::MultiplexedConnection;
 use redis::{ErrorKind, RedisError, Value};
 use tokio::time::{Instant, timeout_at};
-use tollgate::store::shared::{FaultKind, StoreFault};
+use tollgate_policy::shared::{FaultKind, StoreFault};
 
 use super::rise::Low;
 use super::{Core, Reply, Up, rise};

@@ -40,7 +40,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch as channel};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout_at};
-use tollgate::store::shared::{FaultKind, ServerReport, StoreFault};
+use tollgate_policy::shared::{FaultKind, ServerReport, StoreFault};
 
 use self::access::{Access, Address};
 use self::pace::Pace;

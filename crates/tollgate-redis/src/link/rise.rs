@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{ErrorKind, RedisError, ServerError, Value};
 use tokio::time::timeout;
-use tollgate::store::shared::FaultKind;
+use tollgate_policy::shared::FaultKind;
 
 use super::Context;
 use super::access::{Address, As};

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use tokio::time::sleep;
-use tollgate::store::shared::FaultKind;
+use tollgate_policy::shared::FaultKind;
 
 use super::{Core, rise};
 

@@ -109,7 +109,7 @@ async fn ask(
     slots.arg("SLOTS");
     let value = rise::ask(connection, &slots, WITHIN).await?;
     let owners = parse(&value, asked).ok_or_else(|| Low {
-        kind: tollgate::store::shared::FaultKind::Garbled,
+        kind: tollgate_policy::shared::FaultKind::Garbled,
         words: "it tells no slots: it belongs to no cluster yet".into(),
         warning: None,
     })?;

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
-use tollgate::store::shared::{FaultKind, ServerReport, StoreFault};
+use tollgate_policy::shared::{FaultKind, ServerReport, StoreFault};
 
 use crate::fault::SLOTS;
 use crate::link::access::Address;

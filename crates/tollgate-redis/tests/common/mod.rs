@@ -14,12 +14,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tollgate::policy::Quota;
-use tollgate::store::shared::{
+use tollgate::{Limit, LimitId};
+use tollgate_policy::Quota;
+use tollgate_policy::shared::{
     KeyKind, SharedCharge, SharedKey, SharedLimit, SharedLimits, SharedOutcome, SharedRequest,
     SharedStore,
 };
-use tollgate::{Limit, LimitId};
 use tollgate_redis::{Settings, Store};
 use tollgate_testkit::servers::{Kind, Plan};
 

@@ -5,8 +5,8 @@ use super::edges::{charge, desk, quota, request, ruled};
 use crate::server;
 use tollgate::algorithm::OneWord;
 use tollgate::algorithm::window::Window;
-use tollgate::store::shared::SharedCharge;
 use tollgate::{Algorithm, Moment, Span};
+use tollgate_policy::shared::SharedCharge;
 
 const SECOND: u64 = 1_000_000_000;
 const ROOM: u64 = u32::MAX as u64 - 1;

@@ -4,10 +4,10 @@ use super::core::Core;
 use super::edges::{charge, desk, dump, request, ruled};
 use super::key;
 use crate::server;
-use tollgate::policy::Quota;
-use tollgate::policy::calendar::Periods;
-use tollgate::store::shared::SharedSettle;
+use tollgate::calendar::Periods;
 use tollgate::{Algorithm, Estimate, Limit, LimitId, Moment, Span};
+use tollgate_policy::Quota;
+use tollgate_policy::shared::SharedSettle;
 use tollgate_redis::testing::{Came, Op};
 
 const DAY: u64 = 86_400 * 1_000_000_000;

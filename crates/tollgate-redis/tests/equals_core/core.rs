@@ -142,7 +142,6 @@ impl Core {
                 let log = Log::new(limit, window).unwrap();
                 Core::Log(log, vec![Cell::new(0); log.cells()])
             }
-            other => panic!("{other:?}"),
         }
     }
 

@@ -2,12 +2,12 @@
 
 use super::{Rng, key, limits, quotas};
 use crate::server;
-use tollgate::policy::Quota;
-use tollgate::policy::calendar::Periods;
-use tollgate::store::shared::{
+use tollgate::calendar::Periods;
+use tollgate::{Algorithm, Estimate, Limit, LimitId, Moment, Rate, Span, Verdict};
+use tollgate_policy::Quota;
+use tollgate_policy::shared::{
     SharedCharge, SharedLimit, SharedOutcome, SharedRequest, SharedSettle,
 };
-use tollgate::{Algorithm, Estimate, Limit, LimitId, Moment, Rate, Span, Verdict};
 use tollgate_redis::testing::{Came, Desk, Op};
 use tollgate_testkit::servers::Server;
 

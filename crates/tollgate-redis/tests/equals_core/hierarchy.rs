@@ -2,9 +2,9 @@
 
 use super::timelines::{key, none, quota};
 use std::cmp::Reverse;
-use tollgate::policy::Quota;
-use tollgate::store::shared::{SharedCharge, SharedLimit, SharedOutcome, SharedRequest};
 use tollgate::{Algorithm, LimitId, Rate, Span, Verdict};
+use tollgate_policy::Quota;
+use tollgate_policy::shared::{SharedCharge, SharedLimit, SharedOutcome, SharedRequest};
 use tollgate_redis::testing::{Came, Desk, Op};
 use tollgate_sim::replay::{CannotOpen, Observed, Subject};
 use tollgate_sim::subject::core::told::answer;

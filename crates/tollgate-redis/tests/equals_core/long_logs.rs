@@ -4,8 +4,8 @@ use super::core::Core;
 use super::edges::{charge, desk, quota, request, ruled};
 use super::{Rng, key, number};
 use crate::server;
-use tollgate::store::shared::SharedSettle;
 use tollgate::{Algorithm, LimitId, Moment, Span};
+use tollgate_policy::shared::SharedSettle;
 use tollgate_redis::testing::{Came, Desk, Op};
 
 const WINDOW: u64 = 1_000_000_000;

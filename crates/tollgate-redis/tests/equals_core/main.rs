@@ -16,11 +16,11 @@ mod timelines;
 use std::collections::HashMap;
 
 use core::Core;
-use tollgate::policy::Quota;
-use tollgate::store::shared::{
+use tollgate::{Algorithm, Estimate, Limit, LimitId, Moment, Span, Verdict};
+use tollgate_policy::Quota;
+use tollgate_policy::shared::{
     KeyKind, SharedCharge, SharedKey, SharedLimit, SharedOutcome, SharedRequest, SharedSettle,
 };
-use tollgate::{Algorithm, Estimate, Limit, LimitId, Moment, Span, Verdict};
 use tollgate_redis::testing::{Came, Desk, Op};
 use tollgate_sim::rng::Rng;
 use tollgate_testkit::servers::{Kind, Server};

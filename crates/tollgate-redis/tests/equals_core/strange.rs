@@ -3,9 +3,9 @@
 use super::edges::{charge, desk, kinds, quota, request};
 use super::key;
 use crate::server;
-use tollgate::policy::Quota;
-use tollgate::store::shared::SharedSettle;
 use tollgate::{LimitId, Moment};
+use tollgate_policy::Quota;
+use tollgate_policy::shared::SharedSettle;
 use tollgate_redis::testing::{Came, Desk, Op};
 
 /// Lua takes many texts for numbers that no limit writes.

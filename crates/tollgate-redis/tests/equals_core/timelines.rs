@@ -5,11 +5,11 @@ use crate::server;
 use std::cell::RefCell;
 use std::path::Path;
 use std::rc::Rc;
-use tollgate::policy::Quota;
-use tollgate::store::shared::{
+use tollgate::{Algorithm, Limit, LimitId, Moment, Verdict};
+use tollgate_policy::Quota;
+use tollgate_policy::shared::{
     KeyKind, SharedCharge, SharedKey, SharedLimit, SharedOutcome, SharedRequest, SharedSettle,
 };
-use tollgate::{Algorithm, Limit, LimitId, Moment, Verdict};
 use tollgate_redis::testing::{Came, Desk, Op};
 use tollgate_sim::replay::{CannotOpen, Observed, Subject, SubjectFactory, replay};
 use tollgate_sim::subject::core::told::answer;

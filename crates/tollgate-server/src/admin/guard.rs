@@ -14,8 +14,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use hyper::StatusCode;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
-use tollgate::policy::address::masked;
 use tollgate::{Limit, Limiter};
+use tollgate_policy::address::masked;
 
 use super::answer::Problem;
 use super::token::Tokens;

@@ -8,8 +8,8 @@ use hyper::{Method, StatusCode};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
-use tollgate::policy::Subject;
 use tollgate::{Span, Verdict};
+use tollgate_policy::Subject;
 
 use super::answer::{Answer, Problem, value, with_body};
 use super::{pressure, shown};

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use tollgate::policy::{Fallback, LimitRule, MissingKey, Mode, Privacy, Quota, Source, WhenOver};
+use tollgate_policy::{Fallback, LimitRule, MissingKey, Mode, Privacy, Quota, Source, WhenOver};
 
 use crate::engine::Engine;
 
@@ -16,8 +16,8 @@ pub(super) fn policy(engine: &Engine) -> Value {
     let health = engine.health();
     let epoch = engine.epoch();
     let policy = epoch.gate.policy();
-    let list = |list: &[tollgate::policy::ListRule]| -> Vec<Value> {
-        let told = |rule: &tollgate::policy::ListRule| json!({"name": rule.name, "reason": rule.reason, "expires_at": seconds(rule.expires)});
+    let list = |list: &[tollgate_policy::ListRule]| -> Vec<Value> {
+        let told = |rule: &tollgate_policy::ListRule| json!({"name": rule.name, "reason": rule.reason, "expires_at": seconds(rule.expires)});
         list.iter().map(told).collect()
     };
     json!({

@@ -2,21 +2,21 @@
 //!
 //! Front ends call [`EngineSource::decide`] and get a decision, or the wait for one. The engine counts, logs and
 //! samples it under the protocol of the front end. Dropping a pending decision finishes it in the background and
-//! refunds what it took; see [`tollgate::policy::decide`].
+//! refunds what it took; see [`tollgate_policy::decide`].
 
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Instant;
 
 use tollgate::MonotonicClock;
-use tollgate::policy::decide::{BackgroundWork, decide, decide_together};
-use tollgate::policy::{self, DecisionHost, DecisionRequest, Facts, Observed, Op, Part};
+use tollgate_policy::decide::{BackgroundWork, decide, decide_together};
+use tollgate_policy::{self, DecisionHost, DecisionRequest, Facts, Observed, Op, Part};
 use tollgate_tower::{Authority, QueueSet};
 
 use super::{Door, Engine, Epoch, Gate};
 
 /// A decision of the engine, or the wait for one.
-pub type Decide = policy::Decide<EngineSource>;
+pub type Decide = tollgate_policy::Decide<EngineSource>;
 
 /// An engine behind one front end. Clones are the same one.
 #[derive(Clone, Debug)]

@@ -62,9 +62,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arc_swap::{ArcSwap, Guard};
 use tokio::sync::watch as watch_channel;
-use tollgate::policy::{Policy, PolicyGate};
 use tollgate::{Clock, Moment, MonotonicClock};
 use tollgate_config::{GatewaySpec, StoreSpec};
+use tollgate_policy::{Policy, PolicyGate};
 use tollgate_tower::QueueSet;
 
 use crate::metrics::{Handles, Metrics, Scraped};

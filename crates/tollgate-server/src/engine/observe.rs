@@ -14,8 +14,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use tollgate::policy::{Answer, Basis, Observed, Privacy, Role};
 use tollgate::{Limit, Origin, Rate, Single, Verdict};
+use tollgate_policy::{Answer, Basis, Observed, Privacy, Role};
 
 use super::top::{KEY_BYTES, Top, TopKey, shown};
 use super::{Door, Engine, Epoch, locked};

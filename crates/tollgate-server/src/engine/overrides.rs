@@ -17,8 +17,8 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tollgate::Moment;
-use tollgate::policy::{LimitRule, LiveOverride, Override, Policy, PolicyError};
 use tollgate_config::{Problems, override_from};
+use tollgate_policy::{LimitRule, LiveOverride, Override, Policy, PolicyError};
 
 use super::reload::{InForce, Next, rules};
 use super::state::SavedOverride;

@@ -3,7 +3,7 @@
 //! # Theory
 //!
 //! A loop reads what can be observed (this machine's processors; how backends fare, if somebody who talks to
-//! them says so), lets the controller of the core make a scale of it ([`tollgate::shape::pressure`]), and tells
+//! them says so), lets the controller of the core make a scale of it ([`tollgate_policy::pressure`]), and tells
 //! the policy in force. An operator's word goes the same way and counts at once.
 //!
 //! # Invariant
@@ -25,9 +25,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tokio::time::MissedTickBehavior;
-use tollgate::policy::PressureRule;
-use tollgate::shape::{Pressure, Signals, Trouble};
 use tollgate::{Moment, Scale, Span};
+use tollgate_policy::PressureRule;
+use tollgate_policy::pressure::{Pressure, Signals, Trouble};
 
 use super::{Engine, Epoch, locked, seconds};
 use crate::metrics::{Kind, Text, in_millionths};

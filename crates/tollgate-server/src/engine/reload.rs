@@ -16,9 +16,9 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tollgate::policy::{Policy, PolicyError, Privacy};
 use tollgate_config::import::ReadError;
 use tollgate_config::{GatewaySpec, Loaded, Problems, Severity};
+use tollgate_policy::{Policy, PolicyError, Privacy};
 use tollgate_tower::QueueSet;
 use tollgate_tower::turnstile::QueueError;
 
@@ -229,7 +229,7 @@ impl Engine {
             self.came_back(&mut in_force);
             let version = self.epoch().version;
             if why != Why::Watch {
-                tracing::info!(target: "tollgate::policy", %why, version, "the policy file is unchanged");
+                tracing::info!(target: "tollgate_policy", %why, version, "the policy file is unchanged");
             }
             return Ok(Reloaded::Unchanged { version });
         }
@@ -326,7 +326,7 @@ impl Engine {
         };
         if unfit > 0 {
             tracing::warn!(
-                target: "tollgate::policy", unfit,
+                target: "tollgate_policy", unfit,
                 "overrides do not fit the policy and wait for one that they fit"
             );
         }
@@ -374,7 +374,7 @@ impl Engine {
         // The watch sees the same file again and again; whoever asks wants an answer each time.
         if in_force.logged.replace(seen) != Some(seen) || why != Why::Watch {
             tracing::error!(
-                target: "tollgate::policy", %why, code = error.code(), content = %seen.to_hex(),
+                target: "tollgate_policy", %why, code = error.code(), content = %seen.to_hex(),
                 "the last good policy stays in force: {error}"
             );
         }
@@ -386,7 +386,7 @@ impl Engine {
         in_force.logged = None;
         if locked(&self.told).last_error.take().is_some() {
             tracing::info!(
-                target: "tollgate::policy",
+                target: "tollgate_policy",
                 "the policy file is again the one that is in force"
             );
         }
@@ -394,9 +394,9 @@ impl Engine {
 }
 
 /// The rules of a policy, that of its default among them.
-pub(super) fn rules(policy: &Policy) -> impl Iterator<Item = &tollgate::policy::LimitRule> {
+pub(super) fn rules(policy: &Policy) -> impl Iterator<Item = &tollgate_policy::LimitRule> {
     let default = match &policy.default {
-        tollgate::policy::Fallback::Limit(rule) => Some(&**rule),
+        tollgate_policy::Fallback::Limit(rule) => Some(&**rule),
         _ => None,
     };
     policy.limits.iter().chain(default)

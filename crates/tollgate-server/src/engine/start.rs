@@ -8,10 +8,10 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 use tollgate::MonotonicClock;
-use tollgate::policy::PriorState;
-use tollgate::store::shared::SharedStore;
 use tollgate_config::import::envoy_folder;
 use tollgate_config::{Loaded, Problems, Severity, SharedSpec, StoreSpec};
+use tollgate_policy::PriorState;
+use tollgate_policy::shared::SharedStore;
 use tollgate_tower::QueueSet;
 
 use super::health::PolicyHealth;
@@ -97,9 +97,9 @@ impl PolicySource {
 /// Logs what is to be said about a policy: as a warning only if there is something to warn of.
 pub(super) fn log_problems(problems: &Problems) {
     if problems.count(Severity::Warning) > 0 {
-        tracing::warn!(target: "tollgate::policy", "{problems}");
+        tracing::warn!(target: "tollgate_policy", "{problems}");
     } else if !problems.is_empty() {
-        tracing::info!(target: "tollgate::policy", "{problems}");
+        tracing::info!(target: "tollgate_policy", "{problems}");
     }
 }
 
@@ -108,7 +108,7 @@ pub(super) fn log_restarted(gate: &Gate) {
     let names: Vec<&str> = gate.restarted().collect();
     if !names.is_empty() {
         tracing::warn!(
-            target: "tollgate::policy", limits = names.join(", "),
+            target: "tollgate_policy", limits = names.join(", "),
             "limits start fresh because their algorithm or calendar changed: what was used before does not count"
         );
     }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tokio::time::MissedTickBehavior;
-use tollgate::policy::LendingReport;
-use tollgate::store::shared::{FaultKind, Latencies, ServerReport, StoreReport};
+use tollgate_policy::LendingReport;
+use tollgate_policy::shared::{FaultKind, Latencies, ServerReport, StoreReport};
 
 use super::{Door, Engine, EngineSource, Epoch};
 use crate::metrics::{Kind, Striped, Text, Unasked};

@@ -84,7 +84,7 @@ impl Ears {
         };
         let watcher = notify::recommended_watcher(hear).map_err(|error| {
             tracing::warn!(
-                target: "tollgate::policy", %error,
+                target: "tollgate_policy", %error,
                 "changes of the policy file are not heard; it is looked at every two seconds"
             );
         });

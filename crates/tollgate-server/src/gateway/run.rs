@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::watch;
-use tollgate::policy::Policy;
 use tollgate_config::{GatewaySpec, UpstreamSpec};
+use tollgate_policy::Policy;
 use tollgate_tower::{LimitLayer, QueueLayer};
 use tower_layer::Layer;
 

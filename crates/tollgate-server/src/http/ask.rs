@@ -8,7 +8,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
-use tollgate::policy::KEY_PARTS_MAX;
+use tollgate_policy::KEY_PARTS_MAX;
 
 use super::pairs::{Descriptor, FieldPairs, HeaderPairs, Pairs};
 

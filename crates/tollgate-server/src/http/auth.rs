@@ -36,12 +36,10 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use hyper::StatusCode;
-use tollgate::policy::address::{Cidr, CidrSet, ForwardedHeader, Proxies};
-use tollgate::policy::fields::{PROBLEM_TYPE, problem as explain, status};
-use tollgate::policy::{
-    Answer, DecisionRequest, Facts, Headers, Op, Policy, RefundOnDrop, Subject,
-};
 use tollgate::{Span, Verdict};
+use tollgate_policy::address::{Cidr, CidrSet, ForwardedHeader, Proxies};
+use tollgate_policy::fields::{PROBLEM_TYPE, problem as explain, status};
+use tollgate_policy::{Answer, DecisionRequest, Facts, Headers, Op, Policy, RefundOnDrop, Subject};
 
 use super::problems::write_problem;
 use super::{Call, Service, write_fields};

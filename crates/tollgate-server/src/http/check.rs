@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hyper::StatusCode;
-use tollgate::policy::fields::status;
-use tollgate::policy::{Answer, DecisionRequest, Facts, Op, RefundOnDrop, Settlement, Subject};
 use tollgate::{Algorithm, Clock};
+use tollgate_policy::fields::status;
+use tollgate_policy::{Answer, DecisionRequest, Facts, Op, RefundOnDrop, Settlement, Subject};
 
 use super::ask::{Ask, Batch, Settle, read};
 use super::pairs::HeaderList;
@@ -176,7 +176,7 @@ impl Service {
         op: Op,
     ) -> Reserved {
         let gate = &policy.gate;
-        let is_permit = |quota: &tollgate::policy::Quota| {
+        let is_permit = |quota: &tollgate_policy::Quota| {
             matches!(quota.limit.algorithm(), Algorithm::Concurrency { .. })
         };
         let has_permit = || {

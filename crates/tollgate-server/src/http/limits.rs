@@ -3,8 +3,8 @@
 
 use std::fmt::Write;
 
-use tollgate::policy::fields::{push_json_text, push_number};
-use tollgate::policy::{LimitRule, Match, Mode, REQUEST_LIMITS, Source, ValueTest};
+use tollgate_policy::fields::{push_json_text, push_number};
+use tollgate_policy::{LimitRule, Match, Mode, REQUEST_LIMITS, Source, ValueTest};
 
 use crate::engine::Epoch;
 
@@ -87,7 +87,7 @@ fn push_rule(text: &mut String, rule: &LimitRule, is_brought: bool) {
 }
 
 fn push_match(text: &mut String, matches: &Match) {
-    let names = |list: &[(String, tollgate::policy::ValueTest)]| -> Vec<String> {
+    let names = |list: &[(String, tollgate_policy::ValueTest)]| -> Vec<String> {
         list.iter().map(|(name, _)| name.clone()).collect()
     };
     let mut lists: Vec<(&str, Vec<String>)> = vec![

@@ -44,8 +44,8 @@ use hyper::{Request, Response, StatusCode};
 use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tollgate::policy::fields::fields;
-use tollgate::policy::{Answer, DecisionRequest, Headers, Op, Subject};
+use tollgate_policy::fields::fields;
+use tollgate_policy::{Answer, DecisionRequest, Headers, Op, Subject};
 
 mod ask;
 mod auth;

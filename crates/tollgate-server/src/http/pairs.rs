@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
-use tollgate::policy::Headers;
+use tollgate_policy::Headers;
 
 use super::ask::{Once, Text, bounded};
 

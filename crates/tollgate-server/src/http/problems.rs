@@ -1,7 +1,7 @@
 //! Answers to what cannot be decided (RFC 9457): what is wrong, where, and how to fix it.
 
 use hyper::StatusCode;
-use tollgate::policy::fields::{PROBLEM_TYPE, push_json_text, push_number};
+use tollgate_policy::fields::{PROBLEM_TYPE, push_json_text, push_number};
 
 use crate::listen::body::BodyFault;
 use crate::listen::response::ResponseBuffer;

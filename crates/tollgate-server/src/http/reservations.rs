@@ -18,8 +18,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tollgate::policy::Reservation;
 use tollgate::{Moment, MonotonicClock, Span};
+use tollgate_policy::Reservation;
 
 /// Reservations at the most.
 pub(super) const MOST: usize = 100_000;
@@ -116,8 +116,8 @@ pub(crate) fn read_name(text: &str) -> Option<u128> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tollgate::policy::{Facts, LimitRule, Policy, PolicyGate, Quota};
     use tollgate::{Clock, Limit};
+    use tollgate_policy::{Facts, LimitRule, Policy, PolicyGate, Quota};
 
     fn gate() -> PolicyGate<MonotonicClock> {
         let quota = Quota::plain(Limit::token_bucket("1/s".parse().unwrap(), 1_000_000).unwrap());

@@ -30,7 +30,7 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tollgate::policy::Policy;
+use tollgate_policy::Policy;
 
 /// Whoever has numbers of its own to tell.
 pub(crate) trait Scraped: Send + Sync + std::fmt::Debug {

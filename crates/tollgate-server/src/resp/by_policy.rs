@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use serde_json::Value;
-use tollgate::policy::{Answer, KEY_PARTS_MAX, Op, Settlement};
+use tollgate_policy::{Answer, KEY_PARTS_MAX, Op, Settlement};
 
 use super::Shared;
 use super::reply::{Reply, quoted};

@@ -1,6 +1,6 @@
 //! What is asked, and what is too much to ask.
 
-use tollgate::policy::{self, Brought};
+use tollgate_policy::{self, Brought};
 use tonic::Status;
 
 use super::messages::{RateLimitDescriptor, RateLimitRequest, Unit};
@@ -51,12 +51,12 @@ impl Wish {
 pub(super) fn brought(descriptor: &RateLimitDescriptor) -> Option<Brought> {
     let limit = descriptor.limit.as_ref()?;
     let unit = match Unit::try_from(limit.unit).ok()? {
-        Unit::Second => policy::Unit::Second,
-        Unit::Minute => policy::Unit::Minute,
-        Unit::Hour => policy::Unit::Hour,
-        Unit::Day => policy::Unit::Day,
-        Unit::Month => policy::Unit::Month,
-        Unit::Year => policy::Unit::Year,
+        Unit::Second => tollgate_policy::Unit::Second,
+        Unit::Minute => tollgate_policy::Unit::Minute,
+        Unit::Hour => tollgate_policy::Unit::Hour,
+        Unit::Day => tollgate_policy::Unit::Day,
+        Unit::Month => tollgate_policy::Unit::Month,
+        Unit::Year => tollgate_policy::Unit::Year,
         // A week is only told, never asked for.
         Unit::Unknown | Unit::Week => return None,
     };

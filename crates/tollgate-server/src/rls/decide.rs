@@ -21,8 +21,8 @@
 use std::sync::Arc;
 
 use tokio::time::{Duration, Instant, sleep_until};
-use tollgate::policy::fields::{Field, fields};
-use tollgate::policy::{Answer, Facts, Op, Part, RefundOnDrop, Settlement};
+use tollgate_policy::fields::{Field, fields};
+use tollgate_policy::{Answer, Facts, Op, Part, RefundOnDrop, Settlement};
 
 use super::Limits;
 use super::ask::{self, Wish};

@@ -7,8 +7,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use tollgate::policy::Match;
-use tollgate::policy::pattern::TextPattern;
+use tollgate_policy::Match;
+use tollgate_policy::pattern::TextPattern;
 
 use crate::engine::Epoch;
 

@@ -5,8 +5,8 @@
 //! `limit_remaining` may be more than `requests_per_unit`.
 
 use prost_types::Duration;
-use tollgate::policy::{Answer, Basis, Part, Quota, Role};
 use tollgate::{Algorithm, Span, Standing, Verdict};
+use tollgate_policy::{Answer, Basis, Part, Quota, Role};
 
 use super::messages::{Code, DescriptorStatus, RateLimit, Unit};
 use crate::engine::Gate;

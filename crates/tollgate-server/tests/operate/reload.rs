@@ -133,7 +133,7 @@ fn the_same_fault_is_logged_once() {
     });
     let of = |target: &str| lines.iter().filter(|l| l.starts_with(target)).count();
     assert_eq!(
-        of("tollgate::policy"),
+        of("tollgate_policy"),
         3,
         "two faults and the end of them: {lines:#?}"
     );

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use tollgate::policy::{Facts, Place};
+use tollgate_policy::{Facts, Place};
 use tollgate_server::engine::{Door, Engine, for_tests};
 
 use crate::world::{ask, decide, logged};

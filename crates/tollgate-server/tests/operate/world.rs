@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use tollgate::policy::{Answer, DecisionRequest, Facts, Op, Subject};
+use tollgate_policy::{Answer, DecisionRequest, Facts, Op, Subject};
 use tollgate_server::engine::{
     Decide, Door, Engine, EngineSettings, EngineSource, PolicySource, StateSettings,
 };

@@ -1,6 +1,6 @@
 //! Limits that a request brings along, where the policy follows them.
 
-use tollgate::policy::{self, Brought, Facts};
+use tollgate_policy::{self, Brought, Facts};
 use tollgate_server::rls::messages::{Code, LimitOverride, RateLimitDescriptor, Unit};
 
 use super::client::{Server, brief, hits, of};
@@ -222,7 +222,7 @@ async fn a_reload_keeps_what_was_counted_and_can_end_the_following() {
         descriptor: &ANN,
         brought: Some(Brought {
             most: 5,
-            unit: policy::Unit::Year,
+            unit: tollgate_policy::Unit::Year,
         }),
         ..Facts::default()
     };

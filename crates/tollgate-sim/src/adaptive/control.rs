@@ -1,7 +1,7 @@
 //! What decides how many may be in flight.
 
 use tollgate::Span;
-use tollgate::policy::{Adaptive, Estimator};
+use tollgate::shape::{Adaptive, Estimator};
 use tollgate::shape::{AdaptiveError, AdaptiveLimit, Sample, UnguardedLimit};
 
 /// Never fewer.

@@ -13,7 +13,7 @@ use super::scenario::{Phase, Scenario};
 use super::world::{TICK_NS, Tick, run};
 use std::error::Error;
 use std::num::TryFromIntError;
-use tollgate::policy::Estimator;
+use tollgate::shape::Estimator;
 
 /// What is promised: near within so many seconds.
 pub const NEAR_SECS: f64 = 30.0;

@@ -10,8 +10,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::thread;
-use tollgate::policy::{Quota, Sharing};
 use tollgate::{Clock, MonotonicClock, Span};
+use tollgate_policy::{Quota, Sharing};
 
 /// Seeds unless told otherwise.
 const SEEDS: u64 = 1_000;

@@ -6,7 +6,7 @@ use crate::fleet::load::{Load, Point, Room, Series, grows_with_requests};
 use clap::Args;
 use serde::Serialize;
 use std::io::Write;
-use tollgate::policy::Sharing;
+use tollgate_policy::Sharing;
 
 const SECOND: u64 = 1_000_000_000;
 /// Nodes at the least: they are divided by sixteen.

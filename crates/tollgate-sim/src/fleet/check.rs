@@ -17,8 +17,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use tollgate::policy::{Quota, Sharing};
 use tollgate::{Algorithm, Origin, Rate};
+use tollgate_policy::{Quota, Sharing};
 
 use super::plan::Plan;
 

@@ -18,11 +18,11 @@ use tollgate::algorithm::concurrency::Permits;
 use tollgate::algorithm::log::Log;
 use tollgate::algorithm::sliding::Sliding;
 use tollgate::algorithm::window::Window;
-use tollgate::policy::Quota;
-use tollgate::store::shared::{
+use tollgate::{Algorithm, Clock, LimitError, Moment, Standing, Verdict};
+use tollgate_policy::Quota;
+use tollgate_policy::shared::{
     SharedCharge, SharedKey, SharedOutcome, SharedRequest, SharedSettle,
 };
-use tollgate::{Algorithm, Clock, LimitError, Moment, Standing, Verdict};
 
 use super::clockwork::{Clockwork, Watch};
 use super::logbook::Logbook;

@@ -21,11 +21,11 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use tollgate::store::shared::{
+use tollgate::{LimitError, Span};
+use tollgate_policy::shared::{
     Answering, FaultKind, SharedLimit, SharedLimits, SharedOutcome, SharedRequest, SharedSettle,
     SharedStore, StoreFault, StoreReport,
 };
-use tollgate::{LimitError, Span};
 
 use super::clockwork::{Clockwork, lock};
 use super::depot::{Depot, Meter};

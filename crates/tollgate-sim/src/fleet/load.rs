@@ -24,8 +24,8 @@
 
 use std::num::NonZeroU64;
 
-use tollgate::policy::{PolicyError, Quota, Sharing};
 use tollgate::{Algorithm, Limit, LimitError, Rate, Span};
+use tollgate_policy::{PolicyError, Quota, Sharing};
 
 use super::World;
 use super::check::{self, Broken};

@@ -17,12 +17,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex};
 
-use tollgate::policy::{
+use tollgate::{Algorithm, Clock, KeySecret};
+use tollgate_policy::shared::SharedStore;
+use tollgate_policy::{
     Answer, Begun, Facts, KeyPart, LimitRule, Policy, PolicyError, PolicyGate, PriorState, Quota,
     Settlement, Sharing, Source,
 };
-use tollgate::store::shared::SharedStore;
-use tollgate::{Algorithm, Clock, KeySecret};
 
 use self::check::{Broken, History, Passed, Wish};
 use self::clockwork::{Clockwork, Watch, lock};

@@ -310,7 +310,7 @@ pub fn burst_credits(rng: &mut Rng, steps: u64, side: Side) -> Walked {
         let Ok(rate) = rate(n, p_ns) else {
             continue;
         };
-        let credits = tollgate::policy::BurstCredits {
+        let credits = tollgate_policy::BurstCredits {
             rate,
             times: mult,
             duration: span(dur_ns),

@@ -7,7 +7,7 @@ use super::core::told::{rate, span};
 use super::given::Given;
 use crate::oracle::{Answer, LimitSpec, Verdict};
 use crate::timeline::{Case, Step};
-use tollgate::policy::BurstCredits;
+use tollgate_policy::BurstCredits;
 
 /// The burst credits of `case`.
 ///

@@ -5,7 +5,7 @@ use std::fmt;
 use http::Request;
 use http::request::Parts;
 use tollgate::Clock;
-use tollgate::policy::{Facts, PolicyGate, Subject};
+use tollgate_policy::{Facts, PolicyGate, Subject};
 
 use crate::facts::with_parts;
 

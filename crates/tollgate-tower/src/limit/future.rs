@@ -10,8 +10,8 @@ use http::{Request, Response};
 use http_body::Body;
 use pin_project_lite::pin_project;
 use tokio::time::{Sleep, sleep};
-use tollgate::policy::{Answer, DecisionHost, PendingDecision, PolicyGate};
 use tollgate::{Clock, Verdict};
+use tollgate_policy::{Answer, DecisionHost, PendingDecision, PolicyGate};
 use tower_service::Service;
 
 use crate::authority::Authority;

@@ -59,8 +59,8 @@ pub use service::LimitService;
 pub(crate) use service::unready;
 
 use http::request::Parts;
-use tollgate::policy::{KeyPart, LimitRule, Policy, Quota, Source};
 use tollgate::{Limit, Span};
+use tollgate_policy::{KeyPart, LimitRule, Policy, Quota, Source};
 use tower_layer::Layer;
 
 use crate::authority::{Authority, InForce, InForceError};
@@ -74,7 +74,7 @@ const LONGEST_WAIT: Span = Span::from_secs(30);
 /// With a policy:
 ///
 /// ```
-/// use tollgate::policy::{LimitRule, Policy, Quota};
+/// use tollgate_policy::{LimitRule, Policy, Quota};
 /// use tollgate::Limit;
 /// use tollgate_tower::LimitLayer;
 ///
@@ -174,7 +174,8 @@ impl<A, K> LimitLayer<A, K> {
     /// ```
     /// # use std::net::SocketAddr;
     /// # use axum::extract::ConnectInfo;
-    /// # use tollgate::{Limit, policy::Policy};
+    /// # use tollgate::Limit;
+    /// # use tollgate_policy::Policy;
     /// # use tollgate_tower::LimitLayer;
     /// // For axum, served with `into_make_service_with_connect_info::<SocketAddr>()`.
     /// let layer = LimitLayer::of(Policy::default())?

@@ -6,8 +6,8 @@ use std::task::{Context, Poll};
 use http::{Request, Response};
 use http_body::Body;
 use tollgate::Verdict;
-use tollgate::policy::decide::decide;
-use tollgate::policy::{Decide, DecisionHost, DecisionRequest, Op};
+use tollgate_policy::decide::decide;
+use tollgate_policy::{Decide, DecisionHost, DecisionRequest, Op};
 use tower_service::Service;
 
 use super::Settings;

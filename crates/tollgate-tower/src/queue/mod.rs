@@ -11,7 +11,7 @@
 //! has been paid for, and is paid back if it never gets its turn.
 //!
 //! ```
-//! # use tollgate::policy::{AtOnce, Policy, QueueRule};
+//! # use tollgate_policy::{AtOnce, Policy, QueueRule};
 //! # use tollgate_tower::{InForce, LimitLayer, QueueLayer};
 //! # use axum::{Router, routing::get};
 //! # #[tokio::main(flavor = "current_thread")]

@@ -1,8 +1,9 @@
 //! How many may be under way: a fixed number, one that is learned, or no bound.
 
-use tollgate::policy::{Adaptive, AtOnce};
+use tollgate::shape::Adaptive;
 use tollgate::shape::{AdaptiveError, AdaptiveLimit, Sample};
 use tollgate::{Moment, Span};
+use tollgate_policy::AtOnce;
 
 /// How many may be under way, before pressure makes it fewer.
 #[derive(Debug)]

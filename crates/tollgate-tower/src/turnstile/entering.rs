@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use tollgate::policy::Place;
+use tollgate_policy::Place;
 
 use super::pacer::Call;
 use super::state::Arrival;

@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use tollgate::policy::QueueRule;
+use tollgate_policy::QueueRule;
 
 use super::report::Served;
 

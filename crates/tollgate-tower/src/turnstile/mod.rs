@@ -57,8 +57,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
-use tollgate::policy::{Place, QueueRule};
 use tollgate::{Clock, Moment, Scale, Span};
+use tollgate_policy::{Place, QueueRule};
 
 pub use self::entering::Entering;
 use self::pacer::Call;

@@ -1,6 +1,6 @@
 //! The queues of a policy.
 
-use tollgate::policy::QueueRule;
+use tollgate_policy::QueueRule;
 
 use super::{QueueError, Turnstile};
 

@@ -13,10 +13,10 @@ mod giving;
 use std::sync::Arc;
 use std::task::Waker;
 
-use tollgate::policy::{Place, QueueRule};
 use tollgate::shape::fair_queue::{MAX_COST_PER_WEIGHT, NumberHasher};
 use tollgate::shape::{FairQueue, FairQueueConfig, RejectReason, Sample, Ticket};
 use tollgate::{Clock, Moment, Scale, Span};
+use tollgate_policy::{Place, QueueRule};
 
 use super::at_once::Width;
 use super::ledger::Ledger;

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use tollgate::policy::LimitRule;
 use tollgate::{Limit, ManualClock};
+use tollgate_policy::LimitRule;
 use tollgate_tower::{Authority, Epoch, Held, InForce, LimitLayer};
 use tower::{Layer, Service, ServiceExt};
 

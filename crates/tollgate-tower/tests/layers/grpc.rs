@@ -7,7 +7,7 @@ use http::{Request, Response};
 use http_body::Body;
 use http_body_util::Full;
 use tollgate::ManualClock;
-use tollgate::policy::{AtOnce, MissingKey, QueueRule};
+use tollgate_policy::{AtOnce, MissingKey, QueueRule};
 use tollgate_tower::{InForce, LimitLayer, QueueLayer};
 use tower::{Layer, Service, ServiceExt, service_fn};
 

@@ -9,12 +9,12 @@ use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body::Body as _;
 use http_body_util::{Empty, Full};
-use tollgate::policy::address::Proxies;
-use tollgate::policy::decide::BackgroundWork;
-use tollgate::policy::{
+use tollgate::{ManualClock, Span};
+use tollgate_policy::address::Proxies;
+use tollgate_policy::decide::BackgroundWork;
+use tollgate_policy::{
     DecisionHost, KeyPart, LimitRule, Mode, Observed, Policy, PolicyGate, Quota, Source,
 };
-use tollgate::{ManualClock, Span};
 use tollgate_tower::{Authority, Client, Epoch, InForce, LimitLayer, Peer, Refused};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -96,7 +96,7 @@ async fn a_policy_that_tells_nothing_adds_nothing() {
     quiet.answers.retry_after = false;
     quiet.answers.ratelimit = false;
     quiet.answers.problem = false;
-    quiet.answers.x_ratelimit = tollgate::policy::XRateLimit::Off;
+    quiet.answers.x_ratelimit = tollgate_policy::XRateLimit::Off;
     let in_force = InForce::with_clock(quiet, ManualClock::new()).unwrap();
     let service = LimitLayer::new(in_force).layer(service_fn(hello));
     let passed = service.clone().oneshot(get("/", "a")).await.unwrap();
@@ -111,7 +111,7 @@ async fn a_policy_that_tells_nothing_adds_nothing() {
 #[tokio::test]
 async fn other_refusals_have_their_own_status() {
     let mut rules = policy([rule("rides", bucket("5/s", 1))]);
-    rules.limits[0].missing_key = tollgate::policy::MissingKey::Deny;
+    rules.limits[0].missing_key = tollgate_policy::MissingKey::Deny;
     let in_force = InForce::with_clock(rules, ManualClock::new()).unwrap();
     let layer = LimitLayer::new(in_force).with_cost(|parts| {
         let cost = parts.headers.get("x-cost")?;

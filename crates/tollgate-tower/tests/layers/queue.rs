@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use tollgate::policy::{AtOnce, KeyPart, QueueRule, Source};
+use tollgate_policy::{AtOnce, KeyPart, QueueRule, Source};
 use tollgate_tower::{
     Authority, Epoch, Held, InForce, LimitLayer, Outcome, QueueLayer, QueueReport,
 };
@@ -199,8 +199,8 @@ fn what_is_not_the_backends_tells_nothing_of_it() {
 
 #[tokio::test]
 async fn only_requests_whose_answers_are_timed_can_tell_when_they_were_sent() {
-    let adaptive = tollgate::policy::Adaptive {
-        by: tollgate::policy::Estimator::Aimd,
+    let adaptive = tollgate::shape::Adaptive {
+        by: tollgate::shape::Estimator::Aimd,
         min: 1,
         max: 10,
         initial: 1,

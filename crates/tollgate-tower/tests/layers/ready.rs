@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use bytes::Bytes;
 use http::Response;
 use http_body_util::Full;
-use tollgate::policy::{AtOnce, QueueRule};
+use tollgate_policy::{AtOnce, QueueRule};
 use tollgate_tower::{LimitLayer, QueueLayer};
 use tower::limit::ConcurrencyLimit;
 use tower::{Layer, Service, ServiceExt, service_fn};

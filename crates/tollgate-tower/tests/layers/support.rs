@@ -11,8 +11,8 @@ use http::{Request, Response};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Empty};
 use tokio::sync::{mpsc, oneshot};
-use tollgate::policy::{KeyPart, LimitRule, Policy, Quota, Source};
 use tollgate::{Limit, ManualClock};
+use tollgate_policy::{KeyPart, LimitRule, Policy, Quota, Source};
 use tollgate_tower::InForce;
 
 pub(crate) type NoBody = Empty<Bytes>;

@@ -1,8 +1,8 @@
 //! What a request has cost that was let through by its limits and never got its turn.
 
 use http::Response;
-use tollgate::policy::{AtOnce, KeyPart, Policy, QueueRule, Source};
 use tollgate::{Limit, ManualClock, Span};
+use tollgate_policy::{AtOnce, KeyPart, Policy, QueueRule, Source};
 use tollgate_tower::{
     Authority, Epoch, InForce, LimitBody, LimitLayer, LimitService, QueueBody, QueueLayer,
     QueueService,

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle};
 use tokio::task::JoinSet;
-use tollgate::policy::{Answer, Begun, Facts, PolicyGate, PriorState};
-use tollgate::store::shared::SharedStore;
 use tollgate::{MonotonicClock, Origin};
+use tollgate_policy::shared::SharedStore;
+use tollgate_policy::{Answer, Begun, Facts, PolicyGate, PriorState};
 use tollgate_redis::{Settings, Store};
 
 use super::Setting;

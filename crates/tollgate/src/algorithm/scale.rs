@@ -68,7 +68,7 @@
 //! A charge is decided under one scale, the one it read. A charge that has begun when the scale falls may
 //! still pass under the one before.
 //!
-//! It does not know when there is pressure; [`crate::shape::pressure`] does.
+//! It does not know when there is pressure; the caller of [`crate::Limiter::set_scale`] does.
 
 /// A factor in 65536ths, above zero and at most one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -30,6 +30,8 @@
 use std::error::Error;
 use std::fmt;
 
+use crate::time::Span;
+
 /// One finished request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
@@ -39,6 +41,31 @@ pub struct Sample {
     pub inflight: u32,
     /// Whether it failed in a way that speaks of overload: refused, timed out, shed.
     pub dropped: bool,
+}
+
+/// Bounds of an adaptive concurrency limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Adaptive {
+    /// The estimator.
+    pub by: Estimator,
+    /// The lowest limit.
+    pub min: u32,
+    /// The highest limit.
+    pub max: u32,
+    /// The limit at the start.
+    pub initial: u32,
+    /// A request that takes longer counts as failed.
+    pub timeout: Span,
+}
+
+/// How the concurrency limit is estimated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Estimator {
+    /// From failures alone.
+    Aimd,
+    /// From latency against its long average.
+    #[default]
+    Gradient2,
 }
 
 /// Why an adaptive limit cannot be built.

@@ -6,7 +6,6 @@
 //! - [`fair_queue`] puts waiting requests in an order that is fair by weight: start-time fair
 //!   queuing, SFQ(D).
 //! - [`leaky_queue`] lets what waits in it out at a constant rate, never faster.
-//! - [`pressure`] says how much of all limits is to be left while a backend is in trouble.
 //! - [`guarded`] has the [`AdaptiveLimit`], a number of requests at once that follows what is seen of a
 //!   backend. [`unguarded`] has the estimators behind it, and [`adaptive`] what they have in common.
 //!
@@ -15,7 +14,6 @@
 
 pub mod fair_queue;
 pub mod leaky_queue;
-pub mod pressure;
 
 #[allow(
     clippy::float_arithmetic,
@@ -47,12 +45,11 @@ pub mod guarded;
 )]
 pub mod unguarded;
 
-pub use adaptive::{AdaptiveError, Sample};
+pub use adaptive::{Adaptive, AdaptiveError, Estimator, Sample};
 pub use fair_queue::{
     Dispatched, Displaced, Enqueued, FairQueue, FairQueueConfig, FairQueueError, RejectReason,
     Rejected, Ticket,
 };
 pub use guarded::AdaptiveLimit;
 pub use leaky_queue::{LeakyQueue, Refused};
-pub use pressure::{Pressure, Signals, Trouble};
 pub use unguarded::UnguardedLimit;

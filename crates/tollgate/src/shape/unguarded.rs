@@ -5,10 +5,10 @@
 //!
 //! This module knows nothing of clocks, threads or requests.
 
+use super::adaptive::{Adaptive, Estimator};
 use super::adaptive::{AdaptiveError, Range, Sample};
 use super::aimd::Aimd;
 use super::gradient2::Gradient2;
-use crate::policy::{Adaptive, Estimator};
 
 /// A concurrency limit that learns from finished requests, and drifts.
 #[derive(Clone, Debug)]

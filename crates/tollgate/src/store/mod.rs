@@ -1,4 +1,3 @@
 //! Where the purses are kept. Whoever holds the state makes the decision.
 
 pub mod memory;
-pub mod shared;

@@ -11,7 +11,7 @@ mod upstream;
 mod url;
 
 use tollgate::Span;
-use tollgate::policy::path::PathRules;
+use tollgate_policy::path::PathRules;
 
 use self::size::size;
 use self::upstream::upstreams;

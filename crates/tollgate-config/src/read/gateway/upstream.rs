@@ -1,6 +1,6 @@
 //! `upstreams`: where requests go.
 
-use tollgate::policy::path::PathRules;
+use tollgate_policy::path::PathRules;
 
 use super::super::fields::{Fields, Listed, each, one_or_many};
 use super::super::limit::{Spots, named};

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use tollgate::policy::Facts;
+use tollgate_policy::Facts;
 
 use super::*;
 use crate::engine::for_tests;

@@ -3,7 +3,7 @@
 //! The names of queues and tiers come from the policy, so a client adds no line. Counts go on while a queue
 //! of that name is in the policy.
 
-use tollgate::policy::QueueRule;
+use tollgate_policy::QueueRule;
 use tollgate_tower::QueueReport;
 use tollgate_tower::turnstile::{Served, Waits};
 

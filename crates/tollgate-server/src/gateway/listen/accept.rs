@@ -15,9 +15,9 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::OwnedSemaphorePermit;
-use tollgate::policy::address::{CidrSet, masked};
 use tollgate::{Limit, Limiter, Rate};
 use tollgate_config::AcceptSpec;
+use tollgate_policy::address::{CidrSet, masked};
 
 /// Open connections by address.
 type Counts = Arc<Mutex<HashMap<IpAddr, usize>>>;

@@ -145,8 +145,8 @@ pub(super) mod tests {
     use crate::gateway::listen::accept::Doorkeeper;
     use std::task::Wake;
     use tokio::sync::Semaphore;
-    use tollgate::policy::address::CidrSet;
     use tollgate_config::AcceptSpec;
+    use tollgate_policy::address::CidrSet;
 
     pub(in crate::gateway::listen) fn life() -> Arc<Life> {
         let keeper = Doorkeeper::new(&AcceptSpec::default(), CidrSet::default());

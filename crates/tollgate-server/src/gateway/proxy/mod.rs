@@ -37,8 +37,8 @@ use hyper::http::uri::{PathAndQuery, Scheme};
 use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response, StatusCode, Uri, Version};
 use tokio::time::Instant;
-use tollgate::policy::Facts;
 use tollgate_config::Protocol;
+use tollgate_policy::Facts;
 use tollgate_tower::facts::HttpHeaders;
 use tollgate_tower::{Client, Peer, SentWhole};
 use tower_service::Service;
@@ -63,7 +63,7 @@ pub(crate) struct Way {
     pub(crate) upstreams: Upstreams,
     pub(crate) max_body: Option<u64>,
     pub(crate) body_idle: Duration,
-    pub(crate) proxies: tollgate::policy::address::Proxies,
+    pub(crate) proxies: tollgate_policy::address::Proxies,
 }
 
 /// That a request came over TLS; in its extensions.

@@ -12,9 +12,9 @@ use std::time::Duration;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::time::Instant;
-use tollgate::policy::path::PathRules;
-use tollgate::policy::{Facts, Match};
 use tollgate_config::{Protocol, UpstreamSpec};
+use tollgate_policy::path::PathRules;
+use tollgate_policy::{Facts, Match};
 
 use super::server::Server;
 use crate::gateway::tls::{self, TlsError};

@@ -5,7 +5,7 @@ use super::super::unsupported;
 use super::told::span;
 use crate::replay::{Observed, Subject};
 use crate::timeline::{Case, Step};
-use tollgate::policy::{Adaptive, Estimator};
+use tollgate::shape::{Adaptive, Estimator};
 use tollgate::shape::{Sample, UnguardedLimit};
 
 /// The adaptive limit that `case` asks for.

@@ -7,7 +7,7 @@ use crate::model::{Change, Model, has_no};
 use crate::oracle::{Answer, Verdict};
 use tollgate::Algorithm;
 use tollgate::algorithm::bucket::Bucket;
-use tollgate::policy::BurstCredits;
+use tollgate_policy::BurstCredits;
 
 /// A bucket, whichever way its numbers are said.
 #[derive(Clone, Copy, Debug)]

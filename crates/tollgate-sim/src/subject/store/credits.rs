@@ -10,8 +10,8 @@ use crate::model::{Change, Model, has_no};
 use crate::oracle::{Answer, Verdict};
 use crate::replay::{Observed, Subject};
 use crate::timeline::Step;
-use tollgate::policy::BurstCredits;
 use tollgate::{Gate, LimitId, ManualClock};
+use tollgate_policy::BurstCredits;
 
 /// Room for the keys of any timeline, and quick to lay out.
 const MAX_KEYS: usize = 256;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::policy::Sharing;
+use tollgate_policy::Sharing;
 
 use super::super::Setting;
 use super::audit::Together;

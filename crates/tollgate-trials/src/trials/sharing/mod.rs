@@ -8,14 +8,14 @@
 //! block is larger than what a bucket earns in a term, so nothing is missing for longer. That is tried with a bucket that earns
 //! little beside what it holds: what the dead node had is seen.
 //!
-//! [`Quota::above`]: tollgate::policy::Quota::above
+//! [`Quota::above`]: tollgate_policy::Quota::above
 
 mod audit;
 mod fleet;
 
 use std::time::Duration;
 
-use tollgate::policy::Sharing;
+use tollgate_policy::Sharing;
 
 use self::audit::Together;
 use self::fleet::{Fleet, end, together};

@@ -65,9 +65,9 @@ mod tests;
 
 use self::probe::Probe;
 use self::window::Window;
+use super::adaptive::{Adaptive, Estimator};
 use super::adaptive::{AdaptiveError, Range, Sample};
 use super::unguarded::UnguardedLimit;
-use crate::policy::{Adaptive, Estimator};
 
 /// Samples faster than this say nothing of a backend.
 ///

@@ -1,9 +1,9 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
+use super::super::adaptive::{Adaptive, Estimator};
 use super::super::adaptive::{Sample, golden};
 use super::super::unguarded::UnguardedLimit;
 use super::AdaptiveLimit;
-use crate::policy::{Adaptive, Estimator};
 use crate::time::Span;
 
 const MS: u64 = 1_000_000;

@@ -25,9 +25,9 @@
 
 use super::purse::{Purse, PurseOffer};
 use super::table::Place;
+use crate::calendar::Periods;
 use crate::clock::Clock;
 use crate::decision::{Decision, Origin, Standing, Verdict};
-use crate::policy::calendar::Periods;
 use crate::time::{Moment, Span};
 
 /// Charges in one request at the most; everything is kept on the stack.
@@ -163,7 +163,7 @@ fn alone<C: Clock>(parts: &[Part<'_>], clock: &C) -> Ruling {
                 ..decision
             }
         }
-        None => nothing_charged(now),
+        None => Decision::unlimited(now),
     };
     Ruling {
         decision,
@@ -212,22 +212,9 @@ fn all_or_none_of<const N: usize, C: Clock>(parts: &[Part<'_>], clock: &C) -> Ru
     }
     // Three times somebody else was quicker, and then there was not enough left.
     refused.unwrap_or(Ruling {
-        decision: nothing_charged(clock.now()),
+        decision: Decision::unlimited(clock.now()),
         binding: 0,
     })
-}
-
-/// The decision on a request that no limit applies to.
-pub(crate) fn nothing_charged(now: Moment) -> Decision {
-    Decision {
-        verdict: Verdict::Pass,
-        standing: Standing {
-            remaining: u64::MAX,
-            ..Standing::default()
-        },
-        issued: now,
-        origin: Origin::Fresh,
-    }
 }
 
 /// The refusal that decides, if any: never before all, then the longest wait, then the first.
@@ -428,7 +415,7 @@ fn admission(
             binding,
         },
         None => Ruling {
-            decision: nothing_charged(now),
+            decision: Decision::unlimited(now),
             binding: 0,
         },
     }

@@ -59,7 +59,7 @@ mod upkeep;
 mod races;
 
 pub use all_or_none::CHARGES_MAX;
-pub(crate) use all_or_none::{Part, all_or_none, nothing_charged};
+pub(crate) use all_or_none::{Part, all_or_none};
 pub(crate) use purse::Purse;
 pub(crate) use slots::Intent;
 pub(crate) use table::Table;

@@ -231,7 +231,7 @@ fn write_head(
         Some(told) => {
             if length.is_none() {
                 let mut digits = String::with_capacity(20);
-                tollgate::policy::fields::push_number(&mut digits, told);
+                tollgate_policy::fields::push_number(&mut digits, told);
                 push_field(out, "content-length", digits.as_bytes());
             }
             Told::Length(told)

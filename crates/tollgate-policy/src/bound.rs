@@ -1,0 +1,62 @@
+//! How much more than its limit a fleet may let pass: stated before anything is put in force.
+//!
+//! # Theory
+//!
+//! *Exact*: the store decides every request. Nothing.
+//!
+//! *Lease*. Every unit that is spent was charged by the store before, at most a [term](super::store::lease) earlier.
+//! So over all time no more passes than the store granted, and in a stretch of time at most what it granted
+//! in it and what was on loan when it began. On loan are at most one block at each of `n` nodes, and a block is at
+//! most a `4n`-th of what the limit holds: together a quarter; nor is it more than the limit gives in a
+//! [term](super::store::lease). A block of a fixed window ends with it, so
+//! there nothing comes on top; and a place that is on loan is held in the store, so of places there are never more at
+//! once than the limit says.
+//!
+//! *Sync*. What passed and the store has not heard of is at each node at most two of `n` parts of what the limit
+//! holds. If all nodes but one were idle, that one would be right; so the others are what may come on top: `n - 1` times as
+//! much, less than twice the limit. A node that dies takes as much with it that nobody hears of. The store takes it afterwards, and who owes lets nothing pass: over all time the limit holds, but of windows what is too much in
+//! one is not missing in the next.
+//!
+//! # What is not in it
+//!
+//! What passes while the store gives no answer, and what a store forgets in a failover: both are the same for every
+//! way of sharing, and told where a fleet is described.
+
+use super::rule::{Quota, Sharing};
+use super::store::lease::terms::LeaseTerms;
+use super::store::sync::counter::SyncTerms;
+use tollgate::limit::Algorithm;
+
+impl Quota {
+    /// How many units above this quota may pass in any stretch of time, with so many nodes. Over all time nothing
+    /// does.
+    pub fn above(&self, sharing: Sharing, nodes: u32) -> u64 {
+        match (sharing, self.limit.algorithm()) {
+            (Sharing::Exact, _)
+            | (Sharing::Lease, Algorithm::FixedWindow { .. } | Algorithm::Concurrency { .. }) => 0,
+            (Sharing::Lease, _) => LeaseTerms::of(self).map_or(0, |terms| {
+                terms
+                    .block_max(nodes)
+                    .saturating_mul(u64::from(nodes.max(1)))
+            }),
+            (Sharing::Sync, _) => SyncTerms::of(self).map_or(0, |terms| {
+                let others = u64::from(nodes.saturating_sub(1));
+                terms.unsynced_max(nodes).saturating_mul(others)
+            }),
+        }
+    }
+
+    /// Is it large and fast enough to be lent to so many nodes? If not, `lease` is `exact`.
+    pub fn is_lent_to(&self, nodes: u32) -> bool {
+        LeaseTerms::of(self).is_some_and(|terms| terms.block_max(nodes) > 0)
+    }
+
+    /// Can it be shared in this way?
+    pub fn can_be(&self, sharing: Sharing) -> bool {
+        match sharing {
+            Sharing::Exact => true,
+            Sharing::Lease => LeaseTerms::of(self).is_some(),
+            Sharing::Sync => SyncTerms::of(self).is_some(),
+        }
+    }
+}

@@ -1,0 +1,787 @@
+//! How a policy comes into force, and what it takes over from the one before.
+//!
+//! Every quota is known by a name of its own: `rule`, `rule@tier`, `rule+candidate`, and for overrides
+//! `rule!` with the numbers; its peak by the same and `/peak`. A quota that was there before keeps its limiter, and so every count; if its
+//! numbers changed, the limiter is changed and keeps the usage. A quota whose algorithm or calendar changed
+//! starts fresh: what one algorithm counts has no exact meaning for another ([`PolicyGate::restarted`]). A
+//! key that gets or loses a quota of its own by an override is known by name, so
+//! its usage is moved at once; requests that are being decided meanwhile may still be counted where it was.
+//!
+//! # Invariant
+//!
+//! Everything that can fail is done before anything is changed. A policy that cannot be put in force
+//! leaves the one before it as it was.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use super::brought::{self, FollowRule, Following, REQUEST_LIMITS, Unit};
+use super::extract::{KEY_PARTS_MAX, RequestKey};
+use super::fields::Advert;
+use super::gate::{Live, LiveOverride, PolicyGate, Special, SpecialGrant, Variant};
+use super::path::PathRules;
+use super::router::Router;
+use super::rule::{
+    CostRule, Fallback, Grant, LimitRule, Match, OnStoreError, Override, PEAK, Policy, Privacy,
+    Quota, Sharing, WhenOver,
+};
+use super::store::PreparedLimit;
+use super::store::lease::terms::LeaseTerms;
+use super::store::memory::MemoryStore;
+use super::store::stack::FleetStore;
+use super::store::sync::counter::SyncTerms;
+use crate::shared::{SharedLimit, SharedLimits, SharedStore};
+use tollgate::algorithm::LimitError;
+use tollgate::algorithm::scale::Scale;
+use tollgate::calendar::Periods;
+use tollgate::clock::Clock;
+use tollgate::gate::{Gate, LimitId};
+use tollgate::key::{Key, KeySecret};
+use tollgate::limit::{Algorithm, Limit};
+use tollgate::limiter::Limiter;
+use tollgate::saved::SavedLimiter;
+use tollgate::time::{Moment, Span};
+
+/// Keys that the limiter of an override has room for.
+const OVERRIDE_KEYS: usize = 10_000;
+
+/// Most quotas whose usage a limit in a shared store still takes over: each costs a call for every request until
+/// nothing in it counts any more.
+const PREVIOUS_QUOTAS_MAX: usize = 4;
+
+/// Why a policy cannot be put in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PolicyError {
+    /// A limit cannot be enforced.
+    Limit {
+        /// Its name.
+        name: Arc<str>,
+        /// Why not.
+        cause: LimitError,
+    },
+    /// Two rules have one name.
+    SameName {
+        /// The name.
+        name: Arc<str>,
+    },
+    /// A key of too many parts.
+    LongKey {
+        /// The rule's name.
+        name: Arc<str>,
+    },
+    /// A limit that cannot be shared as its rule says.
+    NotShared {
+        /// The rule's name.
+        name: Arc<str>,
+    },
+}
+
+impl fmt::Display for PolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Limit { name, cause } => write!(f, "limit `{name}`: {cause}"),
+            Self::SameName { name } => write!(f, "two limits are called `{name}`"),
+            Self::LongKey { name } => {
+                write!(f, "the key of `{name}` has more than {KEY_PARTS_MAX} parts")
+            }
+            Self::NotShared { name } => write!(
+                f,
+                "limit `{name}` cannot be shared in this way: slots of a leaky bucket are in one order, burst credits \
+                 are two rates at once, and places are given back to whoever counted them; share it exactly"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for PolicyError {}
+
+/// What the first policy of a process starts with: limiters restored from bytes, the secret of their keys, and
+/// the store of a fleet.
+#[derive(Debug)]
+pub struct PriorState {
+    pub(super) secret: KeySecret,
+    /// By what they are known by.
+    pub(super) limiters: HashMap<Arc<str>, SavedLimiter>,
+    /// The store that counts for a fleet. The limiters then hold this node's share.
+    pub(super) store: Option<Arc<dyn SharedStore>>,
+}
+
+impl PriorState {
+    /// Nothing: no limiter, and a new secret.
+    pub fn nothing() -> PriorState {
+        PriorState {
+            secret: KeySecret::random(),
+            limiters: HashMap::new(),
+            store: None,
+        }
+    }
+
+    /// The same, and a store that counts for a fleet.
+    #[must_use]
+    pub fn with_store(self, store: Arc<dyn SharedStore>) -> PriorState {
+        PriorState {
+            store: Some(store),
+            ..self
+        }
+    }
+
+    /// The same with keys hashed by this secret. Whoever wants to replay what happened needs the same one each time.
+    #[must_use]
+    pub fn with_secret(self, secret: KeySecret) -> PriorState {
+        PriorState { secret, ..self }
+    }
+}
+
+impl<C: Clock> PolicyGate<C> {
+    /// Puts a policy in force, with nothing used yet.
+    ///
+    /// # Errors
+    /// A limit that cannot be enforced.
+    pub fn new(policy: Policy, clock: C) -> Result<PolicyGate<C>, PolicyError> {
+        PolicyGate::with_prior(policy, Vec::new(), clock, PriorState::nothing())
+    }
+
+    /// Puts a policy in force that goes on with what limiters from elsewhere have counted.
+    ///
+    /// # Errors
+    /// A limit that cannot be enforced.
+    pub fn with_prior(
+        policy: Policy,
+        extra: Vec<LiveOverride>,
+        clock: C,
+        prior: PriorState,
+    ) -> Result<PolicyGate<C>, PolicyError> {
+        let switched_off = Arc::new(AtomicBool::new(false));
+        Builder::new(prior, clock, None).build(Arc::new(policy), extra, switched_off)
+    }
+
+    /// Puts another policy, or other overrides, in force after this one. What was counted is kept, except
+    /// where an algorithm changed. This one may still answer requests that have begun.
+    ///
+    /// # Errors
+    /// A limit that cannot be enforced; nothing has changed then.
+    pub fn succeed(
+        &self,
+        policy: Policy,
+        extra: Vec<LiveOverride>,
+    ) -> Result<PolicyGate<C>, PolicyError> {
+        self.succeed_shared(Arc::new(policy), extra)
+    }
+
+    /// Puts other overrides in force beside the same policy.
+    ///
+    /// # Errors
+    /// An override that cannot be enforced; nothing has changed then.
+    pub fn with_overrides(&self, extra: Vec<LiveOverride>) -> Result<PolicyGate<C>, PolicyError> {
+        self.succeed_shared(Arc::clone(&self.policy), extra)
+    }
+
+    fn succeed_shared(
+        &self,
+        policy: Arc<Policy>,
+        extra: Vec<LiveOverride>,
+    ) -> Result<PolicyGate<C>, PolicyError> {
+        let prior = PriorState {
+            secret: self.secret.clone(),
+            limiters: HashMap::new(),
+            store: self.store().cloned(),
+        };
+        let switched_off = Arc::clone(&self.switched_off);
+        Builder::new(prior, self.clock.clone(), Some(self)).build(policy, extra, switched_off)
+    }
+}
+
+/// The limits of a policy in a store; and while keys still have usage under the policy before, and until when, those that move
+/// it.
+type Remote = (
+    Arc<dyn SharedLimits>,
+    Option<(Moment, Arc<dyn SharedLimits>)>,
+);
+
+struct Builder<'a, C> {
+    prior: PriorState,
+    clock: C,
+    /// The policy that is in force, if there is one: its limiters continue, those of `prior` do otherwise.
+    before: Option<&'a PolicyGate<C>>,
+    gate: Gate<C>,
+    variants: Vec<Variant>,
+    ids: HashMap<Arc<str>, LimitId>,
+    /// Limiters that go on with other numbers; changed last, when nothing can fail any more.
+    changes: Vec<(Limiter<C>, Quota)>,
+    /// Usage that moves; last of all.
+    moves: Vec<Move<C>>,
+    /// Quotas that start fresh, by their ids.
+    restarted: Vec<Arc<str>>,
+    /// By how many nodes limits are divided in this process.
+    nodes: u32,
+}
+
+/// The usage of one key that another limit counts from now on.
+struct Move<C> {
+    from: Vec<Limiter<C>>,
+    to: Vec<LimitId>,
+    hash: u64,
+}
+
+impl<'a, C: Clock> Builder<'a, C> {
+    fn new(prior: PriorState, clock: C, before: Option<&'a PolicyGate<C>>) -> Self {
+        let nodes = prior.store.as_ref().map_or(1, |s| s.nodes().max(1));
+        Builder {
+            nodes,
+            gate: Gate::with_clock(clock.clone()),
+            prior,
+            clock,
+            before,
+            variants: Vec::new(),
+            ids: HashMap::new(),
+            changes: Vec::new(),
+            moves: Vec::new(),
+            restarted: Vec::new(),
+        }
+    }
+
+    fn build(
+        mut self,
+        policy: Arc<Policy>,
+        extra: Vec<LiveOverride>,
+        switched_off: Arc<AtomicBool>,
+    ) -> Result<PolicyGate<C>, PolicyError> {
+        let fallback = match &policy.default {
+            Fallback::Limit(rule) => Some(&**rule),
+            _ => None,
+        };
+        let mut rules = Vec::new();
+        let mut by_name = HashMap::new();
+        for rule in policy.limits.iter().chain(fallback) {
+            if by_name
+                .insert(Arc::clone(&rule.name), rules.len())
+                .is_some()
+            {
+                let name = Arc::clone(&rule.name);
+                return Err(PolicyError::SameName { name });
+            }
+            rules.push(self.live(compiled(rule, policy.paths), &extra)?);
+        }
+        let following = match &policy.follow {
+            Some(follow) => {
+                let taken = by_name.contains_key(REQUEST_LIMITS);
+                Some(self.following(follow, taken, &mut rules)?)
+            }
+            None => None,
+        };
+        let routed = rules.iter().take(policy.limits.len());
+        let router = Router::new(routed.map(|live| &live.rule.matches));
+        let remote = self.remote(&policy)?;
+        let queues: Vec<_> = policy
+            .queues
+            .iter()
+            .map(|q| q.under(policy.paths))
+            .collect();
+        // Nothing fails from here on. A change to another kind was given a new limiter above, and rings
+        // that are too short stay as they are if there is no memory for longer ones.
+        for (limiter, quota) in self.changes {
+            let _ = limiter.change(quota.limit);
+        }
+        for Move { from, to, hash } in self.moves {
+            let to: Vec<&Limiter<C>> = to.iter().map(|id| self.gate.limiter(*id)).collect();
+            // The same limiter may be known by both policies: then nothing moves.
+            let moves = from.iter().filter(|from| !to.iter().any(|to| to.is(from)));
+            let used = moves.map(|from| from.withdraw(hash)).max().unwrap_or(0);
+            if used > 0 {
+                for to in to {
+                    to.take_over(hash, used);
+                }
+            }
+        }
+        if let Some(old) = self.before.and_then(|before| before.fleet.as_ref()) {
+            old.close(self.clock.now());
+        }
+        let store = self.prior.store.take();
+        let memory = Arc::new(MemoryStore::new(self.gate, self.clock.clone(), store));
+        let limits = self.variants.iter().map(Variant::prepared).collect();
+        let fleet = remote.and_then(|(remote, moving)| {
+            let before = self.before.and_then(|before| before.fleet.as_ref());
+            FleetStore::new(limits, remote, moving, &memory, self.clock.clone(), before)
+        });
+        let before = self.before.map(PolicyGate::pressure);
+        let gate = PolicyGate {
+            fallback: fallback.map(|_| policy.limits.len()),
+            following,
+            router,
+            allow: Router::new(policy.allow.iter().map(|rule| &rule.matches)),
+            deny: Router::new(policy.deny.iter().map(|rule| &rule.matches)),
+            queue_router: Router::new(queues.iter().map(|rule| &rule.matches)),
+            queues,
+            policy,
+            rules,
+            memory,
+            variants: self.variants,
+            ids: self.ids,
+            by_name,
+            extra,
+            restarted: self.restarted,
+            switched_off,
+            pressure: Scale::ONE.as_q16().into(),
+            moving: Default::default(),
+            secret: self.prior.secret,
+            clock: self.clock,
+            fleet,
+        };
+        // Whoever is new is under the pressure that is there.
+        if let Some(scale) = before {
+            gate.set_pressure(scale);
+        }
+        Ok(gate)
+    }
+
+    /// Makes the limits known to the store that a fleet shares, if there is one.
+    fn remote(&self, policy: &Policy) -> Result<Option<Remote>, PolicyError> {
+        let Some(store) = &self.prior.store else {
+            return Ok(None);
+        };
+        let limits = |moves: bool| -> Result<Arc<dyn SharedLimits>, PolicyError> {
+            let known = self.variants.iter().map(|variant| SharedLimit {
+                id: &variant.id,
+                quota: &variant.quota,
+                before: if moves {
+                    &variant.previous_quotas.0
+                } else {
+                    &[]
+                },
+                plain: policy.privacy == Privacy::Plain,
+            });
+            let known: Vec<_> = known.collect();
+            store.prepare(&known).map_err(|(at, cause)| {
+                let name = self.variants.get(at).map_or("", |v| v.quota.limit.name());
+                let name = Arc::from(name);
+                PolicyError::Limit { name, cause }
+            })
+        };
+        let previous = self.variants.iter().map(|v| &v.previous_quotas);
+        let previous = previous.filter(|(quotas, _)| !quotas.is_empty());
+        let until = previous.map(|(_, until)| *until).max();
+        let fixed = limits(false)?;
+        let moving = match until {
+            Some(until) => Some((until, limits(true)?)),
+            None => None,
+        };
+        Ok(Some((fixed, moving)))
+    }
+
+    /// What a quota was under the policies before, with other numbers and the same algorithm, the last
+    /// first, for as long as usage there can count.
+    fn previous_quotas(&self, id: &str, quota: &Quota) -> (Vec<Quota>, Moment) {
+        let now = self.clock.now();
+        let before = self.before.and_then(|before| before.variant_of(id));
+        let (Some(before), true) = (before, self.prior.store.is_some()) else {
+            return (Vec::new(), now);
+        };
+        let (mut older, mut until) = match &before.previous_quotas {
+            (older, until) if now < *until => (older.clone(), *until),
+            _ => (Vec::new(), now),
+        };
+        let is_same = |other: &Quota| {
+            other.limit.algorithm() == quota.limit.algorithm() && other.periods == quota.periods
+        };
+        if !is_same(&before.quota) {
+            until = until.max(now.plus(horizon(&before.quota)));
+            older.insert(0, before.quota.clone());
+        }
+        // A quota that goes back to what it was finds its state where it left it.
+        older.retain(|other| {
+            let algorithm = other.limit.algorithm();
+            !is_same(other) && continues(algorithm, other.periods.as_ref(), quota)
+        });
+        older.truncate(PREVIOUS_QUOTAS_MAX);
+        (older, until)
+    }
+
+    fn live(&mut self, rule: LimitRule, extra: &[LiveOverride]) -> Result<Live, PolicyError> {
+        if rule.key.len() > KEY_PARTS_MAX {
+            return Err(PolicyError::LongKey { name: rule.name });
+        }
+        let name = Arc::clone(&rule.name);
+        let before = self.before_of(&name);
+        let base = self.variant(&name, name.to_string(), &rule.quota)?;
+        let mut tiers = Vec::new();
+        for tier in rule.tiers.iter().flat_map(|tiers| &tiers.tiers) {
+            tiers.push(self.variant(&name, format!("{name}@{}", tier.name), &tier.quota)?);
+        }
+        let candidate = match &rule.candidate {
+            Some(quota) => Some(self.variant(&name, format!("{name}+candidate"), quota)?),
+            None => None,
+        };
+        let of_this = extra.iter().filter(|over| over.limit == name);
+        let mut special = HashMap::new();
+        let mut keys: HashMap<Box<[u8]>, Vec<String>> = HashMap::new();
+        // What was said later counts, and what was said while running counts most.
+        for over in rule
+            .overrides
+            .iter()
+            .chain(of_this.map(|over| &over.change))
+        {
+            let key: Box<[u8]> = Key::of(&over.key).as_bytes().into();
+            let grant = self.grant(&name, over)?;
+            keys.insert(key.clone(), over.key.clone());
+            special.insert(
+                key,
+                Special {
+                    grant,
+                    expires: over.expires,
+                },
+            );
+        }
+        let ordinary: Vec<LimitId> = std::iter::once(base).chain(tiers.iter().copied()).collect();
+        let now = self.clock.now();
+        if let Some(before) = before {
+            for (key, new) in &special {
+                let old = before.special.get(key).map(|old| old.grant);
+                let hash = keys.get(key).map(|texts| self.hash_of(&rule, texts));
+                let in_force = new.expires.is_none_or(|end| now < end);
+                let new = in_force.then_some(new.grant);
+                self.move_usage(before, old, new, hash, &ordinary);
+            }
+            for (key, old) in before
+                .special
+                .iter()
+                .filter(|(k, _)| !special.contains_key(*k))
+            {
+                let hash = before
+                    .texts_of(key)
+                    .map(|texts| self.hash_of(&rule, &texts));
+                self.move_usage(before, Some(old.grant), None, hash, &ordinary);
+            }
+        }
+        let overridden = special.values().filter_map(|special| match special.grant {
+            SpecialGrant::Limit(limit) => Some(limit),
+            _ => None,
+        });
+        let overridden: Vec<LimitId> = overridden.chain(candidate).collect();
+        self.share(&rule, ordinary.into_iter().chain(overridden))?;
+        Ok(Live {
+            rule,
+            base,
+            tiers,
+            candidate,
+            special,
+        })
+    }
+
+    /// The limits that requests may bring along, as a rule behind all others.
+    fn following(
+        &mut self,
+        follow: &FollowRule,
+        taken: bool,
+        rules: &mut Vec<Live>,
+    ) -> Result<Following, PolicyError> {
+        let name: Arc<str> = Arc::from(REQUEST_LIMITS);
+        if taken {
+            return Err(PolicyError::SameName { name });
+        }
+        let mut units = Vec::with_capacity(Unit::ALL.len());
+        for unit in Unit::ALL {
+            let quota = brought::window(unit, follow.max_keys).map_err(|cause| {
+                let name = Arc::clone(&name);
+                PolicyError::Limit { name, cause }
+            })?;
+            let limit = self.variant(&name, format!("{name}@{}", unit.name()), &quota)?;
+            units.push((limit, quota));
+        }
+        if let Some((base, quota)) = units.first() {
+            let rule = LimitRule {
+                on_store_error: follow.on_store_error,
+                ..LimitRule::new(&name, quota.clone())
+            };
+            self.share(&rule, units.iter().map(|(limit, _)| *limit))?;
+            rules.push(Live {
+                rule,
+                base: *base,
+                tiers: Vec::new(),
+                candidate: None,
+                special: HashMap::new(),
+            });
+        }
+        Ok(Following {
+            rule: rules.len().saturating_sub(1),
+            units: units.into_iter().map(|(limit, _)| limit).collect(),
+        })
+    }
+
+    fn hash_of(&self, rule: &LimitRule, texts: &[String]) -> u64 {
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        self.prior.secret.hash(&RequestKey::named(rule, &texts))
+    }
+
+    /// Notes that a key's usage moves, if what counts it changes.
+    fn move_usage(
+        &mut self,
+        before: &Live,
+        old: Option<SpecialGrant>,
+        new: Option<SpecialGrant>,
+        hash: Option<u64>,
+        ordinary: &[LimitId],
+    ) {
+        let (Some(gate), Some(hash)) = (self.before, hash) else {
+            return;
+        };
+        let limiter = |id: LimitId| gate.memory.limiter(id).clone();
+        let own = match old {
+            Some(SpecialGrant::Limit(id)) => Some(limiter(id)),
+            _ => None,
+        };
+        let with_peak = |id: LimitId| {
+            let peak = self.variants.get(id.index()).and_then(|v| v.peak);
+            std::iter::once(id).chain(peak)
+        };
+        let (from, to) = match (new, &own) {
+            (Some(SpecialGrant::Limit(to)), _) => {
+                let counted = std::iter::once(before.base).chain(before.tiers.iter().copied());
+                (
+                    own.into_iter().chain(counted.map(limiter)).collect(),
+                    with_peak(to).collect(),
+                )
+            }
+            // Which tier it is in shows only when it comes: what it has used counts in each.
+            (_, Some(_)) => (
+                own.into_iter().collect(),
+                ordinary.iter().copied().flat_map(with_peak).collect(),
+            ),
+            _ => return,
+        };
+        self.moves.push(Move { from, to, hash });
+    }
+
+    fn before_of(&self, name: &str) -> Option<&'a Live> {
+        let before = self.before?;
+        before.rules.get(before.rule_named(name)?)
+    }
+
+    fn grant(&mut self, name: &Arc<str>, over: &Override) -> Result<SpecialGrant, PolicyError> {
+        Ok(match &over.grant {
+            Grant::Unlimited => SpecialGrant::Unlimited,
+            Grant::Blocked => SpecialGrant::Blocked,
+            Grant::Quota(quota) => {
+                let quota = quota.clone().with_max_keys(OVERRIDE_KEYS);
+                let periods = quota.periods.as_ref().map_or("", |p| p.name());
+                let peak = quota.peak.as_ref().map(Limit::algorithm);
+                let peak = peak.map_or(String::new(), |peak| format!("{peak:?}"));
+                // All numbers: two quotas that differ in any of them are two.
+                let id = format!("{name}!{:?}{peak}{periods}", quota.limit.algorithm());
+                SpecialGrant::Limit(self.variant(name, id, &quota)?)
+            }
+        })
+    }
+
+    /// The limit for a quota: the one that it had before, or a new one. The same for its peak, if it has one.
+    fn variant(
+        &mut self,
+        name: &Arc<str>,
+        id: String,
+        quota: &Quota,
+    ) -> Result<LimitId, PolicyError> {
+        if let Some(limit) = self.ids.get(id.as_str()) {
+            return Ok(*limit);
+        }
+        let quota = quota.clone().named(name);
+        let peak = match &quota.peak {
+            Some(peak) => {
+                let peak = Quota::plain(peak.clone());
+                Some(self.limiter_for(name, format!("{id}{PEAK}"), peak, None)?)
+            }
+            None => None,
+        };
+        self.limiter_for(name, id, quota, peak)
+    }
+
+    fn limiter_for(
+        &mut self,
+        name: &Arc<str>,
+        id: String,
+        quota: Quota,
+        peak: Option<LimitId>,
+    ) -> Result<LimitId, PolicyError> {
+        let id: Arc<str> = Arc::from(id);
+        let here = quota.share(self.nodes);
+        let (old, is_known) = self.prior_limiter(&id, quota.periods.as_ref());
+        let limiter = match old {
+            Some(old) if continues(old.limit().algorithm(), old.periods(), &here) => {
+                if old.limit().algorithm() != here.limit.algorithm() {
+                    self.changes.push((old.clone(), here));
+                }
+                old
+            }
+            _ => {
+                let new = Limiter::with_periods(
+                    here.limit,
+                    here.periods,
+                    self.clock.clone(),
+                    self.prior.secret.clone(),
+                )
+                .map_err(|cause| PolicyError::Limit {
+                    name: Arc::clone(name),
+                    cause,
+                })?;
+                if is_known {
+                    self.restarted.push(Arc::clone(&id));
+                }
+                new
+            }
+        };
+        let limit = self.gate.adopt(limiter);
+        self.ids.insert(Arc::clone(&id), limit);
+        self.variants.push(Variant {
+            known_by: self.prior.secret.hash(&*id),
+            previous_quotas: self.previous_quotas(&id, &quota),
+            id,
+            advert: Advert::of(quota.limit.name(), &quota),
+            quota,
+            peak,
+            sharing: Sharing::Exact,
+            on_store_error: OnStoreError::Local,
+            when_over: WhenOver::TakeNothing,
+        });
+        Ok(limit)
+    }
+
+    /// Has limits shared, and decided without the store, as their rule says.
+    ///
+    /// # Errors
+    /// They are of a kind that cannot be shared so.
+    fn share(
+        &mut self,
+        rule: &LimitRule,
+        limits: impl Iterator<Item = LimitId>,
+    ) -> Result<(), PolicyError> {
+        // What is taken afterwards is told to the store at once.
+        let sharing = match rule.when_over {
+            WhenOver::TakeRest => Sharing::Exact,
+            WhenOver::TakeNothing => rule.sharing,
+        };
+        let peak_of = |limit: LimitId| self.variants.get(limit.index()).and_then(|v| v.peak);
+        let limits: Vec<_> = limits
+            .flat_map(|limit| std::iter::once(limit).chain(peak_of(limit)))
+            .collect();
+        for limit in limits {
+            let Some(variant) = self.variants.get_mut(limit.index()) else {
+                continue;
+            };
+            variant.sharing = sharing;
+            variant.on_store_error = rule.on_store_error;
+            variant.when_over = rule.when_over;
+            if !variant.quota.can_be(sharing) {
+                let name = Arc::clone(&rule.name);
+                return Err(PolicyError::NotShared { name });
+            }
+        }
+        Ok(())
+    }
+
+    /// The limiter that counted for this quota before, and whether there was any. A restored one whose
+    /// periods are not `periods` is lost: the bytes name them and do not say when they begin.
+    fn prior_limiter(&mut self, id: &str, periods: Option<&Periods>) -> (Option<Limiter<C>>, bool) {
+        if let Some(before) = self.before {
+            let limit = before.ids.get(id);
+            let limiter = limit.map(|limit| before.memory.limiter(*limit).clone());
+            let is_known = limiter.is_some();
+            return (limiter, is_known);
+        }
+        let Some(restored) = self.prior.limiters.remove(id) else {
+            return (None, false);
+        };
+        let (clock, secret) = (self.clock.clone(), self.prior.secret.clone());
+        (restored.into_limiter(periods, clock, secret), true)
+    }
+}
+
+impl Variant {
+    /// What the layers of a store know of it.
+    fn prepared(&self) -> PreparedLimit {
+        let algorithm = self.quota.limit.algorithm();
+        PreparedLimit {
+            stable_id: self.known_by,
+            on_store_error: self.on_store_error,
+            lease: match self.sharing {
+                Sharing::Lease => LeaseTerms::of(&self.quota),
+                _ => None,
+            },
+            sync: match self.sharing {
+                Sharing::Sync => SyncTerms::of(&self.quota),
+                _ => None,
+            },
+            is_permit: matches!(algorithm, Algorithm::Concurrency { .. }),
+            capacity: self.quota.advertised().0,
+            takes_remaining: self.takes_remaining(),
+            horizon: horizon(&self.quota),
+        }
+    }
+}
+
+impl Live {
+    /// The parts of a framed key.
+    fn texts_of(&self, key: &[u8]) -> Option<Vec<String>> {
+        let mut rest = key;
+        let mut texts = Vec::new();
+        while let Some((length, after)) = rest.split_first_chunk() {
+            let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
+            let (text, after) = after.split_at_checked(length)?;
+            texts.push(String::from_utf8(text.to_vec()).ok()?);
+            rest = after;
+        }
+        Some(texts)
+    }
+}
+
+/// Does what was counted by `old` count for `quota`? Numbers may differ, the algorithm and the calendar may not.
+fn continues(old: &Algorithm, periods: Option<&Periods>, quota: &Quota) -> bool {
+    let kind = |algorithm: &Algorithm| match algorithm {
+        // One is the other with another name for its numbers.
+        Algorithm::TokenBucket { .. } | Algorithm::Gcra { .. } => 0,
+        Algorithm::LeakyBucket { .. } => 1,
+        Algorithm::FixedWindow { .. } => 2,
+        Algorithm::SlidingLog { .. } => 3,
+        Algorithm::SlidingWindow { .. } => 4,
+        Algorithm::Concurrency { .. } => 5,
+    };
+    kind(old) == kind(quota.limit.algorithm()) && periods == quota.periods.as_ref()
+}
+
+/// How long anything that was charged can count.
+pub(super) fn horizon(quota: &Quota) -> Span {
+    match *quota.limit.algorithm() {
+        Algorithm::SlidingWindow { window, .. } | Algorithm::Concurrency { ttl: window, .. } => {
+            Span::from_nanos(window.as_nanos().saturating_mul(2))
+        }
+        _ => quota.advertised().1,
+    }
+}
+
+/// A rule as it is matched: its patterns read paths as the policy does.
+fn compiled(rule: &LimitRule, paths: PathRules) -> LimitRule {
+    let mut rule = rule.clone();
+    compile(&mut rule.matches, &mut rule.except, &mut rule.cost, paths);
+    rule
+}
+
+/// Has the patterns compare paths as the policy does.
+pub(super) fn compile(
+    matches: &mut Match,
+    except: &mut [Match],
+    cost: &mut CostRule,
+    paths: PathRules,
+) {
+    let read = |matches: &mut Match| {
+        for path in &mut matches.paths {
+            *path = path.under(paths);
+        }
+    };
+    read(matches);
+    except.iter_mut().for_each(read);
+    if let CostRule::Routes { routes, .. } = cost {
+        for (_, path, _) in routes {
+            *path = path.under(paths);
+        }
+    }
+}

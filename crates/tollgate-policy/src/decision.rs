@@ -1,0 +1,179 @@
+//! From decided charges to the answer.
+
+use super::answer::{Answer, Basis};
+use super::charge::{Charge, Source};
+use super::gate::{Ask, Plan, PolicyGate};
+use super::store::memory::Decided;
+use tollgate::clock::Clock;
+use tollgate::decision::{Decision, Origin, Standing, Verdict};
+use tollgate::time::Moment;
+
+impl<C: Clock> PolicyGate<C> {
+    /// Decides a request by the tables of this process, and nothing else.
+    pub(super) fn carry_out(&self, plan: Plan, now: Moment, ask: Ask) -> Answer {
+        let Plan {
+            mut charges,
+            enforced,
+            stop,
+        } = plan;
+        let mut answer = match stop {
+            Some(basis) => unlimited(Verdict::Never, basis, now),
+            None => match self.memory.decide(&mut charges, ask.op(), Source::Memory) {
+                Decided::TooMany => unlimited(Verdict::Never, Basis::TooManyLimits, now),
+                Decided::By(..) if enforced == 0 => unlimited(Verdict::Pass, Basis::Unmatched, now),
+                Decided::By(decision, binding) => decided(decision, binding),
+            },
+        };
+        answer.charges = charges;
+        if ask == Ask::Charge && stop.is_none() {
+            self.charge_remaining_here(&answer);
+        }
+        answer
+    }
+
+    /// The answer that charges come to that a store has decided.
+    pub(super) fn build_decision(&self, charges: Vec<Charge>, enforced: usize) -> Answer {
+        let now = self.clock.now();
+        let mut answer = unlimited(Verdict::Pass, Basis::Unmatched, now);
+        answer.origin = origin(&charges);
+        let denied = by(&charges, Source::Denied);
+        if let Some(charge) = denied {
+            answer.verdict = charge.outcome.verdict;
+            answer.basis = Basis::StoreError(charge.rule);
+            answer.standing.remaining = 0;
+            answer.charges = charges;
+            return answer;
+        }
+        let counted = charges.iter().enumerate();
+        let counted = counted.filter(|(_, charge)| charge.is_enforced() && !charge.is_open());
+        let mut decisions = counted
+            .map(|(at, charge)| {
+                let decision = Decision {
+                    verdict: charge.outcome.verdict,
+                    standing: charge.outcome.standing,
+                    issued: now,
+                    origin: answer.origin,
+                };
+                (at, charge.cost, decision)
+            })
+            .peekable();
+        if decisions.peek().is_some() {
+            let (decision, binding) = tightest(decisions, now);
+            answer.verdict = decision.verdict;
+            answer.basis = Basis::Charge(binding.unwrap_or(0));
+            answer.standing = decision.standing;
+        } else if let Some(charge) = by(&charges, Source::Allowed) {
+            answer.basis = Basis::StoreError(charge.rule);
+        } else if enforced > 0 {
+            answer.basis = Basis::Charge(0);
+        }
+        answer.charges = charges;
+        for charge in &mut answer.charges {
+            if charge.is_enforced() {
+                charge.verdict = answer.verdict;
+            }
+        }
+        answer
+    }
+}
+
+/// The first charge that was decided so.
+fn by(charges: &[Charge], source: Source) -> Option<&Charge> {
+    charges
+        .iter()
+        .find(|charge| charge.outcome.source == source)
+}
+
+/// Who decided a request.
+fn origin(charges: &[Charge]) -> Origin {
+    let without_store = |charge: &Charge| match charge.outcome.source {
+        Source::Allowed | Source::Denied => true,
+        Source::Share => charge.is_enforced(),
+        _ => false,
+    };
+    let by_store = |charge: &Charge| charge.outcome.source == Source::Store;
+    let locally = |charge: &Charge| matches!(charge.outcome.source, Source::Lease | Source::Synced);
+    match charges {
+        _ if charges.iter().any(without_store) => Origin::Degraded,
+        _ if charges.iter().any(by_store) => Origin::Fresh,
+        _ if charges.iter().any(locally) => Origin::Leased,
+        // Only what is counted was decided, by the share.
+        _ if by(charges, Source::Share).is_some() => Origin::Degraded,
+        _ => Origin::Fresh,
+    }
+}
+
+fn decided(decision: Decision, binding: Option<usize>) -> Answer {
+    Answer {
+        verdict: decision.verdict,
+        // Without a binding charge all of them are unlimited: the first of these says why.
+        basis: Basis::Charge(binding.unwrap_or(0)),
+        standing: decision.standing,
+        issued: decision.issued,
+        origin: decision.origin,
+        charges: Vec::new(),
+    }
+}
+
+/// An answer that no limit had a part in.
+pub(super) fn unlimited(verdict: Verdict, basis: Basis, now: Moment) -> Answer {
+    Answer {
+        verdict,
+        basis,
+        standing: Standing {
+            remaining: if verdict.is_admitted() { u64::MAX } else { 0 },
+            ..Standing::default()
+        },
+        issued: now,
+        origin: Origin::Fresh,
+        charges: Vec::new(),
+    }
+}
+
+/// Of several decisions, what they come to together, and which of them decides: as if they were charged.
+pub(super) fn tightest(
+    decisions: impl Iterator<Item = (usize, u64, Decision)>,
+    now: Moment,
+) -> (Decision, Option<usize>) {
+    let rank = |verdict: Verdict| match verdict {
+        Verdict::Never => 2,
+        Verdict::Refuse { .. } => 1,
+        _ => 0,
+    };
+    let mut worst: Option<(usize, u64, Decision)> = None;
+    let mut delay = Verdict::Pass;
+    for (at, cost, decision) in decisions {
+        if let (Verdict::Wait { .. }, true) =
+            (decision.verdict, decision.verdict.wait() > delay.wait())
+        {
+            delay = decision.verdict;
+        }
+        let more = decision.standing.remaining / cost.max(1);
+        let is_worse = worst.is_none_or(|(_, least, so_far)| {
+            let (this, that) = (rank(decision.verdict), rank(so_far.verdict));
+            match this.cmp(&that) {
+                std::cmp::Ordering::Equal if this == 1 => {
+                    decision.verdict.wait() > so_far.verdict.wait()
+                }
+                std::cmp::Ordering::Equal => {
+                    (more, so_far.standing.full_after) < (least, decision.standing.full_after)
+                }
+                order => order.is_gt(),
+            }
+        });
+        if is_worse {
+            worst = Some((at, more, decision));
+        }
+    }
+    match worst {
+        None => (Decision::unlimited(now), None),
+        Some((at, _, decision)) if decision.is_admitted() => (
+            Decision {
+                verdict: delay,
+                ..decision
+            },
+            Some(at),
+        ),
+        Some((at, _, decision)) => (decision, Some(at)),
+    }
+}

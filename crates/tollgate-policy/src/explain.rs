@@ -1,0 +1,289 @@
+//! Why a request is answered as it is: every rule, whether it is for this request and if not why not, the
+//! key, the cost, and what that limit says by itself. Takes nothing.
+
+use super::answer::Answer;
+use super::charge::{Charge, Role};
+use super::decision::tightest;
+use super::extract::{Request, RequestKey};
+use super::facts::Facts;
+use super::gate::{Live, PolicyGate, SpecialGrant};
+use super::queue::Place;
+use super::rule::{KeyPart, Match, MissingKey, Mode};
+use crate::shared::KeyKind;
+use tollgate::clock::Clock;
+use tollgate::decision::Decision;
+use tollgate::gate::LimitId;
+use tollgate::time::Moment;
+
+/// What a request would meet.
+#[derive(Clone, Debug)]
+pub struct Explanation {
+    /// The path as it is matched; none if it is not believed (the answer says why).
+    pub path: Option<String>,
+    /// What would become of the request.
+    pub answer: Answer,
+    /// Every rule, in the order of the policy.
+    pub rules: Vec<RuleExplanation>,
+    /// Where it would wait for its turn, if it may pass and there is a queue for it.
+    pub queue: Option<QueueExplanation>,
+}
+
+/// The queue of a request, and as whom it waits there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueExplanation {
+    /// Where it stands.
+    pub place: Place,
+    /// Whose turn it is when it is its turn.
+    pub flow: ExplainedKey,
+}
+
+/// One rule and what it has to do with a request.
+#[derive(Clone, Debug)]
+pub struct RuleExplanation {
+    /// The rule, by its place.
+    pub rule: usize,
+    /// Why it is not for this request; none if it is.
+    pub why_not: Option<WhyNot>,
+    /// The key that it counts for, if it is.
+    pub key: Option<ExplainedKey>,
+    /// The tier that the client is in, by its place in the rule.
+    pub tier: Option<usize>,
+    /// Does an override say what this key may?
+    pub is_overridden: bool,
+    /// What the request takes.
+    pub cost: u64,
+    /// What the limit says by itself, if it is asked.
+    pub decision: Option<Decision>,
+    /// The limit that is asked; see [`PolicyGate::quota`].
+    pub limit: Option<LimitId>,
+    /// How it would take part.
+    pub role: Option<Role>,
+}
+
+/// The key of a request for one rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExplainedKey {
+    /// Its parts as people read them.
+    pub parts: Vec<String>,
+    /// What it stands for.
+    pub kind: ExplainedKeyKind,
+}
+
+impl ExplainedKey {
+    fn of(key: &RequestKey<'_>, parts: &[KeyPart], missing: MissingKey) -> ExplainedKey {
+        ExplainedKey {
+            parts: key.texts_by(parts, missing),
+            kind: match key.kind() {
+                KeyKind::Own => ExplainedKeyKind::Own,
+                KeyKind::Address => ExplainedKeyKind::Address,
+                KeyKind::Shared => ExplainedKeyKind::Shared,
+            },
+        }
+    }
+}
+
+/// What a key stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExplainedKeyKind {
+    /// The parts that the rule names.
+    Own,
+    /// A part is missing, so it is the client's address.
+    Address,
+    /// A part is missing: everybody who lacks one.
+    Shared,
+}
+
+/// Why a rule is not for a request: the first condition that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WhyNot {
+    /// It is off.
+    Off,
+    /// It has expired.
+    Expired,
+    /// The method.
+    Method,
+    /// The path.
+    Path,
+    /// The host.
+    Host,
+    /// This header.
+    Header(String),
+    /// This query parameter.
+    Query(String),
+    /// The client's address.
+    Address,
+    /// The domain.
+    Domain,
+    /// This entry of the descriptor.
+    Descriptor(String),
+    /// The descriptor has other entries, or in another order.
+    Entries,
+    /// An exception holds.
+    Except,
+    /// It is only for requests that no other limit matches.
+    NotTheDefault,
+}
+
+impl<C: Clock> PolicyGate<C> {
+    /// Tells what a request would meet, and takes nothing.
+    pub fn explain(&self, facts: &Facts<'_>) -> Explanation {
+        self.explain_answer(facts, self.peek(facts))
+    }
+
+    /// The same, of an answer that was got by asking and not taking; see [`PolicyGate::begin`].
+    pub fn explain_answer(&self, facts: &Facts<'_>, answer: Answer) -> Explanation {
+        let now = answer.issued;
+        let Ok(path) = self.policy.paths.normalise(facts.path) else {
+            return Explanation {
+                path: None,
+                answer,
+                rules: Vec::new(),
+                queue: None,
+            };
+        };
+        let request = Request { facts, path: &path };
+        let rules = self.rules.iter().enumerate();
+        let rules = rules
+            .map(|(at, live)| self.explain_rule(at, live, &request, &answer, now))
+            .collect();
+        let queue = answer.is_admitted().then(|| self.explain_queue(&request));
+        Explanation {
+            queue: queue.flatten(),
+            path: Some(path.into_owned()),
+            answer,
+            rules,
+        }
+    }
+
+    fn explain_queue(&self, request: &Request<'_>) -> Option<QueueExplanation> {
+        let (place, key) = self.stand(request)?;
+        let rule = self.queues.get(place.queue)?;
+        let flow = ExplainedKey::of(&key, &rule.flow, rule.missing_key);
+        Some(QueueExplanation { place, flow })
+    }
+
+    fn explain_rule(
+        &self,
+        at: usize,
+        live: &Live,
+        request: &Request<'_>,
+        answer: &Answer,
+        now: Moment,
+    ) -> RuleExplanation {
+        let rule = &live.rule;
+        let of_rule = |c: &&Charge| c.rule == at && c.role != Role::Candidate;
+        let charged = answer.charges.iter().find(of_rule);
+        let mut told = RuleExplanation {
+            rule: at,
+            why_not: why_not(live, request, now),
+            key: None,
+            tier: None,
+            is_overridden: false,
+            cost: request.cost(rule),
+            decision: None,
+            limit: charged.map(|charge| charge.limit),
+            // A list may have decided before any limit was asked.
+            role: charged.map_or_else(
+                || (rule.mode == Mode::Shadow).then_some(Role::Shadow),
+                |c| Some(c.role),
+            ),
+        };
+        if told.why_not.is_none() && charged.is_none() && Some(at) == self.fallback {
+            told.why_not = Some(WhyNot::NotTheDefault);
+        }
+        if told.why_not.is_some() {
+            return told;
+        }
+        told.tier = live.tier_of(request);
+        if let Some(key) = request.key(rule) {
+            let special = live.special_of(&key);
+            let special = special.filter(|s| s.expires.is_none_or(|end| now < end));
+            let special = special.map(|special| special.grant);
+            told.is_overridden = special.is_some();
+            let by_tier = told.tier.and_then(|tier| live.tiers.get(tier));
+            let limit = match special {
+                Some(SpecialGrant::Limit(limit)) => limit,
+                _ => by_tier.copied().unwrap_or(live.base),
+            };
+            told.limit = Some(limit);
+            let hash = self.secret.hash(&key);
+            let outcome_of = |limit: LimitId| {
+                let is_its = |c: &&Charge| of_rule(c) && c.limit == limit;
+                let charge = answer.charges.iter().find(is_its)?;
+                Some(&charge.outcome).filter(|outcome| outcome.is_shared())
+            };
+            let decisions = std::iter::once(limit).chain(self.peak_of(limit));
+            let decisions = decisions.map(|limit| match outcome_of(limit) {
+                Some(outcome) => Decision {
+                    verdict: outcome.verdict,
+                    standing: outcome.standing,
+                    issued: now,
+                    origin: answer.origin,
+                },
+                None => self.memory.limiter(limit).peek_hash(hash, told.cost),
+            });
+            let numbered = decisions.enumerate();
+            let numbered = numbered.map(|(place, decision)| (place, told.cost, decision));
+            told.decision = Some(tightest(numbered, now).0);
+            told.key = Some(ExplainedKey::of(&key, &rule.key, rule.missing_key));
+        }
+        told
+    }
+}
+
+fn why_not(live: &Live, request: &Request<'_>, now: Moment) -> Option<WhyNot> {
+    let rule = &live.rule;
+    if rule.mode == Mode::Off {
+        return Some(WhyNot::Off);
+    }
+    if rule.expires.is_some_and(|end| now >= end) {
+        return Some(WhyNot::Expired);
+    }
+    let fails = |only: Match| !only.holds(request.facts, request.path);
+    // Asked one by one, in the order in which people write them.
+    let m = &rule.matches;
+    let one = |change: &dyn Fn(&mut Match)| {
+        let mut only = Match::default();
+        change(&mut only);
+        fails(only)
+    };
+    if one(&|only| only.methods.clone_from(&m.methods)) {
+        return Some(WhyNot::Method);
+    }
+    if one(&|only| only.paths.clone_from(&m.paths)) {
+        return Some(WhyNot::Path);
+    }
+    if one(&|only| only.hosts.clone_from(&m.hosts)) {
+        return Some(WhyNot::Host);
+    }
+    for test in &m.headers {
+        if one(&|only| only.headers = vec![test.clone()]) {
+            return Some(WhyNot::Header(test.0.clone()));
+        }
+    }
+    for test in &m.query {
+        if one(&|only| only.query = vec![test.clone()]) {
+            return Some(WhyNot::Query(test.0.clone()));
+        }
+    }
+    if one(&|only| only.addresses = m.addresses.clone()) {
+        return Some(WhyNot::Address);
+    }
+    if one(&|only| only.domain.clone_from(&m.domain)) {
+        return Some(WhyNot::Domain);
+    }
+    for test in &m.descriptor {
+        if one(&|only| only.descriptor = vec![test.clone()]) {
+            return Some(WhyNot::Descriptor(test.0.clone()));
+        }
+    }
+    if one(&|only| only.entries.clone_from(&m.entries)) {
+        return Some(WhyNot::Entries);
+    }
+    let except = rule
+        .except
+        .iter()
+        .any(|m| m.holds(request.facts, request.path));
+    except.then_some(WhyNot::Except)
+}

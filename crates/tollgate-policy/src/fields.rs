@@ -1,0 +1,405 @@
+//! What clients read: header fields, a status, and a body that explains a refusal.
+//!
+//! # Theory
+//!
+//! Four families tell the same numbers, those of the binding limit:
+//!
+//! | field | when | says |
+//! |---|---|---|
+//! | `Retry-After` | refused | seconds until the same request passes, rounded up, at least 1; later by a part that depends on the key, if the policy spreads clients |
+//! | `X-RateLimit-Limit`, `-Remaining` | a limit applied | how many there are at the most, how many are left |
+//! | `X-RateLimit-Reset` | a limit applied | when it is worth asking: if refused, when the same request passes; otherwise, when everything is back |
+//! | `RateLimit-Policy` | a limit applied | every enforced limit: `"name";q=10;w=2` |
+//! | `RateLimit` | a limit applied | the binding one: `"name";r=9;t=2` |
+//! | `Cache-Control: no-store` | not admitted | a refusal is for one client |
+//!
+//! `Reset` has no standard. Clients that know only it sleep until it, so on a refusal it is the same moment
+//! as `Retry-After` without its spread: sleeping until everything is back would be needlessly long.
+//!
+//! The last two are in the syntax of draft-ietf-httpapi-ratelimit-headers-11. There `t` is how long the
+//! `r` units should last: for a bucket the time that earns them, so that a client who spends them evenly
+//! never meets the limit; for a window of the clock what is left of it. When refused it is `r=0` and the
+//! wait. A limit on requests at once has no window; its unit is `concurrent-requests`.
+//!
+//! # Under pressure
+//!
+//! What is told is what is so: `q` and `X-RateLimit-Limit` shrink with the limit, `w` stays (a bucket needs
+//! as long to be full as ever, and there is less in it), and what is left and the waits are those under
+//! the scale. The body of a refusal then says that it is for want of capacity.
+//!
+//! # Invariant
+//!
+//! Nothing here needs quoting: names of limits are letters, digits, `-`, `_` and `.`, everything else is
+//! a number. Numbers have at most 15 digits, as structured fields demand. Waits are rounded up.
+//!
+//! # What it does not know
+//!
+//! HTTP libraries: texts are appended to a buffer of the caller's, who is told which part is which field,
+//! so that all of them can be one allocation.
+
+use std::ops::Range;
+
+use super::answer::{Answer, Basis};
+use super::charge::{Charge, Role};
+use super::gate::PolicyGate;
+use super::rule::{Quota, XRateLimit};
+use tollgate::algorithm::scale::Scale;
+use tollgate::clock::Clock;
+use tollgate::decision::Verdict;
+use tollgate::limit::Algorithm;
+use tollgate::time::Span;
+
+mod problem;
+
+pub use problem::{
+    PROBLEM_TYPE, QUOTA_EXCEEDED, REDUCED_CAPACITY, detail, problem, push_json_text,
+};
+
+/// The largest integer of a structured field.
+const MOST: u64 = 999_999_999_999_999;
+const SECOND: u64 = 1_000_000_000;
+
+/// A header field that clients read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Field {
+    /// `Retry-After`.
+    RetryAfter,
+    /// `X-RateLimit-Limit`.
+    Limit,
+    /// `X-RateLimit-Remaining`.
+    Remaining,
+    /// `X-RateLimit-Reset`.
+    Reset,
+    /// `RateLimit-Policy`.
+    Policy,
+    /// `RateLimit`.
+    RateLimit,
+    /// `Cache-Control`.
+    CacheControl,
+}
+
+impl Field {
+    /// All of them.
+    pub const ALL: [Field; 7] = [
+        Field::RetryAfter,
+        Field::Limit,
+        Field::Remaining,
+        Field::Reset,
+        Field::Policy,
+        Field::RateLimit,
+        Field::CacheControl,
+    ];
+
+    /// The field's name, in lower case.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Field::RetryAfter => "retry-after",
+            Field::Limit => "x-ratelimit-limit",
+            Field::Remaining => "x-ratelimit-remaining",
+            Field::Reset => "x-ratelimit-reset",
+            Field::Policy => "ratelimit-policy",
+            Field::RateLimit => "ratelimit",
+            Field::CacheControl => "cache-control",
+        }
+    }
+}
+
+/// The status that an answer has in HTTP.
+pub fn status(answer: &Answer) -> u16 {
+    match (answer.verdict, answer.basis) {
+        (Verdict::Pass | Verdict::Wait { .. }, _) => 200,
+        (Verdict::Refuse { .. }, Basis::StoreError(_)) => 503,
+        (Verdict::Refuse { .. }, _) => 429,
+        (Verdict::Never, Basis::Path(_)) => 400,
+        (
+            Verdict::Never,
+            Basis::DenyList(_) | Basis::MissingKey(_) | Basis::Blocked(_) | Basis::Unmatched,
+        ) => 403,
+        (Verdict::Never, _) => 422,
+    }
+}
+
+/// Appends the text of each field to `text` and tells `each` which part of it is which.
+///
+/// ```
+/// use tollgate_policy::fields::fields;
+/// use tollgate_policy::{Facts, LimitRule, Policy, PolicyGate, Quota};
+/// use tollgate::{Limit, ManualClock};
+///
+/// let quota = Quota::plain(Limit::token_bucket("5/s".parse()?, 10)?);
+/// let policy = Policy { limits: vec![LimitRule::new("app-open", quota)], ..Policy::default() };
+/// let gate = PolicyGate::new(policy, ManualClock::new())?;
+/// let answer = gate.admit(&Facts::default());
+///
+/// let (mut text, mut parts) = (String::new(), Vec::new());
+/// fields(&gate, &answer, &mut text, &mut |field, part| parts.push((field.name(), part)));
+/// let written: Vec<_> = parts.into_iter().map(|(name, part)| (name, &text[part])).collect();
+/// assert_eq!(written[3], ("ratelimit-policy", "\"app-open\";q=10;w=2"));
+/// assert_eq!(written[4], ("ratelimit", "\"app-open\";r=9;t=2"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn fields<C: Clock>(
+    gate: &PolicyGate<C>,
+    answer: &Answer,
+    text: &mut String,
+    each: &mut impl FnMut(Field, Range<usize>),
+) {
+    let style = &gate.policy().answers;
+    let binding = answer
+        .binding()
+        .filter(|charge| charge.role == Role::Enforced);
+    if let (Verdict::Refuse { retry_after }, true) = (answer.verdict, style.retry_after) {
+        let seconds = jittered(whole_seconds(retry_after), style.jitter_percent, binding);
+        number_field(text, Field::RetryAfter, seconds, each);
+    }
+    let told = binding.and_then(|charge| {
+        let quota = gate.quota(charge.limit)?;
+        Some((charge, quota, gate.advert(charge.limit)?))
+    });
+    if let Some((charge, quota, advert)) = told {
+        let scale = gate.scale_of(charge);
+        let remaining = answer.standing.remaining.min(MOST);
+        // Where it is written already.
+        let mut written = None;
+        if style.x_ratelimit != XRateLimit::Off {
+            let start = text.len();
+            advert.push_most(scale, charge.most, text);
+            each(Field::Limit, start..text.len());
+            written = Some(number_field(text, Field::Remaining, remaining, each));
+            number_field(text, Field::Reset, reset(style.x_ratelimit, answer), each);
+        }
+        if style.ratelimit {
+            let start = text.len();
+            push_policies(gate, answer, text);
+            each(Field::Policy, start..text.len());
+            let start = text.len();
+            text.push_str(advert.name());
+            text.push_str(";r=");
+            let lasts = match answer.verdict {
+                Verdict::Refuse { retry_after } => {
+                    text.push('0');
+                    Some(whole_seconds(retry_after))
+                }
+                _ => {
+                    match written {
+                        Some(part) => text.extend_from_within(part),
+                        None => push_number(text, remaining),
+                    }
+                    lasting(quota, scale.of(advert.most), advert.window, answer)
+                }
+            };
+            if let Some(lasts) = lasts {
+                push_parameter(text, ";t=", lasts);
+            }
+            each(Field::RateLimit, start..text.len());
+        }
+    }
+    if !answer.is_admitted() {
+        let start = text.len();
+        text.push_str("no-store");
+        each(Field::CacheControl, start..text.len());
+    }
+}
+
+/// Appends a number, tells that it is this field, and returns where it is.
+fn number_field(
+    text: &mut String,
+    field: Field,
+    number: u64,
+    each: &mut impl FnMut(Field, Range<usize>),
+) -> Range<usize> {
+    let start = text.len();
+    push_number(text, number);
+    let part = start..text.len();
+    each(field, part.clone());
+    part
+}
+
+/// What is told of a quota whatever has been used of it; worked out once.
+#[derive(Clone, Debug)]
+pub(super) struct Advert {
+    most: u64,
+    window: Span,
+    /// `"name";q=10;w=2`
+    policy: Box<str>,
+    /// Where the 10 is.
+    number: Range<usize>,
+    /// Where the name in its quotes ends.
+    name_end: usize,
+}
+
+impl Advert {
+    pub(super) fn of(name: &str, quota: &Quota) -> Advert {
+        let (most, window) = quota.advertised();
+        let mut policy = String::new();
+        push_name(&mut policy, name);
+        let name_end = policy.len();
+        policy.push_str(";q=");
+        let start = policy.len();
+        push_number(&mut policy, most.min(MOST));
+        let number = start..policy.len();
+        match quota.limit.algorithm() {
+            Algorithm::Concurrency { .. } => policy.push_str(";qu=\"concurrent-requests\""),
+            _ => push_parameter(&mut policy, ";w=", whole_seconds(window)),
+        }
+        Advert {
+            most,
+            window,
+            policy: policy.into(),
+            number,
+            name_end,
+        }
+    }
+
+    fn part(&self, range: Range<usize>) -> &str {
+        self.policy.get(range).unwrap_or_default()
+    }
+
+    /// `"name"`
+    fn name(&self) -> &str {
+        self.part(0..self.name_end)
+    }
+
+    /// How many there are at the most; `brought` if the request said it.
+    fn push_most(&self, scale: Scale, brought: Option<u32>, text: &mut String) {
+        if let Some(most) = brought {
+            let left = |most| if most == 0 { 0 } else { scale.of(most) };
+            return push_number(text, left(u64::from(most)));
+        }
+        // Nothing at all is told as one.
+        if scale == Scale::ONE && self.most > 0 {
+            text.push_str(self.part(self.number.clone()));
+        } else {
+            push_number(text, scale.of(self.most).min(MOST));
+        }
+    }
+
+    fn push_policy(&self, scale: Scale, brought: Option<u32>, text: &mut String) {
+        if scale == Scale::ONE && brought.is_none() {
+            text.push_str(&self.policy);
+            return;
+        }
+        text.push_str(self.part(0..self.number.start));
+        self.push_most(scale, brought, text);
+        text.push_str(self.part(self.number.end..self.policy.len()));
+    }
+}
+
+/// `"name";q=10;w=2` of every enforced limit, in the order of the policy.
+fn push_policies<C: Clock>(gate: &PolicyGate<C>, answer: &Answer, text: &mut String) {
+    let mut between = "";
+    let enforced = answer.charges.iter().filter(|c| c.role == Role::Enforced);
+    for (charge, advert) in enforced.filter_map(|c| Some((c, gate.advert(c.limit)?))) {
+        text.push_str(between);
+        between = ", ";
+        advert.push_policy(gate.scale_of(charge), charge.most, text);
+    }
+}
+
+/// How long what is left should last, in seconds.
+fn lasting(quota: &Quota, most: u64, window: Span, answer: &Answer) -> Option<u64> {
+    match quota.limit.algorithm() {
+        Algorithm::Concurrency { .. } => None,
+        Algorithm::FixedWindow { .. } => {
+            let to_its_end = answer.standing.full_after;
+            Some(whole_seconds(if to_its_end.is_zero() {
+                window
+            } else {
+                to_its_end
+            }))
+        }
+        // Nothing is left: until there is.
+        _ if answer.standing.remaining == 0 => Some(whole_seconds(answer.standing.next_after)),
+        _ => {
+            let (left, most) = (answer.standing.remaining.min(most), most.max(1));
+            let ns = match left.checked_mul(window.as_nanos()) {
+                Some(product) => product / most,
+                None => {
+                    let product = u128::from(left) * u128::from(window.as_nanos());
+                    u64::try_from(product / u128::from(most)).unwrap_or(u64::MAX)
+                }
+            };
+            Some(whole_seconds(Span::from_nanos(ns)))
+        }
+    }
+}
+
+fn reset(told: XRateLimit, answer: &Answer) -> u64 {
+    let span = match answer.verdict {
+        Verdict::Refuse { retry_after } => retry_after,
+        _ => answer.standing.full_after,
+    };
+    match told {
+        XRateLimit::Epoch => answer.issued.plus(span).as_nanos().div_ceil(SECOND),
+        _ => span.as_secs_ceil(),
+    }
+}
+
+/// Seconds, rounded up, at least one.
+fn whole_seconds(span: Span) -> u64 {
+    span.as_secs_ceil().max(1)
+}
+
+/// Up to `percent` more, in whole seconds, always the same for the same key. Waits of a few seconds stay
+/// what they are: less than a second cannot be told.
+fn jittered(seconds: u64, percent: u32, of: Option<&Charge>) -> u64 {
+    let most_more = u128::from(seconds) * u128::from(percent) / 100;
+    let spread = u128::from(of.map_or(0, Charge::spread));
+    let more = ((most_more + 1) * spread) >> 32;
+    seconds.saturating_add(u64::try_from(more).unwrap_or(u64::MAX))
+}
+
+fn push_name(text: &mut String, name: &str) {
+    text.push('"');
+    text.push_str(name);
+    text.push('"');
+}
+
+fn push_parameter(text: &mut String, name: &str, value: u64) {
+    text.push_str(name);
+    push_number(text, value.min(MOST));
+}
+
+/// `00` to `99`.
+const PAIRS: &str = "\
+    00010203040506070809101112131415161718192021222324252627282930313233343536373839\
+    40414243444546474849505152535455565758596061626364656667686970717273747576777879\
+    8081828384858687888990919293949596979899";
+
+/// The digits of a number below 100, two of them: `07`.
+fn pair_of(number: u64) -> &'static str {
+    // Below 200 in any case.
+    let at = (number % 100) as usize * 2;
+    PAIRS.get(at..at + 2).unwrap_or_default()
+}
+
+/// The text of a number below 100, for whoever can make use of a text that lives for ever.
+pub fn small_number(number: u64) -> Option<&'static str> {
+    let pair = (number < 100).then(|| pair_of(number))?;
+    Some(pair.strip_prefix('0').unwrap_or(pair))
+}
+
+/// Appends a number in decimal digits, two at a time and without the machinery of `fmt`.
+pub fn push_number(text: &mut String, number: u64) {
+    if let Some(small) = small_number(number) {
+        return text.push_str(small);
+    }
+    // As many as the largest number has.
+    let mut digits = [0; 20];
+    let (mut rest, mut start) = (number, digits.len());
+    for pair in digits.rchunks_exact_mut(2) {
+        pair.copy_from_slice(pair_of(rest).as_bytes());
+        rest /= 100;
+        start -= 2;
+        if rest == 0 {
+            break;
+        }
+    }
+    let digits = digits.get(start..).unwrap_or_default();
+    let digits = std::str::from_utf8(digits).unwrap_or_default();
+    text.push_str(digits.strip_prefix('0').unwrap_or(digits));
+}
+
+#[cfg(test)]
+mod tests;

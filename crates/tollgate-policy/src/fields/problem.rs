@@ -1,0 +1,147 @@
+//! The body that explains a refusal (RFC 9457).
+
+use super::super::answer::{Answer, Basis};
+use super::super::gate::PolicyGate;
+use super::super::path::PathFault;
+use super::{push_number, status};
+use tollgate::clock::Clock;
+use tollgate::decision::Verdict;
+use tollgate::time::Span;
+
+/// The media type of the body.
+pub const PROBLEM_TYPE: &str = "application/problem+json";
+/// The type of a refusal for now. All kinds but this and the next are told by their status alone:
+/// `about:blank`.
+pub const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+/// The type of a refusal for now by a limit that is smaller than usual.
+pub const REDUCED_CAPACITY: &str =
+    "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
+
+/// Appends the body of an answer that is no admission. It names limits, which clients are told anyhow,
+/// but neither keys nor lists.
+pub fn problem<C: Clock>(gate: &PolicyGate<C>, answer: &Answer, text: &mut String) {
+    let status = status(answer);
+    let refused = matches!(answer.verdict, Verdict::Refuse { .. });
+    let pressed = refused && gate.is_pressed(answer);
+    let (kind, title) = match status {
+        429 if pressed => (
+            REDUCED_CAPACITY,
+            "Request cannot be satisfied due to temporary server capacity constraints",
+        ),
+        429 if refused => (
+            QUOTA_EXCEEDED,
+            "Request cannot be satisfied as assigned quota has been exceeded",
+        ),
+        400 => ("about:blank", "Bad Request"),
+        403 => ("about:blank", "Forbidden"),
+        503 => ("about:blank", "Service Unavailable"),
+        _ => ("about:blank", "Unprocessable Content"),
+    };
+    text.push_str("{\"type\":\"");
+    text.push_str(kind);
+    text.push_str("\",\"title\":\"");
+    text.push_str(title);
+    text.push_str("\",\"status\":");
+    push_number(text, u64::from(status));
+    text.push_str(",\"detail\":");
+    push_json_text(text, &detail(gate, answer));
+    if let Some(name) = violated(gate, answer) {
+        text.push_str(",\"violated-policies\":[");
+        push_json_text(text, name);
+        text.push(']');
+    }
+    if let Verdict::Refuse { retry_after } = answer.verdict {
+        text.push_str(",\"retry_after_ms\":");
+        push_number(text, retry_after.as_nanos().div_ceil(1_000_000));
+    }
+    text.push('}');
+}
+
+/// The limit that is to blame.
+fn violated<'g, C: Clock>(gate: &'g PolicyGate<C>, answer: &Answer) -> Option<&'g str> {
+    let rule = match answer.basis {
+        Basis::Charge(_) => answer.binding()?.rule,
+        Basis::MissingKey(rule) | Basis::Blocked(rule) | Basis::StoreError(rule) => rule,
+        _ => return None,
+    };
+    gate.rule(rule).map(|rule| &*rule.name)
+}
+
+/// What is wrong with a request that was not admitted and how to mend it, in a sentence.
+pub fn detail<C: Clock>(gate: &PolicyGate<C>, answer: &Answer) -> String {
+    let name = violated(gate, answer).unwrap_or_default();
+    match (answer.verdict, answer.basis) {
+        (Verdict::Refuse { .. }, Basis::StoreError(_)) => {
+            format!("What the limit `{name}` counts in does not answer; try again in a moment.")
+        }
+        (Verdict::Refuse { retry_after }, _) if gate.is_pressed(answer) => {
+            let wait = Span::from_millis(retry_after.as_nanos().div_ceil(1_000_000).max(1));
+            format!(
+                "The limit `{name}` is lower than usual for now and has nothing left for this request; try again in {wait}."
+            )
+        }
+        (Verdict::Refuse { retry_after }, _) => {
+            let wait = Span::from_millis(retry_after.as_nanos().div_ceil(1_000_000).max(1));
+            format!("The limit `{name}` has nothing left for this request; try again in {wait}.")
+        }
+        (_, Basis::Charge(_)) => {
+            let binding = answer.binding();
+            let cost = binding.map_or(0, |charge| charge.cost);
+            let quota = binding.and_then(|charge| gate.quota(charge.limit));
+            let most = quota.map_or(0, |quota| quota.advertised().0);
+            format!(
+                "The request costs {cost}, more than the limit `{name}` ever holds ({most}); split it into smaller ones."
+            )
+        }
+        (_, Basis::MissingKey(_)) => {
+            format!("The request lacks what the limit `{name}` counts by; send it.")
+        }
+        (_, Basis::Blocked(_)) => format!("This client is blocked by the limit `{name}`."),
+        (_, Basis::DenyList(_)) => "This client is on a list of those who are refused.".into(),
+        (_, Basis::Unmatched) => "No limit is meant for this request, and such are refused.".into(),
+        (_, Basis::Path(fault)) => path_detail(fault).into(),
+        _ => "More limits match this request than can be charged together.".into(),
+    }
+}
+
+fn path_detail(fault: PathFault) -> &'static str {
+    match fault {
+        PathFault::Ambiguous => {
+            "Servers disagree on what this path means (an encoded slash, a backslash, a raw `#` or space, or dots with parameters); write it plainly."
+        }
+        PathFault::Control => "The path has a control character; leave it out.",
+        PathFault::Encoding => {
+            "The path has a `%` that two hexadecimal digits do not follow; write `%25`."
+        }
+        PathFault::TooLong => "The path is longer than 8 KiB; shorten it.",
+    }
+}
+
+/// Appends a text as JSON writes it, quotes included.
+pub fn push_json_text(out: &mut String, text: &str) {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    out.push('"');
+    let mut plain = 0;
+    for (at, byte) in text.bytes().enumerate() {
+        if byte >= 0x20 && byte != b'"' && byte != b'\\' {
+            continue;
+        }
+        out.push_str(text.get(plain..at).unwrap_or_default());
+        plain = at + 1;
+        match byte {
+            b'"' => out.push_str("\\\""),
+            b'\\' => out.push_str("\\\\"),
+            b'\n' => out.push_str("\\n"),
+            b'\r' => out.push_str("\\r"),
+            b'\t' => out.push_str("\\t"),
+            _ => {
+                out.push_str("\\u00");
+                for digit in [byte >> 4, byte & 15] {
+                    out.push(char::from(*HEX.get(usize::from(digit)).unwrap_or(&b'0')));
+                }
+            }
+        }
+    }
+    out.push_str(text.get(plain..).unwrap_or_default());
+    out.push('"');
+}

@@ -1,0 +1,576 @@
+//! A policy with its state: facts in, answer out.
+//!
+//! # Theory
+//!
+//! A request walks straight through: its path is brought into its one form, the lists are asked, the
+//! router names the limits that may match, each that does yields a charge (limit, key, cost), and all
+//! enforced charges are taken together or not at all. Limits that are only counted are charged
+//! afterwards, one by one, and only if the request passes: a shadow must see the traffic that it would
+//! see if it were enforced, and must never change what happens to a request.
+//!
+//! # Invariant
+//!
+//! Every request gets an answer; there is no error here. What cannot be decided is refused, with a basis
+//! that says so.
+//!
+//! # What it does not know
+//!
+//! Where facts come from, how an answer is written, and how its predecessor handed on the state (that is
+//! `build`).
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::answer::{Answer, Basis};
+use super::brought::Following;
+use super::charge::{Charge, Outcome, Role, Source};
+use super::decision::unlimited;
+use super::extract::{Request, RequestKey};
+use super::facts::Facts;
+use super::fields::Advert;
+use super::queue::QueueRule;
+use super::router::Router;
+use super::rule::{
+    FULLY_ENFORCED, Fallback, LimitRule, ListRule, Match, Mode, OnStoreError, Policy, Quota,
+    Sharing, WhenOver,
+};
+use super::store::Op;
+use super::store::memory::MemoryStore;
+use super::store::stack::FleetStore;
+use crate::shared::{KeyKind, SharedKey, SharedStore};
+use tollgate::clock::{Clock, MonotonicClock};
+use tollgate::decision::Verdict;
+use tollgate::gate::LimitId;
+use tollgate::key::{Key, KeySecret};
+use tollgate::limiter::Limiter;
+use tollgate::time::Moment;
+
+/// A policy in force.
+#[derive(Debug)]
+pub struct PolicyGate<C = MonotonicClock> {
+    pub(super) policy: Arc<Policy>,
+    /// The policy's limits, behind them that of its default, and that of requests that bring their own, as far
+    /// as it has these.
+    pub(super) rules: Vec<Live>,
+    pub(super) fallback: Option<usize>,
+    /// The limits that requests may bring along.
+    pub(super) following: Option<Following>,
+    pub(super) router: Router,
+    pub(super) allow: Router,
+    pub(super) deny: Router,
+    /// The queues, as their paths are compared here.
+    pub(super) queues: Vec<QueueRule>,
+    pub(super) queue_router: Router,
+    /// Every quota of every rule, with its state. Beside a store that a fleet shares it holds this node's share.
+    pub(super) memory: Arc<MemoryStore<C>>,
+    /// What each limit of the gate is for; by its number.
+    pub(super) variants: Vec<Variant>,
+    /// The limits of the gate by what they are known by.
+    pub(super) ids: HashMap<Arc<str>, LimitId>,
+    pub(super) by_name: HashMap<Arc<str>, usize>,
+    pub(super) extra: Vec<LiveOverride>,
+    /// The quotas whose algorithm or calendar is another than in the policy before, by their ids.
+    pub(super) restarted: Vec<Arc<str>>,
+    pub(super) switched_off: Arc<AtomicBool>,
+    /// What is left of all limits, in 65536ths; see `under_pressure`.
+    pub(super) pressure: AtomicU32,
+    /// Held while the usage of a key is moved, by the key's hash: between taking it out of one limiter and
+    /// putting it into the other nobody else may be decided.
+    pub(super) moving: [Mutex<()>; 16],
+    pub(super) secret: KeySecret,
+    pub(super) clock: C,
+    /// The layers above the store that this node shares with others, if it does.
+    pub(super) fleet: Option<FleetStore<C>>,
+}
+
+/// An override that was made while running, beside those of the policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LiveOverride {
+    /// The rule, by its name. If the policy has no such rule, it waits for one.
+    pub limit: Arc<str>,
+    /// What is different.
+    pub change: super::rule::Override,
+}
+
+/// A rule and the limits that it may charge.
+#[derive(Debug)]
+pub(super) struct Live {
+    pub(super) rule: LimitRule,
+    pub(super) base: LimitId,
+    /// For each tier of the rule.
+    pub(super) tiers: Vec<LimitId>,
+    pub(super) candidate: Option<LimitId>,
+    /// By the framed texts of the key.
+    pub(super) special: HashMap<Box<[u8]>, Special>,
+}
+
+/// What an override comes to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Special {
+    pub(super) grant: SpecialGrant,
+    pub(super) expires: Option<Moment>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SpecialGrant {
+    Limit(LimitId),
+    Unlimited,
+    Blocked,
+}
+
+/// One quota of a rule.
+#[derive(Debug)]
+pub(super) struct Variant {
+    /// What it is known by from one policy to the next.
+    pub(super) id: Arc<str>,
+    pub(super) quota: Quota,
+    /// The limit that is charged with it, if there is one.
+    pub(super) peak: Option<LimitId>,
+    pub(super) advert: Advert,
+    /// The name as a number, the same in the next policy.
+    pub(super) known_by: u64,
+    /// What it was in a shared store under the policies before, and until when that counts.
+    pub(super) previous_quotas: (Vec<Quota>, Moment),
+    /// How nodes that share such a store share it, and what happens when the store gives no answer.
+    pub(super) sharing: Sharing,
+    pub(super) on_store_error: OnStoreError,
+    pub(super) when_over: WhenOver,
+}
+
+/// Charge, or only ask?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ask {
+    Charge,
+    Peek,
+}
+
+impl Ask {
+    pub(super) fn op(self) -> Op {
+        match self {
+            Ask::Charge => Op::Charge,
+            Ask::Peek => Op::Peek,
+        }
+    }
+}
+
+/// Charges among which the same key is looked for; with more of them the request is refused anyway.
+const SAME_AMONG: usize = 64;
+
+/// What a request comes to while the rules are gone through.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Plan {
+    pub(super) charges: Vec<Charge>,
+    pub(super) enforced: usize,
+    pub(super) stop: Option<Basis>,
+}
+
+impl Plan {
+    /// Adds a charge that was planned elsewhere, or more to one on the same key, and returns its place.
+    pub(super) fn add(&mut self, charge: Charge) -> usize {
+        let is_same =
+            |c: &Charge| c.limit == charge.limit && c.hash == charge.hash && c.role == charge.role;
+        let mut known = self.charges.iter_mut().take(SAME_AMONG).enumerate();
+        if let Some((at, same)) = known.find(|(_, c)| is_same(c)) {
+            same.cost = same.cost.saturating_add(charge.cost);
+            // If they brought different numbers along, the least holds for both.
+            same.most = same.most.min(charge.most);
+            return at;
+        }
+        self.enforced += usize::from(matches!(charge.role, Role::Enforced | Role::Unlimited));
+        self.charges.push(charge);
+        self.charges.len() - 1
+    }
+}
+
+impl<C: Clock> PolicyGate<C> {
+    /// Decides a request and takes what it costs. With a store that a fleet shares, this is what this node
+    /// decides alone; [`PolicyGate::begin`] asks the store.
+    pub fn admit(&self, facts: &Facts<'_>) -> Answer {
+        self.decide(facts, Ask::Charge)
+    }
+
+    /// Tells what would become of a request, and takes nothing.
+    pub fn peek(&self, facts: &Facts<'_>) -> Answer {
+        self.decide(facts, Ask::Peek)
+    }
+
+    /// Decides a charge on one limit by its name, for a key given by its parts. None if there is no such
+    /// limit.
+    pub fn admit_named(&self, limit: &str, key: &[&str], cost: u64) -> Option<Answer> {
+        self.decide_named(limit, key, cost, Ask::Charge)
+    }
+
+    /// Tells what a charge on one limit would come to. None if there is no such limit.
+    pub fn peek_named(&self, limit: &str, key: &[&str], cost: u64) -> Option<Answer> {
+        self.decide_named(limit, key, cost, Ask::Peek)
+    }
+
+    /// The policy.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// A rule by its place: the policy's limits, then that of its default, then [`super::REQUEST_LIMITS`].
+    pub fn rule(&self, at: usize) -> Option<&LimitRule> {
+        self.rules.get(at).map(|live| &live.rule)
+    }
+
+    /// All rules, in order.
+    pub fn rules(&self) -> impl ExactSizeIterator<Item = &LimitRule> {
+        self.rules.iter().map(|live| &live.rule)
+    }
+
+    /// The place of a rule.
+    pub fn rule_named(&self, name: &str) -> Option<usize> {
+        self.by_name.get(name).copied()
+    }
+
+    /// The quota that a limit has: the rule's own, or that of a tier or an override.
+    pub fn quota(&self, limit: LimitId) -> Option<&Quota> {
+        self.variants.get(limit.index()).map(|v| &v.quota)
+    }
+
+    /// The limit that is charged with this one, if there is one.
+    pub(super) fn peak_of(&self, limit: LimitId) -> Option<LimitId> {
+        self.variants.get(limit.index())?.peak
+    }
+
+    pub(super) fn advert(&self, limit: LimitId) -> Option<&Advert> {
+        self.variants.get(limit.index()).map(|v| &v.advert)
+    }
+
+    /// The limiter behind a rule's own quota.
+    pub fn limiter_of(&self, rule: usize) -> Option<&Limiter<C>> {
+        self.rules
+            .get(rule)
+            .map(|live| self.memory.limiter(live.base))
+    }
+
+    /// Every limiter that belongs to a rule (its own, its tiers, overrides and candidate), and what it
+    /// is known by.
+    pub fn limiters(&self) -> impl Iterator<Item = (&str, &Limiter<C>)> {
+        let numbered = self.variants.iter().enumerate();
+        numbered.map(|(at, v)| (&*v.id, self.memory.limiter(LimitId::at(at))))
+    }
+
+    /// The quota that is known by `id`.
+    pub(super) fn variant_of(&self, id: &str) -> Option<&Variant> {
+        self.variants.get(self.ids.get(id)?.index())
+    }
+
+    /// The overrides that were made while running.
+    pub fn extra_overrides(&self) -> &[LiveOverride] {
+        &self.extra
+    }
+
+    /// The store that this node shares with others.
+    pub fn store(&self) -> Option<&Arc<dyn SharedStore>> {
+        self.memory.store()
+    }
+
+    /// The limits whose algorithm or calendar is another than in the policy before, as
+    /// [`PolicyGate::limiters`] names them. They start fresh: nothing of what they counted counts.
+    pub fn restarted(&self) -> impl Iterator<Item = &str> {
+        self.restarted.iter().map(|id| &**id)
+    }
+
+    /// The clock.
+    pub fn clock(&self) -> &C {
+        &self.clock
+    }
+
+    /// Switches limiting off or on again, for this policy and all that succeed it. Whoever is on the
+    /// deny list stays out.
+    pub fn switch_off(&self, off: bool) {
+        self.switched_off.store(off, Relaxed);
+    }
+
+    /// Is limiting switched off?
+    pub fn is_switched_off(&self) -> bool {
+        self.switched_off.load(Relaxed)
+    }
+
+    /// The parts of the key that a rule counts this request for, as people read them. None if a part is
+    /// missing and the rule refuses such requests, or if the path is not believed.
+    pub fn key_texts(&self, rule: usize, facts: &Facts<'_>) -> Option<Vec<String>> {
+        if let Some(texts) = self.brought_texts(rule, facts) {
+            return Some(texts);
+        }
+        let path = self.policy.paths.normalise(facts.path).ok()?;
+        let rule = self.rule(rule)?;
+        let request = Request { facts, path: &path };
+        request.key(rule).map(|key| key.texts(rule))
+    }
+
+    /// The same, of a key that was written for a shared store.
+    pub(super) fn shared_key_texts(&self, rule: usize, key: &SharedKey) -> Option<Vec<String>> {
+        if let Some(texts) = self.brought_shared_texts(rule, key) {
+            return Some(texts);
+        }
+        let rule = self.rule(rule)?;
+        Some(RequestKey::from_shared(rule, key).texts(rule))
+    }
+
+    fn decide(&self, facts: &Facts<'_>, ask: Ask) -> Answer {
+        let now = self.clock.now();
+        match self.plan(facts, now) {
+            Ok(plan) => self.carry_out(plan, now, ask),
+            Err(answer) => *answer,
+        }
+    }
+
+    /// What a request is to be charged, or its answer if it is not charged at all.
+    pub(super) fn plan(&self, facts: &Facts<'_>, now: Moment) -> Result<Plan, Box<Answer>> {
+        let ends = |verdict, basis| Err(Box::new(unlimited(verdict, basis, now)));
+        let path = match self.policy.paths.normalise(facts.path) {
+            Ok(path) => path,
+            Err(fault) => return ends(Verdict::Never, Basis::Path(fault)),
+        };
+        let request = Request { facts, path: &path };
+        if let Some(at) = listed(&self.deny, &self.policy.deny, &request, now) {
+            return ends(Verdict::Never, Basis::DenyList(at));
+        }
+        if self.is_switched_off() {
+            return ends(Verdict::Pass, Basis::SwitchedOff);
+        }
+        if let Some(at) = listed(&self.allow, &self.policy.allow, &request, now) {
+            return ends(Verdict::Pass, Basis::AllowList(at));
+        }
+        if let Some(plan) = self.plan_brought(facts, now) {
+            return Ok(plan);
+        }
+        let mut plan = Plan::default();
+        self.router.candidates(facts, &path, &mut |at| {
+            if let Some(live) = self.rules.get(at).filter(|l| l.applies(&request, now)) {
+                self.plan_rule(at, live, &request, now, &mut plan);
+            }
+        });
+        if plan.enforced == 0 && plan.stop.is_none() {
+            self.plan_default(&request, now, &mut plan);
+        }
+        self.replace(&mut plan);
+        Ok(plan)
+    }
+
+    fn decide_named(&self, limit: &str, key: &[&str], cost: u64, ask: Ask) -> Option<Answer> {
+        let now = self.clock.now();
+        Some(match self.plan_named(limit, key, cost, now)? {
+            Ok(plan) => self.carry_out(plan, now, ask),
+            Err(answer) => *answer,
+        })
+    }
+
+    /// What a charge on one limit by its name comes to; see [`PolicyGate::plan`].
+    pub(super) fn plan_named(
+        &self,
+        limit: &str,
+        key: &[&str],
+        cost: u64,
+        now: Moment,
+    ) -> Option<Result<Plan, Box<Answer>>> {
+        self.plan_keyed(self.rule_named(limit)?, key, cost, now)
+    }
+
+    /// The same, on a rule by its place.
+    pub(super) fn plan_keyed(
+        &self,
+        at: usize,
+        key: &[&str],
+        cost: u64,
+        now: Moment,
+    ) -> Option<Result<Plan, Box<Answer>>> {
+        let live = self.rules.get(at)?;
+        if self.is_switched_off() {
+            let answer = unlimited(Verdict::Pass, Basis::SwitchedOff, now);
+            return Some(Err(Box::new(answer)));
+        }
+        let mut plan = Plan::default();
+        if live.is_on(now) {
+            let key = RequestKey::named(&live.rule, key);
+            self.plan_charge(at, live, &key, None, cost, now, &mut plan);
+        }
+        Some(Ok(plan))
+    }
+
+    fn plan_default(&self, request: &Request<'_>, now: Moment, plan: &mut Plan) {
+        let fallback = self.fallback.and_then(|at| Some((at, self.rules.get(at)?)));
+        if let Some((at, live)) = fallback.filter(|(_, live)| live.is_on(now)) {
+            self.plan_rule(at, live, request, now, plan);
+        } else if matches!(self.policy.default, Fallback::Refuse) {
+            plan.stop = Some(Basis::Unmatched);
+        }
+    }
+
+    fn plan_rule(
+        &self,
+        at: usize,
+        live: &Live,
+        request: &Request<'_>,
+        now: Moment,
+        plan: &mut Plan,
+    ) {
+        let rule = &live.rule;
+        let mut key = RequestKey::empty(KeyKind::Own);
+        if !request.find_key(&rule.key, rule.missing_key, &rule.matches, &mut key) {
+            // There is no key to tell whether it is among those that it is enforced for.
+            if live.rule.mode == Mode::Enforce && live.rule.enforced >= FULLY_ENFORCED {
+                plan.stop.get_or_insert(Basis::MissingKey(at));
+            }
+            return;
+        }
+        let tier = live.tier_of(request);
+        let cost = request.cost(&live.rule);
+        self.plan_charge(at, live, &key, tier, cost, now, plan);
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "all that is known of one charge")]
+    fn plan_charge(
+        &self,
+        at: usize,
+        live: &Live,
+        key: &RequestKey<'_>,
+        tier: Option<usize>,
+        cost: u64,
+        now: Moment,
+        plan: &mut Plan,
+    ) {
+        let hash = self.secret.hash(key);
+        let shared = self.fleet.as_ref().map(|_| Arc::new(key.shared()));
+        let charge = |limit, role, is_peak| Charge {
+            rule: at,
+            role,
+            cost,
+            tier,
+            verdict: Verdict::Pass,
+            is_peak,
+            limit,
+            most: None,
+            hash,
+            key: shared.clone(),
+            debt: 0,
+            kept: 0,
+            outcome: Outcome {
+                source: match role {
+                    Role::Unlimited => Source::Nothing,
+                    _ => Source::Open,
+                },
+                ..Outcome::open(now)
+            },
+        };
+        let base = || {
+            tier.and_then(|tier| live.tiers.get(tier))
+                .copied()
+                .unwrap_or(live.base)
+        };
+        let special = live.special_of(key);
+        let is_over = |special: &&Special| special.expires.is_some_and(|end| now >= end);
+        let in_force = special.filter(|special| !is_over(special));
+        let limit = match in_force.map(|special| special.grant) {
+            Some(SpecialGrant::Unlimited) => {
+                plan.charges.push(charge(live.base, Role::Unlimited, false));
+                if live.rule.mode == Mode::Enforce {
+                    plan.enforced += 1;
+                }
+                return;
+            }
+            Some(SpecialGrant::Blocked) if live.rule.mode == Mode::Enforce => {
+                plan.stop.get_or_insert(Basis::Blocked(at));
+                return;
+            }
+            Some(SpecialGrant::Limit(limit)) => limit,
+            Some(SpecialGrant::Blocked) | None => base(),
+        };
+        if let Some(SpecialGrant::Limit(ended)) = special.filter(is_over).map(|s| s.grant) {
+            self.move_usage(self.memory.limiter(ended), limit, hash);
+        }
+        let enforced = live.rule.mode == Mode::Enforce
+            && (live.rule.enforced >= FULLY_ENFORCED
+                || hash % u64::from(FULLY_ENFORCED) < u64::from(live.rule.enforced));
+        let role = match enforced {
+            true => Role::Enforced,
+            false => Role::Shadow,
+        };
+        let candidate = live.candidate.map(|limit| (limit, Role::Candidate));
+        for (limit, role) in std::iter::once((limit, role)).chain(candidate) {
+            let peak = self.peak_of(limit).map(|peak| (peak, true));
+            for (limit, is_peak) in std::iter::once((limit, false)).chain(peak) {
+                plan.charges.push(charge(limit, role, is_peak));
+                plan.enforced += usize::from(role == Role::Enforced);
+            }
+        }
+    }
+
+    /// What the key has used of a quota of its own that has expired counts here, once.
+    fn move_usage(&self, from: &Limiter<C>, to: LimitId, hash: u64) {
+        let lock = self.moving.get(hash as usize % self.moving.len());
+        let _moving = lock.map(|lock| lock.lock().unwrap_or_else(PoisonError::into_inner));
+        let used = from.withdraw(hash);
+        if used > 0 {
+            for to in std::iter::once(to).chain(self.peak_of(to)) {
+                self.memory.limiter(to).take_over(hash, used);
+            }
+        }
+    }
+}
+
+/// The first rule of a list that is for this request.
+fn listed(
+    router: &Router,
+    rules: &[ListRule],
+    request: &Request<'_>,
+    now: Moment,
+) -> Option<usize> {
+    if rules.is_empty() {
+        return None;
+    }
+    let mut first = None;
+    router.candidates(request.facts, request.path, &mut |at| {
+        let is_for = |rule: &&ListRule| {
+            rule.expires.is_none_or(|end| now < end)
+                && rule.matches.holds(request.facts, request.path)
+                && !is_any(&rule.except, request)
+        };
+        if first.is_none() && rules.get(at).filter(is_for).is_some() {
+            first = Some(at);
+        }
+    });
+    first
+}
+
+/// Does one of these hold?
+fn is_any(conditions: &[Match], request: &Request<'_>) -> bool {
+    let mut conditions = conditions.iter();
+    conditions.any(|condition| condition.holds(request.facts, request.path))
+}
+
+impl Live {
+    fn is_on(&self, now: Moment) -> bool {
+        self.rule.mode != Mode::Off && self.rule.expires.is_none_or(|end| now < end)
+    }
+
+    fn applies(&self, request: &Request<'_>, now: Moment) -> bool {
+        self.is_on(now)
+            && self.rule.matches.holds(request.facts, request.path)
+            && !is_any(&self.rule.except, request)
+    }
+
+    pub(super) fn tier_of(&self, request: &Request<'_>) -> Option<usize> {
+        let tiers = self.rule.tiers.as_ref()?;
+        let name = request.text(&tiers.source, &self.rule.matches)?;
+        let name = name.trim_ascii();
+        tiers
+            .tiers
+            .iter()
+            .position(|tier| tier.name.as_bytes() == name)
+    }
+
+    /// The override for a key, be it in force or over.
+    pub(super) fn special_of(&self, key: &RequestKey<'_>) -> Option<&Special> {
+        if self.special.is_empty() || key.kind() != KeyKind::Own {
+            return None;
+        }
+        let texts = Key::of(key.texts(&self.rule));
+        self.special.get(texts.as_bytes())
+    }
+}

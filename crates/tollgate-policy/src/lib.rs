@@ -1,0 +1,85 @@
+//! The policy engine of Tollgate: matches a request to the limits of a policy, charges all of them or none, and decides.
+//!
+//! ```text
+//! Facts --> path --> lists --> router --> extract --> Store --> Decision --> header fields
+//!           normal   allow,    candidate  key, tier,  memory | leased | synced | remote
+//!           form     deny      limits     cost
+//! ```
+//!
+//! A [`Policy`] is a value: the crate `tollgate-config` reads it from a file, or a program builds it. A [`PolicyGate`] is
+//! a policy with live state. [`PolicyGate::succeed`] replaces it as a whole and keeps what was counted.
+//!
+//! ```
+//! use tollgate::{Limit, MonotonicClock};
+//! use tollgate_policy::{Facts, KeyPart, LimitRule, Policy, PolicyGate, Quota, Source};
+//!
+//! let quota = Quota::plain(Limit::token_bucket("5/s".parse()?, 10)?);
+//! let mut rule = LimitRule::new("per-rider", quota);
+//! rule.key = vec![KeyPart::of(Source::Header("x-rider-id".into()))];
+//! let policy = Policy { limits: vec![rule], ..Policy::default() };
+//!
+//! let gate = PolicyGate::new(policy, MonotonicClock::since_1970())?;
+//! let facts = Facts { method: "GET", path: "/rides", headers: &[("x-rider-id", "42")], ..Facts::default() };
+//! let answer = gate.admit(&facts);
+//! assert!(answer.is_admitted());
+//! assert_eq!(answer.standing.remaining, 9);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The crate contains no I/O: it knows no HTTP library, file or socket. A remote store implements the traits of [`shared`].
+//! Decisions are integer arithmetic.
+
+#![forbid(unsafe_code)]
+#![deny(clippy::float_arithmetic)]
+
+pub mod address;
+pub mod answer;
+mod bound;
+mod brought;
+mod build;
+mod burst_credits;
+mod charge;
+mod charge_remaining;
+pub mod decide;
+mod decision;
+mod engine;
+pub mod explain;
+mod extract;
+pub mod facts;
+pub mod fields;
+mod gate;
+pub mod path;
+pub mod pattern;
+pub mod pressure;
+pub mod queue;
+mod router;
+pub mod rule;
+mod saved;
+mod settle;
+mod share;
+pub mod shared;
+mod store;
+mod together;
+mod under_pressure;
+
+pub use answer::{Answer, Basis};
+pub use brought::{Brought, FollowRule, REQUEST_LIMITS, Unit};
+pub use build::{PolicyError, PriorState};
+pub use burst_credits::BurstCredits;
+pub use charge::{Charge, Role};
+pub use decide::{
+    Decide, DecisionHost, DecisionRequest, Observed, Op, PendingDecision, RefundOnDrop, Subject,
+};
+pub use engine::{Asking, Begun};
+pub use explain::{
+    ExplainedKey, ExplainedKeyKind, Explanation, QueueExplanation, RuleExplanation, WhyNot,
+};
+pub use extract::KEY_PARTS_MAX;
+pub use facts::{Facts, Headers, NoHeaders};
+pub use gate::{LiveOverride, PolicyGate};
+pub use pressure::PressureRule;
+pub use queue::{AtOnce, Place, QueueRule, Weights};
+pub use rule::*;
+pub use settle::{Reservation, Settlement};
+pub use store::lease::report::LendingReport;
+pub use together::Part;

@@ -1,0 +1,311 @@
+//! How much of all limits is to be left: down in leaps while there is trouble, up in small steps when not.
+//!
+//! # Theory
+//!
+//! Every step looks at what is observed: how long a backend takes, how many of its answers are failures, how
+//! busy this machine is. Each has a bound. With any of them *over* its bound the scale is cut to nine
+//! tenths; with all of them *well* (at most nine tenths of the bound, or not observed) it grows by a
+//! fiftieth; in between it stays. Cutting by a factor and growing by a sum is what makes many controllers of
+//! one backend agree in the end (additive increase, multiplicative decrease); the band between the two
+//! keeps one alone from swinging about its bound.
+//!
+//! From everything to a tenth takes 22 steps, and back 45: at two steps a second 11 and 23 seconds.
+//!
+//! # Invariant
+//!
+//! The scale is never above one and never below the lowest floor: below that it would change nothing, and
+//! only delay the way back. Steps that come too soon change nothing, so whoever asks more often does not
+//! shrink limits faster.
+//!
+//! # Nothing observed
+//!
+//! Nothing observed is no sign of trouble: nobody asks the backend for anything, or nobody looks. The scale
+//! grows.
+//!
+//! # An operator's word
+//!
+//! [`Pressure::hold`] sets the scale for a while, whatever is observed. When that is over, it goes on from
+//! there by what is observed: a backend that somebody took care of is not hit by everything at once.
+//!
+//! # What it does not know
+//!
+//! Where observations come from, and who is told the scale. It is a plain value and reads no clock.
+
+use crate::PressureRule;
+use tollgate::algorithm::scale::Scale;
+use tollgate::time::{Moment, Span};
+
+/// Steps that follow each other faster than this change nothing.
+pub const STEP_MIN: Span = Span::from_millis(100);
+/// What a step up adds: a fiftieth.
+const UP: u32 = 65_536 / 50;
+
+/// What was observed since the last step. What nobody observed is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Signals {
+    /// How long answers of the backend take on average.
+    pub latency: Option<Span>,
+    /// The share of failed answers of the backend, in ten-thousandths.
+    pub errors: Option<u32>,
+    /// The share of this machine's processors in use, in ten-thousandths.
+    pub cpu: Option<u32>,
+}
+
+/// What signals come to together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Trouble {
+    /// None.
+    Well,
+    /// Too little to shrink, too much to grow.
+    Near,
+    /// Some signal is over its bound.
+    Over,
+}
+
+/// The controller: a scale, and when it may change.
+#[derive(Clone, Debug)]
+pub struct Pressure {
+    rule: PressureRule,
+    scale: Scale,
+    /// When the last step was.
+    stepped: Option<Moment>,
+    /// Until when an operator's word counts.
+    held: Option<Moment>,
+}
+
+impl Pressure {
+    /// No pressure yet.
+    pub fn new(rule: PressureRule) -> Pressure {
+        Pressure {
+            rule,
+            scale: Scale::ONE,
+            stepped: None,
+            held: None,
+        }
+    }
+
+    /// Goes on by another rule, from where it is.
+    pub fn set_rule(&mut self, rule: PressureRule) {
+        self.rule = rule;
+        self.scale = self.scale.max(self.floor());
+    }
+
+    /// The rule.
+    pub fn rule(&self) -> &PressureRule {
+        &self.rule
+    }
+
+    /// How much is left.
+    pub fn scale(&self) -> Scale {
+        self.scale
+    }
+
+    /// Until when an operator's word counts, if it does at `now`.
+    pub fn held_until(&self, now: Moment) -> Option<Moment> {
+        self.held.filter(|until| now < *until)
+    }
+
+    /// The lowest floor: below it nothing shrinks any more.
+    pub fn floor(&self) -> Scale {
+        let floors = self.rule.floors.iter().map(|(_, floor)| *floor);
+        floors.fold(self.rule.floor, Scale::min)
+    }
+
+    /// What these signals come to.
+    pub fn trouble(&self, signals: &Signals) -> Trouble {
+        let nanos = |span: Span| span.as_nanos();
+        let share = |of: u32| u64::from(of);
+        let by = [
+            judged(signals.latency.map(nanos), self.rule.latency.map(nanos)),
+            judged(signals.errors.map(share), self.rule.errors.map(share)),
+            judged(signals.cpu.map(share), self.rule.cpu.map(share)),
+        ];
+        by.into_iter().max().unwrap_or(Trouble::Well)
+    }
+
+    /// One step: how much is to be left from now on.
+    pub fn step(&mut self, signals: &Signals, now: Moment) -> Scale {
+        let is_due = match self.stepped {
+            // A clock that was set back does not stop it.
+            Some(last) => now < last || now.since(last) >= STEP_MIN,
+            None => true,
+        };
+        if !is_due {
+            return self.scale;
+        }
+        self.stepped = Some(now);
+        if self.held_until(now).is_some() {
+            return self.scale;
+        }
+        self.held = None;
+        let q16 = self.scale.as_q16();
+        self.scale = match self.trouble(signals) {
+            // At most 65536 * 9, and rounded down: it always shrinks.
+            Trouble::Over => Scale::from_q16(q16 * 9 / 10).max(self.floor()),
+            Trouble::Near => self.scale,
+            Trouble::Well => Scale::from_q16(q16 + UP),
+        };
+        self.scale
+    }
+
+    /// Leaves `scale` (the lowest floor, if that is more) until `until`, whatever is observed. What is
+    /// really left is returned.
+    pub fn hold(&mut self, scale: Scale, until: Moment) -> Scale {
+        self.scale = scale.max(self.floor());
+        self.held = Some(until);
+        self.scale
+    }
+
+    /// What is observed counts again. Was it held?
+    pub fn release(&mut self, now: Moment) -> bool {
+        let was = self.held_until(now).is_some();
+        self.held = None;
+        was
+    }
+}
+
+/// What one signal says, if it is observed and has a bound.
+fn judged(observed: Option<u64>, bound: Option<u64>) -> Trouble {
+    let (Some(observed), Some(bound)) = (observed, bound) else {
+        return Trouble::Well;
+    };
+    if observed > bound {
+        Trouble::Over
+    } else if u128::from(observed) * 10 > u128::from(bound) * 9 {
+        Trouble::Near
+    } else {
+        Trouble::Well
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    fn at(ms: u64) -> Moment {
+        Moment::from_nanos(ms * 1_000_000)
+    }
+
+    fn percent(percent: u32) -> Scale {
+        Scale::from_q16(65_536 * percent / 100)
+    }
+
+    fn by_cpu() -> Pressure {
+        Pressure::new(PressureRule {
+            cpu: Some(8_000),
+            floor: percent(20),
+            floors: vec![(Arc::from("free"), percent(5))],
+            ..PressureRule::default()
+        })
+    }
+
+    fn busy(cpu: u32) -> Signals {
+        Signals {
+            cpu: Some(cpu),
+            ..Signals::default()
+        }
+    }
+
+    #[test]
+    fn trouble_cuts_to_nine_tenths_down_to_the_lowest_floor() {
+        let mut p = by_cpu();
+        assert_eq!(p.step(&busy(8_001), at(0)).as_q16(), 58_982);
+        assert_eq!(p.step(&busy(8_001), at(500)).as_q16(), 53_083);
+        for step in 2..100 {
+            p.step(&busy(10_000), at(step * 500));
+        }
+        assert_eq!(p.scale(), percent(5));
+    }
+
+    #[test]
+    fn from_a_tenth_all_is_back_in_forty_six_steps_at_the_most() {
+        let mut p = by_cpu();
+        p.hold(percent(10), at(0));
+        let steps = (1..).find(|step| p.step(&busy(0), at(step * 500)) == Scale::ONE);
+        assert_eq!(steps, Some(46));
+    }
+
+    #[test]
+    fn between_well_and_over_nothing_changes() {
+        let mut p = by_cpu();
+        p.step(&busy(9_000), at(0));
+        let scale = p.scale();
+        for (step, cpu) in [7_201, 8_000, 7_600].into_iter().enumerate() {
+            assert_eq!(p.step(&busy(cpu), at(500 * (step as u64 + 1))), scale);
+        }
+        assert!(p.step(&busy(7_200), at(9_000)) > scale);
+    }
+
+    #[test]
+    fn any_signal_over_its_bound_is_trouble_and_one_without_a_bound_never_is() {
+        let p = Pressure::new(PressureRule {
+            latency: Some(Span::from_millis(200)),
+            errors: Some(500),
+            ..PressureRule::default()
+        });
+        let slow = Signals {
+            latency: Some(Span::from_millis(201)),
+            errors: Some(0),
+            cpu: Some(10_000),
+        };
+        assert_eq!(p.trouble(&slow), Trouble::Over);
+        let failing = Signals {
+            latency: Some(Span::from_millis(1)),
+            errors: Some(501),
+            cpu: None,
+        };
+        assert_eq!(p.trouble(&failing), Trouble::Over);
+        assert_eq!(p.trouble(&busy(10_000)), Trouble::Well);
+    }
+
+    #[test]
+    fn nothing_observed_is_no_trouble() {
+        let mut p = by_cpu();
+        p.step(&busy(9_000), at(0));
+        let scale = p.scale();
+        assert!(p.step(&Signals::default(), at(500)) > scale);
+    }
+
+    #[test]
+    fn steps_that_come_too_soon_change_nothing() {
+        let mut p = by_cpu();
+        let scale = p.step(&busy(9_000), at(1_000));
+        assert_eq!(p.step(&busy(9_000), at(1_099)), scale);
+        assert!(p.step(&busy(9_000), at(1_100)) < scale);
+        // Nor does a clock that was set back stop it for long.
+        assert!(p.step(&busy(0), at(0)) < scale);
+        assert!(p.step(&busy(0), at(100)) > p.floor());
+    }
+
+    #[test]
+    fn what_an_operator_says_counts_until_its_end_and_it_goes_on_from_there() {
+        let mut p = by_cpu();
+        assert_eq!(p.hold(percent(50), at(10_000)), percent(50));
+        assert_eq!(p.step(&busy(10_000), at(5_000)), percent(50));
+        assert_eq!(p.step(&busy(0), at(9_999)), percent(50));
+        assert_eq!(p.held_until(at(9_999)), Some(at(10_000)));
+        assert_eq!(p.step(&busy(0), at(10_099)).as_q16(), 32_768 + UP);
+        assert_eq!(p.held_until(at(10_099)), None);
+    }
+
+    #[test]
+    fn releasing_lets_what_is_observed_count_again() {
+        let mut p = by_cpu();
+        p.hold(percent(50), at(10_000));
+        assert!(p.release(at(1)));
+        assert!(!p.release(at(2)));
+        assert!(p.step(&busy(10_000), at(500)) < percent(50));
+    }
+
+    #[test]
+    fn nobody_holds_it_below_the_floor_and_a_higher_floor_lifts_it() {
+        let mut p = by_cpu();
+        assert_eq!(p.hold(percent(1), at(1)), percent(5));
+        p.set_rule(PressureRule {
+            floor: percent(30),
+            ..PressureRule::default()
+        });
+        assert_eq!(p.scale(), percent(30));
+    }
+}

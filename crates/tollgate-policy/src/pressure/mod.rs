@@ -1,0 +1,99 @@
+//! When everybody is to have less for a while, as a policy says it.
+//!
+//! A backend in trouble is given less: while a signal is over its bound, all limits shrink step by step,
+//! and they grow back when it is not. How far those of a tier may shrink is its *floor*.
+//!
+//! It does not know where signals come from, nor when to look at them.
+
+use std::sync::Arc;
+
+use tollgate::algorithm::scale::Scale;
+use tollgate::time::Span;
+
+/// What counts as pressure, and how far limits give way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PressureRule {
+    /// Answers of the backend that take longer on average.
+    pub latency: Option<Span>,
+    /// A larger share of failed answers of the backend, in ten-thousandths.
+    pub errors: Option<u32>,
+    /// A larger share of this machine's processors in use, in ten-thousandths.
+    pub cpu: Option<u32>,
+    /// Limits never shrink below this part of themselves.
+    pub floor: Scale,
+    /// Those of a tier, by its name.
+    pub floors: Vec<(Arc<str>, Scale)>,
+}
+
+impl Default for PressureRule {
+    /// No signal but an operator's; everything down to a tenth.
+    fn default() -> PressureRule {
+        PressureRule {
+            latency: None,
+            errors: None,
+            cpu: None,
+            floor: Scale::from_q16(6_554),
+            floors: Vec::new(),
+        }
+    }
+}
+
+impl PressureRule {
+    /// What is left of a limit for a tier when `scale` is left of everything.
+    pub fn scale_of(&self, tier: Option<&str>, scale: Scale) -> Scale {
+        let own = |tier: &str| self.floors.iter().find(|(name, _)| **name == *tier);
+        let floor = tier.and_then(own).map_or(self.floor, |(_, floor)| *floor);
+        scale.max(floor)
+    }
+}
+
+pub mod controller;
+
+pub use controller::{Pressure, Signals, Trouble};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule() -> PressureRule {
+        PressureRule {
+            floor: Scale::from_q16(6_554),
+            floors: vec![
+                (Arc::from("pro"), Scale::from_q16(32_768)),
+                (Arc::from("free"), Scale::from_q16(655)),
+            ],
+            ..PressureRule::default()
+        }
+    }
+
+    #[test]
+    fn without_pressure_everybody_has_everything() {
+        for tier in [None, Some("pro"), Some("free"), Some("unknown")] {
+            assert_eq!(rule().scale_of(tier, Scale::ONE), Scale::ONE);
+        }
+    }
+
+    #[test]
+    fn a_tier_keeps_its_own_floor_and_the_rest_the_common_one() {
+        let least = Scale::from_q16(1);
+        assert_eq!(rule().scale_of(Some("pro"), least).as_q16(), 32_768);
+        assert_eq!(rule().scale_of(Some("free"), least).as_q16(), 655);
+        assert_eq!(rule().scale_of(Some("unknown"), least).as_q16(), 6_554);
+        assert_eq!(rule().scale_of(None, least).as_q16(), 6_554);
+    }
+
+    #[test]
+    fn above_its_floor_a_tier_shrinks_as_all_do() {
+        let half = Scale::from_q16(40_000);
+        for tier in [None, Some("pro"), Some("free")] {
+            assert_eq!(rule().scale_of(tier, half), half);
+        }
+    }
+
+    #[test]
+    fn a_rule_that_says_nothing_leaves_a_tenth() {
+        let usual = PressureRule::default();
+        assert_eq!((usual.latency, usual.errors, usual.cpu), (None, None, None));
+        assert_eq!(usual.scale_of(None, Scale::from_q16(0)).of(1000), 100);
+    }
+}

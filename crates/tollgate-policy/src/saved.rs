@@ -1,0 +1,54 @@
+//! The state of a policy as bytes: every limiter, what it is known by, and the secret of the keys.
+//!
+//! Limits are written with their numbers, so that a restart with another policy does as a reload does: a changed
+//! number keeps what was used, a changed algorithm starts fresh.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::build::PriorState;
+use super::gate::PolicyGate;
+use tollgate::clock::Clock;
+use tollgate::key::KeySecret;
+use tollgate::saved::{Reader, RestoreError, SavedLimiter, Writer};
+
+/// Limits in a saved state at the most.
+const LIMITERS_MAX: usize = 1 << 20;
+
+impl<C: Clock> PolicyGate<C> {
+    /// All that was counted, as bytes for [`PriorState::from_saved`]. Decisions go on meanwhile. Keep them
+    /// as you would keep a password: they hold the secret that keys are hashed with.
+    pub fn save(&self) -> Vec<u8> {
+        let mut to = Writer::default();
+        self.secret.save(&mut to);
+        to.size(self.variants.len());
+        for (id, limiter) in self.limiters() {
+            to.bytes(id.as_bytes());
+            limiter.save(&mut to);
+        }
+        to.into_bytes()
+    }
+}
+
+impl PriorState {
+    /// What was saved by [`PolicyGate::save`].
+    ///
+    /// # Errors
+    /// Bytes that were not.
+    pub fn from_saved(bytes: &[u8]) -> Result<PriorState, RestoreError> {
+        let mut from = Reader::new(bytes);
+        let secret = KeySecret::restored(&mut from)?;
+        let mut limiters = HashMap::new();
+        for _ in 0..from.size_up_to(LIMITERS_MAX)? {
+            let id: Arc<str> = Arc::from(from.text()?);
+            let limiter = SavedLimiter::read(&mut from)?;
+            limiters.insert(id, limiter);
+        }
+        from.end()?;
+        Ok(PriorState {
+            secret,
+            limiters,
+            store: None,
+        })
+    }
+}

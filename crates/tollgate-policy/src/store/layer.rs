@@ -1,0 +1,99 @@
+//! The one way in which a layer takes part: try locally, perhaps wait, forward the rest, commit or give back.
+
+use std::future::Future;
+
+use super::flight::{self, Flight};
+use super::{Answered, Apply, Op, Request, Store};
+use crate::charge::{Charge, all_pass};
+use tollgate::time::Moment;
+
+/// What a layer makes of a request.
+pub(super) enum Attempt<H> {
+    /// Every charge is decided, or the request is refused.
+    Done,
+    /// Nothing is held. Try again after these.
+    Wait(Vec<Flight>),
+    /// The layer below decides the charges that are still open. The hold gives back what was taken, if it is dropped.
+    Forward(H),
+}
+
+/// Units taken locally for a request that is not decided yet. Dropping it gives them back.
+pub(super) trait Hold: Send + 'static {
+    fn commit(self);
+}
+
+/// A store that decides some charges itself and forwards the rest.
+pub(super) trait Layer: Clone + Send + Sync + 'static {
+    type Inner: Store;
+    type Hold: Hold;
+
+    fn inner(&self) -> &Self::Inner;
+
+    fn now(&self) -> Moment;
+
+    /// Takes what it can. Only a first attempt may wait.
+    fn attempt(&self, request: &mut Request, is_first: bool) -> Attempt<Self::Hold>;
+
+    /// Learns from what the layer below has decided, which was asked at `sent`.
+    fn learn(&self, _charges: &[Charge], _sent: Moment) {}
+}
+
+/// Where a pending operation begins.
+enum Start<F, H> {
+    Below(F, H, Moment),
+    Wait(Request, Vec<Flight>),
+}
+
+/// Applies a request to a layer.
+pub(super) fn apply<L: Layer>(
+    layer: &L,
+    mut request: Request,
+) -> Apply<impl Future<Output = Answered> + Send + 'static + use<L>> {
+    let op = request.op;
+    let is_first = !request.is_local;
+    let (start, planned) = match layer.attempt(&mut request, is_first) {
+        Attempt::Done => return Apply::Ready(request.answered()),
+        Attempt::Forward(hold) => {
+            let sent = request.began;
+            match layer.inner().apply(request) {
+                Apply::Ready(below) => return Apply::Ready(conclude(layer, op, hold, sent, below)),
+                Apply::Pending(below, planned) => (Start::Below(below, hold, sent), planned),
+            }
+        }
+        Attempt::Wait(flights) => {
+            let planned = request.charges.clone();
+            (Start::Wait(request, flights), planned)
+        }
+    };
+    let layer = layer.clone();
+    let deciding = async move {
+        let (mut request, flights) = match start {
+            Start::Below(below, hold, sent) => {
+                let below = below.await;
+                return conclude(&layer, op, hold, sent, below);
+            }
+            Start::Wait(request, flights) => (request, flights),
+        };
+        flight::all(flights).await;
+        let sent = layer.now();
+        match layer.attempt(&mut request, false) {
+            Attempt::Forward(hold) => {
+                let below = layer.inner().apply(request).resolve().await;
+                conclude(&layer, op, hold, sent, below)
+            }
+            // Only a first attempt waits.
+            Attempt::Done | Attempt::Wait(_) => request.answered(),
+        }
+    };
+    Apply::Pending(deciding, planned)
+}
+
+fn conclude<L: Layer>(layer: &L, op: Op, hold: L::Hold, sent: Moment, below: Answered) -> Answered {
+    if op != Op::Charge || below.fault.is_none() && all_pass(&below.charges) {
+        hold.commit();
+    }
+    if op == Op::Charge {
+        layer.learn(&below.charges, sent);
+    }
+    below
+}

@@ -1,0 +1,267 @@
+//! The store of one process, and a node's share of each limit.
+//!
+//! # Theory
+//!
+//! The tables of the core count for themselves. A charge takes all enforced limits together or none, and then counts
+//! the others one by one, each with its peak, if the request passes. The numbers of the binding limit come with the decision; those of the others
+//! are looked up when they are asked for, which is seldom.
+
+use std::sync::Arc;
+
+use super::Op;
+use crate::charge::{Charge, Source};
+use crate::decision::tightest;
+use crate::shared::SharedStore;
+use tollgate::clock::Clock;
+use tollgate::decision::{Decision, Standing, Verdict};
+use tollgate::gate::{self, Admission, Gate, LimitId};
+use tollgate::limiter::Limiter;
+use tollgate::store::memory::CHARGES_MAX;
+use tollgate::time::Span;
+
+/// Every limit of a policy with its state.
+#[derive(Debug)]
+pub(crate) struct MemoryStore<C> {
+    gate: Gate<C>,
+    clock: C,
+    /// The store whose nodes share the limits, if there is one.
+    store: Option<Arc<dyn SharedStore>>,
+}
+
+/// What became of the enforced charges.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Decided {
+    /// The decision, and the place of the charge that binds. None if all of them are unlimited.
+    By(Decision, Option<usize>),
+    /// They are more than can be charged together.
+    TooMany,
+}
+
+impl Decided {
+    fn is_admitted(&self) -> bool {
+        matches!(self, Decided::By(decision, _) if decision.is_admitted())
+    }
+}
+
+/// Is it to be decided with all others of its kind, all or none?
+fn is_decided_together(charge: &Charge) -> bool {
+    charge.is_enforced() && charge.is_open()
+}
+
+/// Notes a decision at a charge.
+fn mark(charge: &mut Charge, decision: &Decision, source: Source) {
+    charge.verdict = decision.verdict;
+    charge.outcome.verdict = decision.verdict;
+    charge.outcome.issued = decision.issued;
+    charge.outcome.local = decision.issued;
+    charge.outcome.source = source;
+}
+
+/// More than can be charged together never pass.
+fn too_many(charges: &mut [Charge]) {
+    for charge in charges
+        .iter_mut()
+        .filter(|charge| is_decided_together(charge))
+    {
+        charge.verdict = Verdict::Never;
+        charge.outcome.verdict = Verdict::Never;
+        charge.outcome.source = Source::Nothing;
+    }
+}
+
+impl<C: Clock> MemoryStore<C> {
+    pub(crate) fn new(gate: Gate<C>, clock: C, store: Option<Arc<dyn SharedStore>>) -> Self {
+        MemoryStore { gate, clock, store }
+    }
+
+    pub(crate) fn limiter(&self, limit: LimitId) -> &Limiter<C> {
+        self.gate.limiter(limit)
+    }
+
+    /// The store whose nodes share the limits, if there is one.
+    pub(crate) fn store(&self) -> Option<&Arc<dyn SharedStore>> {
+        self.store.as_ref()
+    }
+
+    /// How many the limit of a charge lets this node take, if the request brought that along: what it says, or
+    /// this node's share of it where a fleet counts together.
+    fn max_here(&self, charge: &Charge) -> Option<u32> {
+        let max = charge.most?;
+        let Some(store) = &self.store else {
+            return Some(max);
+        };
+        // At least one, as of every limit; but nothing stays nothing.
+        Some((max / store.nodes().max(1)).max(max.min(1)))
+    }
+
+    /// Reports what so much on the limit of a charge would come to.
+    pub(crate) fn peek(&self, charge: &Charge, cost: u64) -> Decision {
+        let limiter = self.limiter(charge.limit);
+        limiter.peek_at_most(charge.hash, cost, self.max_here(charge))
+    }
+
+    /// What is left of the limit of a charge.
+    pub(crate) fn standing(&self, charge: &Charge) -> Standing {
+        self.peek(charge, 0).standing
+    }
+
+    /// Decides all open charges, with [`Op::Charge`] or [`Op::Peek`]. `source` is what they are marked with.
+    pub(crate) fn decide(&self, charges: &mut [Charge], op: Op, source: Source) -> Decided {
+        let decided = match op {
+            Op::Charge => self.charge(charges, source),
+            _ => self.peek_all(charges, source),
+        };
+        let takes = op == Op::Charge && decided.is_admitted();
+        for together in charges.chunk_by_mut(Charge::is_with) {
+            if together.iter().all(Charge::is_open) {
+                let counted = self.count(together, takes);
+                for charge in together {
+                    mark(charge, &counted, source);
+                    if let Verdict::Wait { delay } = counted.verdict {
+                        charge.outcome.delay = delay;
+                    }
+                }
+            }
+        }
+        decided
+    }
+
+    /// Charges a limit that is only counted, with its peak; or reports what that would come to.
+    fn count(&self, together: &[Charge], takes: bool) -> Decision {
+        let charged = takes.then(|| self.charge_within::<2>(together.iter()));
+        match charged.flatten() {
+            Some(admission) => admission.decision,
+            None => self.peek_together(together.iter().enumerate()).0,
+        }
+    }
+
+    /// Reports what charges would come to together, and which of them binds.
+    fn peek_together<'c>(
+        &self,
+        charges: impl Iterator<Item = (usize, &'c Charge)>,
+    ) -> (Decision, Option<usize>) {
+        let peeked = charges.map(|(at, charge)| (at, charge.cost, self.peek(charge, charge.cost)));
+        tightest(peeked, self.clock.now())
+    }
+
+    fn peek_all(&self, charges: &mut [Charge], source: Source) -> Decided {
+        let enforced = || {
+            let numbered = charges.iter().enumerate();
+            numbered.filter(|(_, charge)| is_decided_together(charge))
+        };
+        if enforced().count() > CHARGES_MAX {
+            too_many(charges);
+            return Decided::TooMany;
+        }
+        let (decision, binding) = self.peek_together(enforced());
+        for charge in charges
+            .iter_mut()
+            .filter(|charge| is_decided_together(charge))
+        {
+            mark(charge, &decision, source);
+        }
+        Decided::By(decision, binding)
+    }
+
+    #[inline(always)]
+    fn charge(&self, charges: &mut [Charge], source: Source) -> Decided {
+        // Few as a rule; room for many is only made if it is needed.
+        let open = || charges.iter().filter(|charge| is_decided_together(charge));
+        let few = self.charge_within::<4>(open());
+        let admission = few.or_else(|| self.charge_within::<CHARGES_MAX>(open()));
+        let Some(Admission { decision, binding }) = admission else {
+            too_many(charges);
+            return Decided::TooMany;
+        };
+        let delay = self.delay_of_one(charges, &decision);
+        let mut binds = None;
+        for (at, charge) in charges.iter_mut().enumerate() {
+            if is_decided_together(charge) {
+                mark(charge, &decision, source);
+                if binds.is_none() && Some(charge.limit) == binding {
+                    binds = Some(at);
+                }
+                if delay > Span::ZERO && self.limiter(charge.limit).is_queue() {
+                    charge.outcome.delay = delay;
+                }
+            }
+        }
+        Decided::By(decision, binds)
+    }
+
+    /// The delay of a decision, if one leaky bucket gave it. Several answer the longest of their delays, and whose it is, is not
+    /// known.
+    fn delay_of_one(&self, charges: &[Charge], decision: &Decision) -> Span {
+        let Verdict::Wait { delay } = decision.verdict else {
+            return Span::ZERO;
+        };
+        let queues = charges
+            .iter()
+            .filter(|charge| is_decided_together(charge) && self.limiter(charge.limit).is_queue());
+        match queues.count() {
+            1 => delay,
+            _ => Span::ZERO,
+        }
+    }
+
+    /// Takes these charges together. None, and nothing is taken, if there are more than `N`.
+    #[inline(always)]
+    fn charge_within<'c, const N: usize>(
+        &self,
+        charges: impl Iterator<Item = &'c Charge>,
+    ) -> Option<Admission> {
+        let mut taken = [gate::Charge::none(); N];
+        let mut count = 0;
+        for charge in charges {
+            *taken.get_mut(count)? = self
+                .gate
+                .charge_hash(charge.limit, charge.hash, charge.cost)
+                .at_most(self.max_here(charge));
+            count += 1;
+        }
+        let taken = taken.get(..count).unwrap_or_default();
+        Some(self.gate.admit(taken))
+    }
+
+    /// Takes up to `cost` of an open charge; what did not fit is noted as unpaid.
+    pub(crate) fn charge_remaining(&self, charge: &mut Charge, source: Source) {
+        let now = self.clock.now();
+        let limiter = self.limiter(charge.limit);
+        let settled = limiter.settle_hash(
+            charge.hash,
+            (charge.outcome.issued, Span::ZERO),
+            0,
+            charge.cost,
+        );
+        charge.outcome.unpaid = settled.unpaid;
+        charge.outcome.verdict = Verdict::Pass;
+        charge.outcome.source = source;
+        (charge.outcome.issued, charge.outcome.local) = (now, now);
+    }
+
+    /// Takes what the store has taken, as far as there is room, and returns how much that is.
+    pub(crate) fn mirror(&self, charge: &Charge, units: u64) -> u64 {
+        self.limiter(charge.limit).take_over(charge.hash, units)
+    }
+
+    /// Gives back `taken - kept` units that were taken at the local moment of a charge.
+    pub(crate) fn refund(&self, charge: &Charge, taken: u64, kept: u64) {
+        if kept < taken {
+            let limiter = self.limiter(charge.limit);
+            let slot = (charge.outcome.local, charge.outcome.delay);
+            limiter.settle_hash(charge.hash, slot, taken, kept);
+        }
+    }
+
+    /// Fills in what each decided charge says by itself: [`MemoryStore::decide`] tells only of all together.
+    pub(crate) fn fill_in(&self, charges: &mut [Charge], source: Source, is_taken: bool) {
+        for charge in charges.iter_mut().filter(|c| c.outcome.source == source) {
+            let cost = if is_taken { 0 } else { charge.cost };
+            let peeked = self.peek(charge, cost);
+            charge.outcome.standing = peeked.standing;
+            if !is_taken {
+                charge.outcome.verdict = peeked.verdict;
+            }
+        }
+    }
+}

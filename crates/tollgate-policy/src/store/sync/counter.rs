@@ -1,0 +1,420 @@
+//! The counter of one key: what the store said last, and what passed here since.
+//!
+//! ```text
+//!           push answered, all of it fitted                 older than STALE_AFTER, or its window ended
+//!  Unknown ---------------------------------> Fresh ---------------------------------> Unknown
+//!     | ^                                       |
+//!     | +--- no answer                          | push answered, some did not fit
+//!     +------- some did not fit --> Indebted <--+        (nothing passes until a push fits)
+//! ```
+//!
+//! # Theory
+//!
+//! Of what is left a node may take two of `n` parts: with one part no node could use what others leave, with all of it
+//! every node would. What passed is pushed every [`SYNC_EVERY`]; the store takes it as far as there is room. What there was
+//! no room for is a debt: it is pushed again until it is taken, and meanwhile nothing passes here. So what a fleet lets
+//! pass too much in one moment is missing in the next, and in the long run the limit holds. A debt of a window ends with it.
+//!
+//! # Bound
+//!
+//! What passed and was not pushed is, at each node, at most two of `n` parts of what the limit holds
+//! ([`SyncTerms::unsynced_max`]), and no more than the store can take afterwards.
+//!
+//! # Invariant
+//!
+//! Every unit that passed is pushed until the store has taken it. If an answer is lost it is pushed again, so it counts twice
+//! rather than not at all.
+
+use crate::rule::Quota;
+use tollgate::decision::Standing;
+use tollgate::limit::Algorithm;
+use tollgate::rate::Rate;
+use tollgate::time::{Moment, Span};
+
+/// How often usage is pushed.
+const SYNC_EVERY: Span = Span::from_millis(100);
+/// An answer that is older than this is not believed.
+const STALE_AFTER: Span = Span::from_millis(500);
+/// Of what is left a node takes so many parts, of as many as there are nodes.
+const PARTS: u64 = 2;
+/// No refusal asks to come back sooner.
+const RETRY_MIN: Span = Span::from_millis(1);
+
+/// How a limit is synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SyncTerms {
+    /// Units that the limit holds at the most.
+    capacity: u64,
+    /// What it earns, if it earns evenly.
+    rate: Option<Rate>,
+    /// Is what is used forgotten all at once?
+    ends_with_window: bool,
+}
+
+impl SyncTerms {
+    /// How a quota is synced; none if it cannot be.
+    pub(crate) fn of(quota: &Quota) -> Option<SyncTerms> {
+        // A counter would keep to one of two rates only.
+        if quota.peak.is_some() {
+            return None;
+        }
+        let (capacity, _) = quota.advertised();
+        let terms = |rate, ends_with_window| SyncTerms {
+            capacity,
+            rate,
+            ends_with_window,
+        };
+        match *quota.limit.algorithm() {
+            Algorithm::TokenBucket { rate, .. } | Algorithm::Gcra { rate, .. } => {
+                Some(terms(Some(rate), false))
+            }
+            Algorithm::FixedWindow { .. } => Some(terms(None, true)),
+            Algorithm::SlidingWindow { .. } => Some(terms(None, false)),
+            // A log would hold the moments of pushes, not of charges. Permits are given back to whoever counted them, and
+            // slots are in an order.
+            _ => None,
+        }
+    }
+
+    /// The most that passes here before the store hears of it: no more than the store can take afterwards.
+    /// Rounded down: a limit with less than one unit for each node is decided by the store.
+    pub(crate) fn unsynced_max(&self, nodes: u32) -> u64 {
+        let parts = self.capacity.saturating_mul(PARTS) / u64::from(nodes.max(1));
+        parts.min(self.capacity)
+    }
+
+    fn earned_part(&self, span: Span, nodes: u32) -> u64 {
+        let earned = self.rate.map_or(0, |rate| rate.earned_in(span));
+        earned / u64::from(nodes.max(1))
+    }
+}
+
+/// What a node takes of what is left.
+fn part_of(left: u64, nodes: u32) -> u64 {
+    let parts = left.saturating_mul(PARTS);
+    parts.div_ceil(u64::from(nodes.max(1))).min(left)
+}
+
+/// What is known of a key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    /// Nothing, or nothing new.
+    #[default]
+    Unknown,
+    /// All of the last push fitted.
+    Fresh {
+        /// When the store was asked.
+        at: Moment,
+        standing: Standing,
+        /// The store's moment.
+        issued: Moment,
+        /// What may pass here beyond what is earned.
+        part: u64,
+        /// What passed since.
+        passed: u64,
+    },
+    /// Some of the last push did not fit.
+    Indebted { at: Moment },
+}
+
+/// How a charge is decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    Pass {
+        issued: Moment,
+        standing: Standing,
+    },
+    Refuse {
+        retry_after: Span,
+    },
+    /// After a push.
+    Unknown,
+    /// By the store, which is to know first what passed: too much to pass here untold.
+    Large {
+        has_unsynced: bool,
+    },
+}
+
+/// What a push is to report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Push {
+    pub(super) units: u64,
+    /// The store may have no room: it is to be asked for how much first, because it rounds against a push that does not fit,
+    /// and one that is repeated would never be paid.
+    pub(super) is_indebted: bool,
+}
+
+/// What the store said to a push.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pushed {
+    pub(super) units: u64,
+    /// Of these, units that did not fit.
+    pub(super) unpaid: u64,
+    pub(super) standing: Standing,
+    pub(super) issued: Moment,
+}
+
+/// The counter of one key.
+#[derive(Debug, Default)]
+pub(super) struct Counter {
+    state: State,
+    /// Units that passed and that the store has not taken, with those that are being pushed.
+    unsynced: u64,
+    /// Units that are being pushed.
+    pushing: u64,
+    /// Units of `unsynced` that did not fit, and when the window ends that they did not fit in.
+    debt: u64,
+    debt_ends: Moment,
+    /// Was there a charge since the last push? A key without charges is forgotten.
+    is_used: bool,
+}
+
+impl Counter {
+    /// Forgets what is too old, and the debt of a window that has ended.
+    fn advance(&mut self, terms: Option<&SyncTerms>, now: Moment) {
+        let ends = terms.is_some_and(|terms| terms.ends_with_window);
+        match self.state {
+            State::Fresh { at, standing, .. } => {
+                // An unused window does not say when it ends.
+                let ends_after = Some(standing.full_after).filter(|span| *span > Span::ZERO);
+                let is_over = ends && ends_after.is_some_and(|span| now.since(at) >= span);
+                if is_over || now.since(at) >= STALE_AFTER {
+                    self.state = State::Unknown;
+                }
+            }
+            State::Indebted { at } if now.since(at) >= STALE_AFTER => self.state = State::Unknown,
+            State::Indebted { .. } | State::Unknown => {}
+        }
+        if ends && self.debt > 0 && now >= self.debt_ends {
+            self.unsynced = self.unsynced.saturating_sub(self.debt).max(self.pushing);
+            self.debt = 0;
+            self.state = State::Unknown;
+        }
+    }
+
+    /// Decides a charge, or says what is to be done.
+    pub(super) fn decide(
+        &mut self,
+        terms: &SyncTerms,
+        nodes: u32,
+        cost: u64,
+        now: Moment,
+    ) -> Answer {
+        self.is_used = true;
+        self.advance(Some(terms), now);
+        let most = terms.unsynced_max(nodes);
+        let next = |at: Moment| Answer::Refuse {
+            retry_after: at.plus(SYNC_EVERY).since(now).max(RETRY_MIN),
+        };
+        match &mut self.state {
+            State::Unknown => Answer::Unknown,
+            State::Indebted { at } => next(*at),
+            State::Fresh { .. } if cost > most => Answer::Large {
+                has_unsynced: self.unsynced > 0,
+            },
+            State::Fresh {
+                at,
+                standing,
+                issued,
+                part,
+                passed,
+            } => {
+                let earned = terms.earned_part(now.since(*at), nodes);
+                let allowed = part.saturating_add(earned).min(most);
+                let fits = self.unsynced.saturating_add(cost) <= most;
+                if !fits || passed.saturating_add(cost) > allowed {
+                    return next(*at);
+                }
+                *passed = passed.saturating_add(cost);
+                self.unsynced = self.unsynced.saturating_add(cost);
+                let standing = Standing {
+                    remaining: allowed - *passed,
+                    ..*standing
+                };
+                Answer::Pass {
+                    issued: *issued,
+                    standing,
+                }
+            }
+        }
+    }
+
+    /// Is there anything to push?
+    pub(super) fn is_due(&mut self, terms: Option<&SyncTerms>, now: Moment) -> bool {
+        self.advance(terms, now);
+        self.is_used || self.unsynced > 0
+    }
+
+    /// What to push. Ends with [`Counter::finish_push`].
+    pub(super) fn start_push(&mut self) -> Push {
+        (self.pushing, self.is_used) = (self.unsynced, false);
+        Push {
+            units: self.unsynced,
+            is_indebted: matches!(self.state, State::Indebted { .. }),
+        }
+    }
+
+    /// A push that was sent at `sent` ended; none if there was no answer: then the store may not have heard it. Returns units
+    /// that did not fit and fitted before.
+    pub(super) fn finish_push(&mut self, nodes: u32, sent: Moment, pushed: Option<Pushed>) -> u64 {
+        self.pushing = 0;
+        let Some(pushed) = pushed else {
+            return 0;
+        };
+        let unpaid = pushed.unpaid.min(pushed.units);
+        self.unsynced = self.unsynced.saturating_sub(pushed.units - unpaid);
+        let before = std::mem::replace(&mut self.debt, unpaid);
+        self.debt_ends = sent.plus(pushed.standing.full_after);
+        let left = pushed.standing.remaining;
+        self.state = match unpaid {
+            0 => State::Fresh {
+                at: sent,
+                standing: pushed.standing,
+                issued: pushed.issued,
+                part: part_of(left.saturating_sub(self.unsynced), nodes),
+                passed: 0,
+            },
+            _ => State::Indebted { at: sent },
+        };
+        unpaid.saturating_sub(before)
+    }
+
+    /// Removes units that passed when the store had last spoken at `issued`. False if it spoke since: then it may have them
+    /// already, or has earned them back. What is being pushed stays pushed: one unit is as good as another, so these
+    /// come out of what passed meanwhile.
+    pub(super) fn put_back(&mut self, since: Moment, units: u64) -> bool {
+        match &mut self.state {
+            State::Fresh { issued, passed, .. }
+                if *issued == since && self.unsynced - self.pushing.min(self.unsynced) >= units =>
+            {
+                self.unsynced -= units;
+                *passed = passed.saturating_sub(units);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Adds units that were used already.
+    pub(super) fn add(&mut self, units: u64) {
+        self.is_used = true;
+        self.unsynced = self.unsynced.saturating_add(units);
+        if let State::Fresh { passed, .. } = &mut self.state {
+            *passed = passed.saturating_add(units);
+        }
+    }
+
+    /// Can it be forgotten? It must not be being pushed.
+    pub(super) fn is_unused(&mut self, terms: Option<&SyncTerms>, now: Moment) -> bool {
+        self.advance(terms, now);
+        self.unsynced == 0 && !self.is_used && self.state == State::Unknown
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may")]
+
+    use super::*;
+    use tollgate::limit::Limit;
+
+    const NOW: Moment = Moment::ORIGIN;
+
+    fn terms() -> SyncTerms {
+        let limit = Limit::fixed_window("1000/1h".parse().unwrap()).unwrap();
+        SyncTerms::of(&Quota::plain(limit)).unwrap()
+    }
+
+    /// Pushes what is due; the store says at its millisecond `issued` that so much is left and so much did not fit.
+    fn push(counter: &mut Counter, issued: u64, remaining: u64, unpaid: u64) -> u64 {
+        let units = counter.start_push().units;
+        counter.finish_push(1, NOW, Some(says(units, issued, remaining, unpaid)));
+        units
+    }
+
+    fn says(units: u64, issued: u64, remaining: u64, unpaid: u64) -> Pushed {
+        Pushed {
+            units,
+            unpaid,
+            standing: Standing {
+                remaining,
+                full_after: Span::from_secs(3_600),
+                next_after: Span::from_secs(3_600),
+            },
+            issued: Moment::ORIGIN.plus(Span::from_millis(issued)),
+        }
+    }
+
+    fn at(issued: u64) -> Moment {
+        NOW.plus(Span::from_millis(issued))
+    }
+
+    fn passes(counter: &mut Counter, cost: u64) -> bool {
+        matches!(counter.decide(&terms(), 1, cost, NOW), Answer::Pass { .. })
+    }
+
+    #[test]
+    fn units_put_back_during_a_push_come_out_of_what_passed_meanwhile() {
+        let mut counter = Counter::default();
+        push(&mut counter, 7, 1_000, 0);
+        assert!(passes(&mut counter, 10));
+        assert_eq!(counter.start_push().units, 10);
+        // The store may have taken all of it: nothing of it is here.
+        assert!(!counter.put_back(at(7), 4));
+        assert!(passes(&mut counter, 5));
+        assert!(counter.put_back(at(7), 4));
+        assert!(!counter.put_back(at(7), 2));
+        counter.finish_push(1, NOW, Some(says(10, 7, 990, 0)));
+        assert_eq!(counter.start_push().units, 1);
+    }
+
+    #[test]
+    fn nothing_is_put_back_that_the_store_may_have_earned_back() {
+        let mut counter = Counter::default();
+        push(&mut counter, 7, 100, 0);
+        assert!(passes(&mut counter, 10));
+        push(&mut counter, 8, 90, 0);
+        assert!(passes(&mut counter, 10));
+        assert!(!counter.put_back(at(7), 10));
+        assert!(counter.put_back(at(8), 10));
+    }
+
+    #[test]
+    fn a_stale_counter_knows_nothing_and_pushes_what_passed() {
+        let mut counter = Counter::default();
+        push(&mut counter, 7, 100, 0);
+        assert!(passes(&mut counter, 50));
+        let late = NOW.plus(STALE_AFTER);
+        assert_eq!(counter.decide(&terms(), 1, 1, late), Answer::Unknown);
+        assert_eq!(counter.start_push().units, 50);
+        // Without an answer all of it is pushed again.
+        counter.finish_push(1, late, None);
+        assert_eq!(counter.start_push().units, 50);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_pushed_again_and_nothing_passes() {
+        let mut counter = Counter::default();
+        push(&mut counter, 7, 100, 0);
+        assert!(passes(&mut counter, 50));
+        assert_eq!(push(&mut counter, 8, 0, 20), 50);
+        assert!(!passes(&mut counter, 1), "it is in debt");
+        let again = Push {
+            units: 20,
+            is_indebted: true,
+        };
+        assert_eq!(counter.start_push(), again);
+        counter.finish_push(1, NOW, Some(says(20, 9, 10, 0)));
+        assert!(passes(&mut counter, 10));
+    }
+
+    #[test]
+    fn a_debt_of_a_window_ends_with_it() {
+        let mut counter = Counter::default();
+        push(&mut counter, 7, 100, 0);
+        assert!(passes(&mut counter, 50));
+        push(&mut counter, 8, 0, 20);
+        let next = NOW.plus(Span::from_secs(3_600));
+        assert!(counter.is_unused(Some(&terms()), next));
+    }
+}

@@ -1,0 +1,150 @@
+//! Several requests, one decision: the descriptors of one request to a rate limit service.
+//!
+//! # Theory
+//!
+//! Envoy asks about one request of a client with several descriptors, each with its own limits. Charging them
+//! one by one would let a request that is refused by the last one pay for all before it. So the charges of
+//! all are planned, each as if it were alone, and taken together or not at all; what belongs to which is
+//! remembered beside them ([`Part`]), because every descriptor wants a status of its own.
+//!
+//! Two descriptors may come to the same key of the same limit. They become one charge that takes what both
+//! take: two charges on one word would each be decided without the other.
+//!
+//! # Replaced limits
+//!
+//! A limit may say that it stands in place of others ([`super::LimitRule::replaces`]). Those are not charged
+//! where it is, be it for the same descriptor or for another one of the same request.
+//!
+//! # Bounds
+//!
+//! As for one request: more enforced charges than can be taken together are refused
+//! ([`super::Basis::TooManyLimits`]).
+
+use std::collections::HashSet;
+
+use super::answer::{Answer, Basis};
+use super::charge::{Charge, Role};
+use super::engine::Begun;
+use super::facts::Facts;
+use super::gate::{Plan, PolicyGate};
+use tollgate::clock::Clock;
+use tollgate::decision::{Standing, Verdict};
+
+/// What one of several requests has to do with their common answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// Its charges, by their places in the answer.
+    pub charges: Vec<usize>,
+    /// What became of it before any limit was asked, if something did.
+    pub ended: Option<(Verdict, Basis)>,
+}
+
+impl<C: Clock> PolicyGate<C> {
+    /// Begins to decide several requests as one: the limits of all are charged, or none. Returns beside it
+    /// what belongs to which of them, in order.
+    pub fn begin_together(&self, requests: &[Facts<'_>], take: bool) -> (Begun, Vec<Part>) {
+        let now = self.clock.now();
+        let mut ended_first = None;
+        let mut plans = Vec::with_capacity(requests.len());
+        let mut parts = vec![Part::default(); requests.len()];
+        for (facts, part) in requests.iter().zip(&mut parts) {
+            match self.plan(facts, now) {
+                Ok(plan) => {
+                    part.ended = plan.stop.map(|basis| (Verdict::Never, basis));
+                    plans.push(plan);
+                }
+                Err(answer) => {
+                    part.ended = Some((answer.verdict, answer.basis));
+                    plans.push(Plan {
+                        stop: (!answer.is_admitted()).then_some(answer.basis),
+                        ..Plan::default()
+                    });
+                    ended_first.get_or_insert(answer);
+                }
+            }
+        }
+        let replaced = self.replaced(plans.iter().flat_map(|plan| &plan.charges));
+        let mut whole = Plan::default();
+        for (plan, part) in plans.into_iter().zip(&mut parts) {
+            whole.stop = whole.stop.or(plan.stop);
+            for charge in plan.charges {
+                if replaced.contains(&charge.rule) {
+                    continue;
+                }
+                let at = whole.add(charge);
+                if !part.charges.contains(&at) {
+                    part.charges.push(at);
+                }
+            }
+        }
+        match ended_first {
+            Some(answer) if whole.charges.is_empty() && whole.stop.is_none() => {
+                (Begun::Decided(*answer), parts)
+            }
+            _ => (self.begun(Ok(whole), now, take), parts),
+        }
+    }
+
+    /// What the limit of one charge says by itself, and what is left of it: afterwards if it was taken (`take`
+    /// is what the answer was begun with), otherwise as it stands. None if the charge does not count.
+    pub fn telling(&self, answer: &Answer, at: usize, take: bool) -> Option<(Verdict, Standing)> {
+        let charge = answer.charges.get(at)?;
+        if charge.role == Role::Unlimited {
+            return None;
+        }
+        if charge.outcome.is_shared() {
+            let standing = match take {
+                true => charge.outcome.standing,
+                false => self.stands(answer, at)?,
+            };
+            return Some((charge.outcome.verdict, standing));
+        }
+        if answer.basis == Basis::Charge(at) && (take || !answer.is_admitted()) {
+            return Some((answer.verdict, answer.standing));
+        }
+        let verdict = match answer.is_admitted() || charge.role != Role::Enforced {
+            true => charge.verdict,
+            false => self.memory.peek(charge, charge.cost).verdict,
+        };
+        Some((verdict, self.stands(answer, at)?))
+    }
+
+    /// What is left of the limit of one charge of an answer that took nothing: now, or when the store that a
+    /// fleet shares was asked.
+    pub fn stands(&self, answer: &Answer, at: usize) -> Option<Standing> {
+        let charge = answer.charges.get(at)?;
+        if !charge.outcome.is_shared() {
+            return Some(self.memory.standing(charge));
+        }
+        let mut standing = charge.outcome.standing;
+        if answer.is_admitted() && charge.outcome.verdict.is_admitted() {
+            // It tells what would be left, if all of them pass.
+            standing.remaining = standing.remaining.saturating_add(charge.cost);
+        }
+        Some(standing)
+    }
+
+    /// Drops the charges of limits that another limit of the same request replaces.
+    pub(super) fn replace(&self, plan: &mut Plan) {
+        let replaced = self.replaced(plan.charges.iter());
+        if replaced.is_empty() {
+            return;
+        }
+        let charges = std::mem::take(&mut plan.charges);
+        plan.enforced = 0;
+        for charge in charges {
+            if !replaced.contains(&charge.rule) {
+                plan.add(charge);
+            }
+        }
+    }
+
+    /// The rules that are not charged where these are.
+    fn replaced<'c>(&self, charges: impl Iterator<Item = &'c Charge>) -> HashSet<usize> {
+        let rules = charges.filter_map(|charge| self.rules.get(charge.rule));
+        let names = rules.flat_map(|live| &live.rule.replaces);
+        names
+            .filter_map(|name| self.by_name.get(name).copied())
+            .collect()
+    }
+}

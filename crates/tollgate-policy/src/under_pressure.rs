@@ -1,0 +1,99 @@
+//! A policy while everybody is to have less.
+//!
+//! # Theory
+//!
+//! One number says how much is left of everything. Each limit gets what the policy makes of it: those of a
+//! tier down to that tier's floor, all others (a rule's own quota, overrides, candidates) down to the plain
+//! one ([`PressureRule::scale_of`]). Limits that are only counted shrink too: a shadow must see what it would
+//! see if it were enforced. [`tollgate::algorithm::scale`] tells what it comes to for a key.
+//!
+//! # Invariant
+//!
+//! A policy that succeeds another is under the pressure that the other was under when it was built.
+//!
+//! # What it does not know
+//!
+//! When there is pressure, and for how long. What a store that a fleet shares decides is not scaled: only
+//! the shares of this node are, by which it decides when that store gives no answer.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::answer::Answer;
+use super::charge::{Charge, Role};
+use super::gate::PolicyGate;
+use super::pressure::PressureRule;
+use tollgate::algorithm::scale::Scale;
+use tollgate::clock::Clock;
+
+impl<C: Clock> PolicyGate<C> {
+    /// Leaves only `scale` of all limits, from the next request on, each down to its floor. Takes as long as
+    /// there are limits in the policy, however many keys they have.
+    pub fn set_pressure(&self, scale: Scale) {
+        self.pressure.store(scale.as_q16(), Relaxed);
+        let rule = self.pressure_rule();
+        let plain = rule.scale_of(None, scale);
+        let mut scales = vec![plain; self.variants.len()];
+        for live in &self.rules {
+            let tiers = live.rule.tiers.iter().flat_map(|tiers| &tiers.tiers);
+            for (tier, limit) in tiers.zip(&live.tiers) {
+                for limit in std::iter::once(*limit).chain(self.peak_of(*limit)) {
+                    if let Some(of_tier) = scales.get_mut(limit.index()) {
+                        *of_tier = rule.scale_of(Some(&tier.name), scale);
+                    }
+                }
+            }
+        }
+        for ((_, limiter), scale) in self.limiters().zip(scales) {
+            if limiter.scale() != scale {
+                limiter.set_scale(scale);
+            }
+        }
+    }
+
+    /// How much is left of all limits, floors aside.
+    pub fn pressure(&self) -> Scale {
+        Scale::from_q16(self.pressure.load(Relaxed))
+    }
+
+    /// What the policy says about pressure, or what goes without saying.
+    pub fn pressure_rule(&self) -> Cow<'_, PressureRule> {
+        match &self.policy.pressure {
+            Some(rule) => Cow::Borrowed(rule),
+            None => Cow::Owned(PressureRule::default()),
+        }
+    }
+
+    /// How much is left for each tier that a limit or a floor names, in order of their names.
+    pub fn pressure_by_tier(&self) -> Vec<(Arc<str>, Scale)> {
+        let rule = self.pressure_rule();
+        let of_limits = self.rules().flat_map(|rule| &rule.tiers);
+        let of_limits = of_limits.flat_map(|tiers| tiers.tiers.iter().map(|tier| &tier.name));
+        let named = of_limits.chain(rule.floors.iter().map(|(name, _)| name));
+        let mut names: Vec<Arc<str>> = named.cloned().collect();
+        names.sort();
+        names.dedup();
+        let scale = self.pressure();
+        let told = names.into_iter().map(|name| {
+            let left = rule.scale_of(Some(&name), scale);
+            (name, left)
+        });
+        told.collect()
+    }
+
+    /// How much was left of the limit that decided this charge.
+    pub(super) fn scale_of(&self, charge: &Charge) -> Scale {
+        if charge.outcome.is_shared() {
+            Scale::ONE
+        } else {
+            self.memory.limiter(charge.limit).scale()
+        }
+    }
+
+    /// Is the answer by a limit that is lower than usual?
+    pub(super) fn is_pressed(&self, answer: &Answer) -> bool {
+        let binding = answer.binding().filter(|c| c.role == Role::Enforced);
+        binding.is_some_and(|charge| self.scale_of(charge) != Scale::ONE)
+    }
+}

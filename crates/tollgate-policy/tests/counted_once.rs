@@ -1,0 +1,212 @@
+//! What a node decides alone, gives back or tells with a request that is refused: the store counts it once.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
+
+mod counting;
+mod nodes_kit;
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::task::{Context, Waker};
+
+use nodes_kit::{
+    Counting, Gate, Slow, admit, begin, bucket, left, node, now, now_or_later, shared, window,
+};
+use tollgate::{ManualClock, Origin, Span};
+use tollgate_policy::shared::FaultKind;
+use tollgate_policy::{Asking, Begun, Facts, Settlement, Sharing};
+
+fn asks(begun: Begun) -> Asking {
+    match begun {
+        Begun::Asks(asking) => asking,
+        Begun::Decided(answer) => panic!("{answer:?}"),
+    }
+}
+
+/// How many requests pass in fifty seconds, of ten a second.
+fn in_fifty_seconds(clock: &ManualClock, gate: &Gate) -> usize {
+    let passes = |_: &u32| {
+        clock.advance(Span::from_millis(100));
+        now(gate.tend());
+        admit(gate, 1).is_admitted()
+    };
+    (0..500).filter(passes).count()
+}
+
+/// The store is away for more than half a second, as in a failover: copies are too old then.
+fn fail_over(clock: &ManualClock, store: &Counting, gate: &Gate) {
+    store.go_away(true);
+    for _ in 0..6 {
+        clock.advance(Span::from_millis(100));
+        now(gate.tend());
+    }
+    store.go_away(false);
+}
+
+#[test]
+fn who_has_no_time_while_the_store_is_away_counts_once() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let limit = window("100000/1d");
+    let rules = vec![shared("a", Sharing::Lease, limit.clone())];
+    let gate = node(&clock, store.clone(), rules);
+    for _ in 0..20 {
+        assert!(admit(&gate, 1).is_admitted());
+        clock.advance(Span::from_secs(1));
+        now(gate.tend());
+    }
+    let before = left(&clock, &store, limit.clone());
+    store.go_away(true);
+    for _ in 0..10 {
+        // As a service does for a caller whose time is over: it decides alone, and the question goes on.
+        let carried = asks(begin(&gate, "acme", 1));
+        let alone = gate.finish_alone(asks(begin(&gate, "acme", 1)));
+        assert!(alone.is_admitted());
+        let late = now(gate.finish(carried));
+        assert!(late.is_admitted());
+        now(gate.reserve(&late).settle_everywhere(Settlement::Cancelled));
+        clock.advance(Span::from_secs(1));
+    }
+    store.go_away(false);
+    clock.advance(Span::from_secs(2));
+    assert!(admit(&gate, 1).is_admitted());
+    clock.advance(Span::from_secs(2));
+    now(gate.tend());
+    now(gate.tend());
+    let after = left(&clock, &store, limit);
+    assert_eq!(before - after, 11, "ten alone, and one");
+}
+
+#[test]
+fn what_was_taken_alone_and_cancelled_is_not_told_to_the_store() {
+    for sharing in [Sharing::Exact, Sharing::Lease] {
+        let clock = ManualClock::new();
+        let store = Counting::new(&clock, 1);
+        let limit = window("100000/1d");
+        let rules = vec![shared("a", sharing, limit.clone())];
+        let gate = node(&clock, store.clone(), rules);
+        assert!(admit(&gate, 1000).is_admitted());
+        clock.advance(Span::from_secs(2));
+        now(gate.tend());
+        let before = left(&clock, &store, limit.clone());
+        store.go_away(true);
+        let answer = admit(&gate, 500);
+        assert!(answer.is_admitted());
+        now(gate
+            .reserve(&answer)
+            .settle_everywhere(Settlement::Cancelled));
+        store.go_away(false);
+        clock.advance(Span::from_secs(2));
+        assert!(admit(&gate, 1).is_admitted());
+        clock.advance(Span::from_secs(2));
+        now(gate.tend());
+        now(gate.tend());
+        let after = left(&clock, &store, limit);
+        assert_eq!(before - after, 1, "{sharing:?}");
+    }
+}
+
+#[test]
+fn what_a_refused_request_told_the_store_is_not_told_again() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let limit = bucket("1/1s", 100);
+    let rules = vec![shared("a", Sharing::Sync, limit)];
+    let gate = node(&clock, store.clone(), rules);
+    assert!((0..100).all(|_| admit(&gate, 1).is_admitted()));
+    fail_over(&clock, &store, &gate);
+    // It tells of the 99, which the store takes, and is rightly refused: all hundred are used.
+    assert!(!admit(&gate, 1).is_admitted());
+    // One a second is earned.
+    let passed = in_fifty_seconds(&clock, &gate);
+    assert!((45..=50).contains(&passed), "{passed} in fifty seconds");
+}
+
+#[test]
+fn what_a_refused_request_told_and_there_was_no_room_for_is_still_owed() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let limit = bucket("1/1s", 100);
+    let rules = || vec![shared("a", Sharing::Sync, limit.clone())];
+    let (one, other) = (
+        node(&clock, store.clone(), rules()),
+        node(&clock, store.clone(), rules()),
+    );
+    // Each takes itself for the only one: both let a hundred pass.
+    assert!((0..100).all(|_| admit(&one, 1).is_admitted()));
+    assert!((0..100).all(|_| admit(&other, 1).is_admitted()));
+    now(one.tend());
+    fail_over(&clock, &store, &other);
+    assert!(!admit(&other, 1).is_admitted());
+    // The other one has what was too much to pay off first.
+    assert_eq!(in_fifty_seconds(&clock, &other), 0);
+}
+
+#[test]
+fn requests_that_find_a_stale_counter_join_one_push_and_are_decided_alone_if_it_fails() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let slow = Slow::new(&store, &clock, 1_000, 1_000);
+    let rules = vec![shared("a", Sharing::Sync, bucket("1/1h", 100))];
+    let gate = node(&clock, slow, rules);
+    now_or_later(&clock, gate.finish(asks(begin(&gate, "acme", 1))));
+    assert!((0..89).all(|_| admit(&gate, 1).is_admitted()));
+    // What the store said is too old.
+    clock.advance(Span::from_secs(1));
+    for fails in [true, false] {
+        store.fail(fails.then_some(FaultKind::Late));
+        let before = store.asked.load(SeqCst);
+        let context = &mut Context::from_waker(Waker::noop());
+        let mut asked: Vec<_> = (0..3)
+            .map(|_| Box::pin(gate.finish(asks(begin(&gate, "acme", 1)))))
+            .collect();
+        assert!(
+            asked
+                .iter_mut()
+                .all(|a| a.as_mut().poll(context).is_pending())
+        );
+        // Whoever leaves takes the push with it for nobody.
+        drop(asked.remove(0));
+        for asked in asked {
+            let answer = now_or_later(&clock, asked);
+            let origin = match fails {
+                true => Origin::Degraded,
+                false => Origin::Leased,
+            };
+            assert_eq!(answer.origin, origin);
+        }
+        assert_eq!(store.asked.load(SeqCst) - before, 1, "one push for all");
+    }
+    now_or_later(&clock, gate.tend());
+    // 90, and two that passed; two more were decided alone.
+    let exact = vec![shared("a", Sharing::Exact, bucket("1/1h", 100))];
+    let exact = node(&clock, store, exact);
+    assert_eq!(admit(&exact, 0).standing.remaining, 6);
+}
+
+#[test]
+fn a_question_about_two_tells_of_one_what_is_left_though_the_other_is_over() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let rules = vec![shared("a", Sharing::Exact, window("10/1d"))];
+    let gate = node(&clock, store, rules);
+    assert!(admit(&gate, 10).is_admitted());
+    let (acme, other) = ([("x-org", "acme")], [("x-org", "other")]);
+    fn facts<'a>(headers: &'a [(&'a str, &'a str); 1], cost: u64) -> Facts<'a> {
+        Facts {
+            method: "GET",
+            path: "/",
+            headers,
+            cost: Some(cost),
+            ..Facts::default()
+        }
+    }
+    for cost in [1, 5] {
+        let asked = [facts(&acme, 1), facts(&other, cost)];
+        let (begun, parts) = gate.begin_together(&asked, false);
+        let answer = now(gate.finish(asks(begun)));
+        assert!(!answer.is_admitted());
+        let at = parts[1].charges[0];
+        let (_, standing) = gate.telling(&answer, at, false).unwrap();
+        assert_eq!(standing.remaining, 10, "of ten");
+    }
+}

@@ -1,0 +1,312 @@
+//! One call decides: at once or after a store, observed once, and a caller that leaves has taken nothing.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
+
+#[allow(dead_code, reason = "not every test uses all of it")]
+mod counting;
+mod nodes_kit;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Instant;
+
+use nodes_kit::{Counting, Gate, Slow, after, bucket, context, node, shared, window};
+use tollgate::{Limit, ManualClock, Origin, Span, Verdict};
+use tollgate_policy::decide::{BackgroundWork, decide, decide_together};
+use tollgate_policy::{
+    Answer, Decide, DecisionHost, DecisionRequest, Facts, KeyPart, LimitRule, Observed, Op,
+    PendingDecision, Policy, Quota, RefundOnDrop, Sharing, Source, Subject,
+};
+
+/// What was observed: whether it passed, and the key of the limit that refused.
+type Seen = (bool, Option<Vec<String>>);
+
+#[derive(Clone)]
+struct Host {
+    clock: ManualClock,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    background: Arc<Mutex<Vec<BackgroundWork>>>,
+}
+
+impl DecisionHost for Host {
+    type Clock = ManualClock;
+    type Policy = Gate;
+
+    fn gate(policy: &Gate) -> &Gate {
+        policy
+    }
+
+    fn observe(&self, _: &Gate, observed: &Observed<'_>) {
+        let rule = observed.answer.binding().map(|charge| charge.rule);
+        let key = rule.and_then(|rule| observed.key(rule));
+        let is_admitted = observed.answer.is_admitted();
+        self.seen.lock().unwrap().push((is_admitted, key));
+    }
+
+    fn run_in_background(&self, work: BackgroundWork) {
+        self.background.lock().unwrap().push(work);
+    }
+
+    /// Two milliseconds, whenever that is.
+    fn sleep_until(&self, _: Instant) -> BackgroundWork {
+        let clock = self.clock.clone();
+        Box::pin(async move { after(&clock, 2_000).await })
+    }
+}
+
+impl Host {
+    fn new(clock: &ManualClock) -> Host {
+        Host {
+            clock: clock.clone(),
+            seen: Arc::default(),
+            background: Arc::default(),
+        }
+    }
+
+    fn seen(&self) -> Vec<Seen> {
+        std::mem::take(&mut self.seen.lock().unwrap())
+    }
+
+    /// Runs background work until there is none.
+    fn run(&self) {
+        loop {
+            let mut work = std::mem::take(&mut *self.background.lock().unwrap());
+            if work.is_empty() {
+                return;
+            }
+            work.retain_mut(|work| work.as_mut().poll(&mut context()).is_pending());
+            self.background.lock().unwrap().extend(work);
+            self.clock.advance(Span::from_millis(1));
+        }
+    }
+}
+
+fn facts() -> Facts<'static> {
+    Facts {
+        method: "GET",
+        path: "/",
+        client: Some([192, 0, 2, 7].into()),
+        headers: &[("x-org", "acme")],
+        ..Facts::default()
+    }
+}
+
+fn of_acme(op: Op, f: impl FnOnce(&DecisionRequest<'_>) -> Decide<Host>) -> Decide<Host> {
+    f(&DecisionRequest::new(Subject::Request(&facts()), op))
+}
+
+fn ready(decide: Decide<Host>) -> Answer {
+    match decide {
+        Decide::Ready(answer) => answer,
+        Decide::Pending(_) => panic!("it waits"),
+    }
+}
+
+fn pending(decide: Decide<Host>) -> PendingDecision<Host> {
+    match decide {
+        Decide::Ready(answer) => panic!("{answer:?}"),
+        Decide::Pending(pending) => pending,
+    }
+}
+
+fn poll(pending: &mut PendingDecision<Host>) -> Poll<Answer> {
+    Pin::new(pending).poll(&mut context())
+}
+
+fn resolved(clock: &ManualClock, mut pending: PendingDecision<Host>) -> Answer {
+    loop {
+        if let Poll::Ready(answer) = poll(&mut pending) {
+            return answer;
+        }
+        clock.advance(Span::from_millis(1));
+    }
+}
+
+fn in_memory(clock: &ManualClock, limit: Limit) -> Arc<Gate> {
+    let mut rule = LimitRule::new("a", Quota::plain(limit));
+    rule.key = vec![KeyPart::of(Source::Header("x-org".into()))];
+    let policy = Policy {
+        limits: vec![rule],
+        ..Policy::default()
+    };
+    Arc::new(Gate::new(policy, clock.clone()).unwrap())
+}
+
+fn exact(limit: Limit) -> LimitRule {
+    let mut rule = shared("a", Sharing::Exact, limit);
+    rule.key
+        .push(KeyPart::of(Source::Address { v4: 24, v6: 64 }));
+    rule
+}
+
+#[test]
+fn what_this_process_decides_is_ready_and_observed_once() {
+    let clock = ManualClock::new();
+    let (host, gate) = (Host::new(&clock), in_memory(&clock, bucket("1/h", 1)));
+    let acme = Some(vec![String::from("acme")]);
+    for (op, passes, seen) in [
+        (Op::Peek, true, None),
+        (Op::Test, true, None),
+        (Op::Charge, true, Some(true)),
+        (Op::Peek, false, None),
+        (Op::Test, false, Some(false)),
+        (Op::Charge, false, Some(false)),
+    ] {
+        let answer = ready(of_acme(op, |request| decide(&host, &gate, request)));
+        assert_eq!(answer.is_admitted(), passes, "{op:?}");
+        let seen = seen.map(|passed| (passed, acme.clone()));
+        assert_eq!(host.seen(), Vec::from_iter(seen), "{op:?}");
+    }
+    let subject = Subject::Rule {
+        rule: 0,
+        key: &["other"],
+        cost: 2,
+    };
+    let never = ready(decide(
+        &host,
+        &gate,
+        &DecisionRequest::new(subject, Op::Charge),
+    ));
+    assert_eq!(never.verdict, Verdict::Never);
+    assert_eq!(host.seen(), [(false, Some(vec![String::from("other")]))]);
+}
+
+#[test]
+fn what_a_store_decides_is_pending_and_observed_with_its_key() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 2);
+    let slow = Slow::new(&store, &clock, 0, 1_000);
+    let gate = Arc::new(node(&clock, slow, vec![exact(bucket("1/h", 1))]));
+    let host = Host::new(&clock);
+    let key = Some(vec![String::from("acme"), String::from("192.0.2.0/24")]);
+    for passes in [true, false] {
+        let asked = of_acme(Op::Charge, |request| decide(&host, &gate, request));
+        let asked = pending(asked);
+        assert!(host.seen().is_empty());
+        let answer = resolved(&clock, asked);
+        assert_eq!(answer.is_admitted(), passes);
+        assert_eq!(host.seen(), [(passes, key.clone())]);
+    }
+    let (asked, parts) = decide_together(&host, &gate, &[facts(), facts()], Op::Charge, None);
+    assert!(!resolved(&clock, pending(asked)).is_admitted());
+    assert_eq!(parts.len(), 2);
+    assert_eq!(host.seen(), [(false, key)]);
+}
+
+#[test]
+fn a_caller_that_leaves_has_taken_nothing_whoever_is_asked() {
+    for sharing in [Sharing::Exact, Sharing::Lease, Sharing::Sync] {
+        let clock = ManualClock::new();
+        let store = Counting::new(&clock, 2);
+        let slow = Slow::new(&store, &clock, 0, 1_000);
+        let gate = Arc::new(node(
+            &clock,
+            slow,
+            vec![shared("a", sharing, window("5000/h"))],
+        ));
+        let host = Host::new(&clock);
+        let ask = || of_acme(Op::Charge, |request| decide(&host, &gate, request));
+        // Who never waited has not even asked.
+        drop(pending(ask()));
+        host.run();
+        assert_eq!(store.asked.load(SeqCst), 0, "{sharing:?}");
+        let mut abandoned = 0;
+        for _ in 0..100 {
+            let Decide::Pending(mut asked) = ask() else {
+                // A lease or a copy decides here; the limit is not asked again.
+                break;
+            };
+            assert!(poll(&mut asked).is_pending());
+            abandoned += 1;
+            drop(asked);
+            host.run();
+        }
+        let is_ready = abandoned < 100;
+        assert_eq!(is_ready, sharing != Sharing::Exact, "{sharing:?}");
+        assert!(abandoned > 0 && store.asked.load(SeqCst) > 0);
+        // The one that was ready has been taken.
+        let mut passed = u64::from(is_ready);
+        // A refusal is believed for a moment.
+        for _ in 0..3 {
+            loop {
+                let answer = match ask() {
+                    Decide::Ready(answer) => answer,
+                    Decide::Pending(asked) => resolved(&clock, asked),
+                };
+                if !answer.is_admitted() {
+                    break;
+                }
+                passed += 1;
+            }
+            clock.advance(Span::from_secs(1));
+        }
+        assert_eq!(passed, 5_000, "{sharing:?}");
+    }
+}
+
+#[test]
+fn after_its_deadline_a_decision_is_made_without_the_store_and_counts_once() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 2);
+    let slow = Slow::new(&store, &clock, 0, 5_000);
+    let gate = Arc::new(node(&clock, slow, vec![exact(bucket("1/h", 10))]));
+    let host = Host::new(&clock);
+    let facts = facts();
+    let request = DecisionRequest {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the host of this test does not look at it"
+        )]
+        deadline: Some(Instant::now()),
+        ..DecisionRequest::new(Subject::Request(&facts), Op::Charge)
+    };
+    let mut asked = pending(decide(&host, &gate, &request));
+    assert!(poll(&mut asked).is_pending());
+    clock.advance(Span::from_millis(2));
+    let Poll::Ready(answer) = poll(&mut asked) else {
+        panic!("it waits");
+    };
+    assert!(answer.is_admitted());
+    assert_eq!(answer.origin, Origin::Degraded);
+    assert_eq!(host.seen().len(), 1);
+    host.run();
+    // The next charge reports what was admitted meanwhile, and takes one itself.
+    let charged = of_acme(Op::Charge, |request| decide(&host, &gate, request));
+    let charged = resolved(&clock, pending(charged));
+    assert_eq!(charged.standing.remaining, 8);
+}
+
+#[test]
+fn a_wait_beyond_the_longest_is_refused_and_its_slot_is_given_back() {
+    let clock = ManualClock::new();
+    let slots = Limit::leaky_bucket("1/s".parse().unwrap(), 10).unwrap();
+    let (host, gate) = (Host::new(&clock), in_memory(&clock, slots));
+    let facts = facts();
+    let request = DecisionRequest {
+        longest_wait: Some(Span::from_secs(2)),
+        ..DecisionRequest::new(Subject::Request(&facts), Op::Charge)
+    };
+    let verdicts = [(); 5].map(|()| ready(decide(&host, &gate, &request)).verdict);
+    let wait = |secs| Verdict::Wait {
+        delay: Span::from_secs(secs),
+    };
+    let refuse = Verdict::Refuse {
+        retry_after: Span::from_secs(1),
+    };
+    assert_eq!(verdicts, [Verdict::Pass, wait(1), wait(2), refuse, refuse]);
+    let passed: Vec<_> = host.seen().iter().map(|seen| seen.0).collect();
+    assert_eq!(passed, [true, true, true, false, false]);
+}
+
+#[test]
+fn what_is_not_delivered_is_refunded() {
+    let clock = ManualClock::new();
+    let (host, gate) = (Host::new(&clock), in_memory(&clock, bucket("1/h", 3)));
+    let charge = || ready(of_acme(Op::Charge, |request| decide(&host, &gate, request)));
+    drop(RefundOnDrop::new(&host, &gate, &charge()));
+    RefundOnDrop::new(&host, &gate, &charge()).keep();
+    assert_eq!(charge().standing.remaining, 1);
+}

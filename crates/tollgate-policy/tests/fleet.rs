@@ -1,0 +1,499 @@
+//! A policy whose state is elsewhere: the same answers as with its own, and a decision of this node alone
+//! when nobody answers.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
+
+mod counting;
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::task::{Context, Poll, Waker};
+
+use counting::Counting;
+use tollgate::{Clock, Limit, ManualClock, Moment, Origin, Span, Verdict};
+use tollgate_policy::shared::{FaultKind, SharedStore};
+use tollgate_policy::{
+    Answer, Basis, Begun, Facts, KeyPart, LimitRule, Mode, OnStoreError, Policy, PolicyGate,
+    PriorState, Quota, Settlement, Source,
+};
+
+/// Nothing here ever waits.
+fn now<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("it waits"),
+    }
+}
+
+type Gate = PolicyGate<ManualClock>;
+
+fn admit(gate: &Gate, facts: &Facts<'_>) -> Answer {
+    ask(gate, facts, true)
+}
+
+fn ask(gate: &Gate, facts: &Facts<'_>, take: bool) -> Answer {
+    match gate.begin(facts, take) {
+        Begun::Decided(answer) => answer,
+        Begun::Asks(asking) => now(gate.finish(asking)),
+    }
+}
+
+fn rule(name: &str, rate: &str, burst: u64) -> LimitRule {
+    let limit = Limit::token_bucket(rate.parse().unwrap(), burst).unwrap();
+    let mut rule = LimitRule::new(name, Quota::plain(limit));
+    rule.key = vec![KeyPart::of(Source::Header("x-org".into()))];
+    rule
+}
+
+fn node(clock: &ManualClock, store: &Arc<Counting>, limits: Vec<LimitRule>) -> Gate {
+    let policy = Policy {
+        limits,
+        ..Policy::default()
+    };
+    let prior = PriorState::nothing().with_store(Arc::clone(store) as Arc<dyn SharedStore>);
+    Gate::with_prior(policy, Vec::new(), clock.clone(), prior).unwrap()
+}
+
+const ACME: [(&str, &str); 1] = [("x-org", "acme")];
+const OTHER: [(&str, &str); 1] = [("x-org", "other")];
+
+fn of<'a>(headers: &'a [(&'a str, &'a str); 1]) -> Facts<'a> {
+    Facts {
+        method: "GET",
+        path: "/",
+        headers,
+        ..Facts::default()
+    }
+}
+
+fn passes(gate: &Gate, facts: &Facts<'_>, times: usize) -> usize {
+    let admitted = (0..times).filter(|_| admit(gate, facts).is_admitted());
+    admitted.count()
+}
+
+#[test]
+fn a_store_elsewhere_gives_the_same_answers_as_one_in_this_process() {
+    let clock = ManualClock::new();
+    let limits = || {
+        let mut shadow = rule("shadow", "1/s", 2);
+        shadow.mode = Mode::Shadow;
+        let mut candidate = rule("wide", "5/s", 20);
+        let limit = Limit::token_bucket("1/s".parse().unwrap(), 3).unwrap();
+        candidate.candidate = Some(Quota::plain(limit));
+        vec![rule("narrow", "2/s", 4), candidate, shadow]
+    };
+    let policy = Policy {
+        limits: limits(),
+        ..Policy::default()
+    };
+    let alone = Gate::new(policy, clock.clone()).unwrap();
+    let shared = node(&clock, &Counting::new(&clock, 1), limits());
+    for step in 0..400_u64 {
+        clock.advance(Span::from_millis(step * 37 % 450));
+        let headers = if step % 3 == 0 { &OTHER } else { &ACME };
+        let facts = Facts {
+            cost: Some(step % 6),
+            ..of(headers)
+        };
+        let take = step % 5 != 0;
+        let here = if take {
+            alone.admit(&facts)
+        } else {
+            alone.peek(&facts)
+        };
+        let there = ask(&shared, &facts, take);
+        assert_eq!(here.verdict, there.verdict, "step {step}");
+        assert_eq!(here.basis, there.basis, "step {step}");
+        assert_eq!(here.standing, there.standing, "step {step}");
+        let told = |answer: &Answer| -> Vec<_> {
+            let charges = answer.charges.iter();
+            charges
+                .map(|c| (c.rule, c.role, c.cost, c.verdict))
+                .collect()
+        };
+        assert_eq!(told(&here), told(&there), "step {step}");
+    }
+}
+
+#[test]
+fn nodes_that_share_a_store_share_the_limit() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 2);
+    let nodes = [0, 1].map(|_| node(&clock, &store, vec![rule("a", "1/s", 10)]));
+    let facts = of(&ACME);
+    let admitted = (0..30).filter(|i| admit(&nodes[i % 2], &facts).is_admitted());
+    assert_eq!(admitted.count(), 10);
+}
+
+#[test]
+fn a_node_alone_lets_its_share_pass_and_not_what_it_let_pass_before() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 2);
+    let gate = node(&clock, &store, vec![rule("a", "2/s", 10)]);
+    let facts = of(&ACME);
+    assert_eq!(passes(&gate, &facts, 3), 3);
+    store.go_away(true);
+    // Its share is a burst of 5, of which 3 are used.
+    let alone: Vec<Answer> = (0..5).map(|_| admit(&gate, &facts)).collect();
+    assert!(alone.iter().all(|answer| answer.origin == Origin::Degraded));
+    assert_eq!(
+        alone.iter().filter(|answer| answer.is_admitted()).count(),
+        2
+    );
+    // And half the rate.
+    clock.advance(Span::from_secs(2));
+    assert_eq!(passes(&gate, &facts, 5), 2);
+    // Somebody new has the whole share.
+    assert_eq!(passes(&gate, &of(&OTHER), 9), 5);
+}
+
+#[test]
+fn the_store_is_told_what_passed_while_it_was_away() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let gate = node(&clock, &store, vec![rule("a", "1/h", 10)]);
+    let facts = of(&ACME);
+    store.go_away(true);
+    assert_eq!(passes(&gate, &facts, 7), 7);
+    store.go_away(false);
+    // Seven of ten are gone, also for every other node.
+    assert_eq!(passes(&gate, &facts, 10), 3);
+    let other = node(&clock, &store, vec![rule("a", "1/h", 10)]);
+    assert_eq!(passes(&other, &facts, 10), 0);
+}
+
+#[test]
+fn what_was_owed_is_told_once_and_again_only_if_the_store_did_not_hear_it() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let gate = node(&clock, &store, vec![rule("a", "1/h", 10)]);
+    let facts = of(&ACME);
+    store.go_away(true);
+    assert_eq!(passes(&gate, &facts, 2), 2);
+    // Begun while away, unheard: still owed.
+    assert_eq!(passes(&gate, &facts, 2), 2);
+    store.go_away(false);
+    assert_eq!(passes(&gate, &facts, 20), 6);
+}
+
+#[test]
+fn only_what_passed_while_the_store_was_away_is_owed() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let gate = node(&clock, &store, vec![rule("a", "1/h", 100)]);
+    let facts = of(&ACME);
+    assert_eq!(passes(&gate, &facts, 45), 45);
+    store.go_away(true);
+    assert_eq!(passes(&gate, &facts, 1), 1);
+    store.go_away(false);
+    assert_eq!(passes(&gate, &facts, 100), 54);
+}
+
+#[test]
+fn what_the_store_may_not_have_heard_is_told_again() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let gate = node(&clock, &store, vec![rule("a", "1/h", 10)]);
+    let facts = of(&ACME);
+    store.go_away(true);
+    assert_eq!(passes(&gate, &facts, 3), 3);
+    // Late: the three may have been counted, or not. Rather twice than not at all.
+    store.fail(Some(FaultKind::Late));
+    assert_eq!(passes(&gate, &facts, 1), 1);
+    store.go_away(false);
+    assert_eq!(passes(&gate, &facts, 20), 6);
+}
+
+#[test]
+fn two_changes_in_a_row_leave_nothing_behind() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let with = |rate| Policy {
+        limits: vec![rule("a", rate, 10)],
+        ..Policy::default()
+    };
+    let first = node(&clock, &store, with("1/h").limits);
+    let second = first.succeed(with("2/h"), Vec::new()).unwrap();
+    let third = second.succeed(with("3/h"), Vec::new()).unwrap();
+    let quotas = |rates: &[&str]| -> Vec<Quota> {
+        let quota = |rate: &&str| {
+            Limit::token_bucket(rate.parse().unwrap(), 10)
+                .unwrap()
+                .named("a")
+        };
+        rates.iter().map(quota).map(Quota::plain).collect()
+    };
+    let before = || store.before.lock().unwrap()["a"].clone();
+    assert_eq!(before(), quotas(&["2/h", "1/h"]));
+    // Back to the first: the others are what it was.
+    let fourth = third.succeed(with("1/h"), Vec::new()).unwrap();
+    assert_eq!(before(), quotas(&["3/h", "2/h"]));
+    // When nothing there counts any more, nothing is said of it.
+    clock.advance(Span::from_secs(3600 * 11));
+    fourth.succeed(with("1/h"), Vec::new()).unwrap();
+    assert_eq!(before(), []);
+}
+
+#[test]
+fn a_share_that_an_old_policy_set_is_mended_by_the_one_in_force() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let old = node(&clock, &store, vec![rule("a", "1/h", 1_000)]);
+    let policy = Policy {
+        limits: vec![rule("a", "1/h", 10)],
+        ..Policy::default()
+    };
+    let new = old.succeed(policy, Vec::new()).unwrap();
+    store.nodes.store(2, SeqCst);
+    new.divide();
+    old.divide();
+    new.divide();
+    store.go_away(true);
+    assert_eq!(passes(&new, &of(&ACME), 1_000), 5);
+}
+
+#[test]
+fn each_limit_says_what_happens_while_the_store_is_away() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let with = |name: &str, on_error| {
+        let mut rule = rule(name, "1/h", 3);
+        rule.on_store_error = on_error;
+        rule
+    };
+    let facts = of(&ACME);
+    let away = |limits| {
+        store.go_away(false);
+        let gate = node(&clock, &store, limits);
+        store.go_away(true);
+        gate
+    };
+
+    let allowing = away(vec![with("allowing", OnStoreError::Allow)]);
+    for _ in 0..10 {
+        let answer = admit(&allowing, &facts);
+        assert_eq!(answer.verdict, Verdict::Pass);
+        assert_eq!(
+            (answer.basis, answer.origin),
+            (Basis::StoreError(0), Origin::Degraded)
+        );
+    }
+
+    let denying = away(vec![
+        with("local", OnStoreError::Local),
+        with("denying", OnStoreError::Deny),
+    ]);
+    let answer = admit(&denying, &facts);
+    assert!(matches!(answer.verdict, Verdict::Refuse { .. }));
+    assert_eq!(answer.basis, Basis::StoreError(1));
+    assert_eq!(tollgate_policy::fields::status(&answer), 503);
+
+    let both = away(vec![
+        with("allows", OnStoreError::Allow),
+        with("counts", OnStoreError::Local),
+    ]);
+    assert_eq!(passes(&both, &facts, 10), 3);
+}
+
+#[test]
+fn a_cost_above_the_share_is_refused_for_now_and_not_for_ever() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 4);
+    let gate = node(&clock, &store, vec![rule("a", "1/s", 8)]);
+    store.go_away(true);
+    let costing = |cost| Facts {
+        cost: Some(cost),
+        ..of(&ACME)
+    };
+    assert!(admit(&gate, &costing(2)).is_admitted());
+    assert!(matches!(
+        admit(&gate, &costing(5)).verdict,
+        Verdict::Refuse { .. }
+    ));
+    assert_eq!(admit(&gate, &costing(9)).verdict, Verdict::Never);
+}
+
+#[test]
+fn the_share_follows_the_number_of_nodes() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let gate = node(&clock, &store, vec![rule("a", "1/h", 12)]);
+    store.go_away(true);
+    store.nodes.store(4, SeqCst);
+    gate.divide();
+    assert_eq!(passes(&gate, &of(&ACME), 20), 3);
+    store.nodes.store(2, SeqCst);
+    gate.divide();
+    assert_eq!(passes(&gate, &of(&ACME), 20), 3);
+    assert_eq!(passes(&gate, &of(&OTHER), 20), 6);
+}
+
+#[test]
+fn a_peek_takes_nothing_there_nor_here() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let gate = node(&clock, &store, vec![rule("a", "1/h", 3)]);
+    let facts = of(&ACME);
+    for away in [false, true] {
+        store.go_away(away);
+        for _ in 0..5 {
+            assert_eq!(ask(&gate, &facts, false).standing.remaining, 2);
+        }
+    }
+    store.go_away(false);
+    assert_eq!(passes(&gate, &facts, 9), 3);
+}
+
+#[test]
+fn what_was_not_used_is_given_back_there_and_here() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let gate = node(&clock, &store, vec![rule("a", "1/h", 10)]);
+    let facts = Facts {
+        cost: Some(8),
+        ..of(&ACME)
+    };
+    let answer = admit(&gate, &facts);
+    let reservation = gate.reserve(&answer);
+    assert!(reservation.is_shared());
+    assert_eq!(now(reservation.settle_everywhere(Settlement::Actual(3))), 0);
+    let asked = Facts {
+        cost: Some(0),
+        ..of(&ACME)
+    };
+    assert_eq!(ask(&gate, &asked, false).standing.remaining, 7);
+    store.go_away(true);
+    assert_eq!(ask(&gate, &asked, false).standing.remaining, 7);
+}
+
+#[test]
+fn a_share_gets_back_no_more_than_it_gave() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 5);
+    let gate = node(&clock, &store, vec![rule("a", "1/h", 10)]);
+    // The share is two; the store grants ten here, of which all are given back.
+    let granted: Vec<Answer> = (0..10).map(|_| admit(&gate, &of(&ACME))).collect();
+    assert!(granted.iter().all(|answer| answer.is_admitted()));
+    for (number, answer) in granted.iter().enumerate() {
+        // Of the first two the share knows.
+        if number >= 2 {
+            now(gate
+                .reserve(answer)
+                .settle_everywhere(Settlement::Cancelled));
+        }
+    }
+    store.go_away(true);
+    assert_eq!(passes(&gate, &of(&ACME), 5), 0);
+    for answer in granted.iter().take(2) {
+        now(gate
+            .reserve(answer)
+            .settle_everywhere(Settlement::Cancelled));
+    }
+    assert_eq!(passes(&gate, &of(&ACME), 5), 2);
+}
+
+#[test]
+fn a_reload_keeps_the_store_and_what_is_owed() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let gate = node(&clock, &store, vec![rule("a", "1/h", 10)]);
+    let facts = of(&ACME);
+    store.go_away(true);
+    assert_eq!(passes(&gate, &facts, 4), 4);
+    let policy = Policy {
+        limits: vec![rule("b", "1/h", 1_000), rule("a", "1/h", 10)],
+        ..Policy::default()
+    };
+    let next = gate.succeed(policy, Vec::new()).unwrap();
+    store.go_away(false);
+    assert_eq!(passes(&next, &facts, 20), 6);
+}
+
+#[test]
+fn a_policy_without_a_store_is_decided_at_once() {
+    let clock = ManualClock::new();
+    let policy = Policy {
+        limits: vec![rule("a", "1/h", 1)],
+        ..Policy::default()
+    };
+    let gate = Gate::new(policy, clock).unwrap();
+    assert!(matches!(gate.begin(&of(&ACME), true), Begun::Decided(_)));
+    let named = gate.begin_named("a", &["acme"], 1, true);
+    assert!(matches!(named, Some(Begun::Decided(answer)) if !answer.is_admitted()));
+    assert!(gate.begin_named("none", &[], 1, true).is_none());
+    assert_eq!(gate.clock().now(), Moment::ORIGIN);
+}
+
+#[test]
+fn several_requests_are_one_question_to_the_store() {
+    let clock = ManualClock::new();
+    let gate = node(&clock, &Counting::new(&clock, 1), vec![rule("a", "1/h", 3)]);
+    let facts = [of(&ACME), of(&OTHER)];
+    let ask = |take| {
+        let (begun, parts) = gate.begin_together(&facts, take);
+        let Begun::Asks(asking) = begun else {
+            panic!("the store has to be asked");
+        };
+        (now(gate.finish(asking)), parts)
+    };
+    let told = |answer: &Answer, at, take| {
+        let (verdict, standing) = gate.telling(answer, at, take).unwrap();
+        (verdict.is_admitted(), standing.remaining)
+    };
+    let (answer, parts) = ask(true);
+    let charges: Vec<_> = parts.iter().map(|part| part.charges.clone()).collect();
+    assert_eq!(charges, [[0], [1]]);
+    assert_eq!(told(&answer, 0, true), (true, 2));
+    // What is only asked is told as it stands.
+    let (answer, _) = ask(false);
+    assert_eq!(told(&answer, 1, false), (true, 2));
+    now(gate
+        .give_back(&answer)
+        .settle_everywhere(Settlement::Cancelled));
+    let (answer, _) = ask(false);
+    assert_eq!(told(&answer, 0, false), (true, 3));
+}
+
+#[test]
+fn whoever_cannot_wait_is_answered_by_this_node_alone() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let gate = node(&clock, &store, vec![rule("a", "1/h", 3)]);
+    let begin = || match gate.begin(&of(&ACME), true) {
+        Begun::Asks(asking) => asking,
+        Begun::Decided(_) => panic!("the store has to be asked"),
+    };
+    // An answer that is there counts, however late it is.
+    let answer = now(gate.finish_before(begin(), std::future::ready(())));
+    assert_eq!(answer.origin, Origin::Fresh);
+    store.fail(Some(FaultKind::Busy));
+    let answer = now(gate.finish_before(begin(), std::future::ready(())));
+    assert_eq!(answer.origin, Origin::Degraded);
+    assert!(answer.is_admitted());
+    assert_eq!(answer.standing.remaining, 1);
+}
+
+#[test]
+fn what_is_owed_for_one_of_two_keys_of_a_limit_is_owed_for_that_key() {
+    let clock = ManualClock::new();
+    let store = Counting::new(&clock, 1);
+    let gate = node(&clock, &store, vec![rule("a", "1/h", 10)]);
+    let both = |gate: &Gate| {
+        let (begun, _) = gate.begin_together(&[of(&ACME), of(&OTHER)], true);
+        match begun {
+            Begun::Decided(answer) => answer,
+            Begun::Asks(asking) => now(gate.finish(asking)),
+        }
+    };
+    // The second key owes four, and the store does not hear of it at the first try.
+    store.go_away(true);
+    assert_eq!(passes(&gate, &of(&OTHER), 4), 4);
+    assert!(both(&gate).is_admitted());
+    store.go_away(false);
+    assert!(both(&gate).is_admitted());
+    let elsewhere = node(&clock, &store, vec![rule("a", "1/h", 10)]);
+    assert_eq!(passes(&elsewhere, &of(&ACME), 10), 8);
+    assert_eq!(passes(&elsewhere, &of(&OTHER), 10), 4);
+}

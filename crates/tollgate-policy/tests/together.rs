@@ -1,0 +1,195 @@
+//! Several descriptors of one request are one decision.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
+
+use std::sync::Arc;
+
+use tollgate::{Limit, ManualClock, Verdict};
+use tollgate_policy::pattern::TextPattern;
+use tollgate_policy::{
+    Answer, Basis, Begun, Facts, KeyPart, LimitRule, ListRule, Match, Mode, Part, Policy,
+    PolicyGate, Quota, Settlement, Source, ValueTest,
+};
+
+type Gate = PolicyGate<ManualClock>;
+
+fn entries(all: &[(&str, Option<&str>)]) -> Vec<(String, ValueTest)> {
+    let test = |value: &Option<&str>| match value {
+        Some(text) => ValueTest::Like(vec![TextPattern::new(text)]),
+        None => ValueTest::Present,
+    };
+    let one = |(key, value): &(&str, Option<&str>)| ((*key).to_owned(), test(value));
+    all.iter().map(one).collect()
+}
+
+/// A limit for descriptors of one entry with this key, each value counted by itself.
+fn rule(key: &str, burst: u64) -> LimitRule {
+    let limit = Limit::token_bucket("1/h".parse().unwrap(), burst).unwrap();
+    let mut rule = LimitRule::new(key, Quota::plain(limit));
+    rule.matches.entries = entries(&[(key, None)]);
+    rule.key = vec![KeyPart::of(Source::Descriptor(key.into()))];
+    rule
+}
+
+fn gate(limits: Vec<LimitRule>) -> Gate {
+    let policy = Policy {
+        limits,
+        ..Policy::default()
+    };
+    PolicyGate::new(policy, ManualClock::new()).unwrap()
+}
+
+fn together(gate: &Gate, descriptors: &[&[(&str, &str)]], take: bool) -> (Answer, Vec<Part>) {
+    let facts = descriptors.iter().map(|descriptor| Facts {
+        descriptor,
+        ..Facts::default()
+    });
+    let facts: Vec<_> = facts.collect();
+    match gate.begin_together(&facts, take) {
+        (Begun::Decided(answer), parts) => (answer, parts),
+        (Begun::Asks(_), _) => panic!("nothing is elsewhere"),
+    }
+}
+
+/// What is left for each descriptor.
+fn left(gate: &Gate, descriptors: &[&[(&str, &str)]]) -> Vec<u64> {
+    let (answer, parts) = together(gate, descriptors, false);
+    let of = |part: &Part| gate.stands(&answer, part.charges[0]).unwrap().remaining;
+    parts.iter().map(of).collect()
+}
+
+#[test]
+fn what_one_of_them_refuses_costs_none_of_them() {
+    let gate = gate(vec![rule("user", 5), rule("path", 1)]);
+    let both: [&[(&str, &str)]; 2] = [&[("user", "ann")], &[("path", "/a")]];
+    assert!(together(&gate, &both, true).0.is_admitted());
+    for _ in 0..3 {
+        let (answer, parts) = together(&gate, &both, true);
+        assert!(!answer.is_admitted());
+        let says = |part: &Part| gate.telling(&answer, part.charges[0], true).unwrap().0;
+        assert!(says(&parts[0]).is_admitted());
+        assert!(!says(&parts[1]).is_admitted());
+    }
+    assert_eq!(left(&gate, &both), [4, 0]);
+}
+
+#[test]
+fn one_key_of_two_descriptors_is_charged_once_for_both() {
+    let gate = gate(vec![rule("user", 5)]);
+    let twice: [&[(&str, &str)]; 2] = [&[("user", "ann")], &[("user", "ann")]];
+    let (answer, parts) = together(&gate, &twice, true);
+    assert_eq!(answer.charges.len(), 1);
+    assert_eq!(answer.charges[0].cost, 2);
+    assert_eq!(parts[0], parts[1]);
+    assert_eq!(left(&gate, &twice[..1]), [3]);
+    assert!(together(&gate, &twice, true).0.is_admitted());
+    assert!(!together(&gate, &twice, true).0.is_admitted());
+    assert_eq!(left(&gate, &twice[..1]), [1]);
+}
+
+#[test]
+fn entries_are_all_entries_in_their_order() {
+    let m = Match {
+        entries: entries(&[("a", Some("x*")), ("b", None)]),
+        ..Match::default()
+    };
+    let holds = |descriptor: &[(&str, &str)]| {
+        let facts = Facts {
+            descriptor,
+            ..Facts::default()
+        };
+        m.holds(&facts, "")
+    };
+    assert!(holds(&[("a", "x1"), ("b", "")]));
+    assert!(!holds(&[("a", "y"), ("b", "1")]));
+    assert!(!holds(&[("b", "1"), ("a", "x1")]));
+    assert!(!holds(&[("a", "x1")]));
+    assert!(!holds(&[("a", "x1"), ("b", "1"), ("c", "1")]));
+    assert!(!holds(&[]));
+}
+
+#[test]
+fn a_limit_that_is_replaced_is_not_charged_for_any_of_them() {
+    let mut special = rule("special", 9);
+    special.replaces = vec![Arc::from("user")];
+    let gate = gate(vec![rule("user", 1), special]);
+    let both: [&[(&str, &str)]; 2] = [&[("user", "ann")], &[("special", "1")]];
+    for _ in 0..5 {
+        let (answer, parts) = together(&gate, &both, true);
+        assert!(answer.is_admitted());
+        assert!(parts[0].charges.is_empty() && parts[0].ended.is_none());
+    }
+    assert!(together(&gate, &both[..1], true).0.is_admitted());
+    assert!(!together(&gate, &both[..1], true).0.is_admitted());
+}
+
+#[test]
+fn a_list_ends_one_descriptor_and_not_the_others() {
+    let listed = |name: &str, except: Vec<Match>| ListRule {
+        name: Arc::from(name),
+        matches: Match {
+            entries: entries(&[(name, None)]),
+            ..Match::default()
+        },
+        except,
+        reason: None,
+        expires: None,
+    };
+    let but = Match {
+        entries: entries(&[("open", Some("no"))]),
+        ..Match::default()
+    };
+    let policy = Policy {
+        limits: vec![rule("user", 1), rule("open", 1)],
+        allow: vec![listed("open", vec![but])],
+        deny: vec![listed("shut", Vec::new())],
+        ..Policy::default()
+    };
+    let gate = PolicyGate::new(policy, ManualClock::new()).unwrap();
+    let (answer, parts) = together(&gate, &[&[("open", "yes")], &[("user", "ann")]], true);
+    assert!(answer.is_admitted());
+    assert_eq!(parts[0].ended, Some((Verdict::Pass, Basis::AllowList(0))));
+    assert_eq!(parts[1].charges, [0]);
+    let (answer, parts) = together(&gate, &[&[("user", "bob")], &[("shut", "x")]], true);
+    assert!(!answer.is_admitted());
+    assert_eq!(parts[1].ended, Some((Verdict::Never, Basis::DenyList(0))));
+    assert_eq!(left(&gate, &[&[("user", "bob")]]), [1]);
+    // What is excepted from a list has its limit.
+    let no: [&[(&str, &str)]; 1] = [&[("open", "no")]];
+    assert!(together(&gate, &no, true).0.is_admitted());
+    assert!(!together(&gate, &no, true).0.is_admitted());
+    // Alone on a list: the answer says so.
+    let (answer, _) = together(&gate, &[&[("open", "yes")]], true);
+    assert_eq!(answer.basis, Basis::AllowList(0));
+}
+
+#[test]
+fn what_is_only_counted_says_so_for_its_own_descriptor() {
+    let mut shadow = rule("shadow", 1);
+    shadow.mode = Mode::Shadow;
+    let gate = gate(vec![shadow, rule("user", 5)]);
+    let both: [&[(&str, &str)]; 2] = [&[("shadow", "s")], &[("user", "ann")]];
+    together(&gate, &both, true);
+    let (answer, parts) = together(&gate, &both, true);
+    assert!(answer.is_admitted());
+    let (verdict, standing) = gate.telling(&answer, parts[0].charges[0], true).unwrap();
+    assert!(!verdict.is_admitted());
+    assert_eq!(standing.remaining, 0);
+}
+
+#[test]
+fn what_is_given_back_makes_no_more_than_all() {
+    let gate = gate(vec![rule("user", 5)]);
+    let ann: [&[(&str, &str)]; 1] = [&[("user", "ann")]];
+    for _ in 0..3 {
+        together(&gate, &ann, true);
+    }
+    let give_back = || {
+        let (asked, _) = together(&gate, &ann, false);
+        gate.give_back(&asked).settle(Settlement::Cancelled);
+    };
+    give_back();
+    assert_eq!(left(&gate, &ann), [3]);
+    (0..9).for_each(|_| give_back());
+    assert_eq!(left(&gate, &ann), [5]);
+}
