@@ -64,7 +64,7 @@ pub(crate) fn json(outcomes: &[Outcome], out: &mut impl Write) -> io::Result<()>
     for Outcome { arrival, decision } in outcomes {
         let at = Span::from_nanos(arrival.at.as_nanos());
         let (delay, retry_after) = (delay(decision.verdict), retry_after(decision.verdict));
-        let full_after = decision.standing.full_after;
+        let full_after = decision.status.full_after;
         let record = Record {
             at_ns: at.as_nanos(),
             at: at.to_string(),
@@ -116,7 +116,7 @@ impl Row<'_> {
             }
         };
         let remaining = decision.remaining().to_string();
-        let full = short(decision.standing.full_after);
+        let full = short(decision.status.full_after);
         [
             at,
             key,
@@ -223,7 +223,7 @@ const fn retry_after(verdict: Verdict) -> Option<Span> {
 mod tests {
     use super::*;
     use crate::arrivals::Arrival;
-    use tollgate::{Decision, Moment, Origin, Standing};
+    use tollgate::{Decision, Moment, Origin, QuotaStatus};
 
     fn outcome(word: usize, at: u64, verdict: Verdict, remaining: u64) -> Outcome {
         let issued = Moment::from_nanos(at);
@@ -236,9 +236,9 @@ mod tests {
             },
             decision: Decision {
                 verdict,
-                standing: Standing {
+                status: QuotaStatus {
                     remaining,
-                    ..Standing::default()
+                    ..QuotaStatus::default()
                 },
                 issued,
                 origin: Origin::Fresh,

@@ -2,7 +2,7 @@
 
 use super::charge::Charge;
 use super::path::PathFault;
-use tollgate::decision::{Origin, Standing, Verdict};
+use tollgate::decision::{Origin, QuotaStatus, Verdict};
 use tollgate::time::Moment;
 
 /// What happens to a request, and why.
@@ -13,7 +13,7 @@ pub struct Answer {
     /// Why.
     pub basis: Basis,
     /// What is left of the binding limit.
-    pub standing: Standing,
+    pub status: QuotaStatus,
     /// When it was decided.
     pub issued: Moment,
     /// Who decided.

@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use crate::shared::SharedKey;
-use tollgate::decision::{Standing, Verdict};
+use tollgate::decision::{QuotaStatus, Verdict};
 use tollgate::gate::LimitId;
 use tollgate::time::{Moment, Span};
 
@@ -91,7 +91,7 @@ pub(crate) struct Outcome {
     /// What this limit says by itself.
     pub(crate) verdict: Verdict,
     /// What is left: after the charge if it was taken, otherwise as it stands.
-    pub(crate) standing: Standing,
+    pub(crate) status: QuotaStatus,
     /// Who decided.
     pub(crate) source: Source,
     /// When, by the clock of the payer: a refund shows it.
@@ -113,7 +113,7 @@ impl Outcome {
     pub(crate) fn open(now: Moment) -> Outcome {
         Outcome {
             verdict: Verdict::Pass,
-            standing: Standing::default(),
+            status: QuotaStatus::default(),
             source: Source::Open,
             issued: now,
             local: now,

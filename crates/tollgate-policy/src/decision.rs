@@ -5,7 +5,7 @@ use super::charge::{Charge, Source};
 use super::gate::{Ask, Plan, PolicyGate};
 use super::store::memory::Decided;
 use tollgate::clock::Clock;
-use tollgate::decision::{Decision, Origin, Standing, Verdict};
+use tollgate::decision::{Decision, Origin, QuotaStatus, Verdict};
 use tollgate::time::Moment;
 
 impl<C: Clock> PolicyGate<C> {
@@ -40,7 +40,7 @@ impl<C: Clock> PolicyGate<C> {
         if let Some(charge) = denied {
             answer.verdict = charge.outcome.verdict;
             answer.basis = Basis::StoreError(charge.rule);
-            answer.standing.remaining = 0;
+            answer.status.remaining = 0;
             answer.charges = charges;
             return answer;
         }
@@ -50,7 +50,7 @@ impl<C: Clock> PolicyGate<C> {
             .map(|(at, charge)| {
                 let decision = Decision {
                     verdict: charge.outcome.verdict,
-                    standing: charge.outcome.standing,
+                    status: charge.outcome.status,
                     issued: now,
                     origin: answer.origin,
                 };
@@ -61,7 +61,7 @@ impl<C: Clock> PolicyGate<C> {
             let (decision, binding) = tightest(decisions, now);
             answer.verdict = decision.verdict;
             answer.basis = Basis::Charge(binding.unwrap_or(0));
-            answer.standing = decision.standing;
+            answer.status = decision.status;
         } else if let Some(charge) = by(&charges, Source::Allowed) {
             answer.basis = Basis::StoreError(charge.rule);
         } else if enforced > 0 {
@@ -108,7 +108,7 @@ fn decided(decision: Decision, binding: Option<usize>) -> Answer {
         verdict: decision.verdict,
         // Without a binding charge all of them are unlimited: the first of these says why.
         basis: Basis::Charge(binding.unwrap_or(0)),
-        standing: decision.standing,
+        status: decision.status,
         issued: decision.issued,
         origin: decision.origin,
         charges: Vec::new(),
@@ -120,9 +120,9 @@ pub(super) fn unlimited(verdict: Verdict, basis: Basis, now: Moment) -> Answer {
     Answer {
         verdict,
         basis,
-        standing: Standing {
+        status: QuotaStatus {
             remaining: if verdict.is_admitted() { u64::MAX } else { 0 },
-            ..Standing::default()
+            ..QuotaStatus::default()
         },
         issued: now,
         origin: Origin::Fresh,
@@ -148,7 +148,7 @@ pub(super) fn tightest(
         {
             delay = decision.verdict;
         }
-        let more = decision.standing.remaining / cost.max(1);
+        let more = decision.status.remaining / cost.max(1);
         let is_worse = worst.is_none_or(|(_, least, so_far)| {
             let (this, that) = (rank(decision.verdict), rank(so_far.verdict));
             match this.cmp(&that) {
@@ -156,7 +156,7 @@ pub(super) fn tightest(
                     decision.verdict.wait() > so_far.verdict.wait()
                 }
                 std::cmp::Ordering::Equal => {
-                    (more, so_far.standing.full_after) < (least, decision.standing.full_after)
+                    (more, so_far.status.full_after) < (least, decision.status.full_after)
                 }
                 order => order.is_gt(),
             }

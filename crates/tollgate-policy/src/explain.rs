@@ -217,7 +217,7 @@ impl<C: Clock> PolicyGate<C> {
             let decisions = decisions.map(|limit| match outcome_of(limit) {
                 Some(outcome) => Decision {
                     verdict: outcome.verdict,
-                    standing: outcome.standing,
+                    status: outcome.status,
                     issued: now,
                     origin: answer.origin,
                 },

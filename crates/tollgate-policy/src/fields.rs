@@ -159,7 +159,7 @@ pub fn fields<C: Clock>(
     });
     if let Some((charge, quota, advert)) = told {
         let scale = gate.scale_of(charge);
-        let remaining = answer.standing.remaining.min(MOST);
+        let remaining = answer.status.remaining.min(MOST);
         // Where it is written already.
         let mut written = None;
         if style.x_ratelimit != XRateLimit::Off {
@@ -302,7 +302,7 @@ fn lasting(quota: &Quota, most: u64, window: Span, answer: &Answer) -> Option<u6
     match quota.limit.algorithm() {
         Algorithm::Concurrency { .. } => None,
         Algorithm::FixedWindow { .. } => {
-            let to_its_end = answer.standing.full_after;
+            let to_its_end = answer.status.full_after;
             Some(whole_seconds(if to_its_end.is_zero() {
                 window
             } else {
@@ -310,9 +310,9 @@ fn lasting(quota: &Quota, most: u64, window: Span, answer: &Answer) -> Option<u6
             }))
         }
         // Nothing is left: until there is.
-        _ if answer.standing.remaining == 0 => Some(whole_seconds(answer.standing.next_after)),
+        _ if answer.status.remaining == 0 => Some(whole_seconds(answer.status.next_after)),
         _ => {
-            let (left, most) = (answer.standing.remaining.min(most), most.max(1));
+            let (left, most) = (answer.status.remaining.min(most), most.max(1));
             let ns = match left.checked_mul(window.as_nanos()) {
                 Some(product) => product / most,
                 None => {
@@ -328,7 +328,7 @@ fn lasting(quota: &Quota, most: u64, window: Span, answer: &Answer) -> Option<u6
 fn reset(told: XRateLimit, answer: &Answer) -> u64 {
     let span = match answer.verdict {
         Verdict::Refuse { retry_after } => retry_after,
-        _ => answer.standing.full_after,
+        _ => answer.status.full_after,
     };
     match told {
         XRateLimit::Epoch => answer.issued.plus(span).as_nanos().div_ceil(SECOND),

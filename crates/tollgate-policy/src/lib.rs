@@ -22,7 +22,7 @@
 //! let facts = Facts { method: "GET", path: "/rides", headers: &[("x-rider-id", "42")], ..Facts::default() };
 //! let answer = gate.admit(&facts);
 //! assert!(answer.is_admitted());
-//! assert_eq!(answer.standing.remaining, 9);
+//! assert_eq!(answer.status.remaining, 9);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use crate::Quota;
 use tollgate::algorithm::LimitError;
-use tollgate::decision::{Standing, Verdict};
+use tollgate::decision::{QuotaStatus, Verdict};
 use tollgate::gate::LimitId;
 use tollgate::time::{Moment, Span};
 
@@ -128,7 +128,7 @@ pub struct SharedOutcome {
     /// What this limit says, whatever the others do.
     pub verdict: Verdict,
     /// What is left: afterwards if it was taken (or would be, if only asked), otherwise as it stands.
-    pub standing: Standing,
+    pub status: QuotaStatus,
     /// The store's own moment, to be shown when settling.
     pub issued: Moment,
     /// Of what was told as owed, units for which there was no room.

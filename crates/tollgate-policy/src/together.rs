@@ -28,7 +28,7 @@ use super::engine::Begun;
 use super::facts::Facts;
 use super::gate::{Plan, PolicyGate};
 use tollgate::clock::Clock;
-use tollgate::decision::{Standing, Verdict};
+use tollgate::decision::{QuotaStatus, Verdict};
 
 /// What one of several requests has to do with their common answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,20 +87,25 @@ impl<C: Clock> PolicyGate<C> {
 
     /// What the limit of one charge says by itself, and what is left of it: afterwards if it was taken (`take`
     /// is what the answer was begun with), otherwise as it stands. None if the charge does not count.
-    pub fn telling(&self, answer: &Answer, at: usize, take: bool) -> Option<(Verdict, Standing)> {
+    pub fn telling(
+        &self,
+        answer: &Answer,
+        at: usize,
+        take: bool,
+    ) -> Option<(Verdict, QuotaStatus)> {
         let charge = answer.charges.get(at)?;
         if charge.role == Role::Unlimited {
             return None;
         }
         if charge.outcome.is_shared() {
-            let standing = match take {
-                true => charge.outcome.standing,
+            let status = match take {
+                true => charge.outcome.status,
                 false => self.stands(answer, at)?,
             };
-            return Some((charge.outcome.verdict, standing));
+            return Some((charge.outcome.verdict, status));
         }
         if answer.basis == Basis::Charge(at) && (take || !answer.is_admitted()) {
-            return Some((answer.verdict, answer.standing));
+            return Some((answer.verdict, answer.status));
         }
         let verdict = match answer.is_admitted() || charge.role != Role::Enforced {
             true => charge.verdict,
@@ -111,17 +116,17 @@ impl<C: Clock> PolicyGate<C> {
 
     /// What is left of the limit of one charge of an answer that took nothing: now, or when the store that a
     /// fleet shares was asked.
-    pub fn stands(&self, answer: &Answer, at: usize) -> Option<Standing> {
+    pub fn stands(&self, answer: &Answer, at: usize) -> Option<QuotaStatus> {
         let charge = answer.charges.get(at)?;
         if !charge.outcome.is_shared() {
-            return Some(self.memory.standing(charge));
+            return Some(self.memory.status(charge));
         }
-        let mut standing = charge.outcome.standing;
+        let mut status = charge.outcome.status;
         if answer.is_admitted() && charge.outcome.verdict.is_admitted() {
             // It tells what would be left, if all of them pass.
-            standing.remaining = standing.remaining.saturating_add(charge.cost);
+            status.remaining = status.remaining.saturating_add(charge.cost);
         }
-        Some(standing)
+        Some(status)
     }
 
     /// Drops the charges of limits that another limit of the same request replaces.

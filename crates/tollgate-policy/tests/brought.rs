@@ -46,8 +46,8 @@ fn a_window_ends_with_its_unit_and_begins_at_its_multiples() {
         // Half a unit after the clock began to count.
         let half = Span::from_nanos(unit.span().as_nanos() / 2);
         clock.advance(half);
-        assert_eq!(gate.admit(&asked).standing.remaining, 1, "{unit:?}");
-        assert_eq!(gate.admit(&asked).standing.remaining, 0);
+        assert_eq!(gate.admit(&asked).status.remaining, 1, "{unit:?}");
+        assert_eq!(gate.admit(&asked).status.remaining, 0);
         let refused = gate.admit(&asked);
         assert_eq!(refused.verdict.wait(), Some(half), "{unit:?}");
         clock.advance(half);
@@ -82,7 +82,7 @@ fn threads_never_take_more_than_came_along_and_never_half_of_a_request() {
         cost: Some(0),
         ..facts(&wide, 5_000, Unit::Year)
     });
-    assert_eq!(left.standing.remaining, 4_000);
+    assert_eq!(left.status.remaining, 4_000);
 }
 
 #[test]
@@ -184,10 +184,7 @@ fn the_next_policy_goes_on_with_what_was_counted() {
     assert!(gate.admit(&facts(&ANN, 3, Unit::Year)).is_admitted());
     let next = gate.succeed(gate.policy().clone(), Vec::new()).unwrap();
     clock.advance(Span::from_secs(5));
-    assert_eq!(
-        next.admit(&facts(&ANN, 3, Unit::Year)).standing.remaining,
-        1
-    );
+    assert_eq!(next.admit(&facts(&ANN, 3, Unit::Year)).status.remaining, 1);
 }
 
 /// A limit for each value of `user`, of which what does not pass takes the rest.
@@ -235,7 +232,7 @@ fn what_does_not_pass_takes_the_rest_and_never_more() {
         assert!(!peeked.is_admitted());
         assert!(!ask(u64::MAX).is_admitted(), "{limit}");
         assert!(!ask(1).is_admitted(), "{limit}");
-        assert_eq!(ask(1).standing.remaining, 0, "{limit}");
+        assert_eq!(ask(1).status.remaining, 0, "{limit}");
     }
 }
 

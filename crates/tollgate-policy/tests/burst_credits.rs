@@ -59,8 +59,8 @@ fn peek(gate: &Gate, limit: &str) -> u64 {
         .charges
         .iter()
         .position(|charge| charge.limit.index() == found.unwrap());
-    let (_, standing) = gate.telling(&answer, charge.unwrap(), false).unwrap();
-    standing.remaining
+    let (_, status) = gate.telling(&answer, charge.unwrap(), false).unwrap();
+    status.remaining
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn an_explanation_tells_of_one_limit() {
     let decision = rule.decision.unwrap();
     let retry_after = Span::from_millis(10);
     assert_eq!(decision.verdict, Verdict::Refuse { retry_after });
-    assert_eq!(decision.standing.remaining, 0);
+    assert_eq!(decision.status.remaining, 0);
     assert_eq!(
         gate.quota(rule.limit.unwrap()).unwrap().to_string(),
         "burst credits 10/s times 10 for 30s"

@@ -294,7 +294,7 @@ fn a_change_of_policy_forgets_nothing_that_passed() {
     );
     let forgotten = keys
         .iter()
-        .filter(|key| admit_for(&exact, key, 1).standing.remaining > 989)
+        .filter(|key| admit_for(&exact, key, 1).status.remaining > 989)
         .count();
     assert_eq!(forgotten, 0, "of 6000 keys");
 }

@@ -180,7 +180,7 @@ fn requests_that_find_a_stale_counter_join_one_push_and_are_decided_alone_if_it_
     // 90, and two that passed; two more were decided alone.
     let exact = vec![shared("a", Sharing::Exact, bucket("1/1h", 100))];
     let exact = node(&clock, store, exact);
-    assert_eq!(admit(&exact, 0).standing.remaining, 6);
+    assert_eq!(admit(&exact, 0).status.remaining, 6);
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn a_question_about_two_tells_of_one_what_is_left_though_the_other_is_over() {
         let answer = now(gate.finish(asks(begun)));
         assert!(!answer.is_admitted());
         let at = parts[1].charges[0];
-        let (_, standing) = gate.telling(&answer, at, false).unwrap();
-        assert_eq!(standing.remaining, 10, "of ten");
+        let (_, status) = gate.telling(&answer, at, false).unwrap();
+        assert_eq!(status.remaining, 10, "of ten");
     }
 }

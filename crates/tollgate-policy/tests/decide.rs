@@ -276,7 +276,7 @@ fn after_its_deadline_a_decision_is_made_without_the_store_and_counts_once() {
     // The next charge reports what was admitted meanwhile, and takes one itself.
     let charged = of_acme(Op::Charge, |request| decide(&host, &gate, request));
     let charged = resolved(&clock, pending(charged));
-    assert_eq!(charged.standing.remaining, 8);
+    assert_eq!(charged.status.remaining, 8);
 }
 
 #[test]
@@ -308,5 +308,5 @@ fn what_is_not_delivered_is_refunded() {
     let charge = || ready(of_acme(Op::Charge, |request| decide(&host, &gate, request)));
     drop(RefundOnDrop::new(&host, &gate, &charge()));
     RefundOnDrop::new(&host, &gate, &charge()).keep();
-    assert_eq!(charge().standing.remaining, 1);
+    assert_eq!(charge().status.remaining, 1);
 }

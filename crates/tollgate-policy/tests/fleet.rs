@@ -106,7 +106,7 @@ fn a_store_elsewhere_gives_the_same_answers_as_one_in_this_process() {
         let there = ask(&shared, &facts, take);
         assert_eq!(here.verdict, there.verdict, "step {step}");
         assert_eq!(here.basis, there.basis, "step {step}");
-        assert_eq!(here.standing, there.standing, "step {step}");
+        assert_eq!(here.status, there.status, "step {step}");
         let told = |answer: &Answer| -> Vec<_> {
             let charges = answer.charges.iter();
             charges
@@ -339,7 +339,7 @@ fn a_peek_takes_nothing_there_nor_here() {
     for away in [false, true] {
         store.go_away(away);
         for _ in 0..5 {
-            assert_eq!(ask(&gate, &facts, false).standing.remaining, 2);
+            assert_eq!(ask(&gate, &facts, false).status.remaining, 2);
         }
     }
     store.go_away(false);
@@ -363,9 +363,9 @@ fn what_was_not_used_is_given_back_there_and_here() {
         cost: Some(0),
         ..of(&ACME)
     };
-    assert_eq!(ask(&gate, &asked, false).standing.remaining, 7);
+    assert_eq!(ask(&gate, &asked, false).status.remaining, 7);
     store.go_away(true);
-    assert_eq!(ask(&gate, &asked, false).standing.remaining, 7);
+    assert_eq!(ask(&gate, &asked, false).status.remaining, 7);
 }
 
 #[test]
@@ -439,8 +439,8 @@ fn several_requests_are_one_question_to_the_store() {
         (now(gate.finish(asking)), parts)
     };
     let told = |answer: &Answer, at, take| {
-        let (verdict, standing) = gate.telling(answer, at, take).unwrap();
-        (verdict.is_admitted(), standing.remaining)
+        let (verdict, status) = gate.telling(answer, at, take).unwrap();
+        (verdict.is_admitted(), status.remaining)
     };
     let (answer, parts) = ask(true);
     let charges: Vec<_> = parts.iter().map(|part| part.charges.clone()).collect();
@@ -472,7 +472,7 @@ fn whoever_cannot_wait_is_answered_by_this_node_alone() {
     let answer = now(gate.finish_before(begin(), std::future::ready(())));
     assert_eq!(answer.origin, Origin::Degraded);
     assert!(answer.is_admitted());
-    assert_eq!(answer.standing.remaining, 1);
+    assert_eq!(answer.status.remaining, 1);
 }
 
 #[test]

@@ -160,7 +160,7 @@ fn what_is_on_loan_is_never_more_than_a_quarter_whoever_borrows() {
             ..lent("a", bucket("1000/s", 1_000))
         }],
     );
-    let left = admit(&other).standing.remaining;
+    let left = admit(&other).status.remaining;
     assert!(left >= 749, "{left} left");
 }
 
@@ -180,7 +180,7 @@ fn who_pays_nothing_is_told_how_it_stands() {
             Begun::Asks(asking) => now(gate.finish(asking)),
         };
         assert!(answer.is_admitted());
-        answer.standing.remaining
+        answer.status.remaining
     };
     assert_eq!(left(&gate), 1_000);
     for _ in 0..30 {
@@ -199,7 +199,7 @@ fn a_limit_too_slow_to_be_lent_is_exact() {
     for number in 0..100 {
         let answer = admit(&gate);
         assert_eq!(answer.origin, Origin::Fresh);
-        assert_eq!(answer.standing.remaining, 999 - number);
+        assert_eq!(answer.status.remaining, 999 - number);
     }
 }
 
@@ -289,7 +289,7 @@ fn what_was_not_spent_goes_back_when_the_term_is_over() {
             ..lent("a", window)
         }],
     );
-    assert_eq!(admit(&other).standing.remaining, 1000 - passed - 1);
+    assert_eq!(admit(&other).status.remaining, 1000 - passed - 1);
 }
 
 #[test]
@@ -308,7 +308,7 @@ fn another_policy_ends_all_loans() {
     };
     let next = gate.succeed(policy, Vec::new()).unwrap();
     now(next.tend());
-    assert_eq!(admit(&next).standing.remaining, 1000 - passed - 1);
+    assert_eq!(admit(&next).status.remaining, 1000 - passed - 1);
     // Who still decides by the old one asks the store.
     assert_eq!(admit(&gate).origin, Origin::Fresh);
 }
@@ -334,7 +334,7 @@ fn limits_are_taken_all_or_none_whoever_decides_them() {
     exact.sharing = Sharing::Exact;
     let other = node(&clock, &store, vec![exact]);
     // What the narrow one refused cost the wide one nothing.
-    assert_eq!(admit(&other).standing.remaining, 994);
+    assert_eq!(admit(&other).status.remaining, 994);
 }
 
 #[test]
@@ -400,7 +400,7 @@ fn a_copy_decides_here_and_the_store_hears_of_it() {
     assert_eq!(questions(&store), 1, "only the first request is asked for");
     now(gate.tend());
     let exact = node(&clock, &store, vec![copied(Sharing::Exact)]);
-    assert_eq!(admit(&exact).standing.remaining, 979);
+    assert_eq!(admit(&exact).status.remaining, 979);
 }
 
 #[test]

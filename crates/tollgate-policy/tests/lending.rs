@@ -521,7 +521,7 @@ fn whatever_costs_become_the_store_ends_with_what_was_used() {
                 let Begun::Asks(asking) = begin(&exact, "acme", 0) else {
                     panic!()
                 };
-                let taken = 1_000_000 - now(exact.finish(asking)).standing.remaining;
+                let taken = 1_000_000 - now(exact.finish(asking)).status.remaining;
                 assert_eq!(
                     taken, used,
                     "{sharing:?} tended {tended}, seed {seed}, limit {name}"

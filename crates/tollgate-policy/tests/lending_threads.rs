@@ -300,7 +300,7 @@ fn run(sharing: Sharing, drops: bool, reloads: bool) {
         panic!()
     };
     let answer = block_on(exact.finish(asking), long).unwrap();
-    let taken = 100_000_000 - answer.standing.remaining;
+    let taken = 100_000_000 - answer.status.remaining;
     let (passed, gone, hung) = (passed.load(SeqCst), gone.load(SeqCst), hung.load(SeqCst));
     assert_eq!(hung, 0, "of {passed}");
     match (drops, sharing) {

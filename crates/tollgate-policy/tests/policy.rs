@@ -164,7 +164,7 @@ fn a_cost_that_is_said_twice_is_the_most() {
         headers: &[("x-cost", "1"), ("x-cost", "2")],
         ..get("/")
     };
-    assert_eq!(gate_of(vec![one]).admit(&twice).standing.remaining, 4);
+    assert_eq!(gate_of(vec![one]).admit(&twice).status.remaining, 4);
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn routes_of_a_cost_do_not_mind_the_case_of_a_method() {
         method: "post",
         ..get("/x")
     };
-    assert_eq!(gate_of(vec![one]).admit(&post).standing.remaining, 5);
+    assert_eq!(gate_of(vec![one]).admit(&post).status.remaining, 5);
 }
 
 #[test]
@@ -336,11 +336,11 @@ fn costs_are_asked_constant_by_route_or_told_by_the_request() {
                 cost: Some(7),
                 ..get("/")
             })
-            .standing
+            .status
             .remaining,
         3
     );
-    assert_eq!(asked.admit(&get("/")).standing.remaining, 2);
+    assert_eq!(asked.admit(&get("/")).status.remaining, 2);
     one.cost = CostRule::Constant(2);
     let constant = gate_of(vec![one.clone()]);
     assert_eq!(
@@ -349,7 +349,7 @@ fn costs_are_asked_constant_by_route_or_told_by_the_request() {
                 cost: Some(7),
                 ..get("/")
             })
-            .standing
+            .status
             .remaining,
         8
     );
@@ -366,8 +366,8 @@ fn costs_are_asked_constant_by_route_or_told_by_the_request() {
         method: "POST",
         ..get("/export/pdf")
     };
-    assert_eq!(routes.admit(&post).standing.remaining, 5);
-    assert_eq!(routes.admit(&get("/export/pdf")).standing.remaining, 4);
+    assert_eq!(routes.admit(&post).status.remaining, 5);
+    assert_eq!(routes.admit(&get("/export/pdf")).status.remaining, 4);
     one.cost = CostRule::From {
         source: header("x-cost"),
         default: 1,
@@ -381,7 +381,7 @@ fn costs_are_asked_constant_by_route_or_told_by_the_request() {
             headers: &headers,
             ..get("/")
         })
-        .standing
+        .status
         .remaining
     };
     assert_eq!(told("3"), 7);
@@ -508,7 +508,7 @@ fn a_shadow_sees_only_what_passes() {
     assert_eq!(left, 1);
     let told = gate.explain(&get("/"));
     assert_eq!(
-        told.rules[1].decision.unwrap().standing.remaining,
+        told.rules[1].decision.unwrap().status.remaining,
         1,
         "one of three was used, one is asked for"
     );
@@ -725,14 +725,14 @@ fn peeking_takes_nothing_and_tells_what_a_charge_would() {
     let peeked = gate.peek(&get("/"));
     let charged = gate.admit(&get("/"));
     assert_eq!(
-        (peeked.verdict, peeked.standing, peeked.basis),
-        (charged.verdict, charged.standing, charged.basis)
+        (peeked.verdict, peeked.status, peeked.basis),
+        (charged.verdict, charged.status, charged.basis)
     );
     gate.admit(&get("/"));
     let (peeked, charged) = (gate.peek(&get("/")), gate.admit(&get("/")));
     assert_eq!(
-        (peeked.verdict, peeked.standing, peeked.basis),
-        (charged.verdict, charged.standing, charged.basis)
+        (peeked.verdict, peeked.status, peeked.basis),
+        (charged.verdict, charged.status, charged.basis)
     );
     assert!(!charged.is_admitted());
 }
@@ -795,7 +795,7 @@ fn a_reservation_is_settled_once_and_frees_its_place() {
     assert!(next.is_admitted(), "{next:?}");
     let told = gate.explain(&facts);
     assert_eq!(
-        told.rules[1].decision.unwrap().standing.remaining,
+        told.rules[1].decision.unwrap().status.remaining,
         8,
         "one was used, one is asked for"
     );
@@ -826,7 +826,7 @@ fn a_request_that_leaves_gives_back_its_slot_only_if_it_is_the_last() {
         delay => Verdict::Wait { delay },
     };
     let left = || {
-        let left = |name| gate.peek_named(name, &[], 0).unwrap().standing.remaining;
+        let left = |name| gate.peek_named(name, &[], 0).unwrap().status.remaining;
         (left("slots"), left("units"))
     };
     let answers: Vec<_> = (0..4).map(|_| gate.admit(&get("/"))).collect();
@@ -863,7 +863,7 @@ fn with_several_leaky_buckets_it_is_not_known_whose_delay_was_answered() {
     let delay = stays.verdict.wait();
     assert_eq!(delay, Some(Span::from_millis(200)));
     gate.reserve(&leaves).settle(Settlement::Cancelled);
-    let left = |name| gate.peek_named(name, &[], 0).unwrap().standing.remaining;
+    let left = |name| gate.peek_named(name, &[], 0).unwrap().status.remaining;
     assert_eq!((left("both"), left("one")), (7, 8));
 }
 

@@ -66,9 +66,9 @@ fn under_half_every_algorithm_is_the_one_with_half_the_numbers() {
             clock.advance(Span::from_nanos(rng.u64(..SECOND / 10)));
             let (key, cost) = (rng.u64(..3), 1 + rng.u64(..plain.capacity()));
             let (a, b) = (pressed.peek(&key, cost), plain.peek(&key, cost));
-            assert_eq!((a.verdict, a.standing), (b.verdict, b.standing), "{whole}");
+            assert_eq!((a.verdict, a.status), (b.verdict, b.status), "{whole}");
             let (a, b) = (pressed.charge(&key, cost), plain.charge(&key, cost));
-            assert_eq!((a.verdict, a.standing), (b.verdict, b.standing), "{whole}");
+            assert_eq!((a.verdict, a.status), (b.verdict, b.status), "{whole}");
             refused += u32::from(!a.is_admitted());
         }
         assert!(refused > 100, "{whole}: {refused} refusals prove little");
@@ -246,7 +246,7 @@ fn left(gate: &PolicyGate<ManualClock>, user: &str, tier: &str) -> u64 {
         cost: Some(0),
         ..asked(&headers)
     })
-    .standing
+    .status
     .remaining
 }
 
@@ -333,7 +333,7 @@ fn usage_that_moves_to_a_quota_of_the_keys_own_under_pressure_is_the_same_part_o
         },
     };
     let next = gate.with_overrides(vec![own]).unwrap();
-    assert_eq!(next.admit(&asked(&headers)).standing.remaining, 9);
+    assert_eq!(next.admit(&asked(&headers)).status.remaining, 9);
     next.set_pressure(Scale::ONE);
     assert_eq!(left(&next, "a", ""), 59);
 }

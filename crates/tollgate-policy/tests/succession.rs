@@ -503,7 +503,7 @@ fn a_calendar_quota_counts_periods_and_survives_a_restart() {
         ..Facts::default()
     });
     assert_eq!(refused.verdict.wait(), Some(days(19)));
-    assert_eq!(refused.standing.full_after, days(19));
+    assert_eq!(refused.status.full_after, days(19));
     clock.advance(Span::from_nanos(days(19).as_nanos() - 1));
     assert_eq!(passes(&gate, "", 9), 0);
     clock.advance(Span::from_nanos(1));

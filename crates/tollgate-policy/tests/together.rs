@@ -172,9 +172,9 @@ fn what_is_only_counted_says_so_for_its_own_descriptor() {
     together(&gate, &both, true);
     let (answer, parts) = together(&gate, &both, true);
     assert!(answer.is_admitted());
-    let (verdict, standing) = gate.telling(&answer, parts[0].charges[0], true).unwrap();
+    let (verdict, status) = gate.telling(&answer, parts[0].charges[0], true).unwrap();
     assert!(!verdict.is_admitted());
-    assert_eq!(standing.remaining, 0);
+    assert_eq!(status.remaining, 0);
 }
 
 #[test]

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
-use tollgate::{Moment, Standing, Verdict};
+use tollgate::{Moment, QuotaStatus, Verdict};
 use tollgate_policy::shared::{
     Answering, FaultKind, SharedLimits, SharedOutcome, SharedRequest, SharedSettle, StoreFault,
 };
@@ -201,7 +201,7 @@ impl Charging {
                 (request.charges.get(*place), outcomes.get_mut(*place))
                 && outcome.verdict.is_admitted()
             {
-                let remaining = &mut outcome.standing.remaining;
+                let remaining = &mut outcome.status.remaining;
                 *remaining = remaining.saturating_add(charge.cost);
             }
         }
@@ -447,7 +447,7 @@ fn in_order<'a>(
 ) -> Vec<SharedOutcome> {
     let neutral = SharedOutcome {
         verdict: Verdict::Pass,
-        standing: Standing::default(),
+        status: QuotaStatus::default(),
         issued: Moment::ORIGIN,
         unpaid: 0,
     };

@@ -25,9 +25,7 @@ async fn left(limits: &Arc<dyn SharedLimits>, limit: usize, part: &str) -> u64 {
     let mut question = request(vec![charge(limit, part)]);
     question.take = false;
     question.charges[0].cost = 0;
-    limits.charge(&question).await.unwrap()[0]
-        .standing
-        .remaining
+    limits.charge(&question).await.unwrap()[0].status.remaining
 }
 
 /// Two keys that live on two servers.
@@ -94,7 +92,7 @@ async fn what_was_taken_is_given_back(
     let outcomes = limits.charge(&both).await.unwrap();
     assert!(outcomes[0].verdict.is_admitted() && !outcomes[1].verdict.is_admitted());
     assert_eq!(
-        outcomes[0].standing.remaining, before,
+        outcomes[0].status.remaining, before,
         "as if it had not been taken"
     );
     wait_async("it is counted", SOON, async || {
@@ -189,7 +187,7 @@ async fn a_dead_server_fails_only_its_slots_until_it_is_replaced(
     question.charges[0].cost = 0;
     wait_async("what the other took is given back", SOON, async || {
         let outcomes = limits.charge(&question).await;
-        outcomes.is_ok_and(|outcomes| outcomes[0].standing.remaining == before)
+        outcomes.is_ok_and(|outcomes| outcomes[0].status.remaining == before)
     })
     .await;
     wait_async("the replica serves its slots", SOON * 2, async || {
@@ -353,7 +351,7 @@ async fn charges_are_exact_while_a_slot_moves() {
         let stands = limits.charge(&request_for(user, false, 0)).await.unwrap();
         for (place, outcome) in stands.iter().enumerate() {
             assert_eq!(
-                outcome.standing.remaining,
+                outcome.status.remaining,
                 CAPACITY - taken,
                 "user {user}, limit {place}"
             );

@@ -37,7 +37,7 @@ async fn a_limit_is_kept_and_given_back() {
     until_up(&store).await;
     let first = limits.charge(&one("a")).await.unwrap();
     assert!(passes(&first));
-    assert_eq!(first[0].standing.remaining, 1);
+    assert_eq!(first[0].status.remaining, 1);
     assert!(passes(&limits.charge(&one("a")).await.unwrap()));
     assert!(!passes(&limits.charge(&one("a")).await.unwrap()));
     assert!(passes(&limits.charge(&one("b")).await.unwrap()));
@@ -81,7 +81,7 @@ async fn a_charge_that_was_right_is_settled_without_a_word() {
     );
     assert!(report.warnings.is_empty(), "{:?}", report.warnings);
     let second = limits.charge(&one("a")).await.unwrap();
-    assert_eq!(second[0].standing.remaining, 8);
+    assert_eq!(second[0].status.remaining, 8);
 }
 
 #[tokio::test]
@@ -115,7 +115,7 @@ async fn a_refused_request_takes_nothing() {
         assert!(!passes(&limits.charge(&both).await.unwrap()));
     }
     let left = limits.charge(&one("a")).await.unwrap();
-    assert_eq!(left[0].standing.remaining, 3);
+    assert_eq!(left[0].status.remaining, 3);
 }
 
 #[tokio::test]
@@ -303,9 +303,7 @@ async fn scripts_that_are_forgotten_all_the_time_are_nobodys_trouble() {
         report.reloaded_scripts
     );
     assert_eq!(report.faults, [0; 7]);
-    let left = limits.charge(&one("a")).await.unwrap()[0]
-        .standing
-        .remaining;
+    let left = limits.charge(&one("a")).await.unwrap()[0].status.remaining;
     assert_eq!(left, 1_000_000 - asked - 1, "each was charged once");
 }
 

@@ -146,10 +146,10 @@ impl<'a> RuleView<'a> {
             above: shared.map(|(quota, nodes)| quota.above(rule.sharing, nodes)),
             lent: lent.map(|(quota, nodes)| quota.is_lent_to(nodes)),
             verdict: says(told, answer),
-            remaining: told.decision.and_then(|d| remaining(d.standing.remaining)),
+            remaining: told.decision.and_then(|d| remaining(d.status.remaining)),
             retry_after_ms,
             delay_ms,
-            reset_after_ms: told.decision.map(|d| millis(d.standing.full_after)),
+            reset_after_ms: told.decision.map(|d| millis(d.status.full_after)),
         })
     }
 }

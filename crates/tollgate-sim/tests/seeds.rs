@@ -57,7 +57,7 @@ fn a_bucket_refills_before_it_is_charged() -> Outcome {
     let half = bucket.charge("rider", 1);
     // Three and a half are left: three whole ones, and the fourth in a tenth of a second.
     assert_eq!(half.remaining(), 3);
-    assert_eq!(half.standing.next_after, Span::from_millis(100));
+    assert_eq!(half.status.next_after, Span::from_millis(100));
     clock.set(at(200 * MS));
     assert_eq!(bucket.charge("rider", 1).remaining(), 3);
     Ok(())
@@ -83,7 +83,7 @@ fn a_queue_of_5000_that_drains_3000_a_second_spills_1700_of_the_fourth_wave() ->
     assert_eq!(last_wait, Span::from_nanos(1_666_333_334));
     // Full at three seconds, empty 5000/3000 of a second later.
     assert_eq!(
-        queue.peek("orders", 0).standing.full_after,
+        queue.peek("orders", 0).status.full_after,
         Span::from_nanos(1_666_666_667)
     );
     Ok(())

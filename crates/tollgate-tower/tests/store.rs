@@ -83,7 +83,7 @@ async fn left(in_force: &InForce) -> (u64, u64) {
         };
         let answer = epoch.gate().finish(asking).await;
         assert_eq!(answer.origin, Origin::Fresh);
-        *left = answer.standing.remaining;
+        *left = answer.status.remaining;
     }
     both.into()
 }
@@ -194,7 +194,7 @@ async fn what_is_lent_is_fetched_ahead_and_given_back_at_the_end_by_whoever_look
         panic!("the store is not asked");
     };
     let answer = counts.epoch().gate().finish(asking).await;
-    assert_eq!(answer.standing.remaining, 1_000_000 - 300);
+    assert_eq!(answer.status.remaining, 1_000_000 - 300);
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@
 
 use std::sync::Arc;
 
-use crate::decision::{Standing, Verdict};
+use crate::decision::{QuotaStatus, Verdict};
 use crate::time::{Moment, Span};
 
 /// The periods of a calendar: when each begins, on a clock that counts from 1970.
@@ -131,12 +131,12 @@ impl Periods {
         }
     }
 
-    /// A standing that was found on the face at `face`, in real time.
-    pub fn stands(&self, standing: Standing, face: Moment) -> Standing {
-        Standing {
-            remaining: standing.remaining,
-            full_after: self.real(face, standing.full_after),
-            next_after: self.real(face, standing.next_after),
+    /// A status that was found on the face at `face`, in real time.
+    pub fn stands(&self, status: QuotaStatus, face: Moment) -> QuotaStatus {
+        QuotaStatus {
+            remaining: status.remaining,
+            full_after: self.real(face, status.full_after),
+            next_after: self.real(face, status.next_after),
         }
     }
 

@@ -80,7 +80,7 @@ impl Verdict {
 
 /// What is left of a limit for one key at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Standing {
+pub struct QuotaStatus {
     /// Whole units that a request at this same moment could still take.
     pub remaining: u64,
     /// How long until the key is as if never used.
@@ -111,7 +111,7 @@ pub struct Decision {
     /// What happens to the request.
     pub verdict: Verdict,
     /// What is left afterwards.
-    pub standing: Standing,
+    pub status: QuotaStatus,
     /// The moment the charge was made at, to be shown when settling it.
     pub issued: Moment,
     /// Who decided.
@@ -123,9 +123,9 @@ impl Decision {
     pub fn unlimited(now: Moment) -> Decision {
         Decision {
             verdict: Verdict::Pass,
-            standing: Standing {
+            status: QuotaStatus {
                 remaining: u64::MAX,
-                ..Standing::default()
+                ..QuotaStatus::default()
             },
             issued: now,
             origin: Origin::Fresh,
@@ -139,6 +139,6 @@ impl Decision {
 
     /// Whole units that a request at this same moment could still take.
     pub const fn remaining(&self) -> u64 {
-        self.standing.remaining
+        self.status.remaining
     }
 }

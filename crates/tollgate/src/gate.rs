@@ -219,7 +219,7 @@ impl<C: Clock> Gate<C> {
     fn too_many(&self, charges: &[Charge]) -> Admission {
         let mut decision = Decision::unlimited(self.clock.now());
         decision.verdict = crate::Verdict::Never;
-        decision.standing.remaining = 0;
+        decision.status.remaining = 0;
         decision.origin = Origin::Fresh;
         Admission {
             decision,

@@ -92,7 +92,7 @@ pub use algorithm::scale::Scale;
 pub use algorithm::terms::{OutOfRange, Terms, TermsError, Throttled};
 pub use clock::{Clock, CoarseClock, ManualClock, MonotonicClock};
 pub use cost::{Burst, Cost, UnitsError};
-pub use decision::{Decision, Origin, Standing, Verdict};
+pub use decision::{Decision, Origin, QuotaStatus, Verdict};
 pub use gate::{Admission, Charge, Gate, LimitId};
 pub use key::{Hashed, Key, KeyHasher, KeySecret, Keyed};
 pub use limit::{Algorithm, Estimate, Limit};

@@ -217,7 +217,7 @@ impl<C: Clock> Limiter<C> {
             None => decision,
             Some(periods) => Decision {
                 verdict: periods.told(decision.verdict, now),
-                standing: periods.stands(decision.standing, now),
+                status: periods.stands(decision.status, now),
                 issued: real_now,
                 ..decision
             },

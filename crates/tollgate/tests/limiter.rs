@@ -106,8 +106,8 @@ fn a_peek_tells_what_a_charge_does() {
             let told = limiter.peek("a", cost);
             let done = limiter.charge("a", cost);
             assert_eq!(
-                (told.verdict, told.standing),
-                (done.verdict, done.standing),
+                (told.verdict, told.status),
+                (done.verdict, done.status),
                 "{limit} {cost}"
             );
             clock.advance(Span::from_millis(1700));

@@ -166,6 +166,6 @@ fn ruled(reader: &Reader, take: bool, charges: Vec<SharedCharge>, reply: &Value,
         assert_eq!(ruled.took, passes, "{ruled:?}");
     }
     for outcome in &ruled.outcomes {
-        assert!(outcome.standing.remaining <= LIMIT, "{outcome:?}");
+        assert!(outcome.status.remaining <= LIMIT, "{outcome:?}");
     }
 }

@@ -13,7 +13,7 @@ use crate::charge::{Charge, Source};
 use crate::decision::tightest;
 use crate::shared::SharedStore;
 use tollgate::clock::Clock;
-use tollgate::decision::{Decision, Standing, Verdict};
+use tollgate::decision::{Decision, QuotaStatus, Verdict};
 use tollgate::gate::{self, Admission, Gate, LimitId};
 use tollgate::limiter::Limiter;
 use tollgate::store::memory::CHARGES_MAX;
@@ -101,8 +101,8 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// What is left of the limit of a charge.
-    pub(crate) fn standing(&self, charge: &Charge) -> Standing {
-        self.peek(charge, 0).standing
+    pub(crate) fn status(&self, charge: &Charge) -> QuotaStatus {
+        self.peek(charge, 0).status
     }
 
     /// Decides all open charges, with [`Op::Charge`] or [`Op::Peek`]. `source` is what they are marked with.
@@ -258,7 +258,7 @@ impl<C: Clock> MemoryStore<C> {
         for charge in charges.iter_mut().filter(|c| c.outcome.source == source) {
             let cost = if is_taken { 0 } else { charge.cost };
             let peeked = self.peek(charge, cost);
-            charge.outcome.standing = peeked.standing;
+            charge.outcome.status = peeked.status;
             if !is_taken {
                 charge.outcome.verdict = peeked.verdict;
             }

@@ -99,7 +99,7 @@ impl<C: Clock> Inner<C> {
     fn note(&self, charge: &mut Charge, told: &SharedOutcome) {
         let outcome = &mut charge.outcome;
         outcome.verdict = told.verdict;
-        outcome.standing = told.standing;
+        outcome.status = told.status;
         outcome.issued = told.issued;
         outcome.unpaid = told.unpaid;
         outcome.local = self.clock.now();
@@ -135,7 +135,7 @@ impl<C: Clock> Inner<C> {
             if extra == 0 {
                 break;
             }
-            let room = told.outcome.standing.remaining.saturating_sub(cost);
+            let room = told.outcome.status.remaining.saturating_sub(cost);
             extra = match question + 1 < BORROW_QUESTIONS {
                 true => extra.min(room / 2),
                 false => 0,

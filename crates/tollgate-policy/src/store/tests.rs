@@ -28,7 +28,7 @@ use crate::rule::{OnStoreError, Quota};
 use crate::shared::{FaultKind, SharedLimit, SharedLimits, SharedStore, StoreFault, StoreReport};
 use tollgate::algorithm::LimitError;
 use tollgate::clock::{Clock, ManualClock};
-use tollgate::decision::{Standing, Verdict};
+use tollgate::decision::{QuotaStatus, Verdict};
 use tollgate::gate::{Gate, LimitId};
 use tollgate::limit::Limit;
 use tollgate::time::Span;
@@ -122,7 +122,7 @@ impl Counted {
                 Op::Peek => 0,
             };
             *used += taken;
-            charge.outcome.standing = Standing {
+            charge.outcome.status = QuotaStatus {
                 remaining: CAPACITY - *used,
                 full_after: Span::from_secs(1),
                 next_after: Span::ZERO,

@@ -112,7 +112,7 @@ impl Prepared {
             let key = text(&charge.key);
             let nothing = Decision {
                 verdict: Verdict::Pass,
-                standing: Default::default(),
+                status: Default::default(),
                 issued: self.clock.now(),
                 origin: Origin::Fresh,
             };
@@ -129,13 +129,13 @@ impl Prepared {
                 true => limiter(charge).charge(&key, charge.cost),
                 false => limiter(charge).peek(&key, charge.cost),
             };
-            let standing = match passes {
-                true => decision.standing,
-                false => limiter(charge).peek(&key, 0).standing,
+            let status = match passes {
+                true => decision.status,
+                false => limiter(charge).peek(&key, 0).status,
             };
             SharedOutcome {
                 verdict: decision.verdict,
-                standing,
+                status,
                 issued: self.clock.now(),
                 unpaid,
             }
@@ -164,7 +164,7 @@ impl SharedLimits for Prepared {
             }
             let decision = Decision {
                 verdict: Verdict::Pass,
-                standing: Default::default(),
+                status: Default::default(),
                 issued: settle.issued,
                 origin: Origin::Fresh,
             };

@@ -98,8 +98,8 @@ pub(crate) fn left(clock: &ManualClock, store: &Arc<Counting>, limit: Limit) -> 
         vec![shared("a", Sharing::Exact, limit)],
     );
     match begin(&gate, "acme", 0) {
-        Begun::Decided(answer) => answer.standing.remaining,
-        Begun::Asks(asking) => now(gate.finish(asking)).standing.remaining,
+        Begun::Decided(answer) => answer.status.remaining,
+        Begun::Asks(asking) => now(gate.finish(asking)).status.remaining,
     }
 }
 

@@ -5,7 +5,7 @@
 //! makes room). These are the core's own formulas ([`tollgate::algorithm::log`]) on these numbers.
 
 use redis::Value;
-use tollgate::decision::{Standing, Verdict};
+use tollgate::decision::{QuotaStatus, Verdict};
 use tollgate::time::{Moment, Span};
 
 use super::Garbled;
@@ -41,12 +41,12 @@ pub(super) fn told(
             window.saturating_sub(now - stamp)
         }
     };
-    let standing = |used: u64, oldest: u64, newest: u64| Standing {
+    let status = |used: u64, oldest: u64, newest: u64| QuotaStatus {
         remaining: limit.saturating_sub(used),
         full_after: Span::from_nanos(if used == 0 { 0 } else { out_in(newest) }),
         next_after: Span::from_nanos(if used == 0 { 0 } else { out_in(oldest) }),
     };
-    let before = standing(used, oldest, newest);
+    let before = status(used, oldest, newest);
     let verdict = if cost > limit {
         Verdict::Never
     } else if cost > 0 && used + cost > limit {
@@ -61,7 +61,7 @@ pub(super) fn told(
         verdict,
         before,
         after: if takes {
-            standing(used + cost, if used == 0 { at } else { oldest }, at)
+            status(used + cost, if used == 0 { at } else { oldest }, at)
         } else {
             before
         },

@@ -330,7 +330,7 @@ impl Limits {
         let passes = if request.take { took } else { passes };
         let outcomes = answers.iter().map(|told| SharedOutcome {
             verdict: told.verdict,
-            standing: if passes && told.verdict.is_admitted() {
+            status: if passes && told.verdict.is_admitted() {
                 told.after
             } else {
                 told.before

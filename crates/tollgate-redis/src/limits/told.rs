@@ -13,7 +13,7 @@
 
 use redis::Value;
 use tollgate::algorithm::OneWord;
-use tollgate::decision::{Standing, Verdict};
+use tollgate::decision::{QuotaStatus, Verdict};
 use tollgate::time::{Moment, Span};
 
 use super::Garbled;
@@ -25,9 +25,9 @@ use super::meter::{BucketMeter, Meter, PartsCore, PartsMeter};
 pub(super) struct Told {
     pub(super) verdict: Verdict,
     /// What is left if it is not taken.
-    pub(super) before: Standing,
+    pub(super) before: QuotaStatus,
     /// What is left if it is.
-    pub(super) after: Standing,
+    pub(super) after: QuotaStatus,
     /// When it counts from, if it is taken.
     pub(super) issued: Moment,
 }
@@ -91,10 +91,10 @@ impl Told {
     /// The same with spans and moments in nanoseconds, told in units of so many.
     fn in_nanos(self, unit: u64) -> Told {
         let span = |span: Span| Span::from_nanos(span.as_nanos().saturating_mul(unit));
-        let standing = |standing: Standing| Standing {
-            remaining: standing.remaining,
-            full_after: span(standing.full_after),
-            next_after: span(standing.next_after),
+        let status = |status: QuotaStatus| QuotaStatus {
+            remaining: status.remaining,
+            full_after: span(status.full_after),
+            next_after: span(status.next_after),
         };
         Told {
             verdict: match self.verdict {
@@ -104,8 +104,8 @@ impl Told {
                 },
                 other => other,
             },
-            before: standing(self.before),
-            after: standing(self.after),
+            before: status(self.before),
+            after: status(self.after),
             issued: Moment::from_nanos(self.issued.as_nanos().saturating_mul(unit)),
         }
     }
@@ -114,9 +114,9 @@ impl Told {
 /// Asks the core.
 fn ask<L: OneWord>(core: &L, word: Option<u64>, at: Moment, cost: u64) -> Told {
     let step = core.charge(word, at, cost);
-    let before = core.standing(word, at);
+    let before = core.status(word, at);
     let after = match step.write {
-        Some(word) if step.verdict.is_admitted() => core.standing(Some(word), at),
+        Some(word) if step.verdict.is_admitted() => core.status(Some(word), at),
         _ => before,
     };
     Told {

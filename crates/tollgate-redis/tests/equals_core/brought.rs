@@ -48,7 +48,7 @@ fn numbers_that_change_with_every_request_come_to_what_the_core_says() {
         assert_eq!(outcomes[0].verdict, step.verdict, "turn {turn}");
         assert_eq!(took, step.verdict.is_admitted(), "turn {turn}");
         word = step.write.or(word);
-        assert_eq!(outcomes[0].standing, here.standing(word, at), "turn {turn}");
+        assert_eq!(outcomes[0].status, here.status(word, at), "turn {turn}");
         passed += u32::from(took);
         refused += u32::from(!took);
     }
@@ -72,5 +72,5 @@ fn one_that_is_over_keeps_the_others_from_being_taken() {
         assert_eq!(ruled(&mut desk, now, both()).1, taken);
     }
     let (outcomes, _) = ruled(&mut desk, now, request(vec![at_most(9, charge(0, 3))]));
-    assert_eq!(outcomes[0].standing.remaining, 0, "six were taken before");
+    assert_eq!(outcomes[0].status.remaining, 0, "six were taken before");
 }

@@ -70,7 +70,7 @@ fn a_node_whose_clock_is_off_by_less_than_a_period_counts_with_the_others() {
             desk.set_node_ahead(days * 86_400 * 1_000_000_000);
             let (outcomes, took) = ruled(&mut desk, now, request(vec![charge(0, 3)]));
             assert!(took);
-            assert_eq!(outcomes[0].standing.remaining, left, "{days} days");
+            assert_eq!(outcomes[0].status.remaining, left, "{days} days");
         }
     }
 }

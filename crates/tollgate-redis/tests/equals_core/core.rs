@@ -9,7 +9,7 @@ use tollgate::algorithm::log::{Log, Ring};
 use tollgate::algorithm::queue::Queue;
 use tollgate::algorithm::sliding::Sliding;
 use tollgate::algorithm::window::Window;
-use tollgate::{Algorithm, Moment, Standing, Verdict};
+use tollgate::{Algorithm, Moment, QuotaStatus, Verdict};
 
 /// A limit and the state of one key.
 #[derive(Clone)]
@@ -32,8 +32,8 @@ pub(crate) struct Word<L> {
 /// The answer to a charge, and the states afterwards.
 pub(crate) struct Asked {
     pub(crate) verdict: Verdict,
-    pub(crate) before: Standing,
-    pub(crate) after: Standing,
+    pub(crate) before: QuotaStatus,
+    pub(crate) after: QuotaStatus,
     pub(crate) issued: Moment,
     /// If it is taken.
     pub(crate) taken: Core,
@@ -79,12 +79,12 @@ impl<L: OneWord> Word<L> {
             None => self.clone(),
         };
         let admitted = step.verdict.is_admitted();
-        let before = self.limit.standing(word, now);
+        let before = self.limit.status(word, now);
         Asked {
             verdict: step.verdict,
             before,
             after: if admitted {
-                self.limit.standing(step.write.or(word), now)
+                self.limit.status(step.write.or(word), now)
             } else {
                 before
             },
@@ -153,7 +153,7 @@ impl Core {
             Core::Sliding(w) => w.ask(now, cost, Core::Sliding),
             Core::Permits(w) => w.ask(now, cost, Core::Permits),
             Core::Log(log, cells) => {
-                let before = log.standing(Ring::over(cells).unwrap(), now);
+                let before = log.status(Ring::over(cells).unwrap(), now);
                 let then = cells.clone();
                 let ring = Ring::over(&then).unwrap();
                 let (verdict, after) = log.charge(ring, now, cost, true);

@@ -97,11 +97,10 @@ fn on_the_server_s_clock_every_key_lives_as_long_as_it_counts_and_little_longer(
         let (outcomes, took) = ruled(&mut desk, 0, request(vec![charge(limit, 3)]));
         assert!(took);
         assert_eq!(outcomes[0].verdict, Verdict::Pass);
-        assert_eq!(outcomes[0].standing.remaining, 7);
+        assert_eq!(outcomes[0].status.remaining, 7);
         // The server's clock counts from 1970; this was written in this century.
         assert!(outcomes[0].issued > Moment::from_nanos(1_700_000_000 * 1_000_000_000));
-        let full_ms =
-            i64::try_from(outcomes[0].standing.full_after.as_nanos() / 1_000_000).unwrap();
+        let full_ms = i64::try_from(outcomes[0].status.full_after.as_nanos() / 1_000_000).unwrap();
         let names: Vec<Vec<u8>> = redis::cmd("KEYS")
             .arg(format!("tg:limit-{limit}~*"))
             .query(desk.connection())
@@ -189,9 +188,9 @@ fn a_bucket_that_is_charged_again_and_again_never_lives_too_short() {
             look.take = false;
             let (outcomes, _) = ruled(&mut desk, 0, Op::Charge(look));
             let full = outcomes[0].issued.as_nanos() / 1_000_000;
-            let mut counts = outcomes[0].standing.full_after.as_nanos() / 1_000_000;
+            let mut counts = outcomes[0].status.full_after.as_nanos() / 1_000_000;
             if outcomes[0].verdict == Verdict::Pass {
-                // The standing is as if one more were taken.
+                // The status is as if one more were taken.
                 counts = counts.saturating_sub([1, 429, 4, 500][limit]);
             }
             let key = name(&desk, limit);
@@ -235,11 +234,11 @@ fn a_limit_that_is_charged_twice_in_one_request_is_charged_for_both() {
         };
         let (outcomes, took) = ruled(&mut desk, now, twice(3));
         assert!(took);
-        let left: Vec<u64> = outcomes.iter().map(|o| o.standing.remaining).collect();
+        let left: Vec<u64> = outcomes.iter().map(|o| o.status.remaining).collect();
         assert_eq!(left, [5, 9, 5], "limit {limit}");
         let (outcomes, took) = ruled(&mut desk, now, twice(4));
         assert!(!took, "limit {limit}");
-        let left: Vec<u64> = outcomes.iter().map(|o| o.standing.remaining).collect();
+        let left: Vec<u64> = outcomes.iter().map(|o| o.status.remaining).collect();
         assert_eq!(left, [5, 9, 5], "limit {limit}");
         let passed: Vec<bool> = outcomes.iter().map(|o| o.verdict.is_admitted()).collect();
         assert_eq!(passed, [false, true, false], "limit {limit}");
@@ -429,10 +428,10 @@ fn what_was_used_counts_on_under_other_numbers() {
                 .unwrap();
             let (outcomes, took) = ruled(&mut desk, now, request(vec![charge(0, 1)]));
             assert!(took);
-            assert_eq!(outcomes[0].standing.remaining, 5, "{old:?} to {new:?}");
+            assert_eq!(outcomes[0].status.remaining, 5, "{old:?} to {new:?}");
             // Once only.
             let (outcomes, _) = ruled(&mut desk, now, request(vec![charge(0, 1)]));
-            assert_eq!(outcomes[0].standing.remaining, 4, "{old:?} to {new:?}");
+            assert_eq!(outcomes[0].status.remaining, 4, "{old:?} to {new:?}");
         }
     }
 }
@@ -494,7 +493,7 @@ fn another_capacity_keeps_the_key() {
     desk.change("tg", &limit(&large, std::slice::from_ref(&small)))
         .unwrap();
     let (outcomes, _) = ruled(&mut desk, now, request(vec![charge(0, 1)]));
-    assert_eq!(outcomes[0].standing.remaining, 15);
+    assert_eq!(outcomes[0].status.remaining, 15);
 }
 
 #[test]
@@ -532,8 +531,8 @@ fn periods_of_a_calendar_are_counted_as_the_core_counts_them() {
         let (outcomes, took) = ruled(&mut desk, now, request(vec![charge(0, cost)]));
         assert_eq!(took, asked.verdict.is_admitted());
         assert_eq!(outcomes[0].verdict, periods.told(asked.verdict, face));
-        let standing = if took { asked.after } else { asked.before };
-        assert_eq!(outcomes[0].standing, periods.stands(standing, face));
+        let status = if took { asked.after } else { asked.before };
+        assert_eq!(outcomes[0].status, periods.stands(status, face));
         core = if took { asked.taken } else { asked.left };
         if took {
             passed += 1;

@@ -46,11 +46,8 @@ fn reported(outcomes: &[SharedOutcome], cost: u64) -> Option<usize> {
         _ => None,
     });
     let narrowest = places().min_by_key(|(_, outcome)| {
-        let standing = outcome.standing;
-        (
-            standing.remaining / cost.max(1),
-            Reverse(standing.full_after),
-        )
+        let status = outcome.status;
+        (status.remaining / cost.max(1), Reverse(status.full_after))
     });
     never
         .map(|(place, _)| place)
@@ -100,7 +97,7 @@ impl Subject for Together {
         let outcome = outcomes[place];
         Ok(Observed {
             why: Some(self.names[named[place]].clone()),
-            ..Observed::from(answer(outcome.verdict, outcome.standing))
+            ..Observed::from(answer(outcome.verdict, outcome.status))
         })
     }
 }

@@ -173,8 +173,8 @@ fn random_histories_of_a_long_log_are_the_core_s() {
         let asked = core.ask(at, cost);
         let (outcomes, took) = ruled(&mut desk, now, request(vec![charge(0, cost)]));
         assert_eq!(outcomes[0].verdict, asked.verdict, "at {now}");
-        let standing = if took { asked.after } else { asked.before };
-        assert_eq!(outcomes[0].standing, standing, "at {now}");
+        let status = if took { asked.after } else { asked.before };
+        assert_eq!(outcomes[0].status, status, "at {now}");
         if took {
             charged.push((cost, outcomes[0].issued));
         } else {

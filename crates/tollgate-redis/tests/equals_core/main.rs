@@ -300,7 +300,7 @@ impl Mirror<'_> {
             let taken = passes && verdict.is_admitted();
             outcomes.push(SharedOutcome {
                 verdict,
-                standing: if taken { asked.after } else { asked.before },
+                status: if taken { asked.after } else { asked.before },
                 issued: asked.issued,
                 unpaid,
             });

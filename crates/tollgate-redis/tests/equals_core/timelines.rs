@@ -121,14 +121,14 @@ impl OnServer {
         let outcome = outcomes[0];
         if let [credit, peak] = outcomes[..] {
             let verdict = credit.verdict.stricter(peak.verdict);
-            let told = |outcome: SharedOutcome| answer(verdict, outcome.standing);
+            let told = |outcome: SharedOutcome| answer(verdict, outcome.status);
             let (credit, peak) = (told(credit), told(peak));
             return Ok(told_as_one(credit.verdict, credit, peak).into());
         }
-        let mut told = Observed::from(answer(outcome.verdict, outcome.standing));
+        let mut told = Observed::from(answer(outcome.verdict, outcome.status));
         let queues = matches!(self.algorithm, Algorithm::LeakyBucket { .. });
         let refused = matches!(outcome.verdict, Verdict::Refuse { .. });
-        if queues && refused && outcome.standing.remaining >= cost {
+        if queues && refused && outcome.status.remaining >= cost {
             told.why = Some("max_wait".to_owned());
         }
         Ok(told)

@@ -322,8 +322,8 @@ fn peek(engine: &Arc<Engine>, body: PeekBody) -> Result<Answer, Problem> {
         "limit": limit,
         "verdict": verdict,
         "wait_ms": answer.verdict.wait().map(millis),
-        "remaining": answer.binding().map(|_| answer.standing.remaining),
-        "full_after_ms": answer.binding().map(|_| millis(answer.standing.full_after)),
+        "remaining": answer.binding().map(|_| answer.status.remaining),
+        "full_after_ms": answer.binding().map(|_| millis(answer.status.full_after)),
         "limiting": if gate.is_switched_off() { "off" } else { "on" },
     })))
 }

@@ -5,7 +5,7 @@
 //! `limit_remaining` may be more than `requests_per_unit`.
 
 use prost_types::Duration;
-use tollgate::{Algorithm, Span, Standing, Verdict};
+use tollgate::{Algorithm, QuotaStatus, Span, Verdict};
 use tollgate_policy::{Answer, Basis, Part, Quota, Role};
 
 use super::messages::{Code, DescriptorStatus, RateLimit, Unit};
@@ -80,13 +80,13 @@ struct Limited<'g> {
     /// Does it refuse?
     is_over: bool,
     verdict: Verdict,
-    standing: Standing,
+    status: QuotaStatus,
 }
 
 impl<'g> Limited<'g> {
     fn of(gate: &'g Gate, answer: &Answer, at: usize, done: Done) -> Option<Limited<'g>> {
         let charge = answer.charges.get(at)?;
-        let (verdict, standing) = match done {
+        let (verdict, status) = match done {
             Done::GivenBack => (Verdict::Pass, gate.stands(answer, at)?),
             _ => gate.telling(answer, at, done == Done::Taken)?,
         };
@@ -103,7 +103,7 @@ impl<'g> Limited<'g> {
             is_enforced,
             is_over: is_enforced && !answer.is_admitted() && refuses_all && done != Done::GivenBack,
             verdict,
-            standing,
+            status,
         })
     }
 
@@ -114,14 +114,14 @@ impl<'g> Limited<'g> {
             (false, true) => 1,
             (false, false) => 2,
         };
-        (rank, self.standing.remaining)
+        (rank, self.status.remaining)
     }
 
     fn told(&self, answer: &Answer) -> DescriptorStatus {
         let remaining = if self.is_over {
             0
         } else {
-            self.standing.remaining
+            self.status.remaining
         };
         DescriptorStatus {
             code: match self.is_over {
@@ -143,12 +143,12 @@ impl<'g> Limited<'g> {
             }
             (true, verdict, _) => verdict.wait(),
             (false, _, Algorithm::FixedWindow { window, .. })
-                if self.standing.full_after.is_zero() && self.quota.periods.is_none() =>
+                if self.status.full_after.is_zero() && self.quota.periods.is_none() =>
             {
                 let into = answer.issued.as_nanos().checked_rem(window.as_nanos())?;
                 Some(Span::from_nanos(window.as_nanos() - into))
             }
-            _ => Some(self.standing.full_after),
+            _ => Some(self.status.full_after),
         }
     }
 }

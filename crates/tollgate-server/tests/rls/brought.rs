@@ -226,7 +226,7 @@ async fn a_reload_keeps_what_was_counted_and_can_end_the_following() {
         }),
         ..Facts::default()
     };
-    assert_eq!(next.admit(&facts).standing.remaining, 3);
+    assert_eq!(next.admit(&facts).status.remaining, 3);
     let none = POLICY.replace(
         "follow_request_limits: true",
         "follow_request_limits: false",
@@ -234,5 +234,5 @@ async fn a_reload_keeps_what_was_counted_and_can_end_the_following() {
     let none = reload(&none);
     assert!(!none.follows("edge"));
     // The policy's own limit decides then.
-    assert_eq!(none.admit(&facts).standing.remaining, 1);
+    assert_eq!(none.admit(&facts).status.remaining, 1);
 }

@@ -18,7 +18,7 @@ use tollgate::algorithm::concurrency::Permits;
 use tollgate::algorithm::log::Log;
 use tollgate::algorithm::sliding::Sliding;
 use tollgate::algorithm::window::Window;
-use tollgate::{Algorithm, Clock, LimitError, Moment, Standing, Verdict};
+use tollgate::{Algorithm, Clock, LimitError, Moment, QuotaStatus, Verdict};
 use tollgate_policy::Quota;
 use tollgate_policy::shared::{
     SharedCharge, SharedKey, SharedOutcome, SharedRequest, SharedSettle,
@@ -90,8 +90,8 @@ pub struct Book {
 #[derive(Clone, Copy, Debug)]
 struct Found {
     verdict: Verdict,
-    before: Standing,
-    after: Standing,
+    before: QuotaStatus,
+    after: QuotaStatus,
 }
 
 /// A change, to be undone by a failover.
@@ -198,14 +198,14 @@ impl Depot {
             meter,
             core => {
                 let step = core.charge(word, now, cost);
-                let before = core.standing(word, now);
-                let after = step.write.map_or(before, |after| core.standing(Some(after), now));
+                let before = core.status(word, now);
+                let after = step.write.map_or(before, |after| core.status(Some(after), now));
                 Found { verdict: step.verdict, before, after }
             },
             log => {
                 let log = self.log(place, *log);
                 let (verdict, after) = log.peek(now, cost);
-                Found { verdict, before: log.standing(now), after }
+                Found { verdict, before: log.status(now), after }
             }
         )
     }
@@ -299,10 +299,10 @@ impl Depot {
             if request.take && takes {
                 self.note(charge);
             }
-            let standing = if takes { step.after } else { step.before };
+            let status = if takes { step.after } else { step.before };
             outcomes.push(SharedOutcome {
                 verdict,
-                standing,
+                status,
                 issued: now,
                 unpaid,
             });

@@ -18,10 +18,10 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 
 use tollgate::algorithm::log::{Log, Ring};
-use tollgate::{Moment, Standing, Verdict};
+use tollgate::{Moment, QuotaStatus, Verdict};
 
 /// A log that has no cells holds nothing; every log has some.
-const NOTHING: Standing = Standing {
+const NOTHING: QuotaStatus = QuotaStatus {
     remaining: 0,
     full_after: tollgate::Span::ZERO,
     next_after: tollgate::Span::ZERO,
@@ -81,7 +81,7 @@ impl Logbook {
     }
 
     /// What a charge would come to, and how the key would stand then.
-    pub(super) fn peek(&self, now: Moment, cost: u64) -> (Verdict, Standing) {
+    pub(super) fn peek(&self, now: Moment, cost: u64) -> (Verdict, QuotaStatus) {
         let ring = self.ring();
         ring.map_or((Verdict::Never, NOTHING), |ring| {
             self.log.charge(ring, now, cost, false)
@@ -89,9 +89,9 @@ impl Logbook {
     }
 
     /// How the key stands.
-    pub(super) fn standing(&self, now: Moment) -> Standing {
+    pub(super) fn status(&self, now: Moment) -> QuotaStatus {
         let ring = self.ring();
-        ring.map_or(NOTHING, |ring| self.log.standing(ring, now))
+        ring.map_or(NOTHING, |ring| self.log.status(ring, now))
     }
 
     /// Charges, at this moment of the world. A refusal changes nothing, unless the clock was set back.
@@ -104,7 +104,7 @@ impl Logbook {
 
     /// Takes what was used already, and says what there was no room for.
     pub(super) fn force(&mut self, world: u64, now: Moment, cost: u64) -> u64 {
-        let room = self.standing(now).remaining;
+        let room = self.status(now).remaining;
         self.change(world, Change::Force { now, cost });
         cost.saturating_sub(room)
     }
@@ -149,7 +149,7 @@ mod tests {
     }
 
     fn left(book: &Logbook, now: u64) -> u64 {
-        book.standing(Moment::from_nanos(now)).remaining
+        book.status(Moment::from_nanos(now)).remaining
     }
 
     #[test]

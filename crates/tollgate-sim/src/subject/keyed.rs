@@ -115,13 +115,13 @@ pub(crate) fn burst_cost(step: &Step) -> u64 {
 pub(crate) struct Burst(Observed);
 
 impl Burst {
-    /// Before the first check; `standing` is what a request for nothing is told.
-    pub(crate) fn new(standing: Answer) -> Self {
+    /// Before the first check; `status` is what a request for nothing is told.
+    pub(crate) fn new(status: Answer) -> Self {
         Self(Observed {
             allowed: Some(0),
             retry_after: Some(0),
             delay: Some(0),
-            ..standing.into()
+            ..status.into()
         })
     }
 

@@ -13,7 +13,7 @@ use crate::support::{Broken, at_once, backend, bucket, get, in_force, rule};
 fn left(in_force: &InForce<ManualClock>, name: &str) -> u64 {
     let epoch = in_force.epoch();
     let answer = epoch.gate().peek_named(name, &["a"], 0);
-    answer.unwrap().standing.remaining
+    answer.unwrap().status.remaining
 }
 
 /// Units and places, two of each.

@@ -141,7 +141,7 @@ async fn a_tunnel_keeps_its_turn_and_its_place_together() {
     let places = || {
         let epoch = in_force.epoch();
         let answer = epoch.gate().peek_named("places", &["a"], 0);
-        answer.unwrap().standing.remaining
+        answer.unwrap().status.remaining
     };
     assert_eq!((counts(&in_force), places()), ((0, 1), 0));
     drop(kept);

@@ -42,7 +42,7 @@ fn left(in_force: &InForce<ManualClock>) -> (u64, u64) {
     let epoch = in_force.epoch();
     let of = |name| {
         let answer = epoch.gate().peek_named(name, &["a"], 0);
-        answer.unwrap().standing.remaining
+        answer.unwrap().status.remaining
     };
     (of("units"), of("places"))
 }

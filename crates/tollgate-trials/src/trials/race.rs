@@ -255,7 +255,7 @@ async fn left(gate: &Gate, limit: &str, key: &[&str]) -> Result<u64> {
             asked: format!("what is left of `{limit}`"),
             answer: "the store is away".into(),
         }),
-        _ => Ok(answer.standing.remaining),
+        _ => Ok(answer.status.remaining),
     }
 }
 

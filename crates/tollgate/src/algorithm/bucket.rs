@@ -45,7 +45,7 @@
 
 use super::scale::Scale;
 use super::{Era, HEAL_NS, LimitError, OneWord, Params, RESERVED, Step, mul_div_ceil};
-use crate::decision::{Standing, Verdict};
+use crate::decision::{QuotaStatus, Verdict};
 use crate::rate::Rate;
 use crate::time::{Moment, Span};
 
@@ -321,7 +321,7 @@ impl OneWord for Bucket {
         (write, u64::try_from(unpaid).unwrap_or(u64::MAX))
     }
 
-    fn standing(&self, word: Option<u64>, now: Moment) -> Standing {
+    fn status(&self, word: Option<u64>, now: Moment) -> QuotaStatus {
         let (raw, _) = self.ahead(word, self.ticks(now));
         let backlog = raw.min(self.depth);
         let free = self.depth - backlog;
@@ -330,7 +330,7 @@ impl OneWord for Bucket {
         } else {
             free / self.p
         };
-        Standing {
+        QuotaStatus {
             remaining,
             full_after: Span::from_nanos(self.nanos(backlog)),
             // From the backlog as it is, not capped: after a step back of the clock more is left only
@@ -491,7 +491,7 @@ mod tests {
         let b = bucket("1/s", 10);
         let (word, unpaid) = b.force(None, at(0), 14);
         assert_eq!(unpaid, 4);
-        assert_eq!(b.standing(word, at(0)).remaining, 0);
+        assert_eq!(b.status(word, at(0)).remaining, 0);
         assert_eq!(b.force(word, at(0), u64::MAX).1, u64::MAX);
     }
 }

@@ -29,7 +29,7 @@
 
 use super::scale::Scale;
 use super::{Era, LimitError, OneWord, Params, Step};
-use crate::decision::{Standing, Verdict};
+use crate::decision::{QuotaStatus, Verdict};
 use crate::time::{Moment, Span};
 
 /// Bits of the epoch's number in the word.
@@ -237,12 +237,12 @@ impl OneWord for Permits {
         ((taken > 0).then(|| self.word(&state)), cost - taken)
     }
 
-    fn standing(&self, word: Option<u64>, now: Moment) -> Standing {
+    fn status(&self, word: Option<u64>, now: Moment) -> QuotaStatus {
         let state = self.in_force(word, now);
         let live: u64 = state.counts.iter().sum();
         let newest = state.counts.iter().position(|c| *c > 0);
         let wait = |most: u64| Span::from_nanos(self.wait_until_at_most(&state, most));
-        Standing {
+        QuotaStatus {
             remaining: self.limit.saturating_sub(live),
             full_after: newest.map_or(Span::ZERO, |i| Span::from_nanos(self.expires_in(&state, i))),
             next_after: if live == 0 {
@@ -335,7 +335,7 @@ mod tests {
         let word = p.charge(None, at(0), 1).write.unwrap();
         let word = p.charge(Some(word), at(1), 1).write.unwrap();
         let word = p.refund(word, at(2), 1, at(0)).unwrap();
-        assert_eq!(p.standing(Some(word), at(2)).remaining, 1);
+        assert_eq!(p.status(Some(word), at(2)).remaining, 1);
         assert_eq!(p.refund(word, at(2), 1, at(0)), None);
     }
 

@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::LimitError;
 use super::scale::Scale;
-use crate::decision::{Standing, Verdict};
+use crate::decision::{QuotaStatus, Verdict};
 use crate::time::{Moment, Span};
 
 /// Somewhere a stamp is kept. Whoever calls has the ring to itself; the atomics are only so that a
@@ -268,11 +268,11 @@ impl Log {
         now: Moment,
         cost: u64,
         take: bool,
-    ) -> (Verdict, Standing) {
+    ) -> (Verdict, QuotaStatus) {
         let f = self.in_force(ring, now);
         let used = f.live as u64;
         if cost > self.plain {
-            return (Verdict::Never, self.standing_in(ring, &f, now, 0));
+            return (Verdict::Never, self.status_in(ring, &f, now, 0));
         }
         // Pressure alone makes nothing impossible: what is more than the limit then takes all of it.
         let asked = cost.min(self.limit);
@@ -284,18 +284,18 @@ impl Log {
             let to_free = (used + asked).saturating_sub(self.limit).max(1);
             let last = f.dead + usize::try_from(to_free.min(used.max(1)) - 1).unwrap_or(0);
             let retry = self.dies_in(ring, &f, last, now);
-            let standing = self.standing_in(ring, &f, now, 0);
+            let status = self.status_in(ring, &f, now, 0);
             if take {
                 Self::write_heal(ring, &f);
             }
-            return (Verdict::refuse(retry), standing);
+            return (Verdict::refuse(retry), status);
         }
         if !take || cost == 0 {
-            return (Verdict::Pass, self.standing_in(ring, &f, now, cost));
+            return (Verdict::Pass, self.status_in(ring, &f, now, cost));
         }
         Self::write_heal(ring, &f);
         self.push(ring, &f, cost);
-        (Verdict::Pass, self.standing(ring, now))
+        (Verdict::Pass, self.status(ring, now))
     }
 
     /// Drops the dead stamps and adds `cost` at the moment in force. The caller has seen that they fit.
@@ -343,18 +343,18 @@ impl Log {
     }
 
     /// What is left at `now`.
-    pub fn standing<C: StampCell>(&self, ring: Ring<'_, C>, now: Moment) -> Standing {
-        self.standing_in(ring, &self.in_force(ring, now), now, 0)
+    pub fn status<C: StampCell>(&self, ring: Ring<'_, C>, now: Moment) -> QuotaStatus {
+        self.status_in(ring, &self.in_force(ring, now), now, 0)
     }
 
     /// What would be left at `now` with `more` taken on top.
-    fn standing_in<C: StampCell>(
+    fn status_in<C: StampCell>(
         &self,
         ring: Ring<'_, C>,
         f: &InForce,
         now: Moment,
         more: u64,
-    ) -> Standing {
+    ) -> QuotaStatus {
         let used = f.live as u64 + more;
         let of_new = || {
             self.window
@@ -377,7 +377,7 @@ impl Log {
             };
             (newest, oldest)
         };
-        Standing {
+        QuotaStatus {
             remaining: self.limit.saturating_sub(used),
             full_after: Span::from_nanos(full_after),
             next_after: Span::from_nanos(next_after),

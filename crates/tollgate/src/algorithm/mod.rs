@@ -29,7 +29,7 @@ pub mod sliding;
 pub mod terms;
 pub mod window;
 
-use crate::decision::{Standing, Verdict};
+use crate::decision::{QuotaStatus, Verdict};
 use crate::time::Moment;
 use scale::Scale;
 
@@ -73,7 +73,7 @@ pub trait OneWord: Copy + Send + Sync + 'static {
     fn force(&self, word: Option<u64>, now: Moment, cost: u64) -> (Option<u64>, u64);
 
     /// What is left at `now`.
-    fn standing(&self, word: Option<u64>, now: Moment) -> Standing;
+    fn status(&self, word: Option<u64>, now: Moment) -> QuotaStatus;
 
     /// Does the word mean "as if never used" at `now`?
     fn is_fresh(&self, word: u64, now: Moment) -> bool;
@@ -105,7 +105,7 @@ pub trait OneWord: Copy + Send + Sync + 'static {
     fn convert(&self, old: &Self, word: u64, now: Moment) -> Option<u64>;
 
     /// This limit with only `scale` of it left ([`scale`]). It reads and writes the same words. Of a limit
-    /// under a scale only what decides may be asked (`charge`, `refund`, `force`, `standing`); what keeps
+    /// under a scale only what decides may be asked (`charge`, `refund`, `force`, `status`); what keeps
     /// words (eras, healing, conversion, parameters) is for the limit itself.
     #[must_use]
     fn under(&self, scale: Scale) -> Self;

@@ -31,7 +31,7 @@
 use super::bucket::Bucket;
 use super::scale::Scale;
 use super::{Era, LimitError, OneWord, Params, Step};
-use crate::decision::{Standing, Verdict};
+use crate::decision::{QuotaStatus, Verdict};
 use crate::rate::Rate;
 use crate::time::{Moment, Span};
 
@@ -99,8 +99,8 @@ impl OneWord for Queue {
         self.bucket.force(word, now, cost)
     }
 
-    fn standing(&self, word: Option<u64>, now: Moment) -> Standing {
-        self.bucket.standing(word, now)
+    fn status(&self, word: Option<u64>, now: Moment) -> QuotaStatus {
+        self.bucket.status(word, now)
     }
 
     #[inline]

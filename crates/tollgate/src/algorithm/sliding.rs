@@ -44,7 +44,7 @@
 
 use super::scale::Scale;
 use super::{Era, LimitError, OneWord, Params, RESERVED, Step};
-use crate::decision::{Standing, Verdict};
+use crate::decision::{QuotaStatus, Verdict};
 use crate::time::{Moment, Span};
 
 /// Most parts of a window; more would leave too few bits for each.
@@ -500,12 +500,12 @@ impl OneWord for Sliding {
         (Some(self.pack(&self.indexed(state))), cost - taken)
     }
 
-    fn standing(&self, word: Option<u64>, now: Moment) -> Standing {
+    fn status(&self, word: Option<u64>, now: Moment) -> QuotaStatus {
         let state = self.in_force(word, now);
         let remaining = self.remaining(&state);
         let newest = state.cells.iter().position(|c| c.count > 0);
         let full_after = newest.map_or(0, |i| self.time_to(&state, self.parts as usize + 1 - i, 0));
-        Standing {
+        QuotaStatus {
             remaining,
             full_after: Span::from_nanos(full_after),
             next_after: Span::from_nanos(if remaining == self.limit {

@@ -38,7 +38,7 @@
 
 use super::scale::Scale;
 use super::{Era, OneWord, Params, Step};
-use crate::decision::{Standing, Verdict};
+use crate::decision::{QuotaStatus, Verdict};
 use crate::time::{Moment, Span};
 
 const NANOS: u128 = 1_000_000_000;
@@ -262,9 +262,9 @@ impl OneWord for Tats {
         (None, cost)
     }
 
-    fn standing(&self, word: Option<u64>, now: Moment) -> Standing {
+    fn status(&self, word: Option<u64>, now: Moment) -> QuotaStatus {
         let backlog = word.map_or(0, |tat| tat.saturating_sub(now.as_nanos()));
-        Standing {
+        QuotaStatus {
             remaining: 0,
             full_after: Span::from_nanos(backlog),
             next_after: Span::ZERO,

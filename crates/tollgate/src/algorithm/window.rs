@@ -24,7 +24,7 @@
 
 use super::scale::Scale;
 use super::{Era, LimitError, OneWord, Params, RESERVED, Step};
-use crate::decision::{Standing, Verdict};
+use crate::decision::{QuotaStatus, Verdict};
 use crate::time::{Moment, Span};
 
 /// One less than the count has bits for, so that no word is the reserved one.
@@ -188,10 +188,10 @@ impl OneWord for Window {
         (write, cost - taken)
     }
 
-    fn standing(&self, word: Option<u64>, now: Moment) -> Standing {
+    fn status(&self, word: Option<u64>, now: Moment) -> QuotaStatus {
         let w = self.in_force(word, now);
         let reset = Span::from_nanos(if w.count > 0 { w.ends_in } else { 0 });
-        Standing {
+        QuotaStatus {
             remaining: self.limit.saturating_sub(w.count),
             full_after: reset,
             next_after: reset,

@@ -44,7 +44,7 @@ use super::{Answered, Apply, Op, PreparedLimit, Request, Store};
 use crate::charge::{Charge, Outcome, Role, Source};
 use crate::shared::SharedStore;
 use tollgate::clock::Clock;
-use tollgate::decision::{Standing, Verdict};
+use tollgate::decision::{QuotaStatus, Verdict};
 use tollgate::gate::LimitId;
 use tollgate::time::Moment;
 
@@ -333,7 +333,7 @@ impl<S: Store, C: Clock> Leased<S, C> {
                 },
             };
             if let Some(outcome) = &outcome {
-                lease.hear(outcome.standing, sent);
+                lease.hear(outcome.status, sent);
             }
             // Under the lock: `close` marks the table before it empties the shard, so it finds the block or is seen here.
             match table.is_closed() {
@@ -354,7 +354,7 @@ impl<S: Store, C: Clock> Leased<S, C> {
         let credit = cost.saturating_add(outcome.extra);
         let term = match terms.ends_with_window {
             // The store was asked after `sent`, so its window ends later than this.
-            true => terms.term.min(outcome.standing.full_after),
+            true => terms.term.min(outcome.status.full_after),
             false => terms.term,
         };
         (credit > 0).then_some(Block {
@@ -433,8 +433,8 @@ impl<S: Store, C: Clock> Leased<S, C> {
                     continue;
                 }
                 let outcome = match self.pay(charge, now, is_first) {
-                    Payment::Paid(block, standing) => Outcome {
-                        standing,
+                    Payment::Paid(block, status) => Outcome {
+                        status,
                         source: Source::Lease,
                         issued: block.issued,
                         mirrored: if block.is_mirrored { charge.cost } else { 0 },
@@ -442,7 +442,7 @@ impl<S: Store, C: Clock> Leased<S, C> {
                     },
                     Payment::Refused(retry_after) => Outcome {
                         verdict: Verdict::Refuse { retry_after },
-                        standing: Standing {
+                        status: QuotaStatus {
                             remaining: 0,
                             next_after: retry_after,
                             full_after: retry_after,
@@ -606,10 +606,10 @@ impl<S: Store, C: Clock> Layer for Leased<S, C> {
             .filter(|charge| charge.outcome.source == Source::Store);
         for charge in by_store.filter(|charge| self.table.terms(charge).is_some()) {
             let Outcome {
-                verdict, standing, ..
+                verdict, status, ..
             } = charge.outcome;
             self.table.with(&LeaseKey::of(charge), |lease, terms| {
-                lease.hear(standing, sent);
+                lease.hear(status, sent);
                 if let Verdict::Refuse { retry_after } = verdict {
                     let until = lease.refused_until(terms, charge.cost, sent, retry_after);
                     lease.refused(charge.cost, until);

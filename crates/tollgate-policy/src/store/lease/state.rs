@@ -32,7 +32,7 @@
 //! Their credit and what is being borrowed are together at most the largest lease, also after units were put back.
 
 use super::terms::LeaseTerms;
-use tollgate::decision::Standing;
+use tollgate::decision::QuotaStatus;
 use tollgate::time::{Moment, Span};
 
 /// The next block is borrowed when one part in so many is left.
@@ -110,7 +110,7 @@ pub(super) enum State<B> {
 #[derive(Debug)]
 pub(super) enum Payment<B> {
     /// By this block, with what is left then.
-    Paid(Block, Standing),
+    Paid(Block, QuotaStatus),
     Refused(Span),
     /// By the store.
     Forward,
@@ -134,7 +134,7 @@ pub(super) struct Wanted {
 /// What the store said last, and when it was asked.
 #[derive(Clone, Copy, Debug)]
 struct Heard {
-    standing: Standing,
+    status: QuotaStatus,
     at: Moment,
 }
 
@@ -238,7 +238,7 @@ impl<B: Clone> Lease<B> {
             return Payment::Forward;
         }
         if let Some(block) = self.pay_here(cost, now) {
-            return Payment::Paid(block, self.standing());
+            return Payment::Paid(block, self.status());
         }
         let next = match &self.state {
             State::Leased {
@@ -301,9 +301,9 @@ impl<B: Clone> Lease<B> {
     }
 
     /// What is left of the limit as far as this node knows, with what it holds.
-    fn standing(&self) -> Standing {
-        let heard = self.heard.map(|heard| heard.standing).unwrap_or_default();
-        Standing {
+    fn status(&self) -> QuotaStatus {
+        let heard = self.heard.map(|heard| heard.status).unwrap_or_default();
+        QuotaStatus {
             remaining: heard.remaining.saturating_add(self.credit()),
             ..heard
         }
@@ -425,18 +425,18 @@ impl<B: Clone> Lease<B> {
     }
 
     /// What the store said of the key, asked at `sent`.
-    pub(super) fn hear(&mut self, standing: Standing, sent: Moment) {
-        self.heard = Some(Heard { standing, at: sent });
+    pub(super) fn hear(&mut self, status: QuotaStatus, sent: Moment) {
+        self.heard = Some(Heard { status, at: sent });
     }
 
     /// What may be left there now: what was heard, and what was earned since. A guess, because other nodes take, too.
     fn left(&self, terms: &LeaseTerms, now: Moment) -> Option<u64> {
         let heard = self.heard?;
-        let (since, full) = (now.since(heard.at), heard.standing.full_after);
+        let (since, full) = (now.since(heard.at), heard.status.full_after);
         if since >= full {
             return None;
         }
-        let missing = terms.capacity.saturating_sub(heard.standing.remaining);
+        let missing = terms.capacity.saturating_sub(heard.status.remaining);
         let earned = match terms.ends_with_window {
             true => 0,
             false => {
@@ -444,7 +444,7 @@ impl<B: Clone> Lease<B> {
                 u64::try_from(product / u128::from(full.as_nanos().max(1))).unwrap_or(missing)
             }
         };
-        Some(heard.standing.remaining.saturating_add(earned))
+        Some(heard.status.remaining.saturating_add(earned))
     }
 
     /// Something was given back for this key: a refusal may be wrong now.

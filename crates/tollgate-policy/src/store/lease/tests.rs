@@ -5,7 +5,7 @@
 use super::state::{Block, Lease, Next, Payment, State, Wanted};
 use super::terms::LeaseTerms;
 use crate::rule::Quota;
-use tollgate::decision::Standing;
+use tollgate::decision::QuotaStatus;
 use tollgate::limit::Limit;
 use tollgate::time::{Moment, Span};
 
@@ -145,7 +145,7 @@ fn after_a_lost_answer_the_store_decides_each_charge() {
 fn the_next_block_is_prefetched_when_little_is_left_and_the_limit_is_far() {
     let mut lease = leased(20);
     lease.hear(
-        Standing {
+        QuotaStatus {
             remaining: 900,
             full_after: Span::from_millis(100),
             next_after: Span::ZERO,
@@ -173,7 +173,7 @@ fn near_the_limit_nothing_is_prefetched_and_a_block_is_half_of_what_is_left() {
     for _ in 0..200 {
         lease.record(&terms(), 1, at(0));
     }
-    let near = Standing {
+    let near = QuotaStatus {
         remaining: 100,
         full_after: Span::from_millis(900),
         next_after: Span::ZERO,

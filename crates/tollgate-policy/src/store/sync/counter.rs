@@ -26,7 +26,7 @@
 //! rather than not at all.
 
 use crate::rule::Quota;
-use tollgate::decision::Standing;
+use tollgate::decision::QuotaStatus;
 use tollgate::limit::Algorithm;
 use tollgate::rate::Rate;
 use tollgate::time::{Moment, Span};
@@ -105,7 +105,7 @@ enum State {
     Fresh {
         /// When the store was asked.
         at: Moment,
-        standing: Standing,
+        status: QuotaStatus,
         /// The store's moment.
         issued: Moment,
         /// What may pass here beyond what is earned.
@@ -122,7 +122,7 @@ enum State {
 pub(super) enum Answer {
     Pass {
         issued: Moment,
-        standing: Standing,
+        status: QuotaStatus,
     },
     Refuse {
         retry_after: Span,
@@ -150,7 +150,7 @@ pub(super) struct Pushed {
     pub(super) units: u64,
     /// Of these, units that did not fit.
     pub(super) unpaid: u64,
-    pub(super) standing: Standing,
+    pub(super) status: QuotaStatus,
     pub(super) issued: Moment,
 }
 
@@ -174,9 +174,9 @@ impl Counter {
     fn advance(&mut self, terms: Option<&SyncTerms>, now: Moment) {
         let ends = terms.is_some_and(|terms| terms.ends_with_window);
         match self.state {
-            State::Fresh { at, standing, .. } => {
+            State::Fresh { at, status, .. } => {
                 // An unused window does not say when it ends.
-                let ends_after = Some(standing.full_after).filter(|span| *span > Span::ZERO);
+                let ends_after = Some(status.full_after).filter(|span| *span > Span::ZERO);
                 let is_over = ends && ends_after.is_some_and(|span| now.since(at) >= span);
                 if is_over || now.since(at) >= STALE_AFTER {
                     self.state = State::Unknown;
@@ -214,7 +214,7 @@ impl Counter {
             },
             State::Fresh {
                 at,
-                standing,
+                status,
                 issued,
                 part,
                 passed,
@@ -227,13 +227,13 @@ impl Counter {
                 }
                 *passed = passed.saturating_add(cost);
                 self.unsynced = self.unsynced.saturating_add(cost);
-                let standing = Standing {
+                let status = QuotaStatus {
                     remaining: allowed - *passed,
-                    ..*standing
+                    ..*status
                 };
                 Answer::Pass {
                     issued: *issued,
-                    standing,
+                    status,
                 }
             }
         }
@@ -264,12 +264,12 @@ impl Counter {
         let unpaid = pushed.unpaid.min(pushed.units);
         self.unsynced = self.unsynced.saturating_sub(pushed.units - unpaid);
         let before = std::mem::replace(&mut self.debt, unpaid);
-        self.debt_ends = sent.plus(pushed.standing.full_after);
-        let left = pushed.standing.remaining;
+        self.debt_ends = sent.plus(pushed.status.full_after);
+        let left = pushed.status.remaining;
         self.state = match unpaid {
             0 => State::Fresh {
                 at: sent,
-                standing: pushed.standing,
+                status: pushed.status,
                 issued: pushed.issued,
                 part: part_of(left.saturating_sub(self.unsynced), nodes),
                 passed: 0,
@@ -336,7 +336,7 @@ mod tests {
         Pushed {
             units,
             unpaid,
-            standing: Standing {
+            status: QuotaStatus {
                 remaining,
                 full_after: Span::from_secs(3_600),
                 next_after: Span::from_secs(3_600),

@@ -32,7 +32,7 @@ use super::{Answered, Apply, Op, PreparedLimit, Request, Store};
 use crate::charge::{Charge, Outcome, Role, Source};
 use crate::shared::SharedStore;
 use tollgate::clock::Clock;
-use tollgate::decision::{Standing, Verdict};
+use tollgate::decision::{QuotaStatus, Verdict};
 use tollgate::gate::LimitId;
 use tollgate::time::Moment;
 
@@ -269,7 +269,7 @@ impl<S: Store, C: Clock> Synced<S, C> {
         Some(Pushed {
             units,
             unpaid: outcome.unpaid.min(units),
-            standing: outcome.standing,
+            status: outcome.status,
             issued: outcome.issued,
         })
     }
@@ -277,12 +277,12 @@ impl<S: Store, C: Clock> Synced<S, C> {
     /// Asks first how much there is room for.
     async fn push_what_fits(&self, units: u64, charge: &Charge, sent: Moment) -> Option<Pushed> {
         let outcome = self.ask(Op::Peek, 0, charge, sent).await?;
-        let fits = units.min(outcome.standing.remaining);
+        let fits = units.min(outcome.status.remaining);
         let pushed = match fits {
             0 => Pushed {
                 units: 0,
                 unpaid: 0,
-                standing: outcome.standing,
+                status: outcome.status,
                 issued: outcome.issued,
             },
             // Both within the time of one question.
@@ -354,8 +354,8 @@ impl<S: Store, C: Clock> Synced<S, C> {
                     continue;
                 };
                 let outcome = match self.decide(key, terms, charge, now) {
-                    Some((Answer::Pass { issued, standing }, _)) => Outcome {
-                        standing,
+                    Some((Answer::Pass { issued, status }, _)) => Outcome {
+                        status,
                         source: Source::Synced,
                         issued,
                         mirrored: shared.share.mirror(charge, charge.cost),
@@ -363,7 +363,7 @@ impl<S: Store, C: Clock> Synced<S, C> {
                     },
                     Some((Answer::Refuse { retry_after }, _)) => Outcome {
                         verdict: Verdict::Refuse { retry_after },
-                        standing: Standing {
+                        status: QuotaStatus {
                             remaining: 0,
                             next_after: retry_after,
                             full_after: retry_after,

@@ -40,7 +40,7 @@ fn left(engine: &Engine) -> u64 {
         cost: Some(0),
         ..Facts::default()
     };
-    engine.epoch().gate.peek(&facts).standing.remaining
+    engine.epoch().gate.peek(&facts).status.remaining
 }
 
 /// Steps as the loop would.

@@ -5,7 +5,7 @@ use crate::model::{Change, Model, has_no};
 use crate::oracle::Answer;
 use std::cell::Cell;
 use tollgate::algorithm::log::{Log, Ring};
-use tollgate::{Moment, Standing, Verdict};
+use tollgate::{Moment, QuotaStatus, Verdict};
 
 /// One key of a sliding log.
 #[derive(Clone, Debug)]
@@ -34,11 +34,11 @@ impl LogSteps {
     }
 
     fn charge(&self, t: u64, cost: u64, take: bool) -> Answer {
-        let nothing = (Verdict::Never, Standing::default());
-        let (verdict, standing) = self
+        let nothing = (Verdict::Never, QuotaStatus::default());
+        let (verdict, status) = self
             .ring()
             .map_or(nothing, |ring| self.log.charge(ring, at(t), cost, take));
-        answer(verdict, standing)
+        answer(verdict, status)
     }
 
     /// Another limit. A ring that is too short for it is laid out anew.
@@ -56,8 +56,8 @@ impl LogSteps {
     }
 
     fn told(&self, now: Moment) -> Answer {
-        let standing = self.ring().map(|ring| self.log.standing(ring, now));
-        answer(Verdict::Pass, standing.unwrap_or_default())
+        let status = self.ring().map(|ring| self.log.status(ring, now));
+        answer(Verdict::Pass, status.unwrap_or_default())
     }
 }
 

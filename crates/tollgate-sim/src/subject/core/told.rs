@@ -1,10 +1,10 @@
 //! What the core tells, in the words of the oracle.
 
 use crate::oracle::{Answer, Verdict};
-use tollgate::{Moment, Span, Standing};
+use tollgate::{Moment, QuotaStatus, Span};
 
 /// A verdict and what is left, as one answer.
-pub fn answer(verdict: tollgate::Verdict, standing: Standing) -> Answer {
+pub fn answer(verdict: tollgate::Verdict, status: QuotaStatus) -> Answer {
     Answer {
         verdict: match verdict {
             tollgate::Verdict::Pass => Verdict::Pass { delay: 0 },
@@ -16,9 +16,9 @@ pub fn answer(verdict: tollgate::Verdict, standing: Standing) -> Answer {
             },
             tollgate::Verdict::Never => Verdict::Never,
         },
-        remaining: standing.remaining,
-        reset_after: standing.full_after.as_nanos(),
-        next_after: standing.next_after.as_nanos(),
+        remaining: status.remaining,
+        reset_after: status.full_after.as_nanos(),
+        next_after: status.next_after.as_nanos(),
     }
 }
 

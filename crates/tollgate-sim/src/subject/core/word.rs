@@ -76,7 +76,7 @@ impl<S: Spec> WordSteps<S> {
     }
 
     fn told(&self, verdict: tollgate::Verdict, now: Moment) -> Answer {
-        answer(verdict, self.limit.standing(self.read(now), now))
+        answer(verdict, self.limit.status(self.read(now), now))
     }
 
     /// Another limit; the state is carried over.

@@ -46,27 +46,30 @@ impl CreditGate {
     fn charge(&self, key: &str, cost: u64) -> Answer {
         let charges = self.limits.map(|limit| self.gate.charge(limit, key, cost));
         let decision = self.gate.admit(&charges).decision;
-        self.told(key, answer(decision.verdict, decision.standing).verdict)
+        self.told(key, answer(decision.verdict, decision.status).verdict)
     }
 
     fn ask(&self, key: &str, cost: u64) -> Answer {
         let [credit, peak] = self.limits.map(|limit| {
             let told = self.gate.limiter(limit).peek(key, cost);
-            (told.verdict, answer(told.verdict, told.standing))
+            (told.verdict, answer(told.verdict, told.status))
         });
         let verdict = credit.0.stricter(peak.0);
         if verdict.is_admitted() {
             return told_as_one(credit.1.verdict, credit.1, peak.1);
         }
         // Neither would be charged.
-        self.told(key, answer(verdict, tollgate::Standing::default()).verdict)
+        self.told(
+            key,
+            answer(verdict, tollgate::QuotaStatus::default()).verdict,
+        )
     }
 
     /// What is left, under this verdict.
     fn told(&self, key: &str, verdict: Verdict) -> Answer {
         let [credit, peak] = self.limits.map(|limit| {
             let told = self.gate.limiter(limit).peek(key, 0);
-            answer(told.verdict, told.standing)
+            answer(told.verdict, told.status)
         });
         told_as_one(verdict, credit, peak)
     }

@@ -77,7 +77,7 @@ impl GateSubject {
         let decision = admission.decision;
         let named = self.limits.iter().find(|&&(_, limit)| limit == binding);
         Ok((
-            answer(decision.verdict, decision.standing),
+            answer(decision.verdict, decision.status),
             named.map(|(name, _)| name.clone()).unwrap_or_default(),
         ))
     }

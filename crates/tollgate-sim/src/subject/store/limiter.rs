@@ -9,7 +9,7 @@ use crate::model::Change;
 use crate::oracle::{Answer, Verdict};
 use crate::replay::{Observed, Subject};
 use crate::timeline::Step;
-use tollgate::{Algorithm, Decision, Limit, Limiter, ManualClock, Origin, Standing};
+use tollgate::{Algorithm, Decision, Limit, Limiter, ManualClock, Origin, QuotaStatus};
 
 /// Room for the keys of any timeline, and quick to lay out.
 const MAX_KEYS: usize = 256;
@@ -90,14 +90,14 @@ impl LimiterSubject {
 pub(super) fn charged_at(issued: u64) -> Decision {
     Decision {
         verdict: tollgate::Verdict::Pass,
-        standing: Standing::default(),
+        status: QuotaStatus::default(),
         issued: at(issued),
         origin: Origin::Fresh,
     }
 }
 
 fn told(decision: &Decision) -> Answer {
-    answer(decision.verdict, decision.standing)
+    answer(decision.verdict, decision.status)
 }
 
 impl Subject for LimiterSubject {

@@ -37,7 +37,7 @@ impl Permits {
     }
 
     fn told(&self, verdict: Verdict) -> Answer {
-        answer(verdict, self.limiter.limiter().peek(KEY, 0).standing)
+        answer(verdict, self.limiter.limiter().peek(KEY, 0).status)
     }
 
     /// Renews the permit of `id`; false if there is none or it is lost.
@@ -75,7 +75,7 @@ impl LeaseModel for Permits {
     fn peek(&self, t: u64) -> Answer {
         self.time.set(at(t));
         let decision = self.limiter.limiter().peek(KEY, 1);
-        answer(decision.verdict, decision.standing)
+        answer(decision.verdict, decision.status)
     }
 
     fn renew(&mut self, t: u64, id: &str) -> Answer {

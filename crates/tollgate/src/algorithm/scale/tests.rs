@@ -42,7 +42,7 @@ fn waits_are_the_shortest_that_help<A: OneWord>(plain: &A, costs: u64, step: u64
         now += rng.u64(..step);
         let limit = plain.under(any_scale(&mut rng));
         let cost = 1 + rng.u64(..costs);
-        let left = limit.standing(word, at(now)).remaining;
+        let left = limit.status(word, at(now)).remaining;
         assert!(limit.charge(word, at(now), left).verdict.is_admitted());
         let decided = limit.charge(word, at(now), cost);
         match decided.verdict {
@@ -56,8 +56,8 @@ fn waits_are_the_shortest_that_help<A: OneWord>(plain: &A, costs: u64, step: u64
                 assert!(!then(now + wait - 1), "a shorter wait would do");
                 assert!(then(now + wait), "the wait does not help");
                 // More is left exactly when it is said to be.
-                let next = limit.standing(word, at(now)).next_after.as_nanos();
-                let later = |ns| limit.standing(word, at(ns)).remaining;
+                let next = limit.status(word, at(now)).next_after.as_nanos();
+                let later = |ns| limit.status(word, at(ns)).remaining;
                 if next == 0 {
                     assert_eq!(later(now + 10_000 * SECOND), left, "all that it holds");
                 } else {
@@ -149,11 +149,11 @@ fn a_bucket_under_a_scale_is_the_bucket_with_the_scaled_numbers() {
             );
             assert_eq!(a.verdict, b.verdict, "{text} under {q16}");
             words = (a.write.or(words.0), b.write.or(words.1));
-            let standing = (
-                under.standing(words.0, at(now)),
-                other.standing(words.1, at(now)),
+            let status = (
+                under.status(words.0, at(now)),
+                other.status(words.1, at(now)),
             );
-            assert_eq!(standing.0, standing.1, "{text} under {q16}");
+            assert_eq!(status.0, status.1, "{text} under {q16}");
         }
     }
 }
@@ -214,7 +214,7 @@ fn whatever_the_scales_no_more_is_paid_for_than_there_was() {
             }
             let limit = plain.under(scale);
             // Only what fits under the scale: the law is for these.
-            let cost = 1 + rng.u64(..limit.standing(None, at(now)).remaining);
+            let cost = 1 + rng.u64(..limit.status(None, at(now)).remaining);
             let price = u128::from(scale.price(p));
             if u128::from(cost) * price > u128::from(depth) {
                 continue;
@@ -243,12 +243,12 @@ fn counted_limits_hold_no_more_than_the_scale_leaves() {
             now += rng.u64(..SECOND / 10);
             let scale = any_scale(&mut rng);
             let (limit, most) = (plain.under(scale), scale.of(plain.capacity()));
-            assert!(limit.standing(word, at(now)).remaining <= most);
+            assert!(limit.status(word, at(now)).remaining <= most);
             let step = limit.charge(word, at(now), 1);
             if step.verdict.is_admitted() {
                 word = step.write;
                 // One more than there was, and that was less than the scale leaves.
-                let used = plain.capacity() - plain.standing(word, at(now)).remaining;
+                let used = plain.capacity() - plain.status(word, at(now)).remaining;
                 assert!(used <= most, "{used} of {most}");
             }
         }
@@ -276,7 +276,7 @@ fn a_request_larger_than_what_is_left_takes_all_of_it() {
         assert_eq!(limit.charge(None, now, most + 1).verdict, Verdict::Never);
         let first = limit.charge(None, now, most);
         assert!(first.verdict.is_admitted(), "all that it ever holds");
-        assert_eq!(limit.standing(first.write, now).remaining, 0);
+        assert_eq!(limit.status(first.write, now).remaining, 0);
         assert!(matches!(
             limit.charge(first.write, now, 1).verdict,
             Verdict::Refuse { .. }
@@ -300,11 +300,11 @@ fn the_smallest_scale_of_the_deepest_bucket_is_still_a_limit() {
     let slow = Bucket::new(rate("1/day"), 26_000).unwrap();
     let limit = slow.under(Scale::from_q16(1));
     let now = at(SECOND);
-    assert_eq!(limit.standing(None, now).remaining, 1);
+    assert_eq!(limit.status(None, now).remaining, 1);
     let word = limit.charge(None, now, 1).write;
-    let standing = limit.standing(word, now);
-    assert_eq!(standing.remaining, 0);
-    assert_eq!(standing.next_after, standing.full_after);
+    let status = limit.status(word, now);
+    assert_eq!(status.remaining, 0);
+    assert_eq!(status.next_after, status.full_after);
     assert_eq!(limit.force(word, now, u64::MAX), (None, u64::MAX));
 }
 

@@ -27,7 +27,7 @@ use super::purse::{Purse, PurseOffer};
 use super::table::Place;
 use crate::calendar::Periods;
 use crate::clock::Clock;
-use crate::decision::{Decision, Origin, Standing, Verdict};
+use crate::decision::{Decision, Origin, QuotaStatus, Verdict};
 use crate::time::{Moment, Span};
 
 /// Charges in one request at the most; everything is kept on the stack.
@@ -64,12 +64,12 @@ impl Part<'_> {
         }
     }
 
-    /// A standing of this limit, in spans of the clock itself.
+    /// A status of this limit, in spans of the clock itself.
     #[inline(always)]
-    fn stands(&self, standing: Standing, now: Moment) -> Standing {
+    fn stands(&self, status: QuotaStatus, now: Moment) -> QuotaStatus {
         match self.face {
-            None => standing,
-            Some(periods) => periods.stands(standing, periods.face(now)),
+            None => status,
+            Some(periods) => periods.stands(status, periods.face(now)),
         }
     }
 
@@ -88,12 +88,12 @@ impl Part<'_> {
     }
 
     /// What is left once its offer at this place is made, or if it is not.
-    fn standing_at(&self, place: &Place<'_>, now: Moment, made: bool) -> Standing {
-        let standing = match self.most {
-            None => self.purse.standing_at(place, self.at(now), made),
-            Some(most) => (self.purse).standing_at_most(place, self.at(now), made, most),
+    fn status_at(&self, place: &Place<'_>, now: Moment, made: bool) -> QuotaStatus {
+        let status = match self.most {
+            None => self.purse.status_at(place, self.at(now), made),
+            Some(most) => (self.purse).status_at_most(place, self.at(now), made, most),
         };
-        self.stands(standing, now)
+        self.stands(status, now)
     }
 
     fn charge<C: Clock>(&self, now: Moment, clock: &C) -> Decision {
@@ -153,7 +153,7 @@ fn alone<C: Clock>(parts: &[Part<'_>], clock: &C) -> Ruling {
             let decision = part.charge(now, clock);
             Decision {
                 verdict: part.told(decision.verdict, now),
-                standing: part.stands(decision.standing, now),
+                status: part.stands(decision.status, now),
                 // On a face of its own it was issued at a moment of that face.
                 issued: if part.face.is_some() {
                     now
@@ -269,13 +269,13 @@ fn refusal_of(
     verdict: Verdict,
     now: Moment,
 ) -> Ruling {
-    let standing = match (parts.get(binding), offers.get(binding)) {
+    let status = match (parts.get(binding), offers.get(binding)) {
         (
             Some(part),
             Some(PurseOffer {
                 place: Some(place), ..
             }),
-        ) => part.standing_at(place, now, false),
+        ) => part.status_at(place, now, false),
         (Some(part), _) => {
             let face = part.at(now);
             let peeked = match part.most {
@@ -285,14 +285,14 @@ fn refusal_of(
                     part.purse.peek_at_most(part.hash, face, || face, asked)
                 }
             };
-            part.stands(peeked.standing, now)
+            part.stands(peeked.status, now)
         }
-        _ => Standing::default(),
+        _ => QuotaStatus::default(),
     };
     Ruling {
         decision: Decision {
             verdict,
-            standing,
+            status,
             issued: now,
             origin: Origin::Fresh,
         },
@@ -320,7 +320,7 @@ fn commit_rest<'a, C: Clock>(
                     return Some(Ruling {
                         decision: Decision {
                             verdict: part.told(decision.verdict, now),
-                            standing: part.stands(decision.standing, now),
+                            status: part.stands(decision.status, now),
                             issued: now,
                             ..decision
                         },
@@ -340,7 +340,7 @@ fn at_offer(part: &Part<'_>, offer: Option<&PurseOffer<'_>>, now: Moment) -> Opt
     let offer = offer?;
     Some(Decision {
         verdict: offer.verdict,
-        standing: part.standing_at(offer.place.as_ref()?, now, true),
+        status: part.status_at(offer.place.as_ref()?, now, true),
         issued: now,
         origin: Origin::Fresh,
     })
@@ -352,13 +352,13 @@ fn at_made(part: &Part<'_>, made: Option<&Made<'_>>, now: Moment) -> Option<Deci
         Made::Nothing => None,
         Made::Charged(decision) => Some(Decision {
             verdict: part.told(decision.verdict, now),
-            standing: part.stands(decision.standing, now),
+            status: part.stands(decision.status, now),
             issued: now,
             ..*decision
         }),
         Made::At(place, verdict) => Some(Decision {
             verdict: *verdict,
-            standing: part.standing_at(place, now, true),
+            status: part.status_at(place, now, true),
             issued: now,
             origin: Origin::Fresh,
         }),
@@ -395,12 +395,12 @@ fn admission(
         delay = delay.max(decision.verdict.wait().unwrap_or(Span::ZERO));
         // Most requests cost one: spare them the division.
         let more = match part.cost {
-            0 | 1 => decision.standing.remaining,
-            cost => decision.standing.remaining / cost,
+            0 | 1 => decision.status.remaining,
+            cost => decision.status.remaining / cost,
         };
         let closer = binding.as_ref().is_none_or(|(_, tightest, least)| {
             more < *least
-                || (more == *least && decision.standing.full_after > tightest.standing.full_after)
+                || (more == *least && decision.status.full_after > tightest.status.full_after)
         });
         if closer {
             binding = Some((i, decision, more));

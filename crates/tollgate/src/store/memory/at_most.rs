@@ -10,7 +10,7 @@ use super::slots::Intent;
 use super::table::Place;
 use crate::algorithm::OneWord;
 use crate::algorithm::window::Window;
-use crate::decision::{Decision, Standing};
+use crate::decision::{Decision, QuotaStatus};
 use crate::time::Moment;
 
 impl Purse {
@@ -37,7 +37,7 @@ impl Purse {
         );
         Decision {
             verdict: applied.result,
-            standing: left(&applied.limit, most, applied.word, applied.now),
+            status: left(&applied.limit, most, applied.word, applied.now),
             issued: applied.now,
             origin: applied.origin,
         }
@@ -61,7 +61,7 @@ impl Purse {
         let (verdict, would_be) = applied.result;
         Decision {
             verdict,
-            standing: left(&applied.limit, most, would_be, applied.now),
+            status: left(&applied.limit, most, would_be, applied.now),
             issued: applied.now,
             origin: applied.origin,
         }
@@ -93,22 +93,22 @@ impl Purse {
         }
     }
 
-    /// [`Purse::standing_at`], the same.
-    pub(crate) fn standing_at_most(
+    /// [`Purse::status_at`], the same.
+    pub(crate) fn status_at_most(
         &self,
         place: &Place<'_>,
         now: Moment,
         made: bool,
         most: u32,
-    ) -> Standing {
+    ) -> QuotaStatus {
         let Purse::Window(table) = self else {
-            return self.standing_at(place, now, made);
+            return self.status_at(place, now, made);
         };
         let word = place.write.filter(|_| made).unwrap_or(place.word);
         left(&table.deciding(), most, Some(word), now)
     }
 }
 
-fn left(limit: &Window, most: u32, word: Option<u64>, now: Moment) -> Standing {
-    limit.at_most(most).standing(word, now)
+fn left(limit: &Window, most: u32, word: Option<u64>, now: Moment) -> QuotaStatus {
+    limit.at_most(most).status(word, now)
 }

@@ -15,7 +15,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::algorithm::LimitError;
 use crate::algorithm::log::{Log, Ring};
 use crate::algorithm::scale::Scale;
-use crate::decision::{Origin, Standing, Verdict};
+use crate::decision::{Origin, QuotaStatus, Verdict};
 use crate::raw::Zeroed;
 use crate::saved::{Reader, RestoreError, Writer};
 use crate::time::{Moment, Span};
@@ -55,7 +55,7 @@ struct Shard {
 /// What came of a step.
 pub(crate) struct Logged<R> {
     pub(crate) result: R,
-    pub(crate) standing: Standing,
+    pub(crate) status: QuotaStatus,
     /// The moment that the log stamped, which may be later than the clock after a step back.
     pub(crate) issued: Moment,
     pub(crate) now: Moment,
@@ -179,7 +179,7 @@ impl LogTable {
         now: Moment,
         fresh: impl Fn() -> Moment,
         adds: bool,
-        step: impl FnOnce(&Log, Ring<'_, AtomicU64>, Moment) -> (R, Standing),
+        step: impl FnOnce(&Log, Ring<'_, AtomicU64>, Moment) -> (R, QuotaStatus),
     ) -> Option<Logged<R>> {
         let (hash, shard) = self.shard(hash);
         let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -201,12 +201,12 @@ impl LogTable {
         };
         let limit = shard.deciding();
         let ring = shard.ring(place)?;
-        let (result, standing) = step(&limit, ring, now);
+        let (result, status) = step(&limit, ring, now);
         let issued = ring.newest().unwrap_or(now);
         shard.note(place);
         Some(Logged {
             result,
-            standing,
+            status,
             issued,
             now,
             origin,
@@ -232,13 +232,13 @@ impl LogTable {
         let (hash, shard) = self.shard(hash);
         let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
         let crowd = shard.crowd_place(hash);
-        let (verdict, standing) = match shard.ring(crowd) {
+        let (verdict, status) = match shard.ring(crowd) {
             Some(ring) if shard.crowd_used => shard.deciding().charge(ring, now, cost, false),
             _ => never_used(&shard.deciding(), now, cost),
         };
         Logged {
             result: verdict,
-            standing,
+            status,
             issued: now,
             now,
             origin: Origin::Fresh,
@@ -253,7 +253,7 @@ impl LogTable {
             false,
             |limit, ring, now| {
                 limit.refund(ring, cost, issued);
-                ((), limit.standing(ring, now))
+                ((), limit.status(ring, now))
             },
         );
     }
@@ -266,7 +266,7 @@ impl LogTable {
         cost: u64,
     ) -> u64 {
         let take = |limit: &Log, ring: Ring<'_, AtomicU64>, now| {
-            (limit.force(ring, now, cost), limit.standing(ring, now))
+            (limit.force(ring, now, cost), limit.status(ring, now))
         };
         self.with(hash, now, fresh, true, take)
             .map_or(cost, |l| l.result)
@@ -276,8 +276,8 @@ impl LogTable {
     pub(crate) fn used(&self, hash: u64, now: Moment, fresh: impl Fn() -> Moment) -> u64 {
         let used = |limit: &Log, ring: Ring<'_, AtomicU64>, now| {
             let plain = limit.under(Scale::ONE);
-            let standing = plain.standing(ring, now);
-            (plain.limit().saturating_sub(standing.remaining), standing)
+            let status = plain.status(ring, now);
+            (plain.limit().saturating_sub(status.remaining), status)
         };
         if let Some(logged) = self.with(hash, now, &fresh, false, used) {
             return logged.result;
@@ -300,7 +300,7 @@ impl LogTable {
     ) -> u64 {
         let take = |limit: &Log, ring: Ring<'_, AtomicU64>, now| {
             let plain = limit.under(Scale::ONE);
-            (plain.force(ring, now, units), plain.standing(ring, now))
+            (plain.force(ring, now, units), plain.status(ring, now))
         };
         self.with(hash, now, fresh, true, take)
             .map_or(units, |logged| logged.result)
@@ -311,10 +311,10 @@ impl LogTable {
         let take = |limit: &Log, ring: Ring<'_, AtomicU64>, now| {
             // Counted without pressure, under which more may be used than is allowed.
             let plain = limit.under(Scale::ONE);
-            let left = plain.standing(ring, now).remaining;
+            let left = plain.status(ring, now).remaining;
             ring.clear();
             let used = plain.limit().saturating_sub(left);
-            (used, limit.standing(ring, now))
+            (used, limit.status(ring, now))
         };
         self.with(hash, now, || now, false, take)
             .map_or(0, |l| l.result)
@@ -459,20 +459,20 @@ impl LogTable {
 }
 
 /// What a key that was never used is told.
-fn never_used(limit: &Log, now: Moment, cost: u64) -> (Verdict, Standing) {
+fn never_used(limit: &Log, now: Moment, cost: u64) -> (Verdict, QuotaStatus) {
     let cells = [const { std::cell::Cell::new(0u64) }; 2];
     match Ring::over(&cells) {
         // A ring of one is shorter than the limit, so the verdict is made here.
         Some(ring) if cost <= limit.capacity() => {
-            let mut standing = limit.standing(ring, now);
+            let mut status = limit.status(ring, now);
             if cost > 0 {
-                standing.remaining = limit.limit().saturating_sub(cost);
-                standing.full_after = limit.window();
-                standing.next_after = limit.window();
+                status.remaining = limit.limit().saturating_sub(cost);
+                status.full_after = limit.window();
+                status.next_after = limit.window();
             }
-            (Verdict::Pass, standing)
+            (Verdict::Pass, status)
         }
-        Some(ring) => (Verdict::Never, limit.standing(ring, now)),
-        None => (Verdict::Never, Standing::default()),
+        Some(ring) => (Verdict::Never, limit.status(ring, now)),
+        None => (Verdict::Never, QuotaStatus::default()),
     }
 }

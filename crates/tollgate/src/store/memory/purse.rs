@@ -10,7 +10,7 @@ use crate::algorithm::scale::Scale;
 use crate::algorithm::sliding::Sliding;
 use crate::algorithm::window::Window;
 use crate::algorithm::{LimitError, OneWord};
-use crate::decision::{Decision, Standing, Verdict};
+use crate::decision::{Decision, QuotaStatus, Verdict};
 use crate::limit::{Compiled, Limit};
 use crate::saved::{Reader, RestoreError, Writer};
 use crate::time::{Moment, Span};
@@ -64,7 +64,7 @@ fn charge<A: OneWord>(cost: u64) -> impl Fn(&A, Option<u64>, Moment) -> (Verdict
 fn decision<A: OneWord>(applied: &Applied<A, Verdict>) -> Decision {
     Decision {
         verdict: applied.result,
-        standing: applied.limit.standing(applied.word, applied.now),
+        status: applied.limit.status(applied.word, applied.now),
         issued: applied.now,
         origin: applied.origin,
     }
@@ -73,7 +73,7 @@ fn decision<A: OneWord>(applied: &Applied<A, Verdict>) -> Decision {
 fn logged(logged: &Logged<Verdict>) -> Decision {
     Decision {
         verdict: logged.result,
-        standing: logged.standing,
+        status: logged.status,
         issued: if logged.result.is_admitted() {
             logged.issued
         } else {
@@ -201,7 +201,7 @@ impl Purse {
             let (verdict, would_be) = applied.result;
             Decision {
                 verdict,
-                standing: applied.limit.standing(would_be, applied.now),
+                status: applied.limit.status(would_be, applied.now),
                 issued: applied.now,
                 origin: applied.origin,
             }
@@ -286,7 +286,7 @@ impl Purse {
         for_table!(self,
             table => table.apply(hash, Intent::Ask, now, fresh, |limit, word, now| {
                 let plain = limit.under(Scale::ONE);
-                let left = plain.standing(word, now).remaining;
+                let left = plain.status(word, now).remaining;
                 (plain.capacity().saturating_sub(left), None)
             }).result,
             log => log.used(hash, now, fresh))
@@ -337,11 +337,11 @@ impl Purse {
     }
 
     /// What is left once the offer at this place is made, or if it is not.
-    pub(crate) fn standing_at(&self, place: &Place<'_>, now: Moment, made: bool) -> Standing {
+    pub(crate) fn status_at(&self, place: &Place<'_>, now: Moment, made: bool) -> QuotaStatus {
         let word = place.write.filter(|_| made).unwrap_or(place.word);
         for_table!(self,
-            table => table.deciding().standing(Some(word), now),
-            _log => Standing::default())
+            table => table.deciding().status(Some(word), now),
+            _log => QuotaStatus::default())
     }
 
     /// Puts another limit of the same kind in force.

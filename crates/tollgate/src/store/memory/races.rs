@@ -44,7 +44,7 @@ fn remaining(table: &Table<Bucket>, hash: u64, now: Moment) -> u64 {
         Intent::Ask,
         now,
         || now,
-        |limit, word, now| (limit.standing(word, now).remaining, None),
+        |limit, word, now| (limit.status(word, now).remaining, None),
     );
     peeked.result
 }
@@ -196,10 +196,7 @@ fn both<'a>(first: &'a Purse, second: &'a Purse) -> [Part<'a>; 2] {
 
 fn left(purse: &Purse) -> u64 {
     let now = at(1);
-    purse
-        .peek(hash(1, false), now, || now, 0)
-        .standing
-        .remaining
+    purse.peek(hash(1, false), now, || now, 0).status.remaining
 }
 
 /// Two limits with one unit left each.

@@ -487,7 +487,7 @@ impl<A: OneWord> Table<A> {
         let word = claim(&line.words[slot]);
         let word = read_slot(line.keys[slot].load(Relaxed), word, &reading);
         line.keys[slot].store(0, Release);
-        let left = current.limit.standing(word, now).remaining;
+        let left = current.limit.status(word, now).remaining;
         current.limit.capacity().saturating_sub(left)
     }
 
