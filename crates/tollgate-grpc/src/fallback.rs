@@ -72,12 +72,13 @@ pub enum Event<R> {
 /// Reports events of one stream. The queue needs no bound: a call has one chunk in it, and what was consumed of a
 /// window.
 #[derive(Debug)]
-pub struct StreamSender<R> {
-    /// The stream.
-    pub stream: u32,
-    /// Where the session's owner receives events.
-    pub to: UnboundedSender<(u32, Event<R>)>,
+pub(crate) struct StreamSender<R> {
+    pub(crate) stream: u32,
+    pub(crate) to: EventSender<R>,
 }
+
+/// Where the session's owner receives events.
+pub(crate) type EventSender<R> = UnboundedSender<(u32, Event<R>)>;
 
 impl<R> Clone for StreamSender<R> {
     fn clone(&self) -> StreamSender<R> {
@@ -90,7 +91,7 @@ impl<R> Clone for StreamSender<R> {
 
 impl<R> StreamSender<R> {
     /// Reports an event. Ignored if the connection is closed.
-    pub fn send(&self, event: Event<R>) {
+    pub(crate) fn send(&self, event: Event<R>) {
         let _ = self.to.send((self.stream, event));
     }
 }

@@ -11,12 +11,11 @@ use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 use prost::Message;
-use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
 use tonic::Status;
 
-use crate::codec;
-use crate::fallback::{EndGuard, Event, StreamSender};
+use crate::fallback::{EndGuard, Event, EventSender, StreamSender};
+use crate::message;
 use crate::streams::Task;
 
 /// The state of a call after its first poll.
@@ -33,7 +32,7 @@ pub enum Called<R> {
 /// Handles the calls of one connection.
 pub trait Handler {
     /// What a call returns.
-    type Response: Message;
+    type Response: Message + 'static;
 
     /// Handles a call of stream `stream` whose caller waits until `deadline`.
     fn call(
@@ -50,7 +49,7 @@ pub struct FutureHandler<M, F, Q, R> {
     make: M,
     /// Where the next call is polled.
     slot: Pin<Box<Slot<F>>>,
-    events: UnboundedSender<(u32, Event<R>)>,
+    events: EventSender<R>,
     request: std::marker::PhantomData<fn(Q)>,
 }
 
@@ -82,12 +81,9 @@ fn empty<F>() -> Pin<Box<Slot<F>>> {
     Box::pin(Slot { call: None })
 }
 
-impl<M, F, Q, R> FutureHandler<M, F, Q, R>
-where
-    M: FnMut(Q, Option<Instant>) -> F,
-{
+impl<M, F, Q, R> FutureHandler<M, F, Q, R> {
     /// A handler that calls `make` and reports what becomes ready later to `events`.
-    pub fn new(make: M, events: UnboundedSender<(u32, Event<R>)>) -> FutureHandler<M, F, Q, R> {
+    pub(crate) fn new(make: M, events: EventSender<R>) -> FutureHandler<M, F, Q, R> {
         FutureHandler {
             make,
             slot: empty(),
@@ -113,7 +109,7 @@ where
         message: &[u8],
         deadline: Option<Instant>,
     ) -> Called<R> {
-        let request = match codec::decode(message) {
+        let request = match message::decode(message) {
             Ok(request) => request,
             Err(error) => return Called::Failed(error),
         };

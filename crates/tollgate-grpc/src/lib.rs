@@ -26,7 +26,7 @@
 //! | `request_head`, `message`, `response` | a request's headers, its message, its response |
 //! | `hpack`, `huffman`, `frame` | the encoding |
 //! | `abuse_budget` | how much work without a result a client may cause |
-//! | `codec`, `timeout` | a tonic codec whose decode errors are the caller's; the `grpc-timeout` header |
+//! | `timeout` | the `grpc-timeout` header |
 //!
 //! # Invariant
 //!
@@ -38,7 +38,6 @@
 //! No TLS, no upgrade from HTTP/1.1, no push. Priorities are parsed and ignored.
 
 mod abuse_budget;
-mod codec;
 mod fallback;
 mod frame;
 #[cfg(feature = "fuzzing")]
@@ -55,12 +54,9 @@ mod streams;
 mod test_client;
 mod timeout;
 
-pub use codec::Codec;
-pub use fallback::{Event, Fallback, FallbackFuture, StreamSender};
-pub use handler::{Called, FutureHandler, Handler};
-pub use session::Session;
-pub use streams::Task;
-pub use timeout::parse_timeout;
+pub use fallback::{Event, Fallback, FallbackFuture};
+pub use handler::{FutureHandler, Handler};
+pub use session::{Events, Session};
 
 /// The method that a session handles itself.
 #[derive(Clone, Copy, Debug)]

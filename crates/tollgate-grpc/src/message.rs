@@ -1,5 +1,6 @@
 //! The length-prefixed message of a unary call: a compression flag, four bytes of length, the message.
 
+use prost::Message;
 use tonic::Status;
 
 use crate::response::PREFIX;
@@ -56,6 +57,18 @@ pub(crate) fn read(bytes: &[u8], end_stream: bool, max_bytes: usize) -> Read<'_>
         (true, false) => Read::Malformed(truncated()),
         (false, _) => Read::Partial,
     }
+}
+
+/// Decodes a message.
+///
+/// # Errors
+/// `INVALID_ARGUMENT` if the bytes are no such message. tonic's own codec reports that as an error of the server.
+pub(crate) fn decode<M: Message + Default>(bytes: &[u8]) -> Result<M, Status> {
+    M::decode(bytes).map_err(|error| {
+        Status::invalid_argument(format!(
+            "the message cannot be decoded: {error}; encode it as the protocol file says"
+        ))
+    })
 }
 
 fn truncated() -> Status {

@@ -2,9 +2,8 @@
 //!
 //! # Theory
 //!
-//! A call of the own method needs two facts of its headers: that it is one, and how long its caller waits. Anything
-//! unusual (another HTTP method, a compressed message) makes it a fallback request, which tonic judges. So
-//! only the rules of HTTP/2 itself are enforced here.
+//! A call of the own method needs two facts of its headers: that it is one, and how long its caller waits. A compressed
+//! message makes it a fallback request. So only the rules of HTTP/2 itself are enforced here, and tonic judges the rest.
 
 use std::time::Duration;
 
@@ -116,7 +115,7 @@ impl HeaderList {
             length: None,
         };
         let mut has_timeout = false;
-        let mut is_unary = method == b"POST" && path == unary_path.as_bytes();
+        let mut is_unary = path == unary_path.as_bytes();
         for (name, value) in self.iter().skip(self.pseudo) {
             match name {
                 // The first one counts, as in tonic.
@@ -151,10 +150,16 @@ impl HeaderList {
     }
 }
 
-/// True if an HTTP/2 request may have this field.
+/// True if an HTTP/2 request may have this field (RFC 9113, 8.2.1 and 8.2.2).
 fn is_valid_field(name: &[u8], value: &[u8]) -> bool {
-    !name.is_empty()
-        && !name.iter().any(u8::is_ascii_uppercase)
+    let regular = name.strip_prefix(b":").unwrap_or(name);
+    let is_name_byte =
+        |byte: &u8| byte.is_ascii_graphic() && !byte.is_ascii_uppercase() && *byte != b':';
+    let is_value = value.trim_ascii().len() == value.len()
+        && !value.iter().any(|byte| matches!(byte, 0 | b'\r' | b'\n'));
+    !regular.is_empty()
+        && regular.iter().all(is_name_byte)
+        && is_value
         && match name {
             b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding"
             | b"upgrade" => false,
@@ -260,9 +265,8 @@ mod tests {
 
     #[test]
     fn unusual_requests_go_to_the_fallback() {
-        let get = [(":method", "GET"), CALL[1], CALL[2]];
         let path = [CALL[0], CALL[1], (":path", "/grpc.health.v1.Health/Check")];
-        for head in [read(&get), read(&path), with(&[("grpc-encoding", "gzip")])] {
+        for head in [read(&path), with(&[("grpc-encoding", "gzip")])] {
             assert!(matches!(head, RequestHead::Other(..)), "{head:?}");
         }
         let RequestHead::Other(parts, _) =
@@ -297,6 +301,17 @@ mod tests {
             ("upgrade", "h2c"),
             ("content-length", "x"),
             ("content-length", "-1"),
+            ("a b", "x"),
+            ("a\0", "x"),
+            ("a\x7f", "x"),
+            ("a\u{e4}", "x"),
+            ("a:b", "x"),
+            (":", "x"),
+            ("a", "x\0"),
+            ("a", "x\ny"),
+            ("a", "x\r"),
+            ("a", " x"),
+            ("a", "x\t"),
         ] {
             assert!(
                 matches!(with(&[field]), RequestHead::Malformed),

@@ -23,17 +23,16 @@ use std::collections::VecDeque;
 use std::task::Context;
 
 use bytes::Buf;
-use prost::Message;
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::Instant;
 
 use crate::abuse_budget::AbuseBudget;
-use crate::fallback::{Event, Fallback};
+use crate::fallback::{Event, EventSender, Fallback};
 use crate::frame::{
     self, CONTINUATION, Code, DATA, Frame, GOAWAY, HEADERS, Next, PING, PREFACE, PRIORITY,
     PUSH_PROMISE, RST_STREAM, SETTINGS, WINDOW, WINDOW_UPDATE,
 };
-use crate::handler::Handler;
+use crate::handler::{FutureHandler, Handler};
 use crate::hpack::Decoder;
 use crate::request_head::{HeaderList, UnaryCall};
 use crate::streams::Streams;
@@ -56,6 +55,20 @@ const RESET_STREAMS: usize = 64;
 /// An error that closes the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ConnectionError(Code, &'static str);
+
+impl ConnectionError {
+    const fn protocol(reason: &'static str) -> ConnectionError {
+        ConnectionError(Code::Protocol, reason)
+    }
+
+    const fn frame_size(reason: &'static str) -> ConnectionError {
+        ConnectionError(Code::FrameSize, reason)
+    }
+
+    const fn flow_control(reason: &'static str) -> ConnectionError {
+        ConnectionError(Code::FlowControl, reason)
+    }
+}
 
 /// The state of a graceful shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,11 +99,15 @@ struct CachedBlock {
     call: UnaryCall,
 }
 
-/// One connection. `S` serves what is not the method, `R` is what the method returns.
-pub struct Session<S, R> {
+/// The receiver of a session's events: the stream and what happened to its call.
+pub type Events<R> = UnboundedReceiver<(u32, Event<R>)>;
+
+/// One connection. `H` handles the calls of the method, `S` serves all others.
+pub struct Session<S, H: Handler> {
     method: Method,
+    handler: H,
     fallback: S,
-    events: UnboundedSender<(u32, Event<R>)>,
+    events: EventSender<H::Response>,
     decoder: Decoder,
     header_list: HeaderList,
     cached: Option<CachedBlock>,
@@ -118,7 +135,7 @@ pub struct Session<S, R> {
     output: Vec<u8>,
 }
 
-impl<S, R> std::fmt::Debug for Session<S, R> {
+impl<S, H: Handler> std::fmt::Debug for Session<S, H> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Session")
             .field("streams", &self.streams.len())
@@ -127,16 +144,18 @@ impl<S, R> std::fmt::Debug for Session<S, R> {
     }
 }
 
-impl<S: Fallback, R: Message + 'static> Session<S, R> {
-    /// A new connection. Events of its pending calls arrive at `events`' receiver; the owner passes them to
+impl<S, M, F, Q, R> Session<S, FutureHandler<M, F, Q, R>>
+where
+    FutureHandler<M, F, Q, R>: Handler<Response = R>,
+{
+    /// A new connection that handles calls of `method` by `handle`, an asynchronous function from a request and its
+    /// deadline to a response, and all others by `fallback`. The owner passes the events of pending calls to
     /// [`Session::on_event`].
-    pub fn new(
-        method: Method,
-        fallback: S,
-        events: UnboundedSender<(u32, Event<R>)>,
-    ) -> Session<S, R> {
-        Session {
+    pub fn new(method: Method, handle: M, fallback: S) -> (Self, Events<R>) {
+        let (events, receiver) = unbounded_channel();
+        let session = Session {
             method,
+            handler: FutureHandler::new(handle, events.clone()),
             fallback,
             events,
             decoder: Decoder::default(),
@@ -158,9 +177,12 @@ impl<S: Fallback, R: Message + 'static> Session<S, R> {
             abuse_budget: AbuseBudget::default(),
             now: None,
             output: Vec::new(),
-        }
+        };
+        (session, receiver)
     }
+}
 
+impl<S: Fallback, H: Handler> Session<S, H> {
     /// True while the client owes the rest of something: its preface and settings, or a header block.
     pub fn is_mid_request(&self) -> bool {
         !self.has_settings || self.block.is_some()
@@ -197,12 +219,7 @@ impl<S: Fallback, R: Message + 'static> Session<S, R> {
 
     /// Processes received bytes and returns how many were consumed. The rest is an incomplete frame, or waits until output
     /// is written.
-    pub fn receive(
-        &mut self,
-        cx: &mut Context<'_>,
-        handler: &mut impl Handler<Response = R>,
-        bytes: &[u8],
-    ) -> usize {
+    pub fn receive(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> usize {
         self.now = None;
         let mut rest = bytes;
         if !self.has_preface {
@@ -221,13 +238,10 @@ impl<S: Fallback, R: Message + 'static> Session<S, R> {
         while self.shutdown != Shutdown::Closed && !self.is_full() {
             let result = match Frame::next(rest) {
                 Next::Partial => break,
-                Next::TooLarge => Err(ConnectionError(
-                    Code::FrameSize,
-                    "a frame exceeds 16384 bytes",
-                )),
+                Next::TooLarge => Err(ConnectionError::frame_size("a frame exceeds 16384 bytes")),
                 Next::Frame(frame, behind) => {
                     rest = behind;
-                    self.on_frame(cx, handler, &frame)
+                    self.on_frame(cx, &frame)
                 }
             };
             if let Err(error) = result {
@@ -307,41 +321,29 @@ impl<S: Fallback, R: Message + 'static> Session<S, R> {
         frame::write(&mut self.output, PING, 0, 0, &KEEPALIVE_PING);
     }
 
-    fn on_frame(
-        &mut self,
-        cx: &mut Context<'_>,
-        handler: &mut impl Handler<Response = R>,
-        frame: &Frame<'_>,
-    ) -> Result<(), ConnectionError> {
+    fn on_frame(&mut self, cx: &mut Context<'_>, frame: &Frame<'_>) -> Result<(), ConnectionError> {
         if !self.has_settings && frame.kind != SETTINGS {
-            return Err(ConnectionError(
-                Code::Protocol,
-                "the first frame is not SETTINGS",
-            ));
+            return Err(ConnectionError::protocol("the first frame is not SETTINGS"));
         }
         if self.block.is_some() && frame.kind != CONTINUATION {
-            return Err(ConnectionError(
-                Code::Protocol,
-                "a header block is incomplete",
-            ));
+            return Err(ConnectionError::protocol("a header block is incomplete"));
         }
         match frame.kind {
-            DATA => self.on_data(cx, handler, frame),
-            HEADERS => self.on_headers(cx, handler, frame),
-            CONTINUATION => self.on_continuation(cx, handler, frame),
+            DATA => self.on_data(cx, frame),
+            HEADERS => self.on_headers(cx, frame),
+            CONTINUATION => self.on_continuation(cx, frame),
             WINDOW_UPDATE => self.on_window_update(frame),
             PING => self.on_ping(frame),
             SETTINGS => self.on_settings(frame),
             RST_STREAM => self.on_reset(frame),
             PRIORITY => self.on_priority(frame),
-            PUSH_PROMISE => Err(ConnectionError(Code::Protocol, "PUSH_PROMISE by a client")),
+            PUSH_PROMISE => Err(ConnectionError::protocol("PUSH_PROMISE by a client")),
             GOAWAY => match (frame.stream, frame.payload.len()) {
                 (0, 8..) => Ok(()),
-                (0, _) => Err(ConnectionError(
-                    Code::FrameSize,
+                (0, _) => Err(ConnectionError::frame_size(
                     "GOAWAY is shorter than 8 bytes",
                 )),
-                _ => Err(ConnectionError(Code::Protocol, "GOAWAY on a stream")),
+                _ => Err(ConnectionError::protocol("GOAWAY on a stream")),
             },
             // Unknown types are ignored (RFC 9113, 5.5).
             _ => self.spend_abuse(),
@@ -385,12 +387,9 @@ impl<S: Fallback, R: Message + 'static> Session<S, R> {
     /// Fails unless the client has opened this stream at some time.
     fn check_opened(&self, stream: u32) -> Result<(), ConnectionError> {
         match stream {
-            0 => Err(ConnectionError(
-                Code::Protocol,
-                "a stream frame without a stream",
-            )),
+            0 => Err(ConnectionError::protocol("a stream frame without a stream")),
             _ if stream > self.last_stream || stream.is_multiple_of(2) => {
-                Err(ConnectionError(Code::Protocol, "the stream is idle"))
+                Err(ConnectionError::protocol("the stream is idle"))
             }
             _ => Ok(()),
         }

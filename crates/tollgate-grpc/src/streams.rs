@@ -61,7 +61,7 @@ pub(crate) struct Unsent {
 
 /// The task of a call, aborted with its stream.
 #[derive(Debug)]
-pub struct Task(pub AbortHandle);
+pub struct Task(pub(crate) AbortHandle);
 
 impl Drop for Task {
     fn drop(&mut self) {

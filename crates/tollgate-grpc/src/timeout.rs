@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Parses a `grpc-timeout` value. Returns `None` for anything malformed, which callers treat as no timeout, as tonic
 /// does.
-pub fn parse_timeout(text: &str) -> Option<Duration> {
+pub(crate) fn parse_timeout(text: &str) -> Option<Duration> {
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let is_number = (1..=8).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit());
     let count: u64 = is_number.then(|| digits.parse().ok())??;

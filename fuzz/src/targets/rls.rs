@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use prost::Message;
-use tollgate_server::fuzzing::rls::{Door, MESSAGE_MOST};
+use tollgate_server::fuzzing::rls::{FrontEnd, MAX_MESSAGE_BYTES};
 use tollgate_server::rls::messages::{Code, RateLimitRequest, RateLimitResponse};
 
 use super::POLICY;
@@ -29,10 +29,10 @@ pub(super) const TARGET: Target = Target {
     ],
 };
 
-static DOOR: LazyLock<Door> = LazyLock::new(|| Door::open(POLICY));
+static DOOR: LazyLock<FrontEnd> = LazyLock::new(|| FrontEnd::new(POLICY));
 
 fn run(bytes: &[u8]) {
-    if bytes.len() > MESSAGE_MOST {
+    if bytes.len() > MAX_MESSAGE_BYTES {
         return;
     }
     let (read, taken) = memory::most(|| RateLimitRequest::decode(bytes));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tollgate_server::fuzzing::rls::{
-    Door, Exchange, MAX_FRAME_BYTES, MAX_OUTPUT_BYTES, PREFACE, Wire,
+    Exchange, FrontEnd, MAX_FRAME_BYTES, MAX_OUTPUT_BYTES, PREFACE, Wire,
 };
 
 use crate::Target;
@@ -55,7 +55,7 @@ pub(super) const TARGET: Target = Target {
 };
 
 thread_local! {
-    static WIRE: Wire = match Door::open(POLICY).wire() {
+    static WIRE: Wire = match FrontEnd::new(POLICY).wire() {
         Ok(wire) => wire,
         Err(error) => panic!("no runtime: {error}"),
     };

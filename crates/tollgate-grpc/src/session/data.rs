@@ -2,7 +2,6 @@
 
 use std::task::Context;
 
-use prost::Message;
 use tokio::time::Instant;
 
 use super::{ConnectionError, Session};
@@ -13,28 +12,23 @@ use crate::message::{self, Read};
 use crate::streams::StreamState;
 use crate::{CONNECTION_WINDOW, MAX_BUFFERED_BYTES, STREAM_WINDOW};
 
-impl<S: Fallback, R: Message + 'static> Session<S, R> {
+impl<S: Fallback, H: Handler> Session<S, H> {
     pub(super) fn on_data(
         &mut self,
         cx: &mut Context<'_>,
-        handler: &mut impl Handler<Response = R>,
         frame: &Frame<'_>,
     ) -> Result<(), ConnectionError> {
         self.check_opened(frame.stream)?;
         let Some(bytes) = frame.content() else {
-            return Err(ConnectionError(
-                Code::Protocol,
-                "the padding exceeds the frame",
-            ));
+            return Err(ConnectionError::protocol("the padding exceeds the frame"));
         };
         let length = u32::try_from(frame.payload.len()).unwrap_or(u32::MAX);
-        self.receive_window = self
-            .receive_window
-            .checked_sub(length)
-            .ok_or(ConnectionError(
-                Code::FlowControl,
-                "DATA exceeds the connection's window",
-            ))?;
+        self.receive_window =
+            self.receive_window
+                .checked_sub(length)
+                .ok_or(ConnectionError::flow_control(
+                    "DATA exceeds the connection's window",
+                ))?;
         // Buffered bytes have a bound of their own, so the connection's window never blocks a stream.
         self.unacknowledged += length;
         if self.unacknowledged >= CONNECTION_WINDOW / 2 {
@@ -65,14 +59,13 @@ impl<S: Fallback, R: Message + 'static> Session<S, R> {
             stream.receive_window += padding;
             frame::write_window(&mut self.output, frame.stream, padding);
         }
-        self.on_body(cx, handler, frame.stream, bytes, end_stream)
+        self.on_body(cx, frame.stream, bytes, end_stream)
     }
 
     /// Handles a chunk of a body, and perhaps its end.
     pub(super) fn on_body(
         &mut self,
         cx: &mut Context<'_>,
-        handler: &mut impl Handler<Response = R>,
         id: u32,
         bytes: &[u8],
         end_stream: bool,
@@ -115,7 +108,7 @@ impl<S: Fallback, R: Message + 'static> Session<S, R> {
                             let deadline = timeout.and_then(|left| {
                                 now.get_or_insert_with(Instant::now).checked_add(left)
                             });
-                            Some(handler.call(cx, id, message, deadline))
+                            Some(self.handler.call(cx, id, message, deadline))
                         }
                         Read::Malformed(status) => Some(Called::Failed(status)),
                         Read::Partial => None,

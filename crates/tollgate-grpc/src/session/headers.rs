@@ -2,8 +2,6 @@
 
 use std::task::Context;
 
-use prost::Message;
-
 use super::{CachedBlock, ConnectionError, HeaderBlock, Session, Shutdown};
 use crate::fallback::{self, Fallback, StreamSender};
 use crate::frame::{Code, END_HEADERS, END_STREAM, Frame};
@@ -20,28 +18,23 @@ const CACHED_BYTES: usize = 512;
 /// CONTINUATION frames of a block. The largest block needs a quarter of them.
 const CONTINUATIONS: u32 = 16;
 
-impl<S: Fallback, R: Message + 'static> Session<S, R> {
+impl<S: Fallback, H: Handler> Session<S, H> {
     pub(super) fn on_headers(
         &mut self,
         cx: &mut Context<'_>,
-        handler: &mut impl Handler<Response = R>,
         frame: &Frame<'_>,
     ) -> Result<(), ConnectionError> {
         if frame.stream.is_multiple_of(2) {
-            return Err(ConnectionError(
-                Code::Protocol,
+            return Err(ConnectionError::protocol(
                 "a client's stream has an even number",
             ));
         }
         let Some(block) = frame.content() else {
-            return Err(ConnectionError(
-                Code::Protocol,
-                "the padding exceeds the frame",
-            ));
+            return Err(ConnectionError::protocol("the padding exceeds the frame"));
         };
         let end_stream = frame.has(END_STREAM);
         if frame.has(END_HEADERS) {
-            return self.on_block(cx, handler, frame.stream, block, end_stream);
+            return self.on_block(cx, frame.stream, block, end_stream);
         }
         self.block = Some(HeaderBlock {
             stream: frame.stream,
@@ -55,13 +48,11 @@ impl<S: Fallback, R: Message + 'static> Session<S, R> {
     pub(super) fn on_continuation(
         &mut self,
         cx: &mut Context<'_>,
-        handler: &mut impl Handler<Response = R>,
         frame: &Frame<'_>,
     ) -> Result<(), ConnectionError> {
         let block = self.block.as_mut();
         let Some(block) = block.filter(|block| block.stream == frame.stream) else {
-            return Err(ConnectionError(
-                Code::Protocol,
+            return Err(ConnectionError::protocol(
                 "CONTINUATION without a header block",
             ));
         };
@@ -77,7 +68,7 @@ impl<S: Fallback, R: Message + 'static> Session<S, R> {
             return Ok(());
         }
         match self.block.take() {
-            Some(block) => self.on_block(cx, handler, block.stream, &block.bytes, block.end_stream),
+            Some(block) => self.on_block(cx, block.stream, &block.bytes, block.end_stream),
             None => Ok(()),
         }
     }
@@ -86,13 +77,12 @@ impl<S: Fallback, R: Message + 'static> Session<S, R> {
     fn on_block(
         &mut self,
         cx: &mut Context<'_>,
-        handler: &mut impl Handler<Response = R>,
         id: u32,
         block: &[u8],
         end_stream: bool,
     ) -> Result<(), ConnectionError> {
         if id <= self.last_stream {
-            return self.on_trailers(cx, handler, id, block, end_stream);
+            return self.on_trailers(cx, id, block, end_stream);
         }
         self.last_stream = id;
         let head = self.decode_head(block)?;
@@ -143,7 +133,7 @@ impl<S: Fallback, R: Message + 'static> Session<S, R> {
             is_stalled: false,
         });
         match end_stream {
-            true => self.on_body(cx, handler, id, &[], true),
+            true => self.on_body(cx, id, &[], true),
             false => Ok(()),
         }
     }
@@ -191,7 +181,6 @@ impl<S: Fallback, R: Message + 'static> Session<S, R> {
     fn on_trailers(
         &mut self,
         cx: &mut Context<'_>,
-        handler: &mut impl Handler<Response = R>,
         id: u32,
         block: &[u8],
         end_stream: bool,
@@ -200,15 +189,14 @@ impl<S: Fallback, R: Message + 'static> Session<S, R> {
         match self.streams.find(id).map(|stream| stream.end_stream) {
             // The client did not know yet that the stream was reset.
             None if self.reset_streams.contains(&id) => Ok(()),
-            None => Err(ConnectionError(
-                Code::Protocol,
+            None => Err(ConnectionError::protocol(
                 "a new stream has too low a number",
             )),
             Some(true) => self.reset(id, Code::StreamClosed),
             Some(false) if !end_stream || !self.header_list.is_trailers() => {
                 self.reset(id, Code::Protocol)
             }
-            Some(false) => self.on_body(cx, handler, id, &[], true),
+            Some(false) => self.on_body(cx, id, &[], true),
         }
     }
 

@@ -1,18 +1,18 @@
 //! Responses: written at once where the window allows it, otherwise as it opens.
 
 use bytes::Buf;
-use prost::Message;
 use tonic::Status;
 
 use super::{ConnectionError, Session};
 use crate::fallback::{Event, Fallback};
 use crate::frame::{self, Code, DATA, END_STREAM, PAYLOAD};
+use crate::handler::Handler;
 use crate::streams::{StreamState, Unsent};
 use crate::{MAX_BUFFERED_BYTES, response};
 
-impl<S: Fallback, R: Message + 'static> Session<S, R> {
+impl<S: Fallback, H: Handler> Session<S, H> {
     /// Sends the handler's response.
-    pub(super) fn send_response(&mut self, index: usize, response: &R) {
+    pub(super) fn send_response(&mut self, index: usize, response: &H::Response) {
         let Some(stream) = self.streams.get_mut(index) else {
             return;
         };
@@ -76,7 +76,7 @@ impl<S: Fallback, R: Message + 'static> Session<S, R> {
     }
 
     /// Handles an event of a pending call.
-    pub fn on_event(&mut self, id: u32, event: Event<R>) {
+    pub fn on_event(&mut self, id: u32, event: Event<H::Response>) {
         self.now = None;
         let Some(index) = self.streams.index_of(id) else {
             return;
@@ -86,7 +86,11 @@ impl<S: Fallback, R: Message + 'static> Session<S, R> {
         }
     }
 
-    fn apply_event(&mut self, index: usize, event: Event<R>) -> Result<(), ConnectionError> {
+    fn apply_event(
+        &mut self,
+        index: usize,
+        event: Event<H::Response>,
+    ) -> Result<(), ConnectionError> {
         let Some(stream) = self.streams.get_mut(index) else {
             return Ok(());
         };

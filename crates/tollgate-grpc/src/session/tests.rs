@@ -5,30 +5,25 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use tokio::sync::Notify;
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tonic::Status;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
 
 use super::*;
 use crate::frame::{END_HEADERS, END_STREAM};
-use crate::handler::FutureHandler;
 use crate::test_client::{METHOD, Request, Response, call, preface};
 use crate::{MAX_BUFFERED_BYTES, hpack};
 
 type Health = HealthServer<HealthService>;
-type TestSession = Session<Health, Response>;
 
 /// A session on which calls named `slow` wait for the notification, those named `panic` panic then, and `quick` ones are ready at
 /// once.
 fn session(
     notify: &Arc<Notify>,
 ) -> (
-    TestSession,
-    impl Handler<Response = Response> + use<>,
-    UnboundedReceiver<(u32, Event<Response>)>,
+    Session<Health, impl Handler<Response = Response> + use<>>,
+    Events<Response>,
 ) {
-    let (to, events) = unbounded_channel();
     let notify = Arc::clone(notify);
     let make = move |request: Request, _: Option<Instant>| {
         let notify = Arc::clone(&notify);
@@ -43,22 +38,17 @@ fn session(
             Ok(request.response())
         }
     };
-    let handler = FutureHandler::new(make, to.clone());
     let health = HealthServer::new(HealthService::from_health_reporter(HealthReporter::new()));
-    (Session::new(METHOD, health, to), handler, events)
+    Session::new(METHOD, make, health)
 }
 
-async fn receive(
-    session: &mut TestSession,
-    handler: &mut impl Handler<Response = Response>,
-    bytes: &[u8],
-) {
-    let consumed = poll_fn(|cx| Poll::Ready(session.receive(cx, handler, bytes))).await;
+async fn receive<H: Handler>(session: &mut Session<Health, H>, bytes: &[u8]) {
+    let consumed = poll_fn(|cx| Poll::Ready(session.receive(cx, bytes))).await;
     assert_eq!(consumed, bytes.len());
 }
 
 /// The streams whose ends were written, and those that were reset. Clears the output.
-fn ended(session: &mut TestSession) -> (Vec<u32>, Vec<u32>) {
+fn ended<H: Handler>(session: &mut Session<Health, H>) -> (Vec<u32>, Vec<u32>) {
     let (mut ended, mut reset) = (Vec::new(), Vec::new());
     let output = std::mem::take(&mut session.output);
     let mut rest = output.as_slice();
@@ -76,7 +66,7 @@ fn ended(session: &mut TestSession) -> (Vec<u32>, Vec<u32>) {
 #[tokio::test]
 async fn a_pending_call_delays_no_other() {
     let notify = Arc::new(Notify::new());
-    let (mut session, mut handler, mut events) = session(&notify);
+    let (mut session, mut events) = session(&notify);
     let calls = [
         preface(),
         call(1, "slow", 1),
@@ -84,7 +74,7 @@ async fn a_pending_call_delays_no_other() {
         call(5, "slow", 1),
         call(7, "quick", 1),
     ];
-    receive(&mut session, &mut handler, &calls.concat()).await;
+    receive(&mut session, &calls.concat()).await;
     assert_eq!(ended(&mut session), (vec![3, 7], vec![]));
     assert!(!session.is_idle());
     let mut late = Vec::new();
@@ -102,14 +92,14 @@ async fn a_pending_call_delays_no_other() {
 #[tokio::test]
 async fn a_reset_call_is_dropped() {
     let notify = Arc::new(Notify::new());
-    let (mut session, mut handler, mut events) = session(&notify);
+    let (mut session, mut events) = session(&notify);
     let before = Arc::strong_count(&notify);
     let bytes = [preface(), call(1, "slow", 1)].concat();
-    receive(&mut session, &mut handler, &bytes).await;
+    receive(&mut session, &bytes).await;
     assert_eq!(Arc::strong_count(&notify), before + 1, "it is pending");
     let mut reset = Vec::new();
     frame::write_reset(&mut reset, 1, Code::NoError);
-    receive(&mut session, &mut handler, &reset).await;
+    receive(&mut session, &reset).await;
     assert!(session.is_idle());
     let (id, event) = events.recv().await.unwrap();
     assert!(matches!((id, &event), (1, Event::Closed)), "{event:?}");
@@ -121,23 +111,23 @@ async fn a_reset_call_is_dropped() {
 #[tokio::test]
 async fn a_panic_resets_its_stream_and_no_other() {
     let notify = Arc::new(Notify::new());
-    let (mut session, mut handler, mut events) = session(&notify);
+    let (mut session, mut events) = session(&notify);
     let bytes = [preface(), call(1, "panic", 1)].concat();
-    receive(&mut session, &mut handler, &bytes).await;
+    receive(&mut session, &bytes).await;
     assert_eq!(ended(&mut session), (vec![], vec![]));
     notify.notify_one();
     let (id, event) = events.recv().await.unwrap();
     session.on_event(id, event);
     assert_eq!(ended(&mut session), (vec![], vec![1]));
-    receive(&mut session, &mut handler, &call(3, "quick", 1)).await;
+    receive(&mut session, &call(3, "quick", 1)).await;
     assert_eq!(ended(&mut session), (vec![3], vec![]));
 }
 
 #[tokio::test]
 async fn trailers_end_a_body_unless_they_are_malformed() {
     let notify = Arc::new(Notify::new());
-    let (mut session, mut handler, _events) = session(&notify);
-    receive(&mut session, &mut handler, &preface()).await;
+    let (mut session, _events) = session(&notify);
+    receive(&mut session, &preface()).await;
     for (stream, name, is_valid) in [
         (1, ":path", false),
         (3, "connection", false),
@@ -154,7 +144,7 @@ async fn trailers_end_a_body_unless_they_are_malformed() {
         hpack::write(&mut block, name.as_bytes(), b"/");
         let flags = END_HEADERS | END_STREAM;
         frame::write(&mut bytes, HEADERS, flags, stream, &block);
-        receive(&mut session, &mut handler, &bytes).await;
+        receive(&mut session, &bytes).await;
         let expected = match is_valid {
             true => (vec![stream], vec![]),
             false => (vec![], vec![stream]),
@@ -164,17 +154,17 @@ async fn trailers_end_a_body_unless_they_are_malformed() {
 }
 
 /// A session whose client opens no window for responses, after so many calls.
-async fn without_window(calls: u32) -> TestSession {
+async fn without_window(calls: u32) -> Session<Health, impl Handler<Response = Response>> {
     let notify = Arc::new(Notify::new());
-    let (mut session, mut handler, _events) = session(&notify);
+    let (mut session, _events) = session(&notify);
     let mut bytes = PREFACE.to_vec();
     let mut settings = frame::INITIAL_WINDOW_SIZE.to_be_bytes().to_vec();
     settings.extend_from_slice(&0_u32.to_be_bytes());
     frame::write(&mut bytes, SETTINGS, 0, 0, &settings);
-    receive(&mut session, &mut handler, &bytes).await;
+    receive(&mut session, &bytes).await;
     for number in 0..calls {
         let bytes = call(number * 2 + 1, "quick", 2_000);
-        receive(&mut session, &mut handler, &bytes).await;
+        receive(&mut session, &bytes).await;
         session.send();
         session.output.clear();
     }
@@ -199,21 +189,19 @@ async fn unsent_responses_are_bounded() {
 async fn streams_that_stall_from_one_check_to_the_next_are_reset() {
     let mut session = without_window(2).await;
     // Half a message.
-    let notify = Arc::new(Notify::new());
-    let (_, mut handler, _events) = self::session(&notify);
     let half = call(5, "quick", 1);
     let mut bytes = Vec::new();
     if let Next::Frame(head, behind) = Frame::next(&half) {
         frame::write(&mut bytes, HEADERS, END_HEADERS, 5, head.payload);
         frame::write(&mut bytes, DATA, 0, 5, behind.get(9..12).unwrap());
     }
-    receive(&mut session, &mut handler, &bytes).await;
+    receive(&mut session, &bytes).await;
     session.reset_stalled();
     assert_eq!(ended(&mut session), (vec![], vec![]), "the first check");
     // One of them gets a window.
     let mut more = Vec::new();
     frame::write_window(&mut more, 3, 10);
-    receive(&mut session, &mut handler, &more).await;
+    receive(&mut session, &more).await;
     session.send();
     session.output.clear();
     session.reset_stalled();
@@ -265,15 +253,14 @@ async fn any_bytes_are_survived_and_mean_the_same_however_they_are_split() {
         }
         let mut outputs = Vec::new();
         for splits in [0, 1, 5] {
-            let (mut session, mut handler, _events) = session(&notify);
+            let (mut session, _events) = session(&notify);
             let mut ends: Vec<usize> = (0..splits).map(|_| rng.usize(..bytes.len())).collect();
             ends.push(bytes.len());
             ends.sort_unstable();
             let mut consumed = 0;
             for end in ends {
                 let chunk = bytes.get(consumed..end).unwrap_or_default();
-                consumed +=
-                    poll_fn(|cx| Poll::Ready(session.receive(cx, &mut handler, chunk))).await;
+                consumed += poll_fn(|cx| Poll::Ready(session.receive(cx, chunk))).await;
                 session.send();
             }
             assert!(session.streams.buffered() <= MAX_BUFFERED_BYTES);

@@ -323,7 +323,7 @@ pub(crate) async fn attended<F: Future>(
 }
 
 /// What the handler comes to; none if it panics.
-async fn contained<T>(handling: impl Future<Output = T>) -> Option<T> {
+pub(crate) async fn contained<T>(handling: impl Future<Output = T>) -> Option<T> {
     let mut handling = pin!(handling);
     poll_fn(|cx| {
         // What a handler shares with others is atomic or behind a lock that survives a panic.

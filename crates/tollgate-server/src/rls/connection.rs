@@ -17,14 +17,13 @@ use std::time::Duration;
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::{Instant, Sleep, sleep};
 
-use tollgate_grpc::{Event, Fallback, FutureHandler, Handler, Method, Session};
+use tollgate_grpc::{Events, Fallback, Handler, Method, Session};
 
 use super::Limits;
-use super::ask::MESSAGE_BYTES;
 use super::messages::{RateLimitResponse, SHOULD_RATE_LIMIT};
+use super::request::MESSAGE_BYTES;
 use crate::listen::pulse::{Phase, Pulse};
 
 /// How often a client is pinged, and how long it may take to answer.
@@ -61,24 +60,12 @@ pub(super) async fn serve(
 ) {
     // Otherwise small responses wait for acknowledgements. If it fails, so will writing.
     let _ = stream.set_nodelay(true);
-    let (to, events) = mpsc::unbounded_channel();
-    let make = move |request, until| {
+    let respond = move |request, deadline| {
         let limits = Arc::clone(&limits);
-        async move { limits.answer(request, until).await }
+        async move { limits.respond(request, deadline).await }
     };
-    let handler = FutureHandler::new(make, to.clone());
-    let mut connection = Connection {
-        stream,
-        session: Session::new(METHOD, fallback, to),
-        handler,
-        events,
-        unread: BytesMut::new(),
-        written: 0,
-        has_progressed: false,
-        was_heard: false,
-        is_pinged: false,
-        pulse,
-    };
+    let session = Session::new(METHOD, respond, fallback);
+    let mut connection = Connection::new(stream, session, pulse);
     connection.pulse.enter(Phase::Head);
     let mut keepalive = pin!(sleep(KEEPALIVE_INTERVAL));
     let mut shutdown: Option<Pin<Box<Sleep>>> = None;
@@ -111,11 +98,10 @@ pub(super) async fn serve(
 }
 
 /// A connection.
-struct Connection<S, H> {
+struct Connection<S, H: Handler> {
     stream: TcpStream,
-    session: Session<S, RateLimitResponse>,
-    handler: H,
-    events: UnboundedReceiver<(u32, Event<RateLimitResponse>)>,
+    session: Session<S, H>,
+    events: Events<RateLimitResponse>,
     /// Received and not consumed: an incomplete frame, or bytes that wait until output is written.
     unread: BytesMut,
     /// Bytes of the output that are written.
@@ -129,6 +115,24 @@ struct Connection<S, H> {
 }
 
 impl<S: Fallback, H: Handler<Response = RateLimitResponse>> Connection<S, H> {
+    fn new(
+        stream: TcpStream,
+        (session, events): (Session<S, H>, Events<RateLimitResponse>),
+        pulse: Arc<Pulse>,
+    ) -> Connection<S, H> {
+        Connection {
+            stream,
+            session,
+            events,
+            unread: BytesMut::new(),
+            written: 0,
+            has_progressed: false,
+            was_heard: false,
+            is_pinged: false,
+            pulse,
+        }
+    }
+
     /// Pings the client, or checks that it answered. Returns the time until the next call, or `None` if the client is gone.
     fn check_alive(&mut self) -> Option<Duration> {
         if std::mem::replace(&mut self.is_pinged, false) {
@@ -238,13 +242,12 @@ impl<S: Fallback, H: Handler<Response = RateLimitResponse>> Connection<S, H> {
         let Connection {
             stream,
             session,
-            handler,
             unread,
             has_progressed,
             ..
         } = self;
         if !unread.is_empty() {
-            let consumed = session.receive(cx, handler, unread);
+            let consumed = session.receive(cx, unread);
             unread.advance(consumed);
             if consumed > 0 {
                 *has_progressed = true;
@@ -257,13 +260,13 @@ impl<S: Fallback, H: Handler<Response = RateLimitResponse>> Connection<S, H> {
             let bytes = buffer.filled();
             let consumed = match unread.is_empty() {
                 true => {
-                    let consumed = session.receive(cx, handler, bytes);
+                    let consumed = session.receive(cx, bytes);
                     *unread = BytesMut::from(bytes.get(consumed..).unwrap_or_default());
                     consumed
                 }
                 false => {
                     unread.extend_from_slice(bytes);
-                    let consumed = session.receive(cx, handler, unread);
+                    let consumed = session.receive(cx, unread);
                     unread.advance(consumed);
                     consumed
                 }

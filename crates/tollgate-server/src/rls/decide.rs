@@ -1,123 +1,151 @@
-//! From a request to its answer.
+//! From a request to its response.
 //!
 //! # Theory
 //!
-//! The descriptors of a request are one decision: those that take are charged all or none, so a request that is
-//! refused has cost nothing. Those that only ask go first, because what they find may refuse the request, and
-//! then the others must not be charged either. Those that give back come last, and only if the request
-//! passes.
+//! The descriptors of a request are one decision, made in at most three steps:
 //!
-//! # Limits that come along
+//! | descriptors | operation | order |
+//! |---|---|---|
+//! | without hits | test | first: a refusal here refuses the request before anything is charged |
+//! | with hits | charge, all or none | second: a refused request costs nothing |
+//! | with negative hits | refund | last, and only if the request passes |
 //!
-//! A descriptor may bring a limit. Where the policy follows that, it stands in place of the policy's own limits
-//! for this descriptor and is part of the same decision; elsewhere, or if its unit is not known, it is counted
-//! and the policy decides.
+//! # Limits sent with a descriptor
+//!
+//! Where the policy follows the domain, such a limit replaces the policy's limits for this descriptor and is part of the
+//! same decision. Elsewhere, or if its unit is unknown, it is counted and ignored.
 //!
 //! # Deadline
 //!
-//! Whoever sets `grpc-timeout` does not read what comes later. A store that a fleet shares is waited for until
-//! a moment before; then the policy's `on_store_error` decides.
+//! A caller that sets `grpc-timeout` does not read a later response. A shared store is waited for until shortly before;
+//! then the policy's `on_store_error` decides.
 
 use std::sync::Arc;
 
 use tokio::time::{Duration, Instant, sleep_until};
 use tollgate_policy::fields::{Field, fields};
-use tollgate_policy::{Answer, Facts, Op, Part, RefundOnDrop, Settlement};
+use tollgate_policy::{Answer, Facts, Match, Op, Part, RefundOnDrop, Settlement};
+use tonic::Status;
 
 use super::Limits;
-use super::ask::{self, Wish};
 use super::messages::{
     Code, DescriptorStatus, HeaderValue, RateLimitDescriptor, RateLimitRequest, RateLimitResponse,
 };
-use super::status::{Done, status};
+use super::request::{HitMode, request_limit, validate};
+use super::status::status;
 use crate::engine::Epoch;
+use crate::listen::contained;
 use crate::metrics::Rls;
 
-/// What is left of a deadline for writing the answer.
-const TO_WRITE: Duration = Duration::from_millis(1);
+/// The part of a deadline reserved for writing the response.
+const WRITE_TIME: Duration = Duration::from_millis(1);
 
-/// Some descriptors of a request, and their common answer.
+/// Descriptors of a request that are decided together.
 struct Group {
-    /// The descriptors, by their places.
-    places: Vec<usize>,
+    /// The indexes of the descriptors.
+    descriptors: Vec<usize>,
     answer: Answer,
     parts: Vec<Part>,
     op: Op,
 }
 
 impl Limits {
-    /// Decides. `until` is when the caller stops waiting.
+    /// The response to a call whose caller waits until `deadline`. A panic is an error of this call and of no other, although
+    /// one task may serve all calls of a connection.
+    ///
+    /// # Errors
+    /// A request that cannot be decided.
+    pub(super) async fn respond(
+        &self,
+        request: RateLimitRequest,
+        deadline: Option<Instant>,
+    ) -> Result<RateLimitResponse, Status> {
+        let response = contained(async {
+            validate(&request).inspect_err(|_| self.source.count_rls(Rls::Invalid, 1))?;
+            Ok(self.decide(request, deadline).await)
+        });
+        response.await.unwrap_or_else(|| {
+            self.source.count_rls(Rls::Panicked, 1);
+            Err(Status::internal(
+                "the request could not be decided because of a defect in the server; see its log",
+            ))
+        })
+    }
+
+    /// Decides a valid request.
     pub(super) async fn decide(
         &self,
         request: RateLimitRequest,
-        until: Option<Instant>,
+        deadline: Option<Instant>,
     ) -> RateLimitResponse {
-        let epoch = self.source.epoch_for_long();
-        let gate = &epoch.gate;
-        let until = until.map(|until| until.checked_sub(TO_WRITE).unwrap_or(until));
-        let wishes = request.descriptors.iter().map(|d| Wish::of(&request, d));
-        let wishes: Vec<Wish> = wishes.collect();
-        let those = |is: fn(&Wish) -> bool| -> Vec<usize> {
-            let numbered = wishes.iter().enumerate();
-            numbered.filter(|(_, w)| is(w)).map(|(at, _)| at).collect()
+        let policy = self.source.epoch_for_long();
+        let gate = &policy.gate;
+        let deadline = deadline.map(|at| at.checked_sub(WRITE_TIME).unwrap_or(at));
+        let modes = request.descriptors.iter();
+        let modes: Vec<HitMode> = modes.map(|d| HitMode::new(&request, d)).collect();
+        let with_mode = |is: fn(&HitMode) -> bool| -> Vec<usize> {
+            let numbered = modes.iter().enumerate();
+            numbered.filter(|(_, m)| is(m)).map(|(at, _)| at).collect()
         };
         let follows = gate.follows(&request.domain);
         let is_ignored = |descriptor: &&RateLimitDescriptor| {
-            descriptor.limit.is_some() && !(follows && ask::brought(descriptor).is_some())
+            descriptor.limit.is_some() && !(follows && request_limit(descriptor).is_some())
         };
         let ignored = request.descriptors.iter().filter(is_ignored).count();
         let ignored = u64::try_from(ignored).unwrap_or(u64::MAX);
         self.source.count_rls(Rls::OverrideIgnored, ignored);
 
+        let decide = |descriptors, op| {
+            self.decide_group(&policy, &request, &modes, descriptors, op, deadline)
+        };
         let mut groups = Vec::new();
-        let peeks = those(|wish| *wish == Wish::Peek);
         let mut passes = true;
+        let peeks = with_mode(|mode| *mode == HitMode::Peek);
         if !peeks.is_empty() {
-            let peeked = self.decide_group(&epoch, &request, &wishes, peeks, Op::Test, until);
-            let peeked = peeked.await;
-            passes = peeked.answer.is_admitted();
-            groups.push(peeked);
+            let group = decide(peeks, Op::Test).await;
+            passes = group.answer.is_admitted();
+            groups.push(group);
         }
-        let backs = those(|wish| matches!(wish, Wish::GiveBack(_)));
-        let takes = those(|wish| matches!(wish, Wish::Take(_)));
-        // A caller that leaves while something is given back has taken nothing.
-        let mut refund = None;
-        if !takes.is_empty() {
+        let refunds = with_mode(|mode| matches!(mode, HitMode::Refund(_)));
+        let charges = with_mode(|mode| matches!(mode, HitMode::Charge(_)));
+        // A caller that leaves during the refund has taken nothing.
+        let mut undo = None;
+        if !charges.is_empty() {
             let op = if passes { Op::Charge } else { Op::Peek };
-            let taken = self.decide_group(&epoch, &request, &wishes, takes, op, until);
-            let taken = taken.await;
-            passes = passes && taken.answer.is_admitted();
-            if !backs.is_empty() && op == Op::Charge {
-                refund = Some(RefundOnDrop::new(&self.source, gate, &taken.answer));
+            let group = decide(charges, op).await;
+            passes = passes && group.answer.is_admitted();
+            if !refunds.is_empty() && op == Op::Charge {
+                undo = Some(RefundOnDrop::new(&self.source, gate, &group.answer));
             }
-            groups.push(taken);
+            groups.push(group);
         }
-        if !backs.is_empty() {
-            let given = self.decide_group(&epoch, &request, &wishes, backs, Op::Peek, until);
-            let given = given.await;
+        if !refunds.is_empty() {
+            let group = decide(refunds, Op::Peek).await;
             if passes {
-                let back = gate.give_back(&given.answer);
-                if back.is_shared() {
+                let refund = gate.give_back(&group.answer);
+                if refund.is_shared() {
                     tokio::select! {
                         biased;
-                        _ = back.settle_everywhere(Settlement::Cancelled) => {}
-                        () = over(until) => {}
+                        _ = refund.settle_everywhere(Settlement::Cancelled) => {}
+                        () = expired(deadline) => {}
                     }
                 } else {
-                    back.settle(Settlement::Cancelled);
+                    refund.settle(Settlement::Cancelled);
                 }
             }
-            groups.push(given);
+            groups.push(group);
         }
-        if let Some(refund) = refund {
-            refund.keep();
+        if let Some(undo) = undo {
+            undo.keep();
         }
-        let is_free = |part: &Part| part.charges.is_empty() && part.ended.is_none();
-        let all_free = groups.iter().all(|group| group.parts.iter().all(is_free));
-        if all_free && !self.domains.are_known(&epoch, &request.domain) {
+        let is_unmatched = |part: &Part| part.charges.is_empty() && part.ended.is_none();
+        let all_unmatched = groups
+            .iter()
+            .all(|group| group.parts.iter().all(is_unmatched));
+        if all_unmatched && !is_known(&policy, &request.domain) {
             self.source.count_rls(Rls::UnknownDomain, 1);
         }
-        answered(&epoch, &wishes, &groups, passes)
+        response(&policy, &modes, &groups, passes)
     }
 
     /// Decides these descriptors together.
@@ -125,17 +153,17 @@ impl Limits {
         &self,
         policy: &Arc<Epoch>,
         request: &RateLimitRequest,
-        wishes: &[Wish],
-        places: Vec<usize>,
+        modes: &[HitMode],
+        descriptors: Vec<usize>,
         op: Op,
-        until: Option<Instant>,
+        deadline: Option<Instant>,
     ) -> Group {
-        let deadline = until.map(Instant::into_std);
-        let (decide, parts) = with_facts(request, wishes, &places, |facts| {
+        let deadline = deadline.map(Instant::into_std);
+        let (decide, parts) = with_facts(request, modes, &descriptors, |facts| {
             self.source.decide_together(policy, facts, op, deadline)
         });
         Group {
-            places,
+            descriptors,
             answer: decide.resolve().await,
             parts,
             op,
@@ -143,55 +171,83 @@ impl Limits {
     }
 }
 
-async fn over(until: Option<Instant>) {
-    match until {
-        Some(until) => sleep_until(until).await,
+async fn expired(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
         None => std::future::pending().await,
     }
+}
+
+/// True if a limit or a list of the policy can match requests of this domain. A domain for which nothing can is most often
+/// misspelt, and everything in it passes. Called only for requests that matched nothing.
+fn is_known(policy: &Epoch, domain: &str) -> bool {
+    let policy = policy.gate.policy();
+    let is_followed = policy
+        .follow
+        .iter()
+        .flat_map(|follow| &follow.domains)
+        .any(|followed| &**followed == domain);
+    let limits = policy.limits.iter().map(|rule| &rule.matches);
+    let lists = policy.allow.iter().chain(&policy.deny);
+    let mut matches = limits.chain(lists.map(|rule| &rule.matches));
+    is_followed
+        || matches.any(|matches| match &matches.domain {
+            Some(pattern) => pattern.matches(domain.as_bytes()),
+            None => is_for_descriptors(matches),
+        })
+}
+
+/// True if a request of this front end can match: it has no path, header or address.
+fn is_for_descriptors(matches: &Match) -> bool {
+    matches.methods.is_empty()
+        && matches.paths.is_empty()
+        && matches.hosts.is_empty()
+        && matches.headers.is_empty()
+        && matches.query.is_empty()
+        && matches.addresses.is_empty()
 }
 
 /// The facts of these descriptors.
 fn with_facts<R>(
     request: &RateLimitRequest,
-    wishes: &[Wish],
-    places: &[usize],
+    modes: &[HitMode],
+    descriptors: &[usize],
     f: impl FnOnce(&[Facts<'_>]) -> R,
 ) -> R {
-    let entries = places.iter().map(|at| {
+    let entries = descriptors.iter().map(|at| {
         let descriptor = request.descriptors.get(*at);
         let entries = descriptor.map_or(&[][..], |d| &d.entries).iter();
         let pairs = entries.map(|entry| (entry.key.as_str(), entry.value.as_str()));
         pairs.collect::<Vec<_>>()
     });
     let entries: Vec<_> = entries.collect();
-    let facts = entries.iter().zip(places).map(|(entries, at)| Facts {
+    let facts = entries.iter().zip(descriptors).map(|(entries, at)| Facts {
         domain: &request.domain,
         descriptor: entries,
-        cost: wishes.get(*at).map(|wish| wish.cost()),
-        brought: request.descriptors.get(*at).and_then(ask::brought),
+        cost: modes.get(*at).map(|mode| mode.cost()),
+        brought: request.descriptors.get(*at).and_then(request_limit),
         ..Facts::default()
     });
     f(&facts.collect::<Vec<_>>())
 }
 
-fn answered(epoch: &Epoch, wishes: &[Wish], groups: &[Group], passes: bool) -> RateLimitResponse {
-    let gate = &epoch.gate;
-    let mut statuses = vec![DescriptorStatus::default(); wishes.len()];
+fn response(
+    policy: &Epoch,
+    modes: &[HitMode],
+    groups: &[Group],
+    passes: bool,
+) -> RateLimitResponse {
+    let gate = &policy.gate;
+    let mut statuses = vec![DescriptorStatus::default(); modes.len()];
     for group in groups {
-        for (part, place) in group.parts.iter().zip(&group.places) {
-            let Some(told) = statuses.get_mut(*place) else {
-                continue;
-            };
-            let done = match wishes.get(*place) {
-                Some(Wish::GiveBack(_)) => Done::GivenBack,
-                _ if group.op == Op::Charge => Done::Taken,
-                _ => Done::Asked,
-            };
-            *told = status(gate, &group.answer, part, done);
+        for (part, at) in group.parts.iter().zip(&group.descriptors) {
+            if let (Some(to), Some(mode)) = (statuses.get_mut(*at), modes.get(*at)) {
+                *to = status(gate, &group.answer, part, *mode, group.op);
+            }
         }
     }
-    // Whatever refuses is told; of a request that passes, what was taken.
-    let told = groups.iter().find(|group| match passes {
+    // The headers are those of the refusal, or of what a passing request took.
+    let reported = groups.iter().find(|group| match passes {
         true => group.op == Op::Charge,
         false => !group.answer.is_admitted(),
     });
@@ -201,24 +257,26 @@ fn answered(epoch: &Epoch, wishes: &[Wish], groups: &[Group], passes: bool) -> R
             false => Code::OverLimit.into(),
         },
         statuses,
-        response_headers_to_add: told.map_or_else(Vec::new, |group| headers(epoch, &group.answer)),
+        response_headers_to_add: reported
+            .map_or_else(Vec::new, |group| headers(policy, &group.answer)),
     }
 }
 
-/// What the client is told by us. `X-RateLimit-*` are left to Envoy, which makes them of the statuses.
-fn headers(epoch: &Epoch, answer: &Answer) -> Vec<HeaderValue> {
+/// The header fields for the client, without `X-RateLimit-*`: Envoy makes those of the statuses.
+fn headers(policy: &Epoch, answer: &Answer) -> Vec<HeaderValue> {
     let (mut text, mut parts) = (String::new(), Vec::new());
-    fields(&epoch.gate, answer, &mut text, &mut |field, part| {
+    fields(&policy.gate, answer, &mut text, &mut |field, part| {
         parts.push((field, part));
     });
-    let is_ours =
-        |(field, _): &(Field, _)| !matches!(field, Field::Limit | Field::Remaining | Field::Reset);
-    let told = parts.into_iter().filter(is_ours);
-    told.filter_map(|(field, part)| {
-        Some(HeaderValue {
-            key: field.name().to_owned(),
-            value: text.get(part)?.to_owned(),
+    let parts = parts
+        .into_iter()
+        .filter(|(field, _)| !matches!(field, Field::Limit | Field::Remaining | Field::Reset));
+    parts
+        .filter_map(|(field, part)| {
+            Some(HeaderValue {
+                key: field.name().to_owned(),
+                value: text.get(part)?.to_owned(),
+            })
         })
-    })
-    .collect()
+        .collect()
 }

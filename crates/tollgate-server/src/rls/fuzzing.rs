@@ -6,34 +6,30 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::{Buf, BytesMut};
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::mpsc;
-use tollgate_grpc::{FutureHandler, Session};
+use tollgate_grpc::Session;
 
 use super::connection::METHOD;
+use super::messages::{RateLimitRequest, RateLimitResponse};
 use super::*;
 
 pub use tollgate_grpc::fuzzing::*;
 
-/// Bytes of a message.
-pub const MESSAGE_MOST: usize = ask::MESSAGE_BYTES;
+/// Largest message.
+pub const MAX_MESSAGE_BYTES: usize = request::MESSAGE_BYTES;
 
-/// A door that nobody else comes through.
+/// The service without a listener.
 #[derive(Debug)]
-pub struct Door(Limits);
+pub struct FrontEnd(Limits);
 
-impl Door {
-    /// Opens one by this policy.
-    pub fn open(policy: &str) -> Door {
-        Door(Limits {
-            source: crate::engine::EngineSource::new(
-                crate::engine::for_tests(policy),
-                crate::engine::Door::Rls,
-            ),
-            domains: Domains::default(),
-        })
+impl FrontEnd {
+    /// A service with this policy.
+    pub fn new(policy: &str) -> FrontEnd {
+        let engine = crate::engine::for_tests(policy);
+        let source = EngineSource::new(engine, Door::Rls);
+        FrontEnd(Limits { source })
     }
 
-    /// The frames in front of it.
+    /// The HTTP/2 sessions in front of it.
     ///
     /// # Errors
     /// If there can be no runtime.
@@ -41,12 +37,12 @@ impl Door {
         Wire::new(self.0)
     }
 
-    /// Decides; None if it would wait, which it must not without a shared store.
+    /// Decides. `None` if the decision is pending, which only a shared store may cause.
     ///
     /// # Errors
     /// What is wrong with the request.
     pub fn answer(&self, request: RateLimitRequest) -> Result<Option<RateLimitResponse>, Status> {
-        ask::check(&request)?;
+        request::validate(&request)?;
         let decided = pin!(self.0.decide(request, None));
         let polled = decided.poll(&mut Context::from_waker(Waker::noop()));
         Ok(match polled {
@@ -107,21 +103,18 @@ impl Wire {
     }
 
     async fn run(&self, chunks: &mut dyn Iterator<Item = &[u8]>) -> Exchange {
-        let (to, mut events) = mpsc::unbounded_channel();
         let limits = Arc::clone(&self.limits);
-        let make = move |request, until| {
+        let respond = move |request, deadline| {
             let limits = Arc::clone(&limits);
-            async move { limits.answer(request, until).await }
+            async move { limits.respond(request, deadline).await }
         };
-        let mut handler = FutureHandler::new(make, to.clone());
-        let mut session = Session::new(METHOD, Silent, to);
+        let (mut session, mut events) = Session::new(METHOD, respond, Silent);
         let mut exchange = Exchange::default();
         let mut unread = BytesMut::new();
         for chunk in chunks {
             unread.extend_from_slice(chunk);
             loop {
-                let consumed =
-                    poll_fn(|cx| Poll::Ready(session.receive(cx, &mut handler, &unread))).await;
+                let consumed = poll_fn(|cx| Poll::Ready(session.receive(cx, &unread))).await;
                 unread.advance(consumed);
                 while let Ok((id, event)) = events.try_recv() {
                     session.on_event(id, event);

@@ -1,35 +1,29 @@
-//! Envoy's rate limit service, version 3: the door that Envoy, Istio and Envoy Gateway ask.
+//! Envoy's rate limit service (RLS), version 3: the front end for Envoy, Istio and Envoy Gateway.
 //!
 //! # Theory
 //!
-//! One method over gRPC: a domain and a list of descriptors come in, one status for each goes out, with an
-//! overall code that Envoy acts on. A descriptor is what the policy calls `descriptor` and `entries`; its domain
-//! is `domain`. Everything else of a request is unknown here.
+//! One gRPC method takes a domain and a list of descriptors, and returns one status for each descriptor with an
+//! overall code that Envoy acts on. Policies match them by `domain`, `descriptor` and `entries`. A request has no other
+//! facts here.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | `messages` | what goes over the wire |
-//! | `ask` | what is asked, and bounds |
-//! | `decide` | the decision: all descriptors are one |
-//! | `status` | what each descriptor is told |
-//! | `guard` | a call whose decision panics is an error of that call |
+//! | `messages` | the messages |
+//! | `request` | validation, hits, limits sent with a descriptor |
+//! | `decide` | all descriptors of a request as one decision |
+//! | `status` | the status of each descriptor |
 //! | `connection` | sockets and timeouts around a session of `tollgate-grpc` |
-//! | `reflect` | the protocol, told to whoever asks for it |
-//! | `domains` | the domains that the policy knows |
+//! | `reflect` | gRPC reflection |
 //!
 //! # Invariant
 //!
-//! There is one status for each descriptor, in order. The code `UNKNOWN` is never sent: Envoy would let the
-//! request pass whatever it was told about failures. What cannot be decided is an error of gRPC, which Envoy
-//! treats as it was told to.
+//! There is one status for each descriptor, in order. The code `UNKNOWN` is never sent: Envoy lets such a request pass
+//! whatever its `failure_mode_deny` says. A request that cannot be decided is a gRPC error, which Envoy handles by that
+//! setting.
 //!
-//! # What it does not know
-//!
-//! Quota buckets.
+//! Quota buckets (RLQS) are not supported.
 
 use std::convert::Infallible;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -37,40 +31,38 @@ use std::time::Duration;
 use hyper::http;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tonic::Status;
 use tonic::body::Body;
-use tonic::server::{Grpc, UnaryService};
-use tonic::{Request, Response, Status};
 use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
 use tower_service::Service as TowerService;
 
-mod ask;
 mod connection;
 mod decide;
-mod domains;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
-mod guard;
 pub mod messages;
 mod reflect;
+mod request;
 mod status;
 
 use crate::engine::{Door, Engine, EngineSource};
 use crate::listen::pulse::Pulse;
 use crate::listen::{Accepted, ListenLimits, accept_until, stopped};
-use domains::Domains;
-use messages::{RateLimitRequest, RateLimitResponse, SERVICE, SHOULD_RATE_LIMIT};
-use tollgate_grpc::{Codec, Fallback, FallbackFuture, parse_timeout};
+use messages::{SERVICE, SHOULD_RATE_LIMIT};
+use tollgate_grpc::{Fallback, FallbackFuture};
 
-/// Bytes of a message to any other service than ours: a name or two.
-const OTHER_MESSAGE_BYTES: usize = 4 * 1024;
+/// Largest message to health and reflection: a name or two.
+const MAX_OTHER_MESSAGE_BYTES: usize = 4 * 1024;
 
-/// The port that Envoy's own examples have.
+/// The names that gRPC health reports: the server, the service, and the name under which the reference service is checked.
+const HEALTH_NAMES: [&str; 3] = ["", SERVICE, "ratelimit"];
+
+/// The port of Envoy's own examples.
 pub const RLS_PORT: u16 = 8081;
 
-/// What answers, to be served by as many threads as there are. Clones are the same service.
+/// The service. Clones share its state, so each thread serves one.
 #[derive(Clone, Debug)]
 pub struct Service {
     limits: Arc<Limits>,
@@ -78,57 +70,56 @@ pub struct Service {
     stop: watch::Receiver<bool>,
 }
 
-/// Everything that this door needs to decide.
+/// The engine as the method asks it.
 #[derive(Debug)]
 struct Limits {
     source: EngineSource,
-    domains: Domains,
 }
 
 impl Service {
-    /// A service that ends when `stop` says so.
+    /// A service that stops on the shutdown signal `stop`.
     pub fn new(engine: Arc<Engine>, stop: watch::Receiver<bool>) -> Service {
-        let domains = Domains::default();
         let source = EngineSource::new(engine, Door::Rls);
         Service {
-            limits: Arc::new(Limits { source, domains }),
+            limits: Arc::new(Limits { source }),
             health: HealthReporter::new(),
             stop,
         }
     }
 
-    /// Serves on `listener`, as one of so many threads that share the bounds.
+    /// Serves on `listener`, as one of `threads` that share the connection bound.
     pub async fn serve(self, listener: TcpListener, threads: usize) {
         let Service {
             limits,
             health,
             mut stop,
         } = self;
-        let serving = ServingStatus::Serving;
-        health.set_service_status(SERVICE, serving).await;
+        for name in HEALTH_NAMES {
+            let serving = ServingStatus::Serving;
+            health.set_service_status(name, serving).await;
+        }
         let (v1, v1alpha) = match reflect::services() {
             Ok(services) => services,
             Err(error) => {
-                tracing::error!(%error, "the protocol cannot be told");
+                tracing::error!(%error, "gRPC reflection failed to start");
                 return;
             }
         };
         let routes = Routes {
-            limits,
             health: HealthServer::new(HealthService::from_health_reporter(health.clone()))
-                .max_decoding_message_size(OTHER_MESSAGE_BYTES),
-            v1: v1.max_decoding_message_size(OTHER_MESSAGE_BYTES),
-            v1alpha: v1alpha.max_decoding_message_size(OTHER_MESSAGE_BYTES),
+                .max_decoding_message_size(MAX_OTHER_MESSAGE_BYTES),
+            v1: v1.max_decoding_message_size(MAX_OTHER_MESSAGE_BYTES),
+            v1alpha: v1alpha.max_decoding_message_size(MAX_OTHER_MESSAGE_BYTES),
         };
         let bounds = ListenLimits {
             connections: ListenLimits::default().connections.div_ceil(threads.max(1)),
-            // Clients keep their connections; whether they are there is asked on the wire.
+            // Clients keep their connections. Keepalive PINGs detect those that are gone.
             idle: Duration::MAX,
             ..ListenLimits::default()
         };
         let begin = |(stream, _, permit): Accepted| {
             let pulse = Arc::new(Pulse::beginning(true));
-            let (limits, routes) = (Arc::clone(&routes.limits), routes.clone());
+            let (limits, routes) = (Arc::clone(&limits), routes.clone());
             let served = connection::serve(stream, limits, routes, Arc::clone(&pulse));
             let task = tokio::spawn(async move {
                 served.await;
@@ -137,46 +128,23 @@ impl Service {
             Some((pulse, task.abort_handle()))
         };
         let (end, ending) = watch::channel(false);
-        let told = async move {
+        let shutdown = async move {
             stopped(&mut stop).await;
-            // Who watches hears of it before its connection ends.
-            let ends = ServingStatus::NotServing;
-            health.set_service_status("", ends).await;
-            health.set_service_status(SERVICE, ends).await;
+            // Watches report it before their connections close.
+            for name in HEALTH_NAMES {
+                let stopping = ServingStatus::NotServing;
+                health.set_service_status(name, stopping).await;
+            }
             let _ = end.send(true);
         };
         let serving = accept_until(listener, bounds.connections, || bounds, ending, begin);
-        tokio::join!(serving, told);
+        tokio::join!(serving, shutdown);
     }
 }
 
-/// A call under way.
-type Calling<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
-
-/// One decision.
-#[derive(Clone)]
-struct ShouldRateLimit(Arc<Limits>);
-
-impl UnaryService<RateLimitRequest> for ShouldRateLimit {
-    type Response = RateLimitResponse;
-    type Future = Calling<Response<RateLimitResponse>, Status>;
-
-    fn call(&mut self, request: Request<RateLimitRequest>) -> Self::Future {
-        let limits = Arc::clone(&self.0);
-        let timeout = request.metadata().get("grpc-timeout");
-        let timeout = timeout.and_then(|text| parse_timeout(text.to_str().ok()?));
-        let until = timeout.map(|left| Instant::now() + left);
-        Box::pin(async move {
-            let answered = limits.answer(request.into_inner(), until).await;
-            answered.map(Response::new)
-        })
-    }
-}
-
-/// What is served under which path.
+/// All services but the method that the session handles itself, by path.
 #[derive(Clone)]
 struct Routes<V1, V1Alpha> {
-    limits: Arc<Limits>,
     health: HealthServer<HealthService>,
     v1: V1,
     v1alpha: V1Alpha,
@@ -197,14 +165,7 @@ where
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let path = request.uri().path();
-        if path == SHOULD_RATE_LIMIT {
-            let service = ShouldRateLimit(Arc::clone(&self.limits));
-            return Box::pin(async move {
-                let codec = Codec::<RateLimitResponse, RateLimitRequest>::default();
-                let mut grpc = Grpc::new(codec).max_decoding_message_size(ask::MESSAGE_BYTES);
-                Ok(grpc.unary(service, request).await)
-            });
-        }
+        let is_compressed = path == SHOULD_RATE_LIMIT;
         let service = path
             .strip_prefix('/')
             .and_then(|path| path.split('/').next());
@@ -212,11 +173,14 @@ where
             "grpc.health.v1.Health" => self.health.serve(request),
             "grpc.reflection.v1.ServerReflection" => self.v1.serve(request),
             "grpc.reflection.v1alpha.ServerReflection" => self.v1alpha.serve(request),
-            _ => Box::pin(async {
-                let missing = Status::unimplemented(
-                    "there is only ShouldRateLimit here, with health and reflection",
-                );
-                Ok(missing.into_http())
+            _ => Box::pin(async move {
+                let detail = match is_compressed {
+                    true => {
+                        "the message is compressed, which is not supported; send it uncompressed"
+                    }
+                    false => "the only services are ShouldRateLimit, health and reflection",
+                };
+                Ok(Status::unimplemented(detail).into_http())
             }),
         }
     }

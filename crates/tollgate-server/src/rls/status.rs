@@ -1,14 +1,16 @@
-//! What each descriptor is told: its tightest limit, what is left of it, and until when.
+//! The status of each descriptor: its tightest limit, what is left of it, and until when.
 //!
-//! Envoy knows limits as so many in one unit of time. A window that is no unit, and a bucket, are told as the
+//! Envoy knows limits as a number of requests per unit of time. A window that is no such unit, and a bucket, are reported as the
 //! same rate in the smallest unit that expresses it exactly. A bucket may hold more than its rate says, so
-//! `limit_remaining` may be more than `requests_per_unit`.
+//! `limit_remaining` may exceed `requests_per_unit`.
 
 use prost_types::Duration;
 use tollgate::{Algorithm, QuotaStatus, Span, Verdict};
-use tollgate_policy::{Answer, Basis, Part, Quota, Role};
+use tollgate_policy::pattern::TextPattern;
+use tollgate_policy::{Answer, Basis, LimitRule, Op, Part, Quota, Role};
 
 use super::messages::{Code, DescriptorStatus, RateLimit, Unit};
+use super::request::HitMode;
 use crate::engine::Gate;
 
 const SECOND: u64 = 1_000_000_000;
@@ -22,41 +24,54 @@ const UNITS: [(Unit, u64); 7] = [
     (Unit::Year, 365 * 86_400 * SECOND),
 ];
 
-/// What was done for a descriptor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Done {
-    /// It was charged, if it could be.
-    Taken,
-    /// It was looked at.
-    Asked,
-    /// It got something back.
-    GivenBack,
-}
-
-/// The status of one descriptor.
-pub(super) fn status(gate: &Gate, answer: &Answer, part: &Part, done: Done) -> DescriptorStatus {
+/// The status of one descriptor, whose hits were handled as `mode` says, by `op`.
+pub(super) fn status(
+    gate: &Gate,
+    answer: &Answer,
+    part: &Part,
+    mode: HitMode,
+    op: Op,
+) -> DescriptorStatus {
+    let is_refund = matches!(mode, HitMode::Refund(_));
     if let Some((verdict, basis)) = part.ended {
         return match (verdict.is_admitted(), basis) {
             (true, Basis::AllowList(_)) => unlimited(),
-            (true, _) => plain(Code::Ok),
-            (false, _) if done == Done::GivenBack => plain(Code::Ok),
-            (false, _) => plain(Code::OverLimit),
+            (true, _) => without_limit(Code::Ok),
+            (false, _) if is_refund => without_limit(Code::Ok),
+            (false, _) => without_limit(Code::OverLimit),
         };
     }
-    let tightest = part
-        .charges
-        .iter()
-        .filter_map(|at| Limited::of(gate, answer, *at, done))
-        .min_by_key(Limited::room);
-    match tightest {
-        Some(limited) => limited.told(answer),
-        None if part.charges.is_empty() => plain(Code::Ok),
-        // An override says that this key has no limit.
+    let limits = part.charges.iter().filter_map(|at| {
+        let charge = answer.charges.get(*at)?;
+        let (verdict, status) = match is_refund {
+            true => (Verdict::Pass, gate.stands(answer, *at)?),
+            false => gate.telling(answer, *at, op == Op::Charge)?,
+        };
+        let is_enforced = charge.role == Role::Enforced;
+        let refuses = match answer.basis {
+            Basis::TooManyLimits => true,
+            Basis::StoreError(rule) => rule == charge.rule,
+            _ => !verdict.is_admitted(),
+        };
+        Some(LimitStatus {
+            quota: gate.quota(charge.limit)?,
+            rule: gate.rule(charge.rule)?,
+            max: charge.most,
+            is_enforced,
+            is_over: is_enforced && !answer.is_admitted() && refuses && !is_refund,
+            verdict,
+            status,
+        })
+    });
+    match limits.min_by_key(LimitStatus::room) {
+        Some(limit) => limit.descriptor_status(answer),
+        None if part.charges.is_empty() => without_limit(Code::Ok),
+        // An override exempts this key.
         None => unlimited(),
     }
 }
 
-fn plain(code: Code) -> DescriptorStatus {
+fn without_limit(code: Code) -> DescriptorStatus {
     DescriptorStatus {
         code: code.into(),
         ..DescriptorStatus::default()
@@ -66,48 +81,25 @@ fn plain(code: Code) -> DescriptorStatus {
 fn unlimited() -> DescriptorStatus {
     DescriptorStatus {
         limit_remaining: u32::MAX,
-        ..plain(Code::Ok)
+        ..without_limit(Code::Ok)
     }
 }
 
 /// One limit of a descriptor.
-struct Limited<'g> {
+struct LimitStatus<'g> {
     quota: &'g Quota,
-    name: &'g str,
-    /// How many there are, if the request brought that along.
-    most: Option<u32>,
+    rule: &'g LimitRule,
+    /// The limit that the request sent.
+    max: Option<u32>,
     is_enforced: bool,
-    /// Does it refuse?
+    /// It refuses the request.
     is_over: bool,
     verdict: Verdict,
     status: QuotaStatus,
 }
 
-impl<'g> Limited<'g> {
-    fn of(gate: &'g Gate, answer: &Answer, at: usize, done: Done) -> Option<Limited<'g>> {
-        let charge = answer.charges.get(at)?;
-        let (verdict, status) = match done {
-            Done::GivenBack => (Verdict::Pass, gate.stands(answer, at)?),
-            _ => gate.telling(answer, at, done == Done::Taken)?,
-        };
-        let is_enforced = charge.role == Role::Enforced;
-        let refuses_all = match answer.basis {
-            Basis::TooManyLimits => true,
-            Basis::StoreError(rule) => rule == charge.rule,
-            _ => !verdict.is_admitted(),
-        };
-        Some(Limited {
-            quota: gate.quota(charge.limit)?,
-            name: &gate.rule(charge.rule)?.name,
-            most: charge.most,
-            is_enforced,
-            is_over: is_enforced && !answer.is_admitted() && refuses_all && done != Done::GivenBack,
-            verdict,
-            status,
-        })
-    }
-
-    /// The less, the tighter: those that refuse, then those that can, then those that are only counted.
+impl LimitStatus<'_> {
+    /// Orders limits by tightness: those that refuse, those that can, those that are only counted; then by what is left.
     fn room(&self) -> (u8, u64) {
         let rank = match (self.is_over, self.is_enforced) {
             (true, _) => 0,
@@ -117,24 +109,20 @@ impl<'g> Limited<'g> {
         (rank, self.status.remaining)
     }
 
-    fn told(&self, answer: &Answer) -> DescriptorStatus {
-        let remaining = if self.is_over {
-            0
-        } else {
-            self.status.remaining
+    fn descriptor_status(&self, answer: &Answer) -> DescriptorStatus {
+        let (code, remaining) = match self.is_over {
+            true => (Code::OverLimit, 0),
+            false => (Code::Ok, self.status.remaining),
         };
         DescriptorStatus {
-            code: match self.is_over {
-                true => Code::OverLimit.into(),
-                false => Code::Ok.into(),
-            },
-            current_limit: Some(told_limit(self.quota, self.most, self.name)),
+            current_limit: Some(self.current_limit()),
             limit_remaining: u32::try_from(remaining).unwrap_or(u32::MAX),
-            duration_until_reset: self.reset(answer).map(duration),
+            duration_until_reset: self.reset(answer).map(|span| self.whole_seconds(span)),
+            ..without_limit(code)
         }
     }
 
-    /// If it is over, when the same passes; otherwise when everything is back, or the window ends.
+    /// If the limit is over, the time until the same request passes; otherwise until everything is back, or the window ends.
     fn reset(&self, answer: &Answer) -> Option<Span> {
         match (self.is_over, self.verdict, self.quota.limit.algorithm()) {
             (true, Verdict::Never, _) => None,
@@ -151,42 +139,55 @@ impl<'g> Limited<'g> {
             _ => Some(self.status.full_after),
         }
     }
-}
 
-fn duration(span: Span) -> Duration {
-    let (seconds, rest) = (span.as_nanos() / SECOND, span.as_nanos() % SECOND);
-    Duration {
-        seconds: i64::try_from(seconds).unwrap_or(i64::MAX),
-        nanos: i32::try_from(rest).unwrap_or(0),
-    }
-}
-
-fn told_limit(quota: &Quota, most: Option<u32>, name: &str) -> RateLimit {
-    let (units, per) = match *quota.limit.algorithm() {
-        Algorithm::TokenBucket { rate, .. }
-        | Algorithm::Gcra { rate, .. }
-        | Algorithm::LeakyBucket { rate, .. } => (rate.units(), Some(rate.per())),
-        // How many at once has no unit of time.
-        Algorithm::Concurrency { limit, .. } => (limit, None),
-        _ => {
-            let (units, window) = quota.advertised();
-            (most.map_or(units, u64::from), Some(window))
+    /// Rounded up, and at least one second for a limit that is over: Envoy drops fractions, and a client that returns after
+    /// 0 s is refused again.
+    fn whole_seconds(&self, span: Span) -> Duration {
+        let seconds = span.as_secs_ceil().max(u64::from(self.is_over));
+        Duration {
+            seconds: i64::try_from(seconds).unwrap_or(i64::MAX),
+            nanos: 0,
         }
-    };
-    let (count, unit) = match per {
-        Some(per) => in_a_unit(units, per.as_nanos()),
-        None => (units, Unit::Unknown),
-    };
-    RateLimit {
-        requests_per_unit: u32::try_from(count).unwrap_or(u32::MAX),
-        unit: unit.into(),
-        name: name.to_owned(),
+    }
+
+    fn current_limit(&self) -> RateLimit {
+        let (units, per) = match *self.quota.limit.algorithm() {
+            Algorithm::TokenBucket { rate, .. }
+            | Algorithm::Gcra { rate, .. }
+            | Algorithm::LeakyBucket { rate, .. } => (rate.units(), Some(rate.per())),
+            // Permits have no unit of time.
+            Algorithm::Concurrency { limit, .. } => (limit, None),
+            _ => {
+                let (units, window) = self.quota.advertised();
+                (self.max.map_or(units, u64::from), Some(window))
+            }
+        };
+        let (count, unit) = match per {
+            Some(per) => per_unit(units, per.as_nanos()),
+            None => (units, Unit::Unknown),
+        };
+        RateLimit {
+            requests_per_unit: u32::try_from(count).unwrap_or(u32::MAX),
+            unit: unit.into(),
+            name: match is_generated_name(self.rule) {
+                true => String::new(),
+                false => self.rule.name.to_string(),
+            },
+        }
     }
 }
 
-/// So many in so long, in the smallest unit that says it exactly; else in the smallest in which it is one at
-/// least.
-fn in_a_unit(units: u64, per: u64) -> (u64, Unit) {
+/// True if the importer of Envoy's files made up the name, `domain.key.value`: the reference service reports none then.
+fn is_generated_name(rule: &LimitRule) -> bool {
+    let domain = rule.matches.domain.as_ref().and_then(TextPattern::exact);
+    let path = domain.and_then(|domain| rule.name.strip_prefix(domain)?.strip_prefix('.'));
+    let first_key = rule.matches.entries.first().map(|(key, _)| key.as_str());
+    path.zip(first_key)
+        .is_some_and(|(path, key)| path.starts_with(key))
+}
+
+/// A rate in the smallest unit that expresses it exactly; otherwise in the smallest in which it is at least one.
+fn per_unit(units: u64, per: u64) -> (u64, Unit) {
     let within = |unit: u64| {
         let product = u128::from(units) * u128::from(unit);
         let per = u128::from(per.max(1));
@@ -209,9 +210,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_is_told_in_the_smallest_unit_that_says_it_exactly() {
+    fn a_rate_is_reported_in_the_smallest_unit_that_expresses_it() {
         let s = SECOND;
-        for (units, per, told) in [
+        for (units, per, reported) in [
             (10, s, (10, Unit::Second)),
             (100, 60 * s, (100, Unit::Minute)),
             (100, 10 * s, (10, Unit::Second)),
@@ -221,7 +222,7 @@ mod tests {
             (1, 7 * s, (86_400, Unit::Week)),
             (1, 1_000 * 86_400 * s, (1, Unit::Year)),
         ] {
-            assert_eq!(in_a_unit(units, per), told, "{units} in {per}");
+            assert_eq!(per_unit(units, per), reported, "{units} per {per}");
         }
     }
 }

@@ -38,7 +38,8 @@ async fn every_algorithm_is_told_as_a_limit_with_what_is_left_and_until_when() {
             assert_eq!(brief(&answer), told, "{key}");
             let status = &answer.statuses[0];
             assert_eq!(status.current_limit.as_ref().unwrap().name, key);
-            assert!(status.duration_until_reset.unwrap().seconds > 0, "{key}");
+            let reset = status.duration_until_reset.unwrap();
+            assert!(reset.seconds > 0 && reset.nanos == 0, "{key} {reset:?}");
         }
         let answer = server.edge(&[of(&[(key, "a")])]).await;
         let told = (Code::OverLimit, vec![(Code::OverLimit, Some(limit), 0)]);
@@ -71,6 +72,27 @@ async fn a_refused_descriptor_is_told_when_the_same_passes() {
     assert_eq!(header("cache-control").as_deref(), Some("no-store"));
     // Those are Envoy's, made of the statuses.
     assert_eq!(header("x-ratelimit-limit"), None);
+}
+
+/// Envoy drops the fraction of the duration, so a client that waits for it must not return too early.
+#[tokio::test]
+async fn the_reset_of_a_refused_descriptor_is_in_whole_seconds_rounded_up_and_at_least_one() {
+    let server = Server::start(
+        "
+default: pass
+limits:
+  - { name: fast, match: { descriptor: { fast: true } }, allow: 10/4s, burst: 1 }
+  - { name: slow, match: { descriptor: { slow: true } }, allow: 10/12s, burst: 1 }
+",
+    )
+    .await;
+    for (key, seconds) in [("fast", 1), ("slow", 2)] {
+        server.edge(&[of(&[(key, "a")])]).await;
+        let refused = server.edge(&[of(&[(key, "a")])]).await;
+        assert_eq!(refused.statuses[0].code(), Code::OverLimit, "{key}");
+        let reset = refused.statuses[0].duration_until_reset.unwrap();
+        assert_eq!((reset.seconds, reset.nanos), (seconds, 0), "{key}");
+    }
 }
 
 #[tokio::test]

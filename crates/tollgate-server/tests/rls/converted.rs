@@ -22,6 +22,8 @@ descriptors:
     rate_limit: { unit: day, requests_per_unit: 100 }
   - key: free
     rate_limit: { unlimited: true }
+  - key: named
+    rate_limit: { name: per-name, unit: day, requests_per_unit: 9 }
   - key: tried
     shadow_mode: true
     rate_limit: { unit: day, requests_per_unit: 1 }
@@ -63,5 +65,15 @@ async fn descriptors_get_the_statuses_that_the_reference_documents() {
         let (overall, statuses) = brief(&server.edge(&[of(entries)]).await);
         assert_eq!(statuses, [told], "{entries:?}");
         assert_eq!(overall, told.0);
+    }
+}
+
+#[tokio::test]
+async fn a_limit_reports_the_name_that_the_file_gives_it_and_no_other() {
+    let server = server().await;
+    for (key, name) in [("named", "per-name"), ("to_number", "")] {
+        let answer = server.edge(&[of(&[(key, "1")])]).await;
+        let limit = answer.statuses[0].current_limit.as_ref().unwrap();
+        assert_eq!(limit.name, name, "{key}");
     }
 }

@@ -17,7 +17,11 @@ async fn health_is_told_for_the_server_and_the_service() {
     let ask = |service: &str| HealthCheckRequest {
         service: service.into(),
     };
-    for service in ["", "envoy.service.ratelimit.v3.RateLimitService"] {
+    for service in [
+        "",
+        "envoy.service.ratelimit.v3.RateLimitService",
+        "ratelimit",
+    ] {
         let answer = client.check(ask(service)).await.unwrap().into_inner();
         assert_eq!(answer.status(), ServingStatus::Serving);
     }

@@ -2,7 +2,7 @@
 
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
-use tollgate_grpc::{Called, Task};
+use tokio::sync::watch;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
 
@@ -18,51 +18,23 @@ const WINDOW_UPDATE: u8 = 8;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// Leaves every call pending: the test sends the responses.
-struct Pending;
-
-impl Handler for Pending {
-    type Response = RateLimitResponse;
-
-    fn call(
-        &mut self,
-        _: &mut Context<'_>,
-        _: u32,
-        _: &[u8],
-        _: Option<Instant>,
-    ) -> Called<RateLimitResponse> {
-        Called::Pending(Task(tokio::spawn(async {}).abort_handle()))
-    }
-}
-
-type Events = mpsc::UnboundedSender<(u32, Event<RateLimitResponse>)>;
-
 /// A connection with this handler, and its client.
-async fn connected<H>(
-    handler: impl FnOnce(Events) -> H,
+async fn connected<F>(
+    respond: impl FnMut(RateLimitRequest, Option<Instant>) -> F,
 ) -> (
-    Connection<HealthServer<HealthService>, H>,
+    Connection<HealthServer<HealthService>, impl Handler<Response = RateLimitResponse>>,
     TcpStream,
-    Events,
-) {
+)
+where
+    F: Future<Output = Result<RateLimitResponse, tonic::Status>> + Send + 'static,
+{
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).await;
     let (stream, _) = listener.accept().await.unwrap();
-    let (to, events) = mpsc::unbounded_channel();
     let health = HealthServer::new(HealthService::from_health_reporter(HealthReporter::new()));
-    let connection = Connection {
-        stream,
-        session: Session::new(METHOD, health, to.clone()),
-        handler: handler(to.clone()),
-        events,
-        unread: BytesMut::new(),
-        written: 0,
-        has_progressed: false,
-        was_heard: false,
-        is_pinged: false,
-        pulse: Arc::new(Pulse::beginning(true)),
-    };
-    (connection, client.unwrap(), to)
+    let session = Session::new(METHOD, respond, health);
+    let connection = Connection::new(stream, session, Arc::new(Pulse::beginning(true)));
+    (connection, client.unwrap())
 }
 
 fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
@@ -104,7 +76,23 @@ fn preface() -> (Vec<u8>, Vec<u8>) {
 #[tokio::test]
 async fn responses_that_are_ready_together_are_all_sent_though_they_exceed_the_output() {
     const CALLS: u32 = 500;
-    let (mut connection, mut client, to) = connected(|_| Pending).await;
+    let status = DescriptorStatus {
+        limit_remaining: 77,
+        ..DescriptorStatus::default()
+    };
+    let response = RateLimitResponse {
+        statuses: vec![status; 200],
+        ..RateLimitResponse::default()
+    };
+    let (release, released) = watch::channel(false);
+    let respond = move |_, _| {
+        let (mut released, response) = (released.clone(), response.clone());
+        async move {
+            let _ = released.wait_for(|released| *released).await;
+            Ok(response)
+        }
+    };
+    let (mut connection, mut client) = connected(respond).await;
     // The client sends everything at once and nothing more: nothing else wakes the connection.
     let (mut bytes, block) = preface();
     let window = 0x3fff_ffff_u32.to_be_bytes();
@@ -116,19 +104,11 @@ async fn responses_that_are_ready_together_are_all_sent_though_they_exceed_the_o
     }
     client.write_all(&bytes).await.unwrap();
     let running = tokio::spawn(async move { poll_fn(|cx| connection.poll(cx)).await });
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    let status = DescriptorStatus {
-        limit_remaining: 77,
-        ..DescriptorStatus::default()
-    };
-    let response = RateLimitResponse {
-        statuses: vec![status; 200],
-        ..RateLimitResponse::default()
-    };
-    for id in &ids {
-        to.send((*id, Event::Response(Ok(response.clone()))))
-            .unwrap();
+    // Every pending call has a receiver of its own.
+    while release.receiver_count() <= ids.len() {
+        tokio::task::yield_now().await;
     }
+    release.send(true).unwrap();
     let mut received = Vec::new();
     let mut buffer = vec![0; 64 * 1024];
     let mut ends = 0;
@@ -149,7 +129,7 @@ async fn calls_that_are_reset_leave_nothing_behind() {
     // A store that does not answer.
     let never =
         |_: RateLimitRequest, _| std::future::pending::<Result<RateLimitResponse, tonic::Status>>();
-    let (mut connection, mut client, _to) = connected(|to| FutureHandler::new(never, to)).await;
+    let (mut connection, mut client) = connected(never).await;
     let (mut bytes, block) = preface();
     for number in 0..CALLS {
         let id = number * 2 + 1;

@@ -42,6 +42,13 @@ async fn a_head_that_is_none_ends_its_call() {
         [&[0x83, 0x86][..], &te("trailers"), &path].concat(),
         [&[0x83, 0x83, 0x86][..], &path].concat(),
         [&[0x83, 0x86][..], &field(":path", "x")].concat(),
+        [&[0x83, 0x86][..], &path, &field("a b", "c")].concat(),
+        [&[0x83, 0x86][..], &path, &field("a:b", "c")].concat(),
+        [&[0x83, 0x86][..], &path, &field("a\u{e4}", "c")].concat(),
+        [&[0x83, 0x86][..], &path, &field("a", "b\r\nc: d")].concat(),
+        [&[0x83, 0x86][..], &path, &field("a", "b\0")].concat(),
+        [&[0x83, 0x86][..], &path, &field("a", " b")].concat(),
+        [&[0x83, 0x86][..], &path, &field("a", "b\t")].concat(),
         [
             &[0x83, 0x86][..],
             &field(":path", "/other"),
