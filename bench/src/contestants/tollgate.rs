@@ -40,7 +40,7 @@ impl Exact {
 
     /// Decisions on a shared allowance, because there was no room for a key.
     pub(crate) fn crowded(&self) -> u64 {
-        self.0.crowded()
+        self.0.overflowed()
     }
 }
 

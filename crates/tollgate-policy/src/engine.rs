@@ -29,9 +29,9 @@ use super::store::lease::report::LendingReport;
 use super::store::stack::FleetStore;
 use super::store::{self, Apply, Request};
 use crate::shared::SharedKey;
+use tollgate::CHARGES_MAX;
 use tollgate::clock::Clock;
 use tollgate::decision::Verdict;
-use tollgate::store::memory::CHARGES_MAX;
 use tollgate::time::Moment;
 
 type Deciding = Pin<Box<dyn Future<Output = Vec<Charge>> + Send>>;

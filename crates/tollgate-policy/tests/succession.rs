@@ -436,10 +436,10 @@ fn a_full_table_and_its_crowd_survive() {
     for user in 0..100_000 {
         passes(&gate, &user.to_string(), 1);
     }
-    let crowded = gate.limiter_of(0).unwrap().crowded();
+    let crowded = gate.limiter_of(0).unwrap().overflowed();
     assert!(crowded > 0);
     let next = restarted(&gate, policy(&[("one", small)]), clock);
-    assert_eq!(next.limiter_of(0).unwrap().crowded(), crowded);
+    assert_eq!(next.limiter_of(0).unwrap().overflowed(), crowded);
     for user in 0..1000 {
         let user = user.to_string();
         assert_eq!(passes(&next, &user, 3), passes(&gate, &user, 3), "{user}");

@@ -6,7 +6,7 @@ use crate::decision::{Decision, Origin};
 use crate::key::Keyed;
 use crate::limit::Limit;
 use crate::limiter::Limiter;
-use crate::store::memory::{CHARGES_MAX, Part, all_or_none};
+use crate::table::{CHARGES_MAX, Part, all_or_none};
 
 /// Several limits that a request may have to pass together: all of them are charged, or none. Cheap to
 /// clone: clones share the state.
@@ -192,7 +192,7 @@ impl<C: Clock> Gate<C> {
         };
         // What the room is filled with at first is never looked at.
         let mut parts = [Part {
-            purse: first.inner().purse(),
+            table: first.inner().table(),
             hash: 0,
             cost: 0,
             most: None,
@@ -201,7 +201,7 @@ impl<C: Clock> Gate<C> {
         for (at, charge) in charges.iter().enumerate() {
             let limiter = self.limiters.get(charge.limit.0)?.inner();
             *parts.get_mut(at)? = Part {
-                purse: limiter.purse(),
+                table: limiter.table(),
                 hash: charge.hash,
                 cost: charge.cost,
                 most: charge.most,

@@ -27,13 +27,13 @@
 //! # The road
 //!
 //! ```text
-//! key, cost --> [limiter | gate] --> [store::memory] --> [algorithm] --> Decision
+//! key, cost --> [limiter | gate] --> [table] --> [algorithm] --> Decision
 //!                 hash, clock          find the word       pure step      verdict, what is left
 //! ```
 //!
 //! Everything that decides is integers. Time is an argument everywhere but in [`clock`]. How a limit
 //! decides, what any window can admit at most and why it is done this way is told in each module of
-//! [`algorithm`]; what makes the table never admit too much, in [`store::memory`].
+//! [`algorithm`]; what makes the table never admit too much, in [`table`].
 //!
 //! Rates and spans are written as people write them:
 //!
@@ -70,7 +70,7 @@ mod sync;
 
 mod raw;
 
-pub mod store;
+pub mod table;
 
 pub mod saved;
 
@@ -99,6 +99,7 @@ pub use limit::{Algorithm, Estimate, Limit};
 pub use limiter::{Limiter, Settled, Single};
 pub use permit::{ConcurrencyLimiter, Permit};
 pub use rate::{Rate, RateError};
+pub use table::CHARGES_MAX;
 pub use throttle::{Call, Throttle};
 pub use time::{Moment, Span, SpanError};
 #[cfg(feature = "async")]

@@ -10,7 +10,7 @@ use crate::decision::{Decision, Verdict};
 use crate::key::{KeySecret, Keyed};
 use crate::limit::Limit;
 use crate::saved::Writer;
-use crate::store::memory::{Part, Purse, all_or_none};
+use crate::table::{KeyTable, Part, all_or_none};
 use crate::time::{Moment, Span};
 
 /// Keys that are hashed and fetched together before the first of them is decided: enough to hide the
@@ -28,7 +28,7 @@ const BATCH: usize = 32;
 /// ```
 ///
 /// Strings, bytes, numbers, addresses and tuples are keys ([`Keyed`]). Keys are not stored; see
-/// [`crate::store::memory`] for how they are kept apart and [`Limit::with_max_keys`] for how many there
+/// [`crate::table`] for how they are kept apart and [`Limit::with_max_keys`] for how many there
 /// is room for.
 #[derive(Clone, Debug)]
 pub struct Limiter<C = MonotonicClock> {
@@ -36,7 +36,7 @@ pub struct Limiter<C = MonotonicClock> {
 }
 
 pub(crate) struct Inner<C> {
-    purse: Purse,
+    table: KeyTable,
     /// The face of the clock that it runs on, if its windows are periods of a calendar.
     periods: Option<Periods>,
     secret: KeySecret,
@@ -100,20 +100,20 @@ impl<C: Clock> Limiter<C> {
         clock: C,
         secret: KeySecret,
     ) -> Result<Limiter<C>, LimitError> {
-        let purse = Purse::new(&limit)?;
-        Ok(Limiter::of(limit, purse, periods, clock, secret))
+        let table = KeyTable::new(&limit)?;
+        Ok(Limiter::of(limit, table, periods, clock, secret))
     }
 
     pub(crate) fn of(
         limit: Limit,
-        purse: Purse,
+        table: KeyTable,
         periods: Option<Periods>,
         clock: C,
         secret: KeySecret,
     ) -> Limiter<C> {
         Limiter {
             inner: Arc::new(Inner {
-                purse,
+                table,
                 periods,
                 secret,
                 clock,
@@ -138,7 +138,7 @@ impl<C: Clock> Limiter<C> {
         }
         let now = inner.clock.now();
         let hash = inner.secret.hash(key);
-        inner.purse.check(hash, now, || inner.clock.fresh(), cost)
+        inner.table.check(hash, now, || inner.clock.fresh(), cost)
     }
 
     /// Takes one unit for each of `keys`, as if they were checked one after the other, and writes what
@@ -162,7 +162,7 @@ impl<C: Clock> Limiter<C> {
             }
             let clock = &inner.clock;
             let (now, fresh) = (|| clock.now(), || clock.fresh());
-            inner.purse.check_batch(&hashes, now, fresh, verdicts);
+            inner.table.check_batch(&hashes, now, fresh, verdicts);
         }
     }
 
@@ -186,7 +186,7 @@ impl<C: Clock> Limiter<C> {
         let inner = &*self.inner;
         if inner.periods.is_none() {
             let now = inner.clock.now();
-            inner.purse.charge(hash, now, || inner.clock.fresh(), cost)
+            inner.table.charge(hash, now, || inner.clock.fresh(), cost)
         } else {
             self.charge_in_period(hash, cost)
         }
@@ -210,8 +210,8 @@ impl<C: Clock> Limiter<C> {
         let now = inner.face(real_now);
         let fresh = || inner.face(inner.clock.fresh());
         let decision = match most {
-            None => inner.purse.peek(hash, now, fresh, cost),
-            Some(most) => inner.purse.peek_at_most(hash, now, fresh, (cost, most)),
+            None => inner.table.peek(hash, now, fresh, cost),
+            Some(most) => inner.table.peek_at_most(hash, now, fresh, (cost, most)),
         };
         match &inner.periods {
             None => decision,
@@ -227,7 +227,7 @@ impl<C: Clock> Limiter<C> {
     /// Is it a leaky bucket?
     #[doc(hidden)]
     pub fn is_queue(&self) -> bool {
-        matches!(self.inner.purse, Purse::Queue(_))
+        matches!(self.inner.table, KeyTable::Queue(_))
     }
 
     /// Corrects a charge whose cost is known only afterwards: `charged` was taken by the charge that
@@ -277,7 +277,7 @@ impl<C: Clock> Limiter<C> {
         if actual < charged {
             let issued = inner.face(issued);
             inner
-                .purse
+                .table
                 .refund_beyond(hash, now, (charged, actual), (issued, delay));
         }
         let more = actual.saturating_sub(charged);
@@ -285,7 +285,7 @@ impl<C: Clock> Limiter<C> {
             0
         } else {
             let fresh = || inner.face(inner.clock.fresh());
-            inner.purse.force(hash, now, fresh, more)
+            inner.table.force(hash, now, fresh, more)
         };
         Settled { unpaid }
     }
@@ -302,7 +302,7 @@ impl<C: Clock> Limiter<C> {
     pub fn withdraw(&self, hash: u64) -> u64 {
         let inner = &*self.inner;
         let now = inner.face(inner.clock.fresh());
-        inner.purse.withdraw(hash, now)
+        inner.table.withdraw(hash, now)
     }
 
     /// How much of its allowance a key has used and not earned back, whatever the pressure.
@@ -311,7 +311,7 @@ impl<C: Clock> Limiter<C> {
         let inner = &*self.inner;
         let now = inner.face(inner.clock.now());
         let fresh = || inner.face(inner.clock.fresh());
-        inner.purse.used(hash, now, fresh)
+        inner.table.used(hash, now, fresh)
     }
 
     /// Takes `units` that [`Limiter::withdraw`] told of elsewhere. Pressure, here or there, changes nothing
@@ -321,7 +321,7 @@ impl<C: Clock> Limiter<C> {
         let inner = &*self.inner;
         let now = inner.face(inner.clock.fresh());
         let fresh = || inner.face(inner.clock.fresh());
-        let untaken = inner.purse.take_over(hash, now, fresh, units);
+        let untaken = inner.table.take_over(hash, now, fresh, units);
         units.saturating_sub(untaken)
     }
 
@@ -341,7 +341,7 @@ impl<C: Clock> Limiter<C> {
         let compiled = to.compiled()?;
         let mut limit = inner.limit.lock().unwrap_or_else(PoisonError::into_inner);
         let now = inner.face(inner.clock.fresh());
-        inner.purse.change(&compiled, now)?;
+        inner.table.change(&compiled, now)?;
         *limit = to.with_max_keys(limit.max_keys());
         Ok(())
     }
@@ -361,12 +361,12 @@ impl<C: Clock> Limiter<C> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_scale(&self, scale: Scale) {
-        self.inner.purse.set_scale(scale);
+        self.inner.table.set_scale(scale);
     }
 
     /// How much of the limit is left; see [`Limiter::set_scale`].
     pub fn scale(&self) -> Scale {
-        self.inner.purse.scale()
+        self.inner.table.scale()
     }
 
     /// The limit in force, whatever is left of it under pressure.
@@ -385,24 +385,24 @@ impl<C: Clock> Limiter<C> {
 
     /// The greatest cost that can ever pass.
     pub fn capacity(&self) -> u64 {
-        self.inner.purse.capacity()
+        self.inner.table.capacity()
     }
 
     /// Keys that are in use. Counts them, so it is not for the way of a request.
     pub fn live_keys(&self) -> usize {
         let now = self.inner.face(self.inner.clock.now());
-        self.inner.purse.live_keys(now)
+        self.inner.table.live_keys(now)
     }
 
     /// The most memory that this limiter can ever take for its keys, in bytes.
     pub fn memory_cap(&self) -> usize {
-        self.inner.purse.memory_cap()
+        self.inner.table.memory_cap()
     }
 
     /// Decisions that were made on a shared allowance because there was no room for a new key. If this
     /// grows, raise `max_keys`.
-    pub fn crowded(&self) -> u64 {
-        self.inner.purse.crowded()
+    pub fn overflowed(&self) -> u64 {
+        self.inner.table.overflowed()
     }
 
     /// The calendar periods that its windows are, if they are.
@@ -418,7 +418,7 @@ impl<C: Clock> Limiter<C> {
     fn charge_in_period(&self, hash: u64, cost: u64) -> Decision {
         let inner = &*self.inner;
         let part = Part {
-            purse: &inner.purse,
+            table: &inner.table,
             hash,
             cost,
             most: None,
@@ -434,7 +434,7 @@ impl<C: Clock> Inner<C> {
         // Held, so that the limit is the one that the words mean.
         let _limit = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.face(self.clock.fresh());
-        self.purse.save(now, to);
+        self.table.save(now, to);
     }
 }
 
@@ -452,8 +452,8 @@ impl<C> Inner<C> {
         self.periods.as_ref()
     }
 
-    pub(crate) fn purse(&self) -> &Purse {
-        &self.purse
+    pub(crate) fn table(&self) -> &KeyTable {
+        &self.table
     }
 
     pub(crate) fn secret(&self) -> &KeySecret {
@@ -462,12 +462,12 @@ impl<C> Inner<C> {
 
     /// Gives a permit back; `now` must be fresh.
     pub(crate) fn release(&self, hash: u64, now: Moment, issued: Moment) {
-        self.purse.refund(hash, now, 1, issued);
+        self.table.refund(hash, now, 1, issued);
     }
 
     /// Renews a permit; the moment it then counts from, or none if it was lost.
     pub(crate) fn renew(&self, hash: u64, now: Moment, issued: Moment) -> Option<Moment> {
-        self.purse.renew(hash, now, issued)
+        self.table.renew(hash, now, issued)
     }
 }
 

@@ -9,9 +9,9 @@
 //!
 //! # When there is no room
 //!
-//! As everywhere ([`crate::store::memory`]): no live key is ever pushed out, and a newcomer shares one
+//! As everywhere ([`crate::table`]): no live key is ever pushed out, and a newcomer shares one
 //! moment with other newcomers. Their terms may differ; the moment is then the latest that any of them
-//! caused, so each gets less than its own terms would give, never more. [`Throttle::crowded`] counts them.
+//! caused, so each gets less than its own terms would give, never more. [`Throttle::overflowed`] counts them.
 //!
 //! # What it does not know
 //!
@@ -24,12 +24,12 @@ use crate::algorithm::LimitError;
 use crate::algorithm::terms::{OutOfRange, Tats, Terms, Throttled};
 use crate::clock::{Clock, MonotonicClock};
 use crate::key::{KeySecret, Keyed};
-use crate::store::memory::{Intent, Table};
+use crate::table::{Intent, PackedTable};
 use crate::time::{Moment, Span};
 
-/// Calls that are decided at one reading of the clock.
+/// Calls that are decided at one context of the clock.
 const BATCH: usize = 32;
-/// A reading of the clock may be so old when it is used: others have charged the key since, at later ones.
+/// A context of the clock may be so old when it is used: others have charged the key since, at later ones.
 const LATE: Span = Span::from_millis(1);
 
 /// Keys that are limited by what each call says. Cheap to clone: clones share the state.
@@ -49,7 +49,7 @@ pub struct Throttle<C = MonotonicClock> {
 }
 
 struct Inner<C> {
-    table: Table<Tats>,
+    table: PackedTable<Tats>,
     secret: KeySecret,
     clock: C,
 }
@@ -86,7 +86,7 @@ impl<C: Clock> Throttle<C> {
     pub fn with_clock(max_keys: usize, clock: C) -> Result<Throttle<C>, LimitError> {
         Ok(Throttle {
             inner: Arc::new(Inner {
-                table: Table::new(Tats, max_keys)?,
+                table: PackedTable::new(Tats, max_keys)?,
                 secret: KeySecret::random(),
                 clock,
             }),
@@ -135,7 +135,7 @@ impl<C: Clock> Throttle<C> {
             let mut now = self.inner.clock.now();
             for call in calls {
                 let (told, decided) = self.inner.decide(call, now);
-                // A key that was added is added at a later reading. Who comes behind it must not come before.
+                // A key that was added is added at a later context. Who comes behind it must not come before.
                 now = now.max(decided);
                 each(told);
             }
@@ -153,8 +153,8 @@ impl<C: Clock> Throttle<C> {
     }
 
     /// Decisions that were made on a shared moment because there was no room for a new key.
-    pub fn crowded(&self) -> u64 {
-        self.inner.table.crowded()
+    pub fn overflowed(&self) -> u64 {
+        self.inner.table.overflowed()
     }
 }
 
@@ -169,7 +169,7 @@ impl<C: Clock> Inner<C> {
         }
     }
 
-    /// Refused for less than the reading of the clock may be old: read it again, and ask again.
+    /// Refused for less than the context of the clock may be old: read it again, and ask again.
     #[cold]
     fn decide_late(&self, call: &Call) -> (Result<Throttled, OutOfRange>, Moment) {
         self.decide_at(call, self.clock.fresh())
@@ -183,8 +183,8 @@ impl<C: Clock> Inner<C> {
             quantity,
         } = call;
         let intent = match quantity {
-            0 => Intent::Ask,
-            _ => Intent::Take,
+            0 => Intent::Read,
+            _ => Intent::Write,
         };
         let fresh = || self.clock.fresh();
         let step = |_: &Tats, tat, now| terms.step(tat, now, quantity);

@@ -362,7 +362,7 @@ fn usage_is_kept_while_the_table_grows() {
     }
     let live = (0..200_000u64).filter(|key| key % 4 > 0).count();
     assert_eq!(limiter.live_keys(), live);
-    assert_eq!(limiter.crowded(), 0, "there was room for all");
+    assert_eq!(limiter.overflowed(), 0, "there was room for all");
     for key in 0..200_000u64 {
         assert_eq!(limiter.peek(&key, 0).remaining(), 3 - key % 4);
     }
@@ -398,9 +398,9 @@ fn a_flood_of_new_keys_frees_no_throttled_key_and_admits_no_more_than_promised()
             }
         }
         assert!(
-            limiter.crowded() > 40_000,
+            limiter.overflowed() > 40_000,
             "{limit}: the table was full, {}",
-            limiter.crowded()
+            limiter.overflowed()
         );
         assert!(admitted >= 1000, "{limit}: there was room for a thousand");
         assert_eq!(limiter.memory_cap(), cap, "{limit}");
@@ -437,7 +437,7 @@ fn a_newcomer_that_gets_a_slot_later_starts_from_what_it_has_used() {
         assert!(used <= 10);
         newcomers += used;
     }
-    assert!(limiter.crowded() > 0);
+    assert!(limiter.overflowed() > 0);
     // All slots are free again, but a cell of the crowd that was used up is not full yet.
     clock.advance(Span::from_secs(61));
     for key in 10_000..10_100u64 {

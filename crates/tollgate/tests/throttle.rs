@@ -55,7 +55,7 @@ fn a_key_that_is_over_makes_room_whatever_its_terms_were() {
         clock.advance(Span::from_secs(8));
         assert_eq!(throttle.live_keys(), 0);
     }
-    assert_eq!(throttle.crowded(), 0);
+    assert_eq!(throttle.overflowed(), 0);
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn a_flood_of_keys_frees_nobody_and_stays_in_its_memory() {
     assert!(!throttle.throttle("victim", once, 1).unwrap().is_limited);
     let flood = (0..200_000u64).filter(|key| !throttle.throttle(key, once, 1).unwrap().is_limited);
     let admitted = flood.count();
-    assert!(throttle.crowded() > 0, "there was no room");
+    assert!(throttle.overflowed() > 0, "there was no room");
     assert!(admitted < 50_000, "{admitted} of 200000 passed");
     assert!(throttle.throttle("victim", once, 1).unwrap().is_limited);
     assert!(throttle.memory_cap() < 4 << 20, "{}", throttle.memory_cap());

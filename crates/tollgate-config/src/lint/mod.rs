@@ -14,8 +14,8 @@ mod pressure;
 mod queues;
 mod store;
 
+use tollgate::CHARGES_MAX;
 use tollgate::Moment;
-use tollgate::store::memory::CHARGES_MAX;
 use tollgate_policy::{Fallback, LimitRule, Mode};
 
 use crate::read::Draft;

@@ -12,11 +12,11 @@ use super::Op;
 use crate::charge::{Charge, Source};
 use crate::decision::tightest;
 use crate::shared::SharedStore;
+use tollgate::CHARGES_MAX;
 use tollgate::clock::Clock;
 use tollgate::decision::{Decision, QuotaStatus, Verdict};
 use tollgate::gate::{self, Admission, Gate, LimitId};
 use tollgate::limiter::Limiter;
-use tollgate::store::memory::CHARGES_MAX;
 use tollgate::time::Span;
 
 /// Every limit of a policy with its state.

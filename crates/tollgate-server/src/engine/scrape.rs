@@ -213,7 +213,7 @@ fn walk(epoch: &Epoch) -> Vec<(Arc<str>, Table)> {
         // What follows a name (a tier, an override, the candidate, a peak) begins with what no name has.
         let name = id.split(['@', '+', '!', '/']).next().unwrap_or(id);
         let table = by_name.entry(name).or_default();
-        table.crowded += limiter.crowded();
+        table.crowded += limiter.overflowed();
         if id.contains('+') || id.ends_with("/peak") {
             continue; // candidates and peaks count the same keys again
         }

@@ -264,7 +264,7 @@ impl Shared {
     /// What `INFO` tells about us.
     fn told(&self) -> String {
         let [passed, limited, failed] = self.counts.sums();
-        let crowded = self.throttle.as_ref().map_or(0, Throttle::crowded);
+        let crowded = self.throttle.as_ref().map_or(0, Throttle::overflowed);
         format!(
             "throttle_passed:{passed}\r\nthrottle_limited:{limited}\r\nthrottle_failed:{failed}\r\n\
              throttle_crowded:{crowded}\r\n"
@@ -331,7 +331,7 @@ impl Scraped for Shared {
             "tollgate_throttle_crowded_total",
             Kind::Counter,
             "Calls that were decided on a shared moment, because there was no room for their key.",
-            throttle.crowded(),
+            throttle.overflowed(),
         );
     }
 }

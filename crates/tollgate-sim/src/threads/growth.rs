@@ -94,6 +94,6 @@ fn faults_of(limiter: &Limiter<ManualClock>, burst: u64, added: &[u64]) -> Vec<S
     finding.has_to_be("the number of fresh keys charged once", added, charged_once);
     let live = limiter.live_keys() as u64;
     finding.has_to_be("the number of keys", HOT + added, live);
-    finding.has_to_be("the number of crowded decisions", 0, limiter.crowded());
+    finding.has_to_be("the number of crowded decisions", 0, limiter.overflowed());
     finding.faults
 }

@@ -7,14 +7,14 @@ use crate::key::KeySecret;
 use crate::limit::{Algorithm, Estimate, Limit};
 use crate::limiter::Limiter;
 use crate::rate::Rate;
-use crate::store::memory::Purse;
+use crate::table::KeyTable;
 use crate::time::Span;
 
 /// A limiter that was restored from bytes and has no clock yet.
 #[derive(Debug)]
 pub struct SavedLimiter {
     limit: Limit,
-    purse: Purse,
+    table: KeyTable,
     periods: Option<Box<str>>,
 }
 
@@ -28,10 +28,10 @@ impl SavedLimiter {
         let limit = Limit::new(algorithm).map_err(|_| RestoreError::Malformed)?;
         let limit = limit.with_max_keys(from.size()?).named(from.text()?);
         let periods = from.text()?;
-        let purse = Purse::restored(&limit, from)?;
+        let table = KeyTable::restored(&limit, from)?;
         Ok(SavedLimiter {
             limit,
-            purse,
+            table,
             periods: (!periods.is_empty()).then(|| periods.into()),
         })
     }
@@ -44,7 +44,7 @@ impl SavedLimiter {
         secret: KeySecret,
     ) -> Option<Limiter<C>> {
         let same = self.periods.as_deref() == periods.map(Periods::name);
-        same.then(|| Limiter::of(self.limit, self.purse, periods.cloned(), clock, secret))
+        same.then(|| Limiter::of(self.limit, self.table, periods.cloned(), clock, secret))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Tables to bytes and back: the slots as they lie, the limit in force, the crowd.
+//! Tables to bytes and back: the slots as they lie, the limit in force, the overflow.
 //!
 //! A table is written segment by segment, each under its lock, while charges go on: every word is one
 //! that was there at some moment of the writing. It does not grow and its limit does not change
@@ -8,9 +8,9 @@
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use super::in_force::InForce;
-use super::slots::{Age, Reading, Shape, read_slot};
-use super::table::{Changes, Table};
+use super::active_limit::ActiveLimit;
+use super::layout::{ReadContext, Shape, StampAge, read_slot};
+use super::packed_table::{Changes, PackedTable};
 use super::{CLAIM, LINES};
 use crate::algorithm::scale::Scale;
 use crate::algorithm::{OneWord, Params};
@@ -21,7 +21,7 @@ use crate::time::Moment;
 
 const PLACES: usize = LINES * SLOTS;
 
-impl<A: OneWord> Table<A> {
+impl<A: OneWord> PackedTable<A> {
     pub(crate) fn save(&self, now: Moment, to: &mut Writer) {
         let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
         let changes = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -33,20 +33,20 @@ impl<A: OneWord> Table<A> {
         to.number(current.since());
         let segments = self.shape().segments;
         to.size(segments);
-        let reading = Reading {
-            age: Age::AsStamped,
+        let context = ReadContext {
+            age: StampAge::Valid,
             limit: &current.limit,
             stamp: current.stamp,
             before: &before.limit,
             now,
         };
         for segment in 0..segments {
-            self.save_segment(segment, &reading, to);
+            self.save_segment(segment, &context, to);
         }
-        self.crowd.save(to);
+        self.overflow.save(to);
     }
 
-    fn save_segment(&self, segment: usize, reading: &Reading<'_, A>, to: &mut Writer) {
+    fn save_segment(&self, segment: usize, context: &ReadContext<'_, A>, to: &mut Writer) {
         let _guard = self.segments[segment].lock();
         let (lines, mut live) = (segment * LINES..(segment + 1) * LINES, 0);
         let count = to.later();
@@ -55,7 +55,7 @@ impl<A: OneWord> Table<A> {
                 let (key, word) = (&line.keys[slot], &line.words[slot]);
                 // Under the lock a slot with a key is not claimed. Acquire as in `charge_slot`.
                 let (word, key) = (word.load(Acquire), key.load(Acquire));
-                if key != 0 && word != CLAIM && read_slot(key, word, reading).is_some() {
+                if key != 0 && word != CLAIM && read_slot(key, word, context).is_some() {
                     to.size(at * SLOTS + slot);
                     to.number(key);
                     to.number(word);
@@ -75,16 +75,16 @@ impl<A: OneWord> Table<A> {
     pub(crate) fn restored(
         max_keys: usize,
         from: &mut Reader<'_>,
-    ) -> Result<Table<A>, RestoreError> {
+    ) -> Result<PackedTable<A>, RestoreError> {
         let limit = A::from_params(&restored_params(from)?);
         let before = A::from_params(&restored_params(from)?);
         let (generation, swept) = (from.number()?, from.number()?);
         let since = from.number()?;
-        let mut table = Table::new(limit, max_keys).map_err(|_| RestoreError::NoMemory)?;
+        let mut table = PackedTable::new(limit, max_keys).map_err(|_| RestoreError::NoMemory)?;
         let era = limit.era(Moment::from_nanos(since));
-        let in_force = InForce::new(limit, Scale::ONE, generation, era);
+        let in_force = ActiveLimit::new(limit, Scale::ONE, generation, era);
         table.current.write(&in_force);
-        table.before.write(&InForce::new(
+        table.before.write(&ActiveLimit::new(
             before,
             Scale::ONE,
             generation.wrapping_sub(1),
@@ -100,7 +100,7 @@ impl<A: OneWord> Table<A> {
         }
         let shape = Shape::of(segments, table.extent);
         table.shape = crate::sync::AtomicU64::new(shape.to_word());
-        table.crowd.restore(from)?;
+        table.overflow.restore(from)?;
         Ok(table)
     }
 

@@ -4,7 +4,7 @@
 //! an index (hash and newest stamp) and an arena with one ring for each place
 //! in the index. All is laid out when the limiter is built; what is never used takes no memory, and no
 //! charge allocates. Places are taken over when their key is as if never used, never while it is live.
-//! Newcomers that find no place share the rings of a crowd, as in the table.
+//! Newcomers that find no place share the rings of a overflow, as in the table.
 //!
 //! Why a lock here and none in the table: a charge changes several words of its ring. It is held for
 //! the reading of `log2(limit)` stamps and the writing of `cost`.
@@ -24,12 +24,12 @@ use crate::time::{Moment, Span};
 const SHARDS_MAX: usize = 64;
 /// Places beyond its home in which a key may be. At three quarters full a run is rarely a dozen long.
 const WINDOW: usize = 128;
-/// Rings of the crowd in each shard.
-const CROWD: usize = 16;
+/// Rings of the overflow in each shard.
+const OVERFLOW_RINGS: usize = 16;
 
 pub(crate) struct LogTable {
     shards: Box<[Mutex<Shard>]>,
-    turned: Counter,
+    overflowed: Counter,
 }
 
 /// A key's place: its hash (zero if there is none, or nothing in its ring) and its newest stamp.
@@ -44,12 +44,12 @@ struct Shard {
     limit: Log,
     /// How much of it is left.
     scale: Scale,
-    /// The places, and behind them those of the crowd.
+    /// The places, and behind them those of the overflow.
     index: Box<[Entry]>,
     rings: Zeroed<AtomicU64>,
     /// Cells of each ring. The limit may be lower by now.
     ring_cells: usize,
-    crowd_used: bool,
+    overflow_used: bool,
 }
 
 /// What came of a step.
@@ -64,7 +64,7 @@ pub(crate) struct Logged<R> {
 
 impl Shard {
     fn new(limit: Log, places: usize) -> Result<Shard, LimitError> {
-        let all = places + CROWD;
+        let all = places + OVERFLOW_RINGS;
         let cells = limit.cells().checked_mul(all);
         let no_memory = || LimitError::NoMemory {
             bytes: cells.unwrap_or(usize::MAX).saturating_mul(8),
@@ -80,17 +80,17 @@ impl Shard {
             index: index.into_boxed_slice(),
             rings,
             ring_cells: limit.cells(),
-            crowd_used: false,
+            overflow_used: false,
         })
     }
 
     /// The limit as it decides: under its scale.
-    fn deciding(&self) -> Log {
+    fn effective(&self) -> Log {
         self.limit.under(self.scale)
     }
 
     fn places(&self) -> usize {
-        self.index.len() - CROWD
+        self.index.len() - OVERFLOW_RINGS
     }
 
     fn ring(&self, place: usize) -> Option<Ring<'_, AtomicU64>> {
@@ -106,8 +106,8 @@ impl Shard {
         (0..WINDOW.min(places)).map(move |d| (home + d) % places)
     }
 
-    fn crowd_place(&self, hash: u64) -> usize {
-        self.places() + (hash >> 7) as usize % CROWD
+    fn overflow_place(&self, hash: u64) -> usize {
+        self.places() + (hash >> 7) as usize % OVERFLOW_RINGS
     }
 
     /// The place of a key, if it has one.
@@ -115,14 +115,14 @@ impl Shard {
         self.window(hash).find(|p| self.index[*p].hash == hash)
     }
 
-    /// A place for a key that has none, cleared; its state in the crowd is inherited. None if every
+    /// A place for a key that has none, cleared; its state in the overflow is inherited. None if every
     /// place within reach is live.
     fn add(&mut self, hash: u64, now: Moment) -> Option<usize> {
         let place = self.window(hash).find(|p| self.is_free(*p, now))?;
-        let crowd = self.crowd_place(hash);
-        let inherit = self.crowd_used && !self.is_free(crowd, now);
+        let overflow = self.overflow_place(hash);
+        let inherit = self.overflow_used && !self.is_free(overflow, now);
         if let Some(ring) = self.ring(place) {
-            match self.ring(crowd) {
+            match self.ring(overflow) {
                 Some(from) if inherit => ring.copy_from(from),
                 _ => ring.clear(),
             }
@@ -161,7 +161,7 @@ impl LogTable {
         let shard = |_| Shard::new(limit, places).map(Mutex::new);
         Ok(LogTable {
             shards: (0..shards).map(shard).collect::<Result<_, _>>()?,
-            turned: Counter::new(0),
+            overflowed: Counter::new(0),
         })
     }
 
@@ -190,16 +190,16 @@ impl LogTable {
         let place = match found.or_else(|| if adds { shard.add(hash, now) } else { None }) {
             Some(place) => place,
             None if adds => {
-                self.turned.fetch_add(1, Relaxed);
+                self.overflowed.fetch_add(1, Relaxed);
                 origin = Origin::Crowded;
-                shard.crowd_used = true;
-                let place = shard.crowd_place(hash);
+                shard.overflow_used = true;
+                let place = shard.overflow_place(hash);
                 shard.index[place].hash = 1;
                 place
             }
             None => return None,
         };
-        let limit = shard.deciding();
+        let limit = shard.effective();
         let ring = shard.ring(place)?;
         let (result, status) = step(&limit, ring, now);
         let issued = ring.newest().unwrap_or(now);
@@ -225,16 +225,16 @@ impl LogTable {
         let decide =
             |limit: &Log, ring: Ring<'_, AtomicU64>, now| limit.charge(ring, now, cost, take);
         // A peek needs a place as little as a charge of nothing: a key without one is never used,
-        // unless the crowd knows of it.
+        // unless the overflow knows of it.
         if let Some(logged) = self.with(hash, now, &fresh, take && cost > 0, decide) {
             return logged;
         }
         let (hash, shard) = self.shard(hash);
         let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-        let crowd = shard.crowd_place(hash);
-        let (verdict, status) = match shard.ring(crowd) {
-            Some(ring) if shard.crowd_used => shard.deciding().charge(ring, now, cost, false),
-            _ => never_used(&shard.deciding(), now, cost),
+        let overflow = shard.overflow_place(hash);
+        let (verdict, status) = match shard.ring(overflow) {
+            Some(ring) if shard.overflow_used => shard.effective().charge(ring, now, cost, false),
+            _ => never_used(&shard.effective(), now, cost),
         };
         Logged {
             result: verdict,
@@ -284,8 +284,8 @@ impl LogTable {
         }
         let (hash, shard) = self.shard(hash);
         let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-        match shard.ring(shard.crowd_place(hash)) {
-            Some(ring) if shard.crowd_used => used(&shard.limit, ring, now).0,
+        match shard.ring(shard.overflow_place(hash)) {
+            Some(ring) if shard.overflow_used => used(&shard.limit, ring, now).0,
             _ => 0,
         }
     }
@@ -335,7 +335,7 @@ impl LogTable {
                 }
                 larger.index.copy_from_slice(&shard.index);
                 larger.scale = shard.scale;
-                larger.crowd_used = shard.crowd_used;
+                larger.overflow_used = shard.overflow_used;
                 *shard = larger;
             }
             shard.limit = limit;
@@ -368,11 +368,11 @@ impl LogTable {
         let limit = self.limit();
         to.number(limit.limit());
         to.number(limit.window().as_nanos());
-        to.number(self.crowded());
+        to.number(self.overflowed());
         for shard in &self.shards {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             to.size(shard.ring_cells);
-            to.byte(u8::from(shard.crowd_used));
+            to.byte(u8::from(shard.overflow_used));
             let used = || {
                 let numbered = shard.index.iter().enumerate();
                 numbered.filter(|(_, entry)| entry.hash != 0)
@@ -397,9 +397,9 @@ impl LogTable {
     ) -> Result<LogTable, RestoreError> {
         let (limit, window) = (from.number()?, Span::from_nanos(from.number()?));
         let limit = Log::new(limit, window).map_err(|_| RestoreError::Malformed)?;
-        let turned = from.number()?;
+        let overflowed = from.number()?;
         let table = LogTable::new(limit, max_keys).map_err(|_| RestoreError::NoMemory)?;
-        table.turned.store(turned, Relaxed);
+        table.overflowed.store(overflowed, Relaxed);
         for shard in &table.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             let cells = from.size_up_to(1 << 25)?;
@@ -411,7 +411,7 @@ impl LogTable {
                 let rings = all.and_then(Zeroed::new).ok_or(RestoreError::NoMemory)?;
                 (shard.rings, shard.ring_cells) = (rings, cells);
             }
-            shard.crowd_used = from.byte()? != 0;
+            shard.overflow_used = from.byte()? != 0;
             for _ in 0..from.size_up_to(shard.index.len())? {
                 let place = from.size()?;
                 let entry = Entry {
@@ -453,8 +453,8 @@ impl LogTable {
         self.shards.iter().map(bytes).sum()
     }
 
-    pub(crate) fn crowded(&self) -> u64 {
-        self.turned.load(Relaxed)
+    pub(crate) fn overflowed(&self) -> u64 {
+        self.overflowed.load(Relaxed)
     }
 }
 

@@ -4,10 +4,10 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::LINES;
-use super::in_force::InForce;
-use super::slot::{claim, restamp};
-use super::slots::{Age, ERA_BITS, Reading, Shape, branch, read_slot};
-use super::table::{Changes, Table};
+use super::active_limit::ActiveLimit;
+use super::layout::{ERA_BITS, ReadContext, Shape, StampAge, branch, read_slot};
+use super::packed_table::{Changes, PackedTable};
+use super::slot_ops::{claim, restamp};
 use crate::algorithm::OneWord;
 use crate::algorithm::scale::Scale;
 use crate::raw::{Line, SLOTS};
@@ -20,13 +20,13 @@ const SWEEP_EVERY: u64 = 1 << (ERA_BITS - 3);
 /// Segments from which on the table is worth huge pages: two megabytes.
 const HUGE_PAGES_FROM: usize = (2 << 20) / (LINES * size_of::<Line>());
 
-impl<A: OneWord> Table<A> {
+impl<A: OneWord> PackedTable<A> {
     /// Under the lock: slots of a segment that are not free.
-    pub(super) fn live_in(&self, segment: usize, reading: &Reading<'_, A>) -> usize {
+    pub(super) fn live_in(&self, segment: usize, context: &ReadContext<'_, A>) -> usize {
         let lines = &self.lines[segment * LINES..(segment + 1) * LINES];
         let live = |line: &Line, slot: usize| {
             let key = line.keys[slot].load(Acquire);
-            key != 0 && read_slot(key, line.words[slot].load(Relaxed), reading).is_some()
+            key != 0 && read_slot(key, line.words[slot].load(Relaxed), context).is_some()
         };
         lines
             .iter()
@@ -36,15 +36,15 @@ impl<A: OneWord> Table<A> {
 
     /// Live keys at `now`, counted. Reads the whole table.
     pub(crate) fn live_keys(&self, now: Moment) -> usize {
-        let live = |reading: &Reading<'_, A>, segment| self.live_in(segment, reading);
-        self.with_each_segment(now, Age::AsStamped, live).sum()
+        let live = |context: &ReadContext<'_, A>, segment| self.live_in(segment, context);
+        self.with_each_segment(now, StampAge::Valid, live).sum()
     }
 
     fn with_each_segment<'a, R: 'a>(
         &'a self,
         now: Moment,
-        age: Age,
-        f: impl Fn(&Reading<'_, A>, usize) -> R + 'a,
+        age: StampAge,
+        f: impl Fn(&ReadContext<'_, A>, usize) -> R + 'a,
     ) -> impl Iterator<Item = R> + 'a {
         let mut segment = 0;
         std::iter::from_fn(move || {
@@ -53,7 +53,7 @@ impl<A: OneWord> Table<A> {
             let _guard = more.then(|| self.segments[segment].lock())?;
             let current = self.current.read();
             let before = self.before.read();
-            let reading = Reading {
+            let context = ReadContext {
                 age,
                 limit: &current.limit,
                 stamp: current.stamp,
@@ -61,7 +61,7 @@ impl<A: OneWord> Table<A> {
                 now,
             };
             segment += 1;
-            Some(f(&reading, segment - 1))
+            Some(f(&context, segment - 1))
         })
     }
 
@@ -116,10 +116,10 @@ impl<A: OneWord> Table<A> {
         self.before.write(&old);
         changes.generation += 1;
         self.current
-            .write(&InForce::new(limit, old.scale, changes.generation, era));
+            .write(&ActiveLimit::new(limit, old.scale, changes.generation, era));
         // From here on slots with the old stamp are converted by whoever meets them; this converts
         // the rest, so that the next change finds none that are older than it.
-        self.restamp_all(now, Age::AsStamped);
+        self.restamp_all(now, StampAge::Valid);
         changes.swept = era.number;
     }
 
@@ -146,7 +146,7 @@ impl<A: OneWord> Table<A> {
             return;
         }
         let era = current.limit.era(now);
-        self.current.write(&InForce::new(
+        self.current.write(&ActiveLimit::new(
             current.limit,
             current.scale,
             changes.generation,
@@ -156,22 +156,22 @@ impl<A: OneWord> Table<A> {
         // that by more than an era, all of them are as old, or as far ahead, as can be.
         let every = SWEEP_EVERY.cast_signed();
         let age = match era.number.wrapping_sub(changes.swept).cast_signed() {
-            away if away > every + 2 => Age::LongGone,
-            away if away < -(every + 2) => Age::FarAhead,
-            away if away.abs() >= every => Age::AsStamped,
+            away if away > every + 2 => StampAge::Expired,
+            away if away < -(every + 2) => StampAge::Future,
+            away if away.abs() >= every => StampAge::Valid,
             _ => return,
         };
         self.restamp_all(now, age);
         changes.swept = era.number;
     }
 
-    fn restamp_all(&self, now: Moment, age: Age) {
-        let each = self.with_each_segment(now, age, |reading, segment| {
+    fn restamp_all(&self, now: Moment, age: StampAge) {
+        let each = self.with_each_segment(now, age, |context, segment| {
             for line in &self.lines[segment * LINES..(segment + 1) * LINES] {
-                (0..SLOTS).for_each(|slot| restamp(line, slot, reading));
+                (0..SLOTS).for_each(|slot| restamp(line, slot, context));
             }
             if segment == 0 {
-                self.crowd.restamp(reading);
+                self.overflow.restamp(context);
             }
         });
         each.for_each(drop);

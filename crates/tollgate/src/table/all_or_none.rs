@@ -23,8 +23,8 @@
 //! A thread that is stopped while it holds them stops everyone else; and sorting and locking costs more
 //! than the charges. There is no global order here and nothing that can wait for another.
 
-use super::purse::{Purse, PurseOffer};
-use super::table::Place;
+use super::key_table::{KeyTable, TentativeCharge};
+use super::packed_table::PendingWrite;
 use crate::calendar::Periods;
 use crate::clock::Clock;
 use crate::decision::{Decision, Origin, QuotaStatus, Verdict};
@@ -36,7 +36,7 @@ pub const CHARGES_MAX: usize = 16;
 /// One charge of a request.
 #[derive(Clone, Copy)]
 pub(crate) struct Part<'a> {
-    pub(crate) purse: &'a Purse,
+    pub(crate) table: &'a KeyTable,
     pub(crate) hash: u64,
     pub(crate) cost: u64,
     /// How many its window holds, if that came with the request.
@@ -75,23 +75,23 @@ impl Part<'_> {
 
     /// Decides it without making it.
     #[inline(always)]
-    fn offer<C: Clock>(&self, now: Moment, clock: &C) -> PurseOffer<'_> {
+    fn offer<C: Clock>(&self, now: Moment, clock: &C) -> TentativeCharge<'_> {
         let fresh = || self.at(clock.fresh());
         match self.most {
-            None => self.purse.offer(self.hash, self.at(now), fresh, self.cost),
+            None => self.table.offer(self.hash, self.at(now), fresh, self.cost),
             Some(most) => {
                 let asked = (self.cost, most);
-                self.purse
+                self.table
                     .offer_at_most(self.hash, self.at(now), fresh, asked)
             }
         }
     }
 
     /// What is left once its offer at this place is made, or if it is not.
-    fn status_at(&self, place: &Place<'_>, now: Moment, made: bool) -> QuotaStatus {
+    fn status_at(&self, place: &PendingWrite<'_>, now: Moment, made: bool) -> QuotaStatus {
         let status = match self.most {
-            None => self.purse.status_at(place, self.at(now), made),
-            Some(most) => (self.purse).status_at_most(place, self.at(now), made, most),
+            None => self.table.status_at(place, self.at(now), made),
+            Some(most) => (self.table).status_at_most(place, self.at(now), made, most),
         };
         self.stands(status, now)
     }
@@ -101,22 +101,22 @@ impl Part<'_> {
         if let Some(most) = self.most {
             let asked = (self.cost, most);
             return self
-                .purse
+                .table
                 .charge_at_most(self.hash, self.at(now), fresh, asked);
         }
-        self.purse.charge(self.hash, self.at(now), fresh, self.cost)
+        self.table.charge(self.hash, self.at(now), fresh, self.cost)
     }
 
     /// `issued` is on this limit's face.
     fn refund<C: Clock>(&self, clock: &C, issued: Moment) {
-        self.purse
+        self.table
             .refund(self.hash, self.at(clock.fresh()), self.cost, issued);
     }
 }
 
 /// What became of the request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ruling {
+pub(crate) struct MultiOutcome {
     pub(crate) decision: Decision,
     /// The charge that decided, or was closest to deciding.
     pub(crate) binding: usize,
@@ -124,18 +124,18 @@ pub(crate) struct Ruling {
 
 /// What has happened to one part.
 #[derive(Clone, Copy)]
-enum Made<'a> {
+enum Committed<'a> {
     /// Nothing yet.
     Nothing,
     /// Committed at this place, with this verdict.
-    At(Place<'a>, Verdict),
+    At(PendingWrite<'a>, Verdict),
     /// Charged in full.
     Charged(Decision),
 }
 
 /// Charges all parts or none, and tells the numbers of the binding one. At most [`CHARGES_MAX`]; the
 /// caller sees to it.
-pub(crate) fn all_or_none<C: Clock>(parts: &[Part<'_>], clock: &C) -> Ruling {
+pub(crate) fn all_or_none<C: Clock>(parts: &[Part<'_>], clock: &C) -> MultiOutcome {
     // What is kept for each part is large, so room is made for few unless there are many.
     match parts.len() {
         1 => alone(parts, clock),
@@ -146,7 +146,7 @@ pub(crate) fn all_or_none<C: Clock>(parts: &[Part<'_>], clock: &C) -> Ruling {
 }
 
 /// One charge by itself is all or none anyway: it is made where it is decided.
-fn alone<C: Clock>(parts: &[Part<'_>], clock: &C) -> Ruling {
+fn alone<C: Clock>(parts: &[Part<'_>], clock: &C) -> MultiOutcome {
     let now = clock.now();
     let decision = match parts.first() {
         Some(part) => {
@@ -165,19 +165,19 @@ fn alone<C: Clock>(parts: &[Part<'_>], clock: &C) -> Ruling {
         }
         None => Decision::unlimited(now),
     };
-    Ruling {
+    MultiOutcome {
         decision,
         binding: 0,
     }
 }
 
 #[inline(never)]
-fn all_or_none_of<const N: usize, C: Clock>(parts: &[Part<'_>], clock: &C) -> Ruling {
+fn all_or_none_of<const N: usize, C: Clock>(parts: &[Part<'_>], clock: &C) -> MultiOutcome {
     let parts = parts.get(..N).unwrap_or(parts);
     let mut refused = None;
     for _ in 0..3 {
         let now = clock.now();
-        let nothing = PurseOffer {
+        let nothing = TentativeCharge {
             verdict: Verdict::Pass,
             place: None,
         };
@@ -194,7 +194,8 @@ fn all_or_none_of<const N: usize, C: Clock>(parts: &[Part<'_>], clock: &C) -> Ru
             return refusal_of(parts, offers, binding, verdict, now);
         }
         // All in place and unchanged, as a rule: a swap each, and nothing more to remember.
-        let is_committed = |offer: &PurseOffer<'_>| offer.place.is_some_and(|place| place.commit());
+        let is_committed =
+            |offer: &TentativeCharge<'_>| offer.place.is_some_and(|place| place.commit());
         let committed = offers
             .iter()
             .take_while(|offer| is_committed(offer))
@@ -202,7 +203,7 @@ fn all_or_none_of<const N: usize, C: Clock>(parts: &[Part<'_>], clock: &C) -> Ru
         if committed == offers.len() {
             return admission(parts, now, |i, part| at_offer(part, offers.get(i), now));
         }
-        let mut made = [Made::Nothing; N];
+        let mut made = [Committed::Nothing; N];
         match commit_rest(parts, offers, &mut made, committed, now, clock) {
             None => {
                 return admission(parts, now, |i, part| at_made(part, made.get(i), now));
@@ -211,7 +212,7 @@ fn all_or_none_of<const N: usize, C: Clock>(parts: &[Part<'_>], clock: &C) -> Ru
         }
     }
     // Three times somebody else was quicker, and then there was not enough left.
-    refused.unwrap_or(Ruling {
+    refused.unwrap_or(MultiOutcome {
         decision: Decision::unlimited(clock.now()),
         binding: 0,
     })
@@ -219,7 +220,7 @@ fn all_or_none_of<const N: usize, C: Clock>(parts: &[Part<'_>], clock: &C) -> Ru
 
 /// The refusal that decides, if any: never before all, then the longest wait, then the first.
 #[inline(always)]
-fn refusal(offers: &[PurseOffer<'_>]) -> Option<(usize, Verdict)> {
+fn refusal(offers: &[TentativeCharge<'_>]) -> Option<(usize, Verdict)> {
     let mut worst: Option<(usize, Verdict)> = None;
     for (i, offer) in offers.iter().enumerate() {
         let worse = match (offer.verdict, worst) {
@@ -241,7 +242,12 @@ fn refusal(offers: &[PurseOffer<'_>]) -> Option<(usize, Verdict)> {
 /// The one thing that a refusal writes: a clock that was set back is made good, or the key would be
 /// locked out until it has caught up.
 #[cold]
-fn heal_refused<C: Clock>(parts: &[Part<'_>], offers: &[PurseOffer<'_>], now: Moment, clock: &C) {
+fn heal_refused<C: Clock>(
+    parts: &[Part<'_>],
+    offers: &[TentativeCharge<'_>],
+    now: Moment,
+    clock: &C,
+) {
     for (part, offer) in parts.iter().zip(offers) {
         match (offer.verdict, &offer.place) {
             // What a refused step wants to write is a heal. If the swap fails, somebody else did it.
@@ -264,32 +270,32 @@ fn heal_refused<C: Clock>(parts: &[Part<'_>], offers: &[PurseOffer<'_>], now: Mo
 #[cold]
 fn refusal_of(
     parts: &[Part<'_>],
-    offers: &[PurseOffer<'_>],
+    offers: &[TentativeCharge<'_>],
     binding: usize,
     verdict: Verdict,
     now: Moment,
-) -> Ruling {
+) -> MultiOutcome {
     let status = match (parts.get(binding), offers.get(binding)) {
         (
             Some(part),
-            Some(PurseOffer {
+            Some(TentativeCharge {
                 place: Some(place), ..
             }),
         ) => part.status_at(place, now, false),
         (Some(part), _) => {
             let face = part.at(now);
             let peeked = match part.most {
-                None => part.purse.peek(part.hash, face, || face, part.cost),
+                None => part.table.peek(part.hash, face, || face, part.cost),
                 Some(most) => {
                     let asked = (part.cost, most);
-                    part.purse.peek_at_most(part.hash, face, || face, asked)
+                    part.table.peek_at_most(part.hash, face, || face, asked)
                 }
             };
             part.stands(peeked.status, now)
         }
         _ => QuotaStatus::default(),
     };
-    Ruling {
+    MultiOutcome {
         decision: Decision {
             verdict,
             status,
@@ -304,20 +310,20 @@ fn refusal_of(
 #[cold]
 fn commit_rest<'a, C: Clock>(
     parts: &[Part<'a>],
-    offers: &[PurseOffer<'a>],
-    made: &mut [Made<'a>],
+    offers: &[TentativeCharge<'a>],
+    made: &mut [Committed<'a>],
     committed: usize,
     now: Moment,
     clock: &C,
-) -> Option<Ruling> {
+) -> Option<MultiOutcome> {
     for (i, (part, offer)) in parts.iter().zip(offers).enumerate() {
         made[i] = match offer.place {
-            Some(place) if i < committed || place.commit() => Made::At(place, offer.verdict),
+            Some(place) if i < committed || place.commit() => Committed::At(place, offer.verdict),
             _ => {
                 let decision = part.charge(now, clock);
                 if !decision.is_admitted() {
                     take_back(parts, made, now, clock);
-                    return Some(Ruling {
+                    return Some(MultiOutcome {
                         decision: Decision {
                             verdict: part.told(decision.verdict, now),
                             status: part.stands(decision.status, now),
@@ -327,7 +333,7 @@ fn commit_rest<'a, C: Clock>(
                         binding: i,
                     });
                 }
-                Made::Charged(decision)
+                Committed::Charged(decision)
             }
         };
     }
@@ -336,7 +342,7 @@ fn commit_rest<'a, C: Clock>(
 
 /// The decision on a part whose offer was committed.
 #[inline(always)]
-fn at_offer(part: &Part<'_>, offer: Option<&PurseOffer<'_>>, now: Moment) -> Option<Decision> {
+fn at_offer(part: &Part<'_>, offer: Option<&TentativeCharge<'_>>, now: Moment) -> Option<Decision> {
     let offer = offer?;
     Some(Decision {
         verdict: offer.verdict,
@@ -347,16 +353,16 @@ fn at_offer(part: &Part<'_>, offer: Option<&PurseOffer<'_>>, now: Moment) -> Opt
 }
 
 /// The decision on a part, whichever way it was made.
-fn at_made(part: &Part<'_>, made: Option<&Made<'_>>, now: Moment) -> Option<Decision> {
+fn at_made(part: &Part<'_>, made: Option<&Committed<'_>>, now: Moment) -> Option<Decision> {
     match made? {
-        Made::Nothing => None,
-        Made::Charged(decision) => Some(Decision {
+        Committed::Nothing => None,
+        Committed::Charged(decision) => Some(Decision {
             verdict: part.told(decision.verdict, now),
             status: part.stands(decision.status, now),
             issued: now,
             ..*decision
         }),
-        Made::At(place, verdict) => Some(Decision {
+        Committed::At(place, verdict) => Some(Decision {
             verdict: *verdict,
             status: part.status_at(place, now, true),
             issued: now,
@@ -366,13 +372,13 @@ fn at_made(part: &Part<'_>, made: Option<&Made<'_>>, now: Moment) -> Option<Deci
 }
 
 #[cold]
-fn take_back<C: Clock>(parts: &[Part<'_>], made: &[Made<'_>], now: Moment, clock: &C) {
+fn take_back<C: Clock>(parts: &[Part<'_>], made: &[Committed<'_>], now: Moment, clock: &C) {
     for (part, made) in parts.iter().zip(made) {
         let issued = match made {
-            Made::Nothing => continue,
-            Made::At(place, _) if place.revert() => continue,
-            Made::At(..) => part.at(now),
-            Made::Charged(decision) => decision.issued,
+            Committed::Nothing => continue,
+            Committed::At(place, _) if place.revert() => continue,
+            Committed::At(..) => part.at(now),
+            Committed::Charged(decision) => decision.issued,
         };
         part.refund(clock, issued);
     }
@@ -385,7 +391,7 @@ fn admission(
     parts: &[Part<'_>],
     now: Moment,
     decision_on: impl Fn(usize, &Part<'_>) -> Option<Decision>,
-) -> Ruling {
+) -> MultiOutcome {
     let mut delay = Span::ZERO;
     let mut binding: Option<(usize, Decision, u64)> = None;
     for (i, part) in parts.iter().enumerate() {
@@ -407,14 +413,14 @@ fn admission(
         }
     }
     match binding {
-        Some((binding, decision, _)) => Ruling {
+        Some((binding, decision, _)) => MultiOutcome {
             decision: Decision {
                 verdict: Verdict::after(delay.as_nanos()),
                 ..decision
             },
             binding,
         },
-        None => Ruling {
+        None => MultiOutcome {
             decision: Decision::unlimited(now),
             binding: 0,
         },

@@ -3,11 +3,11 @@
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use super::crowd::Crowd;
-use super::in_force::{InForce, InForceCell};
+use super::active_limit::{ActiveLimit, ActiveLimitCell};
+use super::layout::{Intent, ReadContext, Shape, StampAge, home_line, line_at, read_slot, tag};
+use super::overflow::Overflow;
 use super::segment::{Segment, SegmentGuard};
-use super::slot::{apply_locked, candidate, charge_slot, check_slot, claim, find, take_over};
-use super::slots::{Age, Intent, Reading, Shape, home_line, line_at, read_slot, tag};
+use super::slot_ops::{apply_locked, candidate, charge_slot, check_slot, claim, find, take_over};
 use super::{CLAIM, Extent, LINES, TARGET, WINDOW};
 use crate::algorithm::scale::Scale;
 use crate::algorithm::{LimitError, OneWord, Step};
@@ -26,13 +26,13 @@ const NEAR: usize = 4;
 /// Splits for each segment that is found to be full: more than one, so that splitting is done long
 /// before the last segment is in need of it.
 const SPLITS_AT_ONCE: usize = 2;
-/// Splits to wait for before a newcomer without a slot joins the crowd: half a millisecond of them.
+/// Splits to wait for before a newcomer without a slot joins the overflow: half a millisecond of them.
 const GROW_TRIES: u32 = 64;
 
 /// A table of keys that share one limit.
-pub(crate) struct Table<A> {
+pub(crate) struct PackedTable<A> {
     /// The limit and the era in force.
-    pub(super) current: InForceCell<A>,
+    pub(super) current: ActiveLimitCell<A>,
     /// The segments in use, as [`Shape::to_word`].
     pub(super) shape: AtomicU64,
     pub(super) extent: Extent,
@@ -40,12 +40,12 @@ pub(crate) struct Table<A> {
     /// For each line: how far from its home a key at home there may be found. Only grows.
     pub(super) reach: Reach,
     pub(super) segments: Box<[Segment]>,
-    pub(super) crowd: Crowd,
+    pub(super) overflow: Overflow,
     /// Held while the limit or the era in force changes.
     pub(super) changing: Mutex<Changes>,
     /// The limit before the one in force, which slots that were not looked at since may still be
     /// stamped with.
-    pub(super) before: InForceCell<A>,
+    pub(super) before: ActiveLimitCell<A>,
     /// Held while a segment is split; whoever does not get it does without.
     pub(super) growing: Mutex<()>,
 }
@@ -74,18 +74,18 @@ pub(crate) struct Applied<A, R> {
 /// A charge that was decided and not yet made.
 pub(crate) struct Offer<'a> {
     pub(crate) verdict: Verdict,
-    pub(crate) place: Place<'a>,
+    pub(crate) place: PendingWrite<'a>,
 }
 
 /// Where an offer would be written, what was there, and what would be.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct PendingWrite<'a> {
     cell: &'a AtomicU64,
     pub(crate) word: u64,
     pub(crate) write: Option<u64>,
 }
 
-impl Place<'_> {
+impl PendingWrite<'_> {
     /// Makes the charge, if the state is still what it was decided on.
     #[inline(always)]
     pub(crate) fn commit(&self) -> bool {
@@ -111,15 +111,15 @@ impl Place<'_> {
 /// [`check_slot`] under pressure. Apart, so that those without do not carry it.
 #[cold]
 #[inline(never)]
-fn check_pressed<A: OneWord>(
+fn check_scaled<A: OneWord>(
     line: &Line,
     slot: usize,
     key: u64,
-    current: &InForce<A>,
+    current: &ActiveLimit<A>,
     now: Moment,
     cost: u64,
 ) -> Option<Verdict> {
-    check_slot(line, slot, key, &current.deciding(), now, cost)
+    check_slot(line, slot, key, &current.effective(), now, cost)
 }
 
 /// How far from home keys may be: nothing at first.
@@ -138,27 +138,27 @@ fn no_reach(lines: usize) -> Option<Reach> {
     Some((0..lines).map(|_| AtomicU8::new(0)).collect())
 }
 
-impl<A: OneWord> Table<A> {
-    pub(crate) fn new(limit: A, max_keys: usize) -> Result<Table<A>, LimitError> {
+impl<A: OneWord> PackedTable<A> {
+    pub(crate) fn new(limit: A, max_keys: usize) -> Result<PackedTable<A>, LimitError> {
         let extent = Extent::for_keys(max_keys)?;
         let lines = extent.most * LINES;
         let no_memory = || LimitError::NoMemory {
             bytes: lines.saturating_mul(size_of::<Line>()),
         };
-        let first = InForce::new(limit, Scale::ONE, 0, limit.era(Moment::ORIGIN));
-        Ok(Table {
-            current: InForceCell::new(&first),
+        let first = ActiveLimit::new(limit, Scale::ONE, 0, limit.era(Moment::ORIGIN));
+        Ok(PackedTable {
+            current: ActiveLimitCell::new(&first),
             shape: AtomicU64::new(Shape::of(extent.base, extent).to_word()),
             extent,
             lines: Lines::zeroed(lines).ok_or_else(no_memory)?,
             segments: (0..extent.most).map(|_| Segment::default()).collect(),
             reach: no_reach(lines).ok_or_else(no_memory)?,
-            crowd: Crowd::new(),
+            overflow: Overflow::new(),
             changing: Mutex::new(Changes {
                 generation: 0,
                 swept: 0,
             }),
-            before: InForceCell::new(&first),
+            before: ActiveLimitCell::new(&first),
             growing: Mutex::new(()),
         })
     }
@@ -169,8 +169,8 @@ impl<A: OneWord> Table<A> {
     }
 
     /// The limit in force as it decides: under its scale.
-    pub(crate) fn deciding(&self) -> A {
-        self.current.read().deciding()
+    pub(crate) fn effective(&self) -> A {
+        self.current.read().effective()
     }
 
     /// How much of the limit is left.
@@ -181,12 +181,12 @@ impl<A: OneWord> Table<A> {
     /// The most memory that the table can take, in bytes.
     pub(crate) fn memory_cap(&self) -> usize {
         let lines = self.extent.most * LINES;
-        lines * (size_of::<Line>() + 1) + self.extent.most * size_of::<Segment>() + Crowd::BYTES
+        lines * (size_of::<Line>() + 1) + self.extent.most * size_of::<Segment>() + Overflow::BYTES
     }
 
     /// Newcomers that were decided on a shared allowance because no slot was free.
-    pub(crate) fn crowded(&self) -> u64 {
-        self.crowd.turned()
+    pub(crate) fn overflowed(&self) -> u64 {
+        self.overflow.overflowed()
     }
 
     #[inline(always)]
@@ -209,7 +209,7 @@ impl<A: OneWord> Table<A> {
     }
 
     /// Charges `cost` and tells only the verdict: the way that has to be fast. `home` is
-    /// [`Table::home`] of the hash; `fresh` reads the clock again and is asked only where a key may be
+    /// [`PackedTable::home`] of the hash; `fresh` reads the clock again and is asked only where a key may be
     /// added.
     #[inline(always)]
     pub(crate) fn check(
@@ -246,7 +246,7 @@ impl<A: OneWord> Table<A> {
         }
         let slot = candidate(line, key);
         if current.scale != Scale::ONE {
-            return check_pressed(line, slot, key, &current, now, cost);
+            return check_scaled(line, slot, key, &current, now, cost);
         }
         check_slot(line, slot, key, &current.limit, now, cost)
     }
@@ -284,7 +284,7 @@ impl<A: OneWord> Table<A> {
         let key = tag(hash) | u64::from(current.stamp);
         if current.holds_at(now)
             && let Some((line, slot)) = self.find_far(hash, home, key)
-            && let Some(verdict) = check_slot(line, slot, key, &current.deciding(), now, cost)
+            && let Some(verdict) = check_slot(line, slot, key, &current.effective(), now, cost)
         {
             return verdict;
         }
@@ -292,7 +292,7 @@ impl<A: OneWord> Table<A> {
             let step = limit.charge(word, now, cost);
             (step.verdict, step.write)
         };
-        self.apply_slowly(hash, Intent::Charge(cost), now, fresh, charge)
+        self.apply_slow(hash, Intent::Charge(cost), now, fresh, charge)
             .result
     }
 
@@ -309,7 +309,7 @@ impl<A: OneWord> Table<A> {
         let current = self.current.read();
         if current.holds_at(now) {
             let key = tag(hash) | u64::from(current.stamp);
-            let limit = current.deciding();
+            let limit = current.effective();
             if let Some((line, slot)) = self.find_any(hash, key)
                 && let Some((result, word)) =
                     charge_slot(line, slot, key, |w| step(&limit, Some(w), now))
@@ -323,7 +323,7 @@ impl<A: OneWord> Table<A> {
                 };
             }
         }
-        self.apply_slowly(hash, intent, now, fresh, step)
+        self.apply_slow(hash, intent, now, fresh, step)
     }
 
     /// Where a key seems to be, if it has the stamp in force. Not finding it proves nothing.
@@ -373,14 +373,14 @@ impl<A: OneWord> Table<A> {
         if word == CLAIM || line.keys[slot].load(Acquire) != key {
             return None;
         }
-        let step = step(&current.deciding(), word);
+        let step = step(&current.effective(), word);
         // A pass is only good if it can be committed; a refusal must be seen to hold now.
         if !step.verdict.is_admitted() && cell.load(Acquire) != word {
             return None;
         }
         Some(Offer {
             verdict: step.verdict,
-            place: Place {
+            place: PendingWrite {
                 cell,
                 word,
                 write: step.write,
@@ -392,7 +392,7 @@ impl<A: OneWord> Table<A> {
     /// lock of its segment.
     #[cold]
     #[inline(never)]
-    fn apply_slowly<R>(
+    fn apply_slow<R>(
         &self,
         hash: u64,
         intent: Intent,
@@ -410,10 +410,10 @@ impl<A: OneWord> Table<A> {
             let now = fresh().max(now);
             let current = self.current.read();
             // Words are kept by the limit itself, and decided on under its scale.
-            let limit = current.deciding();
+            let limit = current.effective();
             let before = self.before.read();
-            let reading = Reading {
-                age: Age::AsStamped,
+            let context = ReadContext {
+                age: StampAge::Valid,
                 limit: &current.limit,
                 stamp: current.stamp,
                 before: &before.limit,
@@ -428,25 +428,25 @@ impl<A: OneWord> Table<A> {
             };
             if let Some((line, slot)) = self.find_in(segment, hash) {
                 let (result, word) =
-                    apply_locked(line, slot, hash, intent, &reading, |w| step(&limit, w, now));
+                    apply_locked(line, slot, hash, intent, &context, |w| step(&limit, w, now));
                 return applied(result, word, Origin::Fresh);
             }
-            let inherited = self.crowd.inherited(hash, &reading);
+            let inherited = self.overflow.inherited(hash, &context);
             let (result, write) = step(&limit, inherited, now);
             let Some(word) = write else {
                 // Refused by what its cell has used, if there is such: a slot of its own would not
                 // help, because it would start from there.
                 let origin = if inherited.is_some() {
-                    self.crowd.note();
+                    self.overflow.note();
                     Origin::Crowded
                 } else {
                     Origin::Fresh
                 };
                 return applied(result, inherited, origin);
             };
-            if self.add(segment, hash, &reading, word) {
+            if self.add(segment, hash, &context, word) {
                 let full =
-                    guard.note_added(COUNT_EVERY) && self.live_in(segment, &reading) > TARGET;
+                    guard.note_added(COUNT_EVERY) && self.live_in(segment, &context) > TARGET;
                 drop(guard);
                 if full {
                     (0..SPLITS_AT_ONCE).for_each(|_| self.grow(false));
@@ -461,7 +461,7 @@ impl<A: OneWord> Table<A> {
                 continue;
             }
             let on_cell = |_: &A, word, now| step(&limit, word, now);
-            let (result, word) = self.crowd.apply(hash, &reading, on_cell);
+            let (result, word) = self.overflow.apply(hash, &context, on_cell);
             return applied(result, word, Origin::Crowded);
         }
     }
@@ -475,8 +475,8 @@ impl<A: OneWord> Table<A> {
             return 0;
         };
         let (current, before) = (self.current.read(), self.before.read());
-        let reading = Reading {
-            age: Age::AsStamped,
+        let context = ReadContext {
+            age: StampAge::Valid,
             limit: &current.limit,
             stamp: current.stamp,
             before: &before.limit,
@@ -485,7 +485,7 @@ impl<A: OneWord> Table<A> {
         // As when a slot is freed for good: the word stays claimed, and a slot without a key is never
         // charged.
         let word = claim(&line.words[slot]);
-        let word = read_slot(line.keys[slot].load(Relaxed), word, &reading);
+        let word = read_slot(line.keys[slot].load(Relaxed), word, &context);
         line.keys[slot].store(0, Release);
         let left = current.limit.status(word, now).remaining;
         current.limit.capacity().saturating_sub(left)
@@ -529,10 +529,10 @@ impl<A: OneWord> Table<A> {
     }
 
     /// Under the lock: gives the key a slot that is free, if there is one within reach.
-    fn add(&self, segment: usize, hash: u64, reading: &Reading<'_, A>, word: u64) -> bool {
+    fn add(&self, segment: usize, hash: u64, context: &ReadContext<'_, A>, word: u64) -> bool {
         for (distance, line) in self.window(segment, hash, WINDOW).enumerate() {
             for slot in 0..SLOTS {
-                if !take_over(line, slot, reading) {
+                if !take_over(line, slot, context) {
                     continue;
                 }
                 let reach = &self.reach[segment * LINES + home_line(hash)];
@@ -541,7 +541,7 @@ impl<A: OneWord> Table<A> {
                 reach.store(furthest, Relaxed);
                 // Release: whoever sees this key sees that the word was claimed before it. The word
                 // is written last; until then nobody can charge the slot.
-                line.keys[slot].store(tag(hash) | u64::from(reading.stamp), Release);
+                line.keys[slot].store(tag(hash) | u64::from(context.stamp), Release);
                 line.words[slot].store(word, Release);
                 return true;
             }
@@ -562,7 +562,7 @@ mod tests {
         Moment::from_nanos(ns)
     }
 
-    fn check<A: OneWord>(table: &Table<A>, hash: u64, now: Moment) -> bool {
+    fn check<A: OneWord>(table: &PackedTable<A>, hash: u64, now: Moment) -> bool {
         let verdict = table.check(hash, table.home(hash), now, || now, 1);
         verdict.is_admitted()
     }
@@ -571,7 +571,7 @@ mod tests {
     #[test]
     fn two_threads_share_a_small_table() {
         let bucket = Bucket::new("1/h".parse().unwrap(), 3).unwrap();
-        let table = Table::new(bucket, 100).unwrap();
+        let table = PackedTable::new(bucket, 100).unwrap();
         let secret = KeySecret::from_seed(1);
         let keys = if cfg!(miri) { 12 } else { 1000 };
         let admitted: usize = std::thread::scope(|scope| {
@@ -592,7 +592,7 @@ mod tests {
     #[test]
     fn growing_moves_keys_and_loses_none() {
         let bucket = Bucket::new("1/h".parse().unwrap(), 1).unwrap();
-        let table = Table::new(bucket, 100_000).unwrap();
+        let table = PackedTable::new(bucket, 100_000).unwrap();
         let secret = KeySecret::from_seed(2);
         let keys = if cfg!(miri) { 8 } else { 30_000 };
         for key in 0..keys {
@@ -617,7 +617,7 @@ mod tests {
     fn words_that_wrap_are_told_apart_by_their_era() {
         // Eight bits number the parts, so words repeat every 256 s and eras change every 64.
         let limit = Sliding::new(65_535, Span::from_secs(1), Estimate::Span).unwrap();
-        let table = Table::new(limit, 100).unwrap();
+        let table = PackedTable::new(limit, 100).unwrap();
         let use_up = |s: u64| {
             let now = at(s * 1_000_000_000);
             table

@@ -16,7 +16,7 @@
 //!    Charging a key that is there takes no lock.
 //! 3. A slot is taken over only when its word says "as if never used"; nothing is ever deleted and
 //!    nothing sweeps. **A live slot is never taken.**
-//! 4. When no slot within reach is free, the newcomer is answered from the `crowd`: it shares the
+//! 4. When no slot within reach is free, the newcomer is answered from the `overflow`: it shares the
 //!    allowance of one key with all newcomers of the same cell. It gets less than its own, never more,
 //!    and nobody who has a slot notices. When it gets a slot later, it starts from what its cell has
 //!    used.
@@ -24,7 +24,7 @@
 //! # Growth
 //!
 //! The region for `max_keys` is reserved at once but takes memory only where it is used. The table
-//! starts with a few segments and is grown one segment at a time (`Table::grow`): one is split in
+//! starts with a few segments and is grown one segment at a time (`PackedTable::grow`): one is split in
 //! two, under its lock, by moving half of its slots to the same places of a new one. Charges elsewhere
 //! go on; those that meet a moving slot wait for these few microseconds.
 //!
@@ -42,27 +42,27 @@
 //! about n^2 / 2^63 for n live keys, one in 90 000 that any two of 10 million ever do. The hash is
 //! keyed (`crate::key`), so it cannot be brought about. Such a pair would share one allowance.
 
+mod active_limit;
 mod all_or_none;
 mod at_most;
-mod crowd;
-mod in_force;
-mod keep;
-mod logs;
-mod purse;
+mod key_table;
+mod layout;
+mod log_table;
+mod overflow;
+mod packed_table;
+mod resize;
 mod segment;
-mod slot;
-mod slots;
-mod table;
-mod upkeep;
+mod slot_ops;
+mod snapshot;
 
 #[cfg(all(test, loom))]
 mod races;
 
 pub use all_or_none::CHARGES_MAX;
 pub(crate) use all_or_none::{Part, all_or_none};
-pub(crate) use purse::Purse;
-pub(crate) use slots::Intent;
-pub(crate) use table::Table;
+pub(crate) use key_table::KeyTable;
+pub(crate) use layout::Intent;
+pub(crate) use packed_table::PackedTable;
 
 use crate::algorithm::{LimitError, RESERVED};
 

@@ -8,7 +8,7 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::slots::stamp;
+use super::layout::stamp;
 use crate::algorithm::scale::Scale;
 use crate::algorithm::{Era, OneWord};
 use crate::sync::{AtomicU64, fence, relax};
@@ -16,7 +16,7 @@ use crate::time::Moment;
 
 /// A copy of what is in force.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct InForce<A> {
+pub(super) struct ActiveLimit<A> {
     /// The limit without pressure: what words are kept by.
     pub(super) limit: A,
     /// How much of it is left.
@@ -28,9 +28,9 @@ pub(super) struct InForce<A> {
     lasts: u64,
 }
 
-impl<A: OneWord> InForce<A> {
-    pub(super) fn new(limit: A, scale: Scale, generation: u64, era: Era) -> InForce<A> {
-        InForce {
+impl<A: OneWord> ActiveLimit<A> {
+    pub(super) fn new(limit: A, scale: Scale, generation: u64, era: Era) -> ActiveLimit<A> {
+        ActiveLimit {
             limit,
             scale,
             stamp: stamp(generation, era.number),
@@ -41,7 +41,7 @@ impl<A: OneWord> InForce<A> {
 
     /// The limit as it decides: under its scale.
     #[inline(always)]
-    pub(super) fn deciding(&self) -> A {
+    pub(super) fn effective(&self) -> A {
         if self.scale == Scale::ONE {
             self.limit
         } else {
@@ -82,7 +82,7 @@ fn wait(spins: &mut u32) {
 /// What is in force, to be read without a lock.
 #[derive(Debug)]
 #[cfg_attr(not(loom), repr(align(64)))]
-pub(super) struct InForceCell<A> {
+pub(super) struct ActiveLimitCell<A> {
     version: AtomicU64,
     params: [AtomicU64; 4],
     stamp_and_scale: AtomicU64,
@@ -91,9 +91,9 @@ pub(super) struct InForceCell<A> {
     kind: std::marker::PhantomData<A>,
 }
 
-impl<A: OneWord> InForceCell<A> {
-    pub(super) fn new(first: &InForce<A>) -> InForceCell<A> {
-        InForceCell {
+impl<A: OneWord> ActiveLimitCell<A> {
+    pub(super) fn new(first: &ActiveLimit<A>) -> ActiveLimitCell<A> {
+        ActiveLimitCell {
             version: AtomicU64::new(0),
             params: first.limit.to_params().map(AtomicU64::new),
             stamp_and_scale: AtomicU64::new(packed(first.stamp, first.scale)),
@@ -105,7 +105,7 @@ impl<A: OneWord> InForceCell<A> {
 
     /// A copy that was in force as a whole at some moment since the call began.
     #[inline(always)]
-    pub(super) fn read(&self) -> InForce<A> {
+    pub(super) fn read(&self) -> ActiveLimit<A> {
         let mut spins = 0;
         loop {
             if let Some(copy) = self.try_read() {
@@ -116,11 +116,11 @@ impl<A: OneWord> InForceCell<A> {
     }
 
     #[inline(always)]
-    fn try_read(&self) -> Option<InForce<A>> {
+    fn try_read(&self) -> Option<ActiveLimit<A>> {
         // Acquire pairs with the Release that ends a change: the words are at least as new.
         let before = self.version.load(Acquire);
         let (stamp, scale) = unpacked(self.stamp_and_scale.load(Relaxed));
-        let copy = InForce {
+        let copy = ActiveLimit {
             limit: A::from_params(&self.params.each_ref().map(|w| w.load(Relaxed))),
             scale,
             stamp,
@@ -133,7 +133,7 @@ impl<A: OneWord> InForceCell<A> {
     }
 
     /// Puts this in force. Only one thread at a time: the caller holds the lock for changes.
-    pub(super) fn write(&self, next: &InForce<A>) {
+    pub(super) fn write(&self, next: &ActiveLimit<A>) {
         let version = self.version.load(Relaxed);
         self.version.store(version.wrapping_add(1), Relaxed);
         // The odd version is seen before any of the words.

@@ -5,16 +5,16 @@
 //! taken back and forgotten as for any other window. Purses that are no windows of that kind answer by their
 //! own limit.
 
-use super::purse::{Purse, PurseOffer};
-use super::slots::Intent;
-use super::table::Place;
+use super::key_table::{KeyTable, TentativeCharge};
+use super::layout::Intent;
+use super::packed_table::PendingWrite;
 use crate::algorithm::OneWord;
 use crate::algorithm::window::Window;
 use crate::decision::{Decision, QuotaStatus};
 use crate::time::Moment;
 
-impl Purse {
-    /// [`Purse::charge`] of a cost on a window with room for so many.
+impl KeyTable {
+    /// [`KeyTable::charge`] of a cost on a window with room for so many.
     pub(crate) fn charge_at_most(
         &self,
         hash: u64,
@@ -22,7 +22,7 @@ impl Purse {
         fresh: impl Fn() -> Moment,
         (cost, most): (u64, u32),
     ) -> Decision {
-        let Purse::Window(table) = self else {
+        let KeyTable::Window(table) = self else {
             return self.charge(hash, now, fresh, cost);
         };
         let applied = table.apply(
@@ -43,7 +43,7 @@ impl Purse {
         }
     }
 
-    /// [`Purse::peek`], the same.
+    /// [`KeyTable::peek`], the same.
     pub(crate) fn peek_at_most(
         &self,
         hash: u64,
@@ -51,10 +51,10 @@ impl Purse {
         fresh: impl Fn() -> Moment,
         (cost, most): (u64, u32),
     ) -> Decision {
-        let Purse::Window(table) = self else {
+        let KeyTable::Window(table) = self else {
             return self.peek(hash, now, fresh, cost);
         };
-        let applied = table.apply(hash, Intent::Ask, now, fresh, |limit, word, now| {
+        let applied = table.apply(hash, Intent::Read, now, fresh, |limit, word, now| {
             let step = limit.at_most(most).charge(word, now, cost);
             ((step.verdict, step.write.or(word)), None)
         });
@@ -67,45 +67,45 @@ impl Purse {
         }
     }
 
-    /// [`Purse::offer`], the same.
+    /// [`KeyTable::offer`], the same.
     pub(crate) fn offer_at_most(
         &self,
         hash: u64,
         now: Moment,
         fresh: impl Fn() -> Moment,
         (cost, most): (u64, u32),
-    ) -> PurseOffer<'_> {
+    ) -> TentativeCharge<'_> {
         let offered = match self {
-            Purse::Window(table) => table.offer_by(hash, now, |limit, word| {
+            KeyTable::Window(table) => table.offer_by(hash, now, |limit, word| {
                 limit.at_most(most).charge(Some(word), now, cost)
             }),
             _ => return self.offer(hash, now, fresh, cost),
         };
         match offered {
-            Some(offer) => PurseOffer {
+            Some(offer) => TentativeCharge {
                 verdict: offer.verdict,
                 place: Some(offer.place),
             },
-            None => PurseOffer {
+            None => TentativeCharge {
                 verdict: self.peek_at_most(hash, now, fresh, (cost, most)).verdict,
                 place: None,
             },
         }
     }
 
-    /// [`Purse::status_at`], the same.
+    /// [`KeyTable::status_at`], the same.
     pub(crate) fn status_at_most(
         &self,
-        place: &Place<'_>,
+        place: &PendingWrite<'_>,
         now: Moment,
         made: bool,
         most: u32,
     ) -> QuotaStatus {
-        let Purse::Window(table) = self else {
+        let KeyTable::Window(table) = self else {
             return self.status_at(place, now, made);
         };
         let word = place.write.filter(|_| made).unwrap_or(place.word);
-        left(&table.deciding(), most, Some(word), now)
+        left(&table.effective(), most, Some(word), now)
     }
 }
 

@@ -1,8 +1,8 @@
-//! The purses of one limit: one table whatever the algorithm, behind one set of verbs.
+//! The tables of one limit: one table whatever the algorithm, behind one set of verbs.
 
-use super::logs::{LogTable, Logged};
-use super::slots::Intent;
-use super::table::{Applied, Place, Table};
+use super::layout::Intent;
+use super::log_table::{LogTable, Logged};
+use super::packed_table::{Applied, PackedTable, PendingWrite};
 use crate::algorithm::bucket::Bucket;
 use crate::algorithm::concurrency::Permits;
 use crate::algorithm::queue::Queue;
@@ -16,39 +16,39 @@ use crate::saved::{Reader, RestoreError, Writer};
 use crate::time::{Moment, Span};
 
 /// All keys of one limit.
-pub(crate) enum Purse {
-    Bucket(Table<Bucket>),
-    Queue(Table<Queue>),
-    Window(Table<Window>),
-    Sliding(Table<Sliding>),
-    Permits(Table<Permits>),
+pub(crate) enum KeyTable {
+    Bucket(PackedTable<Bucket>),
+    Queue(PackedTable<Queue>),
+    Window(PackedTable<Window>),
+    Sliding(PackedTable<Sliding>),
+    Permits(PackedTable<Permits>),
     Log(LogTable),
 }
 
-impl std::fmt::Debug for Purse {
+impl std::fmt::Debug for KeyTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Purse")
+        f.write_str("KeyTable")
     }
 }
 
 /// A charge that was decided and not yet made.
 #[derive(Clone, Copy)]
-pub(crate) struct PurseOffer<'a> {
+pub(crate) struct TentativeCharge<'a> {
     pub(crate) verdict: Verdict,
     /// Where it can be committed at once; without, it has to be charged in full.
-    pub(crate) place: Option<Place<'a>>,
+    pub(crate) place: Option<PendingWrite<'a>>,
 }
 
 /// The same code for every table, whichever its algorithm; and other code for logs.
 macro_rules! for_table {
-    ($purse:expr, $table:ident => $of_table:expr, $log:ident => $of_log:expr) => {
-        match $purse {
-            Purse::Bucket($table) => $of_table,
-            Purse::Queue($table) => $of_table,
-            Purse::Window($table) => $of_table,
-            Purse::Sliding($table) => $of_table,
-            Purse::Permits($table) => $of_table,
-            Purse::Log($log) => $of_log,
+    ($keys:expr, $table:ident => $of_table:expr, $log:ident => $of_log:expr) => {
+        match $keys {
+            KeyTable::Bucket($table) => $of_table,
+            KeyTable::Queue($table) => $of_table,
+            KeyTable::Window($table) => $of_table,
+            KeyTable::Sliding($table) => $of_table,
+            KeyTable::Permits($table) => $of_table,
+            KeyTable::Log($log) => $of_log,
         }
     };
 }
@@ -83,20 +83,20 @@ fn logged(logged: &Logged<Verdict>) -> Decision {
     }
 }
 
-impl Purse {
+impl KeyTable {
     /// An empty table for a limit.
     ///
     /// # Errors
     /// A `max_keys` of zero, or more than there is memory for.
-    pub(crate) fn new(limit: &Limit) -> Result<Purse, LimitError> {
+    pub(crate) fn new(limit: &Limit) -> Result<KeyTable, LimitError> {
         let max_keys = limit.max_keys();
         Ok(match limit.compiled()? {
-            Compiled::Bucket(b) => Purse::Bucket(Table::new(b, max_keys)?),
-            Compiled::Queue(q) => Purse::Queue(Table::new(q, max_keys)?),
-            Compiled::Window(w) => Purse::Window(Table::new(w, max_keys)?),
-            Compiled::Sliding(s) => Purse::Sliding(Table::new(s, max_keys)?),
-            Compiled::Permits(p) => Purse::Permits(Table::new(p, max_keys)?),
-            Compiled::Log(l) => Purse::Log(LogTable::new(l, max_keys)?),
+            Compiled::Bucket(b) => KeyTable::Bucket(PackedTable::new(b, max_keys)?),
+            Compiled::Queue(q) => KeyTable::Queue(PackedTable::new(q, max_keys)?),
+            Compiled::Window(w) => KeyTable::Window(PackedTable::new(w, max_keys)?),
+            Compiled::Sliding(s) => KeyTable::Sliding(PackedTable::new(s, max_keys)?),
+            Compiled::Permits(p) => KeyTable::Permits(PackedTable::new(p, max_keys)?),
+            Compiled::Log(l) => KeyTable::Log(LogTable::new(l, max_keys)?),
         })
     }
 
@@ -112,7 +112,7 @@ impl Purse {
     ) {
         #[inline(always)]
         fn batch<A: OneWord, const N: usize>(
-            table: &Table<A>,
+            table: &PackedTable<A>,
             hashes: &[u64; N],
             now: impl Fn() -> Moment,
             fresh: impl Fn() -> Moment,
@@ -188,13 +188,13 @@ impl Purse {
         cost: u64,
     ) -> Decision {
         fn peek<A: OneWord>(
-            table: &Table<A>,
+            table: &PackedTable<A>,
             hash: u64,
             now: Moment,
             fresh: impl Fn() -> Moment,
             cost: u64,
         ) -> Decision {
-            let applied = table.apply(hash, Intent::Ask, now, fresh, |limit, word, now| {
+            let applied = table.apply(hash, Intent::Read, now, fresh, |limit, word, now| {
                 let step = limit.charge(word, now, cost);
                 ((step.verdict, step.write.or(word)), None)
             });
@@ -215,7 +215,7 @@ impl Purse {
     pub(crate) fn refund(&self, hash: u64, now: Moment, cost: u64, issued: Moment) {
         for_table!(self,
             table => {
-                table.apply(hash, Intent::Take, now, || now, |limit, word, now| {
+                table.apply(hash, Intent::Write, now, || now, |limit, word, now| {
                     ((), word.and_then(|w| limit.refund(w, now, cost, issued)))
                 });
             },
@@ -231,12 +231,12 @@ impl Purse {
         (charged, kept): (u64, u64),
         (issued, delay): (Moment, Span),
     ) {
-        let Purse::Queue(table) = self else {
+        let KeyTable::Queue(table) = self else {
             return self.refund(hash, now, charged.saturating_sub(kept), issued);
         };
         table.apply(
             hash,
-            Intent::Take,
+            Intent::Write,
             now,
             || now,
             |limit, word, now| {
@@ -249,12 +249,12 @@ impl Purse {
     /// Renews a permit that was granted at `issued`; the moment it then counts from. None if it was
     /// lost, or if this is no concurrency limit.
     pub(crate) fn renew(&self, hash: u64, now: Moment, issued: Moment) -> Option<Moment> {
-        let Purse::Permits(table) = self else {
+        let KeyTable::Permits(table) = self else {
             return None;
         };
         let renewed = table.apply(
             hash,
-            Intent::Take,
+            Intent::Write,
             now,
             || now,
             |limit, word, now| {
@@ -274,7 +274,7 @@ impl Purse {
         cost: u64,
     ) -> u64 {
         for_table!(self,
-            table => table.apply(hash, Intent::Take, now, fresh, |limit, word, now| {
+            table => table.apply(hash, Intent::Write, now, fresh, |limit, word, now| {
                 let (write, unpaid) = limit.force(word, now, cost);
                 (unpaid, write)
             }).result,
@@ -284,7 +284,7 @@ impl Purse {
     /// How much a key has used and not earned back, in units without pressure.
     pub(crate) fn used(&self, hash: u64, now: Moment, fresh: impl Fn() -> Moment) -> u64 {
         for_table!(self,
-            table => table.apply(hash, Intent::Ask, now, fresh, |limit, word, now| {
+            table => table.apply(hash, Intent::Read, now, fresh, |limit, word, now| {
                 let plain = limit.under(Scale::ONE);
                 let left = plain.status(word, now).remaining;
                 (plain.capacity().saturating_sub(left), None)
@@ -292,7 +292,7 @@ impl Purse {
             log => log.used(hash, now, fresh))
     }
 
-    /// Takes `units` that [`Purse::withdraw`] told of, as if there had never been pressure; what could not be taken.
+    /// Takes `units` that [`KeyTable::withdraw`] told of, as if there had never been pressure; what could not be taken.
     pub(crate) fn take_over(
         &self,
         hash: u64,
@@ -301,7 +301,7 @@ impl Purse {
         units: u64,
     ) -> u64 {
         for_table!(self,
-            table => table.apply(hash, Intent::Take, now, fresh, |limit, word, now| {
+            table => table.apply(hash, Intent::Write, now, fresh, |limit, word, now| {
                 let (write, untaken) = limit.under(Scale::ONE).force(word, now, units);
                 (untaken, write)
             }).result,
@@ -323,36 +323,41 @@ impl Purse {
         now: Moment,
         fresh: impl Fn() -> Moment,
         cost: u64,
-    ) -> PurseOffer<'_> {
+    ) -> TentativeCharge<'_> {
         let offered = for_table!(self,
-            table => table.offer(hash, now, cost).map(|offer| PurseOffer {
+            table => table.offer(hash, now, cost).map(|offer| TentativeCharge {
                 verdict: offer.verdict,
                 place: Some(offer.place),
             }),
             _log => None);
-        offered.unwrap_or_else(|| PurseOffer {
+        offered.unwrap_or_else(|| TentativeCharge {
             verdict: self.peek(hash, now, fresh, cost).verdict,
             place: None,
         })
     }
 
     /// What is left once the offer at this place is made, or if it is not.
-    pub(crate) fn status_at(&self, place: &Place<'_>, now: Moment, made: bool) -> QuotaStatus {
+    pub(crate) fn status_at(
+        &self,
+        place: &PendingWrite<'_>,
+        now: Moment,
+        made: bool,
+    ) -> QuotaStatus {
         let word = place.write.filter(|_| made).unwrap_or(place.word);
         for_table!(self,
-            table => table.deciding().status(Some(word), now),
+            table => table.effective().status(Some(word), now),
             _log => QuotaStatus::default())
     }
 
     /// Puts another limit of the same kind in force.
     pub(crate) fn change(&self, to: &Compiled, now: Moment) -> Result<(), LimitError> {
         match (self, to) {
-            (Purse::Bucket(t), Compiled::Bucket(b)) => t.change(*b, now),
-            (Purse::Queue(t), Compiled::Queue(q)) => t.change(*q, now),
-            (Purse::Window(t), Compiled::Window(w)) => t.change(*w, now),
-            (Purse::Sliding(t), Compiled::Sliding(s)) => t.change(*s, now),
-            (Purse::Permits(t), Compiled::Permits(p)) => t.change(*p, now),
-            (Purse::Log(t), Compiled::Log(l)) => t.change(*l)?,
+            (KeyTable::Bucket(t), Compiled::Bucket(b)) => t.change(*b, now),
+            (KeyTable::Queue(t), Compiled::Queue(q)) => t.change(*q, now),
+            (KeyTable::Window(t), Compiled::Window(w)) => t.change(*w, now),
+            (KeyTable::Sliding(t), Compiled::Sliding(s)) => t.change(*s, now),
+            (KeyTable::Permits(t), Compiled::Permits(p)) => t.change(*p, now),
+            (KeyTable::Log(t), Compiled::Log(l)) => t.change(*l)?,
             _ => return Err(LimitError::OtherKind),
         }
         Ok(())
@@ -374,16 +379,16 @@ impl Purse {
     }
 
     /// The table of a limit, as it was saved.
-    pub(crate) fn restored(limit: &Limit, from: &mut Reader<'_>) -> Result<Purse, RestoreError> {
+    pub(crate) fn restored(limit: &Limit, from: &mut Reader<'_>) -> Result<KeyTable, RestoreError> {
         let keys = limit.max_keys();
         let compiled = limit.compiled().map_err(|_| RestoreError::Malformed)?;
         Ok(match compiled {
-            Compiled::Bucket(_) => Purse::Bucket(Table::restored(keys, from)?),
-            Compiled::Queue(_) => Purse::Queue(Table::restored(keys, from)?),
-            Compiled::Window(_) => Purse::Window(Table::restored(keys, from)?),
-            Compiled::Sliding(_) => Purse::Sliding(Table::restored(keys, from)?),
-            Compiled::Permits(_) => Purse::Permits(Table::restored(keys, from)?),
-            Compiled::Log(_) => Purse::Log(LogTable::restored(keys, from)?),
+            Compiled::Bucket(_) => KeyTable::Bucket(PackedTable::restored(keys, from)?),
+            Compiled::Queue(_) => KeyTable::Queue(PackedTable::restored(keys, from)?),
+            Compiled::Window(_) => KeyTable::Window(PackedTable::restored(keys, from)?),
+            Compiled::Sliding(_) => KeyTable::Sliding(PackedTable::restored(keys, from)?),
+            Compiled::Permits(_) => KeyTable::Permits(PackedTable::restored(keys, from)?),
+            Compiled::Log(_) => KeyTable::Log(LogTable::restored(keys, from)?),
         })
     }
 
@@ -400,7 +405,7 @@ impl Purse {
         for_table!(self, table => table.memory_cap(), log => log.memory_cap())
     }
 
-    pub(crate) fn crowded(&self) -> u64 {
-        for_table!(self, table => table.crowded(), log => log.crowded())
+    pub(crate) fn overflowed(&self) -> u64 {
+        for_table!(self, table => table.overflowed(), log => log.overflowed())
     }
 }

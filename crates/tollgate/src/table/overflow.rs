@@ -11,7 +11,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::slots::{Age, Reading, read_slot};
+use super::layout::{ReadContext, StampAge, read_slot};
 use crate::algorithm::OneWord;
 use crate::saved::{Reader, RestoreError, Writer};
 use crate::sync::{AtomicU64, Mutex};
@@ -26,10 +26,10 @@ const SHARDS: usize = if cfg!(loom) { 1 } else { 16 };
 type Cell = (u64, u64);
 
 #[derive(Debug)]
-pub(super) struct Crowd {
+pub(super) struct Overflow {
     shards: Box<[Mutex<Box<[Cell]>>]>,
     /// Decisions on what a cell has used.
-    turned: AtomicU64,
+    overflowed: AtomicU64,
 }
 
 fn make(cells: &mut Box<[Cell]>) {
@@ -38,31 +38,31 @@ fn make(cells: &mut Box<[Cell]>) {
     }
 }
 
-impl Crowd {
+impl Overflow {
     pub(super) const BYTES: usize = CELLS * size_of::<Cell>();
 
-    pub(super) fn new() -> Crowd {
+    pub(super) fn new() -> Overflow {
         // Cells are made when the first newcomer needs one: most limits never have any.
         let shard = |_| Mutex::new(Box::default());
-        Crowd {
+        Overflow {
             shards: (0..SHARDS).map(shard).collect(),
-            turned: AtomicU64::new(0),
+            overflowed: AtomicU64::new(0),
         }
     }
 
     /// Has any newcomer ever been without a slot? Relaxed is enough: whoever adds a key holds the lock
-    /// of the segment that turned this same key away, if it ever was.
+    /// of the segment that overflowed this same key away, if it ever was.
     pub(super) fn is_in_use(&self) -> bool {
-        self.turned.load(Relaxed) > 0
+        self.overflowed.load(Relaxed) > 0
     }
 
     /// Counts a decision that was made on what a cell has used.
     pub(super) fn note(&self) {
-        self.turned.fetch_add(1, Relaxed);
+        self.overflowed.fetch_add(1, Relaxed);
     }
 
-    pub(super) fn turned(&self) -> u64 {
-        self.turned.load(Relaxed)
+    pub(super) fn overflowed(&self) -> u64 {
+        self.overflowed.load(Relaxed)
     }
 
     fn with<R>(&self, hash: u64, f: impl FnOnce(&mut Cell) -> R) -> R {
@@ -77,29 +77,33 @@ impl Crowd {
     }
 
     /// What the newcomer's cell has used, as the word to start from.
-    pub(super) fn inherited<A: OneWord>(&self, hash: u64, reading: &Reading<'_, A>) -> Option<u64> {
+    pub(super) fn inherited<A: OneWord>(
+        &self,
+        hash: u64,
+        context: &ReadContext<'_, A>,
+    ) -> Option<u64> {
         if !self.is_in_use() {
             return None;
         }
         self.with(hash, |&mut (stamp, word)| {
             (stamp != 0)
-                .then(|| read_slot(stamp, word, reading))
+                .then(|| read_slot(stamp, word, context))
                 .flatten()
         })
     }
 
     /// Brings every cell to the current stamp.
-    pub(super) fn restamp<A: OneWord>(&self, reading: &Reading<'_, A>) {
+    pub(super) fn restamp<A: OneWord>(&self, context: &ReadContext<'_, A>) {
         for shard in &self.shards {
             let mut cells = shard
                 .lock()
                 .unwrap_or_else(std::sync::PoisonError::into_inner);
             let is_old = |c: &&mut Cell| {
-                c.0 != 0 && (c.0 as u16 != reading.stamp || reading.age != Age::AsStamped)
+                c.0 != 0 && (c.0 as u16 != context.stamp || context.age != StampAge::Valid)
             };
             for cell in cells.iter_mut().filter(is_old) {
-                *cell = match read_slot(cell.0, cell.1, reading) {
-                    Some(word) => (1 << 16 | u64::from(reading.stamp), word),
+                *cell = match read_slot(cell.0, cell.1, context) {
+                    Some(word) => (1 << 16 | u64::from(context.stamp), word),
                     None => (0, 0),
                 };
             }
@@ -108,7 +112,7 @@ impl Crowd {
 
     /// Writes every cell that was used.
     pub(super) fn save(&self, to: &mut Writer) {
-        to.number(self.turned());
+        to.number(self.overflowed());
         let count = to.later();
         let mut used = 0;
         for (at, shard) in self.shards.iter().enumerate() {
@@ -128,7 +132,7 @@ impl Crowd {
 
     /// Reads what was written.
     pub(super) fn restore(&self, from: &mut Reader<'_>) -> Result<(), RestoreError> {
-        self.turned.store(from.number()?, Relaxed);
+        self.overflowed.store(from.number()?, Relaxed);
         for _ in 0..from.size_up_to(CELLS)? {
             let (at, place) = (from.size()?, from.size()?);
             let cell = (from.number()?, from.number()?);
@@ -146,18 +150,18 @@ impl Crowd {
     pub(super) fn apply<A: OneWord, R>(
         &self,
         hash: u64,
-        reading: &Reading<'_, A>,
+        context: &ReadContext<'_, A>,
         step: impl Fn(&A, Option<u64>, Moment) -> (R, Option<u64>),
     ) -> (R, Option<u64>) {
         self.note();
         self.with(hash, |cell| {
             let word = (cell.0 != 0)
-                .then(|| read_slot(cell.0, cell.1, reading))
+                .then(|| read_slot(cell.0, cell.1, context))
                 .flatten();
-            let (result, write) = step(reading.limit, word, reading.now);
+            let (result, write) = step(context.limit, word, context.now);
             if let Some(new) = write {
                 // The upper bits only have to be something.
-                *cell = (1 << 16 | u64::from(reading.stamp), new);
+                *cell = (1 << 16 | u64::from(context.stamp), new);
             }
             (result, write.or(word))
         })

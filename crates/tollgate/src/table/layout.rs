@@ -111,11 +111,11 @@ pub(super) const fn stamp(generation: u64, era: u64) -> u16 {
 /// What a step is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Intent {
-    /// To know; nothing is written.
-    Ask,
-    /// To take or give back.
-    Take,
-    /// To charge this much. If that is nothing, or can never pass, it is a mere question.
+    /// Only to read: nothing is written.
+    Read,
+    /// To change the word.
+    Write,
+    /// To charge this cost. A cost of zero, or one that can never pass, only reads.
     Charge(u64),
 }
 
@@ -123,8 +123,8 @@ impl Intent {
     /// May a state that was healed on reading be written as it was read?
     pub(super) fn writes(self, limit: &impl OneWord) -> bool {
         match self {
-            Intent::Ask => false,
-            Intent::Take => true,
+            Intent::Read => false,
+            Intent::Write => true,
             Intent::Charge(cost) => (1..=limit.capacity()).contains(&cost),
         }
     }
@@ -132,18 +132,18 @@ impl Intent {
 
 /// How old the slots are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Age {
+pub(super) enum StampAge {
     /// As their stamps say.
-    AsStamped,
+    Valid,
     /// So long has passed since the last sweep that stamps repeat: every word is fresh by now.
-    LongGone,
+    Expired,
     /// The clock was set back so far that stamps repeat: every word needs healing.
-    FarAhead,
+    Future,
 }
 
 /// With what a slot is read: the limit in force, the one before it, and now.
-pub(super) struct Reading<'a, A> {
-    pub(super) age: Age,
+pub(super) struct ReadContext<'a, A> {
+    pub(super) age: StampAge,
     pub(super) limit: &'a A,
     /// The stamp in force.
     pub(super) stamp: u16,
@@ -153,29 +153,33 @@ pub(super) struct Reading<'a, A> {
 }
 
 /// The word of a slot as it is to be read now; none if that is a key never used.
-pub(super) fn read_slot<A: OneWord>(key: u64, word: u64, reading: &Reading<'_, A>) -> Option<u64> {
-    let now = reading.now;
+pub(super) fn read_slot<A: OneWord>(
+    key: u64,
+    word: u64,
+    context: &ReadContext<'_, A>,
+) -> Option<u64> {
+    let now = context.now;
     let written = key as u16;
-    let of_this = written >> ERA_BITS == reading.stamp >> ERA_BITS;
+    let of_this = written >> ERA_BITS == context.stamp >> ERA_BITS;
     let limit = if of_this {
-        reading.limit
+        context.limit
     } else {
-        reading.before
+        context.before
     };
     // The signed difference of the eras, as far as the stamp can tell.
     let unused = 64 - ERA_BITS;
     let ahead =
         ((limit.era(now).number.wrapping_sub(u64::from(written)) << unused) as i64) >> unused;
-    let word = match (reading.age, ahead) {
-        (Age::LongGone, _) | (Age::AsStamped, 2..) => return None,
-        (Age::AsStamped, -1..=1) if limit.is_fresh(word, now) => return None,
-        (Age::AsStamped, -1..=1) => word,
-        (Age::FarAhead, _) | (Age::AsStamped, _) => limit.heal(word, now),
+    let word = match (context.age, ahead) {
+        (StampAge::Expired, _) | (StampAge::Valid, 2..) => return None,
+        (StampAge::Valid, -1..=1) if limit.is_fresh(word, now) => return None,
+        (StampAge::Valid, -1..=1) => word,
+        (StampAge::Future, _) | (StampAge::Valid, _) => limit.heal(word, now),
     };
     if of_this {
         Some(word)
     } else {
-        reading.limit.convert(limit, word, now)
+        context.limit.convert(limit, word, now)
     }
 }
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use loom::thread;
 
-use super::purse::Purse;
-use super::slots::Intent;
-use super::table::Table;
+use super::key_table::KeyTable;
+use super::layout::Intent;
+use super::packed_table::PackedTable;
 use super::{Part, all_or_none};
 use crate::algorithm::OneWord;
 use crate::algorithm::bucket::Bucket;
@@ -32,16 +32,16 @@ fn hash(i: u64, moves: bool) -> u64 {
     i << 24 | u64::from(moves) << 16
 }
 
-fn check(table: &Table<Bucket>, hash: u64, now: Moment) -> bool {
+fn check(table: &PackedTable<Bucket>, hash: u64, now: Moment) -> bool {
     let verdict = table.check(hash, table.home(hash), now, || now, 1);
     assert_ne!(verdict, Verdict::Never);
     verdict.is_admitted()
 }
 
-fn remaining(table: &Table<Bucket>, hash: u64, now: Moment) -> u64 {
+fn remaining(table: &PackedTable<Bucket>, hash: u64, now: Moment) -> u64 {
     let peeked = table.apply(
         hash,
-        Intent::Ask,
+        Intent::Read,
         now,
         || now,
         |limit, word, now| (limit.status(word, now).remaining, None),
@@ -64,7 +64,7 @@ fn exhaust_within(bound: Option<usize>, test: impl Fn() + Sync + Send + 'static)
 #[test]
 fn two_threads_adding_one_key_share_its_slot() {
     exhaust(|| {
-        let table = Arc::new(Table::new(bucket(1), 3).unwrap());
+        let table = Arc::new(PackedTable::new(bucket(1), 3).unwrap());
         let other = table.clone();
         let thread = thread::spawn(move || check(&other, hash(1, false), at(1)));
         let mine = check(&table, hash(1, false), at(1));
@@ -76,7 +76,7 @@ fn two_threads_adding_one_key_share_its_slot() {
 #[test]
 fn the_last_unit_is_sold_once() {
     exhaust(|| {
-        let table = Arc::new(Table::new(bucket(2), 3).unwrap());
+        let table = Arc::new(PackedTable::new(bucket(2), 3).unwrap());
         assert!(check(&table, hash(1, false), at(1)));
         let other = table.clone();
         let thread = thread::spawn(move || check(&other, hash(1, false), at(1)));
@@ -88,8 +88,8 @@ fn the_last_unit_is_sold_once() {
 #[test]
 fn a_slot_taken_over_is_not_charged_for_the_old_key() {
     exhaust(|| {
-        let table = Arc::new(Table::new(bucket(20), 3).unwrap());
-        let take = |table: &Table<Bucket>, hash, now, cost| {
+        let table = Arc::new(PackedTable::new(bucket(20), 3).unwrap());
+        let take = |table: &PackedTable<Bucket>, hash, now, cost| {
             table
                 .check(hash, table.home(hash), now, || now, cost)
                 .is_admitted()
@@ -126,7 +126,7 @@ fn a_slot_taken_over_is_not_charged_for_the_old_key() {
 fn a_charge_is_not_lost_while_its_segment_is_split() {
     for moves in [false, true] {
         exhaust(move || {
-            let table = Arc::new(Table::new(bucket(2), 6).unwrap());
+            let table = Arc::new(PackedTable::new(bucket(2), 6).unwrap());
             assert!(check(&table, hash(1, moves), at(1)));
             let other = table.clone();
             let thread = thread::spawn(move || other.grow(true));
@@ -140,7 +140,7 @@ fn a_charge_is_not_lost_while_its_segment_is_split() {
 #[test]
 fn a_key_is_not_added_twice_while_its_segment_is_split() {
     exhaust(|| {
-        let table = Arc::new(Table::new(bucket(1), 6).unwrap());
+        let table = Arc::new(PackedTable::new(bucket(1), 6).unwrap());
         let other = table.clone();
         let thread = thread::spawn(move || other.grow(true));
         assert!(check(&table, hash(1, true), at(1)));
@@ -152,7 +152,7 @@ fn a_key_is_not_added_twice_while_its_segment_is_split() {
 #[test]
 fn usage_is_kept_while_the_limit_changes() {
     exhaust(|| {
-        let table = Arc::new(Table::new(bucket(3), 3).unwrap());
+        let table = Arc::new(PackedTable::new(bucket(3), 3).unwrap());
         assert!(check(&table, hash(1, false), at(1)));
         let other = table.clone();
         let faster = Bucket::new("4/s".parse().unwrap(), 3).unwrap();
@@ -166,13 +166,13 @@ fn usage_is_kept_while_the_limit_changes() {
 #[test]
 fn a_refund_and_a_charge_do_not_undo_each_other() {
     exhaust(|| {
-        let table = Arc::new(Table::new(bucket(3), 3).unwrap());
+        let table = Arc::new(PackedTable::new(bucket(3), 3).unwrap());
         assert!(check(&table, hash(1, false), at(1)));
         let other = table.clone();
         let thread = thread::spawn(move || {
             other.apply(
                 hash(1, false),
-                Intent::Take,
+                Intent::Write,
                 at(1),
                 || at(1),
                 |limit, word, now| ((), word.and_then(|w| limit.refund(w, now, 1, at(1)))),
@@ -184,9 +184,9 @@ fn a_refund_and_a_charge_do_not_undo_each_other() {
     });
 }
 
-fn both<'a>(first: &'a Purse, second: &'a Purse) -> [Part<'a>; 2] {
-    [first, second].map(|purse| Part {
-        purse,
+fn both<'a>(first: &'a KeyTable, second: &'a KeyTable) -> [Part<'a>; 2] {
+    [first, second].map(|table| Part {
+        table,
         hash: hash(1, false),
         cost: 1,
         most: None,
@@ -194,40 +194,40 @@ fn both<'a>(first: &'a Purse, second: &'a Purse) -> [Part<'a>; 2] {
     })
 }
 
-fn left(purse: &Purse) -> u64 {
+fn left(table: &KeyTable) -> u64 {
     let now = at(1);
-    purse.peek(hash(1, false), now, || now, 0).status.remaining
+    table.peek(hash(1, false), now, || now, 0).status.remaining
 }
 
 /// Two limits with one unit left each.
-fn two_purses() -> (Arc<[Purse; 2]>, ManualClock) {
+fn two_tables() -> (Arc<[KeyTable; 2]>, ManualClock) {
     let clock = ManualClock::new();
     clock.set(at(1));
-    let purse = || Purse::Bucket(Table::new(bucket(2), 3).unwrap());
-    let purses = Arc::new([purse(), purse()]);
+    let table = || KeyTable::Bucket(PackedTable::new(bucket(2), 3).unwrap());
+    let tables = Arc::new([table(), table()]);
     let now = at(1);
-    for purse in purses.iter() {
-        assert!(purse.check(hash(1, false), now, || now, 1).is_admitted());
+    for table in tables.iter() {
+        assert!(table.check(hash(1, false), now, || now, 1).is_admitted());
     }
-    (purses, clock)
+    (tables, clock)
 }
 
 #[test]
 fn all_or_none_against_a_competing_charge() {
     exhaust(|| {
-        let (purses, clock) = two_purses();
-        let other = purses.clone();
+        let (tables, clock) = two_tables();
+        let other = tables.clone();
         let now = at(1);
         let thread =
             thread::spawn(move || other[0].check(hash(1, false), now, || now, 1).is_admitted());
-        let mine = all_or_none(&both(&purses[1], &purses[0]), &clock)
+        let mine = all_or_none(&both(&tables[1], &tables[0]), &clock)
             .decision
             .is_admitted();
         let theirs = thread.join().unwrap();
         assert!(mine ^ theirs, "one unit, one winner");
-        assert_eq!(left(&purses[0]), 0);
+        assert_eq!(left(&tables[0]), 0);
         assert_eq!(
-            left(&purses[1]),
+            left(&tables[1]),
             u64::from(!mine),
             "a refused request leaves no trace"
         );
@@ -238,18 +238,18 @@ fn all_or_none_against_a_competing_charge() {
 fn two_requests_over_two_limits_in_opposite_order_leave_nothing_half_charged() {
     // Twice as many steps as the others: every interleaving with up to four preemptions.
     exhaust_within(Some(4), || {
-        let (purses, clock) = two_purses();
-        let (other, their_clock) = (purses.clone(), clock.clone());
+        let (tables, clock) = two_tables();
+        let (other, their_clock) = (tables.clone(), clock.clone());
         let thread = thread::spawn(move || {
             let parts = both(&other[1], &other[0]);
             all_or_none(&parts, &their_clock).decision.is_admitted()
         });
-        let mine = all_or_none(&both(&purses[0], &purses[1]), &clock)
+        let mine = all_or_none(&both(&tables[0], &tables[1]), &clock)
             .decision
             .is_admitted();
         let admitted = u64::from(mine) + u64::from(thread.join().unwrap());
         assert!(admitted <= 1);
-        assert_eq!(left(&purses[0]), 1 - admitted);
-        assert_eq!(left(&purses[1]), 1 - admitted);
+        assert_eq!(left(&tables[0]), 1 - admitted);
+        assert_eq!(left(&tables[1]), 1 - admitted);
     });
 }

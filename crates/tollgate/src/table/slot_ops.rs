@@ -20,7 +20,7 @@
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::CLAIM;
-use super::slots::{Age, Intent, Reading, read_slot, tag};
+use super::layout::{Intent, ReadContext, StampAge, read_slot, tag};
 use crate::algorithm::OneWord;
 use crate::decision::Verdict;
 use crate::raw::{Line, SLOTS};
@@ -124,7 +124,11 @@ pub(super) fn claim(cell: &AtomicU64) -> u64 {
 }
 
 /// Under the lock: claims a slot if it is free. The caller then writes key and word, in this order.
-pub(super) fn take_over<A: OneWord>(line: &Line, slot: usize, reading: &Reading<'_, A>) -> bool {
+pub(super) fn take_over<A: OneWord>(
+    line: &Line,
+    slot: usize,
+    context: &ReadContext<'_, A>,
+) -> bool {
     let (key_cell, cell) = (&line.keys[slot], &line.words[slot]);
     // Relaxed: keys change only under the lock that the caller holds.
     let key = key_cell.load(Relaxed);
@@ -135,7 +139,7 @@ pub(super) fn take_over<A: OneWord>(line: &Line, slot: usize, reading: &Reading<
     }
     let mut word = cell.load(Acquire);
     loop {
-        if read_slot(key, word, reading).is_some() {
+        if read_slot(key, word, context).is_some() {
             return false;
         }
         match cell.compare_exchange_weak(word, CLAIM, AcqRel, Acquire) {
@@ -154,16 +158,16 @@ pub(super) fn apply_locked<A: OneWord, R>(
     slot: usize,
     hash: u64,
     intent: Intent,
-    reading: &Reading<'_, A>,
+    context: &ReadContext<'_, A>,
     step: impl Fn(Option<u64>) -> (R, Option<u64>),
 ) -> (R, Option<u64>) {
     let (key_cell, cell) = (&line.keys[slot], &line.words[slot]);
     let key = key_cell.load(Relaxed);
     let mut word = cell.load(Acquire);
     loop {
-        let readable = read_slot(key, word, reading);
+        let readable = read_slot(key, word, context);
         let (result, write) = step(readable);
-        let changed = readable.filter(|r| *r != word && intent.writes(reading.limit));
+        let changed = readable.filter(|r| *r != word && intent.writes(context.limit));
         let there = match write.or(changed) {
             None => match cell.load(Acquire) {
                 again if again == word => return (result, readable),
@@ -171,7 +175,7 @@ pub(super) fn apply_locked<A: OneWord, R>(
             },
             Some(new) => match cell.compare_exchange_weak(word, CLAIM, AcqRel, Acquire) {
                 Ok(_) => {
-                    key_cell.store(tag(hash) | u64::from(reading.stamp), Release);
+                    key_cell.store(tag(hash) | u64::from(context.stamp), Release);
                     cell.store(new, Release);
                     return (result, Some(new));
                 }
@@ -183,17 +187,17 @@ pub(super) fn apply_locked<A: OneWord, R>(
 }
 
 /// Under the lock: brings a slot to the current stamp, or frees it.
-pub(super) fn restamp<A: OneWord>(line: &Line, slot: usize, reading: &Reading<'_, A>) {
+pub(super) fn restamp<A: OneWord>(line: &Line, slot: usize, context: &ReadContext<'_, A>) {
     let (key_cell, cell) = (&line.keys[slot], &line.words[slot]);
     let key = key_cell.load(Relaxed);
     // A stamp that is the one in force says that all is well, unless stamps repeat.
-    if key == 0 || (key as u16 == reading.stamp && reading.age == Age::AsStamped) {
+    if key == 0 || (key as u16 == context.stamp && context.age == StampAge::Valid) {
         return;
     }
     let word = claim(cell);
-    match read_slot(key, word, reading) {
+    match read_slot(key, word, context) {
         Some(word) => {
-            key_cell.store(key & !0xffff | u64::from(reading.stamp), Release);
+            key_cell.store(key & !0xffff | u64::from(context.stamp), Release);
             cell.store(word, Release);
         }
         // The word stays claimed: a slot without a key is never charged.

@@ -1,3 +1,0 @@
-//! Where the purses are kept. Whoever holds the state makes the decision.
-
-pub mod memory;
