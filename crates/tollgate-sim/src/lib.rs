@@ -12,6 +12,7 @@ pub mod command;
 pub mod fleet;
 pub mod model;
 pub mod oracle;
+pub mod parameters;
 pub mod property;
 pub mod replay;
 pub mod rng;

@@ -1,12 +1,18 @@
-//! One limiter for one key, whoever computes it.
+//! What the oracle and the product have in common, so that the same driver runs both and compares their
+//! [`Answer`]s.
 //!
-//! The oracle's models and the core's pure steps both are a [`Model`], so that whatever drives one can
-//! drive the other, and their [`Answer`]s can be compared as they are.
+//! | trait | one value is | implemented by |
+//! |---|---|---|
+//! | [`KeyModel`] | one limit, one key | the oracle's models, the product's pure steps |
+//! | [`Model`] | one limit, all its keys | [`Keyed`] over those, the product's limiters |
+//! | [`GroupModel`] | several limits charged all or none | the oracle's hierarchy, buckets by pure steps, the product's gate |
+//! | [`PermitModel`] | a concurrency limit with named permits | the oracle's, the product's limiter |
 
 use crate::oracle::Answer;
+use std::collections::HashMap;
 use std::fmt;
 
-/// Something done to a limiter other than asking it.
+/// A change of a limiter's state or limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Gives back units that were charged earlier.
@@ -31,9 +37,9 @@ pub enum Change {
 }
 
 impl Change {
-    /// Whether it concerns the limit, and so every key, or only one key's state.
-    pub fn is_for_all_keys(self) -> bool {
-        !matches!(self, Self::Refund { .. })
+    /// The error of a limiter that has no such change.
+    pub fn unsupported(self) -> String {
+        format!("this limiter has no `{self}`")
     }
 }
 
@@ -48,51 +54,137 @@ impl fmt::Display for Change {
 }
 
 /// A limiter for one key.
-pub trait Model: Clone {
+pub trait KeyModel: Clone + fmt::Debug {
     /// Takes `cost` at `t` if it may pass.
     fn check(&mut self, t: u64, cost: u64) -> Answer;
 
-    /// What [`Model::check`] would answer.
+    /// What [`KeyModel::check`] would answer.
     fn peek(&self, t: u64, cost: u64) -> Answer {
         self.clone().check(t, cost)
     }
 
-    /// Does what `change` says at `t` and tells what is left then.
+    /// Applies `change` at `t` and reports what is left then.
     ///
     /// # Errors
     ///
     /// If this limiter has no such change, or the numbers make no limit.
     fn change(&mut self, t: u64, change: Change) -> Result<Answer, String>;
-
-    /// Why a request of `cost` at `t` is refused, where the answer alone does not tell.
-    fn reason(&self, _t: u64, _cost: u64) -> Option<&'static str> {
-        None
-    }
 }
 
-/// The error of a limiter that has no such change.
-pub(crate) fn has_no(change: Change) -> String {
-    format!("this limiter has no `{change}`")
-}
+/// A limiter for many keys.
+pub trait Model: fmt::Debug {
+    /// Takes `cost` of `key` at `t` if it may pass.
+    fn check(&mut self, key: &str, t: u64, cost: u64) -> Answer;
 
-/// A concurrency limit: its state is by lease, not by key.
-pub trait LeaseModel {
-    /// Takes a place for `id`, or renews the one it has.
-    fn acquire(&mut self, t: u64, id: &str) -> Answer;
+    /// What [`Model::check`] would answer.
+    fn peek(&self, key: &str, t: u64, cost: u64) -> Answer;
 
-    /// What [`LeaseModel::acquire`] would answer to a holder that has no place.
-    fn peek(&self, t: u64) -> Answer;
-
-    /// Extends the lease `id`. Refused without a wait if it is lost.
-    fn renew(&mut self, t: u64, id: &str) -> Answer;
-
-    /// Gives the place of `id` back. Refused without a wait if it has none.
-    fn release(&mut self, t: u64, id: &str) -> Answer;
-
-    /// Another limit from `t` on.
+    /// Applies `change` at `t`, to `key` or to all keys, and reports what is left of `key` then.
     ///
     /// # Errors
     ///
-    /// If the number makes no limit.
-    fn set_limit(&mut self, t: u64, limit: u64) -> Result<Answer, String>;
+    /// If this limiter has no such change, or the numbers make no limit.
+    fn change(&mut self, key: &str, t: u64, change: Change) -> Result<Answer, String>;
+}
+
+/// One [`KeyModel`] for each key.
+#[derive(Clone, Debug)]
+pub struct Keyed<M> {
+    /// A model never charged: what a key not seen yet starts from. Changes of the limit reach it, too.
+    pub(crate) fresh: M,
+    by_key: HashMap<String, M>,
+}
+
+impl<M: KeyModel> Keyed<M> {
+    /// All keys start as `fresh`.
+    pub fn new(fresh: M) -> Self {
+        Self {
+            fresh,
+            by_key: HashMap::new(),
+        }
+    }
+
+    fn of_key(&mut self, key: &str) -> &mut M {
+        let fresh = &self.fresh;
+        self.by_key
+            .entry(key.to_owned())
+            .or_insert_with(|| fresh.clone())
+    }
+}
+
+impl<M: KeyModel> Model for Keyed<M> {
+    fn check(&mut self, key: &str, t: u64, cost: u64) -> Answer {
+        self.of_key(key).check(t, cost)
+    }
+
+    fn peek(&self, key: &str, t: u64, cost: u64) -> Answer {
+        self.by_key.get(key).unwrap_or(&self.fresh).peek(t, cost)
+    }
+
+    fn change(&mut self, key: &str, t: u64, change: Change) -> Result<Answer, String> {
+        if matches!(change, Change::Refund { .. }) {
+            return self.of_key(key).change(t, change);
+        }
+        for model in self.by_key.values_mut() {
+            model.change(t, change)?;
+        }
+        self.fresh.change(t, change)?;
+        Ok(self.peek(key, t, 0))
+    }
+}
+
+/// The charge of one limit in a request that falls under several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Charge<'a> {
+    /// The limit, by name.
+    pub limit: &'a str,
+    /// The key.
+    pub key: &'a str,
+    /// How much. Zero is not charged, but the limit is reported as for one.
+    pub cost: u64,
+}
+
+/// The answer of the reported limit, and which one that is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupAnswer {
+    /// The answer of the reported limit; its verdict is that of the whole request.
+    pub answer: Answer,
+    /// The name of the reported limit.
+    pub reported: String,
+}
+
+/// Several limits, charged all or none.
+pub trait GroupModel: fmt::Debug {
+    /// Charges every limit named at `t`, or none; only computes the answer unless `take`.
+    ///
+    /// # Errors
+    ///
+    /// If the charges do not name distinct, configured limits, or there are none.
+    fn charge(&mut self, t: u64, charges: &[Charge<'_>], take: bool)
+    -> Result<GroupAnswer, String>;
+}
+
+/// An operation on the permit of a holder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PermitOp {
+    /// Takes a permit, or renews the one that the holder has.
+    Acquire,
+    /// The answer to an acquire by a holder without a permit; takes nothing.
+    Peek,
+    /// Extends the permit. Refused without a wait if it is lost.
+    Renew,
+    /// Releases the permit. Refused without a wait if there is none.
+    Release,
+    /// Another limit from now on; permits above it stay until they are released or expire.
+    SetLimit(u64),
+}
+
+/// A concurrency limit: its state is by holder, not by key.
+pub trait PermitModel {
+    /// Applies `op` for the holder `id` at `t`.
+    ///
+    /// # Errors
+    ///
+    /// If a new limit is none.
+    fn apply(&mut self, t: u64, op: PermitOp, id: &str) -> Result<Answer, String>;
 }

@@ -71,7 +71,11 @@ fn a_file_that_is_missing_or_malformed_is_named() -> Result<(), Box<dyn Error>> 
     let Err(CommandError::Input(what)) = call(&["vectors", &path.to_string_lossy()]) else {
         panic!("a malformed file was replayed");
     };
-    assert_eq!(what, "short.csv:3: 4 fields where 13 are needed");
+    assert!(what.starts_with("short.csv: "), "{what}");
+    assert!(
+        what.contains("line: 3") && what.contains("4 fields"),
+        "{what}"
+    );
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::path::Path;
 use tollgate_sim::replay::replay;
-use tollgate_sim::subject::OracleFactory;
+use tollgate_sim::subject::open_oracle;
 use tollgate_sim::timeline::Timeline;
 
 const TIMELINES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../timelines");
@@ -11,7 +11,7 @@ const TIMELINES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../timelines");
 /// Replays one file and demands that all of its steps, and some, pass.
 fn holds(file: &str) -> Result<(), Box<dyn Error>> {
     let timeline = Timeline::read(&Path::new(TIMELINES).join(file))?;
-    let report = replay(&timeline, &OracleFactory);
+    let report = replay(&timeline, &open_oracle);
     let listed: Vec<String> = report.mismatches.iter().map(ToString::to_string).collect();
     assert_eq!(report.failed, 0, "{}", listed.join("\n"));
     assert!(report.passed > 0, "{file} holds no step");
@@ -45,7 +45,7 @@ fn every_timeline_can_be_read_even_if_the_oracle_does_not_model_it() -> Result<(
     for file in ["adaptive.public.csv", "sfq.public.csv"] {
         let timeline = Timeline::read(&Path::new(TIMELINES).join(file))?;
         let steps: usize = timeline.cases.iter().map(|case| case.steps.len()).sum();
-        let report = replay(&timeline, &OracleFactory);
+        let report = replay(&timeline, &open_oracle);
         assert!(steps > 0);
         assert_eq!((report.passed, report.failed), (0, steps));
     }

@@ -1,19 +1,21 @@
-//! Made-up histories, a modest number of them; the command makes many more.
+//! A modest number of random histories; the command runs many more.
 
 #![allow(
     clippy::panic,
     clippy::unwrap_used,
-    reason = "a test that cannot go on says so by panicking"
+    reason = "a test fails by panicking"
 )]
 
-use tollgate_sim::model::{Change, Model};
-use tollgate_sim::oracle::{Answer, TokenBucket, Verdict};
+use tollgate::algorithm::bucket::Bucket;
+use tollgate_sim::model::{Change, KeyModel, Keyed};
+use tollgate_sim::oracle::{Answer, Verdict};
+use tollgate_sim::parameters::Parameters;
 use tollgate_sim::property::history::walk;
-use tollgate_sim::property::nature::Nature;
+use tollgate_sim::property::input_profile::InputProfile;
 use tollgate_sim::property::{ALGORITHMS, Failure, history};
 use tollgate_sim::rng::Rng;
-use tollgate_sim::subject::core::WordSteps;
-use tollgate_sim::subject::core::spec::TokenBucketSpec;
+use tollgate_sim::subject::oracle_model;
+use tollgate_sim::subject::word::WordSteps;
 
 const STEPS: u64 = 100_000;
 
@@ -63,14 +65,14 @@ core_and_oracle_agree! {
 }
 
 /// The core, but one step in 97 is wrong.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Planted {
-    inner: WordSteps<TokenBucketSpec>,
+    inner: WordSteps<Bucket>,
     steps: u64,
     wrong: fn(&mut Planted, u64, &mut Answer),
 }
 
-impl Model for Planted {
+impl KeyModel for Planted {
     fn check(&mut self, t: u64, cost: u64) -> Answer {
         let mut answer = self.inner.check(t, cost);
         self.steps += 1;
@@ -85,43 +87,36 @@ impl Model for Planted {
     }
 }
 
-/// Walks the planted core until it is caught; how it was.
+/// Walks the planted core until a check fails, and returns the failure.
 fn caught(wrong: fn(&mut Planted, u64, &mut Answer)) -> Failure {
-    let spec = TokenBucketSpec {
+    let numbers = Parameters::TokenBucket {
         cap: 7,
         n: 7,
         p_ns: 3_000,
     };
     for seed in 0..100 {
-        let core = Planted {
-            inner: WordSteps::new(spec).unwrap(),
+        let mut planted = Keyed::new(Planted {
+            inner: WordSteps::new(numbers).unwrap(),
             steps: 0,
             wrong,
-        };
-        let nature = Nature {
-            params: "planted".to_owned(),
-            cap: 7,
-            cap_min: 1,
+        });
+        let profile = InputProfile {
             cap_max: 14,
-            tick: 428,
-            fill: 3_000,
-            small_back: 1_000_000_000,
-            floor: 0,
-            has_refunds: true,
             has_rate: true,
-            has_max_wait: false,
-            goes_far_back: true,
+            ..InputProfile::bucket(7, 7, 3_000)
         };
-        let oracle = TokenBucket::new(7, 7, 3_000);
-        if let Err(failure) = walk(oracle, core, nature, &mut Rng::new(seed), 300) {
+        let oracle = oracle_model(&numbers).unwrap();
+        let mut rng = Rng::new(seed);
+        let limit = (profile, "planted".to_owned());
+        if let Err(failure) = walk(oracle, &mut planted, limit, &mut rng, 300) {
             return *failure;
         }
     }
-    panic!("nobody noticed");
+    panic!("no check failed");
 }
 
 #[test]
-fn a_reset_told_one_nanosecond_late_is_caught() {
+fn a_reset_reported_one_nanosecond_late_is_caught() {
     let failure = caught(|_, _, answer| answer.reset_after += 1);
     assert_eq!(failure.what, "core and oracle disagree");
     assert!(!failure.history.is_empty() && failure.history.len() <= 20);
@@ -133,7 +128,7 @@ fn one_unit_too_many_left_is_caught() {
 }
 
 #[test]
-fn a_wait_told_one_nanosecond_short_is_caught() {
+fn a_wait_one_nanosecond_short_is_caught() {
     caught(|_, _, answer| {
         if let Verdict::Refuse { retry_after } = &mut answer.verdict {
             *retry_after -= 1;
@@ -142,7 +137,7 @@ fn a_wait_told_one_nanosecond_short_is_caught() {
 }
 
 #[test]
-fn a_unit_that_is_secretly_given_back_is_caught() {
+fn a_silently_refunded_unit_is_caught() {
     // Only the state is wrong, and only a later answer shows it.
     let failure = caught(|core, t, _| {
         let refund = Change::Refund { cost: 1, issued: t };
@@ -155,12 +150,12 @@ fn a_unit_that_is_secretly_given_back_is_caught() {
 fn a_failure_prints_the_command_that_replays_it() {
     let mut failure = caught(|_, _, answer| answer.remaining += 1);
     (failure.algorithm, failure.seed, failure.steps) = ("token_bucket", 17, 97);
-    let told = failure.to_string();
+    let text = failure.to_string();
     assert!(
-        told.ends_with("steps --each 97 --seed 17 --only token_bucket"),
-        "{told}"
+        text.ends_with("steps --each 97 --seed 17 --only token_bucket"),
+        "{text}"
     );
-    assert!(told.contains("expected Ok(Answer"), "{told}");
+    assert!(text.contains("expected Ok(Answer"), "{text}");
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
-use tollgate_sim::replay::{CannotOpen, Observed, Report, Subject, SubjectFactory, replay};
-use tollgate_sim::subject::{CoreFactory, StoreFactory};
-use tollgate_sim::timeline::{Case, Step, Timeline};
+use tollgate_sim::replay::{Open, Opened, Report, Subject, replay};
+use tollgate_sim::subject::{open_core, open_store};
+use tollgate_sim::timeline::{Case, Observation, Step, Timeline};
 
 const TIMELINES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../timelines");
 
@@ -30,7 +30,7 @@ fn assert_nothing_failed(report: &Report) {
 fn the_pure_steps_keep_every_timeline_but_that_of_permits() -> Result<(), Box<dyn Error>> {
     for file in files()? {
         let timeline = Timeline::read(&file)?;
-        let report = replay(&timeline, &CoreFactory);
+        let report = replay(&timeline, &open_core);
         assert_nothing_failed(&report);
         let is_of_store = timeline.name.starts_with("concurrency");
         assert_eq!(report.skipped > 0, is_of_store, "{}", timeline.name);
@@ -43,7 +43,7 @@ fn the_pure_steps_keep_every_timeline_but_that_of_permits() -> Result<(), Box<dy
 fn the_store_keeps_every_timeline_that_it_can_express() -> Result<(), Box<dyn Error>> {
     for file in files()? {
         let timeline = Timeline::read(&file)?;
-        let report = replay(&timeline, &StoreFactory);
+        let report = replay(&timeline, &open_store);
         assert_nothing_failed(&report);
         let steps: usize = timeline.cases.iter().map(|case| case.steps.len()).sum();
         assert_eq!(report.passed + report.skipped, steps);
@@ -62,7 +62,7 @@ struct Planted {
 }
 
 impl Subject for Planted {
-    fn apply(&mut self, step: &Step) -> Result<Observed, String> {
+    fn apply(&mut self, step: &Step) -> Result<Observation, String> {
         let mut observed = self.inner.apply(step)?;
         self.steps += 1;
         match self.steps % 12 {
@@ -75,20 +75,16 @@ impl Subject for Planted {
     }
 }
 
-struct PlantedFactory;
-
-impl SubjectFactory for PlantedFactory {
-    fn start(&self, case: &Case) -> Result<Box<dyn Subject>, CannotOpen> {
-        let inner = CoreFactory.start(case)?;
-        Ok(Box::new(Planted { inner, steps: 0 }))
-    }
+fn open_planted(case: &Case) -> Opened {
+    let inner = open_core(case)?;
+    Ok(Box::new(Planted { inner, steps: 0 }))
 }
 
 #[test]
 fn a_core_that_is_off_by_one_now_and_then_is_caught_by_the_timelines() -> Result<(), Box<dyn Error>>
 {
     let timeline = Timeline::read(&Path::new(TIMELINES).join("token_bucket.public.csv"))?;
-    let report = replay(&timeline, &PlantedFactory);
+    let report = replay(&timeline, &open_planted);
     assert!(report.failed > 0 && report.passed > report.failed);
     for column in [
         "`remaining` is",
@@ -96,46 +92,48 @@ fn a_core_that_is_off_by_one_now_and_then_is_caught_by_the_timelines() -> Result
         "`retry_after_ns` is",
     ] {
         let caught = report.mismatches.iter().any(|m| m.what.contains(column));
-        assert!(caught, "nothing says that {column} wrong");
+        assert!(caught, "no mismatch for {column}");
     }
     Ok(())
 }
 
-fn run(rows: &str, factory: &dyn SubjectFactory) -> Result<Report, Box<dyn Error>> {
+/// What is tested: the pure steps and the store.
+const PRODUCT: [Open; 2] = [open_core, open_store];
+
+fn run(rows: &str, open: &dyn Fn(&Case) -> Opened) -> Result<Report, Box<dyn Error>> {
     let text = format!("{}\n{rows}", tollgate_sim::timeline::HEADER);
-    Ok(replay(&Timeline::parse("t.csv", &text)?, factory))
+    Ok(replay(&Timeline::parse("t.csv", &text)?, open))
 }
 
 #[test]
-fn a_parameter_that_nobody_understands_fails_the_case_and_is_not_ignored()
--> Result<(), Box<dyn Error>> {
-    let subjects: [&dyn SubjectFactory; 2] = [&CoreFactory, &StoreFactory];
-    for factory in subjects {
+fn an_unknown_parameter_fails_the_case_and_is_not_ignored() -> Result<(), Box<dyn Error>> {
+    for open in PRODUCT {
         let report = run(
             "a,0,new,,,,token_bucket cap=2 n=1 p_ns=10 warm=1,,,,,,\n\
              a,1,check,0,k,1,,1,,,,,\n\
              b,0,new,,,,token_bucket cap=2 n=1 p_ns=10,,,,,,\n\
              b,1,check,0,k,1,twice=1,1,,,,,\n\
              b,2,check,0,k,1,,1,,,,,\n",
-            factory,
+            &open,
         )?;
         assert_eq!((report.passed, report.failed), (1, 2));
-        assert_eq!(report.mismatches[0].what, "`warm` is not understood");
-        assert_eq!(report.mismatches[1].what, "`twice` is not understood");
+        for (mismatch, unknown) in report.mismatches.iter().zip(["`warm`", "`twice`"]) {
+            let what = format!("unknown field {unknown}");
+            assert!(mismatch.what.starts_with(&what), "{mismatch}");
+        }
     }
     Ok(())
 }
 
 #[test]
 fn a_new_limit_holds_for_keys_that_come_later() -> Result<(), Box<dyn Error>> {
-    let subjects: [&dyn SubjectFactory; 2] = [&CoreFactory, &StoreFactory];
-    for factory in subjects {
+    for open in PRODUCT {
         let report = run(
             "a,0,new,,,,token_bucket cap=2 n=1 p_ns=10,,,,,,\n\
              a,1,check,0,k,1,,1,1,0,10,,\n\
              a,2,set_cap,0,k,,cap=5,1,4,0,10,,\n\
              a,3,check,0,other,4,,1,1,0,40,,\n",
-            factory,
+            &open,
         )?;
         assert_eq!(
             (report.passed, report.failed),
@@ -148,13 +146,9 @@ fn a_new_limit_holds_for_keys_that_come_later() -> Result<(), Box<dyn Error>> {
 }
 
 #[test]
-fn an_algorithm_that_nobody_has_fails_everywhere() -> Result<(), Box<dyn Error>> {
-    let subjects: [&dyn SubjectFactory; 2] = [&CoreFactory, &StoreFactory];
-    for factory in subjects {
-        let report = run(
-            "a,0,new,,,,abacus,,,,,,\na,1,check,0,k,1,,1,,,,,\n",
-            factory,
-        )?;
+fn an_unknown_algorithm_fails_everywhere() -> Result<(), Box<dyn Error>> {
+    for open in PRODUCT {
+        let report = run("a,0,new,,,,abacus,,,,,,\na,1,check,0,k,1,,1,,,,,\n", &open)?;
         assert_eq!((report.passed, report.failed, report.skipped), (0, 1, 0));
     }
     Ok(())

@@ -1,17 +1,19 @@
 //! The golden timeline of several buckets that are charged together, through the scripts.
 
-use super::timelines::{key, none, quota};
+use super::timelines::{key, quota};
 use std::cmp::Reverse;
 use tollgate::{Algorithm, LimitId, Rate, Span, Verdict};
 use tollgate_policy::Quota;
 use tollgate_policy::shared::{SharedCharge, SharedLimit, SharedOutcome, SharedRequest};
 use tollgate_redis::testing::{Came, Desk, Op};
-use tollgate_sim::replay::{CannotOpen, Observed, Subject};
-use tollgate_sim::subject::core::told::answer;
-use tollgate_sim::subject::together::{keys_of, limits_of};
-use tollgate_sim::timeline::{Case, Step};
+use tollgate_sim::model::{Charge, GroupAnswer, GroupModel};
+use tollgate_sim::replay::CannotOpen;
+use tollgate_sim::subject::convert::answer;
+use tollgate_sim::subject::group::limits_of;
+use tollgate_sim::timeline::Case;
 
 /// The limits of a case, by name, on a server.
+#[derive(Debug)]
 pub(crate) struct Together {
     desk: Desk,
     names: Vec<String>,
@@ -31,7 +33,7 @@ impl Together {
         let names: Vec<String> = specs.into_iter().map(|spec| spec.name).collect();
         let limits: Vec<SharedLimit<'_>> = super::limits(&quotas, &names);
         let desk = Desk::connect(port, prefix, Some(1), &limits)
-            .map_err(|error| none(&error.to_string()))?;
+            .map_err(|error| CannotOpen::not_expressible(&error.to_string()))?;
         Ok(Together { desk, names })
     }
 }
@@ -55,33 +57,33 @@ fn reported(outcomes: &[SharedOutcome], cost: u64) -> Option<usize> {
         .or(narrowest.map(|(place, _)| place))
 }
 
-impl Subject for Together {
-    fn apply(&mut self, step: &Step) -> Result<Observed, String> {
-        let take = match step.op.as_str() {
-            "check" => true,
-            "peek" => false,
-            other => return Err(format!("there is no `{other}`")),
-        };
-        let mut charges = Vec::new();
-        for (limit, name) in keys_of(step)? {
-            let place = self.names.iter().position(|known| known == limit);
-            charges.push(SharedCharge {
-                limit: LimitId::at(place.ok_or(format!("there is no limit `{limit}`"))?),
-                key: key(name),
-                cost: step.cost,
+impl GroupModel for Together {
+    fn charge(
+        &mut self,
+        now: u64,
+        charges: &[Charge<'_>],
+        take: bool,
+    ) -> Result<GroupAnswer, String> {
+        let cost = charges.first().map_or(0, |charge| charge.cost);
+        let mut sent = Vec::new();
+        for charge in charges {
+            let place = self.names.iter().position(|known| known == charge.limit);
+            sent.push(SharedCharge {
+                limit: LimitId::at(place.ok_or(format!("there is no limit `{}`", charge.limit))?),
+                key: key(charge.key),
+                cost: charge.cost,
                 most: None,
                 enforced: true,
                 with_next: false,
                 owed: 0,
             });
         }
-        charges.sort_by_key(|charge| charge.limit.index());
-        let named: Vec<usize> = charges.iter().map(|charge| charge.limit.index()).collect();
-        let now = step.t_ns.ok_or("a time is missing")?;
+        sent.sort_by_key(|charge| charge.limit.index());
+        let named: Vec<usize> = sent.iter().map(|charge| charge.limit.index()).collect();
         let op = Op::Charge(SharedRequest {
             take,
             waited: tollgate::Span::ZERO,
-            charges,
+            charges: sent,
         });
         let mut came = self
             .desk
@@ -93,11 +95,11 @@ impl Subject for Together {
         if disagrees {
             return Err("script and core disagree".to_owned());
         }
-        let place = reported(&outcomes, step.cost).ok_or("nothing was charged")?;
+        let place = reported(&outcomes, cost).ok_or("nothing was charged")?;
         let outcome = outcomes[place];
-        Ok(Observed {
-            why: Some(self.names[named[place]].clone()),
-            ..Observed::from(answer(outcome.verdict, outcome.status))
+        Ok(GroupAnswer {
+            answer: answer(outcome.verdict, outcome.status),
+            reported: self.names[named[place]].clone(),
         })
     }
 }

@@ -1,8 +1,8 @@
 //! `vectors`: replays golden timelines, first through the core's steps, then through the store.
 
 use super::{CommandError, Tally};
-use crate::replay::{Report, SubjectFactory, replay};
-use crate::subject::{CoreFactory, StoreFactory};
+use crate::replay::{Open, Report, replay};
+use crate::subject::{open_core, open_store};
 use crate::timeline::Timeline;
 use clap::Args;
 use std::io::Write;
@@ -27,13 +27,12 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<Tally, CommandError
         let timeline = Timeline::read(&path);
         timelines.push(timeline.map_err(|error| CommandError::Input(error.to_string()))?);
     }
-    let subjects: [(&str, &dyn SubjectFactory); 2] =
-        [("core", &CoreFactory), ("store", &StoreFactory)];
+    let subjects: [(&str, Open); 2] = [("core", open_core), ("store", open_store)];
     let mut tally = Tally::default();
     for timeline in &timelines {
         let mut line = Vec::new();
-        for (name, factory) in subjects {
-            let report = replay(timeline, factory);
+        for (name, open) in subjects {
+            let report = replay(timeline, &open);
             for mismatch in &report.mismatches {
                 writeln!(out, "FAILED {name}: {mismatch}")?;
             }
@@ -46,14 +45,14 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<Tally, CommandError
             }
             tally.passed += report.passed as u64;
             tally.failed += report.failed as u64;
-            line.push(format!("{name} {}", told(&report)));
+            line.push(format!("{name} {}", summary(&report)));
         }
         writeln!(out, "{}: {}", timeline.name, line.join("; "))?;
     }
     Ok(tally)
 }
 
-fn told(report: &Report) -> String {
+fn summary(report: &Report) -> String {
     let skipped = match report.skipped {
         0 => String::new(),
         steps => format!(", {steps} not expressible"),

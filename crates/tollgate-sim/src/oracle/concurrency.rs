@@ -16,6 +16,7 @@
 //! how long a wrong clock can hold a place. Limits above 255, whose epochs are longer.
 
 use super::{Answer, PASS, Verdict, to_u64};
+use crate::model::{PermitModel, PermitOp};
 use std::collections::BTreeMap;
 
 /// At most `limit` live leases, each for at least a lifetime.
@@ -35,54 +36,6 @@ impl Concurrency {
             epoch: i128::from(ttl_ns.div_ceil(5)),
             leases: BTreeMap::new(),
         }
-    }
-
-    /// Takes a place for `id` from `t` on, or renews the one it has.
-    pub fn acquire(&mut self, t: u64, id: &str) -> Answer {
-        self.drop_dead(t);
-        if self.leases.contains_key(id) || self.live() < i128::from(self.limit) {
-            self.extend(t, id);
-            return self.answer(t, PASS);
-        }
-        let verdict = match self.next_free(t) {
-            Some(retry_after) => Verdict::Refuse { retry_after },
-            None => Verdict::Never,
-        };
-        self.answer(t, verdict)
-    }
-
-    /// Extends the lease `id`. Refused without a wait if it is lost: the holder has to stop.
-    pub fn renew(&mut self, t: u64, id: &str) -> Answer {
-        self.drop_dead(t);
-        if self.leases.contains_key(id) {
-            self.extend(t, id);
-            self.answer(t, PASS)
-        } else {
-            self.answer(t, Verdict::Refuse { retry_after: 0 })
-        }
-    }
-
-    /// Gives the place of `id` back. Refused without a wait, and harmless, if it has none.
-    pub fn release(&mut self, t: u64, id: &str) -> Answer {
-        self.drop_dead(t);
-        let verdict = match self.leases.remove(id) {
-            Some(_) => PASS,
-            None => Verdict::Refuse { retry_after: 0 },
-        };
-        self.answer(t, verdict)
-    }
-
-    /// What [`Concurrency::acquire`] would answer to a holder that has no lease.
-    pub fn peek(&self, t: u64) -> Answer {
-        self.clone().acquire(t, "")
-    }
-
-    /// Changes the limit; leases above it stay until they are released or dead.
-    pub fn set_limit(&mut self, t: u64, limit: u64) -> Answer {
-        self.limit = limit;
-        let mut copy = self.clone();
-        copy.drop_dead(t);
-        copy.answer(t, PASS)
     }
 
     fn drop_dead(&mut self, t: u64) {
@@ -128,64 +81,105 @@ impl Concurrency {
     }
 }
 
+impl PermitModel for Concurrency {
+    fn apply(&mut self, t: u64, op: PermitOp, id: &str) -> Result<Answer, String> {
+        if let PermitOp::SetLimit(limit) = op {
+            self.limit = limit;
+            let mut copy = self.clone();
+            copy.drop_dead(t);
+            return Ok(copy.answer(t, PASS));
+        }
+        if op == PermitOp::Peek {
+            return self.clone().apply(t, PermitOp::Acquire, "");
+        }
+        self.drop_dead(t);
+        let is_held = self.leases.contains_key(id);
+        let verdict = match op {
+            PermitOp::Acquire if is_held || self.live() < i128::from(self.limit) => PASS,
+            PermitOp::Acquire => match self.next_free(t) {
+                Some(retry_after) => Verdict::Refuse { retry_after },
+                None => Verdict::Never,
+            },
+            _ if is_held => PASS,
+            // Waiting does not bring a lost lease back.
+            _ => Verdict::Refuse { retry_after: 0 },
+        };
+        if verdict == PASS {
+            match op {
+                PermitOp::Release => drop(self.leases.remove(id)),
+                _ => self.extend(t, id),
+            }
+        }
+        Ok(self.answer(t, verdict))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::rng::Rng;
 
+    fn apply(permits: &mut Concurrency, t: u64, op: PermitOp, id: &str) -> Answer {
+        permits.apply(t, op, id).unwrap()
+    }
+
     #[test]
-    fn no_more_leases_live_than_the_limit_and_refusals_tell_the_first_free_moment() {
+    fn no_more_leases_live_than_the_limit_and_refusals_report_the_first_free_moment() {
         let mut rng = Rng::new(3);
-        let mut gate = Concurrency::new(3, 100);
+        let mut permits = Concurrency::new(3, 100);
         let mut t = 0;
         for _ in 0..3_000 {
             t += rng.below(20);
             let id = rng.below(6).to_string();
-            let answer = match rng.below(4) {
-                0 => gate.release(t, &id),
-                1 => gate.renew(t, &id),
-                _ => gate.acquire(t, &id),
+            let op = match rng.below(4) {
+                0 => PermitOp::Release,
+                1 => PermitOp::Renew,
+                _ => PermitOp::Acquire,
             };
-            assert!(gate.leases.len() <= 3);
+            let answer = apply(&mut permits, t, op, &id);
+            assert!(permits.leases.len() <= 3);
             if let Verdict::Refuse {
                 retry_after: wait @ 1..,
             } = answer.verdict
             {
-                assert!(!gate.peek(t + wait - 1).passed());
-                assert!(gate.peek(t + wait).passed());
+                assert!(!apply(&mut permits, t + wait - 1, PermitOp::Peek, "").passed());
+                assert!(apply(&mut permits, t + wait, PermitOp::Peek, "").passed());
             }
         }
     }
 
     #[test]
     fn a_limit_lowered_below_the_live_leases_waits_for_as_many_as_it_takes() {
-        let mut gate = Concurrency::new(4, 100);
+        let mut permits = Concurrency::new(4, 100);
         // They expire at 120, 140, 160 and 180.
         for t in [0, 20, 40, 60] {
-            gate.acquire(t, &t.to_string());
+            apply(&mut permits, t, PermitOp::Acquire, &t.to_string());
         }
-        let answer = gate.set_limit(70, 2);
+        let answer = apply(&mut permits, 70, PermitOp::SetLimit(2), "");
         assert_eq!(
             (answer.remaining, answer.next_after, answer.reset_after),
             (0, 90, 110)
         );
         assert_eq!(
-            gate.acquire(70, "x").verdict,
+            apply(&mut permits, 70, PermitOp::Acquire, "x").verdict,
             Verdict::Refuse { retry_after: 90 }
         );
     }
 
     #[test]
     fn a_renewal_at_an_earlier_time_does_not_shorten_the_lease() {
-        let mut gate = Concurrency::new(1, 100);
-        gate.acquire(50, "x");
-        assert_eq!(gate.renew(20, "x").reset_after, 140);
+        let mut permits = Concurrency::new(1, 100);
+        apply(&mut permits, 50, PermitOp::Acquire, "x");
+        assert_eq!(
+            apply(&mut permits, 20, PermitOp::Renew, "x").reset_after,
+            140
+        );
     }
 
     #[test]
     fn a_limit_of_zero_never_grants() {
         assert_eq!(
-            Concurrency::new(0, 100).acquire(0, "x").verdict,
+            apply(&mut Concurrency::new(0, 100), 0, PermitOp::Acquire, "x").verdict,
             Verdict::Never
         );
     }

@@ -32,6 +32,7 @@
 //! are moved so that the stored sub-window is the current one.
 
 use super::{Answer, PASS, Verdict, at_least_one, ceil_div, to_u64};
+use crate::model::{Change, KeyModel};
 use std::collections::BTreeMap;
 
 /// The counter of one sub-window.
@@ -75,9 +76,9 @@ impl Estimate {
     }
 }
 
-/// The counters both limiters are made of.
+/// A sliding window estimated from the counters of its sub-windows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Counters {
+pub struct SlidingCounter {
     limit: u64,
     /// Length of a sub-window in `m`-ths of a nanosecond, which is `W` in nanoseconds.
     window: i128,
@@ -90,8 +91,20 @@ struct Counters {
     cells: BTreeMap<i128, Cell>,
 }
 
-impl Counters {
-    fn new(limit: u64, window_ns: u64, sub: u64, fade: Fade) -> Self {
+impl SlidingCounter {
+    /// A counter of `sub` sub-windows that has seen nothing; the oldest is interpolated or, if
+    /// `strict`, counts in full. With one sub-window and not `strict` it is the two-counter estimate.
+    pub fn new(limit: u64, window_ns: u64, sub: u64, strict: bool) -> Self {
+        let fade = if strict { Fade::Strict } else { Fade::Linear };
+        Self::with_fade(limit, window_ns, sub, fade)
+    }
+
+    /// The same, with the oldest sub-window spread over the part of it that was used, in `span`-ths.
+    pub fn with_span(limit: u64, window_ns: u64, sub: u64, span: u64) -> Self {
+        Self::with_fade(limit, window_ns, sub, Fade::Span(at_least_one(span)))
+    }
+
+    fn with_fade(limit: u64, window_ns: u64, sub: u64, fade: Fade) -> Self {
         Self {
             limit,
             window: at_least_one(window_ns),
@@ -102,38 +115,9 @@ impl Counters {
         }
     }
 
-    fn check(&mut self, t: u64, cost: u64) -> Answer {
-        if cost == 0 || cost > self.limit {
-            let verdict = if cost == 0 { PASS } else { Verdict::Never };
-            return self.look(t, verdict);
-        }
-        self.heal(t);
-        let (index, offset) = self.place(t);
-        let (cost_wide, limit) = (i128::from(cost), i128::from(self.limit));
-        if !self.estimate(index, offset).has_room_for(cost_wide, limit) {
-            let retry_after = self.wait_for(t, cost_wide);
-            return self.answer(t, Verdict::Refuse { retry_after });
-        }
-        let part = match self.fade {
-            Fade::Span(parts) => offset * parts / self.window,
-            Fade::Linear | Fade::Strict => 0,
-        };
-        let cell = self.cells.entry(index).or_insert(Cell {
-            count: 0,
-            first: part,
-            last: part,
-        });
-        if cell.count == 0 {
-            (cell.first, cell.last) = (part, part);
-        }
-        cell.count += cost;
-        cell.first = cell.first.min(part);
-        cell.last = cell.last.max(part);
-        self.stand_at(index);
-        self.answer(t, PASS)
-    }
-
-    fn refund(&mut self, t: u64, cost: u64, issued: u64) -> Answer {
+    /// Uncounts `cost` counted at `issued`, if that sub-window is still stored. The span of the
+    /// sub-window stays: which of its admissions set the edges is not known.
+    fn refund(&mut self, t: u64, cost: u64, issued: u64) {
         let charged = self.index(issued);
         self.heal(t);
         let (index, _) = self.place(t);
@@ -145,7 +129,6 @@ impl Counters {
             cell.count = cell.count.saturating_sub(cost);
             self.stand_at(index);
         }
-        self.answer(t, PASS)
     }
 
     /// Every write leaves the counters as of its own sub-window: what lies further back is dropped.
@@ -155,7 +138,8 @@ impl Counters {
         self.cells.retain(|&at, _| at >= oldest);
     }
 
-    fn set_limit(&mut self, t: u64, limit: u64) -> Answer {
+    /// Changes the limit; what was counted stays counted.
+    fn set_limit(&mut self, t: u64, limit: u64) {
         self.limit = limit;
         self.heal(t);
         let (index, _) = self.place(t);
@@ -164,7 +148,6 @@ impl Counters {
             self.newest = None;
             self.cells.clear();
         }
-        self.answer(t, PASS)
     }
 
     fn index(&self, t: u64) -> i128 {
@@ -330,73 +313,45 @@ impl Counters {
     }
 }
 
-/// The sliding counter: `sub` sub-windows, the oldest interpolated or, if `strict`, held in full.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SlidingCounter(Counters);
-
-impl SlidingCounter {
-    /// A counter that has seen nothing. With `sub` one and not `strict` it is the two-counter
-    /// estimate.
-    pub fn new(limit: u64, window_ns: u64, sub: u64, strict: bool) -> Self {
-        let fade = if strict { Fade::Strict } else { Fade::Linear };
-        Self(Counters::new(limit, window_ns, sub, fade))
+impl KeyModel for SlidingCounter {
+    fn check(&mut self, t: u64, cost: u64) -> Answer {
+        if cost == 0 || cost > self.limit {
+            let verdict = if cost == 0 { PASS } else { Verdict::Never };
+            return self.look(t, verdict);
+        }
+        self.heal(t);
+        let (index, offset) = self.place(t);
+        let (cost_wide, limit) = (i128::from(cost), i128::from(self.limit));
+        if !self.estimate(index, offset).has_room_for(cost_wide, limit) {
+            let retry_after = self.wait_for(t, cost_wide);
+            return self.answer(t, Verdict::Refuse { retry_after });
+        }
+        let part = match self.fade {
+            Fade::Span(parts) => offset * parts / self.window,
+            Fade::Linear | Fade::Strict => 0,
+        };
+        let cell = self.cells.entry(index).or_insert(Cell {
+            count: 0,
+            first: part,
+            last: part,
+        });
+        if cell.count == 0 {
+            (cell.first, cell.last) = (part, part);
+        }
+        cell.count += cost;
+        cell.first = cell.first.min(part);
+        cell.last = cell.last.max(part);
+        self.stand_at(index);
+        self.answer(t, PASS)
     }
 
-    /// Counts `cost` at `t` if the estimate leaves room.
-    pub fn check(&mut self, t: u64, cost: u64) -> Answer {
-        self.0.check(t, cost)
-    }
-
-    /// What [`SlidingCounter::check`] would answer.
-    pub fn peek(&self, t: u64, cost: u64) -> Answer {
-        self.clone().check(t, cost)
-    }
-
-    /// Uncounts, at `t`, `cost` counted at `issued`, if that sub-window is still stored.
-    pub fn refund(&mut self, t: u64, cost: u64, issued: u64) -> Answer {
-        self.0.refund(t, cost, issued)
-    }
-
-    /// Changes the limit; what was counted stays counted.
-    pub fn set_limit(&mut self, t: u64, limit: u64) -> Answer {
-        self.0.set_limit(t, limit)
-    }
-}
-
-/// The span counter: `sub` sub-windows, the oldest spread over the part of it that was used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SpanCounter(Counters);
-
-impl SpanCounter {
-    /// A counter that has seen nothing; spans are kept in `span`-ths of a sub-window.
-    pub fn new(limit: u64, window_ns: u64, sub: u64, span: u64) -> Self {
-        Self(Counters::new(
-            limit,
-            window_ns,
-            sub,
-            Fade::Span(at_least_one(span)),
-        ))
-    }
-
-    /// Counts `cost` at `t` if the estimate leaves room.
-    pub fn check(&mut self, t: u64, cost: u64) -> Answer {
-        self.0.check(t, cost)
-    }
-
-    /// What [`SpanCounter::check`] would answer.
-    pub fn peek(&self, t: u64, cost: u64) -> Answer {
-        self.clone().check(t, cost)
-    }
-
-    /// Uncounts, at `t`, `cost` counted at `issued`, if that sub-window is still stored. Its span
-    /// stays: which of its admissions set the edges is not known.
-    pub fn refund(&mut self, t: u64, cost: u64, issued: u64) -> Answer {
-        self.0.refund(t, cost, issued)
-    }
-
-    /// Changes the limit; what was counted stays counted.
-    pub fn set_limit(&mut self, t: u64, limit: u64) -> Answer {
-        self.0.set_limit(t, limit)
+    fn change(&mut self, t: u64, change: Change) -> Result<Answer, String> {
+        match change {
+            Change::Refund { cost, issued } => self.refund(t, cost, issued),
+            Change::SetCap { cap } => self.set_limit(t, cap),
+            Change::SetRate { .. } => return Err(change.unsupported()),
+        }
+        Ok(self.answer(t, PASS))
     }
 }
 
@@ -414,8 +369,6 @@ mod tests {
                     SlidingCounter::new(10, 1_000, sub, strict),
                     seed,
                     (400, 1_000 / sub, 11),
-                    SlidingCounter::check,
-                    SlidingCounter::peek,
                 );
             }
         }
@@ -425,11 +378,9 @@ mod tests {
     fn waits_of_a_span_counter_are_minimal() {
         for (seed, sub, span) in [(1, 1, 64), (2, 2, 16), (3, 3, 8), (4, 4, 5)] {
             promises::hold(
-                SpanCounter::new(10, 1_200, sub, span),
+                SlidingCounter::with_span(10, 1_200, sub, span),
                 seed,
                 (400, 1_200 / sub, 11),
-                SpanCounter::check,
-                SpanCounter::peek,
             );
         }
     }
@@ -465,7 +416,7 @@ mod tests {
         assert!(!counter.peek(50, 4).passed());
         assert_eq!(counter, before, "a peek does not heal");
         assert!(!counter.check(50, 4).passed());
-        assert_eq!(counter.0.cells.keys().copied().collect::<Vec<_>>(), [4, 5]);
+        assert_eq!(counter.cells.keys().copied().collect::<Vec<_>>(), [4, 5]);
     }
 
     #[test]
@@ -474,14 +425,15 @@ mod tests {
         counter.check(5, 2);
         counter.check(15, 3);
         counter.check(25, 4);
-        assert_eq!(counter.refund(25, 9, 15).remaining, 4);
-        assert_eq!(counter.refund(25, 1, 5).remaining, 5);
-        assert_eq!(counter.refund(25, 1, 35).remaining, 5);
+        let mut refund = |cost, issued| counter.change(25, Change::Refund { cost, issued });
+        assert_eq!(refund(9, 15).unwrap().remaining, 4);
+        assert_eq!(refund(1, 5).unwrap().remaining, 5);
+        assert_eq!(refund(1, 35).unwrap().remaining, 5);
     }
 
     #[test]
     fn a_cell_emptied_by_a_refund_starts_a_new_span() {
-        let mut counter = SpanCounter::new(10, 160, 1, 16);
+        let mut counter = SlidingCounter::with_span(10, 160, 1, 16);
         counter.check(0, 5);
         counter.refund(0, 5, 0);
         counter.check(155, 5);

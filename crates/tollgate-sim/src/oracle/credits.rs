@@ -12,53 +12,24 @@
 //!
 //! What remains is what both can give; a reset is the later of the two.
 
-use super::bucket::Level;
-use super::{Answer, PASS, Verdict};
+use super::{Answer, Bucket, PASS, Verdict};
+use crate::model::{Change, KeyModel};
 
 /// `mult` times the rate for `dur_ns`, then the rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BurstCredits {
-    peak: Level,
-    credit: Level,
+    peak: Bucket,
+    credit: Bucket,
 }
 
 impl BurstCredits {
     /// Full credit at `n` units per `p_ns`.
     pub fn new(n: u64, p_ns: u64, mult: u64, dur_ns: u64, slack: u64) -> Self {
-        let slack = i128::from(slack);
         let above = i128::from(mult.saturating_sub(1)).saturating_mul(i128::from(dur_ns));
         Self {
-            peak: Level::new(n.saturating_mul(mult), p_ns, move |_, per_token| {
-                slack.saturating_mul(per_token)
-            }),
-            credit: Level::new(n, p_ns, move |per_ns, per_token| {
-                above
-                    .saturating_mul(per_ns)
-                    .saturating_add(slack.saturating_mul(per_token))
-            }),
+            peak: Bucket::token_bucket(slack, n.saturating_mul(mult), p_ns),
+            credit: Bucket::credits(n, p_ns, above, slack),
         }
-    }
-
-    /// Takes `cost` at `t` from both buckets, if both can give it.
-    pub fn check(&mut self, t: u64, cost: u64) -> Answer {
-        let verdict = both(self.peak.judge(t, cost), self.credit.judge(t, cost));
-        self.peak.settle(t, cost, verdict);
-        self.credit.settle(t, cost, verdict);
-        self.answer(t, verdict)
-    }
-
-    /// What [`BurstCredits::check`] would answer.
-    pub fn peek(&self, t: u64, cost: u64) -> Answer {
-        let mut copy = *self;
-        copy.check(t, cost)
-    }
-
-    /// Gives back, at `t`, `cost` units taken at `issued`, to each bucket less what it has earned
-    /// since.
-    pub fn refund(&mut self, t: u64, cost: u64, issued: u64) -> Answer {
-        self.peak.refund(t, cost, issued);
-        self.credit.refund(t, cost, issued);
-        self.answer(t, PASS)
     }
 
     fn answer(&self, t: u64, verdict: Verdict) -> Answer {
@@ -81,7 +52,27 @@ impl BurstCredits {
     }
 }
 
-/// What two limits say together: never beats a refusal, a longer wait beats a shorter one.
+impl KeyModel for BurstCredits {
+    /// Takes `cost` at `t` from both buckets, if both can give it.
+    fn check(&mut self, t: u64, cost: u64) -> Answer {
+        let verdict = both(self.peak.judge(t, cost), self.credit.judge(t, cost));
+        self.peak.settle(t, cost, verdict);
+        self.credit.settle(t, cost, verdict);
+        self.answer(t, verdict)
+    }
+
+    /// Gives to each bucket the cost less what the bucket has earned since the charge.
+    fn change(&mut self, t: u64, change: Change) -> Result<Answer, String> {
+        let Change::Refund { .. } = change else {
+            return Err(change.unsupported());
+        };
+        self.peak.change(t, change)?;
+        self.credit.change(t, change)?;
+        Ok(self.answer(t, PASS))
+    }
+}
+
+/// The verdict of two limits together: never beats a refusal, a longer wait beats a shorter one.
 fn both(one: Verdict, other: Verdict) -> Verdict {
     match (one, other) {
         (Verdict::Never, _) | (_, Verdict::Never) => Verdict::Never,
@@ -103,13 +94,7 @@ mod tests {
     #[test]
     fn waits_are_minimal_whichever_bucket_is_the_narrow_one() {
         for (seed, dur) in [(1, 0), (2, 5_000), (3, 70_001)] {
-            promises::hold(
-                BurstCredits::new(7, 3_000, 4, dur, 6),
-                seed,
-                (300, 100, 7),
-                BurstCredits::check,
-                BurstCredits::peek,
-            );
+            promises::hold(BurstCredits::new(7, 3_000, 4, dur, 6), seed, (300, 100, 7));
         }
     }
 

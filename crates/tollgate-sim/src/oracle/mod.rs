@@ -38,11 +38,11 @@ pub mod hierarchy;
 pub mod log;
 pub mod window;
 
-pub use bucket::{Gcra, LeakyQueue, TokenBucket};
+pub use bucket::{Bucket, LeakyQueue};
 pub use concurrency::Concurrency;
-pub use counter::{SlidingCounter, SpanCounter};
+pub use counter::SlidingCounter;
 pub use credits::BurstCredits;
-pub use hierarchy::{Charge, Hierarchy, HierarchyError, LimitSpec, Ruling};
+pub use hierarchy::{Hierarchy, LimitSpec};
 pub use log::SlidingLog;
 pub use window::FixedWindow;
 
@@ -110,54 +110,19 @@ fn at_least_one(what: u64) -> i128 {
 /// The promises that hold for every model, checked by asking the model itself.
 #[cfg(test)]
 mod promises {
-    use super::{Answer, Verdict};
+    use super::Verdict;
+    use crate::model::KeyModel;
     use crate::rng::Rng;
     use std::fmt::Debug;
-
-    /// Asks `peek` whether the waits of `answer`, given for the world `model` at `t`, are minimal.
-    ///
-    /// `after` is the world the answer describes: with the charge if the request passed.
-    pub(super) fn waits_are_minimal<M: Debug>(
-        after: &M,
-        t: u64,
-        cost: u64,
-        answer: &Answer,
-        peek: impl Fn(&M, u64, u64) -> Answer,
-    ) {
-        if let Verdict::Refuse { retry_after } = answer.verdict {
-            assert!(
-                retry_after >= 1,
-                "a refusal without a wait: {answer:?} {after:?}"
-            );
-            assert!(
-                !peek(after, t + retry_after - 1, cost).passed(),
-                "cost {cost} at {t} passes earlier than told: {answer:?} {after:?}"
-            );
-            assert!(
-                peek(after, t + retry_after, cost).passed(),
-                "cost {cost} at {t} does not pass when told: {answer:?} {after:?}"
-            );
-        }
-        if answer.next_after > 0 {
-            let early = peek(after, t + answer.next_after - 1, 0).remaining;
-            let then = peek(after, t + answer.next_after, 0).remaining;
-            assert!(
-                early <= answer.remaining && answer.remaining < then,
-                "remaining at {t} does not grow when told: {answer:?}, {early} {then} {after:?}"
-            );
-        }
-    }
 
     /// Walks a random timeline and checks every promise at every step.
     ///
     /// `step` bounds how far time moves. Time now and then stands still or moves back a little
     /// (`skew`), which no promise may notice.
-    pub(super) fn hold<M: Clone + PartialEq + Debug>(
+    pub(super) fn hold<M: KeyModel + PartialEq + Debug>(
         mut model: M,
         seed: u64,
         (step, skew, cost_max): (u64, u64, u64),
-        check: impl Fn(&mut M, u64, u64) -> Answer,
-        peek: impl Fn(&M, u64, u64) -> Answer,
     ) {
         let mut rng = Rng::new(seed);
         let mut newest = 1_000_000;
@@ -170,11 +135,11 @@ mod promises {
             newest = newest.max(t);
             let cost = rng.below(cost_max + 1);
             let before = model.clone();
-            let told = peek(&model, t, cost);
+            let peeked = model.peek(t, cost);
             assert_eq!(before, model);
-            let answer = check(&mut model, t, cost);
+            let answer = model.check(t, cost);
             assert_eq!(
-                told, answer,
+                peeked, answer,
                 "peek and check disagree at {t} on {cost}: {before:?}"
             );
             if cost == 0 {
@@ -186,13 +151,34 @@ mod promises {
                     "a request that took nothing left a trace at {t}"
                 );
             }
-            waits_are_minimal(&model, t, cost, &answer, &peek);
-            // While the clock is behind the state, the debt is told as if it were not.
+            if let Verdict::Refuse { retry_after } = answer.verdict {
+                assert!(
+                    retry_after >= 1,
+                    "a refusal without a wait: {answer:?} {model:?}"
+                );
+                assert!(
+                    !model.peek(t + retry_after - 1, cost).passed(),
+                    "cost {cost} at {t} passes before its wait: {answer:?} {model:?}"
+                );
+                assert!(
+                    model.peek(t + retry_after, cost).passed(),
+                    "cost {cost} at {t} does not pass after its wait: {answer:?} {model:?}"
+                );
+            }
+            if answer.next_after > 0 {
+                let early = model.peek(t + answer.next_after - 1, 0).remaining;
+                let then = model.peek(t + answer.next_after, 0).remaining;
+                assert!(
+                    early <= answer.remaining && answer.remaining < then,
+                    "`remaining` at {t} does not grow after its wait: {answer:?}, {early} {then} {model:?}"
+                );
+            }
+            // While the clock is behind the state, the debt is reported as if it were not.
             if t == newest {
-                let later = peek(&model, t + answer.reset_after, 0);
+                let later = model.peek(t + answer.reset_after, 0);
                 assert_eq!(
                     later.next_after, 0,
-                    "not as new when told: {answer:?} {model:?}"
+                    "not as new after its wait: {answer:?} {model:?}"
                 );
             }
         }
@@ -210,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_too_large_to_tell_is_the_largest_that_can_be_told() {
+    fn an_answer_too_large_is_reported_as_the_largest_number() {
         assert_eq!(to_u64(i128::MAX), u64::MAX);
         assert_eq!(to_u64(-1), 0);
     }

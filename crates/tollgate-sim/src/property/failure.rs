@@ -1,4 +1,4 @@
-//! A disagreement, told so that it can be repeated and understood.
+//! A disagreement, with what it takes to repeat and understand it.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -6,41 +6,25 @@ use std::fmt;
 /// Steps of a history that a failure shows.
 const SHOWN: usize = 20;
 
-/// Core and oracle disagree, or a promise was not kept.
+/// Product and oracle disagree, or a promise is broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// Which algorithm.
     pub algorithm: &'static str,
     /// The seed of the history.
     pub seed: u64,
-    /// Steps until it showed.
+    /// Steps up to the failure.
     pub steps: u64,
     /// The numbers of the limit.
     pub params: String,
     /// The last steps before it, oldest first.
     pub history: Vec<String>,
-    /// What went wrong.
+    /// Which check failed.
     pub what: String,
-    /// What the oracle says, or the promise was.
+    /// The answer of the oracle, or the promise.
     pub expected: String,
-    /// What the core says.
+    /// The answer of the product.
     pub got: String,
-}
-
-impl Failure {
-    /// A limit that could not even be set up.
-    pub fn setup(params: impl Into<String>, what: String) -> Self {
-        Self {
-            algorithm: "",
-            seed: 0,
-            steps: 1,
-            params: params.into(),
-            history: Vec::new(),
-            what,
-            expected: "a limit".to_owned(),
-            got: "none".to_owned(),
-        }
-    }
 }
 
 impl fmt::Display for Failure {
@@ -64,34 +48,31 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The last few steps of a history.
+/// The last few steps of a history, and the numbers of its limit.
 #[derive(Clone, Debug)]
-pub struct Recent<S> {
-    steps: VecDeque<S>,
+pub struct Recent {
+    params: String,
+    steps: VecDeque<String>,
     count: u64,
 }
 
-impl<S: fmt::Display> Recent<S> {
-    /// No steps yet.
-    pub fn new() -> Self {
+impl Recent {
+    /// No steps yet of the limit with these numbers.
+    pub fn new(params: String) -> Self {
         Self {
+            params,
             steps: VecDeque::with_capacity(SHOWN),
             count: 0,
         }
     }
 
-    /// Adds a step; the oldest is forgotten.
-    pub fn push(&mut self, step: S) {
+    /// Adds a step and drops the oldest.
+    pub fn push(&mut self, step: &dyn fmt::Display) {
         if self.steps.len() == SHOWN {
             self.steps.pop_front();
         }
-        self.steps.push_back(step);
+        self.steps.push_back(step.to_string());
         self.count += 1;
-    }
-
-    /// The last one.
-    pub fn last(&self) -> Option<&S> {
-        self.steps.back()
     }
 
     /// How many there were in all.
@@ -99,10 +80,14 @@ impl<S: fmt::Display> Recent<S> {
         self.count
     }
 
-    /// The failure of the last step; whose algorithm and seed it is, the caller's caller knows.
+    /// A limit that could not be set up.
+    pub fn setup_failure(&self, error: impl fmt::Display) -> Box<Failure> {
+        self.failure(&format!("setup: {error}"), "a limit", "none")
+    }
+
+    /// The failure of the last step; [`super::history`] adds the algorithm and the seed.
     pub fn failure(
         &self,
-        params: &str,
         what: &str,
         expected: impl fmt::Debug,
         got: impl fmt::Debug,
@@ -110,18 +95,12 @@ impl<S: fmt::Display> Recent<S> {
         Box::new(Failure {
             algorithm: "",
             seed: 0,
-            steps: self.count,
-            params: params.to_owned(),
-            history: self.steps.iter().map(ToString::to_string).collect(),
+            steps: self.count.max(1),
+            params: self.params.clone(),
+            history: self.steps.iter().cloned().collect(),
             what: what.to_owned(),
             expected: format!("{expected:?}"),
             got: format!("{got:?}"),
         })
-    }
-}
-
-impl<S: fmt::Display> Default for Recent<S> {
-    fn default() -> Self {
-        Self::new()
     }
 }

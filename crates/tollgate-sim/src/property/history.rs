@@ -1,17 +1,18 @@
-//! One history of one key: core and oracle side by side.
+//! One history of one key: oracle and product side by side.
 
 use super::Walked;
+use super::draw::exact_rate;
 use super::failure::{Failure, Recent};
-use super::limits::any_rate;
-use super::nature::{Nature, Time, cost};
+use super::input_profile::{InputProfile, Time, cost};
 use crate::model::{Change, Model};
 use crate::oracle::{Answer, Verdict};
 use crate::rng::Rng;
 use std::collections::VecDeque;
-use std::fmt;
 
 /// Charges that may still be given back.
 const CHARGES: usize = 4;
+/// The one key.
+const KEY: &str = "key";
 
 /// What is done in one step.
 #[derive(Clone, Copy, Debug)]
@@ -21,86 +22,66 @@ enum Act {
     Change(Change),
 }
 
-/// A step as a failure shows it.
-#[derive(Clone, Copy, Debug)]
-struct Done {
-    t: u64,
-    act: Act,
-    answer: Answer,
-}
-
-impl fmt::Display for Done {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { t, act, answer } = self;
-        match act {
-            Act::Check(cost) => write!(f, "t={t} check {cost}")?,
-            Act::Peek(cost) => write!(f, "t={t} peek {cost}")?,
-            Act::Change(change) => write!(f, "t={t} {change}")?,
-        }
-        write!(f, " -> {answer:?}")
-    }
-}
-
-/// A history on its way.
-struct Walk<O, C> {
-    oracle: O,
-    core: C,
-    nature: Nature,
+/// The state of a history.
+struct Walk<'a> {
+    oracle: Box<dyn Model>,
+    product: &'a mut dyn Model,
+    profile: InputProfile,
     time: Time,
-    recent: Recent<Done>,
+    recent: Recent,
     /// Cost and time of the last charges that passed.
     charges: VecDeque<(u64, u64)>,
 }
 
-/// Walks `core` and `oracle`, both never used, through `steps` steps; how many they were.
+/// Walks the oracle and the product, both never used, through `steps` steps; how many they were.
 ///
 /// # Errors
 ///
-/// At the first answer of the core that is not the oracle's, or the first refusal that does not keep
-/// its word.
-pub fn walk<O: Model, C: Model>(
-    oracle: O,
-    core: C,
-    nature: Nature,
+/// At the first answer of the product that is not the oracle's, or the first refusal whose wait is
+/// too long or too short.
+pub fn walk(
+    oracle: Box<dyn Model>,
+    product: &mut dyn Model,
+    (profile, params): (InputProfile, String),
     rng: &mut Rng,
     steps: u64,
 ) -> Walked {
     let mut walk = Walk {
-        time: Time::begin(rng, &nature),
+        time: Time::new(rng, &profile),
         oracle,
-        core,
-        nature,
-        recent: Recent::new(),
+        product,
+        profile,
+        recent: Recent::new(params),
         charges: VecDeque::with_capacity(CHARGES),
     };
-    while walk.recent.count() < steps && walk.time.goes_on() {
-        walk.time.pass(rng, &walk.nature);
+    while walk.recent.count() < steps && walk.time.is_running() {
+        walk.time.advance(rng, &walk.profile);
         let act = walk.choose(rng);
         walk.step(act)?;
     }
     Ok(walk.recent.count())
 }
 
-impl<O: Model, C: Model> Walk<O, C> {
+impl Walk<'_> {
     fn choose(&mut self, rng: &mut Rng) -> Act {
-        let cap = self.nature.cap;
+        let cap = self.profile.cap;
         // Between a step far back and the next charge the state waits to be healed; what other
-        // changes mean then is not laid down anywhere.
-        let may_change = !self.time.is_far_behind(&self.nature);
+        // changes mean then is not specified.
+        let may_change = !self.time.is_far_behind(&self.profile);
         match rng.below(64) {
             0..=7 => Act::Peek(cost(rng, cap)),
-            8..=13 if self.nature.has_refunds && may_change && !self.charges.is_empty() => {
+            8..=13 if self.profile.has_refunds && may_change && !self.charges.is_empty() => {
                 let (charged, issued) = self.refundable(rng);
                 let cost = rng.between(1, charged.saturating_add(charged / 4));
                 Act::Change(Change::Refund { cost, issued })
             }
-            14 if self.nature.cap_max > 0 && may_change => {
-                let near = cap.saturating_mul(2).min(self.nature.cap_max);
-                let cap = rng.between(self.nature.cap_min, near);
+            14 if self.profile.cap_max > 0 && may_change => {
+                let near = cap.saturating_mul(2).min(self.profile.cap_max);
+                let cap = rng.between(self.profile.cap_min, near);
                 Act::Change(Change::SetCap { cap })
             }
-            15 if self.nature.has_rate && may_change => {
-                let (n, p_ns) = any_rate(rng, self.nature.cap.max(self.nature.cap_max));
+            15 if self.profile.has_rate && may_change => {
+                let (n, p_ns) = exact_rate(rng, self.profile.cap.max(self.profile.cap_max));
                 Act::Change(Change::SetRate { n, p_ns })
             }
             _ => Act::Check(cost(rng, cap)),
@@ -116,34 +97,40 @@ impl<O: Model, C: Model> Walk<O, C> {
 
     fn step(&mut self, act: Act) -> Result<(), Box<Failure>> {
         let t = self.time.now();
-        let told = match act {
-            Act::Check(cost) => (Ok(self.oracle.check(t, cost)), Ok(self.core.check(t, cost))),
-            Act::Peek(cost) => (Ok(self.oracle.peek(t, cost)), Ok(self.core.peek(t, cost))),
-            Act::Change(change) => (self.oracle.change(t, change), self.core.change(t, change)),
+        let run = |model: &mut dyn Model| match act {
+            Act::Check(cost) => Ok(model.check(KEY, t, cost)),
+            Act::Peek(cost) => Ok(model.peek(KEY, t, cost)),
+            Act::Change(change) => model.change(KEY, t, change),
         };
-        let (Ok(expected), got) = told else {
-            return Err(self.failure("the oracle cannot do this", &told.0, &told.1));
+        let (expected, got) = (run(self.oracle.as_mut()), run(self.product));
+        let Ok(answer) = expected else {
+            return Err(self
+                .recent
+                .failure("the oracle cannot do this", expected, got));
         };
-        let answer = expected;
-        self.recent.push(Done { t, act, answer });
-        if got != Ok(expected) {
-            return Err(self.failure("core and oracle disagree", &Ok(expected), &got));
-        }
-        if matches!(act, Act::Change(_)) {
-            self.time.written();
+        self.recent
+            .push(&format_args!("t={t} {act:?} -> {answer:?}"));
+        if got != expected {
+            return Err(self
+                .recent
+                .failure("core and oracle disagree", expected, got));
         }
         match act {
-            Act::Check(cost) => self.checked(t, cost, answer)?,
+            Act::Check(cost) => return self.checked(t, cost, answer),
             Act::Peek(_) => {}
-            Act::Change(Change::SetCap { cap }) => self.nature.cap = cap,
-            Act::Change(_) => {}
+            Act::Change(change) => {
+                self.time.written();
+                if let Change::SetCap { cap } = change {
+                    self.profile.cap = cap;
+                }
+            }
         }
         Ok(())
     }
 
     fn checked(&mut self, t: u64, cost: u64, answer: Answer) -> Result<(), Box<Failure>> {
         if cost > 0 && answer.verdict != Verdict::Never {
-            self.time.decided(&self.nature);
+            self.time.decided(&self.profile);
         }
         match answer.verdict {
             Verdict::Pass { .. } if cost > 0 => {
@@ -153,46 +140,34 @@ impl<O: Model, C: Model> Walk<O, C> {
                 self.charges.push_back((cost, t));
             }
             Verdict::Refuse { retry_after } => {
-                self.time.promise(retry_after);
-                self.keeps_its_word(t, cost, retry_after, answer)?;
+                self.time.refused(retry_after);
+                self.check_wait(t, cost, retry_after, answer)?;
             }
             _ => {}
         }
         Ok(())
     }
 
-    /// A refused request passes after the wait it was told, and not a nanosecond earlier.
-    fn keeps_its_word(
-        &self,
-        t: u64,
-        cost: u64,
-        wait: u64,
-        answer: Answer,
-    ) -> Result<(), Box<Failure>> {
-        // A wait that no clock can tell is told as the longest one.
+    /// A refused request passes after its wait, and not a nanosecond earlier.
+    fn check_wait(&self, t: u64, cost: u64, wait: u64, answer: Answer) -> Result<(), Box<Failure>> {
+        // A wait beyond the clock is reported as the longest one.
         let Some(then) = t.checked_add(wait).filter(|_| wait < u64::MAX) else {
             return Ok(());
         };
         let is_full = answer.remaining < cost;
-        let early = self.core.peek(then.saturating_sub(1), cost);
+        let early = self.product.peek(KEY, then.saturating_sub(1), cost);
         if wait == 0 || early.passed() {
-            return Err(self.failure("it passes earlier than told", &Ok(answer), &Ok(early)));
+            return Err(self
+                .recent
+                .failure("it passes before its wait", answer, early));
         }
-        let late = self.core.peek(then, cost);
-        let may_be_too_short = self.nature.has_max_wait && is_full;
+        let late = self.product.peek(KEY, then, cost);
+        let may_be_too_short = self.profile.has_max_wait && is_full;
         if !late.passed() && !may_be_too_short {
-            return Err(self.failure("it does not pass when told", &Ok(answer), &Ok(late)));
+            return Err(self
+                .recent
+                .failure("it does not pass after its wait", answer, late));
         }
         Ok(())
-    }
-
-    fn failure(
-        &self,
-        what: &str,
-        expected: &Result<Answer, String>,
-        got: &Result<Answer, String>,
-    ) -> Box<Failure> {
-        self.recent
-            .failure(&self.nature.params, what, expected, got)
     }
 }

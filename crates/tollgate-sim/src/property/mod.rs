@@ -1,13 +1,13 @@
-//! Made-up histories: the core against the oracle, step by step, every number equal.
+//! Random histories: the product against the oracle, step by step, every number equal.
 //!
 //! # Theory
 //!
-//! Golden timelines say what their author thought of. A made-up history visits what nobody thought of:
-//! random limits, costs from nothing to more than ever fits, and a clock that stands still, moves by a
-//! nanosecond, lands exactly on a promised moment or just before it, sleeps for long, or steps back a
-//! little or a lot. Whatever comes, core and oracle have to give the same answer: verdict, wait, what
-//! remains, when it resets and when more is left. And every refusal has to keep its word: asked again
-//! after the wait it told the request passes, a nanosecond earlier it does not.
+//! Golden timelines cover what their author thought of. A random history covers more: random limits,
+//! costs from nothing to more than ever fits, and a clock that stands still, moves by a
+//! nanosecond, lands exactly on the end of a wait or just before it, sleeps for long, or steps back a
+//! little or a lot. In every step product and oracle must give the same answer: verdict, wait, what
+//! remains, when it resets and when more is left. Every refusal is checked, too: repeated
+//! after its wait the request passes, a nanosecond earlier it does not.
 //!
 //! # Repeatable
 //!
@@ -20,16 +20,17 @@
 
 pub mod draw;
 pub mod failure;
-pub mod gate;
+pub mod groups;
 pub mod history;
-pub mod leases;
-pub mod limits;
-pub mod nature;
+pub mod input_profile;
+pub mod permits;
 
 pub use self::failure::Failure;
 
 use self::draw::Side;
+use self::failure::Recent;
 use crate::rng::Rng;
+use crate::subject::{core_model, oracle_model, store_model};
 
 /// Steps of a history before it starts anew with other numbers.
 pub const HISTORY_STEPS: u64 = 300;
@@ -66,7 +67,7 @@ pub type Walked = Result<u64, Box<Failure>>;
 ///
 /// # Errors
 ///
-/// If core and oracle disagree, or there is no such algorithm.
+/// If product and oracle disagree, or there is no such algorithm.
 pub fn history(algorithm: &'static str, seed: u64, steps: u64) -> Walked {
     let mut rng = Rng::new(seed);
     let steps = steps.min(HISTORY_STEPS);
@@ -75,24 +76,31 @@ pub fn history(algorithm: &'static str, seed: u64, steps: u64) -> Walked {
         None => (Side::Core, algorithm),
     };
     let walked = match plain {
-        "token_bucket" => draw::token_bucket(&mut rng, steps, side),
-        "gcra" => draw::gcra(&mut rng, steps, side),
-        "leaky_queue" => draw::leaky_queue(&mut rng, steps, side),
-        "fixed_window" => draw::fixed_window(&mut rng, steps, side),
-        "sliding_log" => draw::sliding_log(&mut rng, steps, side),
-        "sliding_counter" => draw::sliding_counter(&mut rng, steps, side, false),
-        "strict_counter" => draw::sliding_counter(&mut rng, steps, side, true),
-        "span_counter" => draw::span_counter(&mut rng, steps, side),
-        "burst_credits" => draw::burst_credits(&mut rng, steps, side),
-        "concurrency" if side == Side::Store => leases::walk(&mut rng, steps),
-        "all_token_bucket" => gate::walk(&mut rng, steps),
-        other => Err(Box::new(Failure::setup(
-            "",
-            format!("no algorithm `{other}`"),
-        ))),
+        "concurrency" if side == Side::Store => permits::walk(&mut rng, steps),
+        "all_token_bucket" => groups::walk(&mut rng, steps),
+        _ => compare(plain, side, &mut rng, steps),
     };
     walked.map_err(|mut failure| {
         (failure.algorithm, failure.seed) = (algorithm, seed);
         failure
     })
+}
+
+/// One history of a limit for one key.
+fn compare(algorithm: &str, side: Side, rng: &mut Rng, steps: u64) -> Walked {
+    let Some((numbers, profile)) = draw::limit(rng, algorithm, side) else {
+        let what = format!("no algorithm `{algorithm}`");
+        return Err(Recent::new(String::new()).setup_failure(what));
+    };
+    let params = format!("{numbers:?}");
+    let product = match side {
+        Side::Core => core_model(&numbers),
+        Side::Store => store_model(&numbers),
+    };
+    let failed = |error| Recent::new(params.clone()).setup_failure(error);
+    let (oracle, mut product) = (
+        oracle_model(&numbers).map_err(failed)?,
+        product.map_err(failed)?,
+    );
+    history::walk(oracle, product.as_mut(), (profile, params), rng, steps)
 }

@@ -1,7 +1,8 @@
-//! What the core tells, in the words of the oracle.
+//! The product's answers in the oracle's types, and the oracle's numbers in the product's types.
 
 use crate::oracle::{Answer, Verdict};
-use tollgate::{Moment, QuotaStatus, Span};
+use crate::parameters::Parameters;
+use tollgate::{Algorithm, Decision, Moment, QuotaStatus, Span};
 
 /// A verdict and what is left, as one answer.
 pub fn answer(verdict: tollgate::Verdict, status: QuotaStatus) -> Answer {
@@ -22,6 +23,11 @@ pub fn answer(verdict: tollgate::Verdict, status: QuotaStatus) -> Answer {
     }
 }
 
+/// A decision as an answer.
+pub fn answer_of(decision: &Decision) -> Answer {
+    answer(decision.verdict, decision.status)
+}
+
 /// Nanoseconds as a moment.
 pub fn at(t: u64) -> Moment {
     Moment::from_nanos(t)
@@ -39,4 +45,25 @@ pub fn span(ns: u64) -> Span {
 /// If that is no rate.
 pub fn rate(n: u64, p_ns: u64) -> Result<tollgate::Rate, String> {
     tollgate::Rate::new(n, span(p_ns)).map_err(|error| error.to_string())
+}
+
+/// The numbers of a bucket.
+///
+/// # Errors
+///
+/// If `algorithm` is no bucket.
+pub fn bucket_parameters(algorithm: &Algorithm) -> Result<Parameters, String> {
+    match *algorithm {
+        Algorithm::TokenBucket { rate, burst } => Ok(Parameters::TokenBucket {
+            cap: burst,
+            n: rate.units(),
+            p_ns: rate.per().as_nanos(),
+        }),
+        Algorithm::Gcra { rate, tolerance } => Ok(Parameters::Gcra {
+            n: rate.units(),
+            p_ns: rate.per().as_nanos(),
+            tau_ns: tolerance.as_nanos(),
+        }),
+        other => Err(format!("{other:?} is no bucket")),
+    }
 }

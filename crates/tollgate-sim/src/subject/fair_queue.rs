@@ -1,22 +1,20 @@
-//! The fair queue as subject: `why` is the sequence number of an arrival, or `seq:flow` of what goes
-//! next, and nothing where nothing goes.
+//! The fair queue as subject: `why` is the sequence number of an arrival, or `seq:flow` of what is
+//! dispatched, and empty if nothing is.
 
-use super::super::given::Given;
-use super::super::unsupported;
-use crate::replay::{Observed, Subject};
-use crate::timeline::{Case, Step};
+use crate::replay::Subject;
+use crate::timeline::{Case, Observation, Operation, Step};
 use std::collections::{BTreeMap, HashMap};
 use tollgate::shape::fair_queue::{FairQueue, FairQueueConfig, Ticket};
 
-/// More than any timeline queues: their bound is not what they are about.
+/// More than any timeline queues.
 const QUEUED_MAX: usize = 1 << 20;
 
-/// A fair queue and what runs.
+/// A fair queue and its running requests.
 #[derive(Debug)]
 pub struct FairQueueSubject {
     queue: FairQueue<String, ()>,
     weights: HashMap<String, u64>,
-    /// What was dispatched and not completed, with the cost it was enqueued with, by its number.
+    /// Dispatched and not completed, by sequence number, with the cost of the enqueue.
     running: BTreeMap<u64, (Ticket, u64)>,
     /// The numbers of `running`, the longest running first.
     order: Vec<u64>,
@@ -32,17 +30,17 @@ impl FairQueueSubject {
         let mut depth = None;
         let mut weights = HashMap::new();
         for word in &case.words {
-            let strange = || format!("`{word}` is not understood");
+            let unknown = || format!("`{word}` is neither `depth=D` nor `flow:weight`");
             if let Some((name, value)) = word.split_once('=') {
-                let value = value.parse().map_err(|_| strange())?;
+                let value = value.parse().map_err(|_| unknown())?;
                 if name != "depth" || depth.replace(value).is_some() {
-                    return Err(strange());
+                    return Err(unknown());
                 }
             } else {
-                let (flow, weight) = word.split_once(':').ok_or_else(strange)?;
-                let weight = weight.parse().map_err(|_| strange())?;
+                let (flow, weight) = word.split_once(':').ok_or_else(unknown)?;
+                let weight = weight.parse().map_err(|_| unknown())?;
                 if weights.insert(flow.to_owned(), weight).is_some() {
-                    return Err(strange());
+                    return Err(unknown());
                 }
             }
         }
@@ -68,7 +66,7 @@ impl FairQueueSubject {
             .ok_or_else(|| format!("no flow is called `{}`", step.key))?;
         let enqueued = self
             .queue
-            .enqueue(step.key.clone(), weight, step.cost, ())
+            .enqueue(step.key.clone(), weight, step.cost.unwrap_or(0), ())
             .map_err(|rejected| format!("rejected: {}", rejected.reason))?;
         Ok(enqueued.ticket.seq().to_string())
     }
@@ -83,7 +81,7 @@ impl FairQueueSubject {
         format!("{seq}:{}", next.flow)
     }
 
-    /// Completes what the row names; the longest running if it names none.
+    /// Completes the request that the row names, or the longest running one.
     fn complete(&mut self, step: &Step) -> Result<String, String> {
         let seq = match &step.expect.why {
             Some(named) => named
@@ -96,38 +94,32 @@ impl FairQueueSubject {
             .remove(&seq)
             .ok_or_else(|| format!("{seq} does not run"))?;
         self.order.retain(|&running| running != seq);
-        let actual = if step.is_cost_given {
-            step.cost
-        } else {
-            declared
-        };
-        if self.queue.complete(ticket, actual) {
+        if self.queue.complete(ticket, step.cost.unwrap_or(declared)) {
             Ok(seq.to_string())
         } else {
-            Err(format!("the queue does not know that {seq} runs"))
+            Err(format!("the queue has no running {seq}"))
         }
     }
 }
 
 impl Subject for FairQueueSubject {
-    fn apply(&mut self, step: &Step) -> Result<Observed, String> {
-        Given::of_step(step, &[])?;
-        let why = match step.op.as_str() {
-            "enqueue" => self.enqueue(step)?,
-            "dispatch" => {
+    fn apply(&mut self, step: &Step) -> Result<Observation, String> {
+        let why = match step.operation()? {
+            Operation::Enqueue {} => self.enqueue(step)?,
+            Operation::Dispatch {} => {
                 let next = self.dispatch();
-                // An empty cell asserts nothing elsewhere; here it says that nobody goes.
+                // An empty cell asserts nothing elsewhere; here it says that nothing is dispatched.
                 if step.expect.why.is_none() && !next.is_empty() {
                     return Err(format!("`{next}` was dispatched, expected nothing"));
                 }
                 next
             }
-            "complete" => self.complete(step)?,
-            _ => return Err(unsupported(step)),
+            Operation::Complete {} => self.complete(step)?,
+            _ => return Err(step.unsupported()),
         };
-        Ok(Observed {
+        Ok(Observation {
             why: Some(why),
-            ..Observed::default()
+            ..Observation::default()
         })
     }
 }

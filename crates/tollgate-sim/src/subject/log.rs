@@ -1,11 +1,11 @@
 //! The sliding log as a model: a ring of stamps per key.
 
-use super::told::{answer, at, span};
-use crate::model::{Change, Model, has_no};
+use super::convert::{answer, at, span};
+use crate::model::{Change, KeyModel};
 use crate::oracle::Answer;
 use std::cell::Cell;
 use tollgate::algorithm::log::{Log, Ring};
-use tollgate::{Moment, QuotaStatus, Verdict};
+use tollgate::{QuotaStatus, Verdict};
 
 /// One key of a sliding log.
 #[derive(Clone, Debug)]
@@ -54,14 +54,9 @@ impl LogSteps {
         std::mem::swap(self, &mut next);
         Ok(())
     }
-
-    fn told(&self, now: Moment) -> Answer {
-        let status = self.ring().map(|ring| self.log.status(ring, now));
-        answer(Verdict::Pass, status.unwrap_or_default())
-    }
 }
 
-impl Model for LogSteps {
+impl KeyModel for LogSteps {
     fn check(&mut self, t: u64, cost: u64) -> Answer {
         self.charge(t, cost, true)
     }
@@ -78,8 +73,9 @@ impl Model for LogSteps {
                 }
             }
             Change::SetCap { cap } => self.set_limit(cap)?,
-            _ => return Err(has_no(change)),
+            _ => return Err(change.unsupported()),
         }
-        Ok(self.told(at(t)))
+        let status = self.ring().map(|ring| self.log.status(ring, at(t)));
+        Ok(answer(Verdict::Pass, status.unwrap_or_default()))
     }
 }
