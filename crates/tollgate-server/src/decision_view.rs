@@ -8,7 +8,7 @@ use tollgate::{Origin, Span, Verdict};
 use tollgate_policy::{Answer, Basis, Charge, Role};
 
 use crate::engine::{Epoch, Gate};
-use crate::words;
+use crate::names;
 
 /// What became of the wish for a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,10 +94,10 @@ impl<'a, L> DecisionView<'a, L> {
         };
         let (retry_after_ms, delay_ms) = waits(answer.verdict);
         DecisionView {
-            verdict: words::verdict(answer.verdict),
+            verdict: names::verdict(answer.verdict),
             status: None,
             limit: rule.and_then(|at| gate.rule(at)).map(|rule| &*rule.name),
-            reason: words::reason(answer.basis),
+            reason: names::reason(answer.basis),
             degraded: (answer.origin == Origin::Degraded).then_some(true),
             rule: listed.map(|listed| &*listed.name),
             remaining: remaining(answer.status.remaining),
@@ -126,7 +126,7 @@ impl Serialize for ChargeViews<'_> {
             let would_refuse = is_counted_only && !charge.verdict.is_admitted();
             ChargeView {
                 name: self.gate.rule(charge.rule).map(|rule| &*rule.name),
-                role: words::role(charge.role),
+                role: names::role(charge.role),
                 cost: charge.cost,
                 would_refuse: would_refuse.then_some(true),
             }

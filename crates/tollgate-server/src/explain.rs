@@ -11,7 +11,7 @@ use tollgate_policy::{
 
 use crate::decision_view::{DecisionView, millis, remaining, waits};
 use crate::engine::Gate;
-use crate::words;
+use crate::names;
 
 /// Tells what a request would meet, and takes nothing.
 pub fn explain(gate: &Gate, facts: &Facts<'_>) -> Value {
@@ -139,7 +139,7 @@ impl<'a> RuleView<'a> {
             tier: told.tier.and_then(|tier| tiers.map(|t| &*t.name).nth(tier)),
             overridden: told.is_overridden,
             cost: told.cost,
-            role: told.role.map(words::role),
+            role: told.role.map(names::role),
             quota: quota.map(quota_text),
             sharing: nodes.map(|_| rule.sharing.name()),
             nodes,
@@ -161,7 +161,7 @@ fn says(told: &RuleExplanation, answer: &Answer) -> Option<&'static str> {
         (Basis::Blocked(at), _) if at == told.rule => "blocked",
         (Basis::AllowList(_) | Basis::DenyList(_) | Basis::SwitchedOff, _) => "not asked",
         (_, Some(Role::Unlimited)) => "unlimited",
-        _ => words::verdict(decision.verdict),
+        _ => names::verdict(decision.verdict),
     })
 }
 

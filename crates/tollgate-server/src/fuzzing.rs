@@ -12,17 +12,17 @@ pub mod wire {
     pub use crate::gateway::proxy::wire::fuzzing::*;
 }
 
-/// The door for Redis clients.
+/// The front end for Redis clients.
 pub mod resp {
     pub use crate::resp::connection::fuzzing::*;
 }
 
-/// The door for Envoy.
+/// The front end for Envoy.
 pub mod rls {
     pub use crate::rls::fuzzing::*;
 }
 
-/// The door for decisions over HTTP: its JSON.
+/// The front end for decisions over HTTP: its JSON.
 pub mod http {
     pub use crate::http::fuzzing::*;
 }

@@ -21,10 +21,10 @@ mod house;
 pub mod http;
 mod listen;
 mod metrics;
+mod names;
 pub mod resp;
 pub mod rls;
 pub(crate) mod run;
-mod words;
 
 pub use resp::{RESP_KEYS, RESP_PORT, RespBind};
 pub use run::{ADMIN_PORT, AdminBind, HTTP_PORT, RunError, Settings, Started, run};

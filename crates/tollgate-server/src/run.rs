@@ -234,7 +234,7 @@ pub async fn run(
     })?;
     if let Some((listener, door)) = resp {
         let door = door.opens(service);
-        engine.scrape_also(door.numbers());
+        engine.add_collector(door.collector());
         let ended = house.ended().clone();
         house.serve_on("resp", listener, count, |_| {
             let (door, ended) = (door.clone(), ended.clone());

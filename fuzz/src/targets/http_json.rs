@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use serde_json::Value;
-use tollgate_server::fuzzing::http::{Door, Kind, read};
+use tollgate_server::fuzzing::http::{FrontEnd, Kind, read};
 
 use super::POLICY;
 use crate::{Target, memory};
@@ -48,7 +48,7 @@ pub(super) const TARGET: Target = Target {
     ],
 };
 
-static DOOR: LazyLock<Door> = LazyLock::new(|| Door::open(POLICY));
+static FRONT_END: LazyLock<FrontEnd> = LazyLock::new(|| FrontEnd::new(POLICY));
 
 fn run(bytes: &[u8]) {
     for kind in [Kind::Ask, Kind::Batch, Kind::Settle] {
@@ -64,7 +64,7 @@ fn run(bytes: &[u8]) {
             let written = written.unwrap_or_default();
             assert_eq!(read(kind, written.as_bytes()).as_ref(), Ok(asked));
         }
-        let Some((status, body)) = DOOR.answer(kind, bytes) else {
+        let Some((status, body)) = FRONT_END.answer(kind, bytes) else {
             panic!("it waits, and there is nothing to wait for")
         };
         assert!((200..500).contains(&status), "{status}");
@@ -77,7 +77,7 @@ fn run(bytes: &[u8]) {
             assert!(is_told, "{told}");
         }
     }
-    if let Some(answer) = DOOR.answer_fast(bytes) {
+    if let Some(answer) = FRONT_END.answer_fast(bytes) {
         is_one_answer(&answer);
     }
 }

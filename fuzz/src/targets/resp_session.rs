@@ -1,6 +1,6 @@
 //! A Redis client from its first byte to its last.
 
-use tollgate_server::fuzzing::resp::{self, Answered, COMMAND_MOST, Door, KEPT_MOST};
+use tollgate_server::fuzzing::resp::{self, Answered, COMMAND_MOST, FrontEnd, KEPT_MOST};
 
 use super::POLICY;
 use crate::Target;
@@ -58,8 +58,10 @@ fn run(bytes: &[u8]) {
     for password in [None, Some(PASSWORD)] {
         // A new door each time: who was here before must not matter.
         let answer = |cut: &mut dyn Iterator<Item = &[u8]>| {
-            let door = Door::open(POLICY, password);
-            door.map(|door| door.answer(cut)).unwrap_or_default()
+            let front_end = FrontEnd::new(POLICY, password);
+            front_end
+                .map(|front_end| front_end.answer(cut))
+                .unwrap_or_default()
         };
         let all = answer(&mut whole(bytes));
         let (kept, unread) = (all.kept, all.unread);

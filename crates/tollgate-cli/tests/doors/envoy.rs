@@ -71,7 +71,7 @@ fn behind_envoy_a_bucket_refuses_with_429_and_its_own_headers_are_filled() {
             "a refused one got through"
         );
     }
-    let admitted = "tollgate_decisions_total{limit=\"per-user\",verdict=\"admitted\",door=\"rls\"}";
+    let admitted = "tollgate_decisions_total{limit=\"per-user\",verdict=\"pass\",reason=\"limit\",protocol=\"rls\"}";
     assert_eq!(setting.limiter.metric(admitted), Some(6));
 }
 
@@ -98,7 +98,7 @@ fn behind_envoy_a_shadow_limit_is_counted_and_lets_pass() {
         let limit = passed.must("x-ratelimit-limit");
         assert_eq!(limit, r#"4, 4;w=86400;name="per-address""#);
     }
-    let refused = "tollgate_shadow_refusals_total{limit=\"per-address\",kind=\"shadow\"}";
+    let refused = "tollgate_shadow_refusals_total{limit=\"per-address\",role=\"shadow\"}";
     assert_eq!(setting.limiter.metric(refused), Some(2));
     assert_eq!(setting.upstream.served(), 6);
 }
@@ -268,13 +268,14 @@ fn a_cost_that_envoy_tells_when_the_stream_is_done_is_taken() {
             client.get_with("/a", &headers).status
         };
         let told = |verdict: &str| {
-            let labels = format!("limit=\"tokens\",verdict=\"{verdict}\",door=\"rls\"");
+            let labels =
+                format!("limit=\"tokens\",verdict=\"{verdict}\",reason=\"limit\",protocol=\"rls\"");
             let series = format!("tollgate_decisions_total{{{labels}}}");
             setting.limiter.metric(&series).unwrap_or(0)
         };
         assert_eq!(get("ann", "60"), 200);
         // It is told when the stream is done, which may be after the client has its answer.
-        wait("the cost is told", || told("admitted") == 1);
+        wait("the cost is told", || told("pass") == 1);
         // More than is left, and more than there ever is: that cannot pass whole.
         assert_eq!(get("ann", "5000"), 200);
         wait("the cost is told", || told("never") == 1);
@@ -295,7 +296,7 @@ fn a_limit_that_envoy_sends_along_is_followed_where_the_policy_says_so() {
 "#;
     let rate_limits = "[{ actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }], limit: { dynamic_metadata: { metadata_key: { key: plans, path: [{ key: limit }] } } } }]";
     let limits = "limits: [{ name: own, match: { domain: edge }, key: descriptor.user, algorithm: fixed-window, allow: 3/365d }]\n";
-    let ignored = "tollgate_rls_overrides_ignored_total";
+    let ignored = "tollgate_rls_ignored_overrides_total";
     for (follows, passes) in [(true, 2), (false, 3)] {
         let domains = format!("domains: [{{ name: edge, follow_request_limits: {follows} }}]\n");
         let policy = format!("default: pass\n{domains}{limits}");

@@ -66,11 +66,13 @@ fn two_services_on_one_store_hold_one_limit_together_behind_nginx() {
         assert_eq!(upstream.served(), 10);
         for service in &services {
             let door = |verdict| {
-                let labels = format!("limit=\"per-org\",verdict=\"{verdict}\",door=\"auth\"");
+                let labels = format!(
+                    "limit=\"per-org\",verdict=\"{verdict}\",reason=\"limit\",protocol=\"auth\""
+                );
                 let series = format!("tollgate_decisions_total{{{labels}}}");
                 service.metric(&series).unwrap_or(0)
             };
-            assert!(door("admitted") + door("refused") > 0, "both were asked");
+            assert!(door("pass") + door("refuse") > 0, "both were asked");
         }
     }
 }
@@ -93,7 +95,7 @@ fn a_service_starts_without_its_store_and_finds_it_when_it_comes() {
     connected(&late);
     // The other one has to find out that its store is another.
     let series = format!(
-        "tollgate_store_connects_total{{server=\"127.0.0.1:{}\"}}",
+        "tollgate_store_connections_total{{server=\"127.0.0.1:{}\"}}",
         before.port()
     );
     wait("it has connected again", || {
@@ -106,7 +108,7 @@ fn a_service_starts_without_its_store_and_finds_it_when_it_comes() {
     assert_eq!(passes(&late, PER_ORG, 20), 9);
     assert_eq!(passes(&service, PER_ORG, 5), 0);
     assert_eq!(
-        late.metric("tollgate_degraded_decisions_total{verdict=\"admitted\"}"),
+        late.metric("tollgate_degraded_decisions_total{verdict=\"pass\"}"),
         Some(1)
     );
 }
@@ -177,7 +179,7 @@ fn tiers_overrides_and_shadows_are_counted_in_the_store() {
     assert_eq!(both(&at("/own", r#""x-org":"vip""#), 5), 4);
     assert_eq!(both(&at("/shadow", r#""x-org":"a""#), 5), 10);
     let shadowed = |service: &Tollgate| {
-        let series = "tollgate_shadow_refusals_total{limit=\"shadow\",kind=\"shadow\"}";
+        let series = "tollgate_shadow_refusals_total{limit=\"shadow\",role=\"shadow\"}";
         service.metric(series).unwrap_or(0)
     };
     assert_eq!(shadowed(&one) + shadowed(&other), 9);

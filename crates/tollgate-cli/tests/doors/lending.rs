@@ -59,11 +59,11 @@ fn hang_up(store: &Server, service: &Tollgate) -> bool {
         client.write(bytes.as_bytes()).expect("it listens");
     }
     wait("all are asked for", || {
-        service.metric("tollgate_loan_keys") == Some(1)
+        service.metric("tollgate_lease_keys") == Some(1)
     });
     drop(clients);
     store.thaw().unwrap_or_else(|error| panic!("{error}"));
-    (0..500).any(|_| service.metric("tollgate_loan_blocks_total") >= Some(1))
+    (0..500).any(|_| service.metric("tollgate_lease_blocks_total") >= Some(1))
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn has_no_time(store: &Server, service: &Tollgate) -> bool {
         }
     });
     store.thaw().unwrap_or_else(|error| panic!("{error}"));
-    (0..500).any(|_| service.metric("tollgate_loan_blocks_total") >= Some(1))
+    (0..500).any(|_| service.metric("tollgate_lease_blocks_total") >= Some(1))
 }
 
 #[test]
@@ -110,7 +110,7 @@ limits: [{ name: org, match: { domain: edge }, key: descriptor.org, algorithm: f
     // On a machine that stalls the answer may be too late, and then it is rightly lost.
     let tries = (1..=5).find(|_| has_no_time(&store, &service));
     let tries = tries.expect("a block");
-    let degraded = service.metric("tollgate_degraded_decisions_total{verdict=\"admitted\"}");
+    let degraded = service.metric("tollgate_degraded_decisions_total{verdict=\"pass\"}");
     // Of a later try some may have been paid from a block that came after all.
     assert!(
         (Some(10)..=Some(tries * 10)).contains(&degraded),
@@ -137,7 +137,7 @@ fn a_service_that_ends_in_order_gives_back_what_it_had_on_loan_and_signs_off() {
     for _ in 0..50 {
         client.post("/v1/check", ASK).expect(200);
     }
-    assert!(ends.metric("tollgate_loan_blocks_total") >= Some(1));
+    assert!(ends.metric("tollgate_lease_blocks_total") >= Some(1));
     ends.signal(Signal::TERM).unwrap();
     assert_eq!(ends.wait_for_exit().unwrap().code(), Some(0));
     assert_eq!(left(&stays), ALL - 50);

@@ -118,15 +118,21 @@ fn redis_py_works_untouched_in_both_versions_and_with_a_password() {
     );
     assert_eq!(got, "PONG\n");
     let failures = |outcome: &str| {
-        let labels = format!("outcome=\"{outcome}\"");
+        let labels = format!("reason=\"{outcome}\"");
         closed.metric(&format!("tollgate_resp_auth_failures_total{{{labels}}}"))
     };
-    assert_eq!((failures("wrong"), failures("unheard")), (Some(0), Some(0)));
+    assert_eq!(
+        (failures("wrong-password"), failures("rate-limited")),
+        (Some(0), Some(0))
+    );
     let wrong = ["--no-auth-warning", "-a", "guessed-it", "PING"];
     for _ in 0..2 {
         redis_cli(closed.port_of("redis").unwrap(), &wrong);
     }
-    assert_eq!((failures("wrong"), failures("unheard")), (Some(2), Some(0)));
+    assert_eq!(
+        (failures("wrong-password"), failures("rate-limited")),
+        (Some(2), Some(0))
+    );
     wait("it is logged", || {
         closed
             .log()
@@ -177,14 +183,11 @@ fn redis_cli_works_in_both_versions_and_from_a_pipe() {
         "PONG\n0\n1\n0\n-1\n60\n"
     );
     let counted = |verdict: &str| {
-        let labels = format!("verdict=\"{verdict}\",door=\"resp\"");
-        server.metric(&format!("tollgate_throttle_total{{{labels}}}"))
+        let labels = format!("verdict=\"{verdict}\"");
+        server.metric(&format!("tollgate_throttle_decisions_total{{{labels}}}"))
     };
-    assert_eq!(
-        (counted("admitted"), counted("refused")),
-        (Some(2), Some(1))
-    );
-    let labels = "limit=\"per-user\",verdict=\"admitted\",door=\"resp\"";
+    assert_eq!((counted("pass"), counted("refuse")), (Some(2), Some(1)));
+    let labels = "limit=\"per-user\",verdict=\"pass\",reason=\"limit\",protocol=\"resp\"";
     assert_eq!(
         server.metric(&format!("tollgate_decisions_total{{{labels}}}")),
         Some(1)
@@ -213,7 +216,7 @@ fn redis_benchmark_loads_it_with_and_without_pipelines() {
     }
     load(&["-n", "2000", "-t", "ping"]);
     let info = redis_cli(server.port_of("redis").unwrap(), &["INFO"]);
-    assert!(info.contains("throttle_passed:100\r\n"), "{info}");
+    assert!(info.contains("throttle_pass:100\r\n"), "{info}");
 }
 
 /// Sends bytes and reads what comes until the end of the connection, or for a second.

@@ -187,7 +187,7 @@ fn a_cost_that_is_told_while_the_store_is_away_is_told_to_it_later() {
     });
     store.restart().unwrap_or_else(|error| panic!("{error}"));
     let connects = format!(
-        "tollgate_store_connects_total{{server=\"127.0.0.1:{}\"}}",
+        "tollgate_store_connections_total{{server=\"127.0.0.1:{}\"}}",
         store.port()
     );
     wait("it has connected again", || {
@@ -230,7 +230,7 @@ fn a_caller_with_little_time_is_answered_in_it_while_the_store_hangs() {
         // A busy machine is late; a second is what it would take to wait for the store.
         assert!(took < Duration::from_millis(500), "{took:?}");
         assert_eq!(
-            hasty.metric("tollgate_degraded_decisions_total{verdict=\"admitted\"}"),
+            hasty.metric("tollgate_degraded_decisions_total{verdict=\"pass\"}"),
             Some(1)
         );
         // Without a word about time the store is waited for: it does hang.

@@ -81,7 +81,7 @@ fn a_stop_under_load_answers_everybody_who_asked_before() {
         };
         let threads: Vec<_> = (0..4).map(|_| scope.spawn(work)).collect();
         wait("there is load", || {
-            let series = r#"tollgate_decisions_total{limit="one",verdict="admitted",door="http"}"#;
+            let series = r#"tollgate_decisions_total{limit="one",verdict="pass",reason="limit",protocol="http"}"#;
             server.metric(series).is_some_and(|count| count > 500)
         });
         stopping.store(true, SeqCst);

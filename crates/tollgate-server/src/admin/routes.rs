@@ -13,7 +13,7 @@ use tollgate_policy::Subject;
 
 use super::answer::{Answer, Problem, value, with_body};
 use super::{pressure, shown};
-use crate::engine::{Door, Engine, EngineSource, OverrideError, ReloadError, Reloaded, Why};
+use crate::engine::{Engine, EngineSource, OverrideError, Protocol, ReloadError, Reloaded, Why};
 
 /// Something that can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,7 +210,7 @@ fn set_override(engine: &Engine, body: SetBody, peer: IpAddr) -> Result<Answer, 
         .map_err(|error| not_changed(&error))?;
     tracing::info!(
         target: "tollgate::audit", who = %peer, what = "override",
-        %limit, key = ?engine.shown_key(&changed.key),
+        %limit, key = ?engine.log_key(&changed.key),
         old = %text_of(changed.old.as_ref()), new = %text_of(Some(&change)), "an override was set"
     );
     Ok(value(&json!({
@@ -226,7 +226,7 @@ fn remove_override(engine: &Engine, body: KeyBody, peer: IpAddr) -> Result<Answe
         .map_err(|error| not_changed(&error))?;
     tracing::info!(
         target: "tollgate::audit", who = %peer, what = "override",
-        %limit, key = ?engine.shown_key(&changed.key),
+        %limit, key = ?engine.log_key(&changed.key),
         old = %text_of(changed.old.as_ref()), new = "none", "an override was removed"
     );
     Ok(value(&json!({
@@ -309,7 +309,7 @@ fn peek(engine: &Arc<Engine>, body: PeekBody) -> Result<Answer, Problem> {
         key: &parts,
         cost,
     };
-    let source = EngineSource::new(Arc::clone(engine), Door::Http);
+    let source = EngineSource::new(Arc::clone(engine), Protocol::Http);
     let answer = crate::http::peek(&source, &epoch, subject);
     let millis = |span: Span| span.as_nanos().div_ceil(1_000_000);
     let verdict = match answer.verdict {

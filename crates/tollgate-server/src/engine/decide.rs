@@ -13,7 +13,7 @@ use tollgate_policy::decide::{BackgroundWork, decide, decide_together};
 use tollgate_policy::{self, DecisionHost, DecisionRequest, Facts, Observed, Op, Part};
 use tollgate_tower::{Authority, QueueSet};
 
-use super::{Door, Engine, Epoch, Gate};
+use super::{Engine, Epoch, Gate, Protocol};
 
 /// A decision of the engine, or the wait for one.
 pub type Decide = tollgate_policy::Decide<EngineSource>;
@@ -25,12 +25,12 @@ pub struct EngineSource(Arc<Source>);
 #[derive(Debug)]
 struct Source {
     engine: Arc<Engine>,
-    protocol: Door,
+    protocol: Protocol,
 }
 
 impl EngineSource {
     /// The engine as the front end of `protocol` asks it.
-    pub fn new(engine: Arc<Engine>, protocol: Door) -> EngineSource {
+    pub fn new(engine: Arc<Engine>, protocol: Protocol) -> EngineSource {
         EngineSource(Arc::new(Source { engine, protocol }))
     }
 

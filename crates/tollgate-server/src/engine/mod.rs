@@ -28,6 +28,7 @@
 //!
 //! It does not know HTTP.
 
+mod collect;
 mod decide;
 mod health;
 mod keep;
@@ -35,7 +36,6 @@ mod observe;
 mod overrides;
 mod pressure;
 mod reload;
-mod scrape;
 mod start;
 mod state;
 mod store;
@@ -67,7 +67,7 @@ use tollgate_config::{GatewaySpec, StoreSpec};
 use tollgate_policy::{Policy, PolicyGate};
 use tollgate_tower::QueueSet;
 
-use crate::metrics::{Handles, Metrics, Scraped};
+use crate::metrics::{Collector, Handles, Metrics};
 
 /// The gate as this server runs it.
 pub type Gate = PolicyGate<MonotonicClock>;
@@ -87,10 +87,10 @@ pub struct Epoch {
     handles: Handles,
 }
 
-/// The door that a request came through; a label in metrics.
+/// The protocol of a front end; a label in metrics and logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Door {
-    /// `/v1/check` and its kin.
+pub enum Protocol {
+    /// Decisions over HTTP: `/v1/check` and its like.
     Http,
     /// Forward-auth.
     Auth,
@@ -102,18 +102,24 @@ pub enum Door {
     Resp,
 }
 
-impl Door {
+impl Protocol {
     /// All of them, in order.
-    pub const ALL: [Door; 5] = [Door::Http, Door::Auth, Door::Gateway, Door::Rls, Door::Resp];
+    pub const ALL: [Protocol; 5] = [
+        Protocol::Http,
+        Protocol::Auth,
+        Protocol::Gateway,
+        Protocol::Rls,
+        Protocol::Resp,
+    ];
 
-    /// What it is called in metrics and logs.
+    /// Its name in metrics and logs.
     pub const fn name(self) -> &'static str {
         match self {
-            Door::Http => "http",
-            Door::Auth => "auth",
-            Door::Gateway => "gateway",
-            Door::Rls => "rls",
-            Door::Resp => "resp",
+            Protocol::Http => "http",
+            Protocol::Auth => "auth",
+            Protocol::Gateway => "gateway",
+            Protocol::Rls => "rls",
+            Protocol::Resp => "resp",
         }
     }
 }
@@ -140,8 +146,8 @@ pub struct Engine {
     changed: watch_channel::Sender<()>,
     /// Who has to agree to a policy before it is in force, if anybody has.
     follower: OnceLock<Arc<dyn Follower>>,
-    /// What a gateway and other doors add to metrics.
-    more_metrics: Mutex<Vec<Arc<dyn Scraped>>>,
+    /// Metrics of front ends.
+    collectors: Mutex<Vec<Arc<dyn Collector>>>,
     clock: MonotonicClock,
     source: PolicySource,
     /// The store that the policy named at the start.
@@ -151,7 +157,7 @@ pub struct Engine {
     /// What is told about the policy; locked for moments only, so that health never waits for a reload.
     told: Mutex<PolicyHealth>,
     metrics: Metrics,
-    scraped: Mutex<scrape::Looked>,
+    last_walk: Mutex<collect::LastWalk>,
     refusals: observe::Refusals,
     /// How much of all limits is left. Locked after `change`, never before it.
     pressure: Mutex<pressure::UnderPressure>,
@@ -203,9 +209,9 @@ impl Engine {
         let _ = self.follower.set(follower);
     }
 
-    /// Has a door tell its own numbers with the metrics.
-    pub(crate) fn scrape_also(&self, door: Arc<dyn Scraped>) {
-        locked(&self.more_metrics).push(door);
+    /// Adds the metrics of a front end.
+    pub(crate) fn add_collector(&self, collector: Arc<dyn Collector>) {
+        locked(&self.collectors).push(collector);
     }
 
     fn now(&self) -> Moment {

@@ -1,58 +1,58 @@
-//! What is counted of a decision, and who is told about a refusal.
+//! Counting of decisions, and sampling of refusals.
 //!
 //! # Theory
 //!
-//! A pass costs two or three additions to memory that is this thread's own. Only a refusal looks at the
-//! key, and only if nobody else is just noting one: a flood of refusals is sampled, not queued.
+//! A request that passes costs two or three additions to counters of this thread. Only a refusal reads the key, and only if
+//! no other thread is recording one: a flood of refusals is sampled, not queued.
 //!
-//! What a limit is counted for: of an admitted request, every enforced limit that was charged; of a
-//! refused one, the limit that refused it. So the refusals of a limit are its own, and all its numbers
-//! together are the requests it decided.
+//! An admitted request counts for every enforced limit that it charged, a refused one for the limit that refused it. So
+//! the refusals of a limit are its own, and the sum of its counters is the number of requests it decided.
 
 use std::num::NonZeroU64;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
 
 use tollgate::{Limit, Origin, Rate, Single, Verdict};
 use tollgate_policy::{Answer, Basis, Observed, Privacy, Role};
 
-use super::top::{KEY_BYTES, Top, TopKey, shown};
-use super::{Door, Engine, Epoch, locked};
-use crate::metrics::{Counted, Rls, Unasked, Undecided};
+use super::top::{MAX_KEY_BYTES, Top, TopKey, printable};
+use super::{Engine, Epoch, Protocol, locked};
+use crate::metrics::{LimitOutcome, Rls, WithoutLimit};
+use crate::names;
 
-/// Lines about refusals, a second.
-const LINES: NonZeroU64 = NonZeroU64::new(10).unwrap();
+/// Log lines about refusals per second.
+const LINES_PER_SECOND: NonZeroU64 = NonZeroU64::new(10).unwrap();
 
-/// Who is refused, and what is said about it.
+/// The most refused keys, and the rate limit of log lines about refusals.
 #[derive(Debug)]
 pub(super) struct Refusals {
     top: Mutex<Top>,
-    /// Refusals that were not noted because another was just being noted.
-    missed: AtomicU64,
+    /// Refusals that were not recorded because another thread was recording one.
+    unsampled: AtomicU64,
     lines: Option<Single>,
-    /// Lines that were not written since the last that was.
+    /// Lines suppressed since the last one.
     suppressed: AtomicU64,
 }
 
 impl Refusals {
     pub(super) fn new() -> Refusals {
-        let limit = Limit::token_bucket(Rate::per_second(LINES), LINES.get()).ok();
+        let limit =
+            Limit::token_bucket(Rate::per_second(LINES_PER_SECOND), LINES_PER_SECOND.get()).ok();
         Refusals {
             top: Mutex::default(),
-            missed: AtomicU64::new(0),
+            unsampled: AtomicU64::new(0),
             lines: limit.and_then(|limit| Single::new(limit).ok()),
             suppressed: AtomicU64::new(0),
         }
     }
 
-    /// Forgets everybody: what was kept may not be shown any more.
-    pub(super) fn forget(&self) {
+    /// Removes all keys: a new policy may hide them.
+    pub(super) fn clear(&self) {
         locked(&self.top).clear();
     }
 
-    /// May a line be written, and how many were not before it?
-    fn line(&self) -> Option<u64> {
+    /// If a line may be logged: how many were suppressed before it.
+    fn log_line(&self) -> Option<u64> {
         if self.lines.as_ref()?.check().is_admitted() {
             return Some(self.suppressed.swap(0, Relaxed));
         }
@@ -63,95 +63,91 @@ impl Refusals {
 
 impl Engine {
     /// Counts a decision and, if it is a refusal, samples its key.
-    pub(super) fn observe(&self, epoch: &Epoch, door: Door, observed: &Observed<'_>) {
+    pub(super) fn observe(&self, policy: &Epoch, protocol: Protocol, observed: &Observed<'_>) {
         let answer = observed.answer;
-        self.count(epoch, door, answer, observed.took.into());
+        self.metrics.duration.record(observed.took.into());
+        self.count(policy, protocol, answer);
         if !answer.is_admitted() {
-            self.note(epoch, door, answer, |rule| observed.key(rule));
+            self.sample(policy, protocol, answer, |rule| observed.key(rule));
         }
     }
 
-    /// Counts what only Envoy's door can meet.
-    pub(crate) fn count_rls(&self, what: Rls, times: u64) {
+    /// Counts events of Envoy's rate limit service.
+    pub(crate) fn count_rls(&self, event: Rls, times: u64) {
         if times > 0 {
-            self.metrics.rls.add(what as usize, times);
+            self.metrics.rls.add(event as usize, times);
         }
     }
 
-    /// Who is refused most, and how many refusals were not looked at.
+    /// The most refused keys, and how many refusals were not sampled.
     pub fn top_refused(&self) -> (Vec<TopKey>, u64) {
         let list = locked(&self.refusals.top).list();
-        (list, self.refusals.missed.load(Relaxed))
+        (list, self.refusals.unsampled.load(Relaxed))
     }
 
-    fn count(&self, epoch: &Epoch, door: Door, answer: &Answer, took: Duration) {
-        self.metrics.duration.record(took);
-        let add = |rule: usize, what| {
-            if let Some(counters) = epoch.handles.rules.get(rule) {
-                counters.add(door, what);
+    fn count(&self, policy: &Epoch, protocol: Protocol, answer: &Answer) {
+        let add = |rule: usize, outcome| {
+            if let Some(counters) = policy.handles.rules.get(rule) {
+                counters.add(protocol, outcome);
             }
         };
-        let verdict = match answer.verdict {
-            Verdict::Pass => Counted::Admitted,
-            Verdict::Wait { .. } => Counted::Delayed,
-            Verdict::Refuse { .. } => Counted::Refused,
-            Verdict::Never => Counted::Never,
+        let outcome = match answer.verdict {
+            Verdict::Pass => LimitOutcome::Pass,
+            Verdict::Wait { .. } => LimitOutcome::Wait,
+            Verdict::Refuse { .. } => LimitOutcome::Refuse,
+            Verdict::Never => LimitOutcome::Never,
         };
         let admitted = answer.is_admitted();
-        let unasked = if admitted {
-            Unasked::Admitted
-        } else {
-            Unasked::Refused
-        };
-        if answer.origin == Origin::Leased {
-            self.metrics.leased.add(unasked as usize, 1);
-        }
-        if answer.origin == Origin::Degraded {
-            self.metrics.degraded.add(unasked as usize, 1);
-            let at = super::seconds(answer.issued);
-            // Not written for every one of them: once a second is enough.
-            if self.metrics.degraded_at.load(Relaxed) != at {
-                self.metrics.degraded_at.store(at, Relaxed);
+        match answer.origin {
+            Origin::Leased => self.metrics.leased.add(answer.verdict),
+            Origin::Degraded => {
+                self.metrics.degraded.add(answer.verdict);
+                let at = super::seconds(answer.issued);
+                // Once a second is enough.
+                if self.metrics.degraded_at.load(Relaxed) != at {
+                    self.metrics.degraded_at.store(at, Relaxed);
+                }
             }
+            _ => {}
         }
         if !admitted && let Some(charge) = answer.binding().filter(|c| c.role == Role::Enforced) {
-            add(charge.rule, verdict);
+            add(charge.rule, outcome);
         }
         // A peak is part of the limit before it.
         for charge in answer.charges.iter().filter(|charge| !charge.is_peak) {
             let would_refuse = !charge.verdict.is_admitted();
             match charge.role {
-                Role::Enforced if admitted => add(charge.rule, verdict),
-                Role::Unlimited if admitted => add(charge.rule, Counted::Unlimited),
-                Role::Shadow if would_refuse => add(charge.rule, Counted::Shadow),
-                Role::Candidate if would_refuse => add(charge.rule, Counted::Candidate),
+                Role::Enforced if admitted => add(charge.rule, outcome),
+                Role::Unlimited if admitted => add(charge.rule, LimitOutcome::Unlimited),
+                Role::Shadow if would_refuse => add(charge.rule, LimitOutcome::Shadow),
+                Role::Candidate if would_refuse => add(charge.rule, LimitOutcome::Candidate),
                 _ => {}
             }
         }
-        let without = |basis: Undecided| self.metrics.undecided.add(basis as usize, 1);
+        let without = |reason: WithoutLimit| self.metrics.without_limit.add(reason as usize, 1);
         match answer.basis {
-            Basis::MissingKey(rule) => add(rule, Counted::MissingKey),
-            Basis::Blocked(rule) => add(rule, Counted::Blocked),
-            Basis::StoreError(rule) if !admitted => add(rule, Counted::Refused),
+            Basis::MissingKey(rule) => add(rule, LimitOutcome::MissingKey),
+            Basis::Blocked(rule) => add(rule, LimitOutcome::Blocked),
+            Basis::StoreError(rule) if !admitted => add(rule, LimitOutcome::StoreError),
             Basis::DenyList(at) => {
-                if let Some((_, counter)) = epoch.handles.denied.get(at) {
+                if let Some((_, counter)) = policy.handles.denied.get(at) {
                     counter.add(0, 1);
                 }
             }
-            Basis::Unmatched => without(Undecided::Unmatched),
-            Basis::AllowList(_) => without(Undecided::AllowList),
-            Basis::SwitchedOff => without(Undecided::SwitchedOff),
-            Basis::Path(_) => without(Undecided::BadPath),
-            Basis::TooManyLimits => without(Undecided::TooManyLimits),
-            // `Charge` was counted above; a basis that is not known yet has no name to be counted by.
+            Basis::Unmatched => without(WithoutLimit::Unmatched),
+            Basis::AllowList(_) => without(WithoutLimit::AllowList),
+            Basis::SwitchedOff => without(WithoutLimit::SwitchedOff),
+            Basis::Path(_) => without(WithoutLimit::Path),
+            Basis::TooManyLimits => without(WithoutLimit::TooManyLimits),
+            // `Charge` was counted above; an unknown reason has no counter.
             _ => {}
         }
     }
 
-    fn note(
+    fn sample(
         &self,
-        epoch: &Epoch,
-        door: Door,
+        policy: &Epoch,
+        protocol: Protocol,
         answer: &Answer,
         key: impl Fn(usize) -> Option<Vec<String>>,
     ) {
@@ -160,53 +156,55 @@ impl Engine {
             Basis::Blocked(rule) => Some(rule),
             _ => None,
         };
-        let Some((rule, counters)) = rule.and_then(|at| Some((at, epoch.handles.rules.get(at)?)))
+        let Some((rule, counters)) = rule.and_then(|at| Some((at, policy.handles.rules.get(at)?)))
         else {
             return;
         };
         let line = match tracing::enabled!(target: "tollgate::refused", tracing::Level::INFO) {
-            true => self.refusals.line(),
+            true => self.refusals.log_line(),
             false => None,
         };
         let top = self.refusals.top.try_lock();
         if top.is_err() {
-            self.refusals.missed.fetch_add(1, Relaxed);
+            self.refusals.unsampled.fetch_add(1, Relaxed);
             if line.is_none() {
                 return;
             }
         }
-        // Asked of the policy in force now, under the lock: whoever forbids keys to be shown forgets those
-        // that were kept, and none may come after.
+        // Read from the policy that is active now, under the lock: a policy that hides keys clears the list, and no plain key
+        // may be added afterwards.
         let privacy = self.epoch().gate.policy().privacy;
-        let Some(key) = key(rule).map(|key| self.showable(key, privacy)) else {
+        let Some(key) = key(rule).map(|key| self.printable_key(key, privacy)) else {
             return;
         };
         if let Ok(mut top) = top {
-            top.note(&counters.name, &key, answer.issued);
+            top.record(&counters.name, &key, answer.issued);
         }
         if let Some(suppressed) = line {
             tracing::info!(
                 target: "tollgate::refused",
                 limit = &*counters.name,
-                door = door.name(),
+                verdict = names::verdict(answer.verdict),
+                reason = names::reason(answer.basis),
+                protocol = protocol.name(),
                 key = ?key,
                 suppressed,
-                "refused"
+                "request refused"
             );
         }
     }
 
-    /// A key as it may be shown: cut to a bounded length and free of control characters, or hashed.
-    pub(crate) fn showable(&self, key: Vec<String>, privacy: Privacy) -> Vec<String> {
+    /// A key for logs and listings: cut to a bounded length and without control characters, or hashed.
+    pub(crate) fn printable_key(&self, key: Vec<String>, privacy: Privacy) -> Vec<String> {
         match privacy {
             Privacy::Plain => {
-                let mut room = KEY_BYTES;
-                let shorten = |part: String| {
-                    let part = shown(&part, room);
+                let mut room = MAX_KEY_BYTES;
+                let part = |part: String| {
+                    let part = printable(&part, room);
                     room -= part.len();
                     part
                 };
-                key.into_iter().map(shorten).collect()
+                key.into_iter().map(part).collect()
             }
             Privacy::Hashed => {
                 let mut hasher = blake3::Hasher::new_keyed(&self.secret);
@@ -230,7 +228,7 @@ mod tests {
     use crate::engine::for_tests;
 
     #[test]
-    fn what_decisions_took_is_summed_and_counted_by_buckets() {
+    fn decision_times_are_summed_and_counted_in_buckets() {
         let engine = for_tests("default: pass\nlimits: []\n");
         let durations = [3, 3, 3, 3, 3, 2_000];
         for micros in durations {
@@ -240,10 +238,10 @@ mod tests {
         let text = engine.metrics();
         for line in [
             "tollgate_decision_duration_seconds_count 6",
-            "tollgate_decision_duration_seconds_sum 0.002015000",
+            "tollgate_decision_duration_seconds_sum 0.002015",
             "tollgate_decision_duration_seconds_bucket{le=\"0.000005\"} 5",
         ] {
-            assert!(text.lines().any(|told| told == line), "{line}\n{text}");
+            assert!(text.lines().any(|other| other == line), "{line}\n{text}");
         }
     }
 }

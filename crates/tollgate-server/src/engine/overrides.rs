@@ -293,10 +293,10 @@ impl Engine {
         listed.collect()
     }
 
-    /// A key as a log may show it.
-    pub fn shown_key(&self, key: &[String]) -> Vec<String> {
+    /// A key as logs show it under the active policy.
+    pub fn log_key(&self, key: &[String]) -> Vec<String> {
         let privacy = self.epoch().gate.policy().privacy;
-        self.showable(key.to_vec(), privacy)
+        self.printable_key(key.to_vec(), privacy)
     }
 
     fn put_overrides(

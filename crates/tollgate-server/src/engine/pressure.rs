@@ -30,7 +30,7 @@ use tollgate_policy::PressureRule;
 use tollgate_policy::pressure::{Pressure, Signals, Trouble};
 
 use super::{Engine, Epoch, locked, seconds};
-use crate::metrics::{Kind, Text, in_millionths};
+use crate::metrics::{Exposition, Kind, ratio};
 
 pub use signals::{Backends, Observed};
 use signals::{Processors, Seen};
@@ -244,53 +244,56 @@ impl Engine {
         }
     }
 
-    pub(super) fn pressure_metrics(&self, epoch: &Epoch, text: &mut Text) {
+    pub(super) fn collect_pressure(&self, policy: &Epoch, out: &mut Exposition) {
         let (scale, signals, rule) = {
-            let under = locked(&self.pressure);
-            let controller = &under.controller;
-            (controller.scale(), under.signals, controller.rule().clone())
-        };
-        let ratio = |scale: Scale| in_millionths(of(scale.as_q16()), of(Scale::ONE.as_q16()));
-        text.alone(
-            "tollgate_pressure_scale",
-            Kind::Gauge,
-            "How much of all limits is left, floors aside.",
-            ratio(scale),
-        );
-        let name = "tollgate_pressure_tier_scale";
-        text.name(
-            name,
-            Kind::Gauge,
-            "How much of the limits of a tier is left.",
-        );
-        for (tier, left) in epoch.gate.pressure_by_tier() {
-            text.series(name, &[("tier", &tier)], ratio(left));
-        }
-        let name = "tollgate_pressure_signal";
-        text.name(
-            name,
-            Kind::Gauge,
-            "How much of its bound a signal is; above 1 limits shrink, up to 0.9 they grow.",
-        );
-        let micros = |span: Span| usize::try_from(span.as_nanos() / 1_000).unwrap_or(usize::MAX);
-        for (signal, observed, bound) in [
+            let pressure = locked(&self.pressure);
+            let controller = &pressure.controller;
             (
+                controller.scale(),
+                pressure.signals,
+                controller.rule().clone(),
+            )
+        };
+        let of_one = |scale: Scale| ratio(scale.as_q16().into(), Scale::ONE.as_q16().into());
+        out.value(
+            "tollgate_pressure_scale_ratio",
+            Kind::Gauge,
+            "Scale applied to all limits, before floors.",
+            of_one(scale),
+        );
+        let tiers = policy.gate.pressure_by_tier();
+        out.family(
+            "tollgate_pressure_tier_scale_ratio",
+            Kind::Gauge,
+            "Scale applied to the limits of a tier.",
+            tiers
+                .iter()
+                .map(|(tier, scale)| ([("tier", &**tier)], of_one(*scale))),
+        );
+        let of_bound = |signal, observed: Option<u64>, bound: Option<u64>| {
+            Some(([("signal", signal)], ratio(observed?, bound?)))
+        };
+        let nanos = |span: Span| span.as_nanos();
+        let series = [
+            of_bound(
                 "latency",
-                signals.latency.map(micros),
-                rule.latency.map(micros),
+                signals.latency.map(nanos),
+                rule.latency.map(nanos),
             ),
-            ("errors", signals.errors.map(of), rule.errors.map(of)),
-            ("cpu", signals.cpu.map(of), rule.cpu.map(of)),
-        ] {
-            if let (Some(observed), Some(bound)) = (observed, bound) {
-                text.series(name, &[("signal", signal)], in_millionths(observed, bound));
-            }
-        }
+            of_bound(
+                "errors",
+                signals.errors.map(u64::from),
+                rule.errors.map(u64::from),
+            ),
+            of_bound("cpu", signals.cpu.map(u64::from), rule.cpu.map(u64::from)),
+        ];
+        out.family(
+            "tollgate_pressure_signal_ratio",
+            Kind::Gauge,
+            "A signal relative to its bound: above 1 limits shrink, up to 0.9 they grow.",
+            series.into_iter().flatten(),
+        );
     }
-}
-
-fn of(number: u32) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 /// Looks after how much of all limits is left, until `stop`.

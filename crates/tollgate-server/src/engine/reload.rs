@@ -303,7 +303,7 @@ impl Engine {
         log_restarted(&next.gate);
         self.swap(version, next);
         if hide {
-            self.refusals.forget();
+            self.refusals.clear();
         }
         let unfit = unfit(&in_force.overrides);
         {

@@ -299,7 +299,7 @@ impl Engine {
             epoch: ArcSwap::from_pointee(epoch),
             changed: watch::Sender::new(()),
             follower: OnceLock::new(),
-            more_metrics: Mutex::default(),
+            collectors: Mutex::default(),
             clock,
             source,
             spec,
@@ -310,7 +310,7 @@ impl Engine {
             }),
             told: Mutex::new(told),
             metrics,
-            scraped: Mutex::default(),
+            last_walk: Mutex::default(),
             refusals: Refusals::new(),
             pressure: Mutex::new(under_pressure),
             keeper: state

@@ -1,4 +1,4 @@
-//! The store that a fleet shares, as operators see it.
+//! Health and metrics of the shared store.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -11,8 +11,8 @@ use tokio::time::MissedTickBehavior;
 use tollgate_policy::LendingReport;
 use tollgate_policy::shared::{FaultKind, Latencies, ServerReport, StoreReport};
 
-use super::{Door, Engine, EngineSource, Epoch};
-use crate::metrics::{Kind, Striped, Text, Unasked};
+use super::{Engine, EngineSource, Epoch, Protocol};
+use crate::metrics::{Exposition, Kind};
 
 /// How it goes with the store that a fleet shares.
 #[derive(Clone, Debug, Serialize)]
@@ -88,129 +88,111 @@ impl Engine {
         Some(StoreHealth::of(store.report(), ago < RECENTLY))
     }
 
-    /// What is counted of the store, if there is one.
-    pub(super) fn store_metrics(&self, epoch: &Epoch, text: &mut Text) {
-        let Some(store) = epoch.gate.store() else {
+    /// Writes the metrics of the shared store, if there is one.
+    pub(super) fn collect_store(&self, policy: &Epoch, out: &mut Exposition) {
+        let Some(store) = policy.gate.store() else {
             return;
         };
         let report = store.report();
-        let name = "tollgate_degraded_decisions_total";
-        text.name(
-            name,
+        out.family(
+            "tollgate_degraded_decisions_total",
             Kind::Counter,
-            "Requests that this node decided without the store, by what became of them.",
+            "Requests that this node decided without the store, by verdict.",
+            self.metrics.degraded.series(),
         );
-        by_verdict(name, &self.metrics.degraded, text);
-        let name = "tollgate_leased_decisions_total";
-        text.name(
-            name,
+        out.family(
+            "tollgate_leased_decisions_total",
             Kind::Counter,
-            "Requests that this node decided by what the store had lent or told it before, by what became of them.",
+            "Requests that this node decided by leases, synced counters or remembered refusals, by verdict.",
+            self.metrics.leased.series(),
         );
-        by_verdict(name, &self.metrics.leased, text);
-        if let Some(lent) = epoch.gate.lending() {
-            lending(&lent, text);
+        if let Some(leases) = policy.gate.lending() {
+            collect_leases(&leases, out);
         }
-        let name = "tollgate_store_faults_total";
-        text.name(
-            name,
+        let faults = FaultKind::ALL.iter().zip(report.faults);
+        out.family(
+            "tollgate_store_faults_total",
             Kind::Counter,
-            "Questions that the store gave no answer to, by why.",
+            "Requests to the store without a valid answer, by reason.",
+            faults.map(|(kind, count)| ([("reason", kind.name())], count)),
         );
-        for (kind, count) in FaultKind::ALL.iter().zip(report.faults) {
-            text.series(name, &[("kind", kind.name())], count);
-        }
-        latencies(&report.answered, text);
-        let counters = [
+        collect_latency(&report.answered, out);
+        for (name, help, count) in [
             (
-                "tollgate_store_scripts_reloaded_total",
-                "Scripts that were sent whole because the server did not know them.",
+                "tollgate_store_script_reloads_total",
+                "Scripts sent in full because the server did not have them.",
                 report.reloaded_scripts,
             ),
             (
                 "tollgate_store_script_errors_total",
-                "Errors that a script gave, and answers that our own arithmetic does not agree with.",
+                "Errors of scripts, and replies that disagree with this node's arithmetic.",
                 report.script_errors,
             ),
             (
                 "tollgate_store_redirects_total",
-                "Questions that were sent on to another server of a cluster.",
+                "Requests redirected to another server of a cluster.",
                 report.redirects,
             ),
             (
-                "tollgate_store_compensated_total",
-                "Charges that were given back because another server refused its part.",
+                "tollgate_store_compensated_charges_total",
+                "Charges refunded because another server refused its part.",
                 report.compensated,
             ),
-        ];
-        for (name, help, count) in counters {
-            text.alone(name, Kind::Counter, help, count);
+        ] {
+            out.value(name, Kind::Counter, help, count);
         }
-        text.alone(
+        out.value(
             "tollgate_store_nodes",
             Kind::Gauge,
             "Nodes that share the store, as far as this one knows.",
             report.nodes,
         );
-        let name = "tollgate_store_warnings";
-        text.name(
-            name,
+        let warnings = by_code(&report.warnings);
+        out.family(
+            "tollgate_store_warnings",
             Kind::Gauge,
-            "What is wrong with the store and somebody should change, and at how many places.",
+            "Problems of the store that need an operator, by code: the number of servers that have them.",
+            warnings.iter().map(|(code, servers)| ([("code", *code)], *servers)),
         );
-        for (code, places) in by_code(&report.warnings) {
-            text.series(name, &[("code", code)], places);
-        }
-        servers(&report.servers, text);
+        collect_servers(&report.servers, out);
     }
 }
 
-fn by_verdict(name: &str, counts: &Striped<2>, text: &mut Text) {
-    for (which, verdict) in [
-        (Unasked::Admitted, "admitted"),
-        (Unasked::Refused, "refused"),
-    ] {
-        text.series(name, &[("verdict", verdict)], counts.sum(which as usize));
-    }
-}
-
-/// What the store has lent to this node.
-fn lending(lent: &LendingReport, text: &mut Text) {
-    text.alone(
-        "tollgate_loan_keys",
+fn collect_leases(leases: &LendingReport, out: &mut Exposition) {
+    out.value(
+        "tollgate_lease_keys",
         Kind::Gauge,
-        "Keys that this node decides by itself now, or may soon.",
-        lent.keys,
+        "Keys that this node decides by a lease, or may soon.",
+        leases.keys,
     );
-    let counters = [
+    for (name, help, count) in [
         (
-            "tollgate_loan_blocks_total",
-            "Blocks that the store lent.",
-            lent.blocks,
+            "tollgate_lease_blocks_total",
+            "Blocks that the store leased to this node.",
+            leases.blocks,
         ),
         (
-            "tollgate_loan_blocks_ahead_total",
-            "Blocks that were asked for before they were needed: no request waited for them.",
-            lent.blocks_ahead,
+            "tollgate_lease_prefetched_blocks_total",
+            "Blocks requested before they were needed, so that no request waited.",
+            leases.blocks_ahead,
         ),
         (
-            "tollgate_loan_units_total",
+            "tollgate_lease_borrowed_units_total",
             "Units of all blocks.",
-            lent.units_borrowed,
+            leases.units_borrowed,
         ),
         (
-            "tollgate_loan_returned_units_total",
-            "Units that were lent and not spent.",
-            lent.units_returned,
+            "tollgate_lease_returned_units_total",
+            "Leased units that were returned unspent.",
+            leases.units_returned,
         ),
         (
-            "tollgate_sync_over_units_total",
-            "Units that passed by copies and the store had no room for: what went over limits for a moment.",
-            lent.units_over,
+            "tollgate_sync_overshoot_units_total",
+            "Units that synced counters let pass and the store had no room for.",
+            leases.units_over,
         ),
-    ];
-    for (name, help, count) in counters {
-        text.alone(name, Kind::Counter, help, count);
+    ] {
+        out.value(name, Kind::Counter, help, count);
     }
 }
 
@@ -250,7 +232,7 @@ pub(crate) async fn divide_every(engine: Arc<Engine>, stop: impl Future<Output =
 /// Settles with the store what this node decided by itself, until `stop`, and then once more.
 pub(crate) async fn tend_every(engine: Arc<Engine>, stop: impl Future<Output = ()>) {
     if engine.epoch().gate.store().is_some() {
-        let source = EngineSource::new(engine, Door::Gateway);
+        let source = EngineSource::new(engine, Protocol::Gateway);
         tollgate_tower::tend(source, stop).await;
     }
 }
@@ -264,78 +246,55 @@ fn by_code(warnings: &[(&'static str, String)]) -> BTreeMap<&'static str, u64> {
     places
 }
 
-fn servers(servers: &[ServerReport], text: &mut Text) {
+fn collect_servers(servers: &[ServerReport], out: &mut Exposition) {
     let mut each = |name: &str, kind, help: &str, value: &dyn Fn(&ServerReport) -> Option<u64>| {
-        text.name(name, kind, help);
-        for server in servers {
-            if let Some(value) = value(server) {
-                text.series(name, &[("server", &server.address)], value);
-            }
-        }
+        let series = servers
+            .iter()
+            .filter_map(|server| Some(([("server", server.address.as_str())], value(server)?)));
+        out.family(name, kind, help, series);
     };
     each(
         "tollgate_store_up",
         Kind::Gauge,
-        "Is the server asked? If not, the breaker is open and it is tried in the background.",
+        "Whether the server is used. If not, its circuit breaker is open.",
         &|server| Some(u64::from(server.is_up)),
     );
     each(
-        "tollgate_store_breaks_total",
+        "tollgate_store_breaker_opens_total",
         Kind::Counter,
-        "Times that the breaker of a server opened.",
+        "Times that the circuit breaker of a server opened.",
         &|server| Some(server.broken),
     );
     each(
-        "tollgate_store_connects_total",
+        "tollgate_store_connections_total",
         Kind::Counter,
-        "Times that a connection to a server was made.",
+        "Connections made to a server.",
         &|server| Some(server.connected),
     );
     each(
         "tollgate_store_replica_lag_seconds",
         Kind::Gauge,
-        "How far the slowest replica of a server is behind.",
+        "Lag of the slowest replica of a server.",
         &|server| server.replica_lag,
     );
 }
 
-fn latencies(answered: &Latencies, text: &mut Text) {
+fn collect_latency(answered: &Latencies, out: &mut Exposition) {
     let name = "tollgate_store_latency_seconds";
-    text.begin_histogram(name, "How long the store took to answer.");
-    let bucket = format!("{name}_bucket");
-    let mut so_far = 0;
-    let bounds = Latencies::BOUNDS_US.iter().map(Some).chain([None]);
-    for (count, bound) in answered.counts.iter().zip(bounds) {
-        so_far += count;
-        let bound = bound.map_or("+Inf".into(), |us| seconds(*us));
-        text.series(&bucket, &[("le", &bound)], so_far);
-    }
-    text.series(&format!("{name}_sum"), &[], seconds(answered.sum_us));
-    text.series(&format!("{name}_count"), &[], so_far);
-}
-
-/// Microseconds as seconds, without zeros at the end.
-fn seconds(us: u64) -> String {
-    let text = format!("{}.{:06}", us / 1_000_000, us % 1_000_000);
-    let text = text.trim_end_matches('0');
-    text.trim_end_matches('.').to_owned()
+    out.begin_histogram(name, "Time that the store took to answer.");
+    let bounds = Latencies::BOUNDS_US.iter();
+    let bounds = bounds.map(|us| Some(*us * 1_000)).chain([None]);
+    let cumulative = answered.counts.iter().scan(0, |sum, count| {
+        *sum += count;
+        Some(*sum)
+    });
+    let sum_nanos = u128::from(answered.sum_us) * 1_000;
+    out.buckets(name, None, bounds.zip(cumulative), sum_nanos);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn microseconds_are_written_as_seconds() {
-        for (us, text) in [
-            (50, "0.00005"),
-            (1_500, "0.0015"),
-            (1_000_000, "1"),
-            (0, "0"),
-        ] {
-            assert_eq!(seconds(us), text);
-        }
-    }
 
     #[test]
     fn two_servers_with_the_same_trouble_are_one_series() {

@@ -167,7 +167,7 @@ pub async fn run(
         way: Arc::new(ArcSwap::from_pointee(way)),
         turned_away: Striped::default(),
     });
-    engine.scrape_also(Arc::clone(&door) as _);
+    engine.add_collector(Arc::clone(&door) as _);
     engine.follow_by(Arc::new(FollowsPolicy {
         door: Arc::clone(&door),
         given,
@@ -195,7 +195,7 @@ pub async fn run(
     let tells_wait = epoch.gateway.tell_wait;
     drop(epoch);
     // One for all threads: who waits for a slot of a leaky bucket may wait on any of them.
-    let front = EngineSource::new(engine, crate::engine::Door::Gateway);
+    let front = EngineSource::new(engine, crate::engine::Protocol::Gateway);
     let ended = house.ended().clone();
     house.serve_on("clients", listener, threads, |number| {
         let queues = QueueLayer::new(front.clone()).tell_wait(tells_wait);

@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use super::listen::Door;
 use super::proxy::{Observed, Way};
 use crate::engine::{self, Backends};
-use crate::metrics::{Kind, Scraped, Text};
+use crate::metrics::{Collector, Exposition, Kind, seconds};
 
 /// What is seen of the upstreams of a gateway, whichever they are at present. Clones are the same one.
 #[derive(Clone)]
@@ -52,73 +52,72 @@ impl Backends for Observations {
     }
 }
 
-impl Scraped for Door {
-    fn scraped(&self, text: &mut Text) {
+impl Collector for Door {
+    fn collect(&self, out: &mut Exposition) {
         let way = self.way.load();
         let mut each = |name: &str, help: &str, value: &dyn Fn(&Observed) -> u64| {
-            text.name(name, Kind::Counter, help);
-            for upstream in way.upstreams.iter() {
+            let series = way.upstreams.iter().map(|upstream| {
                 let value = value(&upstream.observed);
-                text.series(name, &[("upstream", &upstream.spec.name)], value);
-            }
+                ([("upstream", upstream.spec.name.as_str())], value)
+            });
+            out.family(name, Kind::Counter, help, series);
         };
         each(
             "tollgate_upstream_requests_total",
-            "Requests that were passed on to servers, once for each server that was tried.",
+            "Requests sent to servers, once for each server that was tried.",
             &|observed| observed.requests.load(Relaxed),
         );
         each(
-            "tollgate_upstream_answers_total",
-            "Requests that servers answered, whatever the answer.",
+            "tollgate_upstream_responses_total",
+            "Requests that servers responded to, whatever the status.",
             &|observed| observed.answers.load(Relaxed),
         );
         each(
-            "tollgate_upstream_failed_total",
-            "Requests that servers did not answer, or answered with 502, 503 or 504.",
+            "tollgate_upstream_failures_total",
+            "Requests without a response, or with a 502, 503 or 504.",
             &|observed| observed.failed.load(Relaxed),
         );
-        let name = "tollgate_upstream_latency_seconds_total";
-        text.name(
-            name,
-            Kind::Counter,
-            "Time from requests to the heads of their answers, all together.",
-        );
-        for upstream in way.upstreams.iter() {
+        let latencies = way.upstreams.iter().map(|upstream| {
             let nanos = upstream.observed.latency_ns.load(Relaxed);
-            let (seconds, rest) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
-            let value = format_args!("{seconds}.{rest:09}");
-            text.series(name, &[("upstream", &upstream.spec.name)], value);
-        }
+            (
+                [("upstream", upstream.spec.name.as_str())],
+                seconds(nanos.into()),
+            )
+        });
+        out.family(
+            "tollgate_upstream_latency_seconds_total",
+            Kind::Counter,
+            "Sum of the times from a request to the head of its response.",
+            latencies,
+        );
         let mut each = |name: &str, help: &str, value: &dyn Fn(&super::proxy::Server) -> u64| {
-            text.name(name, Kind::Gauge, help);
-            for upstream in way.upstreams.iter() {
-                for server in &upstream.servers {
+            let series = way.upstreams.iter().flat_map(|upstream| {
+                upstream.servers.iter().map(|server| {
                     let labels = [
                         ("upstream", upstream.spec.name.as_str()),
                         ("server", server.authority()),
                     ];
-                    text.series(name, &labels, value(server));
-                }
-            }
+                    (labels, value(server))
+                })
+            });
+            out.family(name, Kind::Gauge, help, series);
         };
         each(
-            "tollgate_server_under_way",
-            "Requests that are with a server.",
+            "tollgate_upstream_server_in_flight_requests",
+            "Requests in flight at a server.",
             &|server| u64::from(server.under_way()),
         );
         each(
-            "tollgate_server_up",
-            "Are requests sent to a server while another is up?",
+            "tollgate_upstream_server_up",
+            "Whether a server is used while others are up.",
             &|server| u64::from(!server.is_out()),
         );
-        let name = "tollgate_connections_turned_away_total";
-        text.name(
-            name,
+        let reasons = [(0, "too-many"), (1, "too-fast")].into_iter();
+        out.family(
+            "tollgate_rejected_connections_total",
             Kind::Counter,
-            "Connections that were closed at once, by why.",
+            "Connections closed on accept, by reason.",
+            reasons.map(|(at, reason)| ([("reason", reason)], self.turned_away.sum(at))),
         );
-        for (at, why) in [(0, "too-many"), (1, "too-fast")] {
-            text.series(name, &[("why", why)], self.turned_away.sum(at));
-        }
     }
 }

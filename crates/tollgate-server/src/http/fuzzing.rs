@@ -28,19 +28,19 @@ pub fn read(kind: Kind, body: &[u8]) -> Result<String, String> {
     }
 }
 
-/// A door that nobody else comes through.
+/// The front end without a listener.
 #[derive(Debug)]
-pub struct Door {
+pub struct FrontEnd {
     service: Service,
-    // A door ends when nobody can stop it any more.
+    // Dropping the sender is the shutdown signal.
     _stop: watch::Sender<bool>,
 }
 
-impl Door {
-    /// Opens one by this policy.
-    pub fn open(policy: &str) -> Door {
+impl FrontEnd {
+    /// A front end with this policy.
+    pub fn new(policy: &str) -> FrontEnd {
         let (stop, stopped) = watch::channel(false);
-        Door {
+        FrontEnd {
             service: Service::new(crate::engine::for_tests(policy), stopped),
             _stop: stop,
         }

@@ -57,7 +57,7 @@ mod pairs;
 pub(crate) mod problems;
 mod reservations;
 
-use crate::engine::{Door, Engine, EngineSource, Epoch};
+use crate::engine::{Engine, EngineSource, Epoch, Protocol};
 use crate::listen::body::{read_body, throw_away};
 use crate::listen::fast_path::{self, PendingResponse, Respond};
 use crate::listen::response::ResponseBuffer;
@@ -112,8 +112,8 @@ impl Service {
 
     fn within(engine: Arc<Engine>, stop: watch::Receiver<bool>, limits: ListenLimits) -> Service {
         Service(Arc::new(Decisions {
-            http: EngineSource::new(Arc::clone(&engine), Door::Http),
-            auth: EngineSource::new(engine, Door::Auth),
+            http: EngineSource::new(Arc::clone(&engine), Protocol::Http),
+            auth: EngineSource::new(engine, Protocol::Auth),
             reservations: Reservations::new(reservations::MOST),
             trust: ArcSwap::from_pointee(auth::Trust::nobody()),
             limits,
@@ -432,7 +432,7 @@ pub(crate) fn explain(engine: &Arc<Engine>, body: &[u8]) -> Result<serde_json::V
             "a limit by its name explains itself; leave out `limit` and tell the request".into(),
         );
     }
-    let source = EngineSource::new(Arc::clone(engine), Door::Http);
+    let source = EngineSource::new(Arc::clone(engine), Protocol::Http);
     let policy = engine.epoch_for_long();
     Ok(check::with_facts(&ask, |facts| {
         let answer = peek(&source, &policy, Subject::Request(facts));

@@ -1,89 +1,124 @@
-//! Numbers that only grow, each thread adding to a stripe of its own.
+//! Counters, striped by thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use crate::engine::Door;
+use tollgate::Verdict;
 
-/// Stripes at the most: beyond this many processors some share.
-const STRIPES_MAX: usize = 8;
+use crate::engine::Protocol;
+use crate::names;
 
-/// What can become of a request, as far as one limit is concerned.
+/// Most stripes. On more processors than this some share one.
+const MAX_STRIPES: usize = 8;
+
+/// What one limit made of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub(crate) enum Counted {
-    /// The limit let it pass.
-    Admitted,
-    /// The limit let it pass after a delay.
-    Delayed,
-    /// The limit refused it.
-    Refused,
-    /// It costs more than the limit ever holds.
+pub(crate) enum LimitOutcome {
+    Pass,
+    Wait,
+    Refuse,
+    /// The request costs more than the limit ever holds.
     Never,
-    /// An override blocks its key.
+    /// An override blocks the key.
     Blocked,
-    /// It lacks a part of the key.
+    /// The request lacks a part of the key.
     MissingKey,
-    /// An override frees its key from the limit.
+    /// The store failed, and the limit's `on_store_error` refuses.
+    StoreError,
+    /// An override exempts the key.
     Unlimited,
-    /// The limit would have refused it, but is only counted.
+    /// The limit is only counted and would have refused the request.
     Shadow,
-    /// The limit's candidate would have refused it.
+    /// The limit's candidate would have refused the request.
     Candidate,
 }
 
-impl Counted {
-    /// Those that are verdicts of a limit in force, and what they are called.
-    pub(crate) const VERDICTS: [(Counted, &'static str); 7] = [
-        (Counted::Admitted, "admitted"),
-        (Counted::Delayed, "delayed"),
-        (Counted::Refused, "refused"),
-        (Counted::Never, "never"),
-        (Counted::Blocked, "blocked"),
-        (Counted::MissingKey, "missing-key"),
-        (Counted::Unlimited, "unlimited"),
+impl LimitOutcome {
+    /// The outcomes of limits in force, with their verdicts and reasons as in the JSON of a decision.
+    pub(crate) const DECISIONS: [(LimitOutcome, &'static str, &'static str); 8] = [
+        (LimitOutcome::Pass, "pass", "limit"),
+        (LimitOutcome::Wait, "wait", "limit"),
+        (LimitOutcome::Refuse, "refuse", "limit"),
+        (LimitOutcome::Never, "never", "limit"),
+        (LimitOutcome::Blocked, "never", "blocked"),
+        (LimitOutcome::MissingKey, "never", "missing-key"),
+        (LimitOutcome::StoreError, "refuse", "store-error"),
+        (LimitOutcome::Unlimited, "pass", "unlimited"),
     ];
-    const COUNT: usize = Counted::Candidate as usize + 1;
+    const COUNT: usize = LimitOutcome::Candidate as usize + 1;
 }
 
-/// Why no limit had a part in a request.
+/// Counts by verdict.
+#[derive(Debug, Default)]
+pub(crate) struct VerdictCounters(Striped<4>);
+
+impl VerdictCounters {
+    const VERDICTS: [Verdict; 4] = [
+        Verdict::Pass,
+        Verdict::Wait {
+            delay: tollgate::Span::ZERO,
+        },
+        Verdict::Refuse {
+            retry_after: tollgate::Span::ZERO,
+        },
+        Verdict::Never,
+    ];
+
+    pub(crate) fn add(&self, verdict: Verdict) {
+        let at = match verdict {
+            Verdict::Pass => 0,
+            Verdict::Wait { .. } => 1,
+            Verdict::Refuse { .. } => 2,
+            Verdict::Never => 3,
+        };
+        self.0.add(at, 1);
+    }
+
+    /// Each verdict as a label, with its count.
+    pub(crate) fn series(&self) -> impl Iterator<Item = ([(&'static str, &'static str); 1], u64)> {
+        let verdicts = Self::VERDICTS.into_iter().enumerate();
+        verdicts.map(|(at, v)| ([("verdict", names::verdict(v))], self.0.sum(at)))
+    }
+}
+
+/// Why no limit decided a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub(crate) enum Undecided {
-    /// No limit matches it.
+pub(crate) enum WithoutLimit {
     Unmatched,
-    /// It is on the list of those who are never limited.
     AllowList,
-    /// Limiting is switched off.
     SwitchedOff,
-    /// Its path is not believed.
-    BadPath,
-    /// More limits match it than can be charged together.
+    /// The path cannot be normalised safely.
+    Path,
+    /// More limits match than can be charged together.
     TooManyLimits,
 }
 
-impl Undecided {
-    /// All but `Unmatched`, which has a name of its own, and what they are called.
-    pub(crate) const BASES: [(Undecided, &'static str); 4] = [
-        (Undecided::AllowList, "allow-list"),
-        (Undecided::SwitchedOff, "switched-off"),
-        (Undecided::BadPath, "bad-path"),
-        (Undecided::TooManyLimits, "too-many-limits"),
+impl WithoutLimit {
+    /// Each with its reason as in the JSON of a decision.
+    pub(crate) const REASONS: [(WithoutLimit, &'static str); WithoutLimit::COUNT] = [
+        (WithoutLimit::Unmatched, "unmatched"),
+        (WithoutLimit::AllowList, "allow-list"),
+        (WithoutLimit::SwitchedOff, "switched-off"),
+        (WithoutLimit::Path, "path"),
+        (WithoutLimit::TooManyLimits, "too-many-limits"),
     ];
-    pub(crate) const COUNT: usize = Undecided::TooManyLimits as usize + 1;
+    pub(crate) const COUNT: usize = WithoutLimit::TooManyLimits as usize + 1;
 }
 
-/// How many stripes there are here, and which of them is this thread's.
+/// The number of stripes, a power of two.
 fn stripes() -> usize {
     use std::sync::OnceLock;
     static STRIPES: OnceLock<usize> = OnceLock::new();
     *STRIPES.get_or_init(|| {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        processors.next_power_of_two().min(STRIPES_MAX)
+        processors.next_power_of_two().min(MAX_STRIPES)
     })
 }
 
+/// The stripe of this thread.
 fn this_stripe() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
@@ -93,12 +128,12 @@ fn this_stripe() -> usize {
     MINE.try_with(|mine| *mine).unwrap_or(0)
 }
 
-/// Two lines, because processors fetch them in pairs.
+/// Two cache lines, because processors fetch them in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Stripe<const N: usize>([AtomicU64; N]);
 
-/// `N` numbers that belong together.
+/// `N` counters.
 #[derive(Debug)]
 pub(crate) struct Striped<const N: usize> {
     stripes: Box<[Stripe<N>]>,
@@ -114,74 +149,75 @@ impl<const N: usize> Default for Striped<N> {
 }
 
 impl<const N: usize> Striped<N> {
-    pub(crate) fn add(&self, at: usize, more: u64) {
+    pub(crate) fn add(&self, at: usize, count: u64) {
         // The number of stripes is a power of two, so the remainder is a mask.
         let stripe = this_stripe() & self.stripes.len().wrapping_sub(1);
         let counter = self.stripes.get(stripe).and_then(|s| s.0.get(at));
         if let Some(counter) = counter {
-            counter.fetch_add(more, Relaxed);
+            counter.fetch_add(count, Relaxed);
         }
     }
 
     pub(crate) fn sum(&self, at: usize) -> u64 {
-        let of = |stripe: &Stripe<N>| stripe.0.get(at).map_or(0, |c| c.load(Relaxed));
-        self.stripes.iter().map(of).fold(0, u64::wrapping_add)
+        let value = |stripe: &Stripe<N>| stripe.0.get(at).map_or(0, |c| c.load(Relaxed));
+        self.stripes.iter().map(value).fold(0, u64::wrapping_add)
     }
 }
 
-/// What is counted of one rule.
+/// The counters of one rule, by protocol.
 #[derive(Debug)]
 pub(crate) struct RuleCounters {
     pub(crate) name: Arc<str>,
-    doors: [Striped<{ Counted::COUNT }>; Door::ALL.len()],
+    by_protocol: [Striped<{ LimitOutcome::COUNT }>; Protocol::ALL.len()],
 }
 
 impl RuleCounters {
-    pub(super) fn named(name: &Arc<str>) -> RuleCounters {
+    pub(super) fn new(name: &Arc<str>) -> RuleCounters {
         RuleCounters {
             name: Arc::clone(name),
-            doors: Door::ALL.map(|_| Striped::default()),
+            by_protocol: Protocol::ALL.map(|_| Striped::default()),
         }
     }
 
-    pub(crate) fn add(&self, door: Door, what: Counted) {
-        if let Some(counters) = self.doors.get(door as usize) {
-            counters.add(what as usize, 1);
+    pub(crate) fn add(&self, protocol: Protocol, outcome: LimitOutcome) {
+        if let Some(counters) = self.by_protocol.get(protocol as usize) {
+            counters.add(outcome as usize, 1);
         }
     }
 
-    pub(crate) fn of(&self, door: Door, what: Counted) -> u64 {
-        let counters = self.doors.get(door as usize);
-        counters.map_or(0, |counters| counters.sum(what as usize))
+    pub(crate) fn get(&self, protocol: Protocol, outcome: LimitOutcome) -> u64 {
+        let counters = self.by_protocol.get(protocol as usize);
+        counters.map_or(0, |counters| counters.sum(outcome as usize))
     }
 
-    pub(crate) fn through_all_doors(&self, what: Counted) -> u64 {
-        Door::ALL.iter().map(|door| self.of(*door, what)).sum()
+    pub(crate) fn sum(&self, outcome: LimitOutcome) -> u64 {
+        let all = Protocol::ALL.iter();
+        all.map(|protocol| self.get(*protocol, outcome)).sum()
     }
 }
 
-/// Upper ends of the ranges that times are counted in, in nanoseconds, and as text in seconds.
-pub(crate) const BOUNDS: [(u64, &str); 15] = [
-    (1_000, "0.000001"),
-    (2_500, "0.0000025"),
-    (5_000, "0.000005"),
-    (10_000, "0.00001"),
-    (25_000, "0.000025"),
-    (50_000, "0.00005"),
-    (100_000, "0.0001"),
-    (250_000, "0.00025"),
-    (500_000, "0.0005"),
-    (1_000_000, "0.001"),
-    (2_500_000, "0.0025"),
-    (5_000_000, "0.005"),
-    (10_000_000, "0.01"),
-    (25_000_000, "0.025"),
-    (100_000_000, "0.1"),
+/// Upper bounds of the buckets of a histogram, in nanoseconds.
+pub(crate) const BOUNDS: [u64; 15] = [
+    1_000,
+    2_500,
+    5_000,
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    100_000_000,
 ];
-/// Where the sum stands, behind the ranges and what is beyond them all.
+/// The index of the sum, behind the buckets and the one above them all.
 const SUM: usize = BOUNDS.len() + 1;
 
-/// Times, counted by range.
+/// A histogram of times.
 #[derive(Debug, Default)]
 pub(crate) struct Histogram {
     counts: Striped<{ SUM + 1 }>,
@@ -190,12 +226,12 @@ pub(crate) struct Histogram {
 impl Histogram {
     pub(crate) fn record(&self, took: Duration) {
         let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        let at = BOUNDS.partition_point(|(bound, _)| *bound < ns);
+        let at = BOUNDS.partition_point(|bound| *bound < ns);
         self.counts.add(at, 1);
         self.counts.add(SUM, ns);
     }
 
-    /// How many took at most each bound, how many there were, and how many nanoseconds in all.
+    /// The cumulative counts up to each bound, the count of all, and their sum in nanoseconds.
     pub(crate) fn read(&self) -> ([u64; BOUNDS.len()], u64, u64) {
         let mut so_far = 0u64;
         let mut at_most = [0; BOUNDS.len()];
@@ -213,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_many_threads_count_adds_up() {
+    fn counts_of_many_threads_add_up() {
         let counters = Striped::<2>::default();
         std::thread::scope(|scope| {
             for _ in 0..16 {
@@ -224,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_counted_in_every_range_that_holds_it() {
+    fn a_time_is_counted_in_every_bucket_that_holds_it() {
         let histogram = Histogram::default();
         for ns in [1_000, 1_001, 60_000_000_000] {
             histogram.record(Duration::from_nanos(ns));
@@ -235,11 +271,11 @@ mod tests {
     }
 
     #[test]
-    fn the_texts_of_the_bounds_are_the_bounds() {
-        for (ns, text) in BOUNDS {
-            let seconds: f64 = text.parse().unwrap();
-            assert_eq!((seconds * 1e9).round() as u64, ns);
-        }
+    fn bounds_ascend_and_outcomes_have_the_verdicts_of_decisions() {
         assert!(BOUNDS.is_sorted());
+        let verdicts = VerdictCounters::VERDICTS.map(names::verdict);
+        for (outcome, verdict, _) in LimitOutcome::DECISIONS {
+            assert!(verdicts.contains(&verdict), "{outcome:?}");
+        }
     }
 }

@@ -1,30 +1,30 @@
-//! What is counted, and how an operator's scraper reads it.
+//! Counters, and the text that a scraper reads.
 //!
 //! # Theory
 //!
-//! Every request counts something, so counting must cost next to nothing and never make two processors
-//! wait for one line of memory. Counters are kept in *stripes*: each thread adds to its own, a scrape
-//! adds them up. Which counters belong to which rule is found once, when a policy is put in force
-//! ([`Handles`]); a request only indexes.
+//! Every request counts something, so counting costs a few additions and never makes two processors wait for one cache
+//! line. Counters are kept in *stripes*: each thread adds to its own, and a scrape adds them up. The counters of a policy's
+//! rules are looked up once, when the policy becomes active ([`Handles`]); a request only indexes.
 //!
 //! # Invariant
 //!
-//! Names of series come from the policy alone. What a client sends can raise a number, never add a line.
-//! Counters of a rule live as long as some policy in force has a rule of that name, so they go on over
-//! reloads; the last that is let go takes them along.
+//! Names and labels come from the policy alone. A client can raise a number, never add a series. Counters of a rule
+//! live as long as some active policy has a rule of that name, so they continue over reloads.
 //!
 //! # Why not a library
 //!
-//! The text is a few lines of format, and all that is hard here (stripes, handles by rule, numbers that
-//! are only looked up when scraped) would have to be built around one.
+//! The format is a few lines. Stripes, handles by rule, and numbers that are only computed for a scrape would have to be built
+//! around one.
 //!
-//! It does not know what a decision means; that is for [`crate::engine`].
+//! What a decision means is for [`crate::engine`].
 
 mod counters;
-mod text;
+mod exposition;
 
-pub(crate) use counters::{Counted, Histogram, RuleCounters, Striped, Undecided};
-pub(crate) use text::{Kind, Text, in_millionths};
+pub(crate) use counters::{
+    Histogram, LimitOutcome, RuleCounters, Striped, VerdictCounters, WithoutLimit,
+};
+pub(crate) use exposition::{Exposition, Kind, ratio, seconds};
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -32,10 +32,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tollgate_policy::Policy;
 
-/// Whoever has numbers of its own to tell.
-pub(crate) trait Scraped: Send + Sync + std::fmt::Debug {
-    /// Tells them.
-    fn scraped(&self, text: &mut Text);
+/// A front end with metrics of its own.
+pub(crate) trait Collector: Send + Sync + std::fmt::Debug {
+    /// Writes them.
+    fn collect(&self, out: &mut Exposition);
 }
 
 /// All counters of a server.
@@ -43,116 +43,97 @@ pub(crate) trait Scraped: Send + Sync + std::fmt::Debug {
 pub(crate) struct Metrics {
     /// How long decisions take.
     pub(crate) duration: Histogram,
-    /// Requests that no limit had a part in.
-    pub(crate) undecided: Striped<{ Undecided::COUNT }>,
-    /// What only Envoy's door can meet; see [`Rls`].
+    /// Requests that no limit decided.
+    pub(crate) without_limit: Striped<{ WithoutLimit::COUNT }>,
     pub(crate) rls: Striped<{ Rls::COUNT }>,
-    /// Requests that were decided without the store that a fleet shares; see [`Unasked`].
-    pub(crate) degraded: Striped<2>,
+    /// Requests decided without the shared store.
+    pub(crate) degraded: VerdictCounters,
     /// When the last of them was, in seconds since 1970; 0 if there was none.
     pub(crate) degraded_at: AtomicU64,
-    /// Requests that loans, copies or remembered refusals decided; in the order of [`Unasked`].
-    pub(crate) leased: Striped<2>,
-    known: Mutex<Known>,
+    /// Requests decided by leases, synced counters or remembered refusals.
+    pub(crate) leased: VerdictCounters,
+    known: Mutex<Handles>,
 }
 
-/// What only Envoy's rate limit service can meet.
+/// Events that only Envoy's rate limit service has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Rls {
-    /// A domain that no limit is for.
+    /// A domain that the policy does not know.
     UnknownDomain,
     /// A request that cannot be decided.
     Invalid,
-    /// A limit that the caller sent along, and that was not followed.
+    /// A limit sent with a descriptor that was ignored.
     OverrideIgnored,
-    /// A request that made us panic.
+    /// A request whose handler panicked.
     Panicked,
 }
 
 impl Rls {
     pub(crate) const COUNT: usize = Rls::Panicked as usize + 1;
-    /// Each with the name of its metric and what it means.
+    /// Each with the name and the help of its metric.
     pub(crate) const ALL: [(Rls, &'static str, &'static str); Rls::COUNT] = [
         (
             Rls::UnknownDomain,
-            "tollgate_rls_unknown_domain_total",
-            "Requests of Envoy in a domain that no limit is for.",
+            "tollgate_rls_unknown_domain_requests_total",
+            "Envoy requests in a domain that the policy does not know.",
         ),
         (
             Rls::Invalid,
-            "tollgate_rls_invalid_total",
-            "Requests of Envoy that cannot be decided, because they are malformed or too large.",
+            "tollgate_rls_invalid_requests_total",
+            "Envoy requests that are malformed or too large.",
         ),
         (
             Rls::OverrideIgnored,
-            "tollgate_rls_overrides_ignored_total",
-            "Limits that callers sent along with a descriptor and that were not followed: the domain does not, or the unit is not known.",
+            "tollgate_rls_ignored_overrides_total",
+            "Limits sent with a descriptor and ignored: the policy does not follow the domain, or the unit is unknown.",
         ),
         (
             Rls::Panicked,
             "tollgate_rls_panics_total",
-            "Requests of Envoy that made their handler panic, and were answered INTERNAL.",
+            "Envoy requests whose handler panicked; they got INTERNAL.",
         ),
     ];
 }
 
-/// What became of a request that was decided without asking the store.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Unasked {
-    /// It passed.
-    Admitted,
-    /// It did not.
-    Refused,
-}
-
-/// Counters by what they are named after, for the next policy to find.
-#[derive(Debug, Default)]
-struct Known {
-    rules: HashMap<Arc<str>, Arc<RuleCounters>>,
-    denied: HashMap<Arc<str>, Arc<Striped<1>>>,
-}
-
-/// The counters of one policy, by the places of its rules.
-#[derive(Debug, Default)]
+/// The counters of one policy, in the order of its rules and of its deny list.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Handles {
     pub(crate) rules: Vec<Arc<RuleCounters>>,
     pub(crate) denied: Vec<(Arc<str>, Arc<Striped<1>>)>,
 }
 
 impl Metrics {
-    /// The counters for a policy whose rules have these names; those of the policy before go on, and
-    /// what neither has is forgotten.
+    /// The counters for a policy whose rules have these names. Counters of the previous policy continue; what the new one
+    /// lacks is dropped.
     pub(crate) fn handles<'a>(
         &self,
         rules: impl Iterator<Item = &'a Arc<str>>,
         policy: &Policy,
     ) -> Handles {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut next = Known::default();
-        let rules = rules.map(|name| {
-            let old = known.rules.get(name).cloned();
-            let counters = old.unwrap_or_else(|| Arc::new(RuleCounters::named(name)));
-            next.rules.insert(Arc::clone(name), Arc::clone(&counters));
-            counters
-        });
-        let rules = rules.collect();
-        let denied = policy.deny.iter().map(|rule| {
-            let old = known.denied.get(&rule.name).cloned();
-            let counter = old.unwrap_or_default();
-            let name = Arc::clone(&rule.name);
-            next.denied.insert(Arc::clone(&name), Arc::clone(&counter));
-            (name, counter)
-        });
-        let denied = denied.collect();
-        *known = next;
-        Handles { rules, denied }
+        let old = |rule: &Arc<RuleCounters>| (Arc::clone(&rule.name), Arc::clone(rule));
+        let old_rules: HashMap<_, _> = known.rules.iter().map(old).collect();
+        let old_denied: HashMap<_, _> = known.denied.iter().cloned().collect();
+        let rule = |name: &Arc<str>| {
+            let old = old_rules.get(name).cloned();
+            old.unwrap_or_else(|| Arc::new(RuleCounters::new(name)))
+        };
+        let denied = |name: &Arc<str>| {
+            let old = old_denied.get(name).cloned();
+            (Arc::clone(name), old.unwrap_or_default())
+        };
+        *known = Handles {
+            rules: rules.map(rule).collect(),
+            denied: policy.deny.iter().map(|rule| denied(&rule.name)).collect(),
+        };
+        known.clone()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::Door;
+    use crate::engine::Protocol;
 
     fn handles(metrics: &Metrics, names: &[&str]) -> Handles {
         let names: Vec<Arc<str>> = names.iter().map(|name| Arc::from(*name)).collect();
@@ -160,21 +141,21 @@ mod tests {
     }
 
     #[test]
-    fn counters_of_a_rule_that_stays_go_on_wherever_it_stands() {
+    fn counters_of_a_rule_that_stays_continue_at_any_position() {
         let metrics = Metrics::default();
         let before = handles(&metrics, &["a", "b"]);
-        before.rules[1].add(Door::Http, Counted::Refused);
+        before.rules[1].add(Protocol::Http, LimitOutcome::Refuse);
         let after = handles(&metrics, &["b", "c"]);
-        assert_eq!(after.rules[0].of(Door::Http, Counted::Refused), 1);
-        assert_eq!(after.rules[1].of(Door::Http, Counted::Refused), 0);
+        assert_eq!(after.rules[0].get(Protocol::Http, LimitOutcome::Refuse), 1);
+        assert_eq!(after.rules[1].get(Protocol::Http, LimitOutcome::Refuse), 0);
     }
 
     #[test]
-    fn counters_of_a_rule_that_is_gone_are_forgotten() {
+    fn counters_of_a_removed_rule_are_dropped() {
         let metrics = Metrics::default();
-        handles(&metrics, &["a"]).rules[0].add(Door::Auth, Counted::Admitted);
+        handles(&metrics, &["a"]).rules[0].add(Protocol::Auth, LimitOutcome::Pass);
         handles(&metrics, &["b"]);
         let again = handles(&metrics, &["a"]);
-        assert_eq!(again.rules[0].of(Door::Auth, Counted::Admitted), 0);
+        assert_eq!(again.rules[0].get(Protocol::Auth, LimitOutcome::Pass), 0);
     }
 }

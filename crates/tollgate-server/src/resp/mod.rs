@@ -57,11 +57,11 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tollgate::{Limit, LimitError, Rate, Single, Throttle};
 
-use crate::engine::{Door, EngineSource};
+use crate::engine::{EngineSource, Protocol};
 use crate::http::Service;
 use crate::listen::pulse::Pulse;
 use crate::listen::{self, ListenLimits};
-use crate::metrics::{Kind, Scraped, Striped, Text};
+use crate::metrics::{Collector, Exposition, Kind, Striped};
 use password::Password;
 use stock::Stock;
 
@@ -157,7 +157,7 @@ impl RespDoor {
     pub(crate) fn opens(self, service: Service) -> Resp {
         let line = Limit::token_bucket(Rate::per_second(NonZeroU64::MIN), 1).ok();
         Resp(Arc::new(Shared {
-            source: EngineSource::new(Arc::clone(service.engine()), Door::Resp),
+            source: EngineSource::new(Arc::clone(service.engine()), Protocol::Resp),
             service,
             password: self.password,
             throttle: self.throttle,
@@ -235,9 +235,9 @@ impl Resp {
         listen::accept_until(listener, limits.connections, || limits, stop, begin).await;
     }
 
-    /// Its numbers, for whoever scrapes.
-    pub(crate) fn numbers(&self) -> Arc<dyn Scraped> {
-        Arc::clone(&self.0) as Arc<dyn Scraped>
+    /// Its metrics.
+    pub(crate) fn collector(&self) -> Arc<dyn Collector> {
+        Arc::clone(&self.0) as Arc<dyn Collector>
     }
 }
 
@@ -264,10 +264,10 @@ impl Shared {
     /// What `INFO` tells about us.
     fn told(&self) -> String {
         let [passed, limited, failed] = self.counts.sums();
-        let crowded = self.throttle.as_ref().map_or(0, Throttle::overflowed);
+        let overflow = self.throttle.as_ref().map_or(0, Throttle::overflowed);
         format!(
-            "throttle_passed:{passed}\r\nthrottle_limited:{limited}\r\nthrottle_failed:{failed}\r\n\
-             throttle_crowded:{crowded}\r\n"
+            "throttle_pass:{passed}\r\nthrottle_refuse:{limited}\r\nthrottle_error:{failed}\r\n\
+             throttle_overflow:{overflow}\r\n"
         )
     }
 }
@@ -290,47 +290,41 @@ impl Counts {
     }
 }
 
-impl Scraped for Shared {
-    fn scraped(&self, text: &mut Text) {
+impl Collector for Shared {
+    fn collect(&self, out: &mut Exposition) {
         if let Some(password) = &self.password {
-            let name = "tollgate_resp_auth_failures_total";
-            text.name(
-                name,
+            let reasons = ["wrong-password", "rate-limited"].into_iter();
+            out.family(
+                "tollgate_resp_auth_failures_total",
                 Kind::Counter,
-                "Passwords of Redis clients that were wrong, or not heard after too many wrong ones.",
+                "Failed authentications of Redis clients, by reason.",
+                reasons
+                    .map(|reason| [("reason", reason)])
+                    .zip(password.failures()),
             );
-            let [wrong, unheard] = password.failures();
-            for (outcome, count) in [("wrong", wrong), ("unheard", unheard)] {
-                text.series(name, &[("outcome", outcome)], count);
-            }
         }
         let Some(throttle) = &self.throttle else {
             return;
         };
-        let name = "tollgate_throttle_total";
-        text.name(
-            name,
+        let verdicts = ["pass", "refuse", "error"].into_iter();
+        out.family(
+            "tollgate_throttle_decisions_total",
             Kind::Counter,
-            "Calls of Redis clients with limits of their own, by what became of them.",
+            "Calls of Redis clients with limits of their own, by verdict.",
+            verdicts
+                .map(|verdict| [("verdict", verdict)])
+                .zip(self.counts.sums()),
         );
-        let [passed, limited, failed] = self.counts.sums();
-        for (verdict, count) in [
-            ("admitted", passed),
-            ("refused", limited),
-            ("error", failed),
-        ] {
-            text.series(name, &[("verdict", verdict), ("door", "resp")], count);
-        }
-        text.alone(
+        out.value(
             "tollgate_throttle_keys",
             Kind::Gauge,
-            "Live keys whose limits callers chose.",
+            "Live keys with limits of the caller.",
             throttle.live_keys() as u64,
         );
-        text.alone(
-            "tollgate_throttle_crowded_total",
+        out.value(
+            "tollgate_throttle_overflow_decisions_total",
             Kind::Counter,
-            "Calls that were decided on a shared moment, because there was no room for their key.",
+            "Calls decided on a shared quota because the table was full.",
             throttle.overflowed(),
         );
     }

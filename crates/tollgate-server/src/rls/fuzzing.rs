@@ -25,7 +25,7 @@ impl FrontEnd {
     /// A service with this policy.
     pub fn new(policy: &str) -> FrontEnd {
         let engine = crate::engine::for_tests(policy);
-        let source = EngineSource::new(engine, Door::Rls);
+        let source = EngineSource::new(engine, Protocol::Rls);
         FrontEnd(Limits { source })
     }
 

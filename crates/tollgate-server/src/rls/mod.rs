@@ -47,7 +47,7 @@ mod reflect;
 mod request;
 mod status;
 
-use crate::engine::{Door, Engine, EngineSource};
+use crate::engine::{Engine, EngineSource, Protocol};
 use crate::listen::pulse::Pulse;
 use crate::listen::{Accepted, ListenLimits, accept_until, stopped};
 use messages::{SERVICE, SHOULD_RATE_LIMIT};
@@ -79,7 +79,7 @@ struct Limits {
 impl Service {
     /// A service that stops on the shutdown signal `stop`.
     pub fn new(engine: Arc<Engine>, stop: watch::Receiver<bool>) -> Service {
-        let source = EngineSource::new(engine, Door::Rls);
+        let source = EngineSource::new(engine, Protocol::Rls);
         Service {
             limits: Arc::new(Limits { source }),
             health: HealthReporter::new(),

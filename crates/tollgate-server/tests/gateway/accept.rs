@@ -19,7 +19,7 @@ fn is_closed(mut stream: TcpStream) -> bool {
 
 fn turned_away(world: &World, why: &str) -> u64 {
     world.metric(&format!(
-        "tollgate_connections_turned_away_total{{why=\"{why}\"}}"
+        "tollgate_rejected_connections_total{{reason=\"{why}\"}}"
     ))
 }
 

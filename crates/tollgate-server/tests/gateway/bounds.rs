@@ -212,7 +212,7 @@ fn a_stream_that_the_client_does_not_take_is_reset_and_the_others_go_on() {
 
 fn under_way(upstream: &Upstream) -> String {
     format!(
-        "tollgate_server_under_way{{upstream=\"app\",server=\"127.0.0.1:{}\"}}",
+        "tollgate_upstream_server_in_flight_requests{{upstream=\"app\",server=\"127.0.0.1:{}\"}}",
         upstream.port
     )
 }

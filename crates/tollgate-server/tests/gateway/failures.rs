@@ -10,7 +10,7 @@ use tollgate::Span;
 use crate::upstream::Upstream;
 use crate::world::{OPEN, World, reply, timed};
 
-const UNDER_WAY: &str = "tollgate_server_under_way{upstream=\"app\",server=\"";
+const UNDER_WAY: &str = "tollgate_upstream_server_in_flight_requests{upstream=\"app\",server=\"";
 
 fn under_way(world: &World, port: u16) -> u64 {
     world.metric(&format!("{UNDER_WAY}127.0.0.1:{port}\"}}"))
@@ -28,7 +28,7 @@ fn nobody_there_is_502_and_is_told_as_a_problem() {
     assert_eq!(answer.header("cache-control"), Some("no-store"));
     assert_eq!(answer.header("server"), None);
     assert_eq!(
-        world.metric("tollgate_upstream_failed_total{upstream=\"app\"}"),
+        world.metric("tollgate_upstream_failures_total{upstream=\"app\"}"),
         1
     );
 }
@@ -112,7 +112,7 @@ fn a_connection_that_a_server_closed_while_it_rested_costs_no_request() {
 fn a_server_that_is_out_is_left_alone_and_comes_back() {
     let (good, port) = (Upstream::start(), free_port().unwrap());
     let world = World::with(OPEN, |_| (), &[port, good.port]);
-    let up = format!("tollgate_server_up{{upstream=\"app\",server=\"127.0.0.1:{port}\"}}");
+    let up = format!("tollgate_upstream_server_up{{upstream=\"app\",server=\"127.0.0.1:{port}\"}}");
     assert_eq!(world.metric(&up), 1);
     let failed = std::cell::Cell::new(0);
     wait("it is out", || {

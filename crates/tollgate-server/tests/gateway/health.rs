@@ -9,7 +9,8 @@ use crate::world::{OPEN, World};
 
 fn is_up(world: &World, server: &Upstream) -> bool {
     let port = server.port;
-    let series = format!("tollgate_server_up{{upstream=\"app\",server=\"127.0.0.1:{port}\"}}");
+    let series =
+        format!("tollgate_upstream_server_up{{upstream=\"app\",server=\"127.0.0.1:{port}\"}}");
     world.metric(&series) == 1
 }
 

@@ -100,7 +100,7 @@ fn a_client_that_vanishes_gives_its_place_back_and_no_server_sees_it() {
     assert_eq!(reply(&mut next).status, 200);
     assert_eq!(upstream.targets(), ["/hang", "/stays", "/next"]);
     assert_eq!(
-        world.metric("tollgate_queue_under_way{queue=\"all\"}"),
+        world.metric("tollgate_queue_in_flight_requests{queue=\"all\"}"),
         0,
         "nobody has a turn any more"
     );
@@ -112,7 +112,7 @@ fn a_tenant_that_reads_slowly_holds_no_more_turns_than_it_may_and_others_pass() 
     let upstream = Upstream::start();
     let bound = format!("at_once: 4, at_once_per_flow: {OF_SLOW}, max_wait: 30s");
     let world = World::before(&policy("").replace("at_once: 1, ", &bound), upstream.port);
-    let under_way = || world.metric("tollgate_queue_under_way{queue=\"all\"}");
+    let under_way = || world.metric("tollgate_queue_in_flight_requests{queue=\"all\"}");
     // Nothing of the answers is read, so they are under way until the clients are gone.
     let asks = |_| world.send("/large", "X-Tenant: slow\r\n");
     let mut slow: Vec<_> = (0..OF_SLOW).map(asks).collect();
@@ -123,7 +123,7 @@ fn a_tenant_that_reads_slowly_holds_no_more_turns_than_it_may_and_others_pass() 
     wait("the rest of them wait", || world.waiting() == 4);
     assert_eq!(under_way(), OF_SLOW as u64);
     assert_eq!(
-        world.metric("tollgate_queue_flows_at_bound{queue=\"all\"}"),
+        world.metric("tollgate_queue_saturated_flows{queue=\"all\"}"),
         1
     );
     for number in 0..20 {

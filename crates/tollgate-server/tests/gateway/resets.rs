@@ -80,7 +80,7 @@ fn a_flood_of_them_passes_no_limit_and_service_goes_on() {
     assert!(matches!(status, 200 | 429), "{status}");
     wait("all were ended at the server", || upstream.open() <= 1);
     let under_way = format!(
-        "tollgate_server_under_way{{upstream=\"app\",server=\"127.0.0.1:{}\"}}",
+        "tollgate_upstream_server_in_flight_requests{{upstream=\"app\",server=\"127.0.0.1:{}\"}}",
         upstream.port
     );
     wait("nothing is left behind", || world.metric(&under_way) == 0);

@@ -33,7 +33,8 @@ fn strict(path: &str) -> HealthSpec {
 }
 
 fn is_up(world: &World, port: u16) -> bool {
-    let series = format!("tollgate_server_up{{upstream=\"app\",server=\"127.0.0.1:{port}\"}}");
+    let series =
+        format!("tollgate_upstream_server_up{{upstream=\"app\",server=\"127.0.0.1:{port}\"}}");
     world.metric(&series) == 1
 }
 

@@ -27,7 +27,7 @@ fn what_is_sent_at_once_comes_one_by_one_and_the_rest_is_refused() {
     }
     let seen = upstream.seen();
     assert_eq!(seen.len(), passed);
-    let delayed = "tollgate_decisions_total{limit=\"all\",verdict=\"delayed\",door=\"gateway\"}";
+    let delayed = "tollgate_decisions_total{limit=\"all\",verdict=\"wait\",reason=\"limit\",protocol=\"gateway\"}";
     assert_eq!(world.admitted() + world.metric(delayed), passed as u64);
     let came: Vec<_> = seen.iter().map(|s| s.at - seen[0].at).collect();
     for (slots, came) in (0..).zip(&came) {

@@ -7,9 +7,9 @@ use tollgate_testkit::wait;
 use crate::upstream::Upstream;
 use crate::world::{World, pause, reply};
 
-const UNDER_WAY: &str = "tollgate_queue_under_way{queue=\"q\"}";
-const WAITING: &str = "tollgate_queue_waiting{queue=\"q\"}";
-const AT_ONCE: &str = "tollgate_queue_at_once{queue=\"q\"}";
+const UNDER_WAY: &str = "tollgate_queue_in_flight_requests{queue=\"q\"}";
+const WAITING: &str = "tollgate_queue_waiting_requests{queue=\"q\"}";
+const AT_ONCE: &str = "tollgate_queue_concurrency_limit{queue=\"q\"}";
 
 /// Three an hour, and one at a time.
 const THREE: &str = "\

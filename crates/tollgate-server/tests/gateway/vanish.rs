@@ -14,7 +14,7 @@ const HANGS: &[u8] = b"GET /hang HTTP/1.1\r\nHost: a\r\n\r\n";
 fn leaves_the_queue(request: &[u8]) {
     let upstream = Upstream::start();
     let world = World::before(ONE_AT_ONCE, upstream.port);
-    let waiting = || world.metric("tollgate_queue_waiting{queue=\"q\"}");
+    let waiting = || world.metric("tollgate_queue_waiting_requests{queue=\"q\"}");
     let mut first = world.connect();
     first.write_all(HANGS).unwrap();
     wait("the first is passed on", || upstream.count() == 1);

@@ -148,12 +148,12 @@ impl World {
 
     /// Requests that were admitted by the limit `all`.
     pub(crate) fn admitted(&self) -> u64 {
-        self.metric("tollgate_decisions_total{limit=\"all\",verdict=\"admitted\",door=\"gateway\"}")
+        self.metric("tollgate_decisions_total{limit=\"all\",verdict=\"pass\",reason=\"limit\",protocol=\"gateway\"}")
     }
 
     /// How many wait in the queue `all`.
     pub(crate) fn waiting(&self) -> u64 {
-        self.metric("tollgate_queue_waiting{queue=\"all\"}")
+        self.metric("tollgate_queue_waiting_requests{queue=\"all\"}")
     }
 
     /// Sends a request on a connection of its own, and waits for nothing.

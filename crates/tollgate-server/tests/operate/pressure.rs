@@ -41,7 +41,7 @@ fn an_operator_leaves_half_of_everything_and_gives_it_back() {
     assert_eq!(ready["status"], "ok");
     let metrics = send(desk.at, "GET", "/metrics", &[], "").body;
     assert!(
-        metrics.contains("\ntollgate_pressure_scale 0.500000\n"),
+        metrics.contains("\ntollgate_pressure_scale_ratio 0.500000\n"),
         "{metrics}"
     );
     // Whatever is observed.

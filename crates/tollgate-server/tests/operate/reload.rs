@@ -197,8 +197,7 @@ fn nobody_is_admitted_twice_while_the_policy_is_reloaded_two_hundred_times() {
         passed.iter().all(|passed| passed.load(Relaxed) == 5),
         "{passed:?}"
     );
-    let admitted =
-        "tollgate_decisions_total{limit=\"users\",verdict=\"admitted\",door=\"http\"} 20\n";
+    let admitted = "tollgate_decisions_total{limit=\"users\",verdict=\"pass\",reason=\"limit\",protocol=\"http\"} 20\n";
     assert!(engine.metrics().contains(admitted), "counters go on");
 }
 

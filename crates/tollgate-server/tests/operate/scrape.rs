@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use tollgate_policy::{Facts, Place};
-use tollgate_server::engine::{Door, Engine, for_tests};
+use tollgate_server::engine::{Engine, Protocol, for_tests};
 
 use crate::world::{ask, decide, logged};
 
@@ -90,19 +90,18 @@ fn every_kind_of_decision_is_counted_where_it_belongs() {
         ask(&engine, "ann");
     }
     let of = |verdict: &str| {
-        let series = format!(
-            "tollgate_decisions_total{{limit=\"users\",verdict=\"{verdict}\",door=\"http\"}}"
-        );
+        let labels = format!("verdict=\"{verdict}\",reason=\"limit\",protocol=\"http\"");
+        let series = format!("tollgate_decisions_total{{limit=\"users\",{labels}}}");
         value(&engine, &series)
     };
     assert_eq!(
-        (of("admitted"), of("refused"), of("never")),
+        (of("pass"), of("refuse"), of("never")),
         ("2".into(), "3".into(), "0".into())
     );
     let shadow = |limit: &str, kind: &str| {
         value(
             &engine,
-            &format!("tollgate_shadow_refusals_total{{limit=\"{limit}\",kind=\"{kind}\"}}"),
+            &format!("tollgate_shadow_refusals_total{{limit=\"{limit}\",role=\"{kind}\"}}"),
         )
     };
     assert_eq!(shadow("users", "candidate"), "4");
@@ -112,9 +111,9 @@ fn every_kind_of_decision_is_counted_where_it_belongs() {
         client: Some([198, 51, 100, 7].into()),
         ..Facts::default()
     };
-    decide(&engine, Door::Auth, &facts);
+    decide(&engine, Protocol::Auth, &facts);
     assert_eq!(
-        value(&engine, "tollgate_denied_total{list=\"bad-net\"}"),
+        value(&engine, "tollgate_denied_total{entry=\"bad-net\"}"),
         "1"
     );
     assert_eq!(
@@ -131,7 +130,13 @@ fn a_request_that_nothing_matches_is_counted_apart() {
     let engine =
         for_tests("default: pass\nlimits: [{ name: a, match: { path: /a }, allow: 1/s }]\n");
     ask(&engine, "ann");
-    assert_eq!(value(&engine, "tollgate_unmatched_total"), "1");
+    assert_eq!(
+        value(
+            &engine,
+            r#"tollgate_decisions_without_limit_total{reason="unmatched"}"#
+        ),
+        "1"
+    );
 }
 
 #[test]
@@ -224,12 +229,12 @@ async fn queues_tell_who_waited_who_was_served_and_who_was_not() {
     let full = api.enter(&place(&engine, "/api", "free")).await;
     full.unwrap_err();
     let of = |series: &str| value(&engine, series);
-    assert_eq!(of("tollgate_queue_waiting{queue=\"api\"}"), "1");
-    assert_eq!(of("tollgate_queue_under_way{queue=\"api\"}"), "1");
-    assert_eq!(of("tollgate_queue_at_once{queue=\"api\"}"), "1");
-    assert_eq!(of("tollgate_queue_flows_at_bound{queue=\"rest\"}"), "0");
+    assert_eq!(of("tollgate_queue_waiting_requests{queue=\"api\"}"), "1");
+    assert_eq!(of("tollgate_queue_in_flight_requests{queue=\"api\"}"), "1");
+    assert_eq!(of("tollgate_queue_concurrency_limit{queue=\"api\"}"), "1");
+    assert_eq!(of("tollgate_queue_saturated_flows{queue=\"rest\"}"), "0");
     let text = engine.metrics();
-    let unbounded = "tollgate_queue_flows_at_bound{queue=\"api\"}";
+    let unbounded = "tollgate_queue_saturated_flows{queue=\"api\"}";
     assert!(!text.contains(unbounded), "it has no such bound");
     drop(holds);
     drop(waits.await.unwrap());
@@ -251,8 +256,8 @@ async fn queues_tell_who_waited_who_was_served_and_who_was_not() {
         "1"
     );
     let why = |why: &str| {
-        let labels = format!("{{queue=\"api\",why=\"{why}\"}}");
-        of(&format!("tollgate_queue_unserved_total{labels}"))
+        let labels = format!("{{queue=\"api\",reason=\"{why}\"}}");
+        of(&format!("tollgate_queue_rejected_total{labels}"))
     };
     assert_eq!(why("gone"), "1");
     assert_eq!(

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tollgate_policy::{Answer, DecisionRequest, Facts, Op, Subject};
 use tollgate_server::engine::{
-    Decide, Door, Engine, EngineSettings, EngineSource, PolicySource, StateSettings,
+    Decide, Engine, EngineSettings, EngineSource, PolicySource, Protocol, StateSettings,
 };
 use tollgate_testkit::http::{Client, Reply};
 
@@ -36,7 +36,7 @@ pub(crate) fn start(policy: &Path, state: Option<&Path>) -> Arc<Engine> {
     Engine::start(settings(policy, state)).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Decides as a door would.
+/// Decides as a protocol would.
 pub(crate) fn ask(engine: &Arc<Engine>, user: &str) -> Answer {
     let facts_headers = [("x-user", user)];
     let facts = Facts {
@@ -46,12 +46,12 @@ pub(crate) fn ask(engine: &Arc<Engine>, user: &str) -> Answer {
         client: Some([192, 0, 2, 1].into()),
         ..Facts::default()
     };
-    decide(engine, Door::Http, &facts)
+    decide(engine, Protocol::Http, &facts)
 }
 
 /// Decides as the front end of this protocol would.
-pub(crate) fn decide(engine: &Arc<Engine>, door: Door, facts: &Facts<'_>) -> Answer {
-    let source = EngineSource::new(Arc::clone(engine), door);
+pub(crate) fn decide(engine: &Arc<Engine>, protocol: Protocol, facts: &Facts<'_>) -> Answer {
+    let source = EngineSource::new(Arc::clone(engine), protocol);
     let request = DecisionRequest::new(Subject::Request(facts), Op::Charge);
     match source.decide(&engine.epoch(), &request) {
         Decide::Ready(answer) => answer,

@@ -80,7 +80,7 @@ async fn a_shadow_counts_as_it_would_if_it_were_enforced() {
     let server = Server::start(POLICY).await;
     assert_eq!(left(&server, "shadow", 1_000).await, (Code::Ok, 0));
     assert_eq!(left(&server, "shadow", 1).await, (Code::Ok, 0));
-    let refused = "tollgate_shadow_refusals_total{limit=\"shadow\",kind=\"shadow\"}";
+    let refused = "tollgate_shadow_refusals_total{limit=\"shadow\",role=\"shadow\"}";
     assert_eq!(server.metric(refused), 2);
 }
 

@@ -112,13 +112,19 @@ async fn what_no_limit_matches_passes_without_one() {
     let answer = server.edge(&[of(&[("other", "a")])]).await;
     assert_eq!(brief(&answer), free);
     assert!(answer.response_headers_to_add.is_empty());
-    assert_eq!(server.metric("tollgate_rls_unknown_domain_total"), 0);
+    assert_eq!(
+        server.metric("tollgate_rls_unknown_domain_requests_total"),
+        0
+    );
     let unknown = RateLimitRequest {
         domain: "egde".into(),
         ..edge(&[of(&[("bucket", "a")])])
     };
     assert_eq!(brief(&server.ask(unknown).await.unwrap()), free);
-    assert_eq!(server.metric("tollgate_rls_unknown_domain_total"), 1);
+    assert_eq!(
+        server.metric("tollgate_rls_unknown_domain_requests_total"),
+        1
+    );
 }
 
 #[tokio::test]
@@ -132,7 +138,7 @@ async fn a_shadow_limit_is_told_and_never_refuses() {
             (Code::Ok, vec![(Code::Ok, Some((1, day)), 0)])
         );
     }
-    let refused = "tollgate_shadow_refusals_total{limit=\"shadow\",kind=\"shadow\"}";
+    let refused = "tollgate_shadow_refusals_total{limit=\"shadow\",role=\"shadow\"}";
     assert_eq!(server.metric(refused), 2);
 }
 
@@ -184,7 +190,7 @@ async fn a_limit_that_the_caller_sends_is_counted_and_not_followed() {
         brief(&answer),
         (Code::Ok, vec![(Code::Ok, Some((2, day)), 1)])
     );
-    assert_eq!(server.metric("tollgate_rls_overrides_ignored_total"), 1);
+    assert_eq!(server.metric("tollgate_rls_ignored_overrides_total"), 1);
 }
 
 #[tokio::test]
@@ -194,10 +200,12 @@ async fn decisions_are_counted_for_this_door() {
         server.edge(&[of(&[("window", "a")])]).await;
     }
     let series = |verdict: &str| {
-        format!("tollgate_decisions_total{{limit=\"window\",verdict=\"{verdict}\",door=\"rls\"}}")
+        format!(
+            "tollgate_decisions_total{{limit=\"window\",verdict=\"{verdict}\",reason=\"limit\",protocol=\"rls\"}}"
+        )
     };
-    assert_eq!(server.metric(&series("admitted")), 2);
-    assert_eq!(server.metric(&series("refused")), 1);
+    assert_eq!(server.metric(&series("pass")), 2);
+    assert_eq!(server.metric(&series("refuse")), 1);
     let (top, _) = server.engine.top_refused();
     assert_eq!(top[0].key, ["a"]);
 }

@@ -25,7 +25,7 @@ async fn what_is_missing_is_named() {
         assert_eq!(error.code(), Code::InvalidArgument);
         assert!(error.message().contains(said), "{error}");
     }
-    assert_eq!(server.metric("tollgate_rls_invalid_total"), 3);
+    assert_eq!(server.metric("tollgate_rls_invalid_requests_total"), 3);
 }
 
 #[tokio::test]

@@ -30,7 +30,7 @@ fn year(entries: &[(&str, &str)], most: u32) -> RateLimitDescriptor {
 }
 
 const ANN: [(&str, &str); 1] = [("user", "ann")];
-const IGNORED: &str = "tollgate_rls_overrides_ignored_total";
+const IGNORED: &str = "tollgate_rls_ignored_overrides_total";
 
 /// The code and what is left, of a single descriptor.
 async fn left(server: &Server, asked: RateLimitDescriptor) -> (Code, u32) {
@@ -62,8 +62,7 @@ async fn a_limit_that_comes_along_stands_in_place_of_those_of_the_policy() {
     assert_eq!(left(&server, of(&ANN)).await, (Code::Ok, 1));
     assert_eq!(left(&server, year(&[("user", "bob")], 4)).await.1, 3);
     assert_eq!(server.metric(IGNORED), 0);
-    let admitted =
-        "tollgate_decisions_total{limit=\"request-limits\",verdict=\"admitted\",door=\"rls\"}";
+    let admitted = "tollgate_decisions_total{limit=\"request-limits\",verdict=\"pass\",reason=\"limit\",protocol=\"rls\"}";
     assert_eq!(server.metric(admitted), 5);
     let (top, _) = server.engine.top_refused();
     assert_eq!(top[0].key, ["edge", "user=ann"]);
@@ -195,7 +194,10 @@ async fn a_domain_that_does_not_follow_is_as_before_and_so_is_one_that_nobody_na
         assert_eq!(answer, (Code::Ok, vec![(Code::Ok, None, 0)]), "{domain}");
     }
     assert_eq!(server.metric(IGNORED), 3);
-    assert_eq!(server.metric("tollgate_rls_unknown_domain_total"), 3);
+    assert_eq!(
+        server.metric("tollgate_rls_unknown_domain_requests_total"),
+        3
+    );
 }
 
 #[tokio::test]

@@ -120,7 +120,7 @@ async fn gather(gateway: &Tollgate) -> Result<()> {
     let all: usize = TIERS.iter().map(|(_, _, connections)| connections).sum();
     let start = now();
     loop {
-        let waiting = gateway::metric(gateway, "tollgate_queue_waiting")?;
+        let waiting = gateway::metric(gateway, "tollgate_queue_waiting_requests")?;
         if waiting >= number(all) * 19 / 20 {
             return Ok(());
         }

@@ -81,7 +81,7 @@ fn suffer(
     crowd: &Crowd,
     bad: Bad,
 ) -> Result<Past> {
-    let broken = service.metric("tollgate_store_breaks_total")?;
+    let broken = service.metric("tollgate_store_breaker_opens_total")?;
     let injected = proxy.observed().injected;
     let is_hole = bad.weather.to_client.black_hole;
     proxy.set(bad.weather)?;
@@ -189,7 +189,7 @@ fn all_kinds() -> Vec<Bad> {
 fn is_abandoned(service: &Service, before: u64) -> Result<bool> {
     let start = now();
     while start.elapsed() < SOON * 3 {
-        if service.metric("tollgate_store_breaks_total")? > before {
+        if service.metric("tollgate_store_breaker_opens_total")? > before {
             return Ok(true);
         }
         sleep(LOOK_EVERY);

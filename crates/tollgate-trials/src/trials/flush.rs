@@ -27,7 +27,7 @@ pub(super) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Result<()> {
         sleep((EVERY * flushes).saturating_sub(start.elapsed()));
     }
     let seen = crowd.end()?;
-    let reloaded = service.metric("tollgate_store_scripts_reloaded_total")?;
+    let reloaded = service.metric("tollgate_store_script_reloads_total")?;
     let errors = service.metric("tollgate_store_script_errors_total")?;
     verdicts.all_answered(&seen);
     let degraded = seen.degraded();

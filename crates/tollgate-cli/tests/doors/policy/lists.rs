@@ -36,7 +36,7 @@ limits:
     assert_eq!(denied.json()["rule"], "thief");
     assert_eq!(denied.must("cache-control"), "no-store");
     assert_eq!(
-        server.metric(r#"tollgate_denied_total{list="thief"}"#),
+        server.metric(r#"tollgate_denied_total{entry="thief"}"#),
         Some(2)
     );
 }
@@ -51,7 +51,10 @@ fn what_no_limit_matches_passes_is_refused_or_has_a_limit_of_its_own() {
             &format!("{default}{limits}"),
             &[(5, other, 200), (1, matched, 200), (1, matched, 429)],
         );
-        assert_eq!(server.metric("tollgate_unmatched_total"), Some(5));
+        assert_eq!(
+            server.metric(r#"tollgate_decisions_without_limit_total{reason="unmatched"}"#),
+            Some(5)
+        );
     }
     let refused = play(
         &format!("default: refuse\n{limits}"),

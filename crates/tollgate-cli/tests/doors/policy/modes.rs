@@ -17,7 +17,7 @@ fn a_shadow_is_counted_and_told_but_refuses_nobody() {
         assert_eq!(told["limits"][0]["would_refuse"], true, "{told}");
         assert_eq!(answer.header("ratelimit"), None, "clients see nothing");
     }
-    let series = r#"tollgate_shadow_refusals_total{limit="quiet",kind="shadow"}"#;
+    let series = r#"tollgate_shadow_refusals_total{limit="quiet",role="shadow"}"#;
     assert_eq!(server.metric(series), Some(3));
 }
 
@@ -27,7 +27,7 @@ fn a_candidate_is_counted_beside_the_limit_that_is_enforced() {
         "  - { name: one, allow: 1/h, burst: 4, candidate: { burst: 2 } }",
         &[(4, ASK, 200), (1, ASK, 429)],
     );
-    let series = r#"tollgate_shadow_refusals_total{limit="one",kind="candidate"}"#;
+    let series = r#"tollgate_shadow_refusals_total{limit="one",role="candidate"}"#;
     let counted = server.metric(series);
     // Two that passed; the one that was refused anyhow may be counted or not, but no more.
     assert!(matches!(counted, Some(2 | 3)), "{counted:?}");

@@ -81,16 +81,20 @@ fn backends_in_trouble_shrink_limits_and_backends_that_are_well_let_them_grow() 
     step(&engine);
     assert_eq!(left(&engine), 80);
     let metrics = engine.metrics();
-    let signal = "\ntollgate_pressure_signal{signal=\"latency\"} 0.950000\n";
+    let signal = "\ntollgate_pressure_signal_ratio{signal=\"latency\"} 0.950000\n";
     assert!(metrics.contains(signal), "{metrics}");
     told.ten(0, 100);
     step(&engine);
     assert_eq!(left(&engine), 82);
-    assert!(engine.metrics().contains("\ntollgate_pressure_scale 0.82"));
     assert!(
         engine
             .metrics()
-            .contains("\ntollgate_pressure_signal{signal=\"latency\"} 0.500000\n")
+            .contains("\ntollgate_pressure_scale_ratio 0.82")
+    );
+    assert!(
+        engine
+            .metrics()
+            .contains("\ntollgate_pressure_signal_ratio{signal=\"latency\"} 0.500000\n")
     );
 }
 

@@ -62,11 +62,11 @@ pub fn read<'a>(pieces: impl Iterator<Item = &'a [u8]>, is_known: bool) -> Read 
     all
 }
 
-/// A door that nobody else comes through.
+/// The front end without a listener.
 #[derive(Debug)]
-pub struct Door {
+pub struct FrontEnd {
     shared: Arc<Shared>,
-    // A door ends when nobody can stop it any more.
+    // Dropping the sender is the shutdown signal.
     _stop: watch::Sender<bool>,
 }
 
@@ -83,9 +83,9 @@ pub struct Answered {
     pub unread: usize,
 }
 
-impl Door {
-    /// Opens one by this policy. None if the policy is none, or the password cannot be one.
-    pub fn open(policy: &str, password: Option<&str>) -> Option<Door> {
+impl FrontEnd {
+    /// A front end with this policy. None if the policy is none, or the password cannot be one.
+    pub fn new(policy: &str, password: Option<&str>) -> Option<FrontEnd> {
         let (stop, stopped) = watch::channel(false);
         let bind = RespBind {
             address: (Ipv4Addr::LOCALHOST, 0).into(),
@@ -94,7 +94,7 @@ impl Door {
         };
         let service = Service::new(crate::engine::for_tests(policy), stopped);
         let shared = RespDoor::of(&bind).ok()?.opens(service).0;
-        Some(Door {
+        Some(FrontEnd {
             shared,
             _stop: stop,
         })

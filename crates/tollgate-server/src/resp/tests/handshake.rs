@@ -129,7 +129,7 @@ fn info_tells_the_sections_that_are_asked_for() {
         }
         all.push(String::from_utf8(told).unwrap());
     }
-    for section in ["# Server\r\n", &both, "# Tollgate\r\nthrottle_passed:0"] {
+    for section in ["# Server\r\n", &both, "# Tollgate\r\nthrottle_pass:0"] {
         assert!(all[0].contains(section), "{}", all[0]);
     }
     assert!(all[0] == all[1] && all[1] == all[2], "{all:?}");

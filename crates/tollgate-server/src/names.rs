@@ -1,9 +1,9 @@
-//! The words of the protocol: what is answered, in JSON and to people.
+//! Names of verdicts, roles and reasons: the same in JSON, RESP, metrics and logs.
 
 use tollgate::Verdict;
 use tollgate_policy::{Basis, Role};
 
-/// What happens to a request.
+/// The name of a verdict.
 pub(crate) const fn verdict(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Pass => "pass",
@@ -13,7 +13,7 @@ pub(crate) const fn verdict(verdict: Verdict) -> &'static str {
     }
 }
 
-/// How a limit takes part.
+/// The name of a limit's role in a decision.
 pub(crate) const fn role(role: Role) -> &'static str {
     match role {
         Role::Enforced => "enforced",
@@ -23,7 +23,7 @@ pub(crate) const fn role(role: Role) -> &'static str {
     }
 }
 
-/// Why it happens.
+/// The name of the reason of a decision.
 pub(crate) const fn reason(basis: Basis) -> &'static str {
     match basis {
         Basis::AllowList(_) => "allow-list",
