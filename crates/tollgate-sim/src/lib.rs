@@ -1,4 +1,5 @@
-//! The world in a box: what Tollgate is measured against.
+//! Checks of the limiters without a network: an exact oracle, golden timelines, random histories, threads, and
+//! fleets on virtual time.
 //!
 //! [`oracle`] is an independent model in exact arithmetic, slow and obvious, that shares no code with
 //! the core. [`timeline`] reads golden timelines and [`replay`] runs them against anything that can

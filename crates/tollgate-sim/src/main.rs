@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 use tollgate_sim::command;
 
-/// The command could not be done: called wrongly, or a file that is no timeline.
+/// The arguments are invalid, or a file is no timeline.
 const EXIT_UNUSABLE: u8 = 2;
 
 fn main() -> ExitCode {
@@ -23,7 +23,7 @@ fn main() -> ExitCode {
 }
 
 fn unusable(error: &command::CommandError) -> ExitCode {
-    // If even this cannot be written, the exit code says it.
+    // If even this cannot be written, the exit code is left.
     let _ = writeln!(io::stderr(), "{error}");
     ExitCode::from(EXIT_UNUSABLE)
 }

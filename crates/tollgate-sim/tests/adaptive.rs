@@ -2,9 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
 use tollgate_sim::adaptive::control::{Control, ESTIMATORS};
-use tollgate_sim::adaptive::measure::{best_of, findings, report};
+use tollgate_sim::adaptive::measure::{best_of, phases, report};
+use tollgate_sim::adaptive::run::run;
 use tollgate_sim::adaptive::scenario::{Scenario, all};
-use tollgate_sim::adaptive::world::run;
 use tollgate_sim::command::{CommandError, run as command};
 
 /// What is promised holds from 30 s on, so each phase is a little longer.
@@ -32,9 +32,9 @@ fn holds(scenario: &Scenario) {
         .flat_map(|seed| ESTIMATORS.map(|by| (seed, by)))
     {
         let report = report(scenario, &best, by, true, seed).unwrap();
-        for finding in &report.findings {
+        for phase in &report.phases {
             let name = report.name();
-            assert!(finding.is_kept(), "{name}, seed {seed}: {finding:?}");
+            assert!(phase.is_kept(), "{name}, seed {seed}: {phase:?}");
         }
     }
 }
@@ -78,11 +78,11 @@ fn stable_timeouts_of_a_small_backend_leave_four_fifths_of_it() {
         .flat_map(|seed| ESTIMATORS.map(|by| (seed, by)))
     {
         let report = report(&scenario, &best, by, true, seed).unwrap();
-        for finding in &report.findings {
+        for phase in &report.phases {
             let name = report.name();
-            let is_near = finding.settled_secs.is_some_and(|secs| secs <= 30.0);
-            assert!(is_near, "{name}, seed {seed}: {finding:?}");
-            assert!(finding.goodput >= 0.8, "{name}, seed {seed}: {finding:?}");
+            let is_near = phase.settled_secs.is_some_and(|secs| secs <= 30.0);
+            assert!(is_near, "{name}, seed {seed}: {phase:?}");
+            assert!(phase.goodput >= 0.8, "{name}, seed {seed}: {phase:?}");
         }
     }
 }
@@ -102,15 +102,15 @@ fn where_less_is_asked_for_than_can_be_served_a_limit_can_be_too_low_but_not_too
     let best = best_of(&scenario, 1).unwrap();
     for by in ESTIMATORS {
         let report = report(&scenario, &best, by, true, 1).unwrap();
-        for (finding, is_overloaded) in report.findings.iter().zip([true, false, false, true]) {
-            assert_eq!(finding.is_overloaded, is_overloaded, "{finding:?}");
-            assert!(finding.is_kept(), "{}: {finding:?}", report.name());
+        for (phase, is_overloaded) in report.phases.iter().zip([true, false, false, true]) {
+            assert_eq!(phase.is_overloaded, is_overloaded, "{phase:?}");
+            assert!(phase.is_kept(), "{}: {phase:?}", report.name());
         }
     }
     let half = best.get(1).unwrap().0;
     let kept = |limit| {
         let ticks = run(&scenario, &mut Control::Fixed(limit), 1).unwrap();
-        let found = findings(&scenario, &best, &ticks).unwrap();
+        let found = phases(&scenario, &best, &ticks).unwrap();
         found.get(1).unwrap().is_kept()
     };
     assert!(kept(half) && kept(half * 3));

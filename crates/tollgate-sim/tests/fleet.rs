@@ -1,26 +1,26 @@
 //! Worlds in which a fleet shares a limit: a few of them keep every promise, and the checks find promises that
-//! are broken on purpose. `tollgate-sim fleet` runs many more.
+//! are violations on purpose. `tollgate-sim fleet` runs many more.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
 use tollgate::Limit;
 use tollgate_policy::{Quota, Sharing};
 use tollgate_sim::fleet::check;
-use tollgate_sim::fleet::link::Planted;
-use tollgate_sim::fleet::plan::{Plan, Troubles};
+use tollgate_sim::fleet::network::Mutant;
+use tollgate_sim::fleet::plan::{FaultPlan, Plan};
 use tollgate_sim::fleet::{Report, run};
 
-/// A world without any trouble in which three nodes ask for five times their limit.
-fn calm(planted: Planted) -> Plan {
+/// A simulation without any event in which three nodes ask for five times their limit.
+fn calm(mutant: Mutant) -> Plan {
     let mut plan = Plan::of(1);
     plan.limit = Limit::token_bucket("1000/s".parse().unwrap(), 1000).unwrap();
     (plan.nodes, plan.keys) = (3, 1);
     (plan.lasts_ns, plan.gap_ns) = (3_000_000_000, 600_000);
     (plan.cost_max, plan.cancels_one_in, plan.drift) = (1, 0, 0);
-    plan.weather.slow_ns = 1_000_000;
-    (plan.weather.lost_one_in, plan.weather.twice_one_in) = (0, 0);
-    plan.troubles = Troubles::default();
-    plan.planted = planted;
+    plan.network.latency_max_ns = 1_000_000;
+    (plan.network.lost_one_in, plan.network.duplicated_one_in) = (0, 0);
+    plan.faults = FaultPlan::default();
+    plan.mutant = mutant;
     plan
 }
 
@@ -28,17 +28,21 @@ fn lease(plan: &Plan) -> Report {
     run(plan, Sharing::Lease).unwrap()
 }
 
-fn broken(report: &Report) -> Vec<&'static str> {
-    report.broken.iter().map(|broken| broken.promise).collect()
+fn violations(report: &Report) -> Vec<&'static str> {
+    report
+        .violations
+        .iter()
+        .map(|violations| violations.promise)
+        .collect()
 }
 
 #[test]
 fn a_calm_fleet_keeps_every_promise_and_hardly_asks() {
-    let (lent, exact) = (lease(&calm(Planted::Nothing)), {
-        run(&calm(Planted::Nothing), Sharing::Exact).unwrap()
+    let (lent, exact) = (lease(&calm(Mutant::None)), {
+        run(&calm(Mutant::None), Sharing::Exact).unwrap()
     });
-    assert_eq!(broken(&lent), [""; 0]);
-    assert_eq!(broken(&exact), [""; 0]);
+    assert_eq!(violations(&lent), [""; 0]);
+    assert_eq!(violations(&exact), [""; 0]);
     let passed = |report: &Report| report.history.passed.len();
     assert!(passed(&lent) <= passed(&exact));
     assert!(
@@ -64,39 +68,43 @@ fn the_same_seed_is_the_same_world() {
 
 #[test]
 fn a_store_that_lends_what_it_did_not_charge_is_found() {
-    let report = lease(&calm(Planted::GrantsWithoutCharging));
+    let report = lease(&calm(Mutant::GrantsWithoutCharging));
     assert!(
-        broken(&report).contains(&"conservation"),
+        violations(&report).contains(&"conservation"),
         "{:?}",
-        report.broken
+        report.violations
     );
 }
 
 #[test]
 fn a_store_that_gives_back_twice_is_found() {
-    let mut plan = calm(Planted::RefundsTwice);
+    let mut plan = calm(Mutant::RefundsTwice);
     plan.cancels_one_in = 2;
     let report = run(&plan, Sharing::Exact).unwrap();
     assert!(
-        broken(&report).contains(&"the stated bound"),
+        violations(&report).contains(&"the stated bound"),
         "{:?}",
-        report.broken
+        report.violations
     );
 }
 
 #[test]
 fn nodes_that_each_take_the_whole_limit_for_their_share_are_found() {
-    let mut plan = calm(Planted::SharesNothing);
-    plan.troubles.cut = Some((500_000_000, 2_500_000_000));
+    let mut plan = calm(Mutant::SharesNothing);
+    plan.faults.cut = Some((500_000_000, 2_500_000_000));
     let report = lease(&plan);
-    assert!(broken(&report).contains(&"share"), "{:?}", report.broken);
-    plan.planted = Planted::Nothing;
-    assert_eq!(broken(&lease(&plan)), [""; 0]);
+    assert!(
+        violations(&report).contains(&"share"),
+        "{:?}",
+        report.violations
+    );
+    plan.mutant = Mutant::None;
+    assert_eq!(violations(&lease(&plan)), [""; 0]);
 }
 
 /// The same, with a log of as much in a second.
-fn logged(planted: Planted) -> Plan {
-    let mut plan = calm(planted);
+fn logged(mutant: Mutant) -> Plan {
+    let mut plan = calm(mutant);
     let limit = Limit::sliding_log("1000/s".parse().unwrap()).unwrap();
     plan.limit = limit.with_max_keys(16);
     plan
@@ -104,10 +112,10 @@ fn logged(planted: Planted) -> Plan {
 
 #[test]
 fn a_log_is_lent_and_keeps_every_promise_but_cannot_be_synced() {
-    assert!(run(&logged(Planted::Nothing), Sharing::Sync).is_err());
+    assert!(run(&logged(Mutant::None), Sharing::Sync).is_err());
     for sharing in [Sharing::Exact, Sharing::Lease] {
-        let report = run(&logged(Planted::Nothing), sharing).unwrap();
-        assert_eq!(broken(&report), [""; 0], "{}", sharing.name());
+        let report = run(&logged(Mutant::None), sharing).unwrap();
+        assert_eq!(violations(&report), [""; 0], "{}", sharing.name());
         let passed = report.history.passed.len();
         // Three seconds, and the second that a log has at first.
         assert!((2_900..=4_000).contains(&passed), "{passed}");
@@ -116,16 +124,16 @@ fn a_log_is_lent_and_keeps_every_promise_but_cannot_be_synced() {
 
 #[test]
 fn what_is_told_twice_counts_twice_and_never_lets_more_pass() {
-    let mut plan = calm(Planted::Nothing);
+    let mut plan = calm(Mutant::None);
     let once = run(&plan, Sharing::Sync).unwrap();
-    plan.weather.twice_one_in = 4;
+    plan.network.duplicated_one_in = 4;
     let twice = run(&plan, Sharing::Sync).unwrap();
-    assert_eq!(broken(&twice), [""; 0]);
-    assert!(twice.history.mishaps > 0);
+    assert_eq!(violations(&twice), [""; 0]);
+    assert!(twice.history.message_faults > 0);
     let net = |report: &Report| {
         // A copy reports what passed as usage, which the store takes as far as there is room.
-        let book = report.history.books[&0];
-        book.charged + book.owed - book.given_back
+        let totals = report.history.totals[&0];
+        totals.charged + totals.owed - totals.given_back
     };
     let used = |report: &Report| {
         let passed = report.history.passed.iter();
@@ -138,17 +146,17 @@ fn what_is_told_twice_counts_twice_and_never_lets_more_pass() {
 
 #[test]
 fn a_clock_that_is_set_forward_lets_a_copy_earn_as_much_early_and_no_more() {
-    let mut plan = calm(Planted::Nothing);
+    let mut plan = calm(Mutant::None);
     (plan.nodes, plan.gap_ns) = (1, 200_000);
     let quota = Quota::plain(plan.limit.clone());
     let mut early = 0;
     // Moments between two pushes, and beside them.
     for at_ms in (1_010..1_300).step_by(30) {
-        plan.troubles.node_steps = vec![(at_ms * 1_000_000, 0, 270_000_000)];
+        plan.faults.node_steps = vec![(at_ms * 1_000_000, 0, 270_000_000)];
         let report = run(&plan, Sharing::Sync).unwrap();
-        assert_eq!(broken(&report), [""; 0]);
+        assert_eq!(violations(&report), [""; 0]);
         // Would it be too much without the step?
-        plan.troubles.node_steps.clear();
+        plan.faults.node_steps.clear();
         let found = check::stated_bound(&plan, &quota, Sharing::Sync, &report.history);
         early += usize::from(found.is_some());
     }
@@ -157,11 +165,11 @@ fn a_clock_that_is_set_forward_lets_a_copy_earn_as_much_early_and_no_more() {
 
 #[test]
 fn a_node_that_dies_leaves_its_loan_behind_for_a_term_at_most() {
-    let mut plan = calm(Planted::Nothing);
-    plan.troubles.crashes = vec![(1_000_000_000, 0)];
+    let mut plan = calm(Mutant::None);
+    plan.faults.crashes = vec![(1_000_000_000, 0)];
     let report = lease(&plan);
-    assert_eq!(broken(&report), [""; 0]);
-    let whole = lease(&calm(Planted::Nothing)).history.passed.len();
+    assert_eq!(violations(&report), [""; 0]);
+    let whole = lease(&calm(Mutant::None)).history.passed.len();
     // A quarter of the limit is on loan at the most, a third of that at one node.
     assert!(report.history.passed.len() + 100 >= whole);
 }

@@ -20,7 +20,7 @@ fn load(room: Room, sharing: Sharing, varies: &str) -> Load {
     let point = points.iter().find(|point| point.varies == varies).unwrap();
     let load = FLEET.measure(point, &FLEET.limit(room).unwrap(), sharing);
     let load = load.unwrap();
-    assert_eq!(load.is_broken(&FLEET, (room, sharing, point)), None);
+    assert_eq!(load.violation(&FLEET, (room, sharing, point)), None);
     load
 }
 

@@ -56,7 +56,7 @@ impl Control {
         Ok(Self::Guarded(Box::new(AdaptiveLimit::new(&adaptive(by))?)))
     }
 
-    /// The estimator without its guard, told of one mean sample a second.
+    /// The estimator without its guard; it gets one mean sample a second.
     ///
     /// # Errors
     ///

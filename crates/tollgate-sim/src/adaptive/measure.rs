@@ -4,13 +4,13 @@
 //! most, under the load of the phase or three times the capacity if that is less. A limit is *near* it from half to twice of it. It has *settled* when
 //! it has left that range for the last time in a phase, probes included: not when it first enters.
 //!
-//! In a phase that asks for less than the capacity no limit above the need holds anything back: twenty
-//! more places that nobody takes are neither better nor worse. There a limit is near from half of the best on, with no upper end.
+//! In a phase with less load than capacity no limit above the need holds anything back: twenty
+//! unused places are neither better nor worse. There a limit is near from half of the best on, with no upper end.
 
 use super::backend::Condition;
 use super::control::{Control, MAX, MIN, name};
+use super::run::{TICK_NS, Tick, run};
 use super::scenario::{Phase, Scenario};
-use super::world::{TICK_NS, Tick, run};
 use std::error::Error;
 use std::num::TryFromIntError;
 use tollgate::shape::Estimator;
@@ -27,12 +27,12 @@ const WARM_TICKS: usize = 10;
 
 /// One phase of one run.
 #[derive(Clone, Debug)]
-pub struct Finding {
+pub struct PhaseResult {
     /// Which phase.
     pub phase: &'static str,
     /// Whether a limit can be right for it.
     pub is_judged: bool,
-    /// Whether more is asked for than can be served, so that a limit can be too high.
+    /// Whether the load is above the capacity, so that a limit can be too high.
     pub is_overloaded: bool,
     /// The best fixed limit at its start and at its end.
     pub best: (u32, u32),
@@ -46,7 +46,7 @@ pub struct Finding {
     pub range: (u32, u32),
 }
 
-impl Finding {
+impl PhaseResult {
     /// Whether all promises were held.
     pub fn is_kept(&self) -> bool {
         let is_in_range = self.range.0 >= MIN && self.range.1 <= MAX;
@@ -63,7 +63,7 @@ pub struct Report {
     /// Whether with its guard.
     pub is_guarded: bool,
     /// Phase by phase.
-    pub findings: Vec<Finding>,
+    pub phases: Vec<PhaseResult>,
 }
 
 impl Report {
@@ -96,14 +96,14 @@ impl Worst {
             goodput_whole: f64::INFINITY,
             range: (u32::MAX, 0),
         };
-        for finding in reports.flat_map(|report| &report.findings) {
-            let (low, high) = finding.range;
+        for phase in reports.flat_map(|report| &report.phases) {
+            let (low, high) = phase.range;
             worst.range = (worst.range.0.min(low), worst.range.1.max(high));
-            if finding.is_judged {
-                let both = worst.settled_secs.zip(finding.settled_secs);
+            if phase.is_judged {
+                let both = worst.settled_secs.zip(phase.settled_secs);
                 worst.settled_secs = both.map(|(one, other)| one.max(other));
-                worst.goodput = worst.goodput.min(finding.goodput);
-                worst.goodput_whole = worst.goodput_whole.min(finding.goodput_whole);
+                worst.goodput = worst.goodput.min(phase.goodput);
+                worst.goodput_whole = worst.goodput_whole.min(phase.goodput_whole);
             }
         }
         worst
@@ -222,7 +222,7 @@ pub fn report(
     Ok(Report {
         by,
         is_guarded,
-        findings: findings(scenario, best, &ticks)?,
+        phases: phases(scenario, best, &ticks)?,
     })
 }
 
@@ -231,11 +231,11 @@ pub fn report(
 /// # Errors
 ///
 /// If a phase is longer than can be counted.
-pub fn findings(
+pub fn phases(
     scenario: &Scenario,
     best: &[(u32, u32)],
     ticks: &[Tick],
-) -> Result<Vec<Finding>, TryFromIntError> {
+) -> Result<Vec<PhaseResult>, TryFromIntError> {
     let mut rest = ticks;
     let phases = scenario.phases.iter().zip(best);
     phases
@@ -243,7 +243,7 @@ pub fn findings(
             let count = usize::try_from(phase.secs * 1_000_000_000 / TICK_NS)?;
             let (own, later) = rest.split_at(count.min(rest.len()));
             rest = later;
-            Ok(finding(phase, *best, own))
+            Ok(phase_result(phase, *best, own))
         })
         .collect()
 }
@@ -253,7 +253,7 @@ fn best_at(best: (u32, u32), share: f64) -> f64 {
     f64::from(best.0) + (f64::from(best.1) - f64::from(best.0)) * share
 }
 
-fn finding(phase: &Phase, best: (u32, u32), ticks: &[Tick]) -> Finding {
+fn phase_result(phase: &Phase, best: (u32, u32), ticks: &[Tick]) -> PhaseResult {
     let secs_of = |count: usize| count as f64 * TICK_NS as f64 / 1e9;
     let is_overloaded = phase.load >= 100;
     let is_near = |at: usize, tick: &Tick| {
@@ -277,7 +277,7 @@ fn finding(phase: &Phase, best: (u32, u32), ticks: &[Tick]) -> Finding {
         (tick.at_ns - began_ns) as f64 > NEAR_SECS * 1e9
     });
     let late = late.and_then(|at| ticks.get(at..)).unwrap_or_default();
-    Finding {
+    PhaseResult {
         phase: phase.name,
         is_judged: phase.is_judged,
         is_overloaded,

@@ -1,7 +1,7 @@
 //! Adaptive limits in front of backends that change, in virtual time.
 //!
 //! [`backend`] is a machine that shares itself among what it serves and gets worse when it has too much to
-//! do. [`scenario`] says how it changes: steps, ramps, stalls and so on. [`world`] puts the product's own
+//! do. [`scenario`] is how it changes: steps, ramps, stalls and so on. [`run`] puts the product's own
 //! queue and its own limit in front of it and sends requests, far too many of them. [`measure`] finds the
 //! best fixed limit for each phase and compares.
 //!
@@ -14,5 +14,5 @@
 pub mod backend;
 pub mod control;
 pub mod measure;
+pub mod run;
 pub mod scenario;
-pub mod world;

@@ -8,7 +8,7 @@ use clap::Args;
 use serde::Serialize;
 use std::io::Write;
 
-/// Unless told otherwise, the seeds are 1 up to this.
+/// By default, the seeds are 1 up to this.
 const SEEDS: u64 = 5;
 
 /// Which runs are made.
@@ -93,16 +93,13 @@ fn check(
     tally: &mut Tally,
     progress: &mut dyn Write,
 ) -> std::io::Result<()> {
-    for finding in &report.findings {
-        if finding.is_kept() {
+    for phase in &report.phases {
+        if phase.is_kept() {
             tally.passed += 1;
         } else {
             tally.failed += 1;
             let (backend, name) = (scenario.name, report.name());
-            writeln!(
-                progress,
-                "FAILED {backend} {name}, seed {seed}: {finding:?}"
-            )?;
+            writeln!(progress, "FAILED {backend} {name}, seed {seed}: {phase:?}")?;
         }
     }
     Ok(())
@@ -141,23 +138,23 @@ fn write_json(
     seed: u64,
     report: &Report,
 ) -> std::io::Result<()> {
-    for finding in &report.findings {
+    for phase in &report.phases {
         let row = Row {
             backend: scenario.name,
             seed,
-            phase: finding.phase,
+            phase: phase.phase,
             estimator: crate::adaptive::control::name(report.by),
             guarded: report.is_guarded,
-            judged: finding.is_judged,
-            overloaded: finding.is_overloaded,
-            best_from: finding.best.0,
-            best_to: finding.best.1,
-            settled_secs: finding.settled_secs,
-            goodput: finding.goodput,
-            goodput_whole: finding.goodput_whole,
-            limit_min: finding.range.0,
-            limit_max: finding.range.1,
-            kept: finding.is_kept(),
+            judged: phase.is_judged,
+            overloaded: phase.is_overloaded,
+            best_from: phase.best.0,
+            best_to: phase.best.1,
+            settled_secs: phase.settled_secs,
+            goodput: phase.goodput,
+            goodput_whole: phase.goodput_whole,
+            limit_min: phase.range.0,
+            limit_max: phase.range.1,
+            kept: phase.is_kept(),
         };
         write_line(out, &row)?;
     }

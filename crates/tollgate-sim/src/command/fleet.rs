@@ -1,8 +1,8 @@
-//! `fleet`: many worlds in which a fleet shares a limit, each of its seed, and what was promised of them.
+//! `fleet`: many simulations of a fleet that shares a limit, one for each seed, and the promises that must hold.
 
 use super::{CommandError, Tally, number, number_in};
 use crate::fleet::plan::Plan;
-use crate::fleet::run as run_world;
+use crate::fleet::run as run_simulation;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use std::io::Write;
@@ -13,14 +13,14 @@ use std::thread;
 use tollgate::{Clock, MonotonicClock, Span};
 use tollgate_policy::{Quota, Sharing};
 
-/// Seeds unless told otherwise.
+/// Seeds by default.
 const SEEDS: u64 = 1_000;
-/// How often it is told how far it is.
-const TELL_EVERY: u64 = 1_000;
+/// Seeds between two progress lines.
+const REPORT_EVERY: u64 = 1_000;
 /// Threads at the most.
 const THREADS_MAX: u64 = 256;
 
-/// Which worlds are run.
+/// Which simulations are run.
 #[derive(Debug, Args)]
 pub struct Options {
     /// Seeds, from 1
@@ -32,11 +32,11 @@ pub struct Options {
     /// Only this seed
     #[arg(long, value_name = "S", value_parser = number, conflicts_with = "secs")]
     seed: Option<u64>,
-    /// Threads that run worlds
+    /// Threads that run simulations
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = number_in(1..=THREADS_MAX))]
     threads: u64,
-    /// Only this way to share a limit
-    #[arg(long, value_name = "WAY", value_parser = PossibleValuesParser::new(Sharing::ALL.map(Sharing::name)))]
+    /// Only this sharing mode
+    #[arg(long, value_name = "MODE", value_parser = PossibleValuesParser::new(Sharing::ALL.map(Sharing::name)))]
     sharing: Option<String>,
 }
 
@@ -50,7 +50,7 @@ impl Options {
         }
     }
 
-    /// The ways to share.
+    /// The sharing modes.
     fn ways(&self) -> Vec<Sharing> {
         let only = self.sharing.as_deref();
         let is_asked = |way: &Sharing| only.is_none_or(|name| name == way.name());
@@ -58,19 +58,19 @@ impl Options {
     }
 }
 
-/// What became of the worlds of one seed.
+/// The results of one seed.
 #[derive(Debug, Default)]
-struct Told {
+struct SeedResult {
     seed: u64,
-    worlds: Tally,
+    simulations: Tally,
     asked: u64,
     passed: u64,
     answered: u64,
-    /// A line for each world that broke a promise.
-    broken: Vec<String>,
+    /// A line for each simulation with a violation.
+    violations: Vec<String>,
 }
 
-/// Runs the worlds; each of them passes or fails as one. One that fails prints its seed.
+/// Runs the simulations; each passes or fails as one. A failure prints its seed.
 ///
 /// # Errors
 ///
@@ -88,9 +88,9 @@ pub fn run(
         .map(|secs| clock.now().plus(Span::from_secs(secs)));
     let is_over = || over.is_some_and(|over| clock.now() >= over);
     let next = AtomicU64::new(start);
-    let mut all = Told::default();
+    let mut all = SeedResult::default();
     thread::scope(|scope| {
-        // A world is of its seed alone, so it does not matter who runs it, nor beside which others.
+        // A simulation depends on its seed alone, so it does not matter which thread runs it.
         // At most 256, so it fits.
         let (to, told) = mpsc::sync_channel(threads as usize);
         for _ in 0..threads {
@@ -98,8 +98,8 @@ pub fn run(
             scope.spawn(move || {
                 loop {
                     let seed = next.fetch_add(1, Relaxed);
-                    // Nobody listens any more if what was told could not be written.
-                    if seed >= end || is_over() || to.send(worlds_of(seed, ways)).is_err() {
+                    // The receiver is gone if the output could not be written.
+                    if seed >= end || is_over() || to.send(run_seed(seed, ways)).is_err() {
                         return;
                     }
                 }
@@ -108,13 +108,13 @@ pub fn run(
         drop(to);
         for told in told {
             all.add(&told);
-            for line in &told.broken {
+            for line in &told.violations {
                 writeln!(out, "{line}")?;
-                // Whoever watches a long run wants to know now.
+                // A failure in a long run shows at once.
                 out.flush()?;
             }
-            if told.seed.is_multiple_of(TELL_EVERY) {
-                writeln!(progress, "seed {}: {}", told.seed, all.worlds)?;
+            if told.seed.is_multiple_of(REPORT_EVERY) {
+                writeln!(progress, "seed {}: {}", told.seed, all.simulations)?;
             }
         }
         Ok::<_, CommandError>(())
@@ -124,49 +124,49 @@ pub fn run(
         "{} requests, {} passed, {} questions to the store",
         all.asked, all.passed, all.answered
     )?;
-    Ok(all.worlds)
+    Ok(all.simulations)
 }
 
-/// Runs the worlds of a seed: one for each way to share.
-fn worlds_of(seed: u64, ways: &[Sharing]) -> Told {
+/// Runs the simulations of a seed: one for each way to share.
+fn run_seed(seed: u64, ways: &[Sharing]) -> SeedResult {
     let plan = Plan::of(seed);
-    let mut told = Told {
+    let mut told = SeedResult {
         seed,
-        ..Told::default()
+        ..SeedResult::default()
     };
     for sharing in ways {
         if !Quota::plain(plan.limit.clone()).can_be(*sharing) {
             continue;
         }
-        let broken = match run_world(&plan, *sharing) {
+        let violations = match run_simulation(&plan, *sharing) {
             Ok(report) => {
                 told.asked += report.history.asked;
                 told.passed += report.history.passed.len() as u64;
                 told.answered += report.history.answered;
-                report.broken.iter().map(ToString::to_string).collect()
+                report.violations.iter().map(ToString::to_string).collect()
             }
             Err(error) => vec![error.to_string()],
         };
-        if broken.is_empty() {
-            told.worlds.passed += 1;
+        if violations.is_empty() {
+            told.simulations.passed += 1;
         } else {
-            told.worlds.failed += 1;
+            told.simulations.failed += 1;
             let name = sharing.name();
-            let (limit, nodes, troubles) = (&plan.limit, plan.nodes, &plan.troubles);
-            let broken = broken.join("; ");
-            told.broken.push(format!(
-                "FAILED seed {seed}, {name}, {limit}, {nodes} nodes, {troubles:?}: {broken}"
+            let (limit, nodes, faults) = (&plan.limit, plan.nodes, &plan.faults);
+            let violations = violations.join("; ");
+            told.violations.push(format!(
+                "FAILED seed {seed}, {name}, {limit}, {nodes} nodes, {faults:?}: {violations}"
             ));
         }
     }
     told
 }
 
-impl Told {
-    /// What became of other worlds, too.
-    fn add(&mut self, other: &Told) {
-        self.worlds.passed += other.worlds.passed;
-        self.worlds.failed += other.worlds.failed;
+impl SeedResult {
+    /// Adds the results of another seed.
+    fn add(&mut self, other: &SeedResult) {
+        self.simulations.passed += other.simulations.passed;
+        self.simulations.failed += other.simulations.failed;
         self.asked += other.asked;
         self.passed += other.passed;
         self.answered += other.answered;

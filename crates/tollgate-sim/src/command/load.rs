@@ -1,7 +1,7 @@
-//! `load`: what fleets ask of their store in fair weather, while one thing varies at a time.
+//! `load`: the calls that fleets make to their store without faults, while one parameter varies at a time.
 
 use super::{CommandError, Tally, number, number_in, usage, write_line};
-use crate::fleet::check::Broken;
+use crate::fleet::check::Violation;
 use crate::fleet::load::{Load, Point, Room, Series, grows_with_requests};
 use clap::Args;
 use serde::Serialize;
@@ -47,8 +47,8 @@ impl Options {
     }
 }
 
-/// Runs all fleets of the series, with a wide limit and a narrow one, in each way to share. A fleet is a step that passes
-/// or fails by what the store was asked; so is a series, by how that grew with requests.
+/// Runs all fleets of the series, with a wide limit and a narrow one, in each sharing mode. A fleet is a step that passes
+/// or fails by its store calls; so is a series, by how they grew with requests.
 ///
 /// # Errors
 ///
@@ -70,8 +70,13 @@ pub fn run(
             for point in &points {
                 let load = series.measure(point, &limit, sharing);
                 let load = load.map_err(|error| CommandError::Input(error.to_string()))?;
-                let broken = load.is_broken(&series, (room, sharing, point));
-                note(&mut tally, progress, (room, sharing, point.varies), broken)?;
+                let violations = load.violation(&series, (room, sharing, point));
+                note(
+                    &mut tally,
+                    progress,
+                    (room, sharing, point.varies),
+                    violations,
+                )?;
                 if is_json {
                     write_json(out, &series, (room, sharing, point), &load)?;
                 }
@@ -97,16 +102,16 @@ fn note(
     tally: &mut Tally,
     progress: &mut dyn Write,
     (room, sharing, varies): (Room, Sharing, &str),
-    broken: Option<Broken>,
+    violations: Option<Violation>,
 ) -> std::io::Result<()> {
-    match broken {
+    match violations {
         None => tally.passed += 1,
-        Some(broken) => {
+        Some(violations) => {
             tally.failed += 1;
             let (room, sharing) = (room.name(), sharing.name());
             writeln!(
                 progress,
-                "FAILED {room} limit, {sharing}, {varies}: {broken}"
+                "FAILED {room} limit, {sharing}, {varies}: {violations}"
             )?;
         }
     }

@@ -1,7 +1,7 @@
 //! What the binary does.
 //!
-//! All close with one line, `N passed, M failed`, and with exit code 0 if something ran and nothing
-//! failed, 1 if not, and 2 if they could not do as they were told.
+//! Every command ends with one line, `N passed, M failed`, and with exit code 0 if something ran and nothing
+//! failed, 1 if not, and 2 if the call or a file is invalid.
 
 pub mod adaptive;
 pub mod fleet;
@@ -36,21 +36,21 @@ enum Command {
     Threads(threads::Options),
     /// Put the adaptive limits in front of backends that change
     Adaptive(adaptive::Options),
-    /// Put nodes, a network and a store on virtual time, break them, and check what is promised
+    /// Simulate nodes, a network and a store on virtual time, inject faults, and check the promises
     Fleet(fleet::Options),
-    /// Count what fleets ask of their store in fair weather: it does not grow with requests
+    /// Count the calls that fleets make to their store without faults: they do not grow with requests
     Load(load::Options),
 }
 
-/// Why a command could not be done.
+/// Why a command could not run.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CommandError {
-    /// It was called wrongly, or asked how to call it.
+    /// The arguments are invalid, or ask for help.
     Usage(clap::Error),
     /// A file could not be read or is no timeline.
     Input(String),
-    /// What there was to say could not be written.
+    /// The output could not be written.
     Output(io::Error),
 }
 
@@ -78,12 +78,12 @@ impl From<io::Error> for CommandError {
     }
 }
 
-/// How many steps, or scenarios, went which way.
+/// Steps or scenarios that passed and failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// As they should.
+    /// How many passed.
     pub passed: u64,
-    /// Otherwise.
+    /// How many failed.
     pub failed: u64,
 }
 
@@ -100,11 +100,11 @@ impl fmt::Display for Tally {
     }
 }
 
-/// Does what `args` (without the program's name) say; the closing line is the last of `out`.
+/// Runs the command of `args` (without the program's name); the summary is the last line of `out`.
 ///
 /// # Errors
 ///
-/// If it cannot be done at all.
+/// If the command cannot run.
 pub fn run(
     args: &[String],
     out: &mut dyn Write,
@@ -123,7 +123,7 @@ pub fn run(
     Ok(tally)
 }
 
-/// A call that the parser takes and the command does not.
+/// A value that the parser accepts and the command does not.
 fn usage(what: impl fmt::Display) -> CommandError {
     CommandError::Usage(Cli::command().error(ErrorKind::ValueValidation, what))
 }

@@ -1,4 +1,4 @@
-//! `steps`: compares the core with the oracle in made-up histories.
+//! `steps`: compares the core with the oracle in random histories.
 
 use super::{CommandError, Tally, number};
 use crate::property::{ALGORITHMS, history};
@@ -7,8 +7,8 @@ use clap::builder::PossibleValuesParser;
 use std::io::Write;
 use tollgate::{Clock, MonotonicClock, Span};
 
-/// How often it tells how far it is, at the most.
-const TELL_EVERY: Span = Span::from_secs(1);
+/// Time between two progress lines.
+const REPORT_EVERY: Span = Span::from_secs(1);
 
 /// Which histories are run.
 #[derive(Debug, Args)]
@@ -35,7 +35,7 @@ pub fn run(
     progress: &mut dyn Write,
 ) -> Result<Tally, CommandError> {
     let clock = MonotonicClock::new();
-    let mut told = clock.now();
+    let mut reported = clock.now();
     let mut tally = Tally::default();
     let is_asked =
         |name: &&str| options.only.is_empty() || options.only.iter().any(|only| only == name);
@@ -52,8 +52,8 @@ pub fn run(
                 }
             }
             seed = seed.wrapping_add(1);
-            if clock.now().since(told) >= TELL_EVERY {
-                told = clock.now();
+            if clock.now().since(reported) >= REPORT_EVERY {
+                reported = clock.now();
                 writeln!(progress, "{algorithm}: {made} of {} steps", options.each)?;
             }
         }

@@ -1,16 +1,16 @@
-//! `threads`: real threads on the same keys, and exactly what the limits allow comes of it.
+//! `threads`: real threads charge the same keys, and exactly what the limits hold is admitted.
 
 use super::{CommandError, Tally, number, number_in, usage};
-use crate::threads::{Crew, SCENARIOS};
+use crate::threads::{SCENARIOS, Workers};
 use clap::Args;
 use std::io::Write;
 use tollgate::{Clock, MonotonicClock};
 
-/// Charges of each scenario unless told otherwise: some seconds.
+/// Charges of each scenario by default: some seconds.
 const CHARGES: u64 = 200_000_000;
 /// The burst is a tenth, and no window counts further than 2^32.
 const CHARGES_MAX: u64 = 40_000_000_000;
-/// So that each thread asks often enough for every key it shares.
+/// Enough that each thread charges every key it shares often.
 const CHARGES_PER_THREAD_MIN: u64 = 1_000;
 
 const THREADS: u64 = 2;
@@ -50,15 +50,15 @@ pub fn run(
     for scenario in &SCENARIOS {
         let name = scenario.name;
         let began = clock.now();
-        let mut tell = |made| {
-            // Whoever does not want to hear how far it is still gets the result.
+        let mut progress = |made| {
+            // A progress line that cannot be written changes no result.
             let _ = writeln!(progress, "{name}: {made} of {charges} charges");
         };
         // At most 256, so it fits.
-        let found = scenario.run(&mut Crew::new(charges, threads as usize, &mut tell));
+        let found = scenario.run(&mut Workers::new(charges, threads as usize, &mut progress));
         let took = clock.now().since(began).as_nanos() / 1_000_000;
-        let (is_good, told) = match found {
-            Ok(finding) => (finding.is_good(), finding.to_string()),
+        let (is_good, text) = match found {
+            Ok(outcome) => (outcome.is_good(), outcome.to_string()),
             Err(what) => (false, what),
         };
         if is_good {
@@ -69,7 +69,7 @@ pub fn run(
         }
         writeln!(
             out,
-            "{name}: {charges} charges by {threads} threads, {told}, {took} ms"
+            "{name}: {charges} charges by {threads} threads, {text}, {took} ms"
         )?;
         out.flush()?;
     }

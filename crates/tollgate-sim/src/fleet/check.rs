@@ -1,18 +1,18 @@
-//! What must hold, as plain functions over what happened.
+//! The promises, as plain functions over the history of a run.
 //!
-//! | promise | says |
+//! | promise | statement |
 //! |---|---|
-//! | conservation | all that passed, the store or a loan granted: no unit was spent twice |
+//! | conservation | the store charged all that passed: no unit was spent twice |
 //! | the stated bound | in no stretch of time did more pass than the limit and [`Quota::above`] |
-//! | places | at no moment were more places held than there are |
-//! | share | what nodes let pass alone is at most their shares |
+//! | places | at no moment were more permits held than the limit |
+//! | share | what the fallback of a node admits is at most its share |
 //! | waste | what was granted was used or given back, but for what a lost message or a crash may cost |
-//! | room | whoever stays far below the limit is never refused |
+//! | room | a key far below its limit is never refused |
 //! | in time | every request is answered within the deadline of the store |
-//! | liveness | whoever was refused is free again in time |
+//! | liveness | a refused key is admitted again in time |
 //!
-//! They know nothing of how nodes decide: only when what passed where, for whom and why, and the books of the
-//! store.
+//! They use only the history: which request passed when, at which node, for which key and by which origin, and the totals
+//! of the store. They share nothing with the code that decides.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,32 +22,32 @@ use tollgate_policy::{Quota, Sharing};
 
 use super::plan::Plan;
 
-/// A copy of which the store has not spoken for so long is not believed.
+/// A copy that was not synced for so long is stale.
 const COPY_MAX_NS: u64 = 500_000_000;
 
 /// A request that passed.
 #[derive(Clone, Copy, Debug)]
 pub struct Passed {
-    /// When, in the time of the world.
+    /// When, in simulation time.
     pub at: u64,
     /// When, by the clock of the store.
     pub at_store: u64,
-    /// By which node.
+    /// The node.
     pub node: u32,
-    /// For whom.
+    /// The key.
     pub key: u64,
-    /// How much.
+    /// The cost.
     pub cost: u64,
-    /// Who decided.
+    /// Which path decided.
     pub origin: Origin,
-    /// Was it given back, all of it?
+    /// Whether all of it was given back.
     pub cancelled: bool,
-    /// Until when it held its place, where places are limited.
+    /// The end of its permit, for concurrency limits.
     pub until: u64,
 }
 
 impl Passed {
-    fn alone(&self) -> bool {
+    fn is_degraded(&self) -> bool {
         self.origin == Origin::Degraded
     }
 
@@ -56,87 +56,93 @@ impl Passed {
     }
 }
 
-/// A request, and what came of it.
+/// A request and its result.
 #[derive(Clone, Copy, Debug)]
-pub struct Wish {
-    /// When it came, in the time of the world.
+pub struct RequestRecord {
+    /// When it came, in simulation time.
     pub at: u64,
-    /// For whom.
+    /// The key.
     pub key: u64,
-    /// How much.
+    /// The cost.
     pub cost: u64,
-    /// Did it not pass?
+    /// Whether it was refused.
     pub is_refused: bool,
 }
 
-/// What happened.
+/// The history of a run.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// Everything that was asked for, in the order of the answers.
-    pub wishes: Vec<Wish>,
-    /// What passed, in order.
+    /// All requests, in the order of the answers.
+    pub requests: Vec<RequestRecord>,
+    /// Admitted requests, in order.
     pub passed: Vec<Passed>,
     /// Requests in all.
     pub asked: u64,
     /// For each key, what the store charged and what it was given back.
-    pub books: BTreeMap<u64, super::depot::Book>,
-    /// Messages lost, late or doubled.
-    pub mishaps: u64,
-    /// Nodes that died.
+    pub totals: BTreeMap<u64, super::fake_store::KeyTotals>,
+    /// Messages lost, late or duplicated.
+    pub message_faults: u64,
+    /// Crashes of nodes.
     pub crashes: u64,
-    /// Keys that were refused by a node though they must be free again: node, key.
+    /// Keys that a node still refused at the end of the run: node, key.
     pub locked_out: Vec<(u32, u64)>,
-    /// Questions that the store answered.
+    /// Calls that the store answered.
     pub answered: u64,
     /// The longest that a request waited for its answer, in nanoseconds.
     pub slowest: u64,
 }
 
-/// A promise that was broken.
+/// A broken promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Broken {
+pub struct Violation {
     /// Which.
     pub promise: &'static str,
     /// How.
     pub how: String,
 }
 
-impl fmt::Display for Broken {
+impl Violation {
+    fn new(promise: &'static str, how: String) -> Option<Violation> {
+        Some(Violation { promise, how })
+    }
+}
+
+impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.promise, self.how)
     }
 }
 
-/// All promises that this history broke.
-pub fn all(plan: &Plan, sharing: Sharing, history: &History) -> Vec<Broken> {
+/// All promises that this history breaks.
+pub fn all(plan: &Plan, sharing: Sharing, history: &History) -> Vec<Violation> {
     let quota = Quota::plain(plan.limit.clone());
-    let mut broken = Vec::new();
-    // What passes by copies is charged afterwards: by whoever lives, and of a window what it holds.
+    let mut violations = Vec::new();
+    // Usage of copies is charged afterwards: by nodes that did not crash, and of a window what it holds.
     let is_copied = sharing == Sharing::Sync;
     let is_window = !matches!(
         plan.limit.algorithm(),
         Algorithm::TokenBucket { .. } | Algorithm::Gcra { .. }
     );
-    if !is_copied || (history.crashes == 0 && !is_window && !plan.troubles.forgets()) {
-        broken.extend(conservation(sharing, history));
+    if !is_copied || (history.crashes == 0 && !is_window && !plan.faults.forgets()) {
+        violations.extend(conservation(sharing, history));
     }
     // A store that forgets lets more pass by as much as it forgot.
-    if !plan.troubles.forgets() {
-        broken.extend(stated_bound(plan, &quota, sharing, history));
-        broken.extend(places(&quota, history));
+    if !plan.faults.forgets() {
+        violations.extend(stated_bound(plan, &quota, sharing, history));
+        violations.extend(places(&quota, history));
     }
-    broken.extend(share(plan, &quota, history));
-    broken.extend(waste(plan, &quota, sharing, history));
-    broken.extend(room(plan, &quota, sharing, history));
-    broken.extend(liveness(history));
-    broken.extend(in_time(plan, history));
-    broken
+    violations.extend(share(plan, &quota, history));
+    violations.extend(waste(plan, &quota, sharing, history));
+    violations.extend(room(plan, &quota, sharing, history));
+    violations.extend(liveness(history));
+    violations.extend(in_time(plan, history));
+    violations
 }
 
-/// Nobody waits for longer than the store may take. A clock that runs too fast or is set forward makes it less.
-pub fn in_time(plan: &Plan, history: &History) -> Option<Broken> {
-    let most = plan.weather.deadline_ns + plan.weather.deadline_ns / 1000;
-    (history.slowest > most).then(|| Broken {
+/// No request waits for longer than the deadline of the store. A fast clock, or one that is set forward, makes it less.
+pub fn in_time(plan: &Plan, history: &History) -> Option<Violation> {
+    let most = plan.network.deadline_ns + plan.network.deadline_ns / 1000;
+    (history.slowest > most).then(|| Violation {
         promise: "in time",
         how: format!("a request waited for {} us", history.slowest / 1000),
     })
@@ -148,27 +154,27 @@ fn keys(history: &History) -> impl Iterator<Item = u64> {
 }
 
 /// All that passed was granted.
-pub fn conservation(sharing: Sharing, history: &History) -> Option<Broken> {
+pub fn conservation(sharing: Sharing, history: &History) -> Option<Violation> {
     for key in keys(history) {
-        let of_key = history.passed.iter().filter(|p| p.key == key && !p.alone());
+        let of_key = history
+            .passed
+            .iter()
+            .filter(|p| p.key == key && !p.is_degraded());
         let used: u64 = of_key.filter(|p| !p.cancelled).map(|p| p.cost).sum();
-        let book = history.books.get(&key).copied().unwrap_or_default();
-        // Copies tell with a request what passed before. What was let pass alone is among it and not among `used`.
-        let told = if sharing == Sharing::Sync {
-            book.owed
+        let totals = history.totals.get(&key).copied().unwrap_or_default();
+        // A copy reports earlier usage with a charge. That includes what the fallback admitted, which is not in `used`.
+        let reported = if sharing == Sharing::Sync {
+            totals.owed
         } else {
             0
         };
-        let granted = (book.charged + told).saturating_sub(book.given_back);
+        let granted = (totals.charged + reported).saturating_sub(totals.given_back);
         if used > granted {
             let how = format!(
                 "key {key}: {used} units passed, {} were charged and {} given back",
-                book.charged, book.given_back
+                totals.charged, totals.given_back
             );
-            return Some(Broken {
-                promise: "conservation",
-                how,
-            });
+            return Violation::new("conservation", how);
         }
     }
     None
@@ -180,24 +186,24 @@ pub fn stated_bound(
     quota: &Quota,
     sharing: Sharing,
     history: &History,
-) -> Option<Broken> {
+) -> Option<Violation> {
     let mut above = quota.above(sharing, plan.nodes);
     if sharing == Sharing::Sync {
-        // What the store had not heard of is forgotten with a node, and told late by the policy before.
-        let reloads = plan.troubles.reloads.len() as u64 * u64::from(plan.nodes);
+        // Unsynced usage is lost with a node, and reported late by the previous policy.
+        let reloads = plan.faults.reloads.len() as u64 * u64::from(plan.nodes);
         let part = (2 * quota.advertised().0).div_ceil(u64::from(plan.nodes));
         above += (history.crashes + reloads) * part;
     }
     for key in keys(history) {
         let of_key = history.passed.iter();
-        let of_key = of_key.filter(|p| p.key == key && !p.alone() && !p.cancelled);
+        let of_key = of_key.filter(|p| p.key == key && !p.is_degraded() && !p.cancelled);
         let excess = match *quota.limit.algorithm() {
             Algorithm::TokenBucket { rate, .. } | Algorithm::Gcra { rate, .. } => {
                 let (burst, _) = quota.advertised();
-                // What was decided there passes here when the answer has come.
-                let late = rate.earned_in(tollgate::Span::from_nanos(plan.weather.deadline_ns));
-                // By a copy a node earns by its own clock, also what that is set forward, until the copy is too old.
-                let steps = plan.troubles.node_steps.iter();
+                // A charge passes at the node when its answer arrives.
+                let late = rate.earned_in(tollgate::Span::from_nanos(plan.network.deadline_ns));
+                // With a copy a node earns by its own clock, also when that is set forward, until the copy is stale.
+                let steps = plan.faults.node_steps.iter();
                 let set = match sharing {
                     Sharing::Sync => steps.map(|(.., by)| (*by).min(COPY_MAX_NS)).sum(),
                     _ => 0,
@@ -208,7 +214,7 @@ pub fn stated_bound(
             Algorithm::FixedWindow { limit, window, .. } => {
                 let mut windows: BTreeMap<u64, u64> = BTreeMap::new();
                 // What the store decided at the end of a window may pass at the beginning of the next.
-                let late = plan.weather.deadline_ns;
+                let late = plan.network.deadline_ns;
                 let is_sure = |p: &&Passed| {
                     p.origin != Origin::Fresh || p.at_store % window.as_nanos() >= late
                 };
@@ -220,7 +226,7 @@ pub fn stated_bound(
             }
             // What was decided in a window passes a little later: in less than one at the most the limit.
             Algorithm::SlidingLog { limit, window } => {
-                let window = window.as_nanos().saturating_sub(plan.weather.deadline_ns);
+                let window = window.as_nanos().saturating_sub(plan.network.deadline_ns);
                 let most = most_within(of_key, window);
                 (most > limit + above).then(|| most - limit)
             }
@@ -233,16 +239,13 @@ pub fn stated_bound(
         };
         if let Some(excess) = excess {
             let how = format!("key {key}: {excess} above the limit, {above} are stated");
-            return Some(Broken {
-                promise: "the stated bound",
-                how,
-            });
+            return Violation::new("the stated bound", how);
         }
     }
     None
 }
 
-/// Runs a bucket of this depth beside, that drains at `rate`, and tells by how much it overflowed.
+/// Feeds a bucket of this depth that drains at `rate`, and returns by how much it overflowed.
 fn leaks_over(
     passed: impl Iterator<Item = (u64, u64)>,
     rate: Rate,
@@ -257,7 +260,7 @@ fn leaks_over(
         let drained = u128::from(at.saturating_sub(last)) * units;
         level = level.saturating_sub(drained) + u128::from(cost) * per;
         last = at;
-        // Clocks that run too slow by a thousandth are believed.
+        // Tolerates clocks that are slow by a thousandth.
         if level > room + room / 1000 + per {
             return Some(u64::try_from((level - room).div_ceil(per)).unwrap_or(u64::MAX) + depth);
         }
@@ -281,46 +284,47 @@ fn most_within<'a>(passed: impl Iterator<Item = &'a Passed>, window: u64) -> u64
     most
 }
 
-/// At no moment more places than there are.
-pub fn places(quota: &Quota, history: &History) -> Option<Broken> {
+/// At no moment more permits than the limit.
+pub fn places(quota: &Quota, history: &History) -> Option<Violation> {
     let Algorithm::Concurrency { limit, .. } = *quota.limit.algorithm() else {
         return None;
     };
     for key in keys(history) {
         let mut steps: Vec<(u64, i64)> = Vec::new();
-        for p in history.passed.iter().filter(|p| p.key == key && !p.alone()) {
+        for p in history
+            .passed
+            .iter()
+            .filter(|p| p.key == key && !p.is_degraded())
+        {
             let cost = i64::try_from(p.cost).unwrap_or(i64::MAX);
             steps.extend([(p.at, cost), (p.until, -cost)]);
         }
-        // Whoever leaves at a moment leaves first.
+        // At one moment, releases come first.
         steps.sort_unstable();
         let mut held = 0_i64;
         for (at, by) in steps {
             held += by;
             if held > i64::try_from(limit).unwrap_or(i64::MAX) {
                 let how = format!("key {key}: {held} places of {limit} at {at} ns");
-                return Some(Broken {
-                    promise: "places",
-                    how,
-                });
+                return Violation::new("places", how);
             }
         }
     }
     None
 }
 
-/// What a node lets pass alone is at most its share.
-pub fn share(plan: &Plan, quota: &Quota, history: &History) -> Option<Broken> {
+/// What the fallback of a node admits is at most its share.
+pub fn share(plan: &Plan, quota: &Quota, history: &History) -> Option<Violation> {
     let nodes = u64::from(plan.nodes);
     let (whole, period) = quota.advertised();
     for node in 0..plan.nodes {
         for key in keys(history) {
             let alone = history.passed.iter();
             let alone = alone.filter(|p| p.node == node && p.key == key);
-            let alone = alone.filter(|p| p.alone() && !p.cancelled);
-            // A node that begins anew does not know what it let pass before.
+            let alone = alone.filter(|p| p.is_degraded() && !p.cancelled);
+            // A restarted node has lost its usage.
             let lives = 1 + plan
-                .troubles
+                .faults
                 .crashes
                 .iter()
                 .filter(|(_, of)| *of == node)
@@ -331,7 +335,7 @@ pub fn share(plan: &Plan, quota: &Quota, history: &History) -> Option<Broken> {
                     let per = rate.per().as_nanos().saturating_mul(nodes);
                     let slower = Rate::new(rate.units(), tollgate::Span::from_nanos(per));
                     // A clock that is set forward earns.
-                    let steps = plan.troubles.node_steps.iter();
+                    let steps = plan.faults.node_steps.iter();
                     let set: u64 = steps
                         .filter(|(_, of, _)| *of == node)
                         .map(|(.., by)| by)
@@ -344,9 +348,9 @@ pub fn share(plan: &Plan, quota: &Quota, history: &History) -> Option<Broken> {
                 Algorithm::FixedWindow { .. }
                 | Algorithm::SlidingWindow { .. }
                 | Algorithm::SlidingLog { .. } => {
-                    // Clocks that run too fast by a thousandth are believed.
+                    // Tolerates clocks that are fast by a thousandth.
                     let most = most_within(alone, period.as_nanos() - period.as_nanos() / 1000);
-                    let steps = plan.troubles.node_steps.iter();
+                    let steps = plan.faults.node_steps.iter();
                     let set = steps.filter(|(_, of, _)| *of == node).count() as u64;
                     let is_log = matches!(quota.limit.algorithm(), Algorithm::SlidingLog { .. });
                     // Two windows of a node's own may meet in any stretch of one; a log has none.
@@ -357,10 +361,7 @@ pub fn share(plan: &Plan, quota: &Quota, history: &History) -> Option<Broken> {
             };
             if let Some(excess) = excess {
                 let how = format!("node {node}, key {key}: {excess} above its share of {each}");
-                return Some(Broken {
-                    promise: "share",
-                    how,
-                });
+                return Violation::new("share", how);
             }
         }
     }
@@ -368,91 +369,85 @@ pub fn share(plan: &Plan, quota: &Quota, history: &History) -> Option<Broken> {
 }
 
 /// What was granted was used or given back.
-pub fn waste(plan: &Plan, quota: &Quota, sharing: Sharing, history: &History) -> Option<Broken> {
+pub fn waste(plan: &Plan, quota: &Quota, sharing: Sharing, history: &History) -> Option<Violation> {
     let (whole, _) = quota.advertised();
-    // A message that is lost, or a node that dies, may cost what it carried or held.
+    // A lost message, or a crash, may cost what it carried or held.
     let block = match sharing {
         Sharing::Exact => 0,
         Sharing::Lease => whole / 4,
-        // What may have been heard is told again.
+        // A report that may be lost is repeated.
         Sharing::Sync => whole,
     };
     let each = block + plan.cost_max;
     let reloads = match sharing {
-        // What is just being told is told again by the next policy.
-        Sharing::Sync => plan.troubles.reloads.len() as u64 * u64::from(plan.nodes),
+        // The next policy repeats a report in flight.
+        Sharing::Sync => plan.faults.reloads.len() as u64 * u64::from(plan.nodes),
         _ => 0,
     };
-    let lost = history.mishaps + history.crashes * plan.keys * 64 + reloads;
-    for (key, book) in &history.books {
+    let lost = history.message_faults + history.crashes * plan.keys * 64 + reloads;
+    for (key, totals) in &history.totals {
         let of_key = history.passed.iter();
-        let of_key = of_key.filter(|p| p.key == *key && !p.alone() && !p.cancelled);
+        let of_key = of_key.filter(|p| p.key == *key && !p.is_degraded() && !p.cancelled);
         let used: u64 = of_key.map(|p| p.cost).sum();
-        let gone = book
+        let gone = totals
             .charged
-            .saturating_sub(book.given_back)
+            .saturating_sub(totals.given_back)
             .saturating_sub(used);
         // Places that were used are given back, too.
         if gone > lost.saturating_mul(each) {
             let how = format!(
-                "key {key}: {gone} of {} units were neither used nor given back, with {lost} mishaps",
-                book.charged
+                "key {key}: {gone} of {} units were neither used nor given back, with {lost} message_faults",
+                totals.charged
             );
-            return Some(Broken {
-                promise: "waste",
-                how,
-            });
+            return Violation::new("waste", how);
         }
     }
     None
 }
 
-/// Of a limit of which so small a part is ever asked for, nothing is refused: a quarter may be on loan elsewhere, and a
-/// node borrows at most half of what is left.
+/// Up to this fraction of the limit, no request is refused: a quarter may be leased to other nodes, and a node leases at
+/// most half of what is left.
 const FAR: u64 = 4;
 
-/// Whoever stays far below the limit is never refused, as long as nothing goes wrong.
-pub fn room(plan: &Plan, quota: &Quota, sharing: Sharing, history: &History) -> Option<Broken> {
+/// A key far below its limit is never refused, as long as there are no faults.
+pub fn room(plan: &Plan, quota: &Quota, sharing: Sharing, history: &History) -> Option<Violation> {
     let (Algorithm::TokenBucket { rate, .. } | Algorithm::Gcra { rate, .. }) =
         *quota.limit.algorithm()
     else {
         return None;
     };
-    if sharing == Sharing::Sync || history.mishaps > 0 || plan.troubles.is_any() {
+    if sharing == Sharing::Sync || history.message_faults > 0 || plan.faults.has_any() {
         return None;
     }
     let depth = quota.advertised().0 / FAR;
     for key in keys(history) {
-        let mut wishes: Vec<Wish> = history
-            .wishes
+        let mut requests: Vec<RequestRecord> = history
+            .requests
             .iter()
             .filter(|w| w.key == key)
             .copied()
             .collect();
-        wishes.sort_by_key(|wish| wish.at);
-        let wished = wishes.iter().map(|wish| (wish.at, wish.cost));
-        let refused = wishes.iter().find(|wish| wish.is_refused);
+        requests.sort_by_key(|request| request.at);
+        let costs = requests.iter().map(|request| (request.at, request.cost));
+        let refused = requests.iter().find(|request| request.is_refused);
         if let Some(refused) = refused
-            && leaks_over(wished, rate, depth, 0).is_none()
+            && leaks_over(costs, rate, depth, 0).is_none()
         {
             let how = format!(
                 "key {key} is refused at {} ns and never asked for more than {depth} at once",
                 refused.at
             );
-            return Some(Broken {
-                promise: "room",
-                how,
-            });
+            return Violation::new("room", how);
         }
     }
     None
 }
 
-/// Whoever was refused is free again.
-pub fn liveness(history: &History) -> Option<Broken> {
+/// A refused key is admitted again.
+pub fn liveness(history: &History) -> Option<Violation> {
     let (node, key) = history.locked_out.first()?;
-    Some(Broken {
-        promise: "liveness",
-        how: format!("node {node} still refuses key {key} when everything is earned back"),
-    })
+    Violation::new(
+        "liveness",
+        format!("node {node} still refuses key {key} when everything is earned back"),
+    )
 }

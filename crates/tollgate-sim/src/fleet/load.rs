@@ -1,22 +1,22 @@
-//! What a fleet asks of its store in fair weather.
+//! The store calls of a fleet without faults.
 //!
 //! # Theory
 //!
-//! An *account* is one key at one node. With `sharing: lease` or `sync` a busy account asks the store so many times a
-//! second, however many requests come: a block is as large as the demand of a moment, and news is told by the clock. So the
-//! work of the store grows with accounts, which are keys times nodes, and not with requests. With `exact` every request is a
-//! question.
+//! An *account* is one key at one node. With `sharing: lease` or `sync` a busy account makes a bounded number of store calls
+//! a second, however many requests come: a block covers the demand of a moment, and a copy is pushed by the clock. So the
+//! work of the store grows with accounts, which are keys times nodes, and not with requests. With `exact` every request is
+//! a store call.
 //!
 //! A [`Series`] varies one thing at a time. Requests are those of the whole fleet: with four times the keys, or a quarter of
 //! the nodes, as many requests come as before, and each account has its part of them.
 //!
-//! Each series is run with a limit that nobody reaches ([`Room::Wide`]), where whoever asks gets what he wants, and with one
-//! that all reach ([`Room::Narrow`]), where most are refused and refusals have to be cheap, too.
+//! Each series is run with a limit that no key reaches ([`Room::Wide`]), where every request passes, and with one
+//! that all keys reach ([`Room::Narrow`]), where most requests are refused and refusals have to be cheap, too.
 //!
 //! # Invariant
 //!
-//! Every account is busy at every point: [`REQUESTS_OF_ACCOUNT`] at the least. A key that is asked for now and then is
-//! decided by the store on purpose, and would hide what is to be seen.
+//! Every account is busy at every point: [`REQUESTS_OF_ACCOUNT`] at the least. A key with few requests is
+//! decided by the store on purpose, and would hide the effect.
 //!
 //! # What it does not know
 //!
@@ -27,11 +27,11 @@ use std::num::NonZeroU64;
 use tollgate::{Algorithm, Limit, LimitError, Rate, Span};
 use tollgate_policy::{PolicyError, Quota, Sharing};
 
-use super::World;
-use super::check::{self, Broken};
-use super::clockwork::lock;
-use super::link::{Planted, Weather};
-use super::plan::{Plan, Troubles};
+use super::Simulation;
+use super::check::{self, Violation};
+use super::executor::lock;
+use super::network::{Mutant, NetworkFaults};
+use super::plan::{FaultPlan, Plan};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
@@ -48,7 +48,7 @@ pub const KEYS_GROW: u64 = 4;
 /// How much room a limit leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// Nobody is refused.
+    /// No request is refused.
     Wide,
     /// Where the fewest requests come, twice as many as may pass.
     Narrow,
@@ -58,7 +58,7 @@ impl Room {
     /// Both.
     pub const ALL: [Room; 2] = [Room::Wide, Room::Narrow];
 
-    /// What it is called.
+    /// The name.
     pub const fn name(self) -> &'static str {
         match self {
             Room::Wide => "wide",
@@ -85,18 +85,18 @@ pub struct Series {
     pub keys: u64,
     /// How long requests come.
     pub lasts_ns: u64,
-    /// Where chance begins.
+    /// The seed.
     pub seed: u64,
 }
 
 /// One fleet of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Point {
-    /// In what it differs.
+    /// The parameter that varies.
     pub varies: &'static str,
     /// How many nodes there are.
     pub nodes: u32,
-    /// How many keys are asked for, all of them alike.
+    /// How many keys there are, all with equal load.
     pub keys: u64,
     /// Requests in a second, at all nodes together.
     pub requests: u64,
@@ -109,7 +109,7 @@ impl Point {
     }
 }
 
-/// What came of it.
+/// The result of one fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Load {
     /// Requests that came.
@@ -118,21 +118,21 @@ pub struct Load {
     pub passed: u64,
     /// Those that the limit has room for.
     pub may_pass: u64,
-    /// What the store was asked and told.
+    /// Calls that the store answered.
     pub questions: u64,
-    /// The promise about what may pass at the most, if it was broken.
-    pub broken: Option<Broken>,
+    /// The stated bound, if it was broken.
+    pub violations: Option<Violation>,
 }
 
 impl Load {
-    /// What must hold of one fleet, and is broken.
-    pub fn is_broken(
+    /// The broken promise of one fleet.
+    pub fn violation(
         &self,
         series: &Series,
         (room, sharing, point): (Room, Sharing, &Point),
-    ) -> Option<Broken> {
+    ) -> Option<Violation> {
         let (asked, questions) = (self.asked, self.questions);
-        let is_told = match sharing {
+        let is_kept = match sharing {
             // What has not arrived when time is over is not answered.
             Sharing::Exact => questions <= asked && questions * 100 >= asked * 99,
             Sharing::Lease | Sharing::Sync => {
@@ -140,8 +140,8 @@ impl Load {
                 u128::from(questions) * u128::from(SECOND) <= most * u128::from(series.lasts_ns)
             }
         };
-        self.broken.clone().or_else(|| {
-            (!is_told).then(|| Broken {
+        self.violations.clone().or_else(|| {
+            (!is_kept).then(|| Violation {
                 promise: "the load of the store",
                 how: format!("{questions} questions for {asked} requests"),
             })
@@ -149,15 +149,15 @@ impl Load {
     }
 }
 
-/// The most requests ask the store at most twice as often as the fewest, unless every request is a question. It is not
+/// The most requests cause at most twice the store calls of the fewest, unless every request is a call. It is not
 /// once, because an account that has five requests in the time of a block does not always use it up.
-pub fn grows_with_requests(sharing: Sharing, fewest: &Load, most: &Load) -> Option<Broken> {
+pub fn grows_with_requests(sharing: Sharing, fewest: &Load, most: &Load) -> Option<Violation> {
     let (before, after) = (fewest.questions, most.questions);
-    let is_told = match sharing {
+    let is_kept = match sharing {
         Sharing::Exact => after >= before * (REQUESTS_GROW - 1),
         Sharing::Lease | Sharing::Sync => after <= before * 2,
     };
-    (!is_told).then(|| Broken {
+    (!is_kept).then(|| Violation {
         promise: "the load of the store",
         how: format!("{before} questions grew to {after} with {REQUESTS_GROW} times the requests"),
     })
@@ -212,10 +212,10 @@ impl Series {
         sharing: Sharing,
     ) -> Result<Load, PolicyError> {
         let plan = self.plan(point, limit.clone());
-        let world = World::new(plan.clone(), sharing)?;
-        world.open();
-        world.clockwork.run(plan.lasts_ns);
-        let history = std::mem::take(&mut *lock(&world.history));
+        let simulation = Simulation::new(plan.clone(), sharing)?;
+        simulation.spawn_nodes();
+        simulation.executor.run(plan.lasts_ns);
+        let history = std::mem::take(&mut *lock(&simulation.history));
         let room = match *limit.algorithm() {
             Algorithm::TokenBucket { rate, burst } => {
                 burst.saturating_add(rate.earned_in(Span::from_nanos(plan.lasts_ns)))
@@ -225,10 +225,10 @@ impl Series {
         Ok(Load {
             asked: history.asked,
             passed: history.passed.len() as u64,
-            // Keys are asked for alike: all of them reach their limit, or none.
+            // Keys get equal load: all of them reach their limit, or none.
             may_pass: history.asked.min(room.saturating_mul(plan.keys)),
-            questions: lock(&world.network.depot).answered,
-            broken: check::stated_bound(&plan, &Quota::plain(limit.clone()), sharing, &history),
+            questions: lock(&simulation.network.store).answered,
+            violations: check::stated_bound(&plan, &Quota::plain(limit.clone()), sharing, &history),
         })
     }
 
@@ -239,24 +239,24 @@ impl Series {
             limit: limit.with_max_keys(64),
             nodes: point.nodes,
             keys: point.keys,
-            are_keys_alike: true,
+            is_uniform: true,
             lasts_ns: self.lasts_ns,
             gap_ns: SECOND * nodes / point.requests.max(1),
             cost_max: 1,
             cancels_one_in: 0,
             holds_ns: MS,
-            weather: Weather {
-                fast_ns: MS / 20,
-                slow_ns: MS / 4,
+            network: NetworkFaults {
+                latency_min_ns: MS / 20,
+                latency_max_ns: MS / 4,
                 lost_one_in: 0,
-                twice_one_in: 0,
+                duplicated_one_in: 0,
                 deadline_ns: 8 * MS,
             },
             drift: 50,
-            troubles: Troubles::default(),
-            borrows_ahead: true,
+            faults: FaultPlan::default(),
+            prefetches: true,
             cancels_within_ns: 0,
-            planted: Planted::Nothing,
+            mutant: Mutant::None,
         }
     }
 }

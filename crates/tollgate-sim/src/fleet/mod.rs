@@ -1,17 +1,17 @@
-//! A fleet in a box: nodes, their clocks, the network and the store, on virtual time.
+//! A simulated fleet: nodes, their clocks, the network and the store, on virtual time.
 //!
-//! The nodes run the product's own code: a policy in force, its loans, its share and its fallback. What is
-//! simulated is everything around it. [`plan`] makes up a world from a seed, [`clockwork`] has its time pass,
-//! [`link`] and [`depot`] are the network and the store, and [`check`] says which promises were kept. The same
-//! seed is the same world, so a failure is its seed. [`load`] counts what a store is asked when nothing goes wrong.
+//! The nodes run the product's own code: an active policy, its leases, its share and its fallback. Everything around it is
+//! simulated. [`plan`] draws a simulation from a seed, [`executor`] advances its time, [`network`] and [`fake_store`] are
+//! the network and the store, and [`check`] checks the promises. The same seed is the same simulation, so a failure is
+//! reported as its seed. [`load`] counts the store calls of a fleet without faults.
 
 pub mod check;
-pub mod clockwork;
-pub mod depot;
-pub mod link;
+pub mod executor;
+pub mod fake_store;
 pub mod load;
-mod logbook;
+pub mod network;
 pub mod plan;
+mod replicated_log;
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
@@ -24,116 +24,125 @@ use tollgate_policy::{
     Settlement, Sharing, Source,
 };
 
-use self::check::{Broken, History, Passed, Wish};
-use self::clockwork::{Clockwork, Watch, lock};
-use self::depot::Depot;
-use self::link::{Link, Network};
+use self::check::{History, Passed, RequestRecord, Violation};
+use self::executor::{Executor, NodeClock, lock};
+use self::fake_store::FakeStore;
+use self::network::{Network, NodeLink};
 use self::plan::Plan;
 use crate::rng::Rng;
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
-/// How often a node gives back what it did not spend, and tells what passed.
-const TEND_EVERY: u64 = 100 * MS;
-/// From the last request to the end of all trouble.
-const FINE_AFTER: u64 = 3 * SECOND;
-/// From the last request to the moment at which everybody must be free again.
+/// Time between two runs of a node's maintenance: it returns unspent leases and reports usage.
+const MAINTAIN_EVERY: u64 = 100 * MS;
+/// From the last request to the end of all faults.
+const HEALTHY_AFTER: u64 = 3 * SECOND;
+/// From the last request to the moment at which every key must be admitted again.
 const REST: u64 = 15 * SECOND;
-/// From then to the end: answers of the last questions.
+/// From then to the end: answers of the last calls.
 const AFTER: u64 = 2 * SECOND;
 
-type Gate = PolicyGate<Watch>;
+type Gate = PolicyGate<NodeClock>;
 
 /// A node of the fleet.
 struct Node {
     number: u32,
-    watch: Watch,
+    clock: NodeClock,
     gate: Mutex<Arc<Gate>>,
-    /// Raised when it dies: what was under way is gone.
+    /// Incremented by a crash: what was in flight is gone.
     life: AtomicU64,
 }
 
-struct World {
+struct Simulation {
     plan: Plan,
     sharing: Sharing,
-    clockwork: Clockwork,
+    executor: Executor,
     network: Arc<Network>,
-    store_clock: Watch,
+    store_clock: NodeClock,
     nodes: Vec<Node>,
     history: Mutex<History>,
     rng: Mutex<Rng>,
     is_over: AtomicBool,
 }
 
-/// What came of a seed.
+/// The result of a seed.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// What happened.
+    /// The events of the run.
     pub history: History,
-    /// Promises that were broken; none, if all is well.
-    pub broken: Vec<Broken>,
+    /// Broken promises.
+    pub violations: Vec<Violation>,
 }
 
-/// Runs the world of a plan to its end.
+/// Runs the simulation of a plan to its end.
 ///
 /// # Errors
 /// A limit that cannot be shared in this way.
 pub fn run(plan: &Plan, sharing: Sharing) -> Result<Report, PolicyError> {
-    let world = World::new(plan.clone(), sharing)?;
-    world.open();
-    world.clockwork.spawn(troubles(Arc::clone(&world)));
-    world.clockwork.spawn(last_word(Arc::clone(&world)));
-    world.clockwork.run(plan.lasts_ns + REST + AFTER + SECOND);
-    let mut history = std::mem::take(&mut *lock(&world.history));
-    history.mishaps = world.network.mishaps.load(Relaxed);
-    let depot = lock(&world.network.depot);
-    history.answered = depot.answered;
+    let simulation = Simulation::new(plan.clone(), sharing)?;
+    simulation.spawn_nodes();
+    simulation
+        .executor
+        .spawn(inject_faults(Arc::clone(&simulation)));
+    simulation
+        .executor
+        .spawn(check_liveness(Arc::clone(&simulation)));
+    simulation
+        .executor
+        .run(plan.lasts_ns + REST + AFTER + SECOND);
+    let mut history = std::mem::take(&mut *lock(&simulation.history));
+    history.message_faults = simulation.network.message_faults.load(Relaxed);
+    let store = lock(&simulation.network.store);
+    history.answered = store.answered;
     for key in 0..plan.keys {
-        history.books.insert(key, depot.book(&key.to_string()));
+        history.totals.insert(key, store.totals(&key.to_string()));
     }
-    drop(depot);
-    let broken = check::all(plan, sharing, &history);
-    Ok(Report { history, broken })
+    drop(store);
+    let violations = check::all(plan, sharing, &history);
+    Ok(Report {
+        history,
+        violations,
+    })
 }
 
-impl World {
-    fn new(plan: Plan, sharing: Sharing) -> Result<Arc<World>, PolicyError> {
-        let clockwork = Clockwork::default();
+impl Simulation {
+    fn new(plan: Plan, sharing: Sharing) -> Result<Arc<Simulation>, PolicyError> {
+        let executor = Executor::default();
         let mut rng = Rng::new(plan.seed ^ 0x0066_6c65_6574);
-        let mut watch = |ahead_max: u64| {
+        let mut clock = |ahead_max: u64| {
             let drift = i64::try_from(rng.between(0, 2 * plan.drift)).unwrap_or(0);
             let ahead = i64::try_from(rng.below(ahead_max.max(1))).unwrap_or(0);
             let drift = drift - i64::try_from(plan.drift).unwrap_or(0);
-            Watch::new(&clockwork, ahead, drift)
+            NodeClock::new(&executor, ahead, drift)
         };
-        // The time of the world is that of the store, as long as nobody sets it.
-        let store_clock = Watch::new(&clockwork, 0, 0);
-        let watches: Vec<Watch> = (0..plan.nodes).map(|_| watch(10 * SECOND)).collect();
+        // The store's clock is simulation time, until a fault sets it.
+        let store_clock = NodeClock::new(&executor, 0, 0);
+        let clocks: Vec<NodeClock> = (0..plan.nodes).map(|_| clock(10 * SECOND)).collect();
         let network = Arc::new(Network {
-            depot: Depot::new(&clockwork, store_clock.clone()),
-            world: clockwork.clone(),
-            weather: plan.weather,
+            store: FakeStore::new(&executor, store_clock.clone()),
+            simulation: executor.clone(),
+            network: plan.network,
             rng: Mutex::new(Rng::new(plan.seed.rotate_left(17) ^ 0x006e_6574)),
             alive: AtomicU32::new(plan.nodes),
             is_cut: AtomicBool::new(false),
-            is_fine: AtomicBool::new(false),
-            planted: plan.planted,
-            mishaps: AtomicU64::new(0),
+            is_healthy: AtomicBool::new(false),
+            mutant: plan.mutant,
+            message_faults: AtomicU64::new(0),
         });
         let mut nodes = Vec::new();
-        for (number, watch) in (0..plan.nodes).zip(watches) {
+        for (number, clock) in (0..plan.nodes).zip(clocks) {
             nodes.push(Node {
                 number,
-                gate: Mutex::new(Arc::new(gate(&plan, sharing, &watch, &network)?)),
-                watch,
+                gate: Mutex::new(Arc::new(gate(&plan, sharing, &clock, &network)?)),
+                clock,
                 life: AtomicU64::new(0),
             });
         }
-        Ok(Arc::new(World {
+        Ok(Arc::new(Simulation {
             rng: Mutex::new(rng),
             plan,
             sharing,
-            clockwork,
+            executor,
             network,
             store_clock,
             nodes,
@@ -142,12 +151,12 @@ impl World {
         }))
     }
 
-    /// Has every node do what it does when all is well.
-    fn open(self: &Arc<World>) {
+    /// Spawns the tasks of every node.
+    fn spawn_nodes(self: &Arc<Simulation>) {
         for number in 0..self.plan.nodes {
-            self.clockwork.spawn(traffic(Arc::clone(self), number));
-            self.clockwork.spawn(upkeep(Arc::clone(self), number));
-            self.clockwork.spawn(borrowing(Arc::clone(self), number));
+            self.executor.spawn(traffic(Arc::clone(self), number));
+            self.executor.spawn(maintain(Arc::clone(self), number));
+            self.executor.spawn(prefetch(Arc::clone(self), number));
         }
     }
 
@@ -170,34 +179,34 @@ fn policy(plan: &Plan, sharing: Sharing) -> Policy {
 fn gate(
     plan: &Plan,
     sharing: Sharing,
-    watch: &Watch,
+    clock: &NodeClock,
     network: &Arc<Network>,
 ) -> Result<Gate, PolicyError> {
-    let store = Arc::new(Link(Arc::clone(network))) as Arc<dyn SharedStore>;
-    // Keys are gone through in the order of their hashes.
+    let store = Arc::new(NodeLink(Arc::clone(network))) as Arc<dyn SharedStore>;
+    // Tables iterate keys in the order of their hashes.
     let secret = KeySecret::from_seed(plan.seed);
     let prior = PriorState::nothing().with_secret(secret).with_store(store);
-    Gate::with_prior(policy(plan, sharing), Vec::new(), watch.clone(), prior)
+    Gate::with_prior(policy(plan, sharing), Vec::new(), clock.clone(), prior)
 }
 
 /// Requests at one node.
-async fn traffic(world: Arc<World>, number: u32) {
-    let plan = &world.plan;
-    while world.clockwork.now() < plan.lasts_ns {
-        let gap = lock(&world.rng).below(2 * plan.gap_ns);
-        world.clockwork.sleep(gap).await;
+async fn traffic(simulation: Arc<Simulation>, number: u32) {
+    let plan = &simulation.plan;
+    while simulation.executor.now() < plan.lasts_ns {
+        let gap = lock(&simulation.rng).below(2 * plan.gap_ns);
+        simulation.executor.sleep(gap).await;
         let (key, cost) = {
-            let mut rng = lock(&world.rng);
-            let key = match (plan.are_keys_alike, rng.below(plan.keys)) {
+            let mut rng = lock(&simulation.rng);
+            let key = match (plan.is_uniform, rng.below(plan.keys)) {
                 (true, key) => key,
                 (false, last) => rng.below(last + 1),
             };
             (key, rng.between(1, plan.cost_max))
         };
-        lock(&world.history).asked += 1;
-        world
-            .clockwork
-            .spawn(request(Arc::clone(&world), number, key, cost));
+        lock(&simulation.history).asked += 1;
+        simulation
+            .executor
+            .spawn(request(Arc::clone(&simulation), number, key, cost));
     }
 }
 
@@ -223,18 +232,18 @@ async fn ask(gate: &Gate, key: u64, cost: u64) -> Answer {
 }
 
 /// One request, to its end.
-async fn request(world: Arc<World>, number: u32, key: u64, cost: u64) {
-    let plan = &world.plan;
-    let Some(node) = world.node(number) else {
+async fn request(simulation: Arc<Simulation>, number: u32, key: u64, cost: u64) {
+    let plan = &simulation.plan;
+    let Some(node) = simulation.node(number) else {
         return;
     };
     let (gate, life) = (Arc::clone(&lock(&node.gate)), node.life.load(Relaxed));
-    let began = world.clockwork.now();
+    let began = simulation.executor.now();
     let answer = ask(&gate, key, cost).await;
     {
-        let mut history = lock(&world.history);
-        history.slowest = history.slowest.max(world.clockwork.now() - began);
-        history.wishes.push(Wish {
+        let mut history = lock(&simulation.history);
+        history.slowest = history.slowest.max(simulation.executor.now() - began);
+        history.requests.push(RequestRecord {
             at: began,
             key,
             cost,
@@ -245,18 +254,18 @@ async fn request(world: Arc<World>, number: u32, key: u64, cost: u64) {
         return;
     }
     let is_place = matches!(plan.limit.algorithm(), Algorithm::Concurrency { .. });
-    let cancels = plan.cancels_one_in > 0 && lock(&world.rng).one_in(plan.cancels_one_in);
+    let cancels = plan.cancels_one_in > 0 && lock(&simulation.rng).one_in(plan.cancels_one_in);
     let holds = match (is_place, cancels) {
-        (true, _) => 1 + lock(&world.rng).below(plan.holds_ns),
-        (false, true) => lock(&world.rng).below(plan.cancels_within_ns),
+        (true, _) => 1 + lock(&simulation.rng).below(plan.holds_ns),
+        (false, true) => lock(&simulation.rng).below(plan.cancels_within_ns),
         (false, false) => 0,
     };
-    let at = world.clockwork.now();
+    let at = simulation.executor.now();
     let place = {
-        let mut history = lock(&world.history);
+        let mut history = lock(&simulation.history);
         history.passed.push(Passed {
             at,
-            at_store: world.store_clock.now().as_nanos(),
+            at_store: simulation.store_clock.now().as_nanos(),
             node: number,
             key,
             cost,
@@ -269,10 +278,10 @@ async fn request(world: Arc<World>, number: u32, key: u64, cost: u64) {
     if holds == 0 && !cancels {
         return;
     }
-    world.clockwork.sleep(holds).await;
+    simulation.executor.sleep(holds).await;
     if node.life.load(Relaxed) != life {
-        // It dies with its node, and what it took stays taken.
-        if let Some(passed) = lock(&world.history).passed.get_mut(place) {
+        // It ends with its node, and its charge stays.
+        if let Some(passed) = lock(&simulation.history).passed.get_mut(place) {
             passed.cancelled = false;
         }
         return;
@@ -285,11 +294,11 @@ async fn request(world: Arc<World>, number: u32, key: u64, cost: u64) {
     gate.reserve(&answer).settle_everywhere(how).await;
 }
 
-/// What a node does beside answering.
-async fn upkeep(world: Arc<World>, number: u32) {
-    while !world.is_over.load(Relaxed) {
-        world.clockwork.sleep(TEND_EVERY).await;
-        if let Some(node) = world.node(number) {
+/// The maintenance of a node.
+async fn maintain(simulation: Arc<Simulation>, number: u32) {
+    while !simulation.is_over.load(Relaxed) {
+        simulation.executor.sleep(MAINTAIN_EVERY).await;
+        if let Some(node) = simulation.node(number) {
             let gate = Arc::clone(&lock(&node.gate));
             gate.divide();
             gate.tend().await;
@@ -297,25 +306,25 @@ async fn upkeep(world: Arc<World>, number: u32) {
     }
 }
 
-/// What a node borrows before it is needed. Some seeds have nobody who sees to that.
-async fn borrowing(world: Arc<World>, number: u32) {
-    let Some(node) = world.node(number) else {
+/// Prefetches leases of a node. Some seeds run without it.
+async fn prefetch(simulation: Arc<Simulation>, number: u32) {
+    let Some(node) = simulation.node(number) else {
         return;
     };
-    while world.plan.borrows_ahead && !world.is_over.load(Relaxed) {
+    while simulation.plan.prefetches && !simulation.is_over.load(Relaxed) {
         let gate = Arc::clone(&lock(&node.gate));
         let replaced = async {
-            while !world.is_over.load(Relaxed) && Arc::ptr_eq(&gate, &lock(&node.gate)) {
-                world.clockwork.sleep(TEND_EVERY).await;
+            while !simulation.is_over.load(Relaxed) && Arc::ptr_eq(&gate, &lock(&node.gate)) {
+                simulation.executor.sleep(MAINTAIN_EVERY).await;
             }
         };
         gate.borrow_ahead(replaced).await;
     }
 }
 
-/// What goes wrong.
-async fn troubles(world: Arc<World>) {
-    enum Trouble {
+/// Injects the faults of the plan.
+async fn inject_faults(simulation: Arc<Simulation>) {
+    enum FaultEvent {
         Cut(bool),
         FailOver(u64),
         Crash(u32),
@@ -323,89 +332,98 @@ async fn troubles(world: Arc<World>) {
         StepStore(i64),
         StepNode(u32, u64),
     }
-    let troubles = &world.plan.troubles;
-    let mut all: Vec<(u64, Trouble)> = Vec::new();
-    if let Some((from, to)) = troubles.cut {
-        all.extend([(from, Trouble::Cut(true)), (to, Trouble::Cut(false))]);
+    let faults = &simulation.plan.faults;
+    let mut all: Vec<(u64, FaultEvent)> = Vec::new();
+    if let Some((from, to)) = faults.cut {
+        all.extend([(from, FaultEvent::Cut(true)), (to, FaultEvent::Cut(false))]);
     }
     all.extend(
-        troubles
+        faults
             .failovers
             .iter()
-            .map(|(at, by)| (*at, Trouble::FailOver(*by))),
+            .map(|(at, by)| (*at, FaultEvent::FailOver(*by))),
     );
     all.extend(
-        troubles
+        faults
             .crashes
             .iter()
-            .map(|(at, node)| (*at, Trouble::Crash(*node))),
+            .map(|(at, node)| (*at, FaultEvent::Crash(*node))),
     );
-    all.extend(troubles.reloads.iter().map(|at| (*at, Trouble::Reload)));
+    all.extend(faults.reloads.iter().map(|at| (*at, FaultEvent::Reload)));
     all.extend(
-        troubles
+        faults
             .store_steps
             .iter()
-            .map(|(at, by)| (*at, Trouble::StepStore(*by))),
+            .map(|(at, by)| (*at, FaultEvent::StepStore(*by))),
     );
-    let steps = troubles.node_steps.iter();
-    all.extend(steps.map(|(at, node, by)| (*at, Trouble::StepNode(*node, *by))));
+    let steps = faults.node_steps.iter();
+    all.extend(steps.map(|(at, node, by)| (*at, FaultEvent::StepNode(*node, *by))));
     all.sort_by_key(|(at, _)| *at);
-    for (at, trouble) in all {
-        world.clockwork.until(at).await;
-        match trouble {
-            Trouble::Cut(is_cut) => world.network.is_cut.store(is_cut, Relaxed),
-            Trouble::FailOver(by) => lock(&world.network.depot).fail_over(by),
-            Trouble::Crash(number) => {
-                if let Some(node) = world.node(number) {
+    for (at, event) in all {
+        simulation.executor.until(at).await;
+        match event {
+            FaultEvent::Cut(is_cut) => simulation.network.is_cut.store(is_cut, Relaxed),
+            FaultEvent::FailOver(by) => lock(&simulation.network.store).fail_over(by),
+            FaultEvent::Crash(number) => {
+                if let Some(node) = simulation.node(number) {
                     node.life.fetch_add(1, Relaxed);
-                    lock(&world.history).crashes += 1;
-                    let new = gate(&world.plan, world.sharing, &node.watch, &world.network);
+                    lock(&simulation.history).crashes += 1;
+                    let new = gate(
+                        &simulation.plan,
+                        simulation.sharing,
+                        &node.clock,
+                        &simulation.network,
+                    );
                     if let Ok(new) = new {
                         *lock(&node.gate) = Arc::new(new);
                     }
                 }
             }
-            Trouble::Reload => {
-                for node in &world.nodes {
+            FaultEvent::Reload => {
+                for node in &simulation.nodes {
                     let mut gate = lock(&node.gate);
-                    let next = gate.succeed(policy(&world.plan, world.sharing), Vec::new());
+                    let next =
+                        gate.succeed(policy(&simulation.plan, simulation.sharing), Vec::new());
                     if let Ok(next) = next {
                         *gate = Arc::new(next);
                     }
                 }
             }
-            Trouble::StepStore(by) => world.store_clock.step(by),
-            Trouble::StepNode(number, by) => {
-                if let Some(node) = world.node(number) {
-                    node.watch.step(i64::try_from(by).unwrap_or(0));
+            FaultEvent::StepStore(by) => simulation.store_clock.step(by),
+            FaultEvent::StepNode(number, by) => {
+                if let Some(node) = simulation.node(number) {
+                    node.clock.step(i64::try_from(by).unwrap_or(0));
                 }
             }
         }
     }
 }
 
-/// When everything is earned back, everybody is asked once more.
-async fn last_word(world: Arc<World>) {
-    // What was lost meanwhile is told again, and has to be earned back as well.
-    world
-        .clockwork
-        .until(world.plan.lasts_ns + FINE_AFTER)
+/// When everything is earned back, every node is asked for every key once more.
+async fn check_liveness(simulation: Arc<Simulation>) {
+    // Lost reports are repeated then, and have to be earned back as well.
+    simulation
+        .executor
+        .until(simulation.plan.lasts_ns + HEALTHY_AFTER)
         .await;
-    world.network.is_cut.store(false, Relaxed);
-    world.network.is_fine.store(true, Relaxed);
-    world.clockwork.until(world.plan.lasts_ns + REST).await;
-    for node in &world.nodes {
-        for key in 0..world.plan.keys {
+    simulation.network.is_cut.store(false, Relaxed);
+    simulation.network.is_healthy.store(true, Relaxed);
+    simulation
+        .executor
+        .until(simulation.plan.lasts_ns + REST)
+        .await;
+    for node in &simulation.nodes {
+        for key in 0..simulation.plan.keys {
             let gate = Arc::clone(&lock(&node.gate));
             let mut free = false;
             // A lost message is no refusal of the limit.
             for _ in 0..20 {
                 let answer = ask(&gate, key, 1).await;
-                let at = world.clockwork.now();
+                let at = simulation.executor.now();
                 if answer.is_admitted() {
-                    lock(&world.history).passed.push(Passed {
+                    lock(&simulation.history).passed.push(Passed {
                         at,
-                        at_store: world.store_clock.now().as_nanos(),
+                        at_store: simulation.store_clock.now().as_nanos(),
                         node: node.number,
                         key,
                         cost: 1,
@@ -419,16 +437,18 @@ async fn last_word(world: Arc<World>) {
                     free = true;
                     break;
                 }
-                world.clockwork.sleep(100 * MS).await;
+                simulation.executor.sleep(100 * MS).await;
             }
             if !free {
-                lock(&world.history).locked_out.push((node.number, key));
+                lock(&simulation.history)
+                    .locked_out
+                    .push((node.number, key));
             }
         }
     }
-    for node in &world.nodes {
+    for node in &simulation.nodes {
         let gate = Arc::clone(&lock(&node.gate));
         gate.return_loans().await;
     }
-    world.is_over.store(true, Relaxed);
+    simulation.is_over.store(true, Relaxed);
 }

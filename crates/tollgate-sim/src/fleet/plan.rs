@@ -1,8 +1,8 @@
-//! What a seed comes to: a limit, a fleet, its traffic, and what goes wrong.
+//! The plan of a seed: a limit, a fleet, its traffic and its faults.
 
 use tollgate::{Algorithm, Estimate, Limit, Span};
 
-use super::link::{Planted, Weather};
+use super::network::{Mutant, NetworkFaults};
 use crate::rng::Rng;
 
 const MS: u64 = 1_000_000;
@@ -11,7 +11,7 @@ const SECOND: u64 = 1_000 * MS;
 /// Requests in a second at the most, so that a seed takes some milliseconds.
 const REQUESTS_MAX: u64 = 10_000;
 
-/// Keys that are asked for at the most, and those that a node has room for.
+/// The most keys in the traffic, and the keys that a node has room for.
 const KEYS_ASKED_MAX: u64 = 3;
 const KEYS_MAX: usize = 16;
 
@@ -24,44 +24,44 @@ pub struct Plan {
     pub limit: Limit,
     /// How many nodes there are.
     pub nodes: u32,
-    /// Keys that are asked for.
+    /// Keys in the traffic.
     pub keys: u64,
-    /// Are all keys asked for alike? If not, the first ones more often.
-    pub are_keys_alike: bool,
+    /// Whether all keys get equal load. If not, the first ones get more.
+    pub is_uniform: bool,
     /// How long traffic lasts.
     pub lasts_ns: u64,
     /// Time between two requests at one node, on average.
     pub gap_ns: u64,
     /// The greatest cost.
     pub cost_max: u64,
-    /// One request in so many gives back what it took; none if 0.
+    /// One request in so many is cancelled and refunded; none if 0.
     pub cancels_one_in: u64,
-    /// How long after it was let pass, at the most.
+    /// The longest time from admission to cancellation.
     pub cancels_within_ns: u64,
-    /// How long a request holds its place, where places are limited.
+    /// The longest time that a request holds its permit.
     pub holds_ns: u64,
     /// The network.
-    pub weather: Weather,
-    /// By how many millionths clocks run too fast or slow at the most.
+    pub network: NetworkFaults,
+    /// The greatest drift of a clock, in parts per million.
     pub drift: u64,
-    /// What else goes wrong.
-    pub troubles: Troubles,
-    /// Does anybody borrow before it is needed?
-    pub borrows_ahead: bool,
-    /// A promise that is broken on purpose.
-    pub planted: Planted,
+    /// Faults other than those of the network.
+    pub faults: FaultPlan,
+    /// Whether nodes prefetch leases.
+    pub prefetches: bool,
+    /// A promise that is violations on purpose.
+    pub mutant: Mutant,
 }
 
-/// What else goes wrong, and when.
+/// Faults and their times.
 #[derive(Clone, Debug, Default)]
-pub struct Troubles {
-    /// The store is cut off from all nodes for so long.
+pub struct FaultPlan {
+    /// The store is partitioned from all nodes from, to.
     pub cut: Option<(u64, u64)>,
-    /// Another server takes over that had not heard of the last so long.
+    /// A replica takes over that lacks the last so long.
     pub failovers: Vec<(u64, u64)>,
-    /// Nodes that die, and are there again with nothing later.
+    /// Crashes: a node restarts with an empty state.
     pub crashes: Vec<(u64, u32)>,
-    /// Every node puts its policy in force anew.
+    /// Every node reloads its policy.
     pub reloads: Vec<u64>,
     /// The clock of the store is set by so much.
     pub store_steps: Vec<(u64, i64)>,
@@ -70,10 +70,10 @@ pub struct Troubles {
 }
 
 impl Plan {
-    /// What this seed comes to.
+    /// The plan of this seed.
     ///
     /// # Panics
-    /// Never: every limit that it makes up is one.
+    /// Never: every drawn limit is valid.
     pub fn of(seed: u64) -> Plan {
         let mut rng = Rng::new(seed);
         let nodes = rng.between(1, 8) as u32;
@@ -90,30 +90,30 @@ impl Plan {
         let slow = rng.pick(&[MS / 10, MS, 3 * MS, 12 * MS]);
         Plan {
             seed,
-            // A node keeps room for logs of all keys that it may have: few are asked for.
+            // A node keeps room for the logs of all its keys, so there are few.
             limit: Limit::new(algorithm)
                 .unwrap_or_else(|_| unreachable_limit())
                 .with_max_keys(KEYS_MAX),
             nodes,
             keys: rng.between(1, KEYS_ASKED_MAX),
-            are_keys_alike: false,
+            is_uniform: false,
             lasts_ns,
             gap_ns: SECOND / per_node,
             cost_max: rng.pick(&[1, 1, 1, 5]).max(1),
             cancels_one_in: rng.pick(&[0, 0, 7]),
             holds_ns: rng.between(MS, 80 * MS),
-            weather: Weather {
-                fast_ns: MS / 20,
-                slow_ns: slow,
+            network: NetworkFaults {
+                latency_min_ns: MS / 20,
+                latency_max_ns: slow,
                 lost_one_in: lost,
-                twice_one_in: twice,
+                duplicated_one_in: twice,
                 deadline_ns: 8 * MS,
             },
             drift: rng.pick(&[0, 50, 500]),
-            troubles: Troubles::of(&mut rng, nodes, lasts_ns),
-            borrows_ahead: !rng.one_in(4),
+            faults: FaultPlan::of(&mut rng, nodes, lasts_ns),
+            prefetches: !rng.one_in(4),
             cancels_within_ns: rng.pick(&[20 * MS, 20 * MS, 3 * SECOND]),
-            planted: Planted::Nothing,
+            mutant: Mutant::None,
         }
     }
 }
@@ -164,50 +164,50 @@ fn algorithm(rng: &mut Rng, units: u64, per: u64) -> Algorithm {
     }
 }
 
-impl Troubles {
-    fn of(rng: &mut Rng, nodes: u32, lasts: u64) -> Troubles {
-        let mut troubles = Troubles::default();
+impl FaultPlan {
+    fn of(rng: &mut Rng, nodes: u32, lasts: u64) -> FaultPlan {
+        let mut faults = FaultPlan::default();
         match rng.below(8) {
             0 => {
                 let from = rng.below(lasts);
-                troubles.cut = Some((from, from + rng.between(MS, lasts)));
+                faults.cut = Some((from, from + rng.between(MS, lasts)));
             }
-            1 => troubles
+            1 => faults
                 .failovers
                 .push((rng.below(lasts), rng.between(MS, 200 * MS))),
             2 => {
                 for _ in 0..rng.between(1, 3) {
                     let node = rng.below(u64::from(nodes)) as u32;
-                    troubles.crashes.push((rng.below(lasts), node));
+                    faults.crashes.push((rng.below(lasts), node));
                 }
             }
             3 => {
                 for _ in 0..rng.between(1, 4) {
-                    troubles.reloads.push(rng.below(lasts));
+                    faults.reloads.push(rng.below(lasts));
                 }
             }
             4 => {
                 let by = rng.between(MS, 300 * MS) as i64;
                 let by = if rng.one_in(2) { by } else { -by };
-                troubles.store_steps.push((rng.below(lasts), by));
+                faults.store_steps.push((rng.below(lasts), by));
             }
             5 => {
                 let node = rng.below(u64::from(nodes)) as u32;
                 let by = rng.between(MS, 2 * SECOND);
-                troubles.node_steps.push((rng.below(lasts), node, by));
+                faults.node_steps.push((rng.below(lasts), node, by));
             }
             _ => {}
         }
-        troubles
+        faults
     }
 
-    /// Does anything go wrong?
-    pub fn is_any(&self) -> bool {
+    /// Whether there is any fault.
+    pub fn has_any(&self) -> bool {
         let nodes = self.crashes.len() + self.reloads.len() + self.node_steps.len();
         self.forgets() || self.cut.is_some() || nodes > 0
     }
 
-    /// Does anything happen that lets the store count less than was granted?
+    /// Whether a fault makes the store count less than it granted.
     pub fn forgets(&self) -> bool {
         !self.failovers.is_empty() || !self.store_steps.is_empty()
     }

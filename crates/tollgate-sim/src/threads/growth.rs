@@ -4,7 +4,7 @@
 //! the way, or a key that ended up with two slots, admits one too many; a slot that was moved twice or
 //! not at all shows in what is left and in the number of keys.
 
-use super::{Crew, Finding, burst, per_second, still};
+use super::{Outcome, Workers, burst, per_second, still};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tollgate::{Limit, Limiter, ManualClock};
 
@@ -20,25 +20,25 @@ const TABLES_MAX: u64 = 16;
 
 /// Each of several token buckets admits its burst, and each of the keys that are added meanwhile is
 /// charged once.
-pub(super) fn while_the_table_grows(crew: &mut Crew<'_>) -> Result<Finding, String> {
-    let tables = (crew.charges() / CHARGES_PER_TABLE).clamp(1, TABLES_MAX);
+pub(super) fn while_the_table_grows(workers: &mut Workers<'_>) -> Result<Outcome, String> {
+    let tables = (workers.charges() / CHARGES_PER_TABLE).clamp(1, TABLES_MAX);
     let (mut admitted, mut expected, mut fresh) = (0, 0, 0);
     let mut faults = Vec::new();
     for table in 0..tables {
-        let first = crew.charges() / tables * table;
+        let first = workers.charges() / tables * table;
         let end = if table + 1 == tables {
-            crew.charges()
+            workers.charges()
         } else {
-            crew.charges() / tables * (table + 1)
+            workers.charges() / tables * (table + 1)
         };
-        // At least two, so that a fresh key that was charged once is told from one that was not.
+        // At least two, so that a fresh key charged once differs from one that was not.
         let burst = (burst(end - first) / HOT).max(2);
         let limit = Limit::token_bucket(per_second(1_000)?, burst);
         let limiter = limit
             .and_then(|limit| Limiter::with_clock(limit.with_max_keys(ROOM as usize), still()))
             .map_err(|error| error.to_string())?;
-        let adders = crew.threads();
-        let (passed, added) = crew.charge_beside(
+        let adders = workers.threads();
+        let (passed, added) = workers.charge_beside(
             first..end,
             |block| {
                 let is_admitted = |time| limiter.check(&(time % HOT)).is_admitted();
@@ -54,12 +54,12 @@ pub(super) fn while_the_table_grows(crew: &mut Crew<'_>) -> Result<Finding, Stri
         fresh += added.iter().sum::<u64>();
         faults.append(&mut faults_of(&limiter, burst, &added));
     }
-    let mut finding = Finding::exactly(expected, admitted);
-    finding.faults = faults;
-    finding
+    let mut outcome = Outcome::exactly(expected, admitted);
+    outcome.faults = faults;
+    outcome
         .notes
         .push(format!("{fresh} keys added, tables: {tables}"));
-    Ok(finding)
+    Ok(outcome)
 }
 
 /// The keys that one thread adds, which are none of the hot ones.
@@ -76,13 +76,13 @@ fn add(limiter: &Limiter<ManualClock>, adder: usize, adders: usize, is_over: &At
         .sum()
 }
 
-/// What is wrong with a limiter whose hot keys have nothing left and of whose fresh keys each thread
+/// The mismatches of a limiter whose hot keys have nothing left and of whose fresh keys each thread
 /// added so many.
 fn faults_of(limiter: &Limiter<ManualClock>, burst: u64, added: &[u64]) -> Vec<String> {
-    let mut finding = Finding::exactly(0, 0);
+    let mut outcome = Outcome::exactly(0, 0);
     for key in 0..HOT {
         let left = limiter.peek(&key, 0).remaining();
-        finding.has_to_be("what is left to a key", 0, left);
+        outcome.expect_equal("what is left to a key", 0, left);
     }
     let mut charged_once = 0;
     for (adder, &count) in added.iter().enumerate() {
@@ -91,9 +91,9 @@ fn faults_of(limiter: &Limiter<ManualClock>, burst: u64, added: &[u64]) -> Vec<S
         charged_once += keys.filter(is_charged_once).count() as u64;
     }
     let added = added.iter().sum::<u64>();
-    finding.has_to_be("the number of fresh keys charged once", added, charged_once);
+    outcome.expect_equal("the number of fresh keys charged once", added, charged_once);
     let live = limiter.live_keys() as u64;
-    finding.has_to_be("the number of keys", HOT + added, live);
-    finding.has_to_be("the number of crowded decisions", 0, limiter.overflowed());
-    finding.faults
+    outcome.expect_equal("the number of keys", HOT + added, live);
+    outcome.expect_equal("the number of crowded decisions", 0, limiter.overflowed());
+    outcome.faults
 }

@@ -2,12 +2,12 @@
 //!
 //! # Theory
 //!
-//! Made-up histories are walked by one thread, and a model checker exhausts a handful of steps of
-//! two threads. In between lies what only happens once in millions: a swap that fails on its second try, a
+//! Random histories run on one thread, and a model checker exhausts a handful of steps of
+//! two threads. In between lie events that happen once in millions: a swap that fails on its second try, a
 //! slot that moves while it is charged, a thread that is put to sleep with a lock in its hand. On a
 //! clock that stands still nothing is earned, so however the threads are interleaved, a key that is
-//! asked for more than its limit admits *exactly* its limit: one more is a unit charged by two threads
-//! at once, one less is a unit lost between them. No order of events has to be known for that.
+//! charged with more than its limit admits *exactly* its limit: one more is a unit charged by two threads
+//! at once, one less is a unit lost between them. This holds in any order of events.
 //!
 //! On a real clock a key admits what it held plus at most what it earned meanwhile.
 //!
@@ -15,24 +15,24 @@
 //!
 //! Which interleavings it met. A run that passes proves nothing; one that fails proves a mistake.
 
-mod crew;
-mod finding;
 mod gate;
 mod growth;
 mod limiter;
+mod outcome;
+mod workers;
 
-pub use self::crew::{Block, Crew};
-pub use self::finding::Finding;
+pub use self::outcome::Outcome;
+pub use self::workers::{Block, Workers};
 
 use self::growth::while_the_table_grows;
 use tollgate::{ManualClock, Moment, Rate, Span};
 
-/// Many threads that charge one thing, and what has to come of it.
+/// Many threads that charge one limiter, and the outcome that must follow.
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario {
     /// What is charged.
     pub name: &'static str,
-    run: fn(&mut Crew<'_>) -> Result<Finding, String>,
+    run: fn(&mut Workers<'_>) -> Result<Outcome, String>,
 }
 
 /// All of them, in the order in which they are run.
@@ -51,17 +51,17 @@ pub const SCENARIOS: [Scenario; 8] = [
 ];
 
 impl Scenario {
-    const fn of(name: &'static str, run: fn(&mut Crew<'_>) -> Result<Finding, String>) -> Self {
+    const fn of(name: &'static str, run: fn(&mut Workers<'_>) -> Result<Outcome, String>) -> Self {
         Self { name, run }
     }
 
-    /// Has `crew` make its charges.
+    /// Has `workers` make its charges.
     ///
     /// # Errors
     ///
-    /// If there is no such limit, or a thread did not come to its end.
-    pub fn run(&self, crew: &mut Crew<'_>) -> Result<Finding, String> {
-        (self.run)(crew)
+    /// If there is no such limit, or a thread panicked.
+    pub fn run(&self, workers: &mut Workers<'_>) -> Result<Outcome, String> {
+        (self.run)(workers)
     }
 }
 

@@ -1,24 +1,24 @@
-//! What came of a scenario.
+//! The outcome of a scenario.
 
 use std::fmt;
 
-/// How many were admitted, how many had to be, and what else was wrong.
+/// How many were admitted, how many had to be, and other mismatches.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub struct Outcome {
     /// Charges that were admitted.
     pub admitted: u64,
     /// How many had to be, at the least.
     pub at_least: u64,
     /// How many had to be, at the most.
     pub at_most: u64,
-    /// More about it, for whoever reads it.
+    /// Details for the report.
     pub notes: Vec<String>,
-    /// What else is not as it has to be.
+    /// Other mismatches.
     pub faults: Vec<String>,
 }
 
-impl Finding {
-    /// Of which there is nothing more to say than that exactly so many had to be admitted.
+impl Outcome {
+    /// Exactly so many had to be admitted.
     pub fn exactly(expected: u64, admitted: u64) -> Self {
         Self::between(expected, expected, admitted)
     }
@@ -35,20 +35,20 @@ impl Finding {
     }
 
     /// Adds a fault unless `got` is `expected`.
-    pub fn has_to_be(&mut self, what: &str, expected: u64, got: u64) {
+    pub fn expect_equal(&mut self, what: &str, expected: u64, got: u64) {
         if got != expected {
             self.faults
                 .push(format!("{what} is {got}, expected {expected}"));
         }
     }
 
-    /// Whether all is as it has to be.
+    /// Whether every expectation holds.
     pub fn is_good(&self) -> bool {
         (self.at_least..=self.at_most).contains(&self.admitted) && self.faults.is_empty()
     }
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             admitted,
@@ -75,21 +75,21 @@ mod tests {
 
     #[test]
     fn one_too_many_and_one_too_few_are_both_wrong() {
-        assert!(Finding::exactly(10, 10).is_good());
-        assert!(!Finding::exactly(10, 11).is_good());
-        assert!(!Finding::exactly(10, 9).is_good());
-        assert!(Finding::between(10, 12, 12).is_good());
-        assert!(!Finding::between(10, 12, 13).is_good());
+        assert!(Outcome::exactly(10, 10).is_good());
+        assert!(!Outcome::exactly(10, 11).is_good());
+        assert!(!Outcome::exactly(10, 9).is_good());
+        assert!(Outcome::between(10, 12, 12).is_good());
+        assert!(!Outcome::between(10, 12, 13).is_good());
     }
 
     #[test]
-    fn a_fault_is_told_with_what_was_expected() {
-        let mut finding = Finding::exactly(10, 10);
-        finding.has_to_be("what is left", 3, 3);
-        assert!(finding.is_good());
-        finding.has_to_be("what is left", 3, 4);
-        assert!(!finding.is_good());
-        let told = "10 admitted, expected 10; what is left is 4, expected 3";
-        assert_eq!(finding.to_string(), told);
+    fn a_mismatch_is_reported_with_what_was_expected() {
+        let mut outcome = Outcome::exactly(10, 10);
+        outcome.expect_equal("what is left", 3, 3);
+        assert!(outcome.is_good());
+        outcome.expect_equal("what is left", 3, 4);
+        assert!(!outcome.is_good());
+        let text = "10 admitted, expected 10; what is left is 4, expected 3";
+        assert_eq!(outcome.to_string(), text);
     }
 }

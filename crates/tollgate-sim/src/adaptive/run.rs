@@ -2,8 +2,8 @@
 //!
 //! Requests come at random moments, whatever becomes of the others (a Poisson process), from four
 //! flows. They wait in the product's own fair queue, at most 1000 of them and at most half a second.
-//! As many as the limit says are in the backend. A client waits for one second in all: an answer after
-//! that is no good to anybody.
+//! As many as the limit allows are in the backend. A client waits for one second in all: a later answer
+//! does not count.
 
 use super::backend::Backend;
 use super::control::{Control, TIMEOUT_NS};
@@ -63,7 +63,7 @@ pub fn run(
     let Some(first) = first else {
         return Ok(Vec::new());
     };
-    let mut world = World {
+    let mut simulation = BackendSimulation {
         queue: FairQueue::new(FairQueueConfig {
             depth: usize::MAX,
             max_running_per_flow: usize::MAX,
@@ -89,20 +89,20 @@ pub fn run(
     let mut ticks = Vec::new();
     let mut began_ns = 0;
     for phase in &scenario.phases {
-        // The load is open: clients do not know how the backend fares.
+        // The load is open: arrivals do not depend on the state of the backend.
         let most = capacity(phase.from).max(capacity(phase.to));
         let usual = if most > 0.0 { most } else { capacity(first) };
         let gap_ns = 1e9 / (usual * phase.load as f64 / 100.0);
         for step in 0..phase.secs * 1_000_000_000 / TICK_NS {
             let condition = phase.at(step * TICK_NS);
-            world.backend.change(world.now_ns, condition);
+            simulation.backend.change(simulation.now_ns, condition);
             let until_ns = began_ns + (step + 1) * TICK_NS;
-            world.pass(until_ns, gap_ns, control);
-            let mut tick = world.tick;
+            simulation.pass(until_ns, gap_ns, control);
+            let mut tick = simulation.tick;
             tick.at_ns = until_ns;
             tick.capacity = capacity(condition) * TICK_NS as f64 / 1e9;
             ticks.push(tick);
-            world.tick = Tick {
+            simulation.tick = Tick {
                 good: 0,
                 came: 0,
                 refused: 0,
@@ -115,7 +115,7 @@ pub fn run(
     Ok(ticks)
 }
 
-struct World {
+struct BackendSimulation {
     queue: FairQueue<u64, u64>,
     /// Who came when, as far as it may still be in the queue.
     waiting: VecDeque<(u64, Ticket)>,
@@ -128,7 +128,7 @@ struct World {
     tick: Tick,
 }
 
-impl World {
+impl BackendSimulation {
     /// Lives until `until_ns`, with a request every `gap_ns` on average.
     fn pass(&mut self, until_ns: u64, gap_ns: f64, control: &mut Control) {
         // A Poisson process has no memory, so each tick may draw its first arrival anew.

@@ -1,14 +1,14 @@
-//! A sliding log as the simulated store keeps it, and the replica that is behind.
+//! A sliding log of the simulated store, with a replica that lags.
 //!
 //! # Theory
 //!
 //! A log is too long to be noted anew with every change. So it is kept twice: as it is, and as it was a while ago, with all
-//! changes since. A failover takes the older one and makes the changes again that the replica had heard of. Both go by the
+//! changes since. A failover takes the older one and repeats the changes that the replica had received. Both use the
 //! core's steps.
 //!
 //! # Invariant
 //!
-//! The older log and all changes that are noted come to the present one.
+//! The older log and all recorded changes make the present one.
 //!
 //! # What it does not know
 //!
@@ -29,11 +29,11 @@ const NOTHING: QuotaStatus = QuotaStatus {
 
 /// The log of one key.
 #[derive(Debug)]
-pub(super) struct Logbook {
+pub(super) struct ReplicatedLog {
     log: Log,
     now: Cells,
     before: Cells,
-    /// What was changed since `before`, and when in the time of the world.
+    /// The changes since `before`, with their simulation time.
     changes: VecDeque<(u64, Change)>,
 }
 
@@ -64,11 +64,11 @@ impl Change {
     }
 }
 
-impl Logbook {
+impl ReplicatedLog {
     /// Of a key never used.
-    pub(super) fn new(log: Log) -> Logbook {
+    pub(super) fn new(log: Log) -> ReplicatedLog {
         let cells: Cells = vec![Cell::new(0); log.cells()];
-        Logbook {
+        ReplicatedLog {
             log,
             now: cells.clone(),
             before: cells,
@@ -94,31 +94,31 @@ impl Logbook {
         ring.map_or(NOTHING, |ring| self.log.status(ring, now))
     }
 
-    /// Charges, at this moment of the world. A refusal changes nothing, unless the clock was set back.
-    pub(super) fn charge(&mut self, world: u64, now: Moment, cost: u64) {
+    /// Charges at this simulation time. A refusal changes nothing, unless the clock was set back.
+    pub(super) fn charge(&mut self, simulation: u64, now: Moment, cost: u64) {
         let is_back = self.ring().and_then(Ring::newest) > Some(now);
         if is_back || self.peek(now, cost).0.is_admitted() {
-            self.change(world, Change::Charge { now, cost });
+            self.change(simulation, Change::Charge { now, cost });
         }
     }
 
-    /// Takes what was used already, and says what there was no room for.
-    pub(super) fn force(&mut self, world: u64, now: Moment, cost: u64) -> u64 {
+    /// Takes what was used already, and returns what did not fit.
+    pub(super) fn force(&mut self, simulation: u64, now: Moment, cost: u64) -> u64 {
         let room = self.status(now).remaining;
-        self.change(world, Change::Force { now, cost });
+        self.change(simulation, Change::Force { now, cost });
         cost.saturating_sub(room)
     }
 
     /// Gives back what was charged at `issued`.
-    pub(super) fn refund(&mut self, world: u64, issued: Moment, cost: u64) {
-        self.change(world, Change::Refund { issued, cost });
+    pub(super) fn refund(&mut self, simulation: u64, issued: Moment, cost: u64) {
+        self.change(simulation, Change::Refund { issued, cost });
     }
 
-    fn change(&mut self, world: u64, change: Change) {
+    fn change(&mut self, simulation: u64, change: Change) {
         change.make(&self.log, &self.now);
-        self.changes.push_back((world, change));
+        self.changes.push_back((simulation, change));
         while let Some((at, change)) = self.changes.front().copied()
-            && at + super::depot::FORGETS_MAX < world
+            && at + super::fake_store::FORGETS_MAX < simulation
         {
             change.make(&self.log, &self.before);
             self.changes.pop_front();
@@ -144,38 +144,38 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn book() -> Logbook {
-        Logbook::new(Log::new(10, Span::from_secs(60)).unwrap())
+    fn totals() -> ReplicatedLog {
+        ReplicatedLog::new(Log::new(10, Span::from_secs(60)).unwrap())
     }
 
-    fn left(book: &Logbook, now: u64) -> u64 {
-        book.status(Moment::from_nanos(now)).remaining
+    fn left(totals: &ReplicatedLog, now: u64) -> u64 {
+        totals.status(Moment::from_nanos(now)).remaining
     }
 
     #[test]
     fn a_failover_forgets_the_last_moments_and_nothing_else() {
-        let mut book = book();
+        let mut totals = totals();
         for second in 1..=5 {
             let at = second * SECOND;
-            book.charge(at, Moment::from_nanos(at), 1);
+            totals.charge(at, Moment::from_nanos(at), 1);
         }
-        book.refund(6 * SECOND, Moment::from_nanos(SECOND), 1);
-        assert_eq!(left(&book, 6 * SECOND), 6);
-        book.fail_over(6 * SECOND);
-        assert_eq!(left(&book, 6 * SECOND), 5);
-        book.fail_over(5 * SECOND);
-        assert_eq!(left(&book, 6 * SECOND), 6);
-        // It is kept for a second: what is older, every replica has heard of.
-        book.fail_over(0);
-        assert!(left(&book, 6 * SECOND) < 10);
+        totals.refund(6 * SECOND, Moment::from_nanos(SECOND), 1);
+        assert_eq!(left(&totals, 6 * SECOND), 6);
+        totals.fail_over(6 * SECOND);
+        assert_eq!(left(&totals, 6 * SECOND), 5);
+        totals.fail_over(5 * SECOND);
+        assert_eq!(left(&totals, 6 * SECOND), 6);
+        // Changes are kept for a second: every replica has received older ones.
+        totals.fail_over(0);
+        assert!(left(&totals, 6 * SECOND) < 10);
     }
 
     #[test]
-    fn what_there_is_no_room_for_is_told() {
-        let mut book = book();
+    fn what_does_not_fit_is_returned() {
+        let mut totals = totals();
         let now = Moment::from_nanos(SECOND);
-        assert_eq!(book.force(SECOND, now, 7), 0);
-        assert_eq!(book.force(SECOND, now, 7), 4);
-        assert!(!book.peek(now, 1).0.is_admitted());
+        assert_eq!(totals.force(SECOND, now, 7), 0);
+        assert_eq!(totals.force(SECOND, now, 7), 4);
+        assert!(!totals.peek(now, 1).0.is_admitted());
     }
 }

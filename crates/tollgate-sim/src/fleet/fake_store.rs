@@ -1,13 +1,13 @@
-//! The store of the simulated fleet: the core's steps on words, one after the other, by its own clock.
+//! The simulated store: the core's steps on words, one after the other, on its own clock.
 //!
 //! # Theory
 //!
-//! What a real store does in a script is one step here. Every change of a word is noted with what was there before, so that
-//! a failover can forget the last moments, as a replica does that had not heard of them. Sliding logs are no words, and
-//! see to that themselves (`logbook`).
+//! A script of a real store is one step here. Every change of a word is recorded with the previous word, so that
+//! a failover can forget the last moments, as a lagging replica does. Sliding logs are no words and have a replica of
+//! their own (`replicated_log`).
 //!
-//! It also keeps the books that the checks go by: what it granted, whatever became of it, and what it was
-//! told was given back. These are not forgotten.
+//! It also keeps the totals that the checks use: what it granted, and what nodes returned. A failover does not forget
+//! these.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -24,12 +24,12 @@ use tollgate_policy::shared::{
     SharedCharge, SharedKey, SharedOutcome, SharedRequest, SharedSettle,
 };
 
-use super::clockwork::{Clockwork, Watch};
-use super::logbook::Logbook;
+use super::executor::{Executor, NodeClock};
+use super::replicated_log::ReplicatedLog;
 
-/// A limit as the store counts it.
+/// A limit of the simulated store.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Meter {
+pub(super) enum FakeLimit {
     Bucket(Bucket),
     Window(Window),
     Sliding(Sliding),
@@ -37,56 +37,58 @@ pub(super) enum Meter {
     Log(Log),
 }
 
-/// Does something with a limit whose state is one word; something else with a log.
+/// One expression for limits whose state is one word, another for logs.
 macro_rules! of_any {
-    ($meter:expr, $core:ident => $step:expr, $log:ident => $otherwise:expr) => {
-        match $meter {
-            Meter::Bucket($core) => $step,
-            Meter::Window($core) => $step,
-            Meter::Sliding($core) => $step,
-            Meter::Permits($core) => $step,
-            Meter::Log($log) => $otherwise,
+    ($limit:expr, $core:ident => $step:expr, $log:ident => $otherwise:expr) => {
+        match $limit {
+            FakeLimit::Bucket($core) => $step,
+            FakeLimit::Window($core) => $step,
+            FakeLimit::Sliding($core) => $step,
+            FakeLimit::Permits($core) => $step,
+            FakeLimit::Log($log) => $otherwise,
         }
     };
 }
 
-impl Meter {
-    pub(super) fn of(quota: &Quota) -> Result<Meter, LimitError> {
+impl FakeLimit {
+    pub(super) fn of(quota: &Quota) -> Result<FakeLimit, LimitError> {
         Ok(match *quota.limit.algorithm() {
-            Algorithm::TokenBucket { rate, burst } => Meter::Bucket(Bucket::new(rate, burst)?),
-            Algorithm::Gcra { rate, tolerance } => Meter::Bucket(Bucket::gcra(rate, tolerance)?),
+            Algorithm::TokenBucket { rate, burst } => FakeLimit::Bucket(Bucket::new(rate, burst)?),
+            Algorithm::Gcra { rate, tolerance } => {
+                FakeLimit::Bucket(Bucket::gcra(rate, tolerance)?)
+            }
             Algorithm::FixedWindow {
                 limit,
                 window,
                 anchor,
-            } => Meter::Window(Window::new(limit, window, anchor)?),
+            } => FakeLimit::Window(Window::new(limit, window, anchor)?),
             Algorithm::SlidingWindow {
                 limit,
                 window,
                 estimate,
-            } => Meter::Sliding(Sliding::new(limit, window, estimate)?),
-            Algorithm::Concurrency { limit, ttl } => Meter::Permits(Permits::new(limit, ttl)?),
-            Algorithm::SlidingLog { limit, window } => Meter::Log(Log::new(limit, window)?),
+            } => FakeLimit::Sliding(Sliding::new(limit, window, estimate)?),
+            Algorithm::Concurrency { limit, ttl } => FakeLimit::Permits(Permits::new(limit, ttl)?),
+            Algorithm::SlidingLog { limit, window } => FakeLimit::Log(Log::new(limit, window)?),
             _ => return Err(LimitError::OtherKind),
         })
     }
 }
 
-/// Whose words.
+/// The limit and key of a word.
 pub(super) type Place = (Arc<str>, SharedKey);
 
-/// What was granted for a key over all time.
+/// What was granted for a key since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Book {
+pub struct KeyTotals {
     /// Units that were charged by requests, blocks included.
     pub charged: u64,
-    /// Units that a node said it did not use.
+    /// Units that a node returned.
     pub given_back: u64,
-    /// Units that a node said it let pass before, by itself or by a copy.
+    /// Units that a node reported as used before, by its fallback or a copy.
     pub owed: u64,
 }
 
-/// What a charge would come to.
+/// The result of a charge, before it is written.
 #[derive(Clone, Copy, Debug)]
 struct Found {
     verdict: Verdict,
@@ -104,18 +106,18 @@ struct Change {
 
 /// The store.
 #[derive(Debug)]
-pub struct Depot {
-    world: Clockwork,
-    clock: Watch,
+pub struct FakeStore {
+    simulation: Executor,
+    clock: NodeClock,
     words: HashMap<Place, u64>,
     changes: VecDeque<Change>,
-    logs: HashMap<Place, Logbook>,
-    books: BTreeMap<String, Book>,
-    /// Questions and corrections that it answered.
+    logs: HashMap<Place, ReplicatedLog>,
+    totals: BTreeMap<String, KeyTotals>,
+    /// Charges and corrections that it answered.
     pub(super) answered: u64,
 }
 
-/// How long back a failover may forget.
+/// The longest time that a failover may forget.
 pub(super) const FORGETS_MAX: u64 = 1_000_000_000;
 
 /// A key as one text.
@@ -126,23 +128,23 @@ pub(super) fn text(key: &SharedKey) -> String {
     parts.collect::<Vec<_>>().join("/")
 }
 
-impl Depot {
+impl FakeStore {
     /// A store on this clock.
-    pub(super) fn new(world: &Clockwork, clock: Watch) -> Arc<Mutex<Depot>> {
-        Arc::new(Mutex::new(Depot {
-            world: world.clone(),
+    pub(super) fn new(simulation: &Executor, clock: NodeClock) -> Arc<Mutex<FakeStore>> {
+        Arc::new(Mutex::new(FakeStore {
+            simulation: simulation.clone(),
             clock,
             words: HashMap::new(),
             changes: VecDeque::new(),
             logs: HashMap::new(),
-            books: BTreeMap::new(),
+            totals: BTreeMap::new(),
             answered: 0,
         }))
     }
 
-    /// The books of a key.
-    pub(super) fn book(&self, key: &str) -> Book {
-        self.books.get(key).copied().unwrap_or_default()
+    /// The totals of a key.
+    pub(super) fn totals(&self, key: &str) -> KeyTotals {
+        self.totals.get(key).copied().unwrap_or_default()
     }
 
     fn now(&self) -> Moment {
@@ -154,7 +156,7 @@ impl Depot {
             Some(word) => self.words.insert(place.clone(), word),
             None => self.words.remove(place),
         };
-        let at = self.world.now();
+        let at = self.simulation.now();
         self.changes.push_back(Change {
             at,
             place: place.clone(),
@@ -169,9 +171,9 @@ impl Depot {
         }
     }
 
-    /// Another server takes over, which had not heard of the last `span`.
+    /// A replica takes over that lacks the last `span`.
     pub(super) fn fail_over(&mut self, span: u64) {
-        let since = self.world.now().saturating_sub(span);
+        let since = self.simulation.now().saturating_sub(span);
         while self.changes.back().is_some_and(|change| change.at >= since) {
             let Some(change) = self.changes.pop_back() else {
                 return;
@@ -186,16 +188,16 @@ impl Depot {
         }
     }
 
-    fn log(&mut self, place: &Place, log: Log) -> &mut Logbook {
-        let log = || Logbook::new(log);
+    fn log(&mut self, place: &Place, log: Log) -> &mut ReplicatedLog {
+        let log = || ReplicatedLog::new(log);
         self.logs.entry(place.clone()).or_insert_with(log)
     }
 
-    /// What a charge would come to, and how the key stands with it and without it.
-    fn peek(&mut self, place: &Place, meter: &Meter, now: Moment, cost: u64) -> Found {
+    /// The verdict on a charge, and the status of the key with it and without it.
+    fn peek(&mut self, place: &Place, limit: &FakeLimit, now: Moment, cost: u64) -> Found {
         let word = self.words.get(place).copied();
         of_any!(
-            meter,
+            limit,
             core => {
                 let step = core.charge(word, now, cost);
                 let before = core.status(word, now);
@@ -210,14 +212,14 @@ impl Depot {
         )
     }
 
-    /// Writes what a charge comes to.
-    fn take(&mut self, place: &Place, meter: &Meter, now: Moment, cost: u64) {
-        let (world, word) = (self.world.now(), self.words.get(place).copied());
+    /// Writes a charge.
+    fn take(&mut self, place: &Place, limit: &FakeLimit, now: Moment, cost: u64) {
+        let (simulation, word) = (self.simulation.now(), self.words.get(place).copied());
         let written = of_any!(
-            meter,
+            limit,
             core => core.charge(word, now, cost).write,
             log => {
-                self.log(place, *log).charge(world, now, cost);
+                self.log(place, *log).charge(simulation, now, cost);
                 None
             }
         );
@@ -226,13 +228,13 @@ impl Depot {
         }
     }
 
-    /// Takes what was used already, and says what there was no room for.
-    fn force(&mut self, place: &Place, meter: &Meter, now: Moment, cost: u64) -> u64 {
-        let (world, word) = (self.world.now(), self.words.get(place).copied());
+    /// Takes what was used already, and returns what did not fit.
+    fn force(&mut self, place: &Place, limit: &FakeLimit, now: Moment, cost: u64) -> u64 {
+        let (simulation, word) = (self.simulation.now(), self.words.get(place).copied());
         let (written, unpaid) = of_any!(
-            meter,
+            limit,
             core => core.force(word, now, cost),
-            log => (None, self.log(place, *log).force(world, now, cost))
+            log => (None, self.log(place, *log).force(simulation, now, cost))
         );
         if written.is_some() {
             self.write(place, written);
@@ -241,13 +243,19 @@ impl Depot {
     }
 
     /// Gives back what was charged at `issued`.
-    fn refund(&mut self, place: &Place, meter: &Meter, now: Moment, (cost, issued): (u64, Moment)) {
-        let (world, word) = (self.world.now(), self.words.get(place).copied());
+    fn refund(
+        &mut self,
+        place: &Place,
+        limit: &FakeLimit,
+        now: Moment,
+        (cost, issued): (u64, Moment),
+    ) {
+        let (simulation, word) = (self.simulation.now(), self.words.get(place).copied());
         let written = of_any!(
-            meter,
+            limit,
             core => word.and_then(|word| core.refund(word, now, cost, issued)),
             log => {
-                self.log(place, *log).refund(world, issued, cost);
+                self.log(place, *log).refund(simulation, issued, cost);
                 None
             }
         );
@@ -259,28 +267,28 @@ impl Depot {
     /// Decides all charges of a request.
     pub(super) fn charge(
         &mut self,
-        meters: &[(Arc<str>, Meter)],
+        limits: &[(Arc<str>, FakeLimit)],
         request: &SharedRequest,
     ) -> Option<Vec<SharedOutcome>> {
         self.answered += 1;
         let now = self.now();
         let mut found = Vec::new();
         for charge in &request.charges {
-            let (id, meter) = meters.get(charge.limit.index())?;
+            let (id, limit) = limits.get(charge.limit.index())?;
             let place = (Arc::clone(id), charge.key.clone());
             let mut unpaid = 0;
             if charge.owed > 0 && request.take {
-                unpaid = self.force(&place, meter, now, charge.owed);
-                let book = self.books.entry(text(&charge.key)).or_default();
-                book.owed += charge.owed - unpaid.min(charge.owed);
+                unpaid = self.force(&place, limit, now, charge.owed);
+                let totals = self.totals.entry(text(&charge.key)).or_default();
+                totals.owed += charge.owed - unpaid.min(charge.owed);
             }
-            let step = self.peek(&place, meter, now, charge.cost);
-            found.push((charge, place, *meter, step, unpaid));
+            let step = self.peek(&place, limit, now, charge.cost);
+            found.push((charge, place, *limit, step, unpaid));
         }
         let passes = found
             .iter()
             .all(|(charge, .., step, _)| !charge.enforced || step.verdict.is_admitted());
-        // What they say together, where they are counted together.
+        // The joint verdict of limits that are counted together.
         let mut verdicts: Vec<Verdict> = found.iter().map(|(.., step, _)| step.verdict).collect();
         for (at, (charge, ..)) in found.iter().enumerate() {
             if let (true, Some([one, other])) = (charge.with_next, verdicts.get_mut(at..at + 2)) {
@@ -289,12 +297,12 @@ impl Depot {
             }
         }
         let mut outcomes = Vec::new();
-        for ((charge, place, meter, step, unpaid), verdict) in found.into_iter().zip(verdicts) {
+        for ((charge, place, limit, step, unpaid), verdict) in found.into_iter().zip(verdicts) {
             let takes = passes && verdict.is_admitted();
             let is_refused = !step.verdict.is_admitted();
             // A refusal writes, too, if the clock was set back.
             if request.take && (takes || is_refused) {
-                self.take(&place, &meter, now, charge.cost);
+                self.take(&place, &limit, now, charge.cost);
             }
             if request.take && takes {
                 self.note(charge);
@@ -311,37 +319,37 @@ impl Depot {
     }
 
     fn note(&mut self, charge: &SharedCharge) {
-        let book = self.books.entry(text(&charge.key)).or_default();
-        book.charged = book.charged.saturating_add(charge.cost);
+        let totals = self.totals.entry(text(&charge.key)).or_default();
+        totals.charged = totals.charged.saturating_add(charge.cost);
     }
 
-    /// Corrects a charge. `strictly` is how it should be done.
+    /// Corrects a charge. Not `strictly` is the mutant that refunds twice.
     pub(super) fn settle(
         &mut self,
-        meters: &[(Arc<str>, Meter)],
+        limits: &[(Arc<str>, FakeLimit)],
         settle: &SharedSettle,
         strictly: bool,
     ) -> Option<u64> {
         self.answered += 1;
         let now = self.now();
-        let (id, meter) = meters.get(settle.limit.index())?;
+        let (id, limit) = limits.get(settle.limit.index())?;
         let place = (Arc::clone(id), settle.key.clone());
         match settle.used.checked_sub(settle.taken) {
             Some(0) => Some(0),
             Some(more) => {
-                let unpaid = self.force(&place, meter, now, more);
-                let book = self.books.entry(text(&settle.key)).or_default();
-                book.charged += more.saturating_sub(unpaid);
+                let unpaid = self.force(&place, limit, now, more);
+                let totals = self.totals.entry(text(&settle.key)).or_default();
+                totals.charged += more.saturating_sub(unpaid);
                 Some(unpaid)
             }
             None => {
                 let back = settle.taken - settle.used;
-                let book = self.books.entry(text(&settle.key)).or_default();
-                book.given_back += back;
+                let totals = self.totals.entry(text(&settle.key)).or_default();
+                totals.given_back += back;
                 let issued = if strictly { settle.issued } else { now };
                 let times = if strictly { 1 } else { 2 };
                 for _ in 0..times {
-                    self.refund(&place, meter, now, (back, issued));
+                    self.refund(&place, limit, now, (back, issued));
                 }
                 Some(0)
             }

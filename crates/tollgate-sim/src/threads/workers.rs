@@ -1,4 +1,4 @@
-//! Threads that begin together and make a given number of charges in all.
+//! Threads that start together and make a given number of charges in all.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -6,48 +6,48 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
-/// Charges of a block: enough that counting blocks costs nothing, few enough to tell how far it is.
+/// Charges of a block: enough that counting blocks costs nothing, few enough to report progress.
 const BLOCK: u64 = 4096;
 
-/// How often it is told how far they are, at the most.
-const TELL_EVERY: Duration = Duration::from_secs(1);
+/// Time between two progress reports.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
 
 /// Charges that one thread makes in one go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
     /// Which thread.
     pub thread: usize,
-    /// The how-manieth of its blocks.
+    /// Its number among the blocks of the thread.
     pub number: u64,
     /// How many charges.
     pub charges: u64,
 }
 
-/// So many threads, to make so many charges.
-pub struct Crew<'a> {
+/// Threads, and the number of charges that they make.
+pub struct Workers<'a> {
     charges: u64,
     threads: usize,
-    tell: &'a mut dyn FnMut(u64),
+    progress: &'a mut dyn FnMut(u64),
 }
 
-impl std::fmt::Debug for Crew<'_> {
+impl std::fmt::Debug for Workers<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self {
             charges, threads, ..
         } = self;
-        write!(f, "Crew({charges} charges by {threads} threads)")
+        write!(f, "Workers({charges} charges by {threads} threads)")
     }
 }
 
-impl<'a> Crew<'a> {
-    /// `threads` threads that make `charges` charges in all; `tell` hears now and then how many they
-    /// have made.
-    pub fn new(charges: u64, threads: usize, tell: &'a mut dyn FnMut(u64)) -> Self {
+impl<'a> Workers<'a> {
+    /// `threads` threads that make `charges` charges in all; `progress` is called now and then with the
+    /// number made.
+    pub fn new(charges: u64, threads: usize, progress: &'a mut dyn FnMut(u64)) -> Self {
         let threads = threads.max(1);
         Self {
             charges,
             threads,
-            tell,
+            progress,
         }
     }
 
@@ -61,23 +61,23 @@ impl<'a> Crew<'a> {
         self.threads
     }
 
-    /// All charges, by `ask`, which makes those of a block and says how many were admitted.
+    /// All charges, by `charge`, which makes those of a block and returns how many were admitted.
     ///
     /// # Errors
     ///
-    /// If a thread did not come to its end.
+    /// If a thread panicked.
     pub fn charge(&mut self, ask: impl Fn(Block) -> u64 + Sync) -> Result<u64, String> {
         let idle = |_: usize, _: &AtomicBool| ();
         self.charge_beside(0..self.charges, ask, 0, idle)
             .map(|(admitted, _)| admitted)
     }
 
-    /// The charges of `part`, by `ask`, while `others` more threads do something `beside` until they
-    /// are told that the charges are made: how many were admitted, and what the others came to.
+    /// The charges of `part`, by `charge`, while `others` more threads run `beside` until its flag is set:
+    /// how many were admitted, and the results of the others.
     ///
     /// # Errors
     ///
-    /// If a thread did not come to its end.
+    /// If a thread panicked.
     pub fn charge_beside<R: Send>(
         &mut self,
         part: std::ops::Range<u64>,
@@ -122,8 +122,8 @@ impl<'a> Crew<'a> {
                 })
                 .collect();
             // The channel carries nothing; it ends when the last thread lets go of it, even by a panic.
-            while all_done.recv_timeout(TELL_EVERY) == Err(RecvTimeoutError::Timeout) {
-                (self.tell)(first + made.load(Relaxed));
+            while all_done.recv_timeout(REPORT_EVERY) == Err(RecvTimeoutError::Timeout) {
+                (self.progress)(first + made.load(Relaxed));
             }
             is_over.store(true, Relaxed);
             let admitted = ends(chargers)?.into_iter().sum();
@@ -132,10 +132,10 @@ impl<'a> Crew<'a> {
     }
 }
 
-/// What each thread came to.
+/// The results of the threads.
 fn ends<R>(threads: Vec<ScopedJoinHandle<'_, R>>) -> Result<Vec<R>, String> {
-    // All are joined before the first is looked at: one that is left alone in its panic would take
-    // this thread with it.
+    // All are joined before the first result is read: a panicked thread that is not joined would
+    // panic this one.
     let ends: Vec<_> = threads.into_iter().map(ScopedJoinHandle::join).collect();
     let end = |end: Result<R, _>| end.map_err(|_| "a thread panicked".to_owned());
     ends.into_iter().map(end).collect()
@@ -163,31 +163,31 @@ mod tests {
     #[test]
     fn every_charge_is_made_exactly_once() {
         for (charges, threads) in [(1, 1), (10, 3), (100_001, 2), (8192, 4), (3, 7)] {
-            let mut tell = |_| ();
-            let mut crew = Crew::new(charges, threads, &mut tell);
-            assert_eq!(crew.charge(|block| block.charges), Ok(charges));
+            let mut progress = |_| ();
+            let mut workers = Workers::new(charges, threads, &mut progress);
+            assert_eq!(workers.charge(|block| block.charges), Ok(charges));
         }
     }
 
     #[test]
     fn the_others_go_on_until_the_charges_are_made() {
-        let mut tell = |_| ();
-        let mut crew = Crew::new(10_000, 2, &mut tell);
+        let mut progress = |_| ();
+        let mut workers = Workers::new(10_000, 2, &mut progress);
         let beside = |other, is_over: &AtomicBool| {
             while !is_over.load(Relaxed) {
                 std::thread::yield_now();
             }
             other
         };
-        let done = crew.charge_beside(5_000..10_000, |block| block.charges, 2, beside);
+        let done = workers.charge_beside(5_000..10_000, |block| block.charges, 2, beside);
         assert_eq!(done, Ok((5_000, vec![0, 1])));
     }
 
     #[test]
     fn a_thread_that_panics_is_told_and_not_waited_for() {
-        let mut tell = |_| ();
-        let mut crew = Crew::new(10_000, 2, &mut tell);
-        let done = crew.charge(|block| match block.thread {
+        let mut progress = |_| ();
+        let mut workers = Workers::new(10_000, 2, &mut progress);
+        let done = workers.charge(|block| match block.thread {
             0 => block.charges,
             _ => panic!("as planned"),
         });

@@ -1,15 +1,14 @@
-//! Time that only moves when nothing is left to do, and tasks that wait for it.
+//! A single-threaded executor on virtual time: time advances when no task is ready.
 //!
 //! # Theory
 //!
-//! Everything that happens in a simulation is a task: a request on its way through a node, a message on its way
-//! to the store, a crash. Tasks run one after the other, in the order in which they were woken; when none
-//! can go on, time jumps to the next moment that somebody waits for. Nothing depends on threads or on a real
-//! clock, so the same seed is the same world to the last bit.
+//! Every activity of a simulation is a task: a request at a node, a message to the store, a crash. Tasks run one after the other, in the order of their wake-ups; when none
+//! is ready, time jumps to the next timer. Nothing depends on threads or on a real
+//! clock, so the same seed is the same simulation to the last bit.
 //!
 //! # What it does not know
 //!
-//! What the tasks do.
+//! The meaning of the tasks.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -21,48 +20,48 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use tollgate::{Clock, Moment};
 
-/// Locks without minding that somebody panicked: then the simulation ends anyway.
+/// Locks and ignores poisoning: a panic ends the simulation anyway.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The time of a world, and who waits for it. Clones are the same.
+/// The time of a simulation and its timers. Clones share both.
 #[derive(Clone, Debug, Default)]
-pub struct Clockwork {
+pub struct Executor {
     now: Arc<AtomicU64>,
-    waiting: Arc<Mutex<Waiting>>,
+    timers: Arc<Mutex<Timers>>,
     tasks: Arc<Mutex<Spawned>>,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct Timers {
     count: u64,
-    due: BinaryHeap<Reverse<Due>>,
+    due: BinaryHeap<Reverse<Timer>>,
 }
 
-/// Who is to be woken when. Of those of one moment, whoever came first.
+/// A timer: earlier moments first, then earlier registrations.
 #[derive(Debug)]
-struct Due {
+struct Timer {
     at: u64,
     number: u64,
     waker: Waker,
 }
 
-impl PartialEq for Due {
+impl PartialEq for Timer {
     fn eq(&self, other: &Self) -> bool {
         (self.at, self.number) == (other.at, other.number)
     }
 }
 
-impl Eq for Due {}
+impl Eq for Timer {}
 
-impl PartialOrd for Due {
+impl PartialOrd for Timer {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Due {
+impl Ord for Timer {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.at, self.number).cmp(&(other.at, other.number))
     }
@@ -79,45 +78,45 @@ impl std::fmt::Debug for Spawned {
     }
 }
 
-/// Puts a task into the line of those that can go on.
-struct Line {
+/// Appends a task to the ready queue.
+struct TaskWaker {
     task: usize,
     ready: Arc<Mutex<VecDeque<usize>>>,
 }
 
-impl Wake for Line {
+impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
         lock(&self.ready).push_back(self.task);
     }
 }
 
-impl Clockwork {
-    /// Nanoseconds since the world began.
+impl Executor {
+    /// Nanoseconds since the simulation began.
     pub fn now(&self) -> u64 {
         self.now.load(Relaxed)
     }
 
-    /// Has a task run beside all others.
+    /// Spawns a task.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         lock(&self.tasks).0.push(Box::pin(task));
     }
 
     /// Waits until `at`.
     pub async fn until(&self, at: u64) {
-        let mut is_noted = false;
+        let mut is_registered = false;
         std::future::poll_fn(|context: &mut Context<'_>| {
             if self.now() >= at {
                 return Poll::Ready(());
             }
-            // Nobody here is handed from one task to another, so once is enough.
-            if std::mem::replace(&mut is_noted, true) {
+            // A future stays with its task here, so one registration is enough.
+            if std::mem::replace(&mut is_registered, true) {
                 return Poll::Pending;
             }
-            let mut waiting = lock(&self.waiting);
-            waiting.count += 1;
-            let number = waiting.count;
+            let mut timers = lock(&self.timers);
+            timers.count += 1;
+            let number = timers.count;
             let waker = context.waker().clone();
-            waiting.due.push(Reverse(Due { at, number, waker }));
+            timers.due.push(Reverse(Timer { at, number, waker }));
             Poll::Pending
         })
         .await;
@@ -128,7 +127,7 @@ impl Clockwork {
         self.until(self.now().saturating_add(span)).await;
     }
 
-    /// Runs until nobody waits for anything, or until `end`.
+    /// Runs until no task is ready and no timer is left, or until `end`.
     pub fn run(&self, end: u64) {
         let ready = Arc::new(Mutex::new(VecDeque::new()));
         let mut tasks: Vec<Option<Task>> = Vec::new();
@@ -146,12 +145,12 @@ impl Clockwork {
             }
             let next = lock(&ready).pop_front();
             if let Some(place) = next {
-                // Woken twice, or for something that is over: nothing is there any more.
+                // Woken twice, or after its end.
                 let Some(slot) = tasks.get_mut(place) else {
                     continue;
                 };
                 let Some(task) = slot.as_mut() else { continue };
-                let waker = Waker::from(Arc::new(Line {
+                let waker = Waker::from(Arc::new(TaskWaker {
                     task: place,
                     ready: Arc::clone(&ready),
                 }));
@@ -165,7 +164,7 @@ impl Clockwork {
                 }
                 continue;
             }
-            let due = lock(&self.waiting).due.pop();
+            let due = lock(&self.timers).due.pop();
             match due {
                 Some(Reverse(due)) if due.at <= end => {
                     self.now.store(self.now().max(due.at), Relaxed);
@@ -177,24 +176,24 @@ impl Clockwork {
     }
 }
 
-/// The clock of one machine: it runs a little too fast or too slow, and may be set.
+/// The clock of one machine: it drifts, and may be set.
 #[derive(Clone, Debug)]
-pub struct Watch {
-    world: Arc<AtomicU64>,
-    /// Nanoseconds that it is ahead.
+pub struct NodeClock {
+    simulation: Arc<AtomicU64>,
+    /// Its offset in nanoseconds.
     ahead: Arc<AtomicI64>,
-    /// Millionths that it runs too fast.
+    /// Its drift in parts per million.
     fast: i64,
 }
 
-/// So that a watch can be set back and still show something.
-const BEGINNING: i64 = 1_000_000_000_000;
+/// A clock that is set back stays above zero.
+const ORIGIN: i64 = 1_000_000_000_000;
 
-impl Watch {
-    /// A watch of this world.
-    pub fn new(world: &Clockwork, ahead: i64, fast: i64) -> Watch {
-        Watch {
-            world: Arc::clone(&world.now),
+impl NodeClock {
+    /// A clock of this simulation.
+    pub fn new(simulation: &Executor, ahead: i64, fast: i64) -> NodeClock {
+        NodeClock {
+            simulation: Arc::clone(&simulation.now),
             ahead: Arc::new(AtomicI64::new(ahead)),
             fast,
         }
@@ -206,10 +205,11 @@ impl Watch {
     }
 }
 
-impl Clock for Watch {
+impl Clock for NodeClock {
     fn now(&self) -> Moment {
-        let world = self.world.load(Relaxed) as i64;
-        let own = world + world / 1_000_000 * self.fast + self.ahead.load(Relaxed) + BEGINNING;
+        let simulation = self.simulation.load(Relaxed) as i64;
+        let own =
+            simulation + simulation / 1_000_000 * self.fast + self.ahead.load(Relaxed) + ORIGIN;
         Moment::from_nanos(u64::try_from(own).unwrap_or(0))
     }
 }
