@@ -33,6 +33,7 @@ use super::store::memory::MemoryStore;
 use super::store::stack::FleetStore;
 use super::store::sync::counter::SyncTerms;
 use crate::shared::{SharedLimit, SharedLimits, SharedStore};
+use tollgate::KeyOp;
 use tollgate::algorithm::LimitError;
 use tollgate::algorithm::scale::Scale;
 use tollgate::calendar::Periods;
@@ -288,11 +289,15 @@ impl<'a, C: Clock> Builder<'a, C> {
         for Move { from, to, hash } in self.moves {
             let to: Vec<&Limiter<C>> = to.iter().map(|id| self.gate.limiter(*id)).collect();
             // The same limiter may be known by both policies: then nothing moves.
-            let moves = from.iter().filter(|from| !to.iter().any(|to| to.is(from)));
-            let used = moves.map(|from| from.withdraw(hash)).max().unwrap_or(0);
+            let moves = from
+                .iter()
+                .filter(|from| !to.iter().any(|to| to.shares_state_with(from)));
+            let used = moves.map(|from| from.apply(hash, &KeyOp::RemoveUsage).units);
+            let used = used.max().unwrap_or(0);
             if used > 0 {
                 for to in to {
-                    to.take_over(hash, used);
+                    // A share under pressure may have room for less.
+                    let _ = to.apply(hash, &KeyOp::AddUsage { units: used });
                 }
             }
         }

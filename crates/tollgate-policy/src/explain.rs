@@ -10,6 +10,7 @@ use super::gate::{Live, PolicyGate, SpecialGrant};
 use super::queue::Place;
 use super::rule::{KeyPart, Match, MissingKey, Mode};
 use crate::shared::KeyKind;
+use tollgate::KeyOp;
 use tollgate::clock::Clock;
 use tollgate::decision::Decision;
 use tollgate::gate::LimitId;
@@ -221,7 +222,13 @@ impl<C: Clock> PolicyGate<C> {
                     issued: now,
                     origin: answer.origin,
                 },
-                None => self.memory.limiter(limit).peek_hash(hash, told.cost),
+                None => {
+                    let peek = KeyOp::Peek {
+                        cost: told.cost,
+                        max: None,
+                    };
+                    self.memory.limiter(limit).apply(hash, &peek).decision
+                }
             });
             let numbered = decisions.enumerate();
             let numbered = numbered.map(|(place, decision)| (place, told.cost, decision));

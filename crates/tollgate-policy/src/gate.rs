@@ -39,6 +39,7 @@ use super::store::Op;
 use super::store::memory::MemoryStore;
 use super::store::stack::FleetStore;
 use crate::shared::{KeyKind, SharedKey, SharedStore};
+use tollgate::KeyOp;
 use tollgate::clock::{Clock, MonotonicClock};
 use tollgate::decision::Verdict;
 use tollgate::gate::LimitId;
@@ -505,10 +506,14 @@ impl<C: Clock> PolicyGate<C> {
     fn move_usage(&self, from: &Limiter<C>, to: LimitId, hash: u64) {
         let lock = self.moving.get(hash as usize % self.moving.len());
         let _moving = lock.map(|lock| lock.lock().unwrap_or_else(PoisonError::into_inner));
-        let used = from.withdraw(hash);
+        let used = from.apply(hash, &KeyOp::RemoveUsage).units;
         if used > 0 {
             for to in std::iter::once(to).chain(self.peak_of(to)) {
-                self.memory.limiter(to).take_over(hash, used);
+                // What finds no room there is beyond what the limit holds.
+                let _ = self
+                    .memory
+                    .limiter(to)
+                    .apply(hash, &KeyOp::AddUsage { units: used });
             }
         }
     }

@@ -33,7 +33,7 @@ impl<C: Clock> PolicyGate<C> {
     /// Nothing is given beyond what the limit holds.
     pub fn give_back(&self, answer: &Answer) -> Reservation<C> {
         let counts = |charge: &Charge| charge.role != Role::Unlimited;
-        self.held_of(answer, counts, |limiter| !limiter.is_queue())
+        self.held_of(answer, counts, |limiter| !limiter.is_leaky_bucket())
     }
 
     fn held_of(

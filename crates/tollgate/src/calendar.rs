@@ -17,7 +17,7 @@
 
 use std::sync::Arc;
 
-use crate::decision::{QuotaStatus, Verdict};
+use crate::decision::{Decision, QuotaStatus, Verdict};
 use crate::time::{Moment, Span};
 
 /// The periods of a calendar: when each begins, on a clock that counts from 1970.
@@ -32,7 +32,7 @@ pub struct Periods {
 
 /// A period and the one after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Around {
+pub struct PeriodBounds {
     /// The place of the period among all of them.
     pub number: u64,
     /// When it begins.
@@ -81,12 +81,12 @@ impl Periods {
 
     /// The period that `now` lies in, for who cannot look it up: its place, when it begins and ends, and
     /// when the one after it ends.
-    pub fn around(&self, now: Moment) -> Around {
+    pub fn bounds_at(&self, now: Moment) -> PeriodBounds {
         let at = self.period_at(now.as_nanos());
         let start = |i: usize| self.starts.get(i).copied();
         let from = start(at).unwrap_or(0);
         let to = start(at + 1).unwrap_or(from.saturating_add(self.window));
-        Around {
+        PeriodBounds {
             number: at as u64,
             from: Moment::from_nanos(from),
             to: Moment::from_nanos(to),
@@ -94,8 +94,8 @@ impl Periods {
         }
     }
 
-    /// What the face of these periods shows at `now`.
-    pub fn face(&self, now: Moment) -> Moment {
+    /// The moment of the clock, on the time that windows are counted by.
+    pub fn window_time(&self, now: Moment) -> Moment {
         let now = now.as_nanos();
         let at = self.period_at(now);
         let start = self.starts.get(at).copied().unwrap_or(0);
@@ -103,40 +103,67 @@ impl Periods {
         Moment::from_nanos(at as u64 * self.window + into)
     }
 
-    /// How long `span`, told on the face at `face`, is in real time.
-    pub(crate) fn real(&self, face: Moment, span: Span) -> Span {
-        let (at, into) = (face.as_nanos() / self.window, face.as_nanos() % self.window);
+    /// The moment of the clock that [`Periods::window_time`] converts to `at`.
+    fn clock_time(&self, at: Moment) -> Moment {
+        let (period, into) = self.split(at);
+        let start = self.starts.get(period).copied().unwrap_or(0);
+        Moment::from_nanos(start.saturating_add(into))
+    }
+
+    /// The place of the period of a window time, and how far into it that is.
+    fn split(&self, at: Moment) -> (usize, u64) {
+        let (period, into) = (at.as_nanos() / self.window, at.as_nanos() % self.window);
+        (usize::try_from(period).unwrap_or(usize::MAX), into)
+    }
+
+    /// The length on the clock of a span that begins at `at`, both on window time.
+    fn span_in_clock_time(&self, at: Moment, span: Span) -> Span {
+        let (period, into) = self.split(at);
         if into.saturating_add(span.as_nanos()) < self.window {
             return span;
         }
-        // It reaches to the end of the period: that end is real, what lies beyond is not looked at,
-        // because a new window is always fresh.
-        let at = usize::try_from(at).unwrap_or(usize::MAX);
-        match (self.starts.get(at), self.starts.get(at.saturating_add(1))) {
+        // It reaches to the end of the period: that end is known. What lies beyond does not matter,
+        // because a new window is always unused.
+        match (
+            self.starts.get(period),
+            self.starts.get(period.saturating_add(1)),
+        ) {
             (Some(start), Some(end)) => Span::from_nanos((end - start).saturating_sub(into)),
             _ => span,
         }
     }
 
-    /// A verdict that was found on the face at `face`, in real time.
-    pub fn told(&self, verdict: Verdict, face: Moment) -> Verdict {
+    /// A verdict made at `at`, a window time, in spans of the clock.
+    pub fn verdict_in_clock_time(&self, verdict: Verdict, at: Moment) -> Verdict {
         match verdict {
             Verdict::Refuse { retry_after } => Verdict::Refuse {
-                retry_after: self.real(face, retry_after),
+                retry_after: self.span_in_clock_time(at, retry_after),
             },
             Verdict::Wait { delay } => Verdict::Wait {
-                delay: self.real(face, delay),
+                delay: self.span_in_clock_time(at, delay),
             },
             other => other,
         }
     }
 
-    /// A status that was found on the face at `face`, in real time.
-    pub fn stands(&self, status: QuotaStatus, face: Moment) -> QuotaStatus {
+    /// A status read at `at`, a window time, in spans of the clock.
+    pub fn status_in_clock_time(&self, status: QuotaStatus, at: Moment) -> QuotaStatus {
         QuotaStatus {
             remaining: status.remaining,
-            full_after: self.real(face, status.full_after),
-            next_after: self.real(face, status.next_after),
+            full_after: self.span_in_clock_time(at, status.full_after),
+            next_after: self.span_in_clock_time(at, status.next_after),
+        }
+    }
+
+    /// A decision made on window time, in spans and moments of the clock. Spans count from the moment at which it
+    /// was made, which is later than the caller's reading of the clock where a key was added.
+    pub(crate) fn decision_in_clock_time(&self, decision: Decision) -> Decision {
+        let at = decision.issued;
+        Decision {
+            verdict: self.verdict_in_clock_time(decision.verdict, at),
+            status: self.status_in_clock_time(decision.status, at),
+            issued: self.clock_time(at),
+            ..decision
         }
     }
 
@@ -173,30 +200,33 @@ mod tests {
     fn every_period_is_one_window_of_the_face() {
         let months = months();
         for (day, window) in [(100, 0), (130, 0), (131, 1), (158, 1), (159, 2), (189, 2)] {
-            let face = months.face(at(day * DAY)).as_nanos();
+            let face = months.window_time(at(day * DAY)).as_nanos();
             assert_eq!(face / months.window, window, "day {day}");
         }
-        assert_eq!(months.face(at(131 * DAY)), at(31 * DAY));
-        assert_eq!(months.face(at(131 * DAY - 1)), at(31 * DAY - 1));
+        assert_eq!(months.window_time(at(131 * DAY)), at(31 * DAY));
+        assert_eq!(months.window_time(at(131 * DAY - 1)), at(31 * DAY - 1));
     }
 
     #[test]
     fn the_end_of_a_short_month_is_told_in_real_time() {
         let months = months();
         let now = at(140 * DAY); // the ninth day of a month of 28
-        let face = months.face(now);
+        let face = months.window_time(now);
         let to_the_end = Span::from_nanos(months.window - face.as_nanos() % months.window);
-        assert_eq!(months.real(face, to_the_end), Span::from_nanos(19 * DAY));
+        assert_eq!(
+            months.span_in_clock_time(face, to_the_end),
+            Span::from_nanos(19 * DAY)
+        );
         let short = Span::from_nanos(DAY);
-        assert_eq!(months.real(face, short), short);
+        assert_eq!(months.span_in_clock_time(face, short), short);
     }
 
     #[test]
     fn the_face_never_runs_backward_and_ends_with_the_last_period() {
         let months = months();
-        let mut last = months.face(at(0));
+        let mut last = months.window_time(at(0));
         for hour in 0..200 * 24 {
-            let face = months.face(at(hour * DAY / 24));
+            let face = months.window_time(at(hour * DAY / 24));
             assert!(face >= last);
             last = face;
         }

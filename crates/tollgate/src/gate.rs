@@ -6,7 +6,7 @@ use crate::decision::{Decision, Origin};
 use crate::key::Keyed;
 use crate::limit::Limit;
 use crate::limiter::Limiter;
-use crate::table::{CHARGES_MAX, Part, all_or_none};
+use crate::table::{CHARGES_MAX, ResolvedCharge, all_or_none};
 
 /// Several limits that a request may have to pass together: all of them are charged, or none. Cheap to
 /// clone: clones share the state.
@@ -47,7 +47,7 @@ pub struct Gate<C = MonotonicClock> {
 }
 
 /// A limit of one gate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LimitId(usize);
 
 impl LimitId {
@@ -62,32 +62,30 @@ impl LimitId {
     }
 }
 
-/// One limit that a request must pay, for which key and how much.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A charge of one limit: the key, by its hash, and the cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Charge {
     limit: LimitId,
     hash: u64,
     cost: u64,
-    /// How many fit, if that is not for the limit to say.
-    most: Option<u32>,
+    max: Option<u32>,
 }
 
 impl Charge {
-    /// The same on a fixed window that holds at most so many for this charge.
-    #[doc(hidden)]
-    pub const fn at_most(self, most: Option<u32>) -> Charge {
-        Charge { most, ..self }
+    /// A charge of `cost` on `limit` for the key with this hash ([`Limiter::key_hash`]).
+    pub const fn new(limit: LimitId, hash: u64, cost: u64) -> Charge {
+        Charge {
+            limit,
+            hash,
+            cost,
+            max: None,
+        }
     }
 
-    /// A charge of nothing on the first limit, to fill a place with.
-    #[doc(hidden)]
-    pub const fn none() -> Charge {
-        Charge {
-            limit: LimitId(0),
-            hash: 0,
-            cost: 0,
-            most: None,
-        }
+    /// The same charge on a fixed window with room for at most `max`, for a number that comes with the request.
+    #[must_use]
+    pub const fn with_max(self, max: Option<u32>) -> Charge {
+        Charge { max, ..self }
     }
 }
 
@@ -152,22 +150,7 @@ impl<C: Clock> Gate<C> {
     /// The limit is of another gate: a mistake in the program, not in its input.
     #[inline]
     pub fn charge<K: Keyed + ?Sized>(&self, limit: LimitId, key: &K, cost: u64) -> Charge {
-        Charge {
-            limit,
-            hash: self.limiters[limit.0].inner().secret().hash(key),
-            cost,
-            most: None,
-        }
-    }
-
-    #[doc(hidden)]
-    pub fn charge_hash(&self, limit: LimitId, hash: u64, cost: u64) -> Charge {
-        Charge {
-            limit,
-            hash,
-            cost,
-            most: None,
-        }
+        Charge::new(limit, self.limiter(limit).key_hash(key), cost)
     }
 
     /// Takes all of `charges` or none of them. A refused request leaves no trace.
@@ -191,27 +174,24 @@ impl<C: Clock> Gate<C> {
             });
         };
         // What the room is filled with at first is never looked at.
-        let mut parts = [Part {
-            table: first.inner().table(),
+        let mut resolved = [ResolvedCharge {
+            table: first.table(),
             hash: 0,
             cost: 0,
-            most: None,
-            face: None,
+            max: None,
         }; N];
         for (at, charge) in charges.iter().enumerate() {
-            let limiter = self.limiters.get(charge.limit.0)?.inner();
-            *parts.get_mut(at)? = Part {
-                table: limiter.table(),
+            *resolved.get_mut(at)? = ResolvedCharge {
+                table: self.limiters.get(charge.limit.0)?.table(),
                 hash: charge.hash,
                 cost: charge.cost,
-                most: charge.most,
-                face: limiter.periods(),
+                max: charge.max,
             };
         }
-        let ruling = all_or_none(parts.get(..charges.len())?, &self.clock);
+        let outcome = all_or_none(resolved.get(..charges.len())?, &self.clock);
         Some(Admission {
-            decision: ruling.decision,
-            binding: charges.get(ruling.binding).map(|charge| charge.limit),
+            decision: outcome.decision,
+            binding: charges.get(outcome.binding).map(|charge| charge.limit),
         })
     }
 

@@ -87,9 +87,9 @@ pub mod until;
 
 pub mod shape;
 
-pub use algorithm::LimitError;
 pub use algorithm::scale::Scale;
 pub use algorithm::terms::{OutOfRange, Terms, TermsError, Throttled};
+pub use algorithm::{LimitError, Refund};
 pub use clock::{Clock, CoarseClock, ManualClock, MonotonicClock};
 pub use cost::{Burst, Cost, UnitsError};
 pub use decision::{Decision, Origin, QuotaStatus, Verdict};
@@ -99,7 +99,7 @@ pub use limit::{Algorithm, Estimate, Limit};
 pub use limiter::{Limiter, Settled, Single};
 pub use permit::{ConcurrencyLimiter, Permit};
 pub use rate::{Rate, RateError};
-pub use table::CHARGES_MAX;
+pub use table::{CHARGES_MAX, KeyOp, KeyOutcome};
 pub use throttle::{Call, Throttle};
 pub use time::{Moment, Span, SpanError};
 #[cfg(feature = "async")]

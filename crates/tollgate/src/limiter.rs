@@ -2,16 +2,16 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::algorithm::LimitError;
 use crate::algorithm::scale::Scale;
+use crate::algorithm::{LimitError, Refund};
 use crate::calendar::Periods;
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Verdict};
 use crate::key::{KeySecret, Keyed};
 use crate::limit::Limit;
 use crate::saved::Writer;
-use crate::table::{KeyTable, Part, all_or_none};
-use crate::time::{Moment, Span};
+use crate::table::{KeyOp, KeyOutcome, KeyTable};
+use crate::time::Span;
 
 /// Keys that are hashed and fetched together before the first of them is decided: enough to hide the
 /// way to memory, few enough to stay in the processor's own buffers.
@@ -37,8 +37,6 @@ pub struct Limiter<C = MonotonicClock> {
 
 pub(crate) struct Inner<C> {
     table: KeyTable,
-    /// The face of the clock that it runs on, if its windows are periods of a calendar.
-    periods: Option<Periods>,
     secret: KeySecret,
     clock: C,
     limit: Mutex<Limit>,
@@ -100,21 +98,19 @@ impl<C: Clock> Limiter<C> {
         clock: C,
         secret: KeySecret,
     ) -> Result<Limiter<C>, LimitError> {
-        let table = KeyTable::new(&limit)?;
-        Ok(Limiter::of(limit, table, periods, clock, secret))
+        let table = KeyTable::new(&limit)?.with_periods(periods);
+        Ok(Limiter::with_table(limit, table, clock, secret))
     }
 
-    pub(crate) fn of(
+    pub(crate) fn with_table(
         limit: Limit,
         table: KeyTable,
-        periods: Option<Periods>,
         clock: C,
         secret: KeySecret,
     ) -> Limiter<C> {
         Limiter {
             inner: Arc::new(Inner {
                 table,
-                periods,
                 secret,
                 clock,
                 limit: Mutex::new(limit),
@@ -133,9 +129,6 @@ impl<C: Clock> Limiter<C> {
     #[inline]
     pub fn check_cost<K: Keyed + ?Sized>(&self, key: &K, cost: u64) -> Verdict {
         let inner = &*self.inner;
-        if inner.periods.is_some() {
-            return self.charge_hash(inner.secret.hash(key), cost).verdict;
-        }
         let now = inner.clock.now();
         let hash = inner.secret.hash(key);
         inner.table.check(hash, now, || inner.clock.fresh(), cost)
@@ -147,12 +140,6 @@ impl<C: Clock> Limiter<C> {
     /// every 32.
     pub fn check_batch<K: Keyed>(&self, keys: &[K], verdicts: &mut [Verdict]) {
         let inner = &*self.inner;
-        if inner.periods.is_some() {
-            for (key, verdict) in keys.iter().zip(verdicts) {
-                *verdict = self.check(key);
-            }
-            return;
-        }
         for (keys, verdicts) in keys.chunks(BATCH).zip(verdicts.chunks_mut(BATCH)) {
             let count = keys.len().min(verdicts.len());
             let verdicts = &mut verdicts[..count];
@@ -179,55 +166,40 @@ impl<C: Clock> Limiter<C> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn charge<K: Keyed + ?Sized>(&self, key: &K, cost: u64) -> Decision {
-        self.charge_hash(self.inner.secret.hash(key), cost)
-    }
-
-    pub(crate) fn charge_hash(&self, hash: u64, cost: u64) -> Decision {
         let inner = &*self.inner;
-        if inner.periods.is_none() {
-            let now = inner.clock.now();
-            inner.table.charge(hash, now, || inner.clock.fresh(), cost)
-        } else {
-            self.charge_in_period(hash, cost)
-        }
+        let hash = inner.secret.hash(key);
+        let now = inner.clock.now();
+        inner
+            .table
+            .charge(hash, now, || inner.clock.fresh(), cost, None)
     }
 
-    /// Tells what a charge would come to, and takes nothing.
+    /// Reports what a charge would come to, and takes nothing.
     pub fn peek<K: Keyed + ?Sized>(&self, key: &K, cost: u64) -> Decision {
-        self.peek_hash(self.inner.secret.hash(key), cost)
+        let peek = KeyOp::Peek { cost, max: None };
+        self.apply(self.key_hash(key), &peek).decision
     }
 
-    #[doc(hidden)]
-    pub fn peek_hash(&self, hash: u64, cost: u64) -> Decision {
-        self.peek_at_most(hash, cost, None)
+    /// The hash by which [`Limiter::apply`] and [`Charge`](crate::Charge) name a key.
+    pub fn key_hash<K: Keyed + ?Sized>(&self, key: &K) -> u64 {
+        self.inner.secret.hash(key)
     }
 
-    /// The same on a window that holds at most so many for this call, if that is said.
-    #[doc(hidden)]
-    pub fn peek_at_most(&self, hash: u64, cost: u64, most: Option<u32>) -> Decision {
+    /// Applies an operation to the key with this hash. For callers that hash a key once and use it on several
+    /// limiters with one [`KeySecret`].
+    pub fn apply(&self, hash: u64, op: &KeyOp) -> KeyOutcome {
         let inner = &*self.inner;
-        let real_now = inner.clock.now();
-        let now = inner.face(real_now);
-        let fresh = || inner.face(inner.clock.fresh());
-        let decision = match most {
-            None => inner.table.peek(hash, now, fresh, cost),
-            Some(most) => inner.table.peek_at_most(hash, now, fresh, (cost, most)),
+        let now = if op.needs_fresh_clock() {
+            inner.clock.fresh()
+        } else {
+            inner.clock.now()
         };
-        match &inner.periods {
-            None => decision,
-            Some(periods) => Decision {
-                verdict: periods.told(decision.verdict, now),
-                status: periods.stands(decision.status, now),
-                issued: real_now,
-                ..decision
-            },
-        }
+        inner.table.apply(op, hash, now, || inner.clock.fresh())
     }
 
-    /// Is it a leaky bucket?
-    #[doc(hidden)]
-    pub fn is_queue(&self) -> bool {
-        matches!(self.inner.table, KeyTable::Queue(_))
+    /// Does it hand out slots, as a leaky bucket does?
+    pub fn is_leaky_bucket(&self) -> bool {
+        self.inner.table.is_leaky_bucket()
     }
 
     /// Corrects a charge whose cost is known only afterwards: `charged` was taken by the charge that
@@ -255,74 +227,27 @@ impl<C: Clock> Limiter<C> {
         actual: u64,
     ) -> Settled {
         let charged = if decision.is_admitted() { charged } else { 0 };
-        self.settle_hash(
-            self.inner.secret.hash(key),
-            (decision.issued, Span::ZERO),
-            charged,
-            actual,
-        )
-    }
-
-    /// The same of a charge at `issued` that waited for `delay`, if this is a leaky bucket.
-    #[doc(hidden)]
-    pub fn settle_hash(
-        &self,
-        hash: u64,
-        (issued, delay): (Moment, Span),
-        charged: u64,
-        actual: u64,
-    ) -> Settled {
-        let inner = &*self.inner;
-        let now = inner.face(inner.clock.fresh());
+        let hash = self.key_hash(key);
         if actual < charged {
-            let issued = inner.face(issued);
-            inner
-                .table
-                .refund_beyond(hash, now, (charged, actual), (issued, delay));
+            let refund = KeyOp::Refund(Refund {
+                charged,
+                kept: actual,
+                issued: decision.issued,
+                delay: Span::ZERO,
+            });
+            // A refund reports no units.
+            let _ = self.apply(hash, &refund);
         }
-        let more = actual.saturating_sub(charged);
-        let unpaid = if more == 0 {
-            0
-        } else {
-            let fresh = || inner.face(inner.clock.fresh());
-            inner.table.force(hash, now, fresh, more)
+        let unpaid = match actual.saturating_sub(charged) {
+            0 => 0,
+            cost => self.apply(hash, &KeyOp::ChargeRemaining { cost }).units,
         };
         Settled { unpaid }
     }
 
     /// Is the other one a clone of this?
-    #[doc(hidden)]
-    pub fn is(&self, other: &Limiter<C>) -> bool {
+    pub fn shares_state_with(&self, other: &Limiter<C>) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
-    }
-
-    /// Forgets a key, and tells how much of its allowance it had used. Whoever takes this over into
-    /// another limit can do so once.
-    #[doc(hidden)]
-    pub fn withdraw(&self, hash: u64) -> u64 {
-        let inner = &*self.inner;
-        let now = inner.face(inner.clock.fresh());
-        inner.table.withdraw(hash, now)
-    }
-
-    /// How much of its allowance a key has used and not earned back, whatever the pressure.
-    #[doc(hidden)]
-    pub fn used(&self, hash: u64) -> u64 {
-        let inner = &*self.inner;
-        let now = inner.face(inner.clock.now());
-        let fresh = || inner.face(inner.clock.fresh());
-        inner.table.used(hash, now, fresh)
-    }
-
-    /// Takes `units` that [`Limiter::withdraw`] told of elsewhere. Pressure, here or there, changes nothing
-    /// about how much that is. Returns how much was taken: no more than there was room for.
-    #[doc(hidden)]
-    pub fn take_over(&self, hash: u64, units: u64) -> u64 {
-        let inner = &*self.inner;
-        let now = inner.face(inner.clock.fresh());
-        let fresh = || inner.face(inner.clock.fresh());
-        let untaken = inner.table.take_over(hash, now, fresh, units);
-        units.saturating_sub(untaken)
     }
 
     /// How long to sleep before asking again for `cost`; nothing if it would pass now, none if it
@@ -340,8 +265,7 @@ impl<C: Clock> Limiter<C> {
         let inner = &*self.inner;
         let compiled = to.compiled()?;
         let mut limit = inner.limit.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = inner.face(inner.clock.fresh());
-        inner.table.change(&compiled, now)?;
+        inner.table.change(&compiled, inner.clock.fresh())?;
         *limit = to.with_max_keys(limit.max_keys());
         Ok(())
     }
@@ -390,8 +314,7 @@ impl<C: Clock> Limiter<C> {
 
     /// Keys that are in use. Counts them, so it is not for the way of a request.
     pub fn live_keys(&self) -> usize {
-        let now = self.inner.face(self.inner.clock.now());
-        self.inner.table.live_keys(now)
+        self.inner.table.live_keys(self.inner.clock.now())
     }
 
     /// The most memory that this limiter can ever take for its keys, in bytes.
@@ -407,67 +330,19 @@ impl<C: Clock> Limiter<C> {
 
     /// The calendar periods that its windows are, if they are.
     pub fn periods(&self) -> Option<&Periods> {
-        self.inner.periods()
-    }
-
-    pub(crate) fn inner(&self) -> &Inner<C> {
-        &self.inner
-    }
-
-    /// Charges a limit whose windows are periods of a calendar.
-    fn charge_in_period(&self, hash: u64, cost: u64) -> Decision {
-        let inner = &*self.inner;
-        let part = Part {
-            table: &inner.table,
-            hash,
-            cost,
-            most: None,
-            face: inner.periods.as_ref(),
-        };
-        all_or_none(&[part], &inner.clock).decision
-    }
-}
-
-impl<C: Clock> Inner<C> {
-    /// Writes all keys.
-    pub(crate) fn save(&self, to: &mut Writer) {
-        // Held, so that the limit is the one that the words mean.
-        let _limit = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = self.face(self.clock.fresh());
-        self.table.save(now, to);
-    }
-}
-
-impl<C> Inner<C> {
-    /// What the limiter's face of the clock shows at `now`.
-    #[inline(always)]
-    fn face(&self, now: Moment) -> Moment {
-        match &self.periods {
-            None => now,
-            Some(periods) => periods.face(now),
-        }
-    }
-
-    pub(crate) fn periods(&self) -> Option<&Periods> {
-        self.periods.as_ref()
+        self.inner.table.periods()
     }
 
     pub(crate) fn table(&self) -> &KeyTable {
-        &self.table
+        &self.inner.table
     }
 
-    pub(crate) fn secret(&self) -> &KeySecret {
-        &self.secret
-    }
-
-    /// Gives a permit back; `now` must be fresh.
-    pub(crate) fn release(&self, hash: u64, now: Moment, issued: Moment) {
-        self.table.refund(hash, now, 1, issued);
-    }
-
-    /// Renews a permit; the moment it then counts from, or none if it was lost.
-    pub(crate) fn renew(&self, hash: u64, now: Moment, issued: Moment) -> Option<Moment> {
-        self.table.renew(hash, now, issued)
+    /// Writes all keys.
+    pub(crate) fn save_keys(&self, to: &mut Writer) {
+        // Held, so that the limit is the one that the words mean.
+        let limit = &self.inner.limit;
+        let _limit = limit.lock().unwrap_or_else(PoisonError::into_inner);
+        self.inner.table.save(self.inner.clock.fresh(), to);
     }
 }
 

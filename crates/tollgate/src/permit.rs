@@ -2,12 +2,13 @@
 
 use std::fmt;
 
-use crate::algorithm::LimitError;
+use crate::algorithm::{LimitError, Refund};
 use crate::clock::{Clock, MonotonicClock};
 use crate::decision::Verdict;
 use crate::key::Keyed;
 use crate::limit::Limit;
 use crate::limiter::Limiter;
+use crate::table::KeyOp;
 use crate::time::{Moment, Span};
 
 /// Limits how much is going on at once for each key, instead of how often it begins.
@@ -68,7 +69,7 @@ impl<C: Clock> ConcurrencyLimiter<C> {
         }
         Ok(Permit {
             limiter: self.limiter.clone(),
-            hash: self.limiter.inner().secret().hash(key),
+            hash: self.limiter.key_hash(key),
             issued: decision.issued,
         })
     }
@@ -101,21 +102,27 @@ impl<C: Clock> Permit<C> {
     /// whoever holds this must stop.
     #[must_use = "the holder of a lost permit must stop"]
     pub fn renew(&mut self) -> bool {
-        let now = self.limiter.clock().fresh();
-        match self.limiter.inner().renew(self.hash, now, self.issued) {
-            Some(issued) => {
-                self.issued = issued;
-                true
-            }
-            None => false,
+        let renew = KeyOp::Renew {
+            issued: self.issued,
+        };
+        let decision = self.limiter.apply(self.hash, &renew).decision;
+        if decision.is_admitted() {
+            self.issued = decision.issued;
         }
+        decision.is_admitted()
     }
 }
 
 impl<C: Clock> Drop for Permit<C> {
     fn drop(&mut self) {
-        let now = self.limiter.clock().fresh();
-        self.limiter.inner().release(self.hash, now, self.issued);
+        let release = KeyOp::Refund(Refund {
+            charged: 1,
+            kept: 0,
+            issued: self.issued,
+            delay: Span::ZERO,
+        });
+        // A release reports nothing that a dropped permit could use.
+        let _ = self.limiter.apply(self.hash, &release);
     }
 }
 

@@ -188,7 +188,7 @@ impl<C: Clock> Inner<C> {
         };
         let fresh = || self.clock.fresh();
         let step = |_: &Tats, tat, now| terms.step(tat, now, quantity);
-        let applied = self.table.apply(hash, intent, now, fresh, step);
+        let applied = self.table.apply_step(hash, intent, now, fresh, step);
         (applied.result, applied.now)
     }
 }

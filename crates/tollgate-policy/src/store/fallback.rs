@@ -27,6 +27,7 @@ use super::memory::MemoryStore;
 use super::{Answered, Apply, Op, PreparedLimit, Request, Store};
 use crate::charge::{Charge, Role, Source, all_pass};
 use crate::rule::OnStoreError;
+use tollgate::KeyOp;
 use tollgate::clock::Clock;
 use tollgate::decision::Verdict;
 use tollgate::time::{Moment, Span};
@@ -106,7 +107,8 @@ impl<C: Clock> Shared<C> {
             if let Some(limit) = self.limit(charge) {
                 let key = (limit.stable_id, charge.hash);
                 // What the share has earned back since, the store has, too.
-                let used = || self.share.limiter(charge.limit).used(charge.hash);
+                let limiter = self.share.limiter(charge.limit);
+                let used = || limiter.apply(charge.hash, &KeyOp::Usage).units;
                 charge.debt = reporting.add(key, now.plus(limit.horizon), used);
             }
         }

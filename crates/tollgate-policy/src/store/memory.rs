@@ -18,6 +18,7 @@ use tollgate::decision::{Decision, QuotaStatus, Verdict};
 use tollgate::gate::{self, Admission, Gate, LimitId};
 use tollgate::limiter::Limiter;
 use tollgate::time::Span;
+use tollgate::{KeyOp, Refund};
 
 /// Every limit of a policy with its state.
 #[derive(Debug)]
@@ -96,8 +97,11 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Reports what so much on the limit of a charge would come to.
     pub(crate) fn peek(&self, charge: &Charge, cost: u64) -> Decision {
-        let limiter = self.limiter(charge.limit);
-        limiter.peek_at_most(charge.hash, cost, self.max_here(charge))
+        let max = self.max_here(charge);
+        let peek = KeyOp::Peek { cost, max };
+        self.limiter(charge.limit)
+            .apply(charge.hash, &peek)
+            .decision
     }
 
     /// What is left of the limit of a charge.
@@ -181,7 +185,7 @@ impl<C: Clock> MemoryStore<C> {
                 if binds.is_none() && Some(charge.limit) == binding {
                     binds = Some(at);
                 }
-                if delay > Span::ZERO && self.limiter(charge.limit).is_queue() {
+                if delay > Span::ZERO && self.limiter(charge.limit).is_leaky_bucket() {
                     charge.outcome.delay = delay;
                 }
             }
@@ -195,9 +199,9 @@ impl<C: Clock> MemoryStore<C> {
         let Verdict::Wait { delay } = decision.verdict else {
             return Span::ZERO;
         };
-        let queues = charges
-            .iter()
-            .filter(|charge| is_decided_together(charge) && self.limiter(charge.limit).is_queue());
+        let queues = charges.iter().filter(|charge| {
+            is_decided_together(charge) && self.limiter(charge.limit).is_leaky_bucket()
+        });
         match queues.count() {
             1 => delay,
             _ => Span::ZERO,
@@ -210,13 +214,11 @@ impl<C: Clock> MemoryStore<C> {
         &self,
         charges: impl Iterator<Item = &'c Charge>,
     ) -> Option<Admission> {
-        let mut taken = [gate::Charge::none(); N];
+        let mut taken = [gate::Charge::default(); N];
         let mut count = 0;
         for charge in charges {
-            *taken.get_mut(count)? = self
-                .gate
-                .charge_hash(charge.limit, charge.hash, charge.cost)
-                .at_most(self.max_here(charge));
+            *taken.get_mut(count)? = gate::Charge::new(charge.limit, charge.hash, charge.cost)
+                .with_max(self.max_here(charge));
             count += 1;
         }
         let taken = taken.get(..count).unwrap_or_default();
@@ -227,13 +229,8 @@ impl<C: Clock> MemoryStore<C> {
     pub(crate) fn charge_remaining(&self, charge: &mut Charge, source: Source) {
         let now = self.clock.now();
         let limiter = self.limiter(charge.limit);
-        let settled = limiter.settle_hash(
-            charge.hash,
-            (charge.outcome.issued, Span::ZERO),
-            0,
-            charge.cost,
-        );
-        charge.outcome.unpaid = settled.unpaid;
+        let remaining = KeyOp::ChargeRemaining { cost: charge.cost };
+        charge.outcome.unpaid = limiter.apply(charge.hash, &remaining).units;
         charge.outcome.verdict = Verdict::Pass;
         charge.outcome.source = source;
         (charge.outcome.issued, charge.outcome.local) = (now, now);
@@ -241,15 +238,21 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Takes what the store has taken, as far as there is room, and returns how much that is.
     pub(crate) fn mirror(&self, charge: &Charge, units: u64) -> u64 {
-        self.limiter(charge.limit).take_over(charge.hash, units)
+        let limiter = self.limiter(charge.limit);
+        limiter.apply(charge.hash, &KeyOp::AddUsage { units }).units
     }
 
     /// Gives back `taken - kept` units that were taken at the local moment of a charge.
     pub(crate) fn refund(&self, charge: &Charge, taken: u64, kept: u64) {
         if kept < taken {
-            let limiter = self.limiter(charge.limit);
-            let slot = (charge.outcome.local, charge.outcome.delay);
-            limiter.settle_hash(charge.hash, slot, taken, kept);
+            let refund = KeyOp::Refund(Refund {
+                charged: taken,
+                kept,
+                issued: charge.outcome.local,
+                delay: charge.outcome.delay,
+            });
+            // A refund reports no units.
+            let _ = self.limiter(charge.limit).apply(charge.hash, &refund);
         }
     }
 

@@ -167,7 +167,7 @@ fn numbers(meter: &Meter, clock: &Timing, args: &mut Texts) {
             }
         }
         Meter::Calendar { limit, periods, .. } => {
-            let around = periods.around(clock.about_now());
+            let around = periods.bounds_at(clock.about_now());
             args.push_number(*limit);
             // As the core counts windows: the first is number one.
             args.push_number(around.number + 1);
@@ -267,7 +267,7 @@ fn issued_as(meter: &Meter, issued: Moment, clock: &Timing) -> u64 {
         Meter::Window { length, anchor, .. } => units
             .checked_sub(*anchor)
             .map_or(0, |since| since / length + 1),
-        Meter::Calendar { periods, .. } => periods.around(issued).number + 1,
+        Meter::Calendar { periods, .. } => periods.bounds_at(issued).number + 1,
         Meter::Parts(parts) => units / parts.unit / parts.part,
     }
 }

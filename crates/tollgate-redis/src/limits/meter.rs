@@ -294,7 +294,7 @@ impl Meter {
                 },
                 Some(most),
             ) => Cow::Owned(Meter::Window {
-                core: core.at_most(most),
+                core: core.with_max(most),
                 limit: limit.min(u64::from(most)),
                 length,
                 anchor,
@@ -372,7 +372,7 @@ impl Meter {
             Meter::Bucket(b) => b.meaning(),
             Meter::Window { length, anchor, .. } => format!("w {length} {anchor}"),
             Meter::Calendar { periods, .. } => {
-                let first = periods.around(tollgate::time::Moment::ORIGIN).from;
+                let first = periods.bounds_at(tollgate::time::Moment::ORIGIN).from;
                 format!("c {} {}", periods.name(), first.as_nanos())
             }
             Meter::Parts(p) => format!(

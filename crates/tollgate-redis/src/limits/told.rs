@@ -54,7 +54,7 @@ pub(super) fn told(
         }
         Meter::Calendar { core, periods, .. } => {
             let real = Moment::from_nanos(now.saturating_mul(clock.unit));
-            let face = periods.face(real);
+            let face = periods.window_time(real);
             let told = ask(
                 core,
                 window_word(found, core_number(core, face))?,
@@ -62,9 +62,9 @@ pub(super) fn told(
                 cost,
             );
             return Ok(Told {
-                verdict: periods.told(told.verdict, face),
-                before: periods.stands(told.before, face),
-                after: periods.stands(told.after, face),
+                verdict: periods.verdict_in_clock_time(told.verdict, face),
+                before: periods.status_in_clock_time(told.before, face),
+                after: periods.status_in_clock_time(told.after, face),
                 issued: real,
             });
         }

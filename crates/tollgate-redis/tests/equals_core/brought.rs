@@ -43,7 +43,7 @@ fn numbers_that_change_with_every_request_come_to_what_the_core_says() {
         let asked = request(vec![at_most(most, charge(0, cost))]);
         let (outcomes, took) = ruled(&mut desk, now, asked);
         let at = Moment::from_nanos(now);
-        let here = core.at_most(most);
+        let here = core.with_max(most);
         let step = here.charge(word, at, cost);
         assert_eq!(outcomes[0].verdict, step.verdict, "turn {turn}");
         assert_eq!(took, step.verdict.is_admitted(), "turn {turn}");

@@ -526,13 +526,19 @@ fn periods_of_a_calendar_are_counted_as_the_core_counts_them() {
         }
         let cost = rng.below(6);
         let real = Moment::from_nanos(now * unit);
-        let face = periods.face(real);
+        let face = periods.window_time(real);
         let asked = core.ask(face, cost);
         let (outcomes, took) = ruled(&mut desk, now, request(vec![charge(0, cost)]));
         assert_eq!(took, asked.verdict.is_admitted());
-        assert_eq!(outcomes[0].verdict, periods.told(asked.verdict, face));
+        assert_eq!(
+            outcomes[0].verdict,
+            periods.verdict_in_clock_time(asked.verdict, face)
+        );
         let status = if took { asked.after } else { asked.before };
-        assert_eq!(outcomes[0].status, periods.stands(status, face));
+        assert_eq!(
+            outcomes[0].status,
+            periods.status_in_clock_time(status, face)
+        );
         core = if took { asked.taken } else { asked.left };
         if took {
             passed += 1;

@@ -44,7 +44,7 @@
 //! refill rounds. One word needs neither.
 
 use super::scale::Scale;
-use super::{Era, HEAL_NS, LimitError, OneWord, Params, RESERVED, Step, mul_div_ceil};
+use super::{Era, HEAL_NS, LimitError, OneWord, Params, RESERVED, Refund, Step, mul_div_ceil};
 use crate::decision::{QuotaStatus, Verdict};
 use crate::rate::Rate;
 use crate::time::{Moment, Span};
@@ -225,16 +225,15 @@ impl Bucket {
         (self.n, self.plain)
     }
 
-    /// Gives back what `charged` took beyond `kept`, only if nothing was charged after it. It was charged at
-    /// `issued` to a bucket that was full `delay` later. By the plain price: no charge has paid less, so if what
-    /// is out is worth no more, no later charge is part of it.
-    pub(super) fn refund_alone(
-        &self,
-        word: u64,
-        now: Moment,
-        (charged, kept): (u64, u64),
-        (issued, delay): (Moment, Span),
-    ) -> Option<u64> {
+    /// Gives back what a charge took beyond what was used, only if nothing was charged after it. By the plain
+    /// price: no charge has paid less, so if what is out is worth no more, no later charge is part of it.
+    pub(super) fn refund_last(&self, word: u64, now: Moment, refund: &Refund) -> Option<u64> {
+        let Refund {
+            charged,
+            kept,
+            issued,
+            delay,
+        } = *refund;
         // A clock that was set back since has taken no time.
         let (waited, delayed) = (now.since(issued).as_nanos(), delay.as_nanos());
         let ahead = delayed.saturating_sub(waited).saturating_mul(self.n);

@@ -176,17 +176,6 @@ impl Permits {
         }
         0
     }
-
-    /// Moves `count` permits granted at `issued` to now: they live a whole `ttl` again. `None` if they
-    /// were lost; then their holders must stop.
-    pub fn renew(&self, word: u64, now: Moment, count: u64, issued: Moment) -> Option<u64> {
-        let mut state = self.in_force(Some(word), now);
-        let age = usize::try_from(state.epoch.checked_sub(issued.as_nanos() / self.epoch)?).ok()?;
-        let from = state.counts.get_mut(age).filter(|c| **c >= count)?;
-        *from -= count;
-        state.counts[0] += count;
-        Some(self.word(&state))
-    }
 }
 
 impl OneWord for Permits {
@@ -226,6 +215,15 @@ impl OneWord for Permits {
             return None;
         }
         *count = count.saturating_sub(cost);
+        Some(self.word(&state))
+    }
+
+    fn renew(&self, word: u64, now: Moment, count: u64, issued: Moment) -> Option<u64> {
+        let mut state = self.in_force(Some(word), now);
+        let age = usize::try_from(state.epoch.checked_sub(issued.as_nanos() / self.epoch)?).ok()?;
+        let from = state.counts.get_mut(age).filter(|c| **c >= count)?;
+        *from -= count;
+        state.counts[0] += count;
         Some(self.word(&state))
     }
 

@@ -30,7 +30,7 @@ pub mod terms;
 pub mod window;
 
 use crate::decision::{QuotaStatus, Verdict};
-use crate::time::Moment;
+use crate::time::{Moment, Span};
 use scale::Scale;
 
 /// How far a clock may step back before a bucket is healed: longer than any preemption, shorter than
@@ -59,6 +59,19 @@ impl Step {
     }
 }
 
+/// A refund: the charge, and how much of it was used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refund {
+    /// Units that the charge took.
+    pub charged: u64,
+    /// Units of them that were used.
+    pub kept: u64,
+    /// When the charge was made.
+    pub issued: Moment,
+    /// How long the charge had to wait for its slot in a leaky bucket; zero elsewhere.
+    pub delay: Span,
+}
+
 /// A limiter whose whole state for a key is one word. `None` is a key never used.
 pub trait OneWord: Copy + Send + Sync + 'static {
     /// Decides `cost` at `now` and says what to write.
@@ -67,6 +80,27 @@ pub trait OneWord: Copy + Send + Sync + 'static {
     /// Gives back `cost` that was charged at `issued`; `now` must be read after deciding to do so.
     /// Nothing to write if nothing comes back.
     fn refund(&self, word: u64, now: Moment, cost: u64, issued: Moment) -> Option<u64>;
+
+    /// Gives back what a charge took beyond what was used. A queue needs to know of the wait as well.
+    fn refund_charge(&self, word: u64, now: Moment, refund: &Refund) -> Option<u64> {
+        let cost = refund.charged.saturating_sub(refund.kept);
+        self.refund(word, now, cost, refund.issued)
+    }
+
+    /// Moves `count` permits that were granted at `issued` to `now`, so that they live a whole `ttl` again. `None`
+    /// if they were lost, or if this is no concurrency limit.
+    fn renew(&self, word: u64, now: Moment, count: u64, issued: Moment) -> Option<u64> {
+        let _ = (word, now, count, issued);
+        None
+    }
+
+    /// This limit with room for at most `max` in its window, for a number that comes with the call. The same for
+    /// all but the fixed window.
+    #[must_use]
+    fn with_max(&self, max: u32) -> Self {
+        let _ = max;
+        *self
+    }
 
     /// Takes `cost` that was used already, whatever is left, and says how much of it could not be
     /// taken because nothing was left.

@@ -21,7 +21,7 @@
 //!
 //! The TAT is moved back only if no slot behind the one given up is promised: a later arrival would be put on
 //! top of it. The word proves that a slot is the last one: it began `delay` after it was charged, and
-//! `TAT == issued + delay + cost * T`. Then what was not used comes back ([`Queue::refund_last`]). Any other
+//! `TAT == issued + delay + cost * T`. Then what was not used comes back ([`OneWord::refund_charge`]). Any other
 //! slot stays idle: at most `cost * T` of the output, once. Slots are never moved.
 //!
 //! # Why not a list of waiting requests
@@ -30,7 +30,7 @@
 
 use super::bucket::Bucket;
 use super::scale::Scale;
-use super::{Era, LimitError, OneWord, Params, Step};
+use super::{Era, LimitError, OneWord, Params, Refund, Step};
 use crate::decision::{QuotaStatus, Verdict};
 use crate::rate::Rate;
 use crate::time::{Moment, Span};
@@ -57,18 +57,6 @@ impl Queue {
             max_wait: max_wait.unwrap_or(Span::MAX),
         })
     }
-
-    /// Gives back what a charge of `charged` took beyond `kept`, if its slot is the last one. The slot begins
-    /// `delay` after `issued`.
-    pub fn refund_last(
-        &self,
-        word: u64,
-        now: Moment,
-        (charged, kept): (u64, u64),
-        (issued, delay): (Moment, Span),
-    ) -> Option<u64> {
-        (self.bucket).refund_alone(word, now, (charged, kept), (issued, delay))
-    }
 }
 
 impl OneWord for Queue {
@@ -92,7 +80,18 @@ impl OneWord for Queue {
     }
 
     fn refund(&self, word: u64, now: Moment, cost: u64, issued: Moment) -> Option<u64> {
-        self.refund_last(word, now, (cost, 0), (issued, Span::ZERO))
+        let refund = Refund {
+            charged: cost,
+            kept: 0,
+            issued,
+            delay: Span::ZERO,
+        };
+        self.refund_charge(word, now, &refund)
+    }
+
+    /// Gives back what was not used if the slot of the charge is the last one. The slot begins `delay` after `issued`.
+    fn refund_charge(&self, word: u64, now: Moment, refund: &Refund) -> Option<u64> {
+        self.bucket.refund_last(word, now, refund)
     }
 
     fn force(&self, word: Option<u64>, now: Moment, cost: u64) -> (Option<u64>, u64) {
@@ -151,6 +150,22 @@ impl OneWord for Queue {
 mod tests {
     use super::*;
 
+    fn refund_last(
+        queue: &Queue,
+        word: u64,
+        now: Moment,
+        (charged, kept): (u64, u64),
+        (issued, delay): (Moment, Span),
+    ) -> Option<u64> {
+        let refund = Refund {
+            charged,
+            kept,
+            issued,
+            delay,
+        };
+        queue.refund_charge(word, now, &refund)
+    }
+
     fn queue(rate: &str) -> Queue {
         Queue::new(rate.parse().unwrap(), 10, None).unwrap()
     }
@@ -193,7 +208,7 @@ mod tests {
         let word = word.unwrap();
         let slots = costs.iter().zip(delays);
         slots
-            .map(|(cost, delay)| q.refund_last(word, now, (*cost, 0), (now, delay)))
+            .map(|(cost, delay)| refund_last(q, word, now, (*cost, 0), (now, delay)))
             .collect()
     }
 
@@ -220,7 +235,7 @@ mod tests {
         let second = q.charge(Some(first), now, 3).write.unwrap();
         let slot = (now, Span::from_millis(100));
         let ms = |ms: u64| Moment::from_nanos(ms * 1_000_000);
-        let back = |at: u64, kept: u64| q.refund_last(second, ms(at), (3, kept), slot);
+        let back = |at: u64, kept: u64| refund_last(&q, second, ms(at), (3, kept), slot);
         assert_eq!(back(50, 0), Some(ms(100).as_nanos()));
         assert_eq!(back(50, 2), Some(ms(300).as_nanos()));
         assert_eq!(back(250, 0), Some(ms(250).as_nanos()), "it has begun");
@@ -228,9 +243,9 @@ mod tests {
         assert_eq!(back(400, 0), None, "it is over");
         // Another slot, or a slot of another queue.
         let wrong = (now, Span::from_millis(99));
-        assert_eq!(q.refund_last(second, ms(50), (3, 0), wrong), None);
+        assert_eq!(refund_last(&q, second, ms(50), (3, 0), wrong), None);
         assert_eq!(
-            queue("20/s").refund_last(second, ms(50), (3, 0), slot),
+            refund_last(&queue("20/s"), second, ms(50), (3, 0), slot),
             None
         );
     }
@@ -245,7 +260,7 @@ mod tests {
         // What one unit is worth without pressure is less than was paid: another may have paid the rest.
         let slot = (now, Span::from_millis(100));
         for in_force in [q, half] {
-            assert_eq!(in_force.refund_last(second, now, (1, 0), slot), None);
+            assert_eq!(refund_last(&in_force, second, now, (1, 0), slot), None);
         }
     }
 
@@ -276,7 +291,7 @@ mod tests {
                 if roll(3) == 0 && !taken.is_empty() {
                     let gone = taken.swap_remove(roll(taken.len() as u64) as usize);
                     let kept = roll(gone.cost);
-                    let back = q.refund_last(word.unwrap(), now, (gone.cost, kept), gone.slot);
+                    let back = refund_last(&q, word.unwrap(), now, (gone.cost, kept), gone.slot);
                     if let Some(back) = back {
                         assert!(
                             taken.iter().all(|other| other.finish <= gone.start),

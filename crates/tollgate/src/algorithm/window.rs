@@ -77,23 +77,6 @@ impl Window {
         })
     }
 
-    /// The same windows with room for `most` in each, under the same pressure: for a limit whose number comes
-    /// with the call. Never more than there is room for in these; with 0 nothing passes.
-    #[must_use]
-    pub fn at_most(&self, most: u32) -> Window {
-        let plain = u64::from(most).min(self.plain);
-        let limit = match self.limit == self.plain {
-            true => plain,
-            // Both are below 2^32.
-            false => (plain * self.limit / self.plain.max(1)).max(plain.min(1)),
-        };
-        Window {
-            limit,
-            plain,
-            ..*self
-        }
-    }
-
     /// The number of the window that `now` lies in, counted from 1 so that a moment before the anchor
     /// has one too, and how far into it.
     #[inline]
@@ -179,6 +162,22 @@ impl OneWord for Window {
         }
         let count = (word & u64::from(u32::MAX)).saturating_sub(cost);
         Some(Window::word(number, count))
+    }
+
+    /// The same windows with room for `max` in each, under the same pressure: for a limit whose number comes
+    /// with the call. Never more than there is room for in these; with 0 nothing passes.
+    fn with_max(&self, max: u32) -> Self {
+        let plain = u64::from(max).min(self.plain);
+        let limit = match self.limit == self.plain {
+            true => plain,
+            // Both are below 2^32.
+            false => (plain * self.limit / self.plain.max(1)).max(plain.min(1)),
+        };
+        Window {
+            limit,
+            plain,
+            ..*self
+        }
     }
 
     fn force(&self, word: Option<u64>, now: Moment, cost: u64) -> (Option<u64>, u64) {

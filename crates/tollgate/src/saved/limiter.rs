@@ -44,7 +44,8 @@ impl SavedLimiter {
         secret: KeySecret,
     ) -> Option<Limiter<C>> {
         let same = self.periods.as_deref() == periods.map(Periods::name);
-        same.then(|| Limiter::of(self.limit, self.table, periods.cloned(), clock, secret))
+        let table = self.table.with_periods(periods.cloned());
+        same.then(|| Limiter::with_table(self.limit, table, clock, secret))
     }
 }
 
@@ -56,7 +57,7 @@ impl<C: Clock> Limiter<C> {
         to.size(limit.max_keys());
         to.bytes(limit.name().as_bytes());
         to.bytes(self.periods().map_or("", |p| p.name()).as_bytes());
-        self.inner().save(to);
+        self.save_keys(to);
     }
 }
 

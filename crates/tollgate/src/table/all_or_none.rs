@@ -24,8 +24,9 @@
 //! than the charges. There is no global order here and nothing that can wait for another.
 
 use super::key_table::{KeyTable, TentativeCharge};
+use super::op::KeyOp;
 use super::packed_table::PendingWrite;
-use crate::calendar::Periods;
+use crate::algorithm::Refund;
 use crate::clock::Clock;
 use crate::decision::{Decision, Origin, QuotaStatus, Verdict};
 use crate::time::{Moment, Span};
@@ -33,84 +34,44 @@ use crate::time::{Moment, Span};
 /// Charges in one request at the most; everything is kept on the stack.
 pub const CHARGES_MAX: usize = 16;
 
-/// One charge of a request.
+/// A charge of a request with the table of its limit.
 #[derive(Clone, Copy)]
-pub(crate) struct Part<'a> {
+pub(crate) struct ResolvedCharge<'a> {
     pub(crate) table: &'a KeyTable,
     pub(crate) hash: u64,
     pub(crate) cost: u64,
-    /// How many its window holds, if that came with the request.
-    pub(crate) most: Option<u32>,
-    /// The face of the clock that this limit runs on, if it is not the clock itself.
-    pub(crate) face: Option<&'a Periods>,
+    /// The number of the window, if it comes with the request.
+    pub(crate) max: Option<u32>,
 }
 
-impl Part<'_> {
-    /// What this limit's face of the clock shows at `now`.
-    #[inline(always)]
-    fn at(&self, now: Moment) -> Moment {
-        match self.face {
-            None => now,
-            Some(periods) => periods.face(now),
-        }
-    }
-
-    /// A verdict of this limit, in spans of the clock itself.
-    #[inline(always)]
-    fn told(&self, verdict: Verdict, now: Moment) -> Verdict {
-        match self.face {
-            None => verdict,
-            Some(periods) => periods.told(verdict, periods.face(now)),
-        }
-    }
-
-    /// A status of this limit, in spans of the clock itself.
-    #[inline(always)]
-    fn stands(&self, status: QuotaStatus, now: Moment) -> QuotaStatus {
-        match self.face {
-            None => status,
-            Some(periods) => periods.stands(status, periods.face(now)),
-        }
-    }
-
+impl ResolvedCharge<'_> {
     /// Decides it without making it.
     #[inline(always)]
-    fn offer<C: Clock>(&self, now: Moment, clock: &C) -> TentativeCharge<'_> {
-        let fresh = || self.at(clock.fresh());
-        match self.most {
-            None => self.table.offer(self.hash, self.at(now), fresh, self.cost),
-            Some(most) => {
-                let asked = (self.cost, most);
-                self.table
-                    .offer_at_most(self.hash, self.at(now), fresh, asked)
-            }
-        }
+    fn tentative<C: Clock>(&self, now: Moment, clock: &C) -> TentativeCharge<'_> {
+        let fresh = || clock.fresh();
+        (self.table).tentative(self.hash, now, fresh, self.cost, self.max)
     }
 
-    /// What is left once its offer at this place is made, or if it is not.
-    fn status_at(&self, place: &PendingWrite<'_>, now: Moment, made: bool) -> QuotaStatus {
-        let status = match self.most {
-            None => self.table.status_at(place, self.at(now), made),
-            Some(most) => (self.table).status_at_most(place, self.at(now), made, most),
-        };
-        self.stands(status, now)
+    /// The status once this write is made, or while it is not.
+    fn status_at(&self, write: &PendingWrite<'_>, now: Moment, is_made: bool) -> QuotaStatus {
+        self.table.status_at(write, now, is_made, self.max)
     }
 
     fn charge<C: Clock>(&self, now: Moment, clock: &C) -> Decision {
-        let fresh = || self.at(clock.fresh());
-        if let Some(most) = self.most {
-            let asked = (self.cost, most);
-            return self
-                .table
-                .charge_at_most(self.hash, self.at(now), fresh, asked);
-        }
-        self.table.charge(self.hash, self.at(now), fresh, self.cost)
+        let fresh = || clock.fresh();
+        (self.table).charge(self.hash, now, fresh, self.cost, self.max)
     }
 
-    /// `issued` is on this limit's face.
     fn refund<C: Clock>(&self, clock: &C, issued: Moment) {
-        self.table
-            .refund(self.hash, self.at(clock.fresh()), self.cost, issued);
+        let now = clock.fresh();
+        let refund = KeyOp::Refund(Refund {
+            charged: self.cost,
+            kept: 0,
+            issued,
+            delay: Span::ZERO,
+        });
+        // What is given back shows in the next decision.
+        let _ = self.table.apply(&refund, self.hash, now, || now);
     }
 }
 
@@ -122,7 +83,7 @@ pub(crate) struct MultiOutcome {
     pub(crate) binding: usize,
 }
 
-/// What has happened to one part.
+/// What has happened to one charge.
 #[derive(Clone, Copy)]
 enum Committed<'a> {
     /// Nothing yet.
@@ -133,80 +94,68 @@ enum Committed<'a> {
     Charged(Decision),
 }
 
-/// Charges all parts or none, and tells the numbers of the binding one. At most [`CHARGES_MAX`]; the
+/// Charges all charges or none, and tells the numbers of the binding one. At most [`CHARGES_MAX`]; the
 /// caller sees to it.
-pub(crate) fn all_or_none<C: Clock>(parts: &[Part<'_>], clock: &C) -> MultiOutcome {
-    // What is kept for each part is large, so room is made for few unless there are many.
-    match parts.len() {
-        1 => alone(parts, clock),
-        0..=2 => all_or_none_of::<2, C>(parts, clock),
-        3..=4 => all_or_none_of::<4, C>(parts, clock),
-        _ => all_or_none_of::<CHARGES_MAX, C>(parts, clock),
+pub(crate) fn all_or_none<C: Clock>(charges: &[ResolvedCharge<'_>], clock: &C) -> MultiOutcome {
+    // What is kept for each charge is large, so room is made for few unless there are many.
+    match charges.len() {
+        1 => single(charges, clock),
+        0..=2 => all_or_none_of::<2, C>(charges, clock),
+        3..=4 => all_or_none_of::<4, C>(charges, clock),
+        _ => all_or_none_of::<CHARGES_MAX, C>(charges, clock),
     }
 }
 
 /// One charge by itself is all or none anyway: it is made where it is decided.
-fn alone<C: Clock>(parts: &[Part<'_>], clock: &C) -> MultiOutcome {
+fn single<C: Clock>(charges: &[ResolvedCharge<'_>], clock: &C) -> MultiOutcome {
     let now = clock.now();
-    let decision = match parts.first() {
-        Some(part) => {
-            let decision = part.charge(now, clock);
-            Decision {
-                verdict: part.told(decision.verdict, now),
-                status: part.stands(decision.status, now),
-                // On a face of its own it was issued at a moment of that face.
-                issued: if part.face.is_some() {
-                    now
-                } else {
-                    decision.issued
-                },
-                ..decision
-            }
-        }
-        None => Decision::unlimited(now),
-    };
+    let decision = charges.first().map(|charge| charge.charge(now, clock));
     MultiOutcome {
-        decision,
+        decision: decision.unwrap_or_else(|| Decision::unlimited(now)),
         binding: 0,
     }
 }
 
 #[inline(never)]
-fn all_or_none_of<const N: usize, C: Clock>(parts: &[Part<'_>], clock: &C) -> MultiOutcome {
-    let parts = parts.get(..N).unwrap_or(parts);
+fn all_or_none_of<const N: usize, C: Clock>(
+    charges: &[ResolvedCharge<'_>],
+    clock: &C,
+) -> MultiOutcome {
+    let charges = charges.get(..N).unwrap_or(charges);
     let mut refused = None;
     for _ in 0..3 {
         let now = clock.now();
         let nothing = TentativeCharge {
             verdict: Verdict::Pass,
-            place: None,
+            write: None,
         };
-        let mut offers = [nothing; N];
-        for (offer, part) in offers.iter_mut().zip(parts) {
-            *offer = part.offer(now, clock);
-            offer.verdict = part.told(offer.verdict, now);
+        let mut tentatives = [nothing; N];
+        for (tentative, charge) in tentatives.iter_mut().zip(charges) {
+            *tentative = charge.tentative(now, clock);
         }
-        let offers = &offers[..parts.len()];
-        if let Some((binding, verdict)) = refusal(offers) {
+        let tentatives = &tentatives[..charges.len()];
+        if let Some((binding, verdict)) = refusal(tentatives) {
             if verdict != Verdict::Never {
-                heal_refused(parts, offers, now, clock);
+                heal_refused(charges, tentatives, now, clock);
             }
-            return refusal_of(parts, offers, binding, verdict, now);
+            return refusal_of(charges, tentatives, binding, verdict, now);
         }
         // All in place and unchanged, as a rule: a swap each, and nothing more to remember.
         let is_committed =
-            |offer: &TentativeCharge<'_>| offer.place.is_some_and(|place| place.commit());
-        let committed = offers
+            |tentative: &TentativeCharge<'_>| tentative.write.is_some_and(|write| write.commit());
+        let committed = tentatives
             .iter()
-            .take_while(|offer| is_committed(offer))
+            .take_while(|tentative| is_committed(tentative))
             .count();
-        if committed == offers.len() {
-            return admission(parts, now, |i, part| at_offer(part, offers.get(i), now));
+        if committed == tentatives.len() {
+            return admission(charges, now, |i, charge| {
+                at_offer(charge, tentatives.get(i), now)
+            });
         }
         let mut made = [Committed::Nothing; N];
-        match commit_rest(parts, offers, &mut made, committed, now, clock) {
+        match commit_rest(charges, tentatives, &mut made, committed, now, clock) {
             None => {
-                return admission(parts, now, |i, part| at_made(part, made.get(i), now));
+                return admission(charges, now, |i, charge| at_made(charge, made.get(i), now));
             }
             lost => refused = lost,
         }
@@ -220,10 +169,10 @@ fn all_or_none_of<const N: usize, C: Clock>(parts: &[Part<'_>], clock: &C) -> Mu
 
 /// The refusal that decides, if any: never before all, then the longest wait, then the first.
 #[inline(always)]
-fn refusal(offers: &[TentativeCharge<'_>]) -> Option<(usize, Verdict)> {
+fn refusal(tentatives: &[TentativeCharge<'_>]) -> Option<(usize, Verdict)> {
     let mut worst: Option<(usize, Verdict)> = None;
-    for (i, offer) in offers.iter().enumerate() {
-        let worse = match (offer.verdict, worst) {
+    for (i, tentative) in tentatives.iter().enumerate() {
+        let worse = match (tentative.verdict, worst) {
             (Verdict::Never, Some((_, Verdict::Never))) => false,
             (Verdict::Never, _) => true,
             (Verdict::Refuse { .. }, None) => true,
@@ -233,7 +182,7 @@ fn refusal(offers: &[TentativeCharge<'_>]) -> Option<(usize, Verdict)> {
             _ => false,
         };
         if worse {
-            worst = Some((i, offer.verdict));
+            worst = Some((i, tentative.verdict));
         }
     }
     worst
@@ -243,23 +192,23 @@ fn refusal(offers: &[TentativeCharge<'_>]) -> Option<(usize, Verdict)> {
 /// locked out until it has caught up.
 #[cold]
 fn heal_refused<C: Clock>(
-    parts: &[Part<'_>],
-    offers: &[TentativeCharge<'_>],
+    charges: &[ResolvedCharge<'_>],
+    tentatives: &[TentativeCharge<'_>],
     now: Moment,
     clock: &C,
 ) {
-    for (part, offer) in parts.iter().zip(offers) {
-        match (offer.verdict, &offer.place) {
+    for (charge, tentative) in charges.iter().zip(tentatives) {
+        match (tentative.verdict, &tentative.write) {
             // What a refused step wants to write is a heal. If the swap fails, somebody else did it.
-            (Verdict::Refuse { .. }, Some(place)) => {
-                place.commit();
+            (Verdict::Refuse { .. }, Some(write)) => {
+                write.commit();
             }
             // Not where it was expected: charge it for real. It is refused, or else, if something was
             // given back just now, it is given back too.
             (Verdict::Refuse { .. }, None) => {
-                let decision = part.charge(now, clock);
+                let decision = charge.charge(now, clock);
                 if decision.is_admitted() {
-                    part.refund(clock, decision.issued);
+                    charge.refund(clock, decision.issued);
                 }
             }
             _ => {}
@@ -269,29 +218,26 @@ fn heal_refused<C: Clock>(
 
 #[cold]
 fn refusal_of(
-    parts: &[Part<'_>],
-    offers: &[TentativeCharge<'_>],
+    charges: &[ResolvedCharge<'_>],
+    tentatives: &[TentativeCharge<'_>],
     binding: usize,
     verdict: Verdict,
     now: Moment,
 ) -> MultiOutcome {
-    let status = match (parts.get(binding), offers.get(binding)) {
+    let status = match (charges.get(binding), tentatives.get(binding)) {
         (
-            Some(part),
+            Some(charge),
             Some(TentativeCharge {
-                place: Some(place), ..
+                write: Some(write), ..
             }),
-        ) => part.status_at(place, now, false),
-        (Some(part), _) => {
-            let face = part.at(now);
-            let peeked = match part.most {
-                None => part.table.peek(part.hash, face, || face, part.cost),
-                Some(most) => {
-                    let asked = (part.cost, most);
-                    part.table.peek_at_most(part.hash, face, || face, asked)
-                }
+        ) => charge.status_at(write, now, false),
+        (Some(charge), _) => {
+            let peek = KeyOp::Peek {
+                cost: charge.cost,
+                max: charge.max,
             };
-            part.stands(peeked.status, now)
+            let peeked = charge.table.apply(&peek, charge.hash, now, || now);
+            peeked.decision.status
         }
         _ => QuotaStatus::default(),
     };
@@ -309,24 +255,24 @@ fn refusal_of(
 /// Makes the charges after the first `committed`; or none at all, and says which was refused.
 #[cold]
 fn commit_rest<'a, C: Clock>(
-    parts: &[Part<'a>],
-    offers: &[TentativeCharge<'a>],
+    charges: &[ResolvedCharge<'a>],
+    tentatives: &[TentativeCharge<'a>],
     made: &mut [Committed<'a>],
     committed: usize,
     now: Moment,
     clock: &C,
 ) -> Option<MultiOutcome> {
-    for (i, (part, offer)) in parts.iter().zip(offers).enumerate() {
-        made[i] = match offer.place {
-            Some(place) if i < committed || place.commit() => Committed::At(place, offer.verdict),
+    for (i, (charge, tentative)) in charges.iter().zip(tentatives).enumerate() {
+        made[i] = match tentative.write {
+            Some(write) if i < committed || write.commit() => {
+                Committed::At(write, tentative.verdict)
+            }
             _ => {
-                let decision = part.charge(now, clock);
+                let decision = charge.charge(now, clock);
                 if !decision.is_admitted() {
-                    take_back(parts, made, now, clock);
+                    take_back(charges, made, now, clock);
                     return Some(MultiOutcome {
                         decision: Decision {
-                            verdict: part.told(decision.verdict, now),
-                            status: part.stands(decision.status, now),
                             issued: now,
                             ..decision
                         },
@@ -340,31 +286,37 @@ fn commit_rest<'a, C: Clock>(
     None
 }
 
-/// The decision on a part whose offer was committed.
+/// The decision on a charge whose tentative was committed.
 #[inline(always)]
-fn at_offer(part: &Part<'_>, offer: Option<&TentativeCharge<'_>>, now: Moment) -> Option<Decision> {
-    let offer = offer?;
+fn at_offer(
+    charge: &ResolvedCharge<'_>,
+    tentative: Option<&TentativeCharge<'_>>,
+    now: Moment,
+) -> Option<Decision> {
+    let tentative = tentative?;
     Some(Decision {
-        verdict: offer.verdict,
-        status: part.status_at(offer.place.as_ref()?, now, true),
+        verdict: tentative.verdict,
+        status: charge.status_at(tentative.write.as_ref()?, now, true),
         issued: now,
         origin: Origin::Fresh,
     })
 }
 
-/// The decision on a part, whichever way it was made.
-fn at_made(part: &Part<'_>, made: Option<&Committed<'_>>, now: Moment) -> Option<Decision> {
+/// The decision on a charge, whichever way it was made.
+fn at_made(
+    charge: &ResolvedCharge<'_>,
+    made: Option<&Committed<'_>>,
+    now: Moment,
+) -> Option<Decision> {
     match made? {
         Committed::Nothing => None,
         Committed::Charged(decision) => Some(Decision {
-            verdict: part.told(decision.verdict, now),
-            status: part.stands(decision.status, now),
             issued: now,
             ..*decision
         }),
-        Committed::At(place, verdict) => Some(Decision {
+        Committed::At(write, verdict) => Some(Decision {
             verdict: *verdict,
-            status: part.status_at(place, now, true),
+            status: charge.status_at(write, now, true),
             issued: now,
             origin: Origin::Fresh,
         }),
@@ -372,15 +324,20 @@ fn at_made(part: &Part<'_>, made: Option<&Committed<'_>>, now: Moment) -> Option
 }
 
 #[cold]
-fn take_back<C: Clock>(parts: &[Part<'_>], made: &[Committed<'_>], now: Moment, clock: &C) {
-    for (part, made) in parts.iter().zip(made) {
+fn take_back<C: Clock>(
+    charges: &[ResolvedCharge<'_>],
+    made: &[Committed<'_>],
+    now: Moment,
+    clock: &C,
+) {
+    for (charge, made) in charges.iter().zip(made) {
         let issued = match made {
             Committed::Nothing => continue,
-            Committed::At(place, _) if place.revert() => continue,
-            Committed::At(..) => part.at(now),
+            Committed::At(write, _) if write.revert() => continue,
+            Committed::At(..) => now,
             Committed::Charged(decision) => decision.issued,
         };
-        part.refund(clock, issued);
+        charge.refund(clock, issued);
     }
 }
 
@@ -388,19 +345,19 @@ fn take_back<C: Clock>(parts: &[Part<'_>], made: &[Committed<'_>], now: Moment, 
 /// this cost, then the one that takes longest to be full, then the first.
 #[inline(always)]
 fn admission(
-    parts: &[Part<'_>],
+    charges: &[ResolvedCharge<'_>],
     now: Moment,
-    decision_on: impl Fn(usize, &Part<'_>) -> Option<Decision>,
+    decision_on: impl Fn(usize, &ResolvedCharge<'_>) -> Option<Decision>,
 ) -> MultiOutcome {
     let mut delay = Span::ZERO;
     let mut binding: Option<(usize, Decision, u64)> = None;
-    for (i, part) in parts.iter().enumerate() {
-        let Some(decision) = decision_on(i, part) else {
+    for (i, charge) in charges.iter().enumerate() {
+        let Some(decision) = decision_on(i, charge) else {
             continue;
         };
         delay = delay.max(decision.verdict.wait().unwrap_or(Span::ZERO));
         // Most requests cost one: spare them the division.
-        let more = match part.cost {
+        let more = match charge.cost {
             0 | 1 => decision.status.remaining,
             cost => decision.status.remaining / cost,
         };

@@ -1,22 +1,35 @@
-//! The tables of one limit: one table whatever the algorithm, behind one set of verbs.
+//! The keys of one limit: one table whatever the algorithm, and the calendar that its windows follow.
+//!
+//! `check` and `charge` are the hot paths and stand alone. Every other operation is [`KeyTable::apply`].
+//!
+//! All moments that go in and come out are moments of the clock. A limit whose windows are periods of a calendar
+//! counts on another time ([`crate::calendar`]); the conversion there and back happens here and nowhere else.
 
-use super::layout::Intent;
-use super::log_table::{LogTable, Logged};
-use super::packed_table::{Applied, PackedTable, PendingWrite};
+use super::log_table::LogTable;
+use super::op::{KeyOp, KeyOutcome, with_max};
+use super::packed_table::{PackedTable, PendingWrite, Tentative};
 use crate::algorithm::bucket::Bucket;
 use crate::algorithm::concurrency::Permits;
 use crate::algorithm::queue::Queue;
 use crate::algorithm::scale::Scale;
 use crate::algorithm::sliding::Sliding;
 use crate::algorithm::window::Window;
-use crate::algorithm::{LimitError, OneWord};
+use crate::algorithm::{LimitError, OneWord, Refund};
+use crate::calendar::Periods;
 use crate::decision::{Decision, QuotaStatus, Verdict};
 use crate::limit::{Compiled, Limit};
 use crate::saved::{Reader, RestoreError, Writer};
-use crate::time::{Moment, Span};
+use crate::time::Moment;
 
 /// All keys of one limit.
-pub(crate) enum KeyTable {
+pub(crate) struct KeyTable {
+    keys: Keys,
+    /// The periods of a calendar that the windows are, if they are.
+    periods: Option<Periods>,
+}
+
+/// The table of an algorithm.
+pub(super) enum Keys {
     Bucket(PackedTable<Bucket>),
     Queue(PackedTable<Queue>),
     Window(PackedTable<Window>),
@@ -25,61 +38,40 @@ pub(crate) enum KeyTable {
     Log(LogTable),
 }
 
-impl std::fmt::Debug for KeyTable {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("KeyTable")
-    }
-}
-
-/// A charge that was decided and not yet made.
+/// A charge that was decided and not made.
 #[derive(Clone, Copy)]
 pub(crate) struct TentativeCharge<'a> {
     pub(crate) verdict: Verdict,
-    /// Where it can be committed at once; without, it has to be charged in full.
-    pub(crate) place: Option<PendingWrite<'a>>,
+    /// The write that makes the charge. Without one, the key has to be charged anew.
+    pub(crate) write: Option<PendingWrite<'a>>,
 }
 
-/// The same code for every table, whichever its algorithm; and other code for logs.
+/// The same code for every packed algorithm, and other code for logs.
 macro_rules! for_table {
     ($keys:expr, $table:ident => $of_table:expr, $log:ident => $of_log:expr) => {
         match $keys {
-            KeyTable::Bucket($table) => $of_table,
-            KeyTable::Queue($table) => $of_table,
-            KeyTable::Window($table) => $of_table,
-            KeyTable::Sliding($table) => $of_table,
-            KeyTable::Permits($table) => $of_table,
-            KeyTable::Log($log) => $of_log,
+            Keys::Bucket($table) => $of_table,
+            Keys::Queue($table) => $of_table,
+            Keys::Window($table) => $of_table,
+            Keys::Sliding($table) => $of_table,
+            Keys::Permits($table) => $of_table,
+            Keys::Log($log) => $of_log,
         }
     };
 }
 
-#[inline(always)]
-fn charge<A: OneWord>(cost: u64) -> impl Fn(&A, Option<u64>, Moment) -> (Verdict, Option<u64>) {
-    move |limit, word, now| {
-        let step = limit.charge(word, now, cost);
-        (step.verdict, step.write)
+impl std::fmt::Debug for KeyTable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KeyTable").finish_non_exhaustive()
     }
 }
 
-fn decision<A: OneWord>(applied: &Applied<A, Verdict>) -> Decision {
-    Decision {
-        verdict: applied.result,
-        status: applied.limit.status(applied.word, applied.now),
-        issued: applied.now,
-        origin: applied.origin,
-    }
-}
-
-fn logged(logged: &Logged<Verdict>) -> Decision {
-    Decision {
-        verdict: logged.result,
-        status: logged.status,
-        issued: if logged.result.is_admitted() {
-            logged.issued
-        } else {
-            logged.now
-        },
-        origin: logged.origin,
+impl From<Keys> for KeyTable {
+    fn from(keys: Keys) -> KeyTable {
+        KeyTable {
+            keys,
+            periods: None,
+        }
     }
 }
 
@@ -90,18 +82,61 @@ impl KeyTable {
     /// A `max_keys` of zero, or more than there is memory for.
     pub(crate) fn new(limit: &Limit) -> Result<KeyTable, LimitError> {
         let max_keys = limit.max_keys();
-        Ok(match limit.compiled()? {
-            Compiled::Bucket(b) => KeyTable::Bucket(PackedTable::new(b, max_keys)?),
-            Compiled::Queue(q) => KeyTable::Queue(PackedTable::new(q, max_keys)?),
-            Compiled::Window(w) => KeyTable::Window(PackedTable::new(w, max_keys)?),
-            Compiled::Sliding(s) => KeyTable::Sliding(PackedTable::new(s, max_keys)?),
-            Compiled::Permits(p) => KeyTable::Permits(PackedTable::new(p, max_keys)?),
-            Compiled::Log(l) => KeyTable::Log(LogTable::new(l, max_keys)?),
-        })
+        let keys = match limit.compiled()? {
+            Compiled::Bucket(b) => Keys::Bucket(PackedTable::new(b, max_keys)?),
+            Compiled::Queue(q) => Keys::Queue(PackedTable::new(q, max_keys)?),
+            Compiled::Window(w) => Keys::Window(PackedTable::new(w, max_keys)?),
+            Compiled::Sliding(s) => Keys::Sliding(PackedTable::new(s, max_keys)?),
+            Compiled::Permits(p) => Keys::Permits(PackedTable::new(p, max_keys)?),
+            Compiled::Log(l) => Keys::Log(LogTable::new(l, max_keys)?),
+        };
+        Ok(keys.into())
     }
 
-    /// Charges one unit for each of these keys and tells the verdicts. The memory of all of them is
-    /// asked for before the first is decided.
+    /// The table of a limit, as it was saved.
+    pub(crate) fn restored(limit: &Limit, from: &mut Reader<'_>) -> Result<KeyTable, RestoreError> {
+        let max_keys = limit.max_keys();
+        let compiled = limit.compiled().map_err(|_| RestoreError::Malformed)?;
+        let keys = match compiled {
+            Compiled::Bucket(_) => Keys::Bucket(PackedTable::restored(max_keys, from)?),
+            Compiled::Queue(_) => Keys::Queue(PackedTable::restored(max_keys, from)?),
+            Compiled::Window(_) => Keys::Window(PackedTable::restored(max_keys, from)?),
+            Compiled::Sliding(_) => Keys::Sliding(PackedTable::restored(max_keys, from)?),
+            Compiled::Permits(_) => Keys::Permits(PackedTable::restored(max_keys, from)?),
+            Compiled::Log(_) => Keys::Log(LogTable::restored(max_keys, from)?),
+        };
+        Ok(keys.into())
+    }
+
+    /// The same table, whose windows are these periods.
+    pub(crate) fn with_periods(self, periods: Option<Periods>) -> KeyTable {
+        KeyTable { periods, ..self }
+    }
+
+    pub(crate) fn periods(&self) -> Option<&Periods> {
+        self.periods.as_ref()
+    }
+
+    /// The moment that the limit counts by.
+    #[inline(always)]
+    fn limit_time(&self, now: Moment) -> Moment {
+        match &self.periods {
+            None => now,
+            Some(periods) => periods.window_time(now),
+        }
+    }
+
+    /// A decision in moments and spans of the clock. It was made at `issued`, on the time of the limit.
+    #[inline(always)]
+    fn in_clock_time(&self, decision: Decision) -> Decision {
+        match &self.periods {
+            None => decision,
+            Some(periods) => periods.decision_in_clock_time(decision),
+        }
+    }
+
+    /// Charges one unit for each of these keys and writes the verdicts. Fetches the memory of all keys
+    /// before it decides the first.
     #[inline(always)]
     pub(crate) fn check_batch<const N: usize>(
         &self,
@@ -123,7 +158,7 @@ impl KeyTable {
                 *home = table.home(*hash);
                 table.prefetch(*home);
             }
-            // Read after the memory was asked for, so that the reading is as late as it can be.
+            // Read after the prefetches, so that the reading is as late as it can be.
             let now = now();
             // Most are in their home line. The others are fetched from further away while those are
             // decided.
@@ -142,17 +177,21 @@ impl KeyTable {
                 verdicts[i] = table.check_elsewhere(hashes[i], homes[i], now, &fresh, 1);
             }
         }
-        for_table!(self,
-        table => batch(table, hashes, now, fresh, verdicts),
-        log => {
+        let one_by_one = |verdicts: &mut [Verdict]| {
             let now = now();
             for (verdict, hash) in verdicts.iter_mut().zip(hashes) {
-                *verdict = log.charge(*hash, now, &fresh, 1, true).result;
+                *verdict = self.charge(*hash, now, &fresh, 1, None).verdict;
             }
-        });
+        };
+        if self.periods.is_some() {
+            return one_by_one(verdicts);
+        }
+        for_table!(&self.keys,
+            table => batch(table, hashes, now, fresh, verdicts),
+            _log => one_by_one(verdicts));
     }
 
-    /// Charges and tells only the verdict.
+    /// Charges and reports only the verdict.
     #[inline(always)]
     pub(crate) fn check(
         &self,
@@ -161,251 +200,159 @@ impl KeyTable {
         fresh: impl Fn() -> Moment,
         cost: u64,
     ) -> Verdict {
-        for_table!(self,
+        if self.periods.is_some() {
+            return self.charge(hash, now, fresh, cost, None).verdict;
+        }
+        for_table!(&self.keys,
             table => table.check(hash, table.home(hash), now, fresh, cost),
-            log => log.charge(hash, now, fresh, cost, true).result)
+            log => log.apply(&KeyOp::Charge { cost, max: None }, hash, now, fresh).decision.verdict)
     }
 
-    /// Charges and tells everything.
+    /// Charges. `max` is the number of the window, if it comes with the request.
     pub(crate) fn charge(
         &self,
         hash: u64,
         now: Moment,
         fresh: impl Fn() -> Moment,
         cost: u64,
+        max: Option<u32>,
     ) -> Decision {
-        for_table!(self,
-            table => decision(&table.apply(hash, Intent::Charge(cost), now, fresh, charge(cost))),
-            log => logged(&log.charge(hash, now, fresh, cost, true)))
+        let (now, fresh) = (self.limit_time(now), || self.limit_time(fresh()));
+        let decision = for_table!(&self.keys,
+            table => table.charge(hash, now, fresh, cost, max),
+            log => log.apply(&KeyOp::Charge { cost, max }, hash, now, fresh).decision);
+        self.in_clock_time(decision)
     }
 
-    /// Tells what a charge would come to.
-    pub(crate) fn peek(
+    /// Applies an operation to one key. `now` must be fresh if the operation needs it
+    /// ([`KeyOp::needs_fresh_clock`]).
+    pub(crate) fn apply(
         &self,
+        op: &KeyOp,
         hash: u64,
         now: Moment,
         fresh: impl Fn() -> Moment,
-        cost: u64,
-    ) -> Decision {
-        fn peek<A: OneWord>(
-            table: &PackedTable<A>,
-            hash: u64,
-            now: Moment,
-            fresh: impl Fn() -> Moment,
-            cost: u64,
-        ) -> Decision {
-            let applied = table.apply(hash, Intent::Read, now, fresh, |limit, word, now| {
-                let step = limit.charge(word, now, cost);
-                ((step.verdict, step.write.or(word)), None)
-            });
-            let (verdict, would_be) = applied.result;
-            Decision {
-                verdict,
-                status: applied.limit.status(would_be, applied.now),
-                issued: applied.now,
-                origin: applied.origin,
-            }
+    ) -> KeyOutcome {
+        let (now, fresh) = (self.limit_time(now), || self.limit_time(fresh()));
+        // Charges of the past are dated in moments of the clock.
+        let op = match *op {
+            KeyOp::Refund(refund) => KeyOp::Refund(Refund {
+                issued: self.limit_time(refund.issued),
+                ..refund
+            }),
+            other => other,
+        };
+        let outcome = for_table!(&self.keys,
+            table => table.apply(&op, hash, now, fresh),
+            log => log.apply(&op, hash, now, fresh));
+        KeyOutcome {
+            decision: self.in_clock_time(outcome.decision),
+            ..outcome
         }
-        for_table!(self,
-            table => peek(table, hash, now, fresh, cost),
-            log => logged(&log.charge(hash, now, fresh, cost, false)))
-    }
-
-    /// Gives back `cost` that was charged at `issued`. `now` must be fresh.
-    pub(crate) fn refund(&self, hash: u64, now: Moment, cost: u64, issued: Moment) {
-        for_table!(self,
-            table => {
-                table.apply(hash, Intent::Write, now, || now, |limit, word, now| {
-                    ((), word.and_then(|w| limit.refund(w, now, cost, issued)))
-                });
-            },
-            log => log.refund(hash, now, cost, issued));
-    }
-
-    /// Gives back what was charged at `issued` beyond `kept`, as far as that is safe. `delay` is what a queue
-    /// answered. `now` must be fresh.
-    pub(crate) fn refund_beyond(
-        &self,
-        hash: u64,
-        now: Moment,
-        (charged, kept): (u64, u64),
-        (issued, delay): (Moment, Span),
-    ) {
-        let KeyTable::Queue(table) = self else {
-            return self.refund(hash, now, charged.saturating_sub(kept), issued);
-        };
-        table.apply(
-            hash,
-            Intent::Write,
-            now,
-            || now,
-            |limit, word, now| {
-                let last = |w| limit.refund_last(w, now, (charged, kept), (issued, delay));
-                ((), word.and_then(last))
-            },
-        );
-    }
-
-    /// Renews a permit that was granted at `issued`; the moment it then counts from. None if it was
-    /// lost, or if this is no concurrency limit.
-    pub(crate) fn renew(&self, hash: u64, now: Moment, issued: Moment) -> Option<Moment> {
-        let KeyTable::Permits(table) = self else {
-            return None;
-        };
-        let renewed = table.apply(
-            hash,
-            Intent::Write,
-            now,
-            || now,
-            |limit, word, now| {
-                let write = word.and_then(|w| limit.renew(w, now, 1, issued));
-                (write.is_some(), write)
-            },
-        );
-        renewed.result.then_some(renewed.now)
-    }
-
-    /// Takes `cost` that was used already; what could not be taken.
-    pub(crate) fn force(
-        &self,
-        hash: u64,
-        now: Moment,
-        fresh: impl Fn() -> Moment,
-        cost: u64,
-    ) -> u64 {
-        for_table!(self,
-            table => table.apply(hash, Intent::Write, now, fresh, |limit, word, now| {
-                let (write, unpaid) = limit.force(word, now, cost);
-                (unpaid, write)
-            }).result,
-            log => log.force(hash, now, fresh, cost))
-    }
-
-    /// How much a key has used and not earned back, in units without pressure.
-    pub(crate) fn used(&self, hash: u64, now: Moment, fresh: impl Fn() -> Moment) -> u64 {
-        for_table!(self,
-            table => table.apply(hash, Intent::Read, now, fresh, |limit, word, now| {
-                let plain = limit.under(Scale::ONE);
-                let left = plain.status(word, now).remaining;
-                (plain.capacity().saturating_sub(left), None)
-            }).result,
-            log => log.used(hash, now, fresh))
-    }
-
-    /// Takes `units` that [`KeyTable::withdraw`] told of, as if there had never been pressure; what could not be taken.
-    pub(crate) fn take_over(
-        &self,
-        hash: u64,
-        now: Moment,
-        fresh: impl Fn() -> Moment,
-        units: u64,
-    ) -> u64 {
-        for_table!(self,
-            table => table.apply(hash, Intent::Write, now, fresh, |limit, word, now| {
-                let (write, untaken) = limit.under(Scale::ONE).force(word, now, units);
-                (untaken, write)
-            }).result,
-            log => log.take_over(hash, now, fresh, units))
-    }
-
-    /// Forgets a key and tells how much it had used, in units without pressure.
-    pub(crate) fn withdraw(&self, hash: u64, now: Moment) -> u64 {
-        for_table!(self,
-            table => table.withdraw(hash, now),
-            log => log.withdraw(hash, now))
     }
 
     /// Decides a charge without making it.
     #[inline(always)]
-    pub(crate) fn offer(
+    pub(crate) fn tentative(
         &self,
         hash: u64,
         now: Moment,
         fresh: impl Fn() -> Moment,
         cost: u64,
+        max: Option<u32>,
     ) -> TentativeCharge<'_> {
-        let offered = for_table!(self,
-            table => table.offer(hash, now, cost).map(|offer| TentativeCharge {
-                verdict: offer.verdict,
-                place: Some(offer.place),
-            }),
+        let limit_now = self.limit_time(now);
+        let found = for_table!(&self.keys,
+            table => table.tentative(hash, limit_now, cost, max),
             _log => None);
-        offered.unwrap_or_else(|| TentativeCharge {
-            verdict: self.peek(hash, now, fresh, cost).verdict,
-            place: None,
-        })
+        match found {
+            Some(Tentative { verdict, write }) => TentativeCharge {
+                verdict: match &self.periods {
+                    None => verdict,
+                    Some(periods) => periods.verdict_in_clock_time(verdict, limit_now),
+                },
+                write: Some(write),
+            },
+            None => {
+                let peek = KeyOp::Peek { cost, max };
+                TentativeCharge {
+                    verdict: self.apply(&peek, hash, now, fresh).decision.verdict,
+                    write: None,
+                }
+            }
+        }
     }
 
-    /// What is left once the offer at this place is made, or if it is not.
+    /// The status once a pending write is made, or while it is not.
     pub(crate) fn status_at(
         &self,
-        place: &PendingWrite<'_>,
+        write: &PendingWrite<'_>,
         now: Moment,
-        made: bool,
+        is_made: bool,
+        max: Option<u32>,
     ) -> QuotaStatus {
-        let word = place.write.filter(|_| made).unwrap_or(place.word);
-        for_table!(self,
-            table => table.effective().status(Some(word), now),
-            _log => QuotaStatus::default())
+        let now = self.limit_time(now);
+        let word = write.new.filter(|_| is_made).unwrap_or(write.word);
+        let status = for_table!(&self.keys,
+            table => with_max(&table.effective(), max).status(Some(word), now),
+            _log => QuotaStatus::default());
+        match &self.periods {
+            None => status,
+            Some(periods) => periods.status_in_clock_time(status, now),
+        }
     }
 
-    /// Puts another limit of the same kind in force.
+    /// Replaces the limit by another one of the same kind.
     pub(crate) fn change(&self, to: &Compiled, now: Moment) -> Result<(), LimitError> {
-        match (self, to) {
-            (KeyTable::Bucket(t), Compiled::Bucket(b)) => t.change(*b, now),
-            (KeyTable::Queue(t), Compiled::Queue(q)) => t.change(*q, now),
-            (KeyTable::Window(t), Compiled::Window(w)) => t.change(*w, now),
-            (KeyTable::Sliding(t), Compiled::Sliding(s)) => t.change(*s, now),
-            (KeyTable::Permits(t), Compiled::Permits(p)) => t.change(*p, now),
-            (KeyTable::Log(t), Compiled::Log(l)) => t.change(*l)?,
+        let now = self.limit_time(now);
+        match (&self.keys, to) {
+            (Keys::Bucket(t), Compiled::Bucket(b)) => t.change(*b, now),
+            (Keys::Queue(t), Compiled::Queue(q)) => t.change(*q, now),
+            (Keys::Window(t), Compiled::Window(w)) => t.change(*w, now),
+            (Keys::Sliding(t), Compiled::Sliding(s)) => t.change(*s, now),
+            (Keys::Permits(t), Compiled::Permits(p)) => t.change(*p, now),
+            (Keys::Log(t), Compiled::Log(l)) => t.change(*l)?,
             _ => return Err(LimitError::OtherKind),
         }
         Ok(())
     }
 
-    /// Leaves only `scale` of the limit, from the next charge on.
+    /// Scales the limit, from the next charge on.
     pub(crate) fn set_scale(&self, scale: Scale) {
-        for_table!(self, table => table.set_scale(scale), log => log.set_scale(scale));
+        for_table!(&self.keys, table => table.set_scale(scale), log => log.set_scale(scale));
     }
 
-    /// How much of the limit is left.
+    /// The scale in force.
     pub(crate) fn scale(&self) -> Scale {
-        for_table!(self, table => table.scale(), log => log.scale())
+        for_table!(&self.keys, table => table.scale(), log => log.scale())
     }
 
     /// Writes all keys.
     pub(crate) fn save(&self, now: Moment, to: &mut Writer) {
-        for_table!(self, table => table.save(now, to), log => log.save(to));
+        let now = self.limit_time(now);
+        for_table!(&self.keys, table => table.save(now, to), log => log.save(to));
     }
 
-    /// The table of a limit, as it was saved.
-    pub(crate) fn restored(limit: &Limit, from: &mut Reader<'_>) -> Result<KeyTable, RestoreError> {
-        let keys = limit.max_keys();
-        let compiled = limit.compiled().map_err(|_| RestoreError::Malformed)?;
-        Ok(match compiled {
-            Compiled::Bucket(_) => KeyTable::Bucket(PackedTable::restored(keys, from)?),
-            Compiled::Queue(_) => KeyTable::Queue(PackedTable::restored(keys, from)?),
-            Compiled::Window(_) => KeyTable::Window(PackedTable::restored(keys, from)?),
-            Compiled::Sliding(_) => KeyTable::Sliding(PackedTable::restored(keys, from)?),
-            Compiled::Permits(_) => KeyTable::Permits(PackedTable::restored(keys, from)?),
-            Compiled::Log(_) => KeyTable::Log(LogTable::restored(keys, from)?),
-        })
-    }
-
-    /// The greatest cost that can ever pass, under whatever scale.
+    /// The greatest cost that can ever pass, under any scale.
     pub(crate) fn capacity(&self) -> u64 {
-        for_table!(self, table => table.limit().capacity(), log => log.limit().limit())
+        for_table!(&self.keys, table => table.limit().capacity(), log => log.limit().capacity())
     }
 
     pub(crate) fn live_keys(&self, now: Moment) -> usize {
-        for_table!(self, table => table.live_keys(now), log => log.live_keys(now))
+        let now = self.limit_time(now);
+        for_table!(&self.keys, table => table.live_keys(now), log => log.live_keys(now))
     }
 
     pub(crate) fn memory_cap(&self) -> usize {
-        for_table!(self, table => table.memory_cap(), log => log.memory_cap())
+        for_table!(&self.keys, table => table.memory_cap(), log => log.memory_cap())
     }
 
     pub(crate) fn overflowed(&self) -> u64 {
-        for_table!(self, table => table.overflowed(), log => log.overflowed())
+        for_table!(&self.keys, table => table.overflowed(), log => log.overflowed())
+    }
+
+    /// Does it hand out slots?
+    pub(crate) fn is_leaky_bucket(&self) -> bool {
+        matches!(self.keys, Keys::Queue(_))
     }
 }

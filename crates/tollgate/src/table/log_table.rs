@@ -12,10 +12,11 @@
 use std::sync::atomic::{AtomicU64, AtomicU64 as Counter, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
-use crate::algorithm::LimitError;
+use super::op::{KeyOp, KeyOutcome};
 use crate::algorithm::log::{Log, Ring};
 use crate::algorithm::scale::Scale;
-use crate::decision::{Origin, QuotaStatus, Verdict};
+use crate::algorithm::{LimitError, Refund};
+use crate::decision::{Decision, Origin, QuotaStatus, Verdict};
 use crate::raw::Zeroed;
 use crate::saved::{Reader, RestoreError, Writer};
 use crate::time::{Moment, Span};
@@ -50,16 +51,6 @@ struct Shard {
     /// Cells of each ring. The limit may be lower by now.
     ring_cells: usize,
     overflow_used: bool,
-}
-
-/// What came of a step.
-pub(crate) struct Logged<R> {
-    pub(crate) result: R,
-    pub(crate) status: QuotaStatus,
-    /// The moment that the log stamped, which may be later than the clock after a step back.
-    pub(crate) issued: Moment,
-    pub(crate) now: Moment,
-    pub(crate) origin: Origin,
 }
 
 impl Shard {
@@ -138,6 +129,31 @@ impl Shard {
         entry.hash == 0 || age >= self.limit.window()
     }
 
+    /// The ring that a new key without a slot shares.
+    fn use_overflow(&mut self, hash: u64) -> usize {
+        self.overflow_used = true;
+        let place = self.overflow_place(hash);
+        self.index[place].hash = 1;
+        place
+    }
+
+    /// Reads a key without a slot: what it shares in the overflow, or else a key never used. Changes nothing.
+    fn read_without_slot(&self, op: &KeyOp, hash: u64, now: Moment) -> KeyOutcome {
+        let limit = self.effective();
+        let ring = self
+            .ring(self.overflow_place(hash))
+            .filter(|_| self.overflow_used);
+        let step = match (*op, ring) {
+            // A charge that is not made is a peek.
+            (KeyOp::Charge { cost, max } | KeyOp::Peek { cost, max }, Some(ring)) => {
+                op_step(&KeyOp::Peek { cost, max }, &limit, ring, now)
+            }
+            (KeyOp::Usage, Some(ring)) => op_step(op, &limit, ring, now),
+            _ => unused(op, &limit),
+        };
+        outcome(step, now, Origin::Fresh)
+    }
+
     /// Notes the newest stamp of a place, or that it holds nothing.
     fn note(&mut self, place: usize) {
         let newest = self.ring(place).and_then(Ring::newest);
@@ -171,153 +187,40 @@ impl LogTable {
         (hash.max(1), &self.shards[at])
     }
 
-    /// Applies `step` to the ring of the key with this hash; `writes` says whether it may write, and
-    /// so needs a place.
-    fn with<R>(
+    /// Applies an operation to the key with this hash.
+    pub(super) fn apply(
         &self,
+        op: &KeyOp,
         hash: u64,
         now: Moment,
         fresh: impl Fn() -> Moment,
-        adds: bool,
-        step: impl FnOnce(&Log, Ring<'_, AtomicU64>, Moment) -> (R, QuotaStatus),
-    ) -> Option<Logged<R>> {
+    ) -> KeyOutcome {
         let (hash, shard) = self.shard(hash);
         let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-        // Read again under the lock, as the table does: an older reading could count time twice.
+        // Read again under the lock, as the packed table does: an older reading could count time twice.
         let now = fresh().max(now);
         let mut origin = Origin::Fresh;
         let found = shard.find(hash);
-        let place = match found.or_else(|| if adds { shard.add(hash, now) } else { None }) {
+        let place = match found.or_else(|| op.takes_units().then(|| shard.add(hash, now)).flatten())
+        {
             Some(place) => place,
-            None if adds => {
+            None if op.takes_units() => {
                 self.overflowed.fetch_add(1, Relaxed);
                 origin = Origin::Crowded;
-                shard.overflow_used = true;
-                let place = shard.overflow_place(hash);
-                shard.index[place].hash = 1;
-                place
+                shard.use_overflow(hash)
             }
-            None => return None,
+            None => return shard.read_without_slot(op, hash, now),
         };
         let limit = shard.effective();
-        let ring = shard.ring(place)?;
-        let (result, status) = step(&limit, ring, now);
-        let issued = ring.newest().unwrap_or(now);
+        let Some(ring) = shard.ring(place) else {
+            return outcome(never(&limit), now, origin);
+        };
+        let step = op_step(op, &limit, ring, now);
+        // The log stamps its newest moment, which is later than the clock after a step back.
+        let is_stamped = matches!(op, KeyOp::Charge { .. } | KeyOp::Peek { .. });
+        let newest = ring.newest().filter(|_| is_stamped && step.0.is_admitted());
         shard.note(place);
-        Some(Logged {
-            result,
-            status,
-            issued,
-            now,
-            origin,
-        })
-    }
-
-    /// Decides `cost`; with `take`, makes the charge.
-    pub(crate) fn charge(
-        &self,
-        hash: u64,
-        now: Moment,
-        fresh: impl Fn() -> Moment,
-        cost: u64,
-        take: bool,
-    ) -> Logged<Verdict> {
-        let decide =
-            |limit: &Log, ring: Ring<'_, AtomicU64>, now| limit.charge(ring, now, cost, take);
-        // A peek needs a place as little as a charge of nothing: a key without one is never used,
-        // unless the overflow knows of it.
-        if let Some(logged) = self.with(hash, now, &fresh, take && cost > 0, decide) {
-            return logged;
-        }
-        let (hash, shard) = self.shard(hash);
-        let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-        let overflow = shard.overflow_place(hash);
-        let (verdict, status) = match shard.ring(overflow) {
-            Some(ring) if shard.overflow_used => shard.effective().charge(ring, now, cost, false),
-            _ => never_used(&shard.effective(), now, cost),
-        };
-        Logged {
-            result: verdict,
-            status,
-            issued: now,
-            now,
-            origin: Origin::Fresh,
-        }
-    }
-
-    pub(crate) fn refund(&self, hash: u64, now: Moment, cost: u64, issued: Moment) {
-        self.with(
-            hash,
-            now,
-            || now,
-            false,
-            |limit, ring, now| {
-                limit.refund(ring, cost, issued);
-                ((), limit.status(ring, now))
-            },
-        );
-    }
-
-    pub(crate) fn force(
-        &self,
-        hash: u64,
-        now: Moment,
-        fresh: impl Fn() -> Moment,
-        cost: u64,
-    ) -> u64 {
-        let take = |limit: &Log, ring: Ring<'_, AtomicU64>, now| {
-            (limit.force(ring, now, cost), limit.status(ring, now))
-        };
-        self.with(hash, now, fresh, true, take)
-            .map_or(cost, |l| l.result)
-    }
-
-    /// How much a key has used, whatever the pressure.
-    pub(crate) fn used(&self, hash: u64, now: Moment, fresh: impl Fn() -> Moment) -> u64 {
-        let used = |limit: &Log, ring: Ring<'_, AtomicU64>, now| {
-            let plain = limit.under(Scale::ONE);
-            let status = plain.status(ring, now);
-            (plain.limit().saturating_sub(status.remaining), status)
-        };
-        if let Some(logged) = self.with(hash, now, &fresh, false, used) {
-            return logged.result;
-        }
-        let (hash, shard) = self.shard(hash);
-        let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-        match shard.ring(shard.overflow_place(hash)) {
-            Some(ring) if shard.overflow_used => used(&shard.limit, ring, now).0,
-            _ => 0,
-        }
-    }
-
-    /// Takes units that were used elsewhere, as if there were no pressure.
-    pub(crate) fn take_over(
-        &self,
-        hash: u64,
-        now: Moment,
-        fresh: impl Fn() -> Moment,
-        units: u64,
-    ) -> u64 {
-        let take = |limit: &Log, ring: Ring<'_, AtomicU64>, now| {
-            let plain = limit.under(Scale::ONE);
-            (plain.force(ring, now, units), plain.status(ring, now))
-        };
-        self.with(hash, now, fresh, true, take)
-            .map_or(units, |logged| logged.result)
-    }
-
-    /// Forgets a key and tells how much it had used.
-    pub(crate) fn withdraw(&self, hash: u64, now: Moment) -> u64 {
-        let take = |limit: &Log, ring: Ring<'_, AtomicU64>, now| {
-            // Counted without pressure, under which more may be used than is allowed.
-            let plain = limit.under(Scale::ONE);
-            let left = plain.status(ring, now).remaining;
-            ring.clear();
-            let used = plain.limit().saturating_sub(left);
-            (used, limit.status(ring, now))
-        };
-        self.with(hash, now, || now, false, take)
-            .map_or(0, |l| l.result)
+        outcome(step, newest.unwrap_or(now), origin)
     }
 
     /// Puts another limit in force. Rings that are too short for it are laid out anew.
@@ -458,21 +361,81 @@ impl LogTable {
     }
 }
 
-/// What a key that was never used is told.
-fn never_used(limit: &Log, now: Moment, cost: u64) -> (Verdict, QuotaStatus) {
-    let cells = [const { std::cell::Cell::new(0u64) }; 2];
-    match Ring::over(&cells) {
-        // A ring of one is shorter than the limit, so the verdict is made here.
-        Some(ring) if cost <= limit.capacity() => {
-            let mut status = limit.status(ring, now);
+/// What an operation does to a ring: verdict, units and status.
+type LogStep = (Verdict, u64, QuotaStatus);
+
+fn outcome((verdict, units, status): LogStep, issued: Moment, origin: Origin) -> KeyOutcome {
+    let decision = Decision {
+        verdict,
+        status,
+        issued,
+        origin,
+    };
+    KeyOutcome { decision, units }
+}
+
+/// Applies an operation to a ring.
+fn op_step(op: &KeyOp, limit: &Log, ring: Ring<'_, AtomicU64>, now: Moment) -> LogStep {
+    let unscaled = limit.under(Scale::ONE);
+    let usage = || {
+        let left = unscaled.status(ring, now).remaining;
+        unscaled.limit().saturating_sub(left)
+    };
+    let (verdict, units) = match *op {
+        KeyOp::Charge { cost, .. } => {
+            let (verdict, status) = limit.charge(ring, now, cost, true);
+            return (verdict, 0, status);
+        }
+        KeyOp::Peek { cost, .. } => {
+            let (verdict, status) = limit.charge(ring, now, cost, false);
+            return (verdict, 0, status);
+        }
+        KeyOp::Refund(Refund {
+            charged,
+            kept,
+            issued,
+            ..
+        }) => {
+            limit.refund(ring, charged.saturating_sub(kept), issued);
+            (Verdict::Pass, 0)
+        }
+        KeyOp::ChargeRemaining { cost } => (Verdict::Pass, limit.force(ring, now, cost)),
+        KeyOp::Usage => (Verdict::Pass, usage()),
+        KeyOp::AddUsage { units } => {
+            let untaken = unscaled.force(ring, now, units);
+            (Verdict::Pass, units.saturating_sub(untaken))
+        }
+        KeyOp::RemoveUsage => {
+            let used = usage();
+            ring.clear();
+            (Verdict::Pass, used)
+        }
+        KeyOp::Renew { .. } => (Verdict::Never, 0),
+    };
+    (verdict, units, limit.status(ring, now))
+}
+
+fn never(limit: &Log) -> LogStep {
+    let status = QuotaStatus {
+        remaining: limit.limit(),
+        ..QuotaStatus::default()
+    };
+    (Verdict::Never, 0, status)
+}
+
+/// Reads a key that was never used.
+fn unused(op: &KeyOp, limit: &Log) -> LogStep {
+    let (verdict, units, mut status) = never(limit);
+    match *op {
+        KeyOp::Charge { cost, .. } | KeyOp::Peek { cost, .. } if cost <= limit.capacity() => {
             if cost > 0 {
                 status.remaining = limit.limit().saturating_sub(cost);
                 status.full_after = limit.window();
                 status.next_after = limit.window();
             }
-            (Verdict::Pass, status)
+            (Verdict::Pass, 0, status)
         }
-        Some(ring) => (Verdict::Never, limit.status(ring, now)),
-        None => (Verdict::Never, QuotaStatus::default()),
+        KeyOp::Charge { .. } | KeyOp::Peek { .. } | KeyOp::Renew { .. } => (verdict, units, status),
+        _ => (Verdict::Pass, 0, status),
     }
 }

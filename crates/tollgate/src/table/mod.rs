@@ -44,10 +44,10 @@
 
 mod active_limit;
 mod all_or_none;
-mod at_most;
 mod key_table;
 mod layout;
 mod log_table;
+mod op;
 mod overflow;
 mod packed_table;
 mod resize;
@@ -59,9 +59,10 @@ mod snapshot;
 mod races;
 
 pub use all_or_none::CHARGES_MAX;
-pub(crate) use all_or_none::{Part, all_or_none};
+pub(crate) use all_or_none::{ResolvedCharge, all_or_none};
 pub(crate) use key_table::KeyTable;
 pub(crate) use layout::Intent;
+pub use op::{KeyOp, KeyOutcome};
 pub(crate) use packed_table::PackedTable;
 
 use crate::algorithm::{LimitError, RESERVED};

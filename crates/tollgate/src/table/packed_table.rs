@@ -5,13 +5,14 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::active_limit::{ActiveLimit, ActiveLimitCell};
 use super::layout::{Intent, ReadContext, Shape, StampAge, home_line, line_at, read_slot, tag};
+use super::op::{KeyOp, KeyOutcome, OpStep, op_step, usage, with_max};
 use super::overflow::Overflow;
 use super::segment::{Segment, SegmentGuard};
 use super::slot_ops::{apply_locked, candidate, charge_slot, check_slot, claim, find, take_over};
 use super::{CLAIM, Extent, LINES, TARGET, WINDOW};
 use crate::algorithm::scale::Scale;
-use crate::algorithm::{LimitError, OneWord, Step};
-use crate::decision::{Origin, Verdict};
+use crate::algorithm::{LimitError, OneWord};
+use crate::decision::{Decision, Origin, Verdict};
 use crate::raw::{Line, Lines, SLOTS};
 use crate::sync::{AtomicU8, AtomicU64, Mutex};
 use crate::time::Moment;
@@ -71,36 +72,38 @@ pub(crate) struct Applied<A, R> {
     pub(crate) origin: Origin,
 }
 
-/// A charge that was decided and not yet made.
-pub(crate) struct Offer<'a> {
+/// A charge that was decided and not made.
+pub(crate) struct Tentative<'a> {
     pub(crate) verdict: Verdict,
-    pub(crate) place: PendingWrite<'a>,
+    pub(crate) write: PendingWrite<'a>,
 }
 
-/// Where an offer would be written, what was there, and what would be.
+/// The write that makes a tentative charge.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PendingWrite<'a> {
     cell: &'a AtomicU64,
+    /// The word that the charge was decided on.
     pub(crate) word: u64,
-    pub(crate) write: Option<u64>,
+    /// The word to write; none if the charge changes nothing.
+    pub(crate) new: Option<u64>,
 }
 
 impl PendingWrite<'_> {
     /// Makes the charge, if the state is still what it was decided on.
     #[inline(always)]
     pub(crate) fn commit(&self) -> bool {
-        self.write.is_none_or(|new| self.swap(self.word, new))
+        self.new.is_none_or(|new| self.swap(self.word, new))
     }
 
     /// Takes back a charge that was just committed, if nothing has happened to the key since. Then it
     /// leaves no trace at all.
     pub(crate) fn revert(&self) -> bool {
-        self.write.is_none_or(|new| self.swap(new, self.word))
+        self.new.is_none_or(|new| self.swap(new, self.word))
     }
 
     #[inline(always)]
     fn swap(&self, from: u64, to: u64) -> bool {
-        // The argument of `charge_slot` carries over: the offer read the word, then found the key
+        // The argument of `charge_slot` carries over: the decision read the word, then found the key
         // its own; that the word is the same now proves that the key is too.
         self.cell
             .compare_exchange(from, to, AcqRel, Relaxed)
@@ -296,9 +299,68 @@ impl<A: OneWord> PackedTable<A> {
             .result
     }
 
+    /// Charges `cost` and reports the status.
+    pub(super) fn charge(
+        &self,
+        hash: u64,
+        now: Moment,
+        fresh: impl Fn() -> Moment,
+        cost: u64,
+        max: Option<u32>,
+    ) -> Decision {
+        let applied = self.apply_step(
+            hash,
+            Intent::Charge(cost),
+            now,
+            fresh,
+            |limit, word, now| {
+                let step = with_max(limit, max).charge(word, now, cost);
+                (step.verdict, step.write)
+            },
+        );
+        Decision {
+            verdict: applied.result,
+            status: with_max(&applied.limit, max).status(applied.word, applied.now),
+            issued: applied.now,
+            origin: applied.origin,
+        }
+    }
+
+    /// Applies an operation to the key with this hash.
+    #[inline(never)]
+    pub(super) fn apply(
+        &self,
+        op: &KeyOp,
+        hash: u64,
+        now: Moment,
+        fresh: impl Fn() -> Moment,
+    ) -> KeyOutcome {
+        let applied = match op {
+            KeyOp::RemoveUsage => self.remove(hash, now),
+            _ => self.apply_step(hash, op.intent(), now, fresh, |limit, word, now| {
+                op_step(op, limit, word, now)
+            }),
+        };
+        let max = match *op {
+            KeyOp::Charge { max, .. } | KeyOp::Peek { max, .. } => max,
+            _ => None,
+        };
+        let step = applied.result;
+        let decision = Decision {
+            verdict: step.verdict,
+            status: with_max(&applied.limit, max).status(step.word, applied.now),
+            issued: applied.now,
+            origin: applied.origin,
+        };
+        KeyOutcome {
+            decision,
+            units: step.units,
+        }
+    }
+
     /// Applies `step` to the key with this hash: `step` gets the limit, the word and the moment, and
     /// returns its result and the word to write, if any.
-    pub(crate) fn apply<R>(
+    pub(crate) fn apply_step<R>(
         &self,
         hash: u64,
         intent: Intent,
@@ -346,21 +408,16 @@ impl<A: OneWord> PackedTable<A> {
         near.or_else(|| self.lines_of(segment, hash).skip(NEAR).find_map(look))
     }
 
-    /// Decides a charge without making it, if the key is in its home line as expected. What it
-    /// returns can be committed later, if nothing has changed by then.
+    /// Decides a charge without making it, if the key is in its slot. The write can be committed later, if
+    /// nothing has changed by then.
     #[inline(always)]
-    pub(crate) fn offer(&self, hash: u64, now: Moment, cost: u64) -> Option<Offer<'_>> {
-        self.offer_by(hash, now, |limit, word| limit.charge(Some(word), now, cost))
-    }
-
-    /// The same for any step on the word.
-    #[inline(always)]
-    pub(crate) fn offer_by(
+    pub(super) fn tentative(
         &self,
         hash: u64,
         now: Moment,
-        step: impl Fn(&A, u64) -> Step,
-    ) -> Option<Offer<'_>> {
+        cost: u64,
+        max: Option<u32>,
+    ) -> Option<Tentative<'_>> {
         let current = self.current.read();
         if !current.holds_at(now) {
             return None;
@@ -373,17 +430,17 @@ impl<A: OneWord> PackedTable<A> {
         if word == CLAIM || line.keys[slot].load(Acquire) != key {
             return None;
         }
-        let step = step(&current.effective(), word);
+        let step = with_max(&current.effective(), max).charge(Some(word), now, cost);
         // A pass is only good if it can be committed; a refusal must be seen to hold now.
         if !step.verdict.is_admitted() && cell.load(Acquire) != word {
             return None;
         }
-        Some(Offer {
+        Some(Tentative {
             verdict: step.verdict,
-            place: PendingWrite {
+            write: PendingWrite {
                 cell,
                 word,
-                write: step.write,
+                new: step.write,
             },
         })
     }
@@ -466,14 +523,10 @@ impl<A: OneWord> PackedTable<A> {
         }
     }
 
-    /// Forgets a key and tells how much it had used, rounded up, in units without pressure: whoever takes
-    /// it over may be under another scale. What a newcomer without a slot has used
-    /// stays where it is, because others share it.
-    pub(crate) fn withdraw(&self, hash: u64, now: Moment) -> u64 {
+    /// Forgets a key and reports what it had used. Usage of a new key without a slot stays in the overflow,
+    /// because other keys share it.
+    fn remove(&self, hash: u64, now: Moment) -> Applied<A, OpStep> {
         let (segment, _guard) = self.lock_segment_of(hash);
-        let Some((line, slot)) = self.find_in(segment, hash) else {
-            return 0;
-        };
         let (current, before) = (self.current.read(), self.before.read());
         let context = ReadContext {
             age: StampAge::Valid,
@@ -482,13 +535,26 @@ impl<A: OneWord> PackedTable<A> {
             before: &before.limit,
             now,
         };
-        // As when a slot is freed for good: the word stays claimed, and a slot without a key is never
-        // charged.
-        let word = claim(&line.words[slot]);
-        let word = read_slot(line.keys[slot].load(Relaxed), word, &context);
-        line.keys[slot].store(0, Release);
-        let left = current.limit.status(word, now).remaining;
-        current.limit.capacity().saturating_sub(left)
+        let word = self.find_in(segment, hash).and_then(|(line, slot)| {
+            // As when a slot is freed for good: the word stays claimed, and a slot without a key is never
+            // charged.
+            let word = claim(&line.words[slot]);
+            let word = read_slot(line.keys[slot].load(Relaxed), word, &context);
+            line.keys[slot].store(0, Release);
+            word
+        });
+        let result = OpStep {
+            verdict: Verdict::Pass,
+            units: usage(&current.limit, word, now),
+            word: None,
+        };
+        Applied {
+            result,
+            word: None,
+            limit: current.effective(),
+            now,
+            origin: Origin::Fresh,
+        }
     }
 
     /// The lines in which a key may be found, nearest first.

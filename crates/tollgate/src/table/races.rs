@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use loom::thread;
 
-use super::key_table::KeyTable;
+use super::key_table::{KeyTable, Keys};
 use super::layout::Intent;
+use super::op::KeyOp;
 use super::packed_table::PackedTable;
-use super::{Part, all_or_none};
+use super::{ResolvedCharge, all_or_none};
 use crate::algorithm::OneWord;
 use crate::algorithm::bucket::Bucket;
 use crate::clock::ManualClock;
@@ -39,7 +40,7 @@ fn check(table: &PackedTable<Bucket>, hash: u64, now: Moment) -> bool {
 }
 
 fn remaining(table: &PackedTable<Bucket>, hash: u64, now: Moment) -> u64 {
-    let peeked = table.apply(
+    let peeked = table.apply_step(
         hash,
         Intent::Read,
         now,
@@ -170,7 +171,7 @@ fn a_refund_and_a_charge_do_not_undo_each_other() {
         assert!(check(&table, hash(1, false), at(1)));
         let other = table.clone();
         let thread = thread::spawn(move || {
-            other.apply(
+            other.apply_step(
                 hash(1, false),
                 Intent::Write,
                 at(1),
@@ -184,13 +185,12 @@ fn a_refund_and_a_charge_do_not_undo_each_other() {
     });
 }
 
-fn both<'a>(first: &'a KeyTable, second: &'a KeyTable) -> [Part<'a>; 2] {
-    [first, second].map(|table| Part {
+fn both<'a>(first: &'a KeyTable, second: &'a KeyTable) -> [ResolvedCharge<'a>; 2] {
+    [first, second].map(|table| ResolvedCharge {
         table,
         hash: hash(1, false),
         cost: 1,
-        most: None,
-        face: None,
+        max: None,
     })
 }
 
@@ -203,7 +203,7 @@ fn left(table: &KeyTable) -> u64 {
 fn two_tables() -> (Arc<[KeyTable; 2]>, ManualClock) {
     let clock = ManualClock::new();
     clock.set(at(1));
-    let table = || KeyTable::Bucket(PackedTable::new(bucket(2), 3).unwrap());
+    let table = || KeyTable::from(Keys::Bucket(PackedTable::new(bucket(2), 3).unwrap()));
     let tables = Arc::new([table(), table()]);
     let now = at(1);
     for table in tables.iter() {

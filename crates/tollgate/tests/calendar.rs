@@ -1,0 +1,99 @@
+//! Limits whose windows are periods of a calendar, on a clock whose cheap reading is late.
+#![allow(clippy::unwrap_used)]
+
+use tollgate::calendar::Periods;
+use tollgate::key::KeySecret;
+use tollgate::{Algorithm, Clock, Decision, Gate, Limit, Limiter, Moment, Span, Verdict};
+
+const HOUR: u64 = 3_600_000_000_000;
+
+/// A cheap reading that is a millisecond late, as that of a coarse clock may be.
+#[derive(Clone, Debug)]
+struct LateClock {
+    exact: Moment,
+}
+
+impl Clock for LateClock {
+    fn now(&self) -> Moment {
+        self.exact.minus(Span::from_millis(1))
+    }
+
+    fn fresh(&self) -> Moment {
+        self.exact
+    }
+}
+
+fn at_hour(hour: u64) -> Moment {
+    Moment::from_nanos(hour * HOUR)
+}
+
+/// Days of 24, 23, 24 and 25 hours; the second begins at hour 124.
+fn days() -> Periods {
+    let starts = [100, 124, 147, 171, 196].map(at_hour);
+    Periods::new("day", &starts, Span::from_nanos(24 * HOUR)).unwrap()
+}
+
+/// One unit a day, ten hours into the second day, which ends 13 hours later.
+fn daily_limiter() -> Limiter<LateClock> {
+    let periods = days();
+    let limit = Limit::new(Algorithm::FixedWindow {
+        limit: 1,
+        window: periods.window(),
+        anchor: Span::ZERO,
+    });
+    let clock = LateClock {
+        exact: at_hour(134),
+    };
+    Limiter::with_periods(
+        limit.unwrap(),
+        Some(periods),
+        clock,
+        KeySecret::from_seed(1),
+    )
+    .unwrap()
+}
+
+/// The decision tells the end of the day to the millisecond by which the clock is late.
+fn assert_ends_with_the_day(decision: &Decision, what: &str) {
+    let late = Span::from_millis(1).as_nanos();
+    let day_ends = 13 * HOUR..=13 * HOUR + late;
+    let reset = decision.status.full_after.as_nanos();
+    assert!(day_ends.contains(&reset), "{what}: {decision:?}");
+    if let Verdict::Refuse { retry_after } = decision.verdict {
+        assert!(day_ends.contains(&retry_after.as_nanos()), "{what}");
+    }
+}
+
+#[test]
+fn a_new_key_is_given_the_same_end_of_its_period_as_a_known_one() {
+    let limiter = daily_limiter();
+    for what in ["new", "known"] {
+        assert_ends_with_the_day(&limiter.charge("a", 1), what);
+    }
+    let peek = limiter.peek("b", 1);
+    assert_ends_with_the_day(&peek, "peek");
+}
+
+#[test]
+fn a_new_key_is_given_the_end_of_its_period_by_a_gate_too() {
+    let limiter = daily_limiter();
+    let mut gate = Gate::with_clock(limiter.clock().clone());
+    let daily = gate.adopt(limiter);
+    let wide = gate.add(Limit::token_bucket("5/s".parse().unwrap(), 10).unwrap());
+    let wide = wide.unwrap();
+    for what in ["new", "known"] {
+        let charges = [gate.charge(daily, "a", 1), gate.charge(wide, "a", 1)];
+        let admission = gate.admit(&charges);
+        assert_eq!(admission.binding, Some(daily), "{what}");
+        assert_ends_with_the_day(&admission.decision, what);
+    }
+}
+
+#[test]
+fn the_charge_of_a_new_key_can_be_refunded() {
+    let limiter = daily_limiter();
+    let decision = limiter.charge("a", 1);
+    assert!(decision.is_admitted());
+    limiter.settle("a", &decision, 1, 0);
+    assert_eq!(limiter.peek("a", 0).remaining(), 1);
+}
