@@ -8,7 +8,7 @@ use std::num::{IntErrorKind, ParseIntError};
 use std::rc::Rc;
 
 use tollgate::{Moment, Span};
-use tollgate_config::near::nearest;
+use tollgate_config::suggest::suggest;
 
 use crate::fault::{Fault, Place, Stop, Wrong};
 
@@ -275,7 +275,7 @@ fn whole(text: &str) -> Result<u64, ParseIntError> {
 fn part(text: &str) -> Result<(Part, &str), Wrong> {
     let (name, value) = text.split_once('=').unwrap_or((text, ""));
     let Some(part) = Part::ALL.into_iter().find(|part| part.name() == name) else {
-        let near = nearest(name, Part::ALL.map(Part::name));
+        let near = suggest(name, Part::ALL.map(Part::name));
         return Err(Wrong::UnknownPart {
             word: text.into(),
             near,

@@ -44,14 +44,15 @@
 mod gateway;
 pub mod import;
 mod lint;
-pub mod near;
+
 mod problem;
 mod read;
+mod redact;
 mod report;
 mod schema;
-mod secret;
 mod shape;
 mod store;
+pub mod suggest;
 mod yaml;
 mod yaml_faults;
 mod yaml_unread;
@@ -68,6 +69,7 @@ pub use crate::gateway::{
 };
 use crate::problem::Place;
 pub use crate::problem::{Problem, Problems, Severity};
+use crate::read::Item;
 use crate::report::Report;
 pub use crate::schema::schema;
 pub use crate::store::{SecretSpec, SharedSpec, StoreSpec, TlsFiles, Topology};
@@ -148,7 +150,7 @@ pub fn parse(name: &str, text: &[u8]) -> Result<Loaded, Problems> {
 pub fn parse_at(name: &str, text: &[u8], now: Moment) -> Result<Loaded, Problems> {
     let text = decoded(name, text)?;
     let report = Report::new(text);
-    let draft = yaml::tree(text, &report).and_then(|root| read::file(&root, &report));
+    let draft = yaml::tree(text, &report).and_then(|root| read::file(Item::new(&root, &report)));
     if let Ok(draft) = &draft {
         lint::lint(draft, now, &report);
     }
@@ -191,7 +193,8 @@ pub fn override_from(rule: &LimitRule, text: &[u8]) -> Result<Override, Problems
     const NAME: &str = "override";
     let text = decoded(NAME, text)?;
     let report = Report::new(text);
-    let read = yaml::tree(text, &report).and_then(|root| read::one_override(&root, rule, &report));
+    let read = yaml::tree(text, &report)
+        .and_then(|root| read::one_override(Item::new(&root, &report), rule));
     let failed = report.has_errors();
     match read {
         Ok(read) if !failed => Ok(read),
@@ -231,7 +234,8 @@ pub fn quota_from(text: &str) -> Result<Quota, Problems> {
         false => text.to_owned(),
     };
     let report = Report::new(&text);
-    let read = yaml::tree(&text, &report).and_then(|root| read::one_limit(&root, &report));
+    let read =
+        yaml::tree(&text, &report).and_then(|root| read::one_limit(Item::new(&root, &report)));
     let failed = report.has_errors();
     match read {
         Ok(quota) if !failed => Ok(quota),

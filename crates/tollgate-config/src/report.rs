@@ -1,37 +1,35 @@
-//! Where problems are gathered while a file is read.
+//! Collects problems while a file is read.
 
 use std::cell::RefCell;
 use std::ops::Range;
 
 use crate::problem::{Place, Problem, Problems, Severity};
-use crate::secret::{veiled, without_password};
+use crate::redact::{redacted_line, without_password};
 
-/// A value is missing because what is wrong with it was reported already. Whoever meets this says
-/// nothing more about it.
+/// A value is missing because of an error that is reported already. It must not be reported again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reported;
 
-/// A value that may be absent, or wrong.
+/// A value, unless there was an error in it.
 pub(crate) type Read<T> = Result<T, Reported>;
 
 /// The problems found so far in one text.
 ///
-/// Shared by everyone who reads, hence the cell: it is written from one thread, and never while it is
-/// read.
+/// All readers share it, so it has cells inside. It is used by one thread.
 pub(crate) struct Report<'t> {
     lines: Vec<&'t str>,
     found: RefCell<Vec<Problem>>,
-    /// Lines, and columns from 0, that are not to be shown.
-    hidden: RefCell<Vec<(usize, Range<usize>)>>,
+    /// Lines and columns (from 0) that must not be shown.
+    redacted: RefCell<Vec<(usize, Range<usize>)>>,
 }
 
 impl<'t> Report<'t> {
-    /// Nothing found yet in `text`.
+    /// An empty report on `text`.
     pub(crate) fn new(text: &'t str) -> Report<'t> {
         Report {
             lines: text.lines().collect(),
             found: RefCell::default(),
-            hidden: RefCell::default(),
+            redacted: RefCell::default(),
         }
     }
 
@@ -56,7 +54,7 @@ impl<'t> Report<'t> {
         });
     }
 
-    /// Something is wrong.
+    /// Reports an error.
     pub(crate) fn error(
         &self,
         at: Place,
@@ -68,7 +66,7 @@ impl<'t> Report<'t> {
         Reported
     }
 
-    /// Something is probably not meant.
+    /// Reports something that is probably a mistake.
     pub(crate) fn warn(
         &self,
         at: Place,
@@ -79,7 +77,7 @@ impl<'t> Report<'t> {
         self.add(Severity::Warning, at, code, message.into(), hint.into());
     }
 
-    /// Something is worth knowing.
+    /// Reports something that works but may surprise.
     pub(crate) fn note(
         &self,
         at: Place,
@@ -90,33 +88,33 @@ impl<'t> Report<'t> {
         self.add(Severity::Note, at, code, message.into(), hint.into());
     }
 
-    /// What stands there must not be shown in any problem, found before or after.
-    pub(crate) fn hide(&self, at: Place) {
+    /// Redacts a place in all problems, reported before or after.
+    pub(crate) fn redact(&self, at: Place) {
         let from = at.column.saturating_sub(1);
         let columns = from..from.saturating_add(at.length);
-        self.hidden.borrow_mut().push((at.line, columns));
+        self.redacted.borrow_mut().push((at.line, columns));
     }
 
-    /// Has anything been found that makes the policy useless?
+    /// Is there an error?
     pub(crate) fn has_errors(&self) -> bool {
         let found = self.found.borrow();
         found.iter().any(|p| p.severity == Severity::Error)
     }
 
-    /// The characters of a line, to look around a place.
+    /// A line of the text.
     pub(crate) fn line(&self, line: usize) -> &'t str {
         let at = line.checked_sub(1).and_then(|i| self.lines.get(i));
         at.copied().unwrap_or_default()
     }
 
-    /// All of it.
+    /// The problems; `name` is that of the file.
     pub(crate) fn finish(self, name: &str) -> Problems {
-        let hidden = self.hidden.into_inner();
+        let redacted = self.redacted.into_inner();
         let mut found = self.found.into_inner();
         for problem in &mut found {
-            let here = hidden.iter().filter(|(line, _)| *line == problem.line);
+            let here = redacted.iter().filter(|(line, _)| *line == problem.line);
             let here: Vec<_> = here.map(|(_, columns)| columns.clone()).collect();
-            problem.source = veiled(&problem.source, &here);
+            problem.source = redacted_line(&problem.source, &here);
         }
         Problems::new(name, found)
     }
@@ -141,15 +139,15 @@ fn joined<'w>(words: impl IntoIterator<Item = &'w str>, link: &str) -> String {
     }
 }
 
-/// A text as it is quoted in a message: whole if it is short, else its beginning; never with a password.
+/// Quotes a text in a message: the beginning if it is long, and without a password.
 pub(crate) fn quoted(text: &str) -> String {
-    const MOST: usize = 60;
-    // Before it is cut: an address that has lost its `@` does not look like one with a password any more.
+    const MAX: usize = 60;
+    // Before the text is cut: an address without its `@` does not look like one with a password.
     let text = &without_password(text);
-    if text.chars().count() <= MOST {
+    if text.chars().count() <= MAX {
         return format!("`{text}`");
     }
-    let part: String = text.chars().take(MOST).collect();
+    let part: String = text.chars().take(MAX).collect();
     format!("`{part}…`")
 }
 
@@ -166,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hidden_is_shown_in_no_problem_before_or_after() {
+    fn what_is_redacted_is_shown_in_no_problem_before_or_after() {
         let report = Report::new("a: secret\nb: secret");
         let place = |line, column| Place {
             line,
@@ -174,7 +172,7 @@ mod tests {
             length: 6,
         };
         report.error(place(1, 4), "x", "m", "h");
-        report.hide(place(1, 4));
+        report.redact(place(1, 4));
         report.error(place(1, 1), "x", "m", "h");
         report.error(place(2, 4), "x", "m", "h");
         let problems = report.finish("p");

@@ -421,7 +421,7 @@ fn what_was_probably_meant_is_named() {
         ),
         (
             "queues: [{ name: a, at_once: 4, at_once_per_flow: 5 }]",
-            "write less than 4, so that one flow cannot hold every turn",
+            "write less than 4, so that one flow cannot take all of them",
         ),
         (
             "queues: [{ name: a, at_once: 4, turns_per_flow: 2 }]",
@@ -460,7 +460,7 @@ fn what_was_probably_meant_is_named() {
         ("gateway: { max_bdy: 10MB }", "did you mean `max_body`?"),
         (
             "gateway: { upstreams: [{ name: a, servers: http://a, protocol: h2 }] }",
-            "write `http2`",
+            "did you mean `http2`?",
         ),
         (
             "gateway: { upstreams: [{ name: a, url: http://a }] }",

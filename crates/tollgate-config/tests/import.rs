@@ -261,7 +261,7 @@ fn what_the_reference_refuses_is_refused_with_its_place() {
             "`share_threshold` needs",
             3,
         ),
-        ("- a\n".to_owned(), "a map belongs here", 1),
+        ("- a\n".to_owned(), "a section is a map", 1),
         (
             "domain: d\ndescriptors: { key: k }\n".to_owned(),
             "`descriptors` is a list",

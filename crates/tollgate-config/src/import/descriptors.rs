@@ -6,9 +6,11 @@
 use std::collections::HashMap;
 
 use crate::problem::Place;
-use crate::read::scalar::{text, whole, yes};
-use crate::report::{Read, Report, Reported, quoted};
-use crate::yaml::{Node, Value};
+use crate::read::Item;
+use crate::read::scalar::{boolean, integer, text};
+use crate::report::{Read, Reported, list, quoted};
+use crate::suggest::did_you_mean;
+use crate::yaml::Value;
 
 const FILE: &[&str] = &["domain", "descriptors"];
 const DESCRIPTOR: &[&str] = &[
@@ -88,13 +90,13 @@ impl Descriptor {
 }
 
 /// Reads a file.
-pub(super) fn config(root: &Node, report: &Report<'_>) -> Read<Config> {
-    let fields = known(root, FILE, report)?;
-    let domain = fields.text("domain", report)?.unwrap_or_default();
+pub(super) fn config(root: Item<'_>) -> Read<Config> {
+    let fields = known(root, FILE)?;
+    let domain = fields.text("domain")?.unwrap_or_default();
     let domain_place = fields.place_of("domain");
     if domain.is_empty() {
-        return Err(report.error(
-            domain_place,
+        return Err(fields.error(
+            "domain",
             "empty-domain",
             "config file cannot have empty domain",
             "write `domain: edge`, the domain that the filter of Envoy names",
@@ -104,16 +106,17 @@ pub(super) fn config(root: &Node, report: &Report<'_>) -> Read<Config> {
     Ok(Config {
         domain,
         domain_place,
-        descriptors: descriptors(nodes, report)?,
+        descriptors: descriptors(nodes)?,
     })
 }
 
-fn descriptors(node: Option<&Node>, report: &Report<'_>) -> Read<Vec<Descriptor>> {
+fn descriptors(node: Option<Item<'_>>) -> Read<Vec<Descriptor>> {
     let mut seen: HashMap<(String, Option<String>), usize> = HashMap::new();
     let mut all = Vec::new();
     let mut done = Ok(());
-    for node in listed(node, "`descriptors`", report)? {
-        let Ok(one) = descriptor(node, report) else {
+    for node in listed(node, "`descriptors`")? {
+        let fields_report = node.report;
+        let Ok(one) = descriptor(node) else {
             done = Err(Reported);
             continue;
         };
@@ -123,7 +126,7 @@ fn descriptors(node: Option<&Node>, report: &Report<'_>) -> Read<Vec<Descriptor>
                 Some(value) => format!("{}_{value}", one.key),
                 None => one.key.clone(),
             };
-            done = Err(report.error(
+            done = Err(fields_report.error(
                 one.place,
                 "duplicate-descriptor",
                 format!("duplicate descriptor composite key '{composite}'"),
@@ -135,29 +138,30 @@ fn descriptors(node: Option<&Node>, report: &Report<'_>) -> Read<Vec<Descriptor>
     done.map(|()| all)
 }
 
-fn descriptor(node: &Node, report: &Report<'_>) -> Read<Descriptor> {
-    let fields = known(node, DESCRIPTOR, report)?;
-    let key = fields.text("key", report)?.unwrap_or_default();
+fn descriptor(node: Item<'_>) -> Read<Descriptor> {
+    let fields = known(node, DESCRIPTOR)?;
+    let key = fields.text("key")?.unwrap_or_default();
     if key.is_empty() {
-        return Err(report.error(
-            fields.place_of("key"),
+        return Err(fields.error(
+            "key",
             "empty-key",
             "descriptor has empty key",
             "write `key: remote_address`, or whatever the action of Envoy is called",
         ));
     }
     // An empty value is as none there.
-    let value = fields.text("value", report)?.filter(|v| !v.is_empty());
+    let value = fields.text("value")?.filter(|v| !v.is_empty());
     let limit = match fields.get("rate_limit") {
-        Some(node) => Some(rate_limit(node, report)?),
+        Some(node) => Some(rate_limit(node)?),
         None => None,
     };
-    let is_shadow = fields.yes("shadow_mode", report)?;
-    let shares = fields.yes("share_threshold", report)?;
+    let is_shadow = fields.boolean("shadow_mode")?;
+    let shares = fields.boolean("share_threshold")?;
     let mut notes = Vec::new();
     let mut note = |field: &str, code: &'static str, message: String| {
         if fields.get(field).is_some() {
-            report.note(fields.place_of(field), code, message.clone(), HINT);
+            node.report
+                .note(fields.place_of(field), code, message.clone(), HINT);
             notes.push(message);
         }
     };
@@ -166,7 +170,7 @@ fn descriptor(node: &Node, report: &Report<'_>) -> Read<Descriptor> {
         let message = format!("`{field}` only names metrics, and is left out: ours are by limit");
         note(field, "metric-names", message);
     }
-    if fields.yes("quota_mode", report)? {
+    if fields.boolean("quota_mode")? {
         let message =
             "`quota_mode` is left out: the limit counts by itself and refuses as any other";
         note("quota_mode", "quota-mode", message.into());
@@ -178,7 +182,7 @@ fn descriptor(node: &Node, report: &Report<'_>) -> Read<Descriptor> {
     );
     if limit.as_ref().is_some_and(|limit| limit.sleeps) {
         let message = "`sleep_on_throttle` is left out: nobody is held back".to_owned();
-        report.note(
+        node.report.note(
             fields.place_of("rate_limit"),
             "sleep",
             message.clone(),
@@ -189,16 +193,15 @@ fn descriptor(node: &Node, report: &Report<'_>) -> Read<Descriptor> {
     let one = Descriptor {
         key,
         value,
-        place: fields.place,
+        place: fields.place(),
         limit: limit.map(|limit| limit.read),
         is_shadow,
         shares,
-        children: descriptors(fields.get("descriptors"), report)?,
+        children: descriptors(fields.get("descriptors"))?,
         notes,
     };
     if shares && !one.is_wildcard() {
-        return Err(report.error(
-            fields.place_of("share_threshold"),
+        return Err(fields.error("share_threshold",
             "share-threshold",
             "`share_threshold` needs a value with `*`",
             "write a pattern such as `value: /api/*`, or leave it out: without one there is nothing to share",
@@ -213,26 +216,24 @@ struct ReadLimit {
     sleeps: bool,
 }
 
-fn rate_limit(node: &Node, report: &Report<'_>) -> Read<ReadLimit> {
-    let fields = known(node, RATE_LIMIT, report)?;
-    let name = fields.text("name", report)?.unwrap_or_default();
-    let unit = fields.text("unit", report)?.unwrap_or_default();
-    let unlimited = fields.yes("unlimited", report)?;
+fn rate_limit(node: Item<'_>) -> Read<ReadLimit> {
+    let fields = known(node, RATE_LIMIT)?;
+    let name = fields.text("name")?.unwrap_or_default();
+    let unit = fields.text("unit")?.unwrap_or_default();
+    let unlimited = fields.boolean("unlimited")?;
     let mut replaces = Vec::new();
-    for node in listed(fields.get("replaces"), "`replaces`", report)? {
-        let entry = known(node, &["name"], report)?;
-        let replaced = entry.text("name", report)?.unwrap_or_default();
+    for node in listed(fields.get("replaces"), "`replaces`")? {
+        let entry = known(node, &["name"])?;
+        let replaced = entry.text("name")?.unwrap_or_default();
         if replaced.is_empty() {
-            return Err(report.error(
-                node.place,
+            return Err(node.error(
                 "empty-replaces",
                 "should not have an empty replaces entry",
                 "write `- name: other`, the name of the limit that this one replaces",
             ));
         }
         if replaced == name {
-            return Err(report.error(
-                node.place,
+            return Err(node.error(
                 "replaces-itself",
                 "replaces should not contain name of same descriptor",
                 "name another limit",
@@ -242,8 +243,8 @@ fn rate_limit(node: &Node, report: &Report<'_>) -> Read<ReadLimit> {
     }
     let quota = if unlimited {
         if !unit.is_empty() {
-            return Err(report.error(
-                fields.place_of("unit"),
+            return Err(fields.error(
+                "unit",
                 "unlimited-unit",
                 "should not specify rate limit unit when unlimited",
                 "leave out `unit`, or `unlimited`",
@@ -253,21 +254,21 @@ fn rate_limit(node: &Node, report: &Report<'_>) -> Read<ReadLimit> {
     } else {
         let lower = unit.to_ascii_lowercase();
         let Some((_, span)) = UNITS.iter().find(|(name, _)| *name == lower) else {
-            return Err(report.error(
-                fields.place_of("unit"),
+            return Err(fields.error(
+                "unit",
                 "bad-unit",
                 format!("invalid rate limit unit '{unit}'"),
                 "write second, minute, hour, day, week, month or year",
             ));
         };
-        let count = fields.number("requests_per_unit", u64::from(u32::MAX), report)?;
+        let count = fields.number("requests_per_unit", u64::from(u32::MAX))?;
         Quota::Per(count.unwrap_or(0), span)
     };
-    if let Some(algorithm) = fields.text("algorithm", report)?
+    if let Some(algorithm) = fields.text("algorithm")?
         && !algorithm.is_empty()
         && !algorithm.eq_ignore_ascii_case("fixed_window")
     {
-        report.warn(
+        node.report.warn(
             fields.place_of("algorithm"),
             "algorithm",
             format!("{} becomes a fixed window", quoted(&algorithm)),
@@ -280,98 +281,93 @@ fn rate_limit(node: &Node, report: &Report<'_>) -> Read<ReadLimit> {
             replaces,
             quota,
         },
-        sleeps: fields.yes("sleep_on_throttle", report)?,
+        sleeps: fields.boolean("sleep_on_throttle")?,
     })
 }
 
 /// The items of a list, if there is one.
-pub(super) fn listed<'n>(
-    node: Option<&'n Node>,
-    what: &str,
-    report: &Report<'_>,
-) -> Read<&'n [Node]> {
-    match node.map(|node| (&node.value, node)) {
-        None | Some((Value::Nothing, _)) => Ok(&[]),
-        Some((Value::List(items), _)) => Ok(items),
-        Some((Value::Bad, _)) => Err(Reported),
-        Some((_, node)) => Err(report.error(
-            node.place,
-            "not-a-list",
-            format!("{what} is a list, but this is {}", node.kind()),
-            "begin every item with `- `",
-        )),
+pub(super) fn listed<'n>(node: Option<Item<'n>>, what: &str) -> Read<Vec<Item<'n>>> {
+    let Some(node) = node else {
+        return Ok(Vec::new());
+    };
+    match node.value {
+        Value::Nothing => Ok(Vec::new()),
+        Value::List(_) => Ok(node.one_or_many()),
+        Value::Bad => Err(Reported),
+        _ => {
+            let message = format!("{what} is a list, but this is {}", node.kind());
+            Err(node.error("not-a-list", message, "begin every item with `- `"))
+        }
     }
 }
 
-/// The fields of a map, all of which are known.
+/// The fields of a map of another tool's file. A field without a value is as if it was not there.
 pub(super) struct Known<'n> {
-    pub(super) place: Place,
-    entries: Vec<(&'n str, Place, &'n Node)>,
+    node: Item<'n>,
+    entries: Vec<(&'n str, Place, Item<'n>)>,
 }
 
-/// The fields of a map; any that is not known is an error.
-pub(super) fn known<'n>(node: &'n Node, names: &[&str], report: &Report<'_>) -> Read<Known<'n>> {
-    let Value::Map(entries) = &node.value else {
-        let message = format!("a map belongs here, but this is {}", node.kind());
-        return Err(report.error(
-            node.place,
-            "not-a-map",
-            message,
-            format!(
-                "write fields such as `{}: …`",
-                names.first().unwrap_or(&"key")
-            ),
-        ));
-    };
+/// Opens a map. An unknown field is an error, with the message of the reference service.
+pub(super) fn known<'n>(node: Item<'n>, names: &[&str]) -> Read<Known<'n>> {
+    let mut entries = Vec::new();
     let mut done = Ok(());
-    let mut fields = Known {
-        place: node.place,
-        entries: Vec::new(),
-    };
-    for (key, value) in entries {
-        if names.contains(&key.text.as_str()) {
-            fields.entries.push((&key.text, key.place, value));
+    for (name, place, value) in node.entries("a section")? {
+        if names.contains(&name) {
+            entries.push((name, place, value));
             continue;
         }
-        let hint = match crate::near::nearest(&key.text, names.iter().copied()) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => format!("here stand {}", crate::report::list(names.iter().copied())),
-        };
-        let message = format!("config error, unknown key '{}'", key.text);
-        done = Err(report.error(key.place, "unknown-key", message, hint));
+        let names = names.iter().copied();
+        let hint = did_you_mean(name, names.clone())
+            .unwrap_or_else(|| format!("the fields are {}", list(names)));
+        let message = format!("config error, unknown key '{name}'");
+        done = Err(node.report.error(place, "unknown-key", message, hint));
     }
-    done.map(|()| fields)
+    done.map(|()| Known { node, entries })
 }
 
 impl<'n> Known<'n> {
-    /// A field that is there and not nothing.
-    pub(super) fn get(&self, name: &str) -> Option<&'n Node> {
+    pub(super) fn get(&self, name: &str) -> Option<Item<'n>> {
         let found = self.entries.iter().find(|(n, ..)| *n == name);
         found
             .map(|(.., node)| *node)
             .filter(|node| !matches!(node.value, Value::Nothing))
     }
 
-    /// Where it stands, or the whole map if it does not.
-    pub(super) fn place_of(&self, name: &str) -> Place {
-        let found = self.entries.iter().find(|(n, ..)| *n == name);
-        found.map_or(self.place, |(_, place, _)| *place)
+    /// Where the map begins.
+    pub(super) fn place(&self) -> Place {
+        self.node.place
     }
 
-    pub(super) fn text(&self, name: &str, report: &Report<'_>) -> Read<Option<String>> {
-        let found = self.get(name).map(|node| text(node, report));
+    /// Where the name of a field stands; the map if the field is not there.
+    pub(super) fn place_of(&self, name: &str) -> Place {
+        let found = self.entries.iter().find(|(n, ..)| *n == name);
+        found.map_or(self.node.place, |(_, place, _)| *place)
+    }
+
+    /// Reports an error at a field.
+    pub(super) fn error(
+        &self,
+        field: &str,
+        code: &'static str,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Reported {
+        let place = self.place_of(field);
+        self.node.report.error(place, code, message, hint)
+    }
+
+    pub(super) fn text(&self, name: &str) -> Read<Option<String>> {
+        let found = self.get(name).map(text);
         Ok(found.transpose()?.map(str::to_owned))
     }
 
-    pub(super) fn yes(&self, name: &str, report: &Report<'_>) -> Read<bool> {
-        let found = self.get(name).map(|node| yes(node, report));
+    pub(super) fn boolean(&self, name: &str) -> Read<bool> {
+        let found = self.get(name).map(boolean);
         Ok(found.transpose()?.unwrap_or(false))
     }
 
-    pub(super) fn number(&self, name: &str, most: u64, report: &Report<'_>) -> Read<Option<u64>> {
-        let found = self
-            .get(name)
-            .map(|node| whole(node, 0, most, "10", report));
-        found.transpose()
+    pub(super) fn number(&self, name: &str, max: u64) -> Read<Option<u64>> {
+        let number = |node| integer(node, 0..=max, "10");
+        self.get(name).map(number).transpose()
     }
 }

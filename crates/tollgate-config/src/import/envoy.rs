@@ -33,6 +33,7 @@ use super::Converted;
 use super::descriptors::{Config, Descriptor, Quota, config};
 use super::write::{Limit, Rule, What, policy, quoted};
 use crate::problem::Problems;
+use crate::read::Item;
 use crate::report::Report;
 use crate::{decoded, parse, read_file, yaml};
 
@@ -58,7 +59,7 @@ pub fn envoy(files: &[(String, Vec<u8>)]) -> Result<Converted, Vec<Problems>> {
             }
         };
         let report = Report::new(text);
-        let read = yaml::tree(text, &report).and_then(|root| config(&root, &report));
+        let read = yaml::tree(text, &report).and_then(|root| config(Item::new(&root, &report)));
         if let Ok(read) = read {
             match domains.insert(read.domain.clone(), name.clone()) {
                 Some(first) => {

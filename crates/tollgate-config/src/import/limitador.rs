@@ -15,9 +15,9 @@ use super::conditions::{Condition, condition, selector};
 use super::descriptors::{known, listed};
 use super::write::{Limit, Rule, What, policy, quoted};
 use crate::problem::Problems;
+use crate::read::Item;
 use crate::read::scalar::text;
 use crate::report::{Read, Report, Reported};
-use crate::yaml::Node;
 use crate::{decoded, parse, yaml};
 
 const LIMIT: &[&str] = &[
@@ -41,7 +41,8 @@ pub fn limitador(name: &str, bytes: &[u8]) -> Result<Converted, Problems> {
         format!("Made by `tollgate convert limitador` of {name}."),
         "Windows begin with the clock here, and with the first request there.".to_owned(),
     ];
-    let rules = yaml::tree(file, &report).and_then(|root| rules(&root, &mut head, &report));
+    let rules =
+        yaml::tree(file, &report).and_then(|root| rules(Item::new(&root, &report), &mut head));
     let failed = report.has_errors();
     let problems = report.finish(name);
     let Ok(rules) = rules else {
@@ -62,11 +63,11 @@ pub fn limitador(name: &str, bytes: &[u8]) -> Result<Converted, Problems> {
     })
 }
 
-fn rules(root: &Node, head: &mut Vec<String>, report: &Report<'_>) -> Read<Vec<Rule>> {
+fn rules(root: Item<'_>, head: &mut Vec<String>) -> Read<Vec<Rule>> {
     let mut rules = Vec::new();
     let mut done = Ok(());
-    for node in listed(Some(root), "the file", report)? {
-        match rule(node, head, report) {
+    for node in listed(Some(root), "the file")? {
+        match rule(node, head) {
             Ok(rule) => rules.extend(rule),
             Err(Reported) => done = Err(Reported),
         }
@@ -75,27 +76,27 @@ fn rules(root: &Node, head: &mut Vec<String>, report: &Report<'_>) -> Read<Vec<R
 }
 
 /// One limit. None if it cannot be carried over.
-fn rule(node: &Node, head: &mut Vec<String>, report: &Report<'_>) -> Read<Option<Rule>> {
-    let fields = known(node, LIMIT, report)?;
+fn rule(node: Item<'_>, head: &mut Vec<String>) -> Read<Option<Rule>> {
+    let fields = known(node, LIMIT)?;
     let missing = |field: &str| {
         let message = format!("this limit has no `{field}`");
-        report.error(
-            fields.place,
+        node.report.error(
+            fields.place(),
             "missing-field",
             message,
             format!("add `{field}: …`"),
         )
     };
-    let namespace = fields.text("namespace", report)?;
+    let namespace = fields.text("namespace")?;
     let namespace = namespace.ok_or_else(|| missing("namespace"))?;
-    let most = fields.number("max_value", 4_294_967_294, report)?;
+    let most = fields.number("max_value", 4_294_967_294)?;
     let most = most.ok_or_else(|| missing("max_value"))?;
-    let seconds = fields.number("seconds", 10 * 365 * 86_400, report)?;
+    let seconds = fields.number("seconds", 10 * 365 * 86_400)?;
     let seconds = seconds.ok_or_else(|| missing("seconds"))?;
     if seconds == 0 {
         let message = "`seconds` is 0: that is no window";
-        return Err(report.error(
-            fields.place,
+        return Err(node.report.error(
+            fields.place(),
             "out-of-range",
             message,
             "write how long the window is: `seconds: 60`",
@@ -104,11 +105,11 @@ fn rule(node: &Node, head: &mut Vec<String>, report: &Report<'_>) -> Read<Option
     let mut entries: Vec<(String, Option<String>)> = Vec::new();
     let mut except = Vec::new();
     let mut key = Vec::new();
-    for node in listed(fields.get("conditions"), "`conditions`", report)? {
-        let written = text(node, report)?;
+    for node in listed(fields.get("conditions"), "`conditions`")? {
+        let written = text(node)?;
         let read = match condition(written) {
             Ok(read) => read,
-            Err(why) => return Ok(left_out(node, written, &why, head, report)),
+            Err(why) => return Ok(left_out(node, written, &why, head)),
         };
         for condition in read {
             let (name, value) = match condition {
@@ -121,20 +122,20 @@ fn rule(node: &Node, head: &mut Vec<String>, report: &Report<'_>) -> Read<Option
             };
             if !add(&mut entries, name, value) {
                 let why = "it asks for two values of one entry, so it never holds";
-                return Ok(left_out(node, written, why, head, report));
+                return Ok(left_out(node, written, why, head));
             }
         }
     }
-    for node in listed(fields.get("variables"), "`variables`", report)? {
-        let written = text(node, report)?;
+    for node in listed(fields.get("variables"), "`variables`")? {
+        let written = text(node)?;
         let name = match selector(written) {
             Ok(name) => name,
-            Err(why) => return Ok(left_out(node, written, &why, head, report)),
+            Err(why) => return Ok(left_out(node, written, &why, head)),
         };
         add(&mut entries, name.clone(), None);
         key.push(format!("descriptor.{name}"));
     }
-    let name = match fields.text("name", report)? {
+    let name = match fields.text("name")? {
         Some(name) => name,
         None => namespace.clone(),
     };
@@ -181,16 +182,10 @@ fn add(entries: &mut Vec<(String, Option<String>)>, name: String, value: Option<
 }
 
 /// Says that a limit is not carried over.
-fn left_out(
-    node: &Node,
-    written: &str,
-    why: &str,
-    head: &mut Vec<String>,
-    report: &Report<'_>,
-) -> Option<Rule> {
+fn left_out(node: Item<'_>, written: &str, why: &str, head: &mut Vec<String>) -> Option<Rule> {
     let message = format!("this limit is not carried over: {why}");
     let hint = "write it as a limit of the policy: `match`, `except` and `key` say whom it is for";
-    report.warn(node.place, "not-carried-over", message, hint);
+    node.warn("not-carried-over", message, hint);
     let line = node.place.line;
     head.push(format!("NOT CARRIED OVER, line {line}: {written}: {why}"));
     None

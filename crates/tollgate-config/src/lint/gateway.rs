@@ -2,7 +2,7 @@
 
 use super::cover::is_everything;
 use crate::gateway::UpstreamSpec;
-use crate::read::{Draft, Spots};
+use crate::read::{Draft, FieldSpans};
 use crate::report::Report;
 
 /// Tries of one request beside the first. Every one of them is more work for servers that are in trouble.
@@ -28,11 +28,11 @@ pub(super) fn lint(draft: &Draft, report: &Report<'_>) {
     }
     let all = &gateway.spec.upstreams;
     let first_for_all = all.iter().position(|spec| is_everything(&spec.matches));
-    for (at, (spec, spots)) in all.iter().zip(&gateway.upstreams).enumerate() {
+    for (at, (spec, spans)) in all.iter().zip(&gateway.upstreams).enumerate() {
         if let Some(earlier) = first_for_all.filter(|earlier| *earlier < at) {
             let earlier = all.get(earlier).map_or("", |spec| &spec.name);
             report.warn(
-                spots.at("name"),
+                spans.at("name"),
                 "unreachable",
                 format!(
                     "nothing goes to upstream `{}`: `{earlier}` before it takes every request",
@@ -41,14 +41,14 @@ pub(super) fn lint(draft: &Draft, report: &Report<'_>) {
                 "put it before that one; the first upstream that matches is the one",
             );
         }
-        upstream(spec, spots, report);
+        upstream(spec, spans, report);
     }
 }
 
-fn upstream(spec: &UpstreamSpec, spots: &Spots, report: &Report<'_>) {
+fn upstream(spec: &UpstreamSpec, spans: &FieldSpans, report: &Report<'_>) {
     if spec.retries > RETRIES_WISE {
         report.warn(
-            spots.at("retries"),
+            spans.at("retries"),
             "many-retries",
             format!(
                 "each request may be tried {} times, when servers have least to spare",
@@ -61,7 +61,7 @@ fn upstream(spec: &UpstreamSpec, spots: &Spots, report: &Report<'_>) {
         && health.timeout > health.every
     {
         report.warn(
-            spots.at("health"),
+            spans.at("health"),
             "slow-health",
             format!(
                 "an answer may take {}, but health is asked every {}: a slow server is asked faster than it answers",

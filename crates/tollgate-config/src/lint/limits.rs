@@ -6,7 +6,7 @@ use tollgate_policy::{
 };
 
 use super::cover::covers as is_wider;
-use crate::read::{Spots, dearest, spelt, when};
+use crate::read::{FieldSpans, max_cost, source_text, when};
 use crate::report::Report;
 
 /// Bytes that the logs of one limit may take before it is worth a warning.
@@ -40,7 +40,7 @@ pub(super) fn covers(rules: &[LimitRule], now: Moment) -> Vec<&Match> {
 /// Says what is unwise about one limit; `covers` hold beside it.
 pub(super) fn lint(
     rule: &LimitRule,
-    spots: &Spots,
+    spans: &FieldSpans,
     covers: &[&Match],
     now: Moment,
     report: &Report<'_>,
@@ -48,7 +48,7 @@ pub(super) fn lint(
     if rule.mode == Mode::Off {
         if rule.reason.is_none() {
             report.note(
-                spots.at("mode"),
+                spans.at("mode"),
                 "off",
                 format!("limit `{}` is off: it neither limits nor counts", rule.name),
                 "write `mode: shadow` to count without limiting; a `reason` silences this note",
@@ -58,7 +58,7 @@ pub(super) fn lint(
     }
     if let Some(expires) = rule.expires.filter(|expires| *expires <= now) {
         report.warn(
-            spots.at("expires"),
+            spans.at("expires"),
             "expired",
             format!(
                 "limit `{}` expired on {} and does nothing any more",
@@ -69,25 +69,25 @@ pub(super) fn lint(
         );
         return;
     }
-    reach(rule, spots, report);
-    mode(rule, spots, report);
-    cost(rule, spots, report);
-    overrides(rule, spots, now, report);
-    memory(rule, spots, report);
-    rotation(rule, spots, covers, report);
+    reach(rule, spans, report);
+    mode(rule, spans, report);
+    cost(rule, spans, report);
+    overrides(rule, spans, now, report);
+    memory(rule, spans, report);
+    rotation(rule, spans, covers, report);
     if rule.reason.is_none() {
-        surprises(rule, spots, report);
+        surprises(rule, spans, report);
     }
 }
 
-fn reach(rule: &LimitRule, spots: &Spots, report: &Report<'_>) {
+fn reach(rule: &LimitRule, spans: &FieldSpans, report: &Report<'_>) {
     if rule
         .except
         .iter()
         .any(|except| is_wider(except, &rule.matches))
     {
         report.warn(
-            spots.at("except"),
+            spans.at("except"),
             "unreachable",
             format!(
                 "`except` takes away all that `match` lets in: limit `{}` is for nobody",
@@ -98,7 +98,7 @@ fn reach(rule: &LimitRule, spots: &Spots, report: &Report<'_>) {
     }
     if rule.candidate.as_ref() == Some(&rule.quota) {
         report.warn(
-            spots.at("candidate"),
+            spans.at("candidate"),
             "same-candidate",
             "the candidate is the same as the limit",
             "change what is to be tried, such as `candidate: { allow: 3/s }`",
@@ -106,17 +106,17 @@ fn reach(rule: &LimitRule, spots: &Spots, report: &Report<'_>) {
     }
 }
 
-fn mode(rule: &LimitRule, spots: &Spots, report: &Report<'_>) {
+fn mode(rule: &LimitRule, spans: &FieldSpans, report: &Report<'_>) {
     if rule.mode == Mode::Shadow && rule.enforced != FULLY_ENFORCED {
         report.warn(
-            spots.name_of("enforce"),
+            spans.name_of("enforce"),
             "unused-share",
             "`enforce` does nothing in `mode: shadow`",
             "leave `mode` out to enforce for that share of the keys",
         );
     } else if rule.enforced == 0 {
         report.warn(
-            spots.at("enforce"),
+            spans.at("enforce"),
             "unused-share",
             "a limit that is enforced for nobody is a shadow",
             "write `mode: shadow` instead",
@@ -143,8 +143,8 @@ fn capacity_of(algorithm: &Algorithm) -> u64 {
     }
 }
 
-fn cost(rule: &LimitRule, spots: &Spots, report: &Report<'_>) {
-    let most = dearest(&rule.cost);
+fn cost(rule: &LimitRule, spans: &FieldSpans, report: &Report<'_>) {
+    let most = max_cost(&rule.cost);
     let tiers = rule.tiers.iter().flat_map(|tiers| &tiers.tiers);
     let tiers = tiers.map(|tier| (format!("tier `{}`", tier.name), &tier.quota));
     let overrides = rule
@@ -164,7 +164,7 @@ fn cost(rule: &LimitRule, spots: &Spots, report: &Report<'_>) {
         .find(|(_, quota)| capacity(quota) < most);
     if let Some((whose, quota)) = too_small {
         report.warn(
-            spots.at("cost"),
+            spans.at("cost"),
             "cost-above-capacity",
             format!(
                 "a request of cost {most} never passes: {whose} holds {} at the most",
@@ -175,11 +175,11 @@ fn cost(rule: &LimitRule, spots: &Spots, report: &Report<'_>) {
     }
 }
 
-fn overrides(rule: &LimitRule, spots: &Spots, now: Moment, report: &Report<'_>) {
+fn overrides(rule: &LimitRule, spans: &FieldSpans, now: Moment, report: &Report<'_>) {
     for change in &rule.overrides {
         if let Some(expires) = change.expires.filter(|expires| *expires <= now) {
             report.warn(
-                spots.name_of("overrides"),
+                spans.name_of("overrides"),
                 "expired",
                 format!(
                     "the override of `{}` expired on {}",
@@ -192,7 +192,7 @@ fn overrides(rule: &LimitRule, spots: &Spots, now: Moment, report: &Report<'_>) 
     }
 }
 
-fn memory(rule: &LimitRule, spots: &Spots, report: &Report<'_>) {
+fn memory(rule: &LimitRule, spans: &FieldSpans, report: &Report<'_>) {
     let quotas = rule
         .tiers
         .iter()
@@ -210,7 +210,7 @@ fn memory(rule: &LimitRule, spots: &Spots, report: &Report<'_>) {
         let bytes = u128::from(limit) * 8 * keys as u128;
         if bytes > LOG_BYTES {
             report.warn(
-                spots.at("allow"),
+                spans.at("allow"),
                 "large-log",
                 format!(
                     "the log of limit `{}` may take {}: {limit} times 8 bytes for each of {keys} keys",
@@ -244,7 +244,7 @@ fn is_chosen(source: &Source) -> bool {
     )
 }
 
-fn rotation(rule: &LimitRule, spots: &Spots, covers: &[&Match], report: &Report<'_>) {
+fn rotation(rule: &LimitRule, spans: &FieldSpans, covers: &[&Match], report: &Report<'_>) {
     let chosen = !rule.key.is_empty() && rule.key.iter().all(|part| is_chosen(&part.source));
     if rule.mode != Mode::Enforce || !chosen {
         return;
@@ -252,9 +252,13 @@ fn rotation(rule: &LimitRule, spots: &Spots, covers: &[&Match], report: &Report<
     if covers.iter().any(|wide| is_wider(wide, &rule.matches)) {
         return;
     }
-    let names: Vec<String> = rule.key.iter().map(|part| spelt(&part.source)).collect();
+    let names: Vec<String> = rule
+        .key
+        .iter()
+        .map(|part| source_text(&part.source))
+        .collect();
     report.warn(
-        spots.at("key"),
+        spans.at("key"),
         "rotating-key",
         format!(
             "a client that changes `{}` with every request has a new allowance each time",
@@ -265,11 +269,11 @@ fn rotation(rule: &LimitRule, spots: &Spots, covers: &[&Match], report: &Report<
 }
 
 /// What works, but not as some expect.
-fn surprises(rule: &LimitRule, spots: &Spots, report: &Report<'_>) {
+fn surprises(rule: &LimitRule, spans: &FieldSpans, report: &Report<'_>) {
     const SILENCE: &str = "a `reason` in the limit silences this note";
     if let Algorithm::Concurrency { ttl, .. } = rule.quota.limit.algorithm() {
         report.note(
-            spots.at("algorithm"),
+            spans.at("algorithm"),
             "permits-expire",
             format!("callers that cannot give a permit back, such as forward-auth, hold it for the whole `ttl` of {ttl}"),
             format!("keep the `ttl` near the longest request; {SILENCE}"),
@@ -281,7 +285,7 @@ fn surprises(rule: &LimitRule, spots: &Spots, report: &Report<'_>) {
     );
     if rule.when_over == WhenOver::TakeRest && earns_at_once {
         report.note(
-            spots.at("when_over"),
+            spans.at("when_over"),
             "rest-of-a-bucket",
             "after `take-rest` a bucket is empty and earns on at once, however much was over",
             format!(
@@ -293,11 +297,11 @@ fn surprises(rule: &LimitRule, spots: &Spots, report: &Report<'_>) {
         && is_chosen(source)
     {
         report.note(
-            spots.at("cost"),
+            spans.at("cost"),
             "cost-from-client",
             format!(
                 "the cost is what `{}` says, and a client may be able to write that",
-                spelt(source)
+                source_text(source)
             ),
             format!("see that only your own services can; {SILENCE}"),
         );
@@ -306,11 +310,11 @@ fn surprises(rule: &LimitRule, spots: &Spots, report: &Report<'_>) {
         && is_chosen(&tiers.source)
     {
         report.note(
-            spots.at("tier"),
+            spans.at("tier"),
             "tier-from-client",
             format!(
                 "the tier is what `{}` says, and a client may be able to write that",
-                spelt(&tiers.source)
+                source_text(&tiers.source)
             ),
             format!("see that your proxy sets or removes it; {SILENCE}"),
         );

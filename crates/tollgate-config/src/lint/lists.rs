@@ -4,16 +4,16 @@ use tollgate::Moment;
 use tollgate_policy::ListRule;
 
 use super::cover::is_everything;
-use crate::read::{Draft, Spots, when};
+use crate::read::{Draft, FieldSpans, when};
 use crate::report::Report;
 
 /// Says what is unwise about both lists.
 pub(super) fn lint(draft: &Draft, now: Moment, report: &Report<'_>) {
     let policy = &draft.policy;
-    for (rule, spots) in policy.allow.iter().zip(&draft.allow) {
-        if !expired(rule, spots, now, report) && is_everything(&rule.matches) {
+    for (rule, spans) in policy.allow.iter().zip(&draft.allow) {
+        if !expired(rule, spans, now, report) && is_everything(&rule.matches) {
             report.warn(
-                spots.at("match"),
+                spans.at("match"),
                 "allow-everybody",
                 format!(
                     "`{}` lets everybody through, so no limit is ever asked",
@@ -23,10 +23,10 @@ pub(super) fn lint(draft: &Draft, now: Moment, report: &Report<'_>) {
             );
         }
     }
-    for (rule, spots) in policy.deny.iter().zip(&draft.deny) {
-        if !expired(rule, spots, now, report) && is_everything(&rule.matches) {
+    for (rule, spans) in policy.deny.iter().zip(&draft.deny) {
+        if !expired(rule, spans, now, report) && is_everything(&rule.matches) {
             report.warn(
-                spots.at("match"),
+                spans.at("match"),
                 "deny-everybody",
                 format!("`{}` refuses everybody", rule.name),
                 "narrow its `match`",
@@ -35,12 +35,12 @@ pub(super) fn lint(draft: &Draft, now: Moment, report: &Report<'_>) {
     }
 }
 
-fn expired(rule: &ListRule, spots: &Spots, now: Moment, report: &Report<'_>) -> bool {
+fn expired(rule: &ListRule, spans: &FieldSpans, now: Moment, report: &Report<'_>) -> bool {
     let Some(expires) = rule.expires.filter(|expires| *expires <= now) else {
         return false;
     };
     report.warn(
-        spots.at("expires"),
+        spans.at("expires"),
         "expired",
         format!(
             "`{}` expired on {} and does nothing any more",

@@ -29,11 +29,11 @@ pub(crate) fn lint(draft: &Draft, now: Moment, report: &Report<'_>) {
     lists::lint(draft, now, report);
     let policy = &draft.policy;
     let covers = limits::covers(&policy.limits, now);
-    for (rule, spots) in policy.limits.iter().zip(&draft.limits) {
-        limits::lint(rule, spots, &covers, now, report);
+    for (rule, spans) in policy.limits.iter().zip(&draft.limits) {
+        limits::lint(rule, spans, &covers, now, report);
     }
-    if let (Fallback::Limit(rule), Some(spots)) = (&policy.default, &draft.default) {
-        limits::lint(rule, spots, &[], now, report);
+    if let (Fallback::Limit(rule), Some(spans)) = (&policy.default, &draft.default) {
+        limits::lint(rule, spans, &[], now, report);
     }
     always_on(draft, report);
     queues::lint(draft, report);
@@ -95,7 +95,7 @@ fn file(draft: &Draft, report: &Report<'_>) {
             "add `trusted_proxies: [10.0.0.0/8]`, or leave `client_address` out",
         );
     }
-    for place in &draft.wide {
+    for place in &draft.wide_networks {
         report.warn(
             *place,
             "wide-trust",
@@ -110,9 +110,9 @@ fn always_on(draft: &Draft, report: &Report<'_>) {
     let rules = draft.policy.limits.iter().zip(&draft.limits);
     let mut always = rules.filter(|(rule, _)| is_always_on(rule));
     let count = always.clone().count();
-    if let Some((_, spots)) = always.nth(CHARGES_MAX) {
+    if let Some((_, spans)) = always.nth(CHARGES_MAX) {
         report.error(
-            spots.at("name"),
+            spans.at("name"),
             "too-many-charges",
             format!(
                 "{count} limits match every request; it can be charged to {CHARGES_MAX} at the most"

@@ -3,7 +3,7 @@
 use tollgate_policy::{AtOnce, QueueRule};
 
 use super::cover::{covers, is_everything};
-use crate::read::{Draft, Spots};
+use crate::read::{Draft, FieldSpans};
 use crate::report::Report;
 
 /// More at once than one process has under way with a backend that is well.
@@ -14,11 +14,11 @@ pub(super) fn lint(draft: &Draft, report: &Report<'_>) {
     let rules = &draft.policy.queues;
     let last = |rule: &QueueRule| is_everything(&rule.matches) && rule.except.is_empty();
     let first_for_all = rules.iter().position(last);
-    for (at, (rule, spots)) in rules.iter().zip(&draft.queues).enumerate() {
+    for (at, (rule, spans)) in rules.iter().zip(&draft.queues).enumerate() {
         if let Some(earlier) = first_for_all.filter(|earlier| *earlier < at) {
             let earlier = rules.get(earlier).map_or("", |rule| &*rule.name);
             report.warn(
-                spots.at("name"),
+                spans.at("name"),
                 "unreachable",
                 format!(
                     "nobody waits in queue `{}`: `{earlier}` before it takes every request",
@@ -27,18 +27,18 @@ pub(super) fn lint(draft: &Draft, report: &Report<'_>) {
                 "put it before that one; the first queue that matches is the one",
             );
         }
-        reach(rule, spots, report);
-        room(rule, spots, report);
-        at_once(rule, spots, report);
-        at_once_per_flow(rule, spots, report);
-        shares(rule, spots, report);
+        reach(rule, spans, report);
+        room(rule, spans, report);
+        at_once(rule, spans, report);
+        at_once_per_flow(rule, spans, report);
+        shares(rule, spans, report);
     }
 }
 
-fn reach(rule: &QueueRule, spots: &Spots, report: &Report<'_>) {
+fn reach(rule: &QueueRule, spans: &FieldSpans, report: &Report<'_>) {
     if rule.except.iter().any(|e| covers(e, &rule.matches)) {
         report.warn(
-            spots.at("except"),
+            spans.at("except"),
             "unreachable",
             format!(
                 "`except` takes away all that `match` lets in: queue `{}` is for nobody",
@@ -49,18 +49,18 @@ fn reach(rule: &QueueRule, spots: &Spots, report: &Report<'_>) {
     }
 }
 
-fn room(rule: &QueueRule, spots: &Spots, report: &Report<'_>) {
+fn room(rule: &QueueRule, spans: &FieldSpans, report: &Report<'_>) {
     let (own, all) = (rule.per_flow, rule.total);
     if own > all {
         report.warn(
-            spots.at("waiting_per_flow"),
+            spans.at("waiting_per_flow"),
             "waiting-per-flow-above-waiting",
             format!("{own} of one flow can never wait: the queue holds {all} in all"),
             format!("write less than {all}, so that one flow cannot fill the queue"),
         );
     } else if rule.flow.is_empty() && own < all {
         report.warn(
-            spots.at("waiting_per_flow"),
+            spans.at("waiting_per_flow"),
             "one-flow",
             format!("without `flow` everybody is one flow, so {own} wait in all and not {all}"),
             "add `flow: header.x-api-key`, or leave `waiting_per_flow` out",
@@ -68,12 +68,12 @@ fn room(rule: &QueueRule, spots: &Spots, report: &Report<'_>) {
     }
 }
 
-fn at_once(rule: &QueueRule, spots: &Spots, report: &Report<'_>) {
+fn at_once(rule: &QueueRule, spans: &FieldSpans, report: &Report<'_>) {
     if let Some(AtOnce::Adaptive(adaptive)) = rule.at_once
         && adaptive.max > ADAPTIVE_WISE
     {
         report.warn(
-            spots.at("at_once"),
+            spans.at("at_once"),
             "large-adaptive",
             format!(
                 "a `max` of {} is not reached by any backend that is well: it bounds nothing",
@@ -86,7 +86,7 @@ fn at_once(rule: &QueueRule, spots: &Spots, report: &Report<'_>) {
     }
 }
 
-fn at_once_per_flow(rule: &QueueRule, spots: &Spots, report: &Report<'_>) {
+fn at_once_per_flow(rule: &QueueRule, spans: &FieldSpans, report: &Report<'_>) {
     let Some(own) = rule.at_once_per_flow else {
         return;
     };
@@ -97,14 +97,14 @@ fn at_once_per_flow(rule: &QueueRule, spots: &Spots, report: &Report<'_>) {
     };
     if own >= all {
         report.warn(
-            spots.at("at_once_per_flow"),
+            spans.at("at_once_per_flow"),
             "at-once-per-flow-without-effect",
             format!("one flow may hold all {all} turns there are, so this bounds nothing"),
             format!("write less than {all}, or leave `at_once_per_flow` out"),
         );
     } else if rule.flow.is_empty() {
         report.warn(
-            spots.at("at_once_per_flow"),
+            spans.at("at_once_per_flow"),
             "one-flow",
             format!("without `flow` everybody is one flow, so {own} go at once in all"),
             format!("add `flow: header.x-api-key`, or write `at_once: {own}` instead"),
@@ -112,10 +112,10 @@ fn at_once_per_flow(rule: &QueueRule, spots: &Spots, report: &Report<'_>) {
     }
 }
 
-fn shares(rule: &QueueRule, spots: &Spots, report: &Report<'_>) {
-    if rule.flow.is_empty() && spots.has("tier") {
+fn shares(rule: &QueueRule, spans: &FieldSpans, report: &Report<'_>) {
+    if rule.flow.is_empty() && spans.has("tier") {
         report.warn(
-            spots.name_of("tier"),
+            spans.name_of("tier"),
             "one-flow",
             "`tier` has no effect: weights are between flows, and without `flow` there is one",
             "add `flow: header.x-api-key`, or leave `tier` out",
@@ -124,7 +124,7 @@ fn shares(rule: &QueueRule, spots: &Spots, report: &Report<'_>) {
     let equal = |weights: &tollgate_policy::Weights| weights.tiers.iter().all(|(_, w)| *w == 1);
     if rule.weights.as_ref().is_some_and(equal) {
         report.warn(
-            spots.name_of("tier"),
+            spans.name_of("tier"),
             "equal-weights",
             "`tier` has no effect: all tiers have a weight of 1",
             "write `tiers: { pro: { weight: 4 } }` at the top, or leave `tier` out",

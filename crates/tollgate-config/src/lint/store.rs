@@ -6,7 +6,7 @@ use tollgate::{Algorithm, Span};
 use tollgate_policy::shared::LOG_MAX;
 use tollgate_policy::{Fallback, Grant, LimitRule, Mode, OnStoreError, Quota, Sharing};
 
-use crate::read::{Draft, Spots};
+use crate::read::{Draft, FieldSpans};
 use crate::report::Report;
 use crate::store::{SecretSpec, SharedSpec, StoreSpec};
 
@@ -21,10 +21,10 @@ pub(super) fn lint(draft: &Draft, report: &Report<'_>) {
     match &draft.store.spec {
         StoreSpec::Memory => unused(draft, report),
         StoreSpec::Shared(spec) => {
-            let spots = &draft.store.spots;
-            secrets(spec, spots, report);
-            users(spec, spots, report);
-            deadline(spec, spots, report);
+            let spans = &draft.store.spans;
+            secrets(spec, spans, report);
+            users(spec, spans, report);
+            deadline(spec, spans, report);
             logs(draft, report);
             mixed(draft, report);
             allows(draft, report);
@@ -33,9 +33,9 @@ pub(super) fn lint(draft: &Draft, report: &Report<'_>) {
 }
 
 /// Every limit that does something, with its places.
-fn rules(draft: &Draft) -> impl Iterator<Item = (&LimitRule, &Spots)> {
+fn rules(draft: &Draft) -> impl Iterator<Item = (&LimitRule, &FieldSpans)> {
     let default = match (&draft.policy.default, &draft.default) {
-        (Fallback::Limit(rule), Some(spots)) => Some((rule.as_ref(), spots)),
+        (Fallback::Limit(rule), Some(spans)) => Some((rule.as_ref(), spans)),
         _ => None,
     };
     let limits = draft.policy.limits.iter().zip(&draft.limits);
@@ -45,19 +45,19 @@ fn rules(draft: &Draft) -> impl Iterator<Item = (&LimitRule, &Spots)> {
 }
 
 fn unused(draft: &Draft, report: &Report<'_>) {
-    let limits = rules(draft).map(|(_, spots)| spots);
-    for spots in std::iter::once(&draft.file).chain(limits) {
-        if spots.has("sharing") {
+    let limits = rules(draft).map(|(_, spans)| spans);
+    for spans in std::iter::once(&draft.file).chain(limits) {
+        if spans.has("sharing") {
             report.warn(
-                spots.name_of("sharing"),
+                spans.name_of("sharing"),
                 "unused-sharing",
                 "`sharing` has no effect: the store is this process itself",
                 "leave it out, or name a store that a fleet shares: `store: redis://10.0.0.5:6379/0`",
             );
         }
-        if spots.has(FIELD) {
+        if spans.has(FIELD) {
             report.warn(
-                spots.name_of(FIELD),
+                spans.name_of(FIELD),
                 "unused-on-store-error",
                 "`on_store_error` has no effect: the store is this process itself",
                 "leave it out, or name a store that a fleet shares: `store: redis://10.0.0.5:6379/0`",
@@ -66,10 +66,10 @@ fn unused(draft: &Draft, report: &Report<'_>) {
     }
 }
 
-fn secrets(spec: &SharedSpec, spots: &Spots, report: &Report<'_>) {
+fn secrets(spec: &SharedSpec, spans: &FieldSpans, report: &Report<'_>) {
     if let Some(SecretSpec::Text(_)) = spec.password {
         report.warn(
-            spots.at("url"),
+            spans.at("url"),
             "password-in-file",
             "the password of the store stands in the file, for everybody who can read it",
             "write `password_env: TOLLGATE_STORE_PASSWORD` or `password_file: /run/secrets/store` beside `url`",
@@ -79,7 +79,7 @@ fn secrets(spec: &SharedSpec, spots: &Spots, report: &Report<'_>) {
     let far = spec.topology.hosts().find(|host| !is_loopback(host));
     if let (true, None, Some(host)) = (secret, &spec.tls, far) {
         report.warn(
-            spots.at("url"),
+            spans.at("url"),
             "password-in-clear",
             format!(
                 "the password goes to `{host}` as plain text: whoever listens in between has it"
@@ -90,7 +90,7 @@ fn secrets(spec: &SharedSpec, spots: &Spots, report: &Report<'_>) {
 }
 
 /// Without a password nobody logs in, whatever the user is called.
-fn users(spec: &SharedSpec, spots: &Spots, report: &Report<'_>) {
+fn users(spec: &SharedSpec, spans: &FieldSpans, report: &Report<'_>) {
     let both = [
         (&spec.username, &spec.password, "username", "password_env"),
         (
@@ -102,9 +102,9 @@ fn users(spec: &SharedSpec, spots: &Spots, report: &Report<'_>) {
     ];
     for (user, password, name, add) in both {
         if user.is_some() && password.is_none() {
-            let at = if spots.has(name) { name } else { "url" };
+            let at = if spans.has(name) { name } else { "url" };
             report.warn(
-                spots.at(at),
+                spans.at(at),
                 "user-without-password",
                 "a user without a password does not log in: the store is asked as its default user",
                 format!("add `{add}: …`, or leave the user out"),
@@ -118,10 +118,10 @@ fn is_loopback(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
-fn deadline(spec: &SharedSpec, spots: &Spots, report: &Report<'_>) {
+fn deadline(spec: &SharedSpec, spans: &FieldSpans, report: &Report<'_>) {
     if spec.deadline > DEADLINE_WISE {
         report.warn(
-            spots.at("deadline"),
+            spans.at("deadline"),
             "slow-deadline",
             format!(
                 "while the store hangs, a decision takes {}: Envoy waits for 20ms and then decides without an answer",
@@ -133,13 +133,13 @@ fn deadline(spec: &SharedSpec, spots: &Spots, report: &Report<'_>) {
 }
 
 fn logs(draft: &Draft, report: &Report<'_>) {
-    for (rule, spots) in rules(draft) {
+    for (rule, spans) in rules(draft) {
         let Some(entries) = quotas(rule).filter_map(logged).max() else {
             continue;
         };
         if entries > LOG_MAX {
             report.error(
-                spots.at("allow"),
+                spans.at("allow"),
                 "large-shared-log",
                 format!(
                     "the log of limit `{}` has up to {entries} entries for each key, and a shared store keeps {LOG_MAX} at the most",
@@ -149,7 +149,7 @@ fn logs(draft: &Draft, report: &Report<'_>) {
             );
         } else if entries > LOG_WISE {
             report.warn(
-                spots.at("allow"),
+                spans.at("allow"),
                 "large-shared-log",
                 format!(
                     "the log of limit `{}` has up to {entries} entries for each key in the shared store, which costs it memory and work",
@@ -167,7 +167,7 @@ fn mixed(draft: &Draft, report: &Report<'_>) {
         return;
     }
     let exact = rules(draft).filter(|(rule, _)| rule.sharing == Sharing::Exact);
-    for (rule, spots) in exact.filter(|(_, spots)| !spots.has("sharing")) {
+    for (rule, spans) in exact.filter(|(_, spans)| !spans.has("sharing")) {
         let hint = match rule.quota.can_be(Sharing::Lease) {
             true => {
                 "write `sharing: lease` in it, too; or `sharing: exact`, if that is meant, which silences this note"
@@ -177,7 +177,7 @@ fn mixed(draft: &Draft, report: &Report<'_>) {
             }
         };
         report.note(
-            spots.at("name"),
+            spans.at("name"),
             "mixed-sharing",
             format!(
                 "limit `{}` is exact: every request that meets it asks the store, however its other limits are shared",
@@ -211,16 +211,16 @@ fn logged(quota: &Quota) -> Option<u64> {
 /// Limits that do not limit while the store is away. Said once where it is said once for all of them.
 fn allows(draft: &Draft, report: &Report<'_>) {
     let mut by_file = 0_usize;
-    for (rule, spots) in rules(draft) {
+    for (rule, spans) in rules(draft) {
         let enforced = rule.mode == Mode::Enforce && rule.enforced > 0;
         if rule.on_store_error != OnStoreError::Allow || !enforced {
             continue;
         }
-        if !spots.has(FIELD) {
+        if !spans.has(FIELD) {
             by_file += 1;
         } else if rule.reason.is_none() {
             report.warn(
-                spots.at(FIELD),
+                spans.at(FIELD),
                 "unlimited-without-store",
                 format!(
                     "limit `{}` limits nobody while the store gives no answer; whoever can slow the store down can switch it off",

@@ -1,36 +1,33 @@
-//! What a request takes: `cost`.
+//! `cost`: how many units a request takes.
 
 use tollgate_policy::path::PathRules;
 use tollgate_policy::pattern::PathPattern;
 use tollgate_policy::{CostRule, Source};
 
-use super::fields::{Fields, map, present};
+use super::fields::{Fields, each};
+use super::item::Item;
 use super::key::source;
 use super::matching::{methods_of, path_text};
-use super::names::COST;
-use super::scalar::whole;
+use super::scalar::integer;
 use crate::problem::Place;
-use crate::report::{Read, Report, quoted};
-use crate::yaml::{Node, Value};
+use crate::report::{Read, Report, Reported, quoted};
+use crate::shape;
+use crate::yaml::Value;
 
-/// The most that one request can take.
+/// The maximum cost of one request.
 const COST_MAX: u64 = u32::MAX as u64;
+const NO_MAX: &str = "a cost that the request sets needs a maximum";
 
-/// Reads a cost: a number, a map of routes, or where the request says it.
-pub(crate) fn cost(node: &Node, v6: u8, paths: PathRules, report: &Report<'_>) -> Read<CostRule> {
+/// Reads a cost: a number, a map of routes, or where the request sets it.
+pub(crate) fn cost(node: Item<'_>, v6: u8, paths: PathRules) -> Read<CostRule> {
     match &node.value {
-        Value::Map(entries) if entries.iter().any(|(key, _)| key.text == "from") => {
-            from(node, v6, report)
+        Value::Map(_) if node.field("from").is_some() => from(node, v6),
+        Value::Map(_) => routes(node, paths),
+        Value::Scalar { text, .. } if text.contains('.') && !starts_with_digit(text) => {
+            let hint = format!("write `cost: {{ from: {text}, default: 1, max: 100 }}`");
+            Err(node.error("cost-without-max", NO_MAX, hint))
         }
-        Value::Map(_) => routes(node, paths, report),
-        Value::Scalar { text, .. } if text.contains('.') && !starts_with_digit(text) => Err(report
-            .error(
-                node.place,
-                "cost-without-max",
-                "a cost that the request names needs a bound",
-                format!("write `cost: {{ from: {text}, default: 1, max: 100 }}`"),
-            )),
-        _ => units(node, report).map(CostRule::Constant),
+        _ => units(node).map(CostRule::Constant),
     }
 }
 
@@ -39,82 +36,68 @@ fn starts_with_digit(text: &str) -> bool {
         .starts_with(|c: char| c.is_ascii_digit())
 }
 
-fn units(node: &Node, report: &Report<'_>) -> Read<u64> {
-    whole(node, 1, COST_MAX, "1", report)
+fn units(node: Item<'_>) -> Read<u64> {
+    integer(node, 1..=COST_MAX, "1")
 }
 
-fn from(node: &Node, v6: u8, report: &Report<'_>) -> Read<CostRule> {
-    let fields = Fields::open(node, "`cost`", COST, report)?;
-    let source = fields.read("from", |n| source(n, v6, report));
-    let number = |name: &str| fields.read(name, |n| Ok((units(n, report)?, n.place)));
-    let (default, least, most) = (number("default"), number("min"), number("max"));
-    if most == Ok(None) {
-        return Err(report.error(
-            fields.place,
-            "cost-without-max",
-            "a cost that the request names needs a bound",
-            "add `max: 100`: what no request may exceed, and what one that says no number takes",
-        ));
-    }
-    let (source, most) = (source?, most?);
-    let default = default?.map_or(1, |(n, _)| n);
-    let least = least?;
-    let (Some(source), Some((most, most_at))) = (source, most) else {
-        return Err(crate::report::Reported);
-    };
-    let (least, least_at) = least.unwrap_or((1, Place::FILE));
-    if least > most {
-        return Err(report.error(
-            least_at,
-            "bad-cost",
-            format!("`min` {least} is above `max` {most}"),
-            "swap them",
-        ));
-    }
-    if !(least..=most).contains(&default) {
-        let at = fields.get("default").map_or(most_at, |n| n.place);
-        return Err(report.error(
-            at,
-            "bad-cost",
-            format!("`default` {default} is not between `min` {least} and `max` {most}"),
-            format!("write a default from {least} to {most}"),
-        ));
-    }
-    if let Source::Address { .. } = source {
-        return Err(report.error(
-            fields.get("from").map_or(node.place, |n| n.place),
+fn from(node: Item<'_>, v6: u8) -> Read<CostRule> {
+    let fields = Fields::open(node, "`cost`", shape::CostFrom::FIELDS)?;
+    let source = fields.read("from", |n| match source(n, v6)? {
+        Source::Address { .. } => Err(n.error(
             "bad-source",
             "an address is not a cost",
-            "write where a number stands, such as `header.x-cost`",
-        ));
+            "write which part of a request holds the number, such as `header.x-cost`",
+        )),
+        source => Ok(source),
+    });
+    let number = |name: &str| fields.read(name, units);
+    let (default, min, max) = (number("default"), number("min"), number("max"));
+    let Some(max) = max? else {
+        let hint =
+            "add `max: 100`: the maximum, and the cost of a request whose value is not a number";
+        return Err(fields.error("cost-without-max", NO_MAX, hint));
+    };
+    let (default, min) = (default?.unwrap_or(1), min?.unwrap_or(1));
+    let wrong = |field: &str, message: String, hint: String| {
+        let place = fields.at(if fields.get(field).is_some() {
+            field
+        } else {
+            "max"
+        });
+        Err(fields.report.error(place, "bad-cost", message, hint))
+    };
+    if min > max {
+        let message = format!("`min` {min} is above `max` {max}");
+        return wrong("min", message, "swap them".into());
+    }
+    if !(min..=max).contains(&default) {
+        let message = format!("`default` {default} is not between `min` {min} and `max` {max}");
+        let hint = format!("write a default from {min} to {max}");
+        return wrong("default", message, hint);
     }
     Ok(CostRule::From {
-        source,
+        source: source?.ok_or(Reported)?,
         default,
-        least,
-        most,
+        least: min,
+        most: max,
     })
 }
 
-fn routes(node: &Node, paths: PathRules, report: &Report<'_>) -> Read<CostRule> {
-    let mut routes = Vec::new();
+fn routes(node: Item<'_>, paths: PathRules) -> Read<CostRule> {
     let mut default = 1;
-    let mut done = Ok(());
-    for (name, place, value) in map(node, "`cost`", COST, report)? {
-        let cost = present(name, place, value, report).and_then(|n| units(n, report));
+    let routes = each(node.entries("`cost`")?, |(name, place, value)| {
+        let cost = value.present(name, place).and_then(units);
         if name == "default" {
-            match cost {
-                Ok(cost) => default = cost,
-                Err(reported) => done = Err(reported),
-            }
-            continue;
+            default = cost?;
+            return Ok(None);
         }
-        match (route(name, place, paths, report), cost) {
-            (Ok((methods, path)), Ok(cost)) => routes.push((methods, path, cost)),
-            (Err(reported), _) | (_, Err(reported)) => done = Err(reported),
-        }
-    }
-    done.map(|()| CostRule::Routes { routes, default })
+        let (methods, path) = route(name, place, paths, node.report)?;
+        Ok(Some((methods, path, cost?)))
+    });
+    Ok(CostRule::Routes {
+        routes: routes?.into_iter().flatten().collect(),
+        default,
+    })
 }
 
 /// `/x/**`, `POST /x` or `GET,POST /x`.

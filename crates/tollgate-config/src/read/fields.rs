@@ -1,49 +1,83 @@
 //! A map whose fields are known.
 
-use crate::near::nearest;
+use super::item::Item;
+
 use crate::problem::Place;
 use crate::report::{Read, Report, Reported, list, quoted};
-use crate::yaml::{MERGE, Node, Value};
+use crate::suggest::suggest;
+use crate::yaml::{MERGE, Value};
 
-/// The fields of a map, none of which is unknown or without a value; what was, is reported and left out.
+/// The fields of a map. A field that is unknown or has no value is reported and left out.
 pub(crate) struct Fields<'n> {
     /// Where the map begins.
     pub(crate) place: Place,
-    entries: Vec<(&'n str, Place, &'n Node)>,
-    /// Fields that were meant but not written so; nobody is to miss them a second time.
+    pub(crate) report: &'n Report<'n>,
+    entries: Vec<(&'n str, Place, Item<'n>)>,
+    /// Fields that were probably meant by unknown names: they are not reported as missing too.
     broken: Vec<&'n str>,
-    /// Something was meant that is not known, so any field may only seem to be missing.
+    /// An unknown field or a merge key may stand for any field, so none is reported as missing.
     partial: bool,
+}
+
+/// Where the fields of a map stand, for what is reported when the map is read already.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FieldSpans {
+    map: Place,
+    fields: Vec<(String, Place, Place)>,
+}
+
+impl FieldSpans {
+    /// A value that is no map, and so has no fields.
+    pub(crate) fn scalar(place: Place) -> FieldSpans {
+        FieldSpans {
+            map: place,
+            fields: Vec::new(),
+        }
+    }
+
+    /// Where the value of a field stands; the map if the field is not there.
+    pub(crate) fn at(&self, field: &str) -> Place {
+        self.find(field).map_or(self.map, |(.., value)| *value)
+    }
+
+    /// Where the name of a field stands; the map if the field is not there.
+    pub(crate) fn name_of(&self, field: &str) -> Place {
+        self.find(field).map_or(self.map, |(_, name, _)| *name)
+    }
+
+    /// Is the field there?
+    pub(crate) fn has(&self, field: &str) -> bool {
+        self.find(field).is_some()
+    }
+
+    fn find(&self, field: &str) -> Option<&(String, Place, Place)> {
+        self.fields.iter().find(|(name, ..)| name == field)
+    }
 }
 
 impl<'n> Fields<'n> {
     /// The fields of `node`, which is called `what` in messages; only `known` ones may be there.
-    pub(crate) fn open(
-        node: &'n Node,
-        what: &str,
-        known: &[&'static str],
-        report: &Report<'_>,
-    ) -> Read<Fields<'n>> {
-        Fields::open_with(node, what, known, report, |_| None)
+    pub(crate) fn open(node: Item<'n>, what: &str, known: &[&'static str]) -> Read<Fields<'n>> {
+        Fields::open_with(node, what, known, |_| None)
     }
 
-    /// The same, where `hint` knows more about some names.
+    /// The same, with `hint` for names that are unknown here but used elsewhere.
     pub(crate) fn open_with(
-        node: &'n Node,
+        node: Item<'n>,
         what: &str,
         known: &[&'static str],
-        report: &Report<'_>,
         hint: impl Fn(&str) -> Option<String>,
     ) -> Read<Fields<'n>> {
         let mut fields = Fields {
             place: node.place,
+            report: node.report,
             entries: Vec::new(),
             broken: Vec::new(),
-            partial: merges(node),
+            partial: node.field(MERGE).is_some(),
         };
-        for (name, place, value) in map(node, what, known, report)? {
+        for (name, place, value) in node.entries(what)? {
             if known.contains(&name) {
-                match present(name, place, value, report) {
+                match value.present(name, place) {
                     Ok(value) => fields.entries.push((name, place, value)),
                     Err(_) => fields.broken.push(name),
                 }
@@ -54,7 +88,7 @@ impl<'n> Fields<'n> {
                     None => format!("{what} takes {}", list(known.iter().copied())),
                 });
                 let message = format!("{} is not a field of {what}", quoted(name));
-                report.error(place, "unknown-field", message, hint);
+                node.report.error(place, "unknown-field", message, hint);
                 match near {
                     Some(near) => fields.broken.push(near),
                     None => fields.partial = true,
@@ -65,7 +99,7 @@ impl<'n> Fields<'n> {
     }
 
     /// The value of a field, if it is there.
-    pub(crate) fn get(&self, name: &str) -> Option<&'n Node> {
+    pub(crate) fn get(&self, name: &str) -> Option<Item<'n>> {
         self.entry(name).map(|(_, value)| value)
     }
 
@@ -74,7 +108,12 @@ impl<'n> Fields<'n> {
         self.entry(name).map(|(place, _)| place)
     }
 
-    fn entry(&self, name: &str) -> Option<(Place, &'n Node)> {
+    /// Where the value of a field stands; the map if the field is not there.
+    pub(crate) fn at(&self, name: &str) -> Place {
+        self.get(name).map_or(self.place, |node| node.place)
+    }
+
+    fn entry(&self, name: &str) -> Option<(Place, Item<'n>)> {
         let found = self.entries.iter().find(|(n, ..)| *n == name);
         found.map(|(_, place, value)| (*place, *value))
     }
@@ -83,7 +122,7 @@ impl<'n> Fields<'n> {
     pub(crate) fn read<T>(
         &self,
         name: &str,
-        read: impl FnOnce(&'n Node) -> Read<T>,
+        read: impl FnOnce(Item<'n>) -> Read<T>,
     ) -> Read<Option<T>> {
         match self.get(name) {
             Some(node) => read(node).map(Some),
@@ -92,11 +131,46 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// Where every value stands.
-    pub(crate) fn places(&self) -> impl Iterator<Item = (&'n str, Place, Place)> + '_ {
-        self.entries
-            .iter()
-            .map(|(name, place, value)| (*name, *place, value.place))
+    /// Reads a field that has to be there: what is reported if it is not, and how to fix that.
+    pub(crate) fn required<T>(
+        &self,
+        name: &str,
+        (message, hint): (&str, &str),
+        read: impl FnOnce(Item<'n>) -> Read<T>,
+    ) -> Read<T> {
+        self.read(name, read)?
+            .ok_or_else(|| self.error("missing-field", message, hint))
+    }
+
+    /// Reads the value or each value of a field; nothing if it is not there.
+    pub(crate) fn read_each<T>(
+        &self,
+        name: &str,
+        read: impl FnMut(Item<'n>) -> Read<T>,
+    ) -> Read<Vec<T>> {
+        let items = self.get(name).map(Item::one_or_many);
+        each(items.unwrap_or_default(), read)
+    }
+
+    /// Reports an error at the map.
+    pub(crate) fn error(
+        &self,
+        code: &'static str,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Reported {
+        self.report.error(self.place, code, message, hint)
+    }
+
+    /// Where the fields stand.
+    pub(crate) fn spans(&self) -> FieldSpans {
+        let fields = self.entries.iter();
+        FieldSpans {
+            map: self.place,
+            fields: fields
+                .map(|(name, place, value)| ((*name).to_owned(), *place, value.place))
+                .collect(),
+        }
     }
 }
 
@@ -110,116 +184,53 @@ fn meant(name: &str, known: &[&'static str]) -> Option<&'static str> {
     };
     all()
         .find(|k| *k == spelt)
-        .or_else(|| nearest(&spelt, all()))
+        .or_else(|| suggest(&spelt, all()))
         .or_else(|| all().find(part))
 }
 
-/// The entries of a map of `what`, or a complaint that there is none.
-pub(crate) fn map<'n>(
-    node: &'n Node,
-    what: &str,
-    known: &[&str],
-    report: &Report<'_>,
-) -> Read<impl Iterator<Item = (&'n str, Place, &'n Node)>> {
-    match &node.value {
-        Value::Map(entries) => Ok(entries
-            .iter()
-            .filter(|(key, _)| key.text != MERGE)
-            .map(|(key, node)| (key.text.as_str(), key.place, node))),
-        Value::Bad => Err(Reported),
-        _ => {
-            let hint = match known {
-                known if known.is_empty() || known.len() > 8 => {
-                    "write its fields as `name: value`".to_owned()
-                }
-                known => format!("write a map with some of {}", list(known.iter().copied())),
-            };
-            let message = format!("{what} is a map, but this is {}", node.kind());
-            Err(report.error(node.place, "not-a-map", message, hint))
-        }
-    }
-}
-
-/// Does a map stand for more fields than it has? It was said that it may not.
-fn merges(node: &Node) -> bool {
-    matches!(&node.value, Value::Map(entries) if entries.iter().any(|(key, _)| key.text == MERGE))
-}
-
-/// A value that is not nothing.
-pub(crate) fn present<'n>(
-    name: &str,
-    place: Place,
-    value: &'n Node,
-    report: &Report<'_>,
-) -> Read<&'n Node> {
-    match value.value {
-        Value::Nothing => Err(report.error(
-            place,
-            "no-value",
-            format!("{} has no value", quoted(name)),
-            "write one behind the colon, or leave the field out",
-        )),
-        Value::Bad => Err(Reported),
-        _ => Ok(value),
-    }
-}
-
-/// One value or a list of them.
-pub(crate) fn one_or_many(node: &Node) -> Vec<&Node> {
-    match &node.value {
-        Value::List(items) => items.iter().collect(),
-        _ => vec![node],
-    }
-}
-
-/// A list in the file, as it is spoken of.
+/// A list in the file.
 pub(crate) struct Listed<'a> {
     /// Its field.
     pub(crate) name: &'a str,
-    /// What it is: a list, or more than that.
-    pub(crate) is: &'a str,
     /// How to write it.
     pub(crate) hint: &'a str,
-    /// How many are read, and what to do about more.
-    pub(crate) most: Option<(usize, &'a str)>,
+    /// How many items are read, and what to do about more.
+    pub(crate) max: (usize, &'a str),
 }
 
 impl Listed<'_> {
     /// Reads each item with its number, from 1; all of them even if one is wrong.
     pub(crate) fn read<T>(
         &self,
-        node: &Node,
-        report: &Report<'_>,
-        mut item: impl FnMut(&Node, usize) -> Read<T>,
+        node: Item<'_>,
+        mut item: impl FnMut(Item<'_>, usize) -> Read<T>,
     ) -> Read<Vec<T>> {
-        let Listed { name, is, hint, .. } = *self;
-        let items = match &node.value {
-            Value::List(items) => items,
+        let name = self.name;
+        match node.value {
+            Value::List(_) => {}
             Value::Bad => return Err(Reported),
             _ => {
-                let message = format!("`{name}` is {is}, but this is {}", node.kind());
-                return Err(report.error(node.place, "not-a-list", message, hint));
+                let message = format!("`{name}` is a list, but this is {}", node.kind());
+                return Err(node.error("not-a-list", message, self.hint));
             }
-        };
-        if let Some((most, hint)) = self.most
-            && let Some(node) = items.get(most)
-        {
-            let message = format!("there are {} {name}; {most} are read", items.len());
-            return Err(report.error(node.place, "too-many", message, hint));
         }
-        let mut number = 0;
-        each(items, |node| {
-            number += 1;
+        let items = node.one_or_many();
+        let (max, hint) = self.max;
+        if let Some(first) = items.get(max) {
+            let message = format!("there are {} {name}; the maximum is {max}", items.len());
+            return Err(first.error("too-many", message, hint));
+        }
+        each(items.into_iter().zip(1..), |(node, number)| {
             item(node, number)
         })
     }
 }
 
-/// Reads one value or each of a list; all of them are read even if one is wrong.
-pub(crate) fn each<'n, T>(
-    nodes: impl IntoIterator<Item = &'n Node>,
-    mut read: impl FnMut(&'n Node) -> Read<T>,
+/// Reads each of these; all of them are read even if one is wrong.
+pub(crate) fn each<N, T>(
+    nodes: impl IntoIterator<Item = N>,
+    read: impl FnMut(N) -> Read<T>,
 ) -> Read<Vec<T>> {
-    let all: Vec<Read<T>> = nodes.into_iter().map(&mut read).collect();
+    let all: Vec<Read<T>> = nodes.into_iter().map(read).collect();
     all.into_iter().collect()
 }

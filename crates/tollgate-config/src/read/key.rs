@@ -1,58 +1,70 @@
-//! Where a text of a request is found: `ip`, `header.x-rider-id`, `path.ride`.
+//! Keys, and where in a request a text is found: `ip`, `header.x-rider-id`, `path.ride`.
 
-use tollgate_policy::{KEY_PARTS_MAX as PARTS_MAX, KeyPart, Source};
+use std::ops::RangeInclusive;
 
-use super::fields::{each, one_or_many};
+use tollgate_policy::{KEY_PARTS_MAX, KeyPart, Source};
+
+use super::fields::each;
+use super::item::Item;
 use super::scalar::text;
-use crate::near::nearest;
-use crate::report::{Read, Report, list, quoted};
-use crate::yaml::{Node, Value};
+use crate::report::{Read, list, quoted};
+use crate::suggest::{did_you_mean, suggest};
+use crate::yaml::Value;
 
-/// Sources that stand alone, and those that a name follows.
-const ALONE: &[&str] = &["ip", "path", "method", "host"];
-const NAMED: &[&str] = &["header", "query", "cookie", "path", "descriptor", "field"];
-const FOLDS: &[&str] = &["trim", "lowercase"];
-/// Bits of an IPv6 address that may count: more than 64 can be rotated freely, fewer than 32 are a
-/// provider.
-pub(crate) const V6_BITS: std::ops::RangeInclusive<u64> = 32..=64;
+/// Sources without a name.
+const UNNAMED: [&str; 4] = ["ip", "path", "method", "host"];
+/// A source with a name: how it is written, an example, and its constructor.
+type NamedSource = (&'static str, &'static str, fn(String) -> Source);
 
-/// Reads a key: nothing, one part or several.
-pub(crate) fn key(node: &Node, v6: u8, report: &Report<'_>) -> Read<Vec<KeyPart>> {
+const NAMED: [NamedSource; 6] = [
+    ("header", "header.x-rider-id", Source::Header),
+    ("query", "query.api_key", Source::Query),
+    ("cookie", "cookie.session", Source::Cookie),
+    ("path", "path.ride", Source::Capture),
+    (
+        "descriptor",
+        "descriptor.remote_address",
+        Source::Descriptor,
+    ),
+    ("field", "field.user", Source::Field),
+];
+const ALL: &str = "write `ip`, `header.NAME`, `query.NAME`, `cookie.NAME`, `path`, `path.CAPTURE`, `method`, `host`, \
+    `descriptor.NAME` or `field.NAME`";
+const FOLDS: [&str; 2] = ["trim", "lowercase"];
+/// Bits of an IPv6 address that can be counted by. A client can rotate the lower 64; below 32 a key is a whole provider.
+pub(crate) const V6_BITS: RangeInclusive<u64> = 32..=64;
+
+/// Reads a key: `none`, one part, or a list of parts.
+pub(crate) fn key(node: Item<'_>, v6: u8) -> Read<Vec<KeyPart>> {
     if let Value::Scalar { text, .. } = &node.value
         && text == "none"
     {
         return Ok(Vec::new());
     }
-    let parts = one_or_many(node);
-    if parts.is_empty() || parts.len() > PARTS_MAX {
-        return Err(report.error(
-            node.place,
-            "bad-key",
-            format!("a key has from 1 to {PARTS_MAX} parts, not {}", parts.len()),
-            "name what requests are counted by, such as `ip`, or leave `key` out for one allowance for everybody",
-        ));
+    let nodes = node.one_or_many();
+    if nodes.is_empty() || nodes.len() > KEY_PARTS_MAX {
+        let message = format!("a key has 1 to {KEY_PARTS_MAX} parts, not {}", nodes.len());
+        let hint = "name what requests are counted by, such as `ip`; without `key` all requests share one allowance";
+        return Err(node.error("bad-key", message, hint));
     }
-    let read = each(parts.iter().copied(), |node| part(node, v6, report))?;
-    for (at, part) in read.iter().enumerate() {
-        if let (true, Some(node)) = (read.iter().take(at).any(|p| p == part), parts.get(at)) {
-            return Err(report.error(
-                node.place,
+    let parts = each(nodes.iter().copied(), |node| part(node, v6))?;
+    for (at, (part, node)) in parts.iter().zip(&nodes).enumerate() {
+        if parts.iter().take(at).any(|earlier| earlier == part) {
+            return Err(node.error(
                 "bad-key",
                 "this part of the key is there already",
-                "name it once; a part that is there twice distinguishes nobody",
+                "remove it: a repeated part separates no requests",
             ));
         }
     }
-    Ok(read)
+    Ok(parts)
 }
 
-/// One part: a source and how its text is folded.
-fn part(node: &Node, v6: u8, report: &Report<'_>) -> Read<KeyPart> {
-    let whole = text(node, report)?;
-    let mut words = whole.split('|').map(str::trim);
-    let source = named(node, words.next().unwrap_or_default(), v6, report)?;
+/// Reads one part: a source and how its text is folded.
+fn part(node: Item<'_>, v6: u8) -> Read<KeyPart> {
+    let mut words = text(node)?.split('|').map(str::trim);
     let mut part = KeyPart {
-        source,
+        source: parse(node, words.next().unwrap_or_default(), v6)?,
         trim: false,
         lowercase: false,
     };
@@ -61,33 +73,33 @@ fn part(node: &Node, v6: u8, report: &Report<'_>) -> Read<KeyPart> {
             "trim" => part.trim = true,
             "lowercase" => part.lowercase = true,
             _ => {
-                let hint = match nearest(word, FOLDS.iter().copied()) {
-                    Some(near) => format!("did you mean `{near}`?"),
-                    None => format!("behind a `|` stand {}", list(FOLDS.iter().copied())),
-                };
+                let hint = did_you_mean(word, FOLDS)
+                    .unwrap_or_else(|| format!("after `|` a key takes {}", list(FOLDS)));
                 let message = format!("{} is not a way to fold a key", quoted(word));
-                return Err(report.error(node.place, "bad-key", message, hint));
+                return Err(node.error("bad-key", message, hint));
             }
         }
     }
     Ok(part)
 }
 
-/// A source, without folds.
-pub(crate) fn source(node: &Node, v6: u8, report: &Report<'_>) -> Read<Source> {
-    named(node, text(node, report)?, v6, report)
+/// Reads a source, without folds.
+pub(crate) fn source(node: Item<'_>, v6: u8) -> Read<Source> {
+    parse(node, text(node)?, v6)
 }
 
-fn named(node: &Node, word: &str, v6: u8, report: &Report<'_>) -> Read<Source> {
-    let wrong =
-        |message: String, hint: String| report.error(node.place, "bad-source", message, hint);
+fn parse(node: Item<'_>, word: &str, v6: u8) -> Read<Source> {
+    let wrong = |message: String, hint: String| Err(node.error("bad-source", message, hint));
     if let Some(bits) = word.strip_prefix("ip/") {
         return match bits.parse::<u8>() {
-            Ok(bits) if V6_BITS.contains(&u64::from(bits)) => Ok(Source::Address { v4: 32, v6: bits }),
-            _ => Err(wrong(
-                format!("{} is not a prefix that addresses are counted by", quoted(word)),
-                "write `ip/56`: from 32 to 64 bits of an IPv6 address; IPv4 addresses are counted whole".into(),
-            )),
+            Ok(bits) if V6_BITS.contains(&u64::from(bits)) => {
+                Ok(Source::Address { v4: 32, v6: bits })
+            }
+            _ => wrong(
+                format!("{} is not a supported prefix of addresses", quoted(word)),
+                "write `ip/56`: 32 to 64 bits of an IPv6 address; IPv4 addresses are counted whole"
+                    .into(),
+            ),
         };
     }
     match word {
@@ -97,74 +109,40 @@ fn named(node: &Node, word: &str, v6: u8, report: &Report<'_>) -> Read<Source> {
         "host" => return Ok(Source::Host),
         _ => {}
     }
+    let kinds = || NAMED.iter().map(|(kind, ..)| *kind);
+    let unknown = format!("{} is not a part of a request", quoted(word));
     let Some((kind, name)) = word.split_once('.') else {
-        let hint = match word {
-            "header" | "query" | "cookie" | "descriptor" | "field" => {
-                format!("say which one: `{word}.NAME`")
-            }
-            _ => match nearest(word, ALONE.iter().chain(NAMED).copied()) {
-                Some(near) if ALONE.contains(&near) => format!("did you mean `{near}`?"),
-                Some(near) => format!("did you mean `{near}.NAME`?"),
-                None => sources(),
-            },
+        let hint = match suggest(word, UNNAMED.into_iter().chain(kinds())) {
+            Some(near) if near == word => format!("add a name: `{word}.NAME`"),
+            Some(near) if UNNAMED.contains(&near) => format!("did you mean `{near}`?"),
+            Some(near) => format!("did you mean `{near}.NAME`?"),
+            None => ALL.into(),
         };
-        return Err(wrong(
-            format!("{} is not found in a request", quoted(word)),
-            hint,
-        ));
+        return wrong(unknown, hint);
     };
-    if !NAMED.contains(&kind) {
-        let hint = match nearest(kind, NAMED.iter().copied()) {
+    let Some((_, sample, source)) = NAMED.iter().find(|(known, ..)| *known == kind) else {
+        let hint = match suggest(kind, kinds()) {
             Some(near) => format!("did you mean `{near}.{name}`?"),
-            None => sources(),
+            None => ALL.into(),
         };
-        return Err(wrong(
-            format!("{} is not found in a request", quoted(word)),
-            hint,
-        ));
-    }
-    if name.is_empty()
-        || name.len() > 128
-        || name.chars().any(|c| c.is_control() || c.is_whitespace())
-    {
+        return wrong(unknown, hint);
+    };
+    let is_blank = |c: char| c.is_control() || c.is_whitespace();
+    if name.is_empty() || name.len() > 128 || name.contains(is_blank) {
         let message = format!("{} does not name a {kind}", quoted(word));
-        return Err(wrong(
-            message,
-            format!("write `{kind}.NAME`, such as `{}`", sample(kind)),
-        ));
+        return wrong(message, format!("write `{kind}.NAME`, such as `{sample}`"));
     }
-    Ok(match kind {
-        "header" if is_token(name) => Source::Header(name.to_ascii_lowercase()),
-        "header" => {
-            return Err(wrong(
-                format!("{} is not the name of a header", quoted(name)),
-                "write letters, digits and hyphens, such as `header.x-rider-id`".into(),
-            ));
-        }
-        "query" => Source::Query(name.into()),
-        "cookie" => Source::Cookie(name.into()),
-        "path" => Source::Capture(name.into()),
-        "descriptor" => Source::Descriptor(name.into()),
-        _ => Source::Field(name.into()),
-    })
-}
-
-fn sample(kind: &str) -> &'static str {
     match kind {
-        "header" => "header.x-rider-id",
-        "query" => "query.api_key",
-        "cookie" => "cookie.session",
-        "path" => "path.ride",
-        "descriptor" => "descriptor.remote_address",
-        _ => "field.user",
+        "header" if !is_token(name) => wrong(
+            format!("{} is not the name of a header", quoted(name)),
+            "write letters, digits and hyphens, such as `header.x-rider-id`".into(),
+        ),
+        "header" => Ok(Source::Header(name.to_ascii_lowercase())),
+        _ => Ok(source(name.into())),
     }
 }
 
-fn sources() -> String {
-    "write `ip`, `header.NAME`, `query.NAME`, `cookie.NAME`, `path`, `path.CAPTURE`, `method`, `host`, `descriptor.NAME` or `field.NAME`".into()
-}
-
-/// May a header or method be called this? (RFC 9110, a token)
+/// Can this be the name of a header or a method? (a token of RFC 9110)
 pub(crate) fn is_token(name: &str) -> bool {
     !name.is_empty()
         && name
@@ -172,8 +150,8 @@ pub(crate) fn is_token(name: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
 
-/// The source as it is written.
-pub(crate) fn spelt(source: &Source) -> String {
+/// The source as the file has it.
+pub(crate) fn source_text(source: &Source) -> String {
     match source {
         Source::Address { v6, .. } => format!("ip/{v6}"),
         Source::Header(name) => format!("header.{name}"),

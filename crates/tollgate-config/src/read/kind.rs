@@ -1,4 +1,4 @@
-//! The algorithms by their names, and the fields that each of them owns.
+//! The algorithms by name, and the fields that belong to each.
 
 use tollgate::Algorithm;
 use tollgate_policy::{BurstCredits, Quota};
@@ -16,19 +16,7 @@ pub(crate) enum Kind {
     Concurrency,
 }
 
-/// Each algorithm with its name.
-pub(crate) const KINDS: [(&str, Kind); 8] = [
-    ("token-bucket", Kind::TokenBucket),
-    ("gcra", Kind::Gcra),
-    ("leaky-bucket", Kind::LeakyBucket),
-    ("fixed-window", Kind::FixedWindow),
-    ("sliding-log", Kind::SlidingLog),
-    ("sliding-window", Kind::SlidingWindow),
-    ("burst-credits", Kind::BurstCredits),
-    ("concurrency", Kind::Concurrency),
-];
-
-/// The fields that belong to some algorithms only.
+/// All fields that belong to single algorithms.
 pub(crate) const OWNED: &[&str] = &[
     "burst",
     "tolerance",
@@ -43,12 +31,24 @@ pub(crate) const OWNED: &[&str] = &[
 ];
 
 impl Kind {
+    /// Each algorithm with its name in the file.
+    pub(crate) const ALL: [(&str, Kind); 8] = [
+        ("token-bucket", Kind::TokenBucket),
+        ("gcra", Kind::Gcra),
+        ("leaky-bucket", Kind::LeakyBucket),
+        ("fixed-window", Kind::FixedWindow),
+        ("sliding-log", Kind::SlidingLog),
+        ("sliding-window", Kind::SlidingWindow),
+        ("burst-credits", Kind::BurstCredits),
+        ("concurrency", Kind::Concurrency),
+    ];
+
     pub(crate) fn name(self) -> &'static str {
-        let found = KINDS.iter().find(|(_, kind)| *kind == self);
+        let found = Kind::ALL.iter().find(|(_, kind)| *kind == self);
         found.map_or("", |(name, _)| name)
     }
 
-    /// The fields that it takes beside `allow`, those first that it cannot do without.
+    /// The fields that it takes beside `allow`.
     pub(crate) const fn fields(self) -> &'static [&'static str] {
         match self {
             Kind::TokenBucket => &["burst"],
@@ -62,23 +62,25 @@ impl Kind {
         }
     }
 
-    /// How many of its fields it cannot do without.
-    pub(crate) const fn needed(self) -> usize {
+    /// The fields that it requires beside `allow`.
+    pub(crate) const fn required(self) -> &'static [&'static str] {
         match self {
-            Kind::Gcra | Kind::LeakyBucket | Kind::Concurrency => 1,
-            Kind::BurstCredits => 2,
-            _ => 0,
+            Kind::Gcra => &["tolerance"],
+            Kind::LeakyBucket => &["queue"],
+            Kind::BurstCredits => &["times", "for"],
+            Kind::Concurrency => &["ttl"],
+            _ => &[],
         }
     }
 
     /// The algorithm that owns a field.
     pub(crate) fn owner(field: &str) -> Option<Kind> {
-        let found = KINDS.iter().find(|(_, k)| k.fields().contains(&field));
+        let found = Kind::ALL.iter().find(|(_, k)| k.fields().contains(&field));
         found.map(|(_, kind)| *kind)
     }
 
-    /// What a resolved quota was written as.
-    pub(crate) fn of(quota: &Quota) -> Option<Kind> {
+    /// The algorithm of a resolved quota.
+    pub(crate) fn from_quota(quota: &Quota) -> Option<Kind> {
         if BurstCredits::of(quota).is_some() {
             return Some(Kind::BurstCredits);
         }
@@ -94,7 +96,7 @@ impl Kind {
     }
 }
 
-/// A field as it is written.
+/// An example of a field.
 pub(crate) fn sample(field: &str) -> &'static str {
     match field {
         "burst" => "burst: 10",
@@ -121,9 +123,13 @@ mod tests {
             assert!(Kind::owner(field).is_some(), "{field}");
             assert!(sample(field).starts_with(field), "{field}");
         }
-        for (name, kind) in KINDS {
+        for (name, kind) in Kind::ALL {
             assert_eq!(kind.name(), name);
-            assert!(kind.needed() <= kind.fields().len());
+            assert!(
+                kind.required()
+                    .iter()
+                    .all(|field| kind.fields().contains(field))
+            );
             assert!(kind.fields().iter().all(|field| OWNED.contains(field)));
         }
     }

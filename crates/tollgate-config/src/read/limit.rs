@@ -2,281 +2,200 @@
 
 use std::sync::Arc;
 
-use tollgate::{Algorithm, Moment};
+use tollgate::Algorithm;
 use tollgate_policy::path::PathRules;
+use tollgate_policy::pattern::PathPattern;
 use tollgate_policy::{
-    CostRule, FULLY_ENFORCED, LimitRule, Match, MissingKey, Mode, OnStoreError, Quota, Sharing,
-    Source, TierQuota, Tiers, WhenOver,
+    CostRule, FULLY_ENFORCED, KeyPart, LimitRule, Match, MissingKey, Mode, OnStoreError, Quota,
+    Sharing, Source, TierQuota, Tiers, WhenOver,
 };
 
-use super::fields::{Fields, each, one_or_many};
+use super::cost::cost;
+use super::fields::{FieldSpans, Fields, each};
+use super::item::Item;
 use super::key::{key, source};
-use super::matching::{except, matches};
-use super::names::{LIMIT, NOT_OF_DEFAULT, QUOTA};
+use super::matching::matches;
 use super::overrides::overrides;
-use super::quota::Written;
-use super::scalar::{choice, prose, share, text};
+use super::quota::QuotaFields;
+use super::scalar::{choice, percentage, prose, text};
 use super::scale::scaled;
-use super::sharing::{shared, sharing};
+use super::sharing::{apply_sharing, sharing};
 use super::store_error::on_store_error;
 use super::tiers::Tier;
 use super::when::moment;
 use crate::problem::Place;
 use crate::report::{Read, Report, quoted};
-use crate::yaml::{Node, Value};
+use crate::shape;
+use crate::suggest::suggest;
 
-/// Where the fields of a limit stand, for what is said about it later.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Spots {
-    whole: Place,
-    values: Vec<(String, Place, Place)>,
-}
-
-impl Spots {
-    /// Where these fields stand.
-    pub(crate) fn of(fields: &Fields<'_>) -> Spots {
-        let values = fields.places();
-        Spots {
-            whole: fields.place,
-            values: values
-                .map(|(n, name, value)| (n.into(), name, value))
-                .collect(),
-        }
-    }
-
-    /// No fields, only a place for all of it.
-    pub(crate) fn whole(place: Place) -> Spots {
-        Spots {
-            whole: place,
-            values: Vec::new(),
-        }
-    }
-
-    /// Where the value of a field stands, or the whole if it is not there.
-    pub(crate) fn at(&self, field: &str) -> Place {
-        let found = self.values.iter().find(|(name, ..)| name == field);
-        found.map_or(self.whole, |(_, _, value)| *value)
-    }
-
-    /// Is the field there?
-    pub(crate) fn has(&self, field: &str) -> bool {
-        self.values.iter().any(|(name, ..)| name == field)
-    }
-
-    /// Where the name of a field stands, or the whole if it is not there.
-    pub(crate) fn name_of(&self, field: &str) -> Place {
-        let found = self.values.iter().find(|(name, ..)| name == field);
-        found.map_or(self.whole, |(_, name, _)| *name)
-    }
-}
-
-/// What the file says once for all limits.
-pub(crate) struct Common<'f> {
+/// What the file sets once for all limits.
+pub(crate) struct FileDefaults<'f> {
     pub(crate) v6: u8,
     pub(crate) paths: PathRules,
-    /// None if what is written about them is wrong.
+    /// None if there is an error in them.
     pub(crate) tiers: Option<&'f [Tier]>,
-    /// What happens without the store to limits that do not say.
     pub(crate) on_store_error: Option<OnStoreError>,
-    /// How nodes share limits that do not say.
     pub(crate) sharing: Option<Sharing>,
-    /// Keys that a limit has room for at the most if it does not say.
-    pub(crate) room: usize,
+    /// The maximum number of keys of a limit without `max_keys`.
+    pub(crate) max_keys: usize,
 }
 
-/// Keys that all limits of a file have room for together, as far as they do not say: 350 MB of them. One
-/// limit has room for a million at the most.
-const ROOM: usize = 16_000_000;
-/// What a limit has room for in any case.
-const ROOM_LEAST: usize = 10_000;
+/// Keys of all limits without `max_keys` together: 350 MB of them.
+const TOTAL_KEYS: usize = 16_000_000;
+/// The least that each of these limits gets.
+const MIN_KEYS: usize = 10_000;
 
-/// The room of each of so many limits.
-pub(crate) fn room_of(limits: usize) -> usize {
-    (ROOM / limits.max(1)).max(ROOM_LEAST)
+/// The maximum number of keys of each of so many limits.
+pub(crate) fn default_max_keys(limits: usize) -> usize {
+    (TOTAL_KEYS / limits.max(1)).max(MIN_KEYS)
 }
 
-/// The same rule, with room for at most so many keys under each of its quotas.
-fn within(room: usize, mut rule: LimitRule) -> LimitRule {
-    let shrink = |quota: &mut Quota| {
-        let keys = quota.limit.max_keys().min(room);
+/// Lowers the maximum number of keys of every quota of a rule.
+fn cap_keys(rule: &mut LimitRule, max_keys: usize) {
+    let cap = |quota: &mut Quota| {
+        let keys = quota.limit.max_keys().min(max_keys);
         *quota = quota.clone().with_max_keys(keys);
     };
-    shrink(&mut rule.quota);
-    rule.candidate.iter_mut().for_each(shrink);
+    cap(&mut rule.quota);
+    rule.candidate.iter_mut().for_each(cap);
     let tiers = rule.tiers.iter_mut().flat_map(|tiers| &mut tiers.tiers);
-    tiers.for_each(|tier| shrink(&mut tier.quota));
-    rule
+    tiers.for_each(|tier| cap(&mut tier.quota));
 }
 
-/// The name that an item of a list cannot do without; `what` it is, the `number`th.
+/// Reads the required name of the `number`th `what` of a list.
 ///
-/// Returns it, and what the item is called in messages.
-pub(super) fn named(
+/// Returns it, and how messages refer to the item.
+pub(super) fn required_name(
     fields: &Fields<'_>,
     what: &str,
     number: usize,
-    why: &str,
-    report: &Report<'_>,
+    hint: &str,
 ) -> (Read<Arc<str>>, String) {
-    let found = fields.read("name", |node| {
-        let text = text(node, report)?;
-        let article = if what.starts_with('u') { "an" } else { "a" };
-        check_name(text, node.place, &format!("{article} {what}"), report)?;
-        Ok(Arc::<str>::from(text))
-    });
-    let called = match &found {
+    let found = fields.read("name", |node| name(node, what));
+    let label = match &found {
         Ok(Some(name)) => format!("{what} `{name}`"),
         _ => format!("{what} {number}"),
     };
     let found = found.and_then(|found| {
-        found.ok_or_else(|| {
-            let message = format!("{called} has no name");
-            report.error(fields.place, "missing-field", message, why)
-        })
+        found.ok_or_else(|| fields.error("missing-field", format!("{label} has no name"), hint))
     });
-    (found, called)
+    (found, label)
 }
 
-/// A name: of a limit or of an entry of a list.
-pub(crate) fn name(node: &Node, report: &Report<'_>) -> Read<Arc<str>> {
-    let text = text(node, report)?;
-    check_name(text, node.place, "a limit", report)?;
+/// Reads the name of a `what`.
+pub(crate) fn name(node: Item<'_>, what: &str) -> Read<Arc<str>> {
+    let text = text(node)?;
+    check_name(text, node.place, what, node.report)?;
     Ok(Arc::from(text))
 }
 
-/// Can this be a name? It is shown in headers, logs and metrics, so it is plain.
+/// Checks that a text can be a name. Names are shown in headers, logs and metrics.
 pub(crate) fn check_name(text: &str, place: Place, what: &str, report: &Report<'_>) -> Read<()> {
     let first = text.starts_with(|c: char| c.is_ascii_alphanumeric());
-    let rest = text
-        .chars()
-        .all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c));
-    if first && rest && text.len() <= 64 {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+    if first && text.chars().all(is_plain) && text.len() <= 64 {
         return Ok(());
     }
     Err(report.error(
         place,
         "bad-name",
-        format!("{} cannot be the name of {what}", quoted(text)),
+        format!("{} cannot be the name of a {what}", quoted(text)),
         "write at most 64 letters, digits, `-`, `_` and `.`, a letter or digit first: `app-open`",
     ))
 }
 
-/// Reads a limit of the list, the `number`th.
+/// Reads the `number`th limit of the list.
 pub(crate) fn limit(
-    node: &Node,
+    node: Item<'_>,
     number: usize,
-    common: &Common<'_>,
-    report: &Report<'_>,
-) -> Read<(LimitRule, Spots)> {
-    let known: Vec<&'static str> = LIMIT.iter().chain(QUOTA).copied().collect();
-    let fields = open(node, "a limit", &known, report)?;
-    let why = "add `name: app-open`: answers, metrics and logs refer to a limit by its name";
-    let (found, what) = named(&fields, "limit", number, why, report);
-    let matched = fields.read("match", |n| matches(n, common.paths, report));
-    let excepted = fields.read("except", |n| except(n, common.paths, report));
-    let replaces = fields.get("replaces").map(one_or_many).unwrap_or_default();
-    let replaces = each(replaces, |n| text(n, report).map(Arc::<str>::from));
-    let named = found.as_deref().unwrap_or_default().to_owned();
-    let rule = body(&fields, &named, &what, matched, common, report);
-    let (name, except, rule) = (found?, excepted?.unwrap_or_default(), rule?);
-    let replaces = replaces?;
-    let spots = Spots::of(&fields);
-    Ok((
-        LimitRule {
-            name,
-            except,
-            replaces,
-            ..rule
-        },
-        spots,
-    ))
+    defaults: &FileDefaults<'_>,
+) -> Read<(LimitRule, FieldSpans)> {
+    let known = [shape::Limit::FIELDS, shape::Candidate::FIELDS].concat();
+    let fields = Fields::open_with(node, "a limit", &known, hint)?;
+    let why = "add `name: app-open`: responses, metrics and logs refer to a limit by its name";
+    let (name, what) = required_name(&fields, "limit", number, why);
+    let matched = fields.read("match", |n| matches(n, defaults.paths));
+    let except = fields.read_each("except", |n| matches(n, defaults.paths));
+    let replaces = fields.read_each("replaces", |n| text(n).map(Arc::<str>::from));
+    let known_name = name.as_deref().unwrap_or_default().to_owned();
+    let rule = body(&fields, &known_name, &what, matched, defaults);
+    let rule = LimitRule {
+        name: name?,
+        except: except?,
+        replaces: replaces?,
+        ..rule?
+    };
+    Ok((rule, fields.spans()))
 }
 
-/// Reads the limit for requests that no other matches.
+/// Reads the limit for requests that no other limit matches.
 pub(crate) fn default_limit(
-    node: &Node,
-    common: &Common<'_>,
-    report: &Report<'_>,
-) -> Read<(LimitRule, Spots)> {
-    let known = LIMIT.iter().chain(QUOTA).copied();
-    let known: Vec<&'static str> = known.filter(|f| !NOT_OF_DEFAULT.contains(f)).collect();
-    let fields = Fields::open_with(node, "the default limit", &known, report, |name| {
-        NOT_OF_DEFAULT.contains(&name).then(|| {
-            format!("leave `{name}` out: the default is for every request that no limit matches")
+    node: Item<'_>,
+    defaults: &FileDefaults<'_>,
+) -> Read<(LimitRule, FieldSpans)> {
+    const WHAT: &str = "the default limit";
+    let mut known = [shape::Limit::FIELDS, shape::Candidate::FIELDS].concat();
+    known.retain(|field| !shape::NOT_IN_DEFAULT.contains(field));
+    let fields = Fields::open_with(node, WHAT, &known, |name| {
+        shape::NOT_IN_DEFAULT.contains(&name).then(|| {
+            format!("remove `{name}`: the default limit is for all requests that no limit matches")
         })
     })?;
-    let rule = body(
-        &fields,
-        "default",
-        "the default limit",
-        Ok(None),
-        common,
-        report,
-    )?;
-    Ok((rule, Spots::of(&fields)))
+    let rule = body(&fields, "default", WHAT, Ok(None), defaults)?;
+    Ok((rule, fields.spans()))
 }
 
-fn open<'n>(
-    node: &'n Node,
-    what: &str,
-    known: &[&'static str],
-    report: &Report<'_>,
-) -> Read<Fields<'n>> {
-    Fields::open_with(node, what, known, report, |name| match name {
-        "limit" | "rate" => Some("write `allow: 5/s`".into()),
-        "window" | "period" | "interval" => {
-            Some("the period is part of `allow`: `allow: 10/min`".into())
-        }
-        "max-wait" | "max_delay" => Some("did you mean `max_wait`?".into()),
-        "tiers" => {
-            Some("`tiers` stand at the top of the file; write `tier: header.x-plan` here".into())
-        }
-        "path" | "method" | "host" | "header" | "query" | "ip" | "domain" | "descriptor" => Some(
-            format!("it belongs under `match`: `match: {{ {name}: … }}`"),
-        ),
-        _ => None,
-    })
+/// Hints for fields of other formats.
+fn hint(name: &str) -> Option<String> {
+    let hint = match name {
+        "limit" | "rate" => "write `allow: 5/s`",
+        "window" | "period" | "interval" => "the period is part of `allow`: `allow: 10/min`",
+        "max-wait" | "max_delay" => "did you mean `max_wait`?",
+        "tiers" => "`tiers` are at the top of the file; write `tier: header.x-plan` here",
+        _ => return match_hint(name),
+    };
+    Some(hint.to_owned())
 }
 
-/// What every limit has, with a name or not.
+/// The hint for a condition outside of `match`.
+pub(super) fn match_hint(name: &str) -> Option<String> {
+    let is_condition = shape::Match::FIELDS.contains(&name);
+    is_condition.then(|| format!("it belongs under `match`: `match: {{ {name}: … }}`"))
+}
+
+/// Reads the fields that a limit has with or without a name.
 fn body(
     fields: &Fields<'_>,
     name: &str,
     what: &str,
     matched: Read<Option<Match>>,
-    common: &Common<'_>,
-    report: &Report<'_>,
+    defaults: &FileDefaults<'_>,
 ) -> Read<LimitRule> {
-    let written = Written::read(fields, None, what, report);
-    let quota = written
-        .as_ref()
-        .map_err(|e| *e)
-        .and_then(|w| w.quota(name, report));
-    let key = fields.read("key", |n| key(n, common.v6, report));
+    let written = QuotaFields::read(fields, None, what);
+    let quota = written.as_ref().map_err(|e| *e);
+    let quota = quota.and_then(|written| written.quota(name, fields.report));
+    let key = fields.read("key", |n| key(n, defaults.v6));
+    let by_address = MissingKey::Address { v6: defaults.v6 };
     let missing = [
-        ("ip", MissingKey::Address { v6: common.v6 }),
+        ("ip", by_address),
         ("shared", MissingKey::Shared),
         ("deny", MissingKey::Deny),
     ];
     let missing_key = fields.read("missing_key", |n| {
-        choice(n, "what happens without a key", &missing, report)
+        choice(n, "what happens without a key", &missing)
     });
-    let cost = fields.read("cost", |n| {
-        super::cost::cost(n, common.v6, common.paths, report)
-    });
-    let tiers = tier(fields, what, quota.as_ref().ok(), common, report);
+    let cost = fields.read("cost", |n| cost(n, defaults.v6, defaults.paths));
+    let tiers = tiers(fields, what, quota.as_ref().ok(), defaults);
     let key = key.map(Option::unwrap_or_default);
-    let overridden = match (&written, &key) {
-        (Ok(written), Ok(key)) => {
-            fields.read("overrides", |n| overrides(n, key, written, name, report))
-        }
+    let overrides = match (&written, &key) {
+        (Ok(written), Ok(key)) => fields.read("overrides", |n| overrides(n, key, written, name)),
         _ => Ok(None),
     };
     let candidate = match &written {
         Ok(written) => fields.read("candidate", |n| {
-            let inner = Fields::open(n, "`candidate`", QUOTA, report)?;
-            let of = format!("the candidate of {what}");
-            Written::read(&inner, Some(written), &of, report)?.quota(name, report)
+            let inner = Fields::open(n, "`candidate`", shape::Candidate::FIELDS)?;
+            let what = format!("the candidate of {what}");
+            QuotaFields::read(&inner, Some(written), &what)?.quota(name, fields.report)
         }),
         Err(_) => Ok(None),
     };
@@ -285,208 +204,172 @@ fn body(
         ("shadow", Mode::Shadow),
         ("off", Mode::Off),
     ];
-    let when_over = when_over(fields, quota.as_ref().ok(), report);
-    let on_store_error = on_store_error(fields, report);
-    let own_sharing = sharing(fields, report);
-    let mode = fields.read("mode", |n| choice(n, "a mode", &modes, report));
-    let enforced = fields.read("enforce", |n| share(n, report));
-    let expires: Read<Option<Moment>> = fields.read("expires", |n| moment(n, report));
-    let owner = fields.read("owner", |n| prose(n, report));
-    let reason = fields.read("reason", |n| prose(n, report));
-    let captured = match (&matched, &key) {
-        (Ok(matched), Ok(key)) => captures(fields, "key", what, matched.as_ref(), key, report),
-        _ => Ok(()),
+    let when_over = fields.read("when_over", |n| when_over(n, quota.as_ref().ok()));
+    let on_store_error = on_store_error(fields);
+    let own_sharing = sharing(fields);
+    let mode = fields.read("mode", |n| choice(n, "a mode", &modes));
+    let enforced = fields.read("enforce", percentage);
+    let expires = fields.read("expires", moment);
+    let owner = fields.read("owner", prose);
+    let reason = fields.read("reason", prose);
+    if let (Ok(matched), Ok(key)) = (&matched, &key) {
+        captures(fields, "key", what, matched.as_ref(), key)?;
+    }
+    let mut rule = LimitRule {
+        matches: matched?.unwrap_or_default(),
+        key: key?,
+        missing_key: missing_key?.unwrap_or(by_address),
+        candidate: candidate?,
+        cost: cost?.unwrap_or_default(),
+        tiers: tiers?,
+        overrides: overrides?.unwrap_or_default(),
+        when_over: when_over?.unwrap_or_default(),
+        on_store_error: on_store_error?
+            .or(defaults.on_store_error)
+            .unwrap_or_default(),
+        mode: mode?.unwrap_or_default(),
+        enforced: enforced?.unwrap_or(FULLY_ENFORCED),
+        expires: expires?,
+        owner: owner?,
+        reason: reason?,
+        ..LimitRule::new(name, quota?)
     };
-    captured?;
-    let says = matches!(&written, Ok(written) if written.max_keys.is_some());
-    let room = if says { usize::MAX } else { common.room };
-    let rule = within(
-        room,
-        LimitRule {
-            matches: matched?.unwrap_or_default(),
-            key: key?,
-            missing_key: missing_key?.unwrap_or(MissingKey::Address { v6: common.v6 }),
-            candidate: candidate?,
-            cost: cost?.unwrap_or_default(),
-            tiers: tiers?,
-            overrides: overridden?.unwrap_or_default(),
-            when_over: when_over?,
-            on_store_error: on_store_error?
-                .or(common.on_store_error)
-                .unwrap_or_default(),
-            mode: mode?.unwrap_or_default(),
-            enforced: enforced?.unwrap_or(FULLY_ENFORCED),
-            expires: expires?,
-            owner: owner?,
-            reason: reason?,
-            ..LimitRule::new(name, quota?)
-        },
-    );
-    shared(rule, (own_sharing?, common.sharing), what, fields, report)
+    if fields.get("max_keys").is_none() {
+        cap_keys(&mut rule, defaults.max_keys);
+    }
+    apply_sharing(rule, (own_sharing?, defaults.sharing), what, fields)
 }
 
-/// What a request takes that does not pass.
-fn when_over(fields: &Fields<'_>, quota: Option<&Quota>, report: &Report<'_>) -> Read<WhenOver> {
+/// Reads what a refused request takes.
+fn when_over(node: Item<'_>, quota: Option<&Quota>) -> Read<WhenOver> {
     let words = [
         ("take-nothing", WhenOver::TakeNothing),
         ("take-rest", WhenOver::TakeRest),
     ];
-    let Some(node) = fields.get("when_over") else {
-        return fields
-            .read("when_over", |_| Ok(()))
-            .map(|_| WhenOver::TakeNothing);
-    };
-    let said = choice(
-        node,
-        "what a request can take that does not pass",
-        &words,
-        report,
-    )?;
-    let algorithm = quota.map(|quota| quota.limit.algorithm());
-    let place_of = match algorithm {
+    let when_over = choice(node, "what a refused request can take", &words)?;
+    let algorithm = match quota.map(|quota| quota.limit.algorithm()) {
         Some(Algorithm::Concurrency { .. }) => "concurrency",
         Some(Algorithm::LeakyBucket { .. }) => "leaky-bucket",
-        _ => return Ok(said),
+        _ => return Ok(when_over),
     };
-    match said {
-        WhenOver::TakeNothing => Ok(said),
-        WhenOver::TakeRest => Err(report.error(
-            node.place,
+    match when_over {
+        WhenOver::TakeRest => Err(node.error(
             "no-rest",
-            format!("`take-rest` has no meaning for `{place_of}`: nobody takes a place afterwards"),
-            "leave it out, or write `algorithm: fixed-window`",
+            format!(
+                "`take-rest` has no meaning for `{algorithm}`: no units can be taken afterwards"
+            ),
+            "remove it, or write `algorithm: fixed-window`",
         )),
+        other => Ok(other),
     }
 }
 
-/// Do the captures that a key, the value of `field`, names stand in its paths?
+/// Checks that the paths of `match` have the captures that a key, the value of `field`, names.
 pub(super) fn captures(
     fields: &Fields<'_>,
     field: &str,
     what: &str,
     matched: Option<&Match>,
-    key: &[tollgate_policy::KeyPart],
-    report: &Report<'_>,
+    key: &[KeyPart],
 ) -> Read<()> {
     let paths = matched.map(|m| m.paths.as_slice()).unwrap_or_default();
+    let items = fields.get(field).map(Item::one_or_many).unwrap_or_default();
     let mut done = Ok(());
-    for (index, part) in key.iter().enumerate() {
+    for (part, node) in key.iter().zip(items) {
         let Source::Capture(name) = &part.source else {
             continue;
         };
-        let place = fields
-            .get(field)
-            .map_or(fields.place, |node| match &node.value {
-                Value::List(items) => items.get(index).map_or(node.place, |item| item.place),
-                _ => node.place,
-            });
-        let has = |path: &tollgate_policy::pattern::PathPattern| {
-            path.captures().any(|capture| capture == name)
-        };
-        match paths.iter().find(|path| !has(path)) {
-            _ if !paths.iter().any(has) => {
-                let known: Vec<&str> = paths.iter().flat_map(|p| p.captures()).collect();
-                let hint = match crate::near::nearest(name, known.iter().copied()) {
-                    Some(near) => format!("did you mean `path.{near}`?"),
-                    None => format!("write `{{{name}}}` in a path of `match`, such as `/api/rides/{{{name}}}`"),
-                };
-                let message = format!("no path of {what} has a `{{{name}}}`");
-                done = Err(report.error(place, "unknown-capture", message, hint));
-            }
-            Some(path) => report.warn(
-                place,
+        let has = |path: &&PathPattern| path.captures().any(|capture| capture == name);
+        if !paths.iter().any(|path| has(&path)) {
+            let captures = paths.iter().flat_map(|path| path.captures());
+            let hint = match suggest(name, captures) {
+                Some(near) => format!("did you mean `path.{near}`?"),
+                None => format!(
+                    "write `{{{name}}}` in a path of `match`, such as `/api/rides/{{{name}}}`"
+                ),
+            };
+            let message = format!("no path of {what} has a `{{{name}}}`");
+            done = Err(node.error("unknown-capture", message, hint));
+        } else if let Some(path) = paths.iter().find(|path| !has(path)) {
+            let item = if field == "flow" { "queue" } else { "limit" };
+            node.warn(
                 "partial-capture",
                 format!("`{}` has no `{{{name}}}`", path.as_str()),
-                match field {
-                    "flow" => "requests to that path wait as `missing_key` says; give it a queue of its own",
-                    _ => "requests to that path are counted as `missing_key` says; give it a limit of its own",
-                },
-            ),
-            None => {}
+                format!("`missing_key` applies to requests to that path; add a {item} for them"),
+            );
         }
     }
     done
 }
 
-/// The quotas of the tiers, for a limit that names where the tier is found.
-fn tier(
+/// Reads where a request names its tier, and scales the quota for each tier.
+fn tiers(
     fields: &Fields<'_>,
     what: &str,
-    quota: Option<&tollgate_policy::Quota>,
-    common: &Common<'_>,
-    report: &Report<'_>,
+    quota: Option<&Quota>,
+    defaults: &FileDefaults<'_>,
 ) -> Read<Option<Tiers>> {
     let Some(node) = fields.get("tier") else {
         return Ok(None);
     };
-    let found = tier_source(node, what, "times: 10", common, report)?;
-    let (Some(all), Some(quota)) = (common.tiers, quota) else {
+    let source = tier_source(node, what, "times: 10", defaults)?;
+    let (Some(all), Some(quota)) = (defaults.tiers, quota) else {
         return Ok(None);
     };
-    let mut tiers = Vec::new();
-    let mut done = Ok(());
-    for tier in all {
-        match scaled(quota, tier.times) {
-            Ok(quota) => tiers.push(TierQuota {
-                name: Arc::from(tier.name.as_str()),
-                weight: tier.weight,
-                quota,
-            }),
-            Err(cause) => {
-                let message = format!(
-                    "{what}, {} times for tier `{}`: {cause}",
-                    tier.times, tier.name
-                );
-                done = Err(report.error(tier.place, "bad-tier", message, cause.hint()));
-            }
+    let tiers = each(all, |tier| match scaled(quota, tier.times) {
+        Ok(quota) => Ok(TierQuota {
+            name: Arc::from(tier.name.as_str()),
+            weight: tier.weight,
+            quota,
+        }),
+        Err(cause) => {
+            let (times, name) = (tier.times, &tier.name);
+            let message = format!("{what}, {times} times for tier `{name}`: {cause}");
+            let report = fields.report;
+            Err(report.error(tier.place, "bad-tier", message, cause.hint()))
         }
-    }
-    done.map(|()| {
-        Some(Tiers {
-            source: found,
-            tiers,
-        })
-    })
+    });
+    Ok(Some(Tiers {
+        source,
+        tiers: tiers?,
+    }))
 }
 
-/// Where the name of a tier is found, in a file that has tiers.
+/// Reads where a request names its tier; the file must have tiers.
 pub(super) fn tier_source(
-    node: &Node,
+    node: Item<'_>,
     what: &str,
     sample: &str,
-    common: &Common<'_>,
-    report: &Report<'_>,
+    defaults: &FileDefaults<'_>,
 ) -> Read<Source> {
-    let found = source(node, common.v6, report)?;
+    let found = source(node, defaults.v6)?;
     if let Source::Address { .. } = found {
-        return Err(report.error(
-            node.place,
+        return Err(node.error(
             "bad-source",
             "an address is not the name of a tier",
-            "write where the name of the tier stands, such as `header.x-plan`",
+            "write which part of a request names the tier, such as `header.x-plan`",
         ));
     }
-    if common.tiers.is_some_and(<[Tier]>::is_empty) {
-        return Err(report.error(
-            node.place,
+    if defaults.tiers.is_some_and(<[Tier]>::is_empty) {
+        return Err(node.error(
             "no-tiers",
             format!("{what} names a tier, but the file has none"),
             format!(
-                "add `tiers: {{ free: {{}}, pro: {{ {sample} }} }}` at the top, or leave `tier` out"
+                "add `tiers: {{ free: {{}}, pro: {{ {sample} }} }}` at the top, or remove `tier`"
             ),
         ));
     }
     Ok(found)
 }
 
-/// What a request takes at the most, as far as the policy knows.
-pub(crate) fn dearest(cost: &CostRule) -> u64 {
+/// The largest cost of one request, as far as the policy sets it.
+pub(crate) fn max_cost(cost: &CostRule) -> u64 {
     match cost {
         CostRule::Asked => 1,
         CostRule::Constant(cost) => *cost,
         CostRule::Routes { routes, default } => {
-            let dearest = routes.iter().map(|(.., cost)| *cost).max();
-            dearest.unwrap_or(0).max(*default)
+            let costs = routes.iter().map(|(.., cost)| *cost);
+            costs.max().unwrap_or(0).max(*default)
         }
         CostRule::From { most, .. } => *most,
     }

@@ -1,65 +1,57 @@
-//! Who is let through and who is kept out: `allow` and `deny`.
+//! `allow` and `deny`: requests that always pass or are always refused.
 
 use std::sync::Arc;
 
 use tollgate_policy::ListRule;
 use tollgate_policy::path::PathRules;
 
-use super::fields::{Fields, Listed};
-use super::limit::{Spots, name};
-use super::matching::{except, matches};
-use super::names::LIST;
+use super::fields::{FieldSpans, Fields, Listed};
+use super::item::Item;
+use super::limit::name;
+use super::matching::matches;
 use super::scalar::prose;
 use super::when::moment;
-use crate::report::{Read, Report};
-use crate::yaml::Node;
+use crate::report::Read;
+use crate::shape;
 
-/// Reads a list; `which` is its name.
+/// Entries of one list.
+const ENTRIES_MAX: usize = 100_000;
+
+/// Reads the list called `which`.
 pub(crate) fn list(
-    node: &Node,
+    node: Item<'_>,
     which: &str,
     paths: PathRules,
-    report: &Report<'_>,
-) -> Read<Vec<(ListRule, Spots)>> {
+) -> Read<Vec<(ListRule, FieldSpans)>> {
     let listed = Listed {
         name: which,
-        is: "a list",
         hint: &format!("write `{which}: [{{ match: {{ ip: 10.0.0.0/8 }} }}]`"),
-        most: None,
+        max: (ENTRIES_MAX, "put several networks into one entry"),
     };
-    listed.read(node, report, |node, number| {
-        entry(node, which, number, paths, report)
-    })
+    listed.read(node, |node, number| entry(node, which, number, paths))
 }
 
 fn entry(
-    node: &Node,
+    node: Item<'_>,
     which: &str,
     number: usize,
     paths: PathRules,
-    report: &Report<'_>,
-) -> Read<(ListRule, Spots)> {
-    let fields = Fields::open(node, &format!("an entry of `{which}`"), LIST, report)?;
-    let name = fields.read("name", |n| name(n, report));
-    let found = fields.read("match", |n| matches(n, paths, report));
-    let excepted = fields.read("except", |n| except(n, paths, report));
-    let reason = fields.read("reason", |n| prose(n, report));
-    let expires = fields.read("expires", |n| moment(n, report));
-    let Some(found) = found? else {
-        return Err(report.error(
-            fields.place,
-            "missing-field",
-            format!("this entry of `{which}` does not say whom it is for"),
-            "add `match: { ip: 10.0.0.0/8 }`",
-        ));
-    };
-    let name = name?.unwrap_or_else(|| Arc::from(format!("{which}-{number}")));
+) -> Read<(ListRule, FieldSpans)> {
+    let what = format!("an entry of `{which}`");
+    let fields = Fields::open(node, &what, shape::ListEntry::FIELDS)?;
+    let name = fields.read("name", |n| name(n, "limit"));
+    let message = format!("this entry of `{which}` has no `match`");
+    let hint = "add `match: { ip: 10.0.0.0/8 }`";
+    let matched = fields.required("match", (&message, hint), |n| matches(n, paths));
+    let except = fields.read_each("except", |n| matches(n, paths));
+    let reason = fields.read("reason", prose);
+    let expires = fields.read("expires", moment);
     let rule = ListRule {
-        name,
-        matches: found,
-        except: excepted?.unwrap_or_default(),
+        matches: matched?,
+        name: name?.unwrap_or_else(|| Arc::from(format!("{which}-{number}"))),
+        except: except?,
         reason: reason?,
         expires: expires?,
     };
-    Ok((rule, Spots::of(&fields)))
+    Ok((rule, fields.spans()))
 }

@@ -1,35 +1,37 @@
-//! Which requests a limit is for: `match` and `except`.
+//! `match` and `except`: conditions on requests.
+
+use std::collections::HashSet;
 
 use tollgate_policy::address::{Cidr, CidrSet};
 use tollgate_policy::path::PathRules;
 use tollgate_policy::pattern::{PathPattern, TextPattern};
 use tollgate_policy::{Match, ValueTest};
 
-use super::fields::{Fields, each, map, one_or_many, present};
+use super::fields::{Fields, each};
+use super::item::Item;
 use super::key::is_token;
-use super::names::MATCH;
 use super::scalar::text;
-use crate::near::nearest;
-use crate::report::{Read, Report, quoted};
-use crate::yaml::{Node, Value};
+use crate::report::{Read, quoted};
+use crate::shape;
+use crate::suggest::suggest;
+use crate::yaml::Value;
 
-const METHODS: &[&str] = &[
-    "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE",
+const METHODS: [&str; 9] = [
+    "get", "head", "post", "put", "patch", "delete", "options", "connect", "trace",
 ];
 
 /// Reads a `match`.
-pub(crate) fn matches(node: &Node, paths: PathRules, report: &Report<'_>) -> Read<Match> {
-    let fields = Fields::open(node, "`match`", MATCH, report)?;
-    let many = |name: &str| fields.get(name).map(one_or_many).unwrap_or_default();
-    let methods = each(many("method"), |n| method(n, report));
-    let found_paths = each(many("path"), |n| path(n, paths, report));
-    let hosts = each(many("host"), |n| host(n, report));
-    let headers = fields.read("header", |n| tests(n, "header", report));
-    let query = fields.read("query", |n| tests(n, "query", report));
-    let addresses = each(many("ip"), |n| network(n, report));
-    let domain = fields.read("domain", |n| text(n, report).map(TextPattern::new));
-    let descriptor = fields.read("descriptor", |n| tests(n, "descriptor", report));
-    let entries = each(many("entries"), |n| entry(n, report));
+pub(crate) fn matches(node: Item<'_>, paths: PathRules) -> Read<Match> {
+    let fields = Fields::open(node, "`match`", shape::Match::FIELDS)?;
+    let methods = fields.read_each("method", method);
+    let found_paths = fields.read_each("path", |n| path(n, paths));
+    let hosts = fields.read_each("host", host);
+    let headers = fields.read("header", |n| tests(n, "header"));
+    let query = fields.read("query", |n| tests(n, "query"));
+    let addresses = fields.read_each("ip", network);
+    let domain = fields.read("domain", pattern);
+    let descriptor = fields.read("descriptor", |n| tests(n, "descriptor"));
+    let entries = fields.read_each("entries", entry);
     Ok(Match {
         methods: methods?,
         paths: found_paths?,
@@ -43,19 +45,21 @@ pub(crate) fn matches(node: &Node, paths: PathRules, report: &Report<'_>) -> Rea
     })
 }
 
-/// One of all entries of a descriptor: its key, and what must hold for its value.
-fn entry(node: &Node, report: &Report<'_>) -> Read<(String, ValueTest)> {
-    let mut tests = tests(node, "entries", report)?;
+fn pattern(node: Item<'_>) -> Read<TextPattern> {
+    text(node).map(TextPattern::new)
+}
+
+/// Reads one item of `entries`: a key, and the test of its value.
+fn entry(node: Item<'_>) -> Read<(String, ValueTest)> {
+    let mut tests = tests(node, "entries")?;
     match (tests.pop(), tests.is_empty()) {
-        (Some((_, ValueTest::Absent)), true) => Err(report.error(
-            node.place,
+        (Some((_, ValueTest::Absent)), true) => Err(node.error(
             "bad-entries",
-            "an entry that is listed is there",
-            "write its value, or `true` for any; leave the entry out if it must not be there",
+            "`entries` lists the entries that a descriptor has, so none of them can be `false`",
+            "write its value, or `true` for any; remove the entry if it must be absent",
         )),
         (Some(entry), true) => Ok(entry),
-        _ => Err(report.error(
-            node.place,
+        _ => Err(node.error(
             "bad-entries",
             "each item of `entries` is one entry of a descriptor",
             "list all of them in their order: `[{ generic_key: slow }, { remote_address: true }]`",
@@ -63,32 +67,27 @@ fn entry(node: &Node, report: &Report<'_>) -> Read<(String, ValueTest)> {
     }
 }
 
-/// Reads an `except`: a match, or a list of them.
-pub(crate) fn except(node: &Node, paths: PathRules, report: &Report<'_>) -> Read<Vec<Match>> {
-    each(one_or_many(node), |n| matches(n, paths, report))
-}
-
 /// A method, in upper case.
-fn method(node: &Node, report: &Report<'_>) -> Read<String> {
-    let text = text(node, report)?;
+fn method(node: Item<'_>) -> Read<String> {
+    let text = text(node)?;
     if !is_token(text) {
-        return Err(report.error(
-            node.place,
+        return Err(node.error(
             "bad-method",
             format!("{} is not a method", quoted(text)),
             "write one such as `GET`, or a list: `[GET, POST]`",
         ));
     }
-    let method = text.to_ascii_uppercase();
-    if let Some(near) = nearest_method(&method) {
-        report.warn(
-            node.place,
+    let lower = text.to_ascii_lowercase();
+    if !METHODS.contains(&lower.as_str())
+        && let Some(near) = suggest(&lower, METHODS)
+    {
+        node.warn(
             "unknown-method",
-            format!("{} is not a usual method", quoted(text)),
-            format!("did you mean `{near}`?"),
+            format!("{} is not a standard method", quoted(text)),
+            format!("did you mean `{}`?", near.to_ascii_uppercase()),
         );
     }
-    Ok(method)
+    Ok(text.to_ascii_uppercase())
 }
 
 /// `GET` or `GET,POST`, in upper case.
@@ -98,23 +97,9 @@ pub(crate) fn methods_of(text: &str) -> Option<Vec<String>> {
         .collect()
 }
 
-/// The method that another one was probably meant to be.
-fn nearest_method(method: &str) -> Option<&'static str> {
-    let lower: Vec<String> = METHODS.iter().map(|m| m.to_lowercase()).collect();
-    if METHODS.contains(&method) {
-        return None;
-    }
-    let found = nearest(method, lower.iter().map(String::as_str))?;
-    METHODS
-        .iter()
-        .copied()
-        .find(|m| m.eq_ignore_ascii_case(found))
-}
-
 /// A pattern for paths.
-pub(crate) fn path(node: &Node, rules: PathRules, report: &Report<'_>) -> Read<PathPattern> {
-    path_text(text(node, report)?, rules)
-        .map_err(|(message, hint)| report.error(node.place, "bad-path", message, hint))
+pub(crate) fn path(node: Item<'_>, rules: PathRules) -> Read<PathPattern> {
+    path_text(text(node)?, rules).map_err(|(message, hint)| node.error("bad-path", message, hint))
 }
 
 /// A pattern for paths that are normalised by these rules.
@@ -123,16 +108,10 @@ pub(crate) fn path_text(text: &str, rules: PathRules) -> Result<PathPattern, (St
     Ok(written.under(rules))
 }
 
-fn host(node: &Node, report: &Report<'_>) -> Read<TextPattern> {
-    let text = text(node, report)?;
-    let wrong = |hint: String| {
-        report.error(
-            node.place,
-            "bad-host",
-            format!("{} is not a host", quoted(text)),
-            hint,
-        )
-    };
+fn host(node: Item<'_>) -> Read<TextPattern> {
+    let text = text(node)?;
+    let wrong =
+        |hint: String| node.error("bad-host", format!("{} is not a host", quoted(text)), hint);
     if let Some((_, rest)) = text.split_once("://") {
         return Err(wrong(format!(
             "write the host alone: `{}`",
@@ -143,7 +122,7 @@ fn host(node: &Node, report: &Report<'_>) -> Read<TextPattern> {
         && !name.contains(':')
         && port.chars().all(|c| c.is_ascii_digit() || c == '*')
     {
-        return Err(wrong(format!("leave the port out: `{name}`")));
+        return Err(wrong(format!("remove the port: `{name}`")));
     }
     if text.is_empty() || text.contains(['/', ' ', '@']) {
         return Err(wrong(
@@ -154,61 +133,50 @@ fn host(node: &Node, report: &Report<'_>) -> Read<TextPattern> {
 }
 
 /// A network, or a single address.
-pub(crate) fn network(node: &Node, report: &Report<'_>) -> Read<Cidr> {
-    let text = text(node, report)?;
+pub(crate) fn network(node: Item<'_>) -> Read<Cidr> {
+    let text = text(node)?;
     text.parse::<Cidr>()
-        .map_err(|e| report.error(node.place, "bad-network", e.to_string(), e.hint()))
+        .map_err(|e| node.error("bad-network", e.to_string(), e.hint()))
 }
 
-/// Names and what must hold for their values.
-fn tests(node: &Node, what: &str, report: &Report<'_>) -> Read<Vec<(String, ValueTest)>> {
-    let mut all = Vec::new();
-    let mut done = Ok(());
-    for (name, place, value) in map(node, &format!("`{what}`"), &[], report)? {
-        let header = what == "header";
-        if header && !is_token(name) || name.is_empty() {
-            done = Err(report.error(
-                place,
-                "bad-name",
-                format!("{} is not the name of a {what}", quoted(name)),
-                "write letters, digits and hyphens",
-            ));
-            continue;
-        }
-        let name = if header {
-            name.to_ascii_lowercase()
-        } else {
-            name.into()
-        };
-        if all.iter().any(|(other, _)| *other == name) {
-            done = Err(report.error(
-                place,
-                "duplicate-key",
-                format!("{} is given twice", quoted(&name)),
-                "names of headers are the same in any case; keep one, with a list of patterns if need be",
-            ));
-            continue;
-        }
-        match present(&name, place, value, report).and_then(|n| test(n, report)) {
-            Ok(test) => all.push((name, test)),
-            Err(reported) => done = Err(reported),
-        }
-    }
-    done.map(|()| all)
+/// Reads a map of names and the tests of their values.
+fn tests(node: Item<'_>, what: &str) -> Read<Vec<(String, ValueTest)>> {
+    let is_header = what == "header";
+    let mut seen = HashSet::new();
+    each(
+        node.entries(&format!("`{what}`"))?,
+        |(name, place, value)| {
+            let wrong = |code, message: String, hint: &str| {
+                Err(node.report.error(place, code, message, hint.to_owned()))
+            };
+            if is_header && !is_token(name) || name.is_empty() {
+                let message = format!("{} is not the name of a {what}", quoted(name));
+                return wrong("bad-name", message, "write letters, digits and hyphens");
+            }
+            let name = match is_header {
+                true => name.to_ascii_lowercase(),
+                false => name.to_owned(),
+            };
+            if !seen.insert(name.clone()) {
+                let message = format!("{} is given twice", quoted(&name));
+                let hint = "header names ignore case; keep one, with a list of patterns if needed";
+                return wrong("duplicate-key", message, hint);
+            }
+            let test = test(value.present(&name, place)?)?;
+            Ok((name, test))
+        },
+    )
 }
 
-fn test(node: &Node, report: &Report<'_>) -> Read<ValueTest> {
+fn test(node: Item<'_>) -> Read<ValueTest> {
     match &node.value {
         Value::Scalar { text, plain: true } if text == "true" => Ok(ValueTest::Present),
         Value::Scalar { text, plain: true } if text == "false" => Ok(ValueTest::Absent),
-        Value::List(items) if items.is_empty() => Err(report.error(
-            node.place,
+        Value::List(items) if items.is_empty() => Err(node.error(
             "empty-list",
             "an empty list matches nothing",
-            "write a pattern, `true` for any value, or `false` if it must not be there",
+            "write a pattern, `true` for any value, or `false` if it must be absent",
         )),
-        _ => {
-            each(one_or_many(node), |n| text(n, report).map(TextPattern::new)).map(ValueTest::Like)
-        }
+        _ => each(node.one_or_many(), pattern).map(ValueTest::Like),
     }
 }

@@ -1,44 +1,43 @@
-//! From the tree of a file to a resolved policy.
+//! Reads the YAML tree of a file into a resolved policy.
 //!
-//! # How
+//! Each part of the file has its own reader. A reader opens a map as [`Fields`], which reports unknown fields; reads every
+//! field; and only then builds its result. So one wrong field does not hide the next. A result that depends on a wrong
+//! field is neither built nor reported again ([`Reported`](crate::report::Reported)).
 //!
-//! Every part of the file has a reader of its own: it opens a map ([`Fields`](fields::Fields), which reports what does
-//! not belong there), reads each field, and only then puts them together. So one wrong field does not
-//! hide the next, and what is built from a wrong field is not built and not complained about again
-//! ([`Reported`](crate::report::Reported)).
-//!
-//! It does not know what is wise; that is for [`crate::lint`].
+//! Readers report what cannot work. What works but is probably a mistake is left to [`crate::lint`].
 
 mod cost;
 mod domains;
 mod fields;
 mod file;
 mod gateway;
+mod host;
+mod inherit;
+mod item;
 mod key;
 mod kind;
 mod limit;
 mod lists;
 mod matching;
-mod names;
 mod one_limit;
 mod overrides;
 mod pressure;
 mod queue;
 mod quota;
+mod redact;
 pub(crate) mod scalar;
 mod scale;
 mod sharing;
 mod store;
 mod store_error;
-mod taken;
 mod tiers;
 pub(crate) mod when;
 
+pub(crate) use fields::FieldSpans;
 pub(crate) use file::{Draft, file};
 pub(crate) use gateway::server_address;
-pub(crate) use key::spelt;
-pub(crate) use limit::{Spots, dearest};
-#[cfg(test)]
-pub(crate) use names::field_sets;
+pub(crate) use item::Item;
+pub(crate) use key::source_text;
+pub(crate) use limit::max_cost;
 pub(crate) use one_limit::one_limit;
 pub(crate) use overrides::one_override;

@@ -1,21 +1,21 @@
-//! One limit that stands alone: how much it allows, without a name, a key or a match.
+//! A quota on its own: how much a limit allows, without a name, a key or a match.
 
 use tollgate::Rate;
 use tollgate_policy::Quota;
 
 use super::fields::Fields;
-use super::names::{LIMIT, QUOTA};
-use super::quota::Written;
-use crate::report::{Read, Report, quoted};
-use crate::yaml::{Node, Value};
+use super::item::Item;
+use super::quota::QuotaFields;
+use crate::report::{Read, quoted};
+use crate::shape;
+use crate::yaml::Value;
 
-/// Reads a limit from a map of its fields, or from a rate alone, which is its `allow`.
-pub(crate) fn one_limit(node: &Node, report: &Report<'_>) -> Read<Quota> {
+/// Reads a quota from a map of its fields, or from a rate, which is its `allow`.
+pub(crate) fn one_limit(node: Item<'_>) -> Read<Quota> {
     const WHAT: &str = "a limit";
     let written = if let Value::Scalar { text, .. } = &node.value {
         if text.contains(char::is_whitespace) && text.parse::<Rate>().is_err() {
-            return Err(report.error(
-                node.place,
+            return Err(node.error(
                 "not-a-map",
                 format!(
                     "{} is neither a rate nor the fields of a limit",
@@ -24,21 +24,21 @@ pub(crate) fn one_limit(node: &Node, report: &Report<'_>) -> Read<Quota> {
                 "write a rate such as `5/s`, or the fields: `allow: 5/s, burst: 10`",
             ));
         }
-        Written::from_rate(node, report)?
+        QuotaFields::from_rate(node)?
     } else {
-        // A calendar needs a date, and a limit that stands alone has only a clock.
-        let known = QUOTA.iter().copied().filter(|field| *field != "calendar");
-        let known: Vec<&'static str> = known.collect();
-        let fields = Fields::open_with(node, WHAT, &known, report, |field| match field {
+        // A calendar needs a date, and a limit on its own has only a clock.
+        let mut known = shape::Candidate::FIELDS.to_vec();
+        known.retain(|field| *field != "calendar");
+        let fields = Fields::open_with(node, WHAT, &known, |field| match field {
             "calendar" => {
                 Some("write a period without a calendar, such as `allow: 100/day`".into())
             }
-            field if LIMIT.contains(&field) => Some(format!(
-                "leave `{field}` out: it says for which requests a limit is, not how much it allows"
+            field if shape::Limit::FIELDS.contains(&field) => Some(format!(
+                "remove `{field}`: it selects requests, and does not say how much the limit allows"
             )),
             _ => None,
         })?;
-        Written::read(&fields, None, WHAT, report)?
+        QuotaFields::read(&fields, None, WHAT)?
     };
-    written.quota("", report)
+    written.quota("", node.report)
 }

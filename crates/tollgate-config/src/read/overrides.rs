@@ -1,4 +1,4 @@
-//! Other quotas for single keys: `overrides`, and one of them at run time.
+//! `overrides`: other quotas for single keys, in the file or added at run time.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -7,41 +7,35 @@ use std::net::IpAddr;
 use tollgate_policy::address::network_text;
 use tollgate_policy::{Grant, KeyPart, LimitRule, Override, Source};
 
-use super::fields::{Fields, each, one_or_many};
-use super::key::spelt;
-use super::names::{OVERRIDE, QUOTA};
-use super::quota::Written;
-use super::scalar::{prose, text, yes};
+use super::fields::{Fields, Listed, each};
+use super::item::Item;
+use super::key::source_text;
+use super::quota::QuotaFields;
+use super::scalar::{boolean, prose, text};
 use super::when::moment;
-use crate::report::{Read, Report, Reported, quoted};
-use crate::yaml::{Node, Value};
+use crate::report::{Read, quoted};
+use crate::shape;
 
-/// Reads the overrides of a limit with this key and these fields.
+/// Overrides of one limit.
+const OVERRIDES_MAX: usize = 100_000;
+
+/// Reads the overrides of a limit with this key and quota.
 pub(crate) fn overrides(
-    node: &Node,
+    node: Item<'_>,
     key: &[KeyPart],
-    base: &Written,
+    base: &QuotaFields,
     name: &str,
-    report: &Report<'_>,
 ) -> Read<Vec<Override>> {
-    let items = match &node.value {
-        Value::List(items) => items,
-        Value::Bad => return Err(Reported),
-        _ => {
-            return Err(report.error(
-                node.place,
-                "not-a-list",
-                format!("`overrides` is a list, but this is {}", node.kind()),
-                "write `overrides: [{ key: acme, allow: 100/s }]`",
-            ));
-        }
+    let listed = Listed {
+        name: "overrides",
+        hint: "write `overrides: [{ key: acme, allow: 100/s }]`",
+        max: (OVERRIDES_MAX, "use `tiers` for classes of keys"),
     };
     let mut seen: HashMap<Vec<String>, usize> = HashMap::new();
-    each(items, |node| {
-        let found = one(node, key, base, name, report)?;
+    listed.read(node, |node, _| {
+        let found = one(node, key, base, name)?;
         match seen.insert(found.key.clone(), node.place.line) {
-            Some(line) => Err(report.error(
-                node.place,
+            Some(line) => Err(node.error(
                 "duplicate-override",
                 format!("{} has an override already", quoted(&found.key.join(", "))),
                 format!("keep one of the two; the first is in line {line}"),
@@ -51,40 +45,37 @@ pub(crate) fn overrides(
     })
 }
 
-/// Reads one override for a limit that is resolved already.
-pub(crate) fn one_override(node: &Node, rule: &LimitRule, report: &Report<'_>) -> Read<Override> {
-    let base = Written::of(&rule.quota).ok_or_else(|| {
-        report.error(
-            node.place,
+/// Reads one override for a resolved limit.
+pub(crate) fn one_override(node: Item<'_>, rule: &LimitRule) -> Read<Override> {
+    let base = QuotaFields::from_quota(&rule.quota).ok_or_else(|| {
+        node.error(
             "bad-quota",
             "the algorithm of this limit cannot be overridden",
             "change the limit itself",
         )
     })?;
-    one(node, &rule.key, &base, &rule.name, report)
+    one(node, &rule.key, &base, &rule.name)
 }
 
-fn one(
-    node: &Node,
-    key: &[KeyPart],
-    base: &Written,
-    name: &str,
-    report: &Report<'_>,
-) -> Read<Override> {
-    let fields = Fields::open_with(node, "an override", OVERRIDE, report, |field| {
-        QUOTA.contains(&field).then(|| {
-            format!("`{field}` stays that of the limit; an override changes how much, not how it is counted")
+fn one(node: Item<'_>, key: &[KeyPart], base: &QuotaFields, name: &str) -> Read<Override> {
+    let mut known = [shape::Override::FIELDS, shape::Candidate::FIELDS].concat();
+    known.retain(|field| !shape::FIXED_IN_OVERRIDES.contains(field));
+    let fields = Fields::open_with(node, "an override", &known, |field| {
+        shape::FIXED_IN_OVERRIDES.contains(&field).then(|| {
+            format!("set `{field}` in the limit: an override changes how much it allows, not how it counts")
         })
     })?;
-    let found = fields.read("key", |n| parts(n, key, report));
-    let flag = |name: &str| fields.read(name, |n| yes(n, report));
+    let message = "this override has no `key`";
+    let key = fields.required("key", (message, "add `key: acme`"), |n| parts(n, key));
+    let flag = |name: &str| fields.read(name, boolean);
     let (unlimited, blocked) = (flag("unlimited"), flag("blocked"));
-    let expires = fields.read("expires", |n| moment(n, report));
-    let reason = fields.read("reason", |n| prose(n, report));
-    let quota_field = QUOTA.iter().find_map(|field| fields.name_place(field));
-    let quota = quota_field.map(|_| {
+    let expires = fields.read("expires", moment);
+    let reason = fields.read("reason", prose);
+    let mut quota_fields = shape::Candidate::FIELDS.iter();
+    let has_quota = quota_fields.any(|field| fields.get(field).is_some());
+    let quota = has_quota.then(|| {
         let what = format!("an override of limit `{name}`");
-        Written::read(&fields, Some(base), &what, report)?.quota(name, report)
+        QuotaFields::read(&fields, Some(base), &what)?.quota(name, node.report)
     });
     reason?;
     let (unlimited, blocked) = (unlimited?.unwrap_or(false), blocked?.unwrap_or(false));
@@ -92,55 +83,42 @@ fn one(
         (Some(quota), false, false) => Grant::Quota(quota?),
         (None, true, false) => Grant::Unlimited,
         (None, false, true) => Grant::Blocked,
-        // If a field of the quota was misspelt, that was said.
         (None, false, false) => {
-            fields.read("allow", |_| Ok(()))?;
-            return Err(report.error(
-                fields.place,
-                "missing-field",
-                "this override changes nothing",
-                "add `allow: 100/s`, `unlimited: true` or `blocked: true`",
-            ));
+            let hint = "add `allow: 100/s`, `unlimited: true` or `blocked: true`";
+            return Err(match fields.read("allow", |_| Ok(())) {
+                Ok(_) => fields.error("missing-field", "this override changes nothing", hint),
+                // A field of the quota was misspelt, and is reported already.
+                Err(reported) => reported,
+            });
         }
         _ => {
-            return Err(report.error(
-                fields.place,
+            return Err(fields.error(
                 "conflict",
-                "this override says two things at once",
+                "this override has two conflicting settings",
                 "keep one of: another quota, `unlimited` and `blocked`",
             ));
         }
     };
-    let key = found?.ok_or_else(|| {
-        report.error(
-            fields.place,
-            "missing-field",
-            "this override does not say for which key it is",
-            "add `key: acme`",
-        )
-    })?;
     Ok(Override {
-        key,
+        key: key?,
         grant,
         expires: expires?,
     })
 }
 
-/// The parts of a key, as they are counted.
-fn parts(node: &Node, key: &[KeyPart], report: &Report<'_>) -> Read<Vec<String>> {
+/// Reads the parts of a key.
+fn parts(node: Item<'_>, key: &[KeyPart]) -> Read<Vec<String>> {
     if key.is_empty() {
-        return Err(report.error(
-            node.place,
+        return Err(node.error(
             "no-key",
-            "this limit has one allowance for everybody, so no key has its own",
-            "give the limit a `key`, or change its `allow`",
+            "this limit has no `key`, so there is nothing to override",
+            "add a `key` to the limit, or change its `allow`",
         ));
     }
-    let texts = one_or_many(node);
+    let texts = node.one_or_many();
     if texts.len() != key.len() {
-        let names: Vec<String> = key.iter().map(|part| spelt(&part.source)).collect();
-        return Err(report.error(
-            node.place,
+        let names: Vec<String> = key.iter().map(|part| source_text(&part.source)).collect();
+        return Err(node.error(
             "bad-key",
             format!("the key of this limit is [{}]", names.join(", ")),
             match key.len() {
@@ -149,50 +127,41 @@ fn parts(node: &Node, key: &[KeyPart], report: &Report<'_>) -> Read<Vec<String>>
             },
         ));
     }
-    let mut at = key.iter();
-    each(texts, |node| {
-        let written = text(node, report)?;
-        match at.next() {
-            Some(part) => counted(node, written, part, report),
-            None => Err(Reported),
-        }
+    each(texts.into_iter().zip(key), |(node, part)| {
+        normalised(node, part)
     })
 }
 
-/// A text as it is counted: an address cut to its network, other texts folded.
-fn counted(node: &Node, written: &str, part: &KeyPart, report: &Report<'_>) -> Read<String> {
-    if let Source::Address { v4, v6 } = part.source {
-        let (address, bits) = match written.split_once('/') {
-            Some((address, bits)) => (address, Some(bits)),
-            None => (written, None),
-        };
-        let address = address.parse::<IpAddr>().ok();
-        let right = |address: IpAddr| match address {
-            IpAddr::V4(_) => bits.is_none_or(|bits| bits == v4.to_string()),
-            IpAddr::V6(_) => bits.is_none_or(|bits| bits == v6.to_string()),
-        };
-        return match address {
-            Some(address) if right(address) => Ok(network_text(address, v4, v6)),
-            Some(address) => {
-                let count = if address.is_ipv4() { v4 } else { v6 };
-                Err(report.error(
-                    node.place,
-                    "bad-key",
-                    format!("addresses of this limit are counted by {count} bits"),
-                    format!("write `{address}`; for whole networks use `allow` or `deny`, or a limit of their own"),
-                ))
-            }
-            None => Err(report.error(
-                node.place,
-                "bad-key",
-                format!(
-                    "{} is not an address, but this limit counts by address",
-                    quoted(written)
-                ),
-                "write one such as `10.1.2.3` or `2001:db8::1`",
-            )),
-        };
+/// A part of a key as requests are counted by it: an address as its network, other texts folded.
+fn normalised(node: Item<'_>, part: &KeyPart) -> Read<String> {
+    let written = text(node)?;
+    let Source::Address { v4, v6 } = part.source else {
+        let folded = part.fold(Cow::Borrowed(written.as_bytes()));
+        return Ok(String::from_utf8_lossy(&folded).into_owned());
+    };
+    let (address, prefix) = match written.split_once('/') {
+        Some((address, prefix)) => (address, Some(prefix)),
+        None => (written, None),
+    };
+    let Ok(address) = address.parse::<IpAddr>() else {
+        return Err(node.error(
+            "bad-key",
+            format!(
+                "{} is not an address, but this limit counts by address",
+                quoted(written)
+            ),
+            "write one such as `10.1.2.3` or `2001:db8::1`",
+        ));
+    };
+    let bits = if address.is_ipv4() { v4 } else { v6 };
+    if prefix.is_some_and(|prefix| prefix != bits.to_string()) {
+        return Err(node.error(
+            "bad-key",
+            format!("this limit counts addresses by {bits} bits"),
+            format!(
+                "write `{address}`; for other networks use `allow` or `deny`, or another limit"
+            ),
+        ));
     }
-    let folded = part.fold(Cow::Borrowed(written.as_bytes()));
-    Ok(String::from_utf8_lossy(&folded).into_owned())
+    Ok(network_text(address, v4, v6))
 }

@@ -1,53 +1,48 @@
-//! `pressure`: when everybody is to have less for a while, and how far limits give way.
+//! `pressure`: when limits shrink under load, and how far.
 //!
-//! Nothing in it is needed: without a signal, limits shrink when an operator says so.
+//! All fields are optional: without a signal, limits shrink when an operator requests it.
 
 use std::sync::Arc;
 
 use tollgate::{Scale, Span};
 use tollgate_policy::PressureRule;
 
-use super::fields::{Fields, map, present};
-use super::limit::Spots;
-use super::names::PRESSURE;
-use super::scalar::{share, span_within};
+use super::fields::{FieldSpans, Fields, each};
+use super::item::Item;
+use super::scalar::{percentage, span_within};
 use super::tiers::Tier;
-use crate::near::nearest;
-use crate::report::{Read, Report, either, quoted};
-use crate::yaml::Node;
+use crate::report::{Read, Reported, either, quoted};
+use crate::shape;
+use crate::suggest::did_you_mean;
 
-const LATENCY_LEAST: Span = Span::from_millis(1);
-const LATENCY_MOST: Span = Span::from_secs(3600);
-/// Ten-thousandths: all of it.
+const LATENCY_MIN: Span = Span::from_millis(1);
+const LATENCY_MAX: Span = Span::from_secs(3600);
+/// 100 % in ten-thousandths.
 const ALL: u32 = 10_000;
 
-/// What is known about fields that are not there.
+/// Hints for names that other tools use.
 fn hint(name: &str) -> Option<String> {
     let hint = match name {
         "error_rate" | "failures" => "did you mean `errors`?",
         "load" | "processor" => "did you mean `cpu`?",
         "min" | "least" => "did you mean `floor`?",
         "tiers" => "did you mean `floors`?",
-        "p99" | "p95" | "response_time" => "`latency` is that of an answer on average",
+        "p99" | "p95" | "response_time" => "`latency` is the mean latency of responses",
         _ => return None,
     };
     Some(hint.to_owned())
 }
 
-/// Reads what counts as pressure. `tiers` is none if what is written about them is wrong.
-pub(super) fn pressure(
-    node: &Node,
-    tiers: Option<&[Tier]>,
-    report: &Report<'_>,
-) -> Read<(PressureRule, Spots)> {
-    let fields = Fields::open_with(node, "`pressure`", PRESSURE, report, hint)?;
+/// Reads the section. `tiers` is none if there is an error in them.
+pub(super) fn pressure(node: Item<'_>, tiers: Option<&[Tier]>) -> Read<(PressureRule, FieldSpans)> {
+    let fields = Fields::open_with(node, "`pressure`", shape::Pressure::FIELDS, hint)?;
     let latency = fields.read("latency", |n| {
-        span_within(n, LATENCY_LEAST, LATENCY_MOST, "500ms", report)
+        span_within(n, LATENCY_MIN..=LATENCY_MAX, "500ms")
     });
-    let errors = fields.read("errors", |n| bound(n, "10%", report));
-    let cpu = fields.read("cpu", |n| bound(n, "90%", report));
-    let floor = fields.read("floor", |n| scale(n, report));
-    let floors = fields.read("floors", |n| floors(n, tiers, report));
+    let errors = fields.read("errors", |n| threshold(n, "10%"));
+    let cpu = fields.read("cpu", |n| threshold(n, "90%"));
+    let floor = fields.read("floor", floor);
+    let floors = fields.read("floors", |n| floors(n, tiers));
     let rule = PressureRule {
         latency: latency?,
         errors: errors?,
@@ -55,67 +50,52 @@ pub(super) fn pressure(
         floor: floor?.unwrap_or(PressureRule::default().floor),
         floors: floors?.unwrap_or_default(),
     };
-    Ok((rule, Spots::of(&fields)))
+    Ok((rule, fields.spans()))
 }
 
-/// A share that can be exceeded, and is not always.
-fn bound(node: &Node, sample: &str, report: &Report<'_>) -> Read<u32> {
-    let why = match share(node, report)? {
-        0 => "any of it at all would be pressure",
-        ALL => "nothing is more than all, so this would never be pressure",
+/// A percentage that can be exceeded, but not always is.
+fn threshold(node: Item<'_>, sample: &str) -> Read<u32> {
+    let message = match percentage(node)? {
+        0 => "above `0%` limits would always shrink",
+        ALL => "`100%` is never exceeded, so limits would never shrink",
         share => return Ok(share),
     };
-    Err(report.error(
-        node.place,
-        "bad-share",
-        why,
-        format!("write a share between `0%` and `100%`, such as `{sample}`"),
-    ))
+    let hint = format!("write a percentage between `0%` and `100%`, such as `{sample}`");
+    Err(node.error("bad-share", message, hint))
 }
 
-/// What is left of a limit at the least.
-fn scale(node: &Node, report: &Report<'_>) -> Read<Scale> {
-    let share = share(node, report)?;
-    if share == 0 {
-        return Err(report.error(
-            node.place,
+/// The smallest part of a limit that is kept.
+fn floor(node: Item<'_>) -> Read<Scale> {
+    match percentage(node)? {
+        0 => Err(node.error(
             "bad-share",
-            "a floor of 0% would refuse everybody for as long as there is pressure",
+            "a floor of 0% would refuse all requests under pressure",
             "write at least `0.01%`; `10%` is usual",
-        ));
+        )),
+        share => Ok(Scale::from_share(share)),
     }
-    Ok(Scale::from_share(share))
 }
 
-/// What is left for each tier at the least.
-fn floors(
-    node: &Node,
-    tiers: Option<&[Tier]>,
-    report: &Report<'_>,
-) -> Read<Vec<(Arc<str>, Scale)>> {
-    let mut all = Vec::new();
-    let mut done = Ok(());
-    for (name, place, value) in map(node, "`floors`", &[], report)? {
-        let known = match tiers {
-            Some(tiers) if !tiers.iter().any(|tier| tier.name == name) => {
-                let names = || tiers.iter().map(|tier| tier.name.as_str());
-                let hint = match nearest(name, names()) {
-                    _ if tiers.is_empty() => {
-                        "add `tiers: { free: {}, pro: { times: 10 } }` at the top, or leave `floors` out".to_owned()
-                    }
-                    Some(near) => format!("did you mean `{near}`?"),
-                    None => format!("write {}", either(names())),
-                };
-                let message = format!("{} is not a tier of this file", quoted(name));
-                Err(report.error(place, "unknown-tier", message, hint))
-            }
-            _ => Ok(()),
-        };
-        let floor = present(name, place, value, report).and_then(|n| scale(n, report));
-        match (known, floor) {
-            (Ok(()), Ok(floor)) => all.push((Arc::from(name), floor)),
-            (Err(reported), _) | (_, Err(reported)) => done = Err(reported),
+/// The floors of single tiers.
+fn floors(node: Item<'_>, tiers: Option<&[Tier]>) -> Read<Vec<(Arc<str>, Scale)>> {
+    each(node.entries("`floors`")?, |(name, place, value)| {
+        if let Some(tiers) = tiers
+            && !tiers.iter().any(|tier| tier.name == name)
+        {
+            let names = || tiers.iter().map(|tier| tier.name.as_str());
+            let hint = match did_you_mean(name, names()) {
+                Some(hint) => hint,
+                None if tiers.is_empty() => {
+                    "add `tiers: { free: {}, pro: { times: 10 } }` at the top, or remove `floors`"
+                        .to_owned()
+                }
+                None => format!("write {}", either(names())),
+            };
+            let message = format!("{} is not a tier of this file", quoted(name));
+            node.report.error(place, "unknown-tier", message, hint);
+            value.present(name, place).and_then(floor)?;
+            return Err(Reported);
         }
-    }
-    done.map(|()| all)
+        Ok((Arc::from(name), floor(value.present(name, place)?)?))
+    })
 }

@@ -1,44 +1,39 @@
-//! `queues`: where requests that may pass wait for their turn.
+//! `queues`: fair queues in which admitted requests wait for their turn.
 //!
-//! # What is read
+//! A queue needs `at_once`, `rate`, or both: without them no request would ever wait. Everything that an untrusted
+//! client can make longer has a bound, written or by default: requests in all, requests of one flow, and the wait.
 //!
-//! A queue without a bound on what goes at once or in a second would hold nobody back, so one of both is
-//! needed. Everything that a stranger can make longer has a bound, said or not: how many wait, how many of
-//! one flow, and for how long.
-//!
-//! A flow that is left out is one for everybody. Its share of the waiting room is then all of it: the usual
-//! bound for one flow would be a bound for the queue that nobody wrote.
-//!
-//! It does not know what is wise; that is for [`crate::lint`].
+//! Without `flow` there is one flow, whose bound is then that of the queue: the default for one flow would bound the whole
+//! queue.
+
+use std::ops::RangeInclusive;
 
 use tollgate::Span;
 use tollgate::shape::fair_queue::MAX_COST_PER_WEIGHT;
 use tollgate::shape::{Adaptive, Estimator};
-use tollgate_policy::{AtOnce, CostRule, KeyPart, MissingKey, QueueRule, Weights};
+use tollgate_policy::{AtOnce, CostRule, MissingKey, QueueRule, Weights};
 
-use super::fields::{Fields, Listed};
+use super::fields::{FieldSpans, Fields, Listed};
+use super::item::Item;
 use super::key::key;
-use super::limit::{Common, Spots, captures, dearest, named, tier_source};
-use super::matching::{except, matches};
-use super::names::{ADAPTIVE, QUEUE};
-use super::scalar::{choice, count, rate, span_within, text, whole, whole_u32};
-use crate::problem::Place;
-use crate::report::{Read, Report, Reported};
-use crate::yaml::{Node, Value};
+use super::limit::{FileDefaults, captures, match_hint, max_cost, required_name, tier_source};
+use super::matching::matches;
+use super::scalar::{choice, integer, rate, span_within, text};
+use crate::report::Read;
+use crate::shape;
+use crate::yaml::Value;
 
 /// Queues in one file.
 const QUEUES_MAX: usize = 1000;
-/// Requests of one queue that are under way at once.
-const AT_ONCE_MAX: u32 = 100_000;
+/// Requests of one queue that run at once.
+const AT_ONCE_MAX: u64 = 100_000;
 /// Requests that wait in one queue.
-const WAITING_MAX: u32 = 1_000_000;
+const WAITING_MAX: u64 = 1_000_000;
 const BURST_MAX: u64 = 1_000_000;
-const SPAN_LEAST: Span = Span::from_millis(1);
-const SPAN_MOST: Span = Span::from_secs(3600);
-/// How many of one flow wait if nobody says.
-const PER_FLOW: usize = 100;
-/// Who watches a backend without saying more starts with these.
-const ADAPTIVE_USUAL: Adaptive = Adaptive {
+const SPANS: RangeInclusive<Span> = Span::from_millis(1)..=Span::from_secs(3600);
+/// Requests of one flow that wait, by default.
+const WAITING_PER_FLOW: usize = 100;
+const ADAPTIVE_DEFAULT: Adaptive = Adaptive {
     by: Estimator::Gradient2,
     min: 4,
     max: 200,
@@ -48,25 +43,18 @@ const ADAPTIVE_USUAL: Adaptive = Adaptive {
 
 /// Reads the queues.
 pub(super) fn queues(
-    node: &Node,
-    common: &Common<'_>,
-    report: &Report<'_>,
-) -> Read<Vec<(QueueRule, Spots)>> {
+    node: Item<'_>,
+    defaults: &FileDefaults<'_>,
+) -> Read<Vec<(QueueRule, FieldSpans)>> {
     let listed = Listed {
         name: "queues",
-        is: "a list",
         hint: "begin every queue with `- name: …`",
-        most: Some((
-            QUEUES_MAX,
-            "use `flow` where queues differ only in who waits in them",
-        )),
+        max: (QUEUES_MAX, "use `flow` to keep clients of one queue apart"),
     };
-    listed.read(node, report, |node, number| {
-        queue(node, number, common, report)
-    })
+    listed.read(node, |node, number| queue(node, number, defaults))
 }
 
-/// What is known about fields that are not there.
+/// Hints for names that other tools use.
 fn hint(name: &str) -> Option<String> {
     let hint = match name {
         "key" | "flows" | "by" => "did you mean `flow`?",
@@ -80,88 +68,74 @@ fn hint(name: &str) -> Option<String> {
         "timeout" | "deadline" => "did you mean `max_wait`?",
         "adaptive" => "it belongs to `at_once`: `at_once: { adaptive: gradient2 }`",
         "weight" | "weights" | "tiers" => {
-            "weights are those of the tiers: `tiers: { pro: { weight: 4 } }` at the top, and `tier: header.x-plan` here"
+            "tiers have weights: `tiers: { pro: { weight: 4 } }` at the top, and `tier: header.x-plan` here"
         }
-        "path" | "method" | "host" | "header" | "query" | "ip" | "domain" | "descriptor" => {
-            return Some(format!(
-                "it belongs under `match`: `match: {{ {name}: … }}`"
-            ));
-        }
-        _ => return None,
+        _ => return match_hint(name),
     };
     Some(hint.to_owned())
 }
 
 fn queue(
-    node: &Node,
+    node: Item<'_>,
     number: usize,
-    common: &Common<'_>,
-    report: &Report<'_>,
-) -> Read<(QueueRule, Spots)> {
-    let fields = Fields::open_with(node, "a queue", QUEUE, report, hint)?;
-    let why = "add `name: api`: answers, metrics and logs refer to a queue by its name";
-    let (name, what) = named(&fields, "queue", number, why, report);
-    let matched = fields.read("match", |n| matches(n, common.paths, report));
-    let excepted = fields.read("except", |n| except(n, common.paths, report));
-    let flow = fields
-        .read("flow", |n| key(n, common.v6, report))
-        .map(Option::unwrap_or_default);
-    let missing_key = fields.read("missing_key", |n| missing_key(n, common.v6, report));
-    let weights = fields.read("tier", |n| weights(n, &what, common, report));
-    let cost = fields.read("cost", |n| cost(n, common, report));
-    let capacity = capacity(&fields, &what, report);
-    let total = fields.read("waiting", |n| count(n, WAITING_MAX, "1000", report));
-    let per_flow = fields.read("waiting_per_flow", |n| count(n, WAITING_MAX, "100", report));
-    let max_wait = fields.read("max_wait", |n| {
-        span_within(n, SPAN_LEAST, SPAN_MOST, "10s", report)
-    });
-    let captured = match (&matched, &flow) {
-        (Ok(matched), Ok(flow)) => captures(&fields, "flow", &what, matched.as_ref(), flow, report),
-        _ => Ok(()),
-    };
-    captured?;
-    let (name, flow, total) = (name?, flow?, total?);
-    let Capacity {
-        at_once,
-        at_once_per_flow,
-        rate,
-    } = capacity?;
+    defaults: &FileDefaults<'_>,
+) -> Read<(QueueRule, FieldSpans)> {
+    let fields = Fields::open_with(node, "a queue", shape::Queue::FIELDS, hint)?;
+    let why = "add `name: api`: responses, metrics and logs refer to a queue by its name";
+    let (name, what) = required_name(&fields, "queue", number, why);
+    let matched = fields.read("match", |n| matches(n, defaults.paths));
+    let except = fields.read_each("except", |n| matches(n, defaults.paths));
+    let flow = fields.read("flow", |n| key(n, defaults.v6));
+    let flow = flow.map(Option::unwrap_or_default);
+    let missing_key = fields.read("missing_key", |n| missing_key(n, defaults.v6));
+    let weights = fields.read("tier", |n| weights(n, &what, defaults));
+    let cost = fields.read("cost", |n| cost(n, defaults));
+    let (at_once, at_once_per_flow) = at_once_fields(&fields);
+    let rate = rate_and_burst(&fields, BURST_MAX, "10");
+    let total = fields.read("waiting", |n| integer(n, 1..=WAITING_MAX, "1000"));
+    let per_flow = fields.read("waiting_per_flow", |n| integer(n, 1..=WAITING_MAX, "100"));
+    let max_wait = fields.read("max_wait", |n| span_within(n, SPANS, "10s"));
+    if let (Ok(None), Ok(None)) = (&at_once, &rate) {
+        return Err(fields.error(
+            "missing-field",
+            format!("{what} has neither `at_once` nor `rate`"),
+            "add `at_once: 64`, `rate: 3000/s`, or both",
+        ));
+    }
+    if let (Ok(matched), Ok(flow)) = (&matched, &flow) {
+        captures(&fields, "flow", &what, matched.as_ref(), flow)?;
+    }
+    let (name, flow) = (name?, flow?);
     let usual = QueueRule::new(&name, AtOnce::Fixed(1));
-    let total = total.unwrap_or(usual.total);
+    let total = total?.unwrap_or(usual.total);
+    let usual_per_flow = match flow.is_empty() {
+        true => total,
+        false => WAITING_PER_FLOW.min(total),
+    };
     let rule = QueueRule {
         matches: matched?.unwrap_or_default(),
-        except: excepted?.unwrap_or_default(),
-        missing_key: missing_key?.unwrap_or(MissingKey::Address { v6: common.v6 }),
+        except: except?,
+        missing_key: missing_key?.unwrap_or(MissingKey::Address { v6: defaults.v6 }),
         weights: weights?.flatten(),
         cost: cost?.unwrap_or_default(),
-        at_once,
-        at_once_per_flow,
-        rate,
-        per_flow: per_flow?.unwrap_or_else(|| usual_per_flow(&flow, total)),
+        at_once: at_once?,
+        at_once_per_flow: at_once_per_flow?,
+        rate: rate?.map(|(rate, burst)| (rate, burst.unwrap_or(1))),
+        per_flow: per_flow?.unwrap_or(usual_per_flow),
         total,
         max_wait: max_wait?.unwrap_or(usual.max_wait),
         flow,
         name,
     };
-    Ok((rule, Spots::of(&fields)))
+    Ok((rule, fields.spans()))
 }
 
-/// How many of one flow wait if nobody says: all, where there is only one.
-fn usual_per_flow(flow: &[KeyPart], total: usize) -> usize {
-    if flow.is_empty() {
-        total
-    } else {
-        PER_FLOW.min(total)
-    }
-}
-
-/// As whom a request waits that lacks a part of its flow.
-fn missing_key(node: &Node, v6: u8, report: &Report<'_>) -> Read<MissingKey> {
-    if text(node, report)? == "deny" {
-        return Err(report.error(
-            node.place,
+/// Reads the flow of a request that has no `flow` of its own.
+fn missing_key(node: Item<'_>, v6: u8) -> Read<MissingKey> {
+    if text(node)? == "deny" {
+        return Err(node.error(
             "unknown-word",
-            "a queue refuses nobody for what is missing",
+            "a queue cannot refuse a request because its flow is missing",
             "write `ip` or `shared` here, and `missing_key: deny` in a limit for the same requests",
         ));
     }
@@ -169,18 +143,13 @@ fn missing_key(node: &Node, v6: u8, report: &Report<'_>) -> Read<MissingKey> {
         ("ip", MissingKey::Address { v6 }),
         ("shared", MissingKey::Shared),
     ];
-    choice(node, "as whom a request can wait", &words, report)
+    choice(node, "a flow for requests without one", &words)
 }
 
-/// The shares of the tiers. None if those are wrong.
-fn weights(
-    node: &Node,
-    what: &str,
-    common: &Common<'_>,
-    report: &Report<'_>,
-) -> Read<Option<Weights>> {
-    let source = tier_source(node, what, "weight: 4", common, report)?;
-    Ok(common.tiers.map(|all| Weights {
+/// Reads where a request names its tier. None if there is an error in the tiers.
+fn weights(node: Item<'_>, what: &str, defaults: &FileDefaults<'_>) -> Read<Option<Weights>> {
+    let source = tier_source(node, what, "weight: 4", defaults)?;
+    Ok(defaults.tiers.map(|all| Weights {
         source,
         tiers: all
             .iter()
@@ -189,99 +158,72 @@ fn weights(
     }))
 }
 
-/// A cost that a flow of weight 1 can wait with.
-fn cost(node: &Node, common: &Common<'_>, report: &Report<'_>) -> Read<CostRule> {
-    let found = super::cost::cost(node, common.v6, common.paths, report)?;
-    let dearest = dearest(&found);
-    if dearest > MAX_COST_PER_WEIGHT {
-        return Err(report.error(
-            node.place,
+/// Reads a cost that a flow of weight 1 can afford.
+fn cost(node: Item<'_>, defaults: &FileDefaults<'_>) -> Read<CostRule> {
+    let cost = super::cost::cost(node, defaults.v6, defaults.paths)?;
+    match max_cost(&cost) {
+        max if max > MAX_COST_PER_WEIGHT => Err(node.error(
             "bad-cost",
-            format!("a request of cost {dearest} would wait for ever"),
+            format!("a request of cost {max} would wait for ever"),
             format!("write at most {MAX_COST_PER_WEIGHT} in a queue, or count in larger units"),
-        ));
+        )),
+        _ => Ok(cost),
     }
-    Ok(found)
 }
 
-/// How many at once, in all and of one flow, and how fast.
-struct Capacity {
-    at_once: Option<AtOnce>,
-    at_once_per_flow: Option<u32>,
-    rate: Option<(tollgate::Rate, u64)>,
-}
-
-fn capacity(fields: &Fields<'_>, what: &str, report: &Report<'_>) -> Read<Capacity> {
-    let at_once = fields.read("at_once", |n| at_once(n, report));
-    let per_flow = fields.read("at_once_per_flow", |n| {
-        whole_u32(n, 1, AT_ONCE_MAX, "8", report)
-    });
-    let rate = fields.read("rate", |n| rate(n, report));
-    let burst = fields.read("burst", |n| whole(n, 1, BURST_MAX, "10", report));
-    if let (Ok(None), Ok(None)) = (&at_once, &rate) {
-        return Err(report.error(
-            fields.place,
-            "missing-field",
-            format!("{what} says neither how many go at once nor how fast"),
-            "add `at_once: 64`, `rate: 3000/s`, or both",
-        ));
-    }
+/// Reads `rate` and the `burst` that belongs to it.
+pub(super) fn rate_and_burst(
+    fields: &Fields<'_>,
+    burst_max: u64,
+    sample: &str,
+) -> Read<Option<(tollgate::Rate, Option<u64>)>> {
+    let rate = fields.read("rate", rate);
+    let burst = fields.read("burst", |n| integer(n, 1..=burst_max, sample));
     if let (Ok(None), Some(place)) = (&rate, fields.name_place("burst")) {
-        return Err(burst_alone(place, report));
+        return Err(fields.report.error(
+            place,
+            "field-without-effect",
+            "`burst` has no effect without `rate`",
+            "add `rate: 3000/s`, or remove `burst`",
+        ));
     }
-    let (at_once, per_flow, rate, burst) = (at_once?, per_flow?, rate?, burst?);
-    if let (Some(at_once), Some(own)) = (at_once, per_flow) {
-        let at = fields.get("at_once_per_flow");
-        let at = at.map_or(fields.place, |n| n.place);
-        own_of_all(own, at_once, at, report)?;
-    }
-    Ok(Capacity {
-        at_once,
-        at_once_per_flow: per_flow,
-        rate: rate.map(|rate| (rate, burst.unwrap_or(1))),
-    })
+    let burst = burst?;
+    Ok(rate?.map(|rate| (rate, burst)))
 }
 
-/// One flow can have at most all the turns there are.
-fn own_of_all(own: u32, at_once: AtOnce, at: Place, report: &Report<'_>) -> Read<()> {
-    let (all, name) = match at_once {
-        AtOnce::Fixed(all) => (all, "`at_once`"),
-        AtOnce::Adaptive(adaptive) => (adaptive.max, "the `max` of `at_once`"),
-    };
-    if own <= all {
-        return Ok(());
-    }
-    Err(report.error(
-        at,
-        "bad-range",
-        format!("`at_once_per_flow` {own} is above {name}, {all}"),
-        format!("write less than {all}, so that one flow cannot hold every turn"),
-    ))
-}
-
-/// There is a burst, but no rate that it is an exception to.
-pub(super) fn burst_alone(place: Place, report: &Report<'_>) -> Reported {
-    report.error(
-        place,
-        "field-without-effect",
-        "`burst` is how many go together before `rate` counts, and there is no `rate`",
-        "add `rate: 3000/s`, or leave `burst` out",
-    )
-}
-
-/// A number, or one that follows what is seen.
-fn at_once(node: &Node, report: &Report<'_>) -> Read<AtOnce> {
-    match &node.value {
-        Value::Map(_) => adaptive(node, report).map(AtOnce::Adaptive),
-        Value::Scalar { text, .. } if ESTIMATORS.iter().any(|(word, _)| word == text) => {
-            Err(report.error(
-                node.place,
-                "bad-number",
-                format!("`{text}` is a way to find the number, not one"),
-                format!("write `at_once: {{ adaptive: {text} }}`"),
-            ))
+/// Reads how many requests run at once, in all and of one flow.
+fn at_once_fields(fields: &Fields<'_>) -> (Read<Option<AtOnce>>, Read<Option<u32>>) {
+    let all = fields.read("at_once", at_once);
+    let per_flow = fields.read("at_once_per_flow", |n| {
+        let own: u32 = integer(n, 1..=AT_ONCE_MAX, "8")?;
+        let (max, name) = match all {
+            Ok(Some(AtOnce::Fixed(all))) => (all, "`at_once`"),
+            Ok(Some(AtOnce::Adaptive(adaptive))) => (adaptive.max, "the `max` of `at_once`"),
+            _ => return Ok(own),
+        };
+        match own > max {
+            true => Err(n.error(
+                "bad-range",
+                format!("`at_once_per_flow` {own} is above {name}, {max}"),
+                format!("write less than {max}, so that one flow cannot take all of them"),
+            )),
+            false => Ok(own),
         }
-        _ => whole_u32(node, 1, AT_ONCE_MAX, "64", report).map(AtOnce::Fixed),
+    });
+    (all, per_flow)
+}
+
+/// Reads a number, or how it is estimated.
+fn at_once(node: Item<'_>) -> Read<AtOnce> {
+    match &node.value {
+        Value::Map(_) => adaptive(node).map(AtOnce::Adaptive),
+        Value::Scalar { text, .. } if ESTIMATORS.iter().any(|(word, _)| word == text) => Err(node
+            .error(
+                "bad-number",
+                format!("`{text}` is an estimator, not a number"),
+                format!("write `at_once: {{ adaptive: {text} }}`"),
+            )),
+        _ => integer(node, 1..=AT_ONCE_MAX, "64").map(AtOnce::Fixed),
     }
 }
 
@@ -290,53 +232,36 @@ const ESTIMATORS: [(&str, Estimator); 2] = [
     ("aimd", Estimator::Aimd),
 ];
 
-fn adaptive(node: &Node, report: &Report<'_>) -> Read<Adaptive> {
-    let fields = Fields::open(node, "`at_once`", ADAPTIVE, report)?;
-    let by = fields.read("adaptive", |n| {
-        choice(n, "a way to find how many go at once", &ESTIMATORS, report)
+fn adaptive(node: Item<'_>) -> Read<Adaptive> {
+    let fields = Fields::open(node, "`at_once`", shape::Adaptive::FIELDS)?;
+    let message = "`at_once` has no `adaptive`, which names the estimator";
+    let hint = "add `adaptive: gradient2`, or write a number: `at_once: 64`";
+    let by = fields.required("adaptive", (message, hint), |n| {
+        choice(n, "an estimator", &ESTIMATORS)
     });
-    let by = by.and_then(|by| {
-        by.ok_or_else(|| {
-            report.error(
-                fields.place,
-                "missing-field",
-                "`at_once` does not say how the number is found",
-                "add `adaptive: gradient2`, or write a number: `at_once: 64`",
-            )
-        })
-    });
-    let number = |name: &str, sample: &str| {
-        fields.read(name, |n| whole_u32(n, 1, AT_ONCE_MAX, sample, report))
+    let number = |name: &str, sample: &str| -> Read<Option<u32>> {
+        fields.read(name, |n| integer(n, 1..=AT_ONCE_MAX, sample))
     };
-    let (min, max, initial) = (
-        number("min", "4"),
-        number("max", "200"),
-        number("initial", "20"),
-    );
-    let timeout = fields.read("timeout", |n| {
-        span_within(n, SPAN_LEAST, SPAN_MOST, "5s", report)
-    });
-    let usual = ADAPTIVE_USUAL;
-    let (said_min, said_max, said_initial) = (min?, max?, initial?);
-    let max = said_max.unwrap_or(said_min.map_or(usual.max, |min| min.max(usual.max)));
-    let min = said_min.unwrap_or(usual.min.min(max));
-    let at = |name: &str| fields.get(name).map_or(fields.place, |n| n.place);
+    let (min, max) = (number("min", "4"), number("max", "200"));
+    let initial = number("initial", "20");
+    let timeout = fields.read("timeout", |n| span_within(n, SPANS, "5s"));
+    let usual = ADAPTIVE_DEFAULT;
+    let (min, max, initial) = (min?, max?, initial?);
+    let max = max.unwrap_or(usual.max.max(min.unwrap_or(0)));
+    let min = min.unwrap_or(usual.min.min(max));
+    let wrong = |field: &str, message: String, hint: String| {
+        let place = fields.at(field);
+        Err(fields.report.error(place, "bad-range", message, hint))
+    };
     if min > max {
-        return Err(report.error(
-            at("min"),
-            "bad-range",
-            format!("`min` {min} is above `max` {max}"),
-            "swap them",
-        ));
+        let message = format!("`min` {min} is above `max` {max}");
+        return wrong("min", message, "swap them".into());
     }
-    let initial = said_initial.unwrap_or(usual.initial.clamp(min, max));
+    let initial = initial.unwrap_or(usual.initial.clamp(min, max));
     if !(min..=max).contains(&initial) {
-        return Err(report.error(
-            at("initial"),
-            "bad-range",
-            format!("`initial` {initial} is not between `min` {min} and `max` {max}"),
-            format!("write a number from {min} to {max}"),
-        ));
+        let message = format!("`initial` {initial} is not between `min` {min} and `max` {max}");
+        let hint = format!("write a number from {min} to {max}");
+        return wrong("initial", message, hint);
     }
     Ok(Adaptive {
         by: by?,

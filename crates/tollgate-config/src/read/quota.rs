@@ -1,103 +1,84 @@
-//! How much: the fields of a quota, as they are written and as a limit.
+//! The fields of a quota: how much a limit allows.
 //!
-//! What is written is kept apart from what it comes to ([`Written`]), because a candidate or an override
-//! changes some fields of a limit and takes the others from it: a burst of `30s` is then worth more at
-//! a higher rate, and a burst that nobody wrote goes with the rate.
+//! The fields as written ([`QuotaFields`]) are separate from the [`Quota`] that they make, because a candidate or an
+//! override sets some fields and inherits the others: a burst of `30s` is then larger at a higher rate, and a default
+//! burst follows the rate.
 
 use tollgate::calendar::Periods;
 use tollgate::{Algorithm, Burst, Estimate, Limit, LimitError, Rate, Span};
 use tollgate_policy::{BurstCredits, Quota};
 
-use super::fields::Fields;
-use super::kind::{KINDS, Kind, OWNED, sample};
-use super::scalar::{NotDigits, choice, digits, rate, span, text, whole};
+use super::fields::{FieldSpans, Fields};
+use super::item::Item;
+use super::kind::{Kind, OWNED, sample};
+use super::scalar::{NotDigits, choice, digits, integer, rate, span, text};
 use super::when::calendar;
 use crate::problem::Place;
 use crate::report::{Read, Report, Reported, list};
-use crate::yaml::Node;
 
-/// Keys that a limit can have room for.
+/// The largest `max_keys`.
 const MAX_KEYS_MAX: u64 = 1_000_000_000;
 
-/// A value and where it stands.
-pub(super) type At<T> = (T, Place);
-
-/// The fields of a quota that were written.
+/// The fields of a quota that are set, by the file or by the limit that they are inherited from.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Written {
-    pub(super) algorithm: Option<At<Kind>>,
-    pub(super) allow: Option<At<Allow>>,
-    pub(super) burst: Option<At<Burst>>,
-    pub(super) tolerance: Option<At<Span>>,
-    pub(super) queue: Option<At<u64>>,
-    pub(super) max_wait: Option<At<Span>>,
-    pub(super) estimate: Option<At<Estimate>>,
-    pub(super) times: Option<At<u32>>,
-    pub(super) duration: Option<At<Span>>,
-    pub(super) slack: Option<At<u64>>,
-    pub(super) ttl: Option<At<Span>>,
-    pub(super) calendar: Option<At<Periods>>,
-    pub(super) max_keys: Option<At<usize>>,
+pub(crate) struct QuotaFields {
+    pub(super) spans: FieldSpans,
+    pub(super) algorithm: Option<Kind>,
+    pub(super) allow: Option<Allow>,
+    pub(super) burst: Option<Burst>,
+    pub(super) tolerance: Option<Span>,
+    pub(super) queue: Option<u64>,
+    pub(super) max_wait: Option<Span>,
+    pub(super) estimate: Option<Estimate>,
+    pub(super) times: Option<u32>,
+    pub(super) duration: Option<Span>,
+    pub(super) slack: Option<u64>,
+    pub(super) ttl: Option<Span>,
+    pub(super) calendar: Option<Periods>,
+    pub(super) max_keys: Option<usize>,
 }
 
-/// What is allowed: in a period, or at all.
+/// The value of `allow`.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Allow {
     Rate(Rate),
     Number(u64),
 }
 
-impl Written {
-    /// Reads the fields. `base` is what those that are not written are taken from.
+impl QuotaFields {
+    /// Reads the fields; those that are not set are inherited from `base`.
     pub(crate) fn read(
         fields: &Fields<'_>,
-        base: Option<&Written>,
+        base: Option<&QuotaFields>,
         what: &str,
-        report: &Report<'_>,
-    ) -> Read<Written> {
-        let kinds = |n: &Node| choice(n, "an algorithm", &KINDS, report);
-        let algorithm = at(fields, "algorithm", kinds);
-        let periods = at(fields, "calendar", |n| calendar(n, report));
-        let named = match (&algorithm, &periods) {
+    ) -> Read<QuotaFields> {
+        let algorithm = fields.read("algorithm", |n| choice(n, "an algorithm", &Kind::ALL));
+        let calendar = fields.read("calendar", calendar);
+        let kind = match (&algorithm, &calendar) {
             (Err(_), _) => None,
-            (Ok(Some((kind, _))), _) => Some(*kind),
-            (Ok(None), Ok(None)) => Some(base.map_or(Kind::TokenBucket, |base| base.kind())),
+            (Ok(Some(kind)), _) => Some(*kind),
+            (Ok(None), Ok(None)) => Some(base.map_or(Kind::TokenBucket, QuotaFields::kind)),
             (Ok(None), _) => Some(Kind::FixedWindow),
         };
-        let fits = match named {
-            Some(kind) => belongs(fields, kind, report),
-            None => Ok(()),
-        };
-        let calendars = !matches!(periods, Ok(None))
-            || base.is_some_and(|b| b.calendar.is_some() && named == Some(b.kind()));
-        // What a wrong algorithm was meant to take as `allow` is anyone's guess.
-        let allow = at(fields, "allow", |n| match named {
-            Some(kind) => allow(n, kind, calendars, report),
-            None => Err(Reported),
-        });
+        let fits = kind.map_or(Ok(()), |kind| reject_misplaced(fields, kind));
+        let has_calendar = !matches!(calendar, Ok(None))
+            || base.is_some_and(|b| b.calendar.is_some() && kind == Some(b.kind()));
+        // The form of `allow` depends on the algorithm.
+        let allow = fields.read("allow", |n| allow(n, kind.ok_or(Reported)?, has_calendar));
         let estimates = [("span", Estimate::Span), ("strict", Estimate::Strict)];
         let number =
-            |name: &str, sample: &str| at(fields, name, |n| whole(n, 1, u64::MAX, sample, report));
-        let small = |name: &str, least: u64, most: u64, sample: &str| {
-            at(fields, name, |n| {
-                whole(n, least, most, sample, report).map(|n| u32::try_from(n).unwrap_or(u32::MAX))
-            })
-        };
-        let time = |name: &str| at(fields, name, |n| span(n, report));
-        let burst = at(fields, "burst", |n| burst(n, report));
-        let (tolerance, queue, max_wait) =
-            (time("tolerance"), number("queue", "5000"), time("max_wait"));
-        let estimate = at(fields, "estimate", |n| {
-            choice(n, "an estimate", &estimates, report)
-        });
-        let times = small("times", 2, u64::from(u32::MAX), "10");
+            |name: &str, sample: &str| fields.read(name, |n| integer(n, 1..=u64::MAX, sample));
+        let time = |name: &str| fields.read(name, span);
+        let burst = fields.read("burst", burst);
+        let (tolerance, max_wait) = (time("tolerance"), time("max_wait"));
+        let queue = number("queue", "5000");
+        let estimate = fields.read("estimate", |n| choice(n, "an estimate", &estimates));
+        let times = fields.read("times", |n| integer(n, 2..=u64::from(u32::MAX), "10"));
         let (duration, slack, ttl) = (time("for"), number("slack", "4"), time("ttl"));
-        let max_keys = at(fields, "max_keys", |n| {
-            whole(n, 1, MAX_KEYS_MAX, "100000", report)
-                .map(|n| usize::try_from(n).unwrap_or(usize::MAX))
-        });
+        let max_keys = fields.read("max_keys", |n| integer(n, 1..=MAX_KEYS_MAX, "100000"));
         fits?;
-        let written = Written {
+        let own = QuotaFields {
+            spans: fields.spans(),
             algorithm: algorithm?,
             allow: allow?,
             burst: burst?,
@@ -109,55 +90,50 @@ impl Written {
             duration: duration?,
             slack: slack?,
             ttl: ttl?,
-            calendar: periods?,
+            calendar: calendar?,
             max_keys: max_keys?,
         };
-        let written = match base {
-            Some(base) => written.over(base),
-            None => written,
+        let all = match base {
+            Some(base) => own.inherit(base),
+            None => own,
         };
-        written.check(fields.place, what, report)?;
-        Ok(written)
+        all.check_complete(fields, what)?;
+        Ok(all)
     }
 
-    /// Reads a rate that stands for all fields of a quota.
-    pub(crate) fn from_rate(node: &Node, report: &Report<'_>) -> Read<Written> {
-        Ok(Written {
-            allow: Some((Allow::Rate(rate(node, report)?), node.place)),
-            ..Written::default()
+    /// Reads a rate, which is the `allow` of a token bucket.
+    pub(crate) fn from_rate(node: Item<'_>) -> Read<QuotaFields> {
+        Ok(QuotaFields {
+            spans: FieldSpans::scalar(node.place),
+            allow: Some(Allow::Rate(rate(node)?)),
+            ..QuotaFields::default()
         })
     }
 
     /// The algorithm.
     pub(crate) fn kind(&self) -> Kind {
         match (self.algorithm, &self.calendar) {
-            (Some((kind, _)), _) => kind,
+            (Some(kind), _) => kind,
             (None, Some(_)) => Kind::FixedWindow,
             (None, None) => Kind::TokenBucket,
         }
     }
 
-    /// Is all there that the algorithm needs?
-    fn check(&self, place: Place, what: &str, report: &Report<'_>) -> Read<()> {
+    /// Reports the fields that the algorithm requires and that are not set.
+    fn check_complete(&self, fields: &Fields<'_>, what: &str) -> Read<()> {
         let kind = self.kind();
         let mut done = Ok(());
-        let mut missing = |field: &str, hint: String| {
-            let message = match field {
-                "allow" => format!("{what} does not say how much it allows"),
-                _ => format!("{what}: {} needs `{field}`", kind.name()),
-            };
-            done = Err(report.error(place, "missing-field", message, hint));
-        };
         if self.allow.is_none() {
             let hint = match (kind, &self.calendar) {
                 (Kind::Concurrency, _) => "write how many at once: `allow: 20`",
                 (_, Some(_)) => "write how many in each period: `allow: 100000`",
                 _ => "write how many in how long: `allow: 5/s`",
             };
-            missing("allow", hint.into());
+            let message = format!("{what} has no `allow`");
+            done = Err(fields.error("missing-field", message, hint));
         }
-        for field in kind.fields().iter().take(kind.needed()) {
-            let there = match *field {
+        for field in kind.required() {
+            let is_set = match *field {
                 "tolerance" => self.tolerance.is_some(),
                 "queue" => self.queue.is_some(),
                 "times" => self.times.is_some(),
@@ -165,64 +141,65 @@ impl Written {
                 "ttl" => self.ttl.is_some(),
                 _ => true,
             };
-            if !there {
-                missing(field, format!("add `{}`", sample(field)));
+            if !is_set {
+                let message = format!("{what}: {} needs `{field}`", kind.name());
+                let hint = format!("add `{}`", sample(field));
+                done = Err(fields.error("missing-field", message, hint));
             }
         }
         done
     }
 
-    /// The quota that these fields make; `name` is that of the rule.
+    /// The quota that these fields make, for the rule called `name`.
     pub(crate) fn quota(&self, name: &str, report: &Report<'_>) -> Read<Quota> {
-        let quota = self.numbers()?;
-        let quota = quota
-            .map_err(|e| report.error(self.blamed_for(&e), "bad-quota", e.to_string(), e.hint()))?;
+        let quota = self.resolve()?.map_err(|cause| {
+            let place = self.place_of(&cause);
+            report.error(place, "bad-quota", cause.to_string(), cause.hint())
+        })?;
         let quota = match self.max_keys {
-            Some((max_keys, _)) => quota.with_max_keys(max_keys),
+            Some(max_keys) => quota.with_max_keys(max_keys),
             None => quota,
         };
         Ok(Quota {
-            periods: self.calendar.as_ref().map(|(periods, _)| periods.clone()),
+            periods: self.calendar.clone(),
             ..quota.named(name)
         })
     }
 
-    /// The algorithm with its numbers. Only what [`Written::check`] has missed and reported is missing.
-    fn numbers(&self) -> Read<Result<Quota, LimitError>> {
-        fn need<T: Copy>(value: Option<At<T>>) -> Read<T> {
-            value.map(|(value, _)| value).ok_or(Reported)
-        }
-        let number = || match need(self.allow)? {
-            Allow::Number(number) => Ok(number),
-            Allow::Rate(rate) => Ok(rate.units()),
+    /// The quota without its name. A field is missing only if [`QuotaFields::check_complete`] reported that.
+    fn resolve(&self) -> Read<Result<Quota, LimitError>> {
+        let number = || match self.allow {
+            Some(Allow::Number(number)) => Ok(number),
+            Some(Allow::Rate(rate)) => Ok(rate.units()),
+            None => Err(Reported),
         };
-        let rate = || match need(self.allow)? {
-            Allow::Rate(rate) => Ok(rate),
-            Allow::Number(_) => Err(Reported),
+        let rate = || match self.allow {
+            Some(Allow::Rate(rate)) => Ok(rate),
+            _ => Err(Reported),
         };
         let algorithm = match self.kind() {
             Kind::TokenBucket => {
                 let rate = rate()?;
-                let burst = match need(self.burst) {
-                    Ok(Burst::Units(units)) => units,
-                    Ok(Burst::Worth(span)) => rate.earned_in(span),
-                    Err(_) => rate.units(),
+                let burst = match self.burst {
+                    Some(Burst::Units(units)) => units,
+                    Some(Burst::Worth(span)) => rate.earned_in(span),
+                    None => rate.units(),
                 };
                 Algorithm::TokenBucket { rate, burst }
             }
             Kind::Gcra => Algorithm::Gcra {
                 rate: rate()?,
-                tolerance: need(self.tolerance)?,
+                tolerance: self.tolerance.ok_or(Reported)?,
             },
             Kind::LeakyBucket => Algorithm::LeakyBucket {
                 rate: rate()?,
-                queue: need(self.queue)?,
-                max_wait: self.max_wait.map(|(wait, _)| wait),
+                queue: self.queue.ok_or(Reported)?,
+                max_wait: self.max_wait,
             },
             Kind::FixedWindow => Algorithm::FixedWindow {
                 limit: number()?,
                 window: match &self.calendar {
-                    Some((periods, _)) => periods.window(),
+                    Some(periods) => periods.window(),
                     None => rate()?.per(),
                 },
                 anchor: Span::ZERO,
@@ -234,72 +211,47 @@ impl Written {
             Kind::SlidingWindow => Algorithm::SlidingWindow {
                 limit: rate()?.units(),
                 window: rate()?.per(),
-                estimate: self
-                    .estimate
-                    .map(|(estimate, _)| estimate)
-                    .unwrap_or_default(),
+                estimate: self.estimate.unwrap_or_default(),
             },
             Kind::BurstCredits => {
                 let credits = BurstCredits {
                     rate: rate()?,
-                    times: need(self.times)?,
-                    duration: need(self.duration)?,
-                    slack: self.slack.map(|(slack, _)| slack),
+                    times: self.times.ok_or(Reported)?,
+                    duration: self.duration.ok_or(Reported)?,
+                    slack: self.slack,
                 };
                 return Ok(credits.quota());
             }
             Kind::Concurrency => Algorithm::Concurrency {
                 limit: number()?,
-                ttl: need(self.ttl)?,
+                ttl: self.ttl.ok_or(Reported)?,
             },
         };
         Ok(Limit::new(algorithm).map(Quota::plain))
     }
 
-    /// The value that the core's complaint is about.
-    pub(crate) fn blamed_for(&self, cause: &LimitError) -> Place {
-        let blamed = match cause {
-            LimitError::ZeroCapacity { what: "burst" } if self.kind() == Kind::BurstCredits => {
-                self.slack.map(|(_, at)| at)
-            }
-            LimitError::ZeroCapacity { what: "burst" } => self.burst.map(|(_, at)| at),
-            LimitError::ZeroCapacity { what: "queue" } => self.queue.map(|(_, at)| at),
-            LimitError::ZeroSpan { what: "lease" } => self.ttl.map(|(_, at)| at),
-            LimitError::ZeroSpan { .. } => self.duration.map(|(_, at)| at),
-            LimitError::NoMultiple => self.times.map(|(_, at)| at),
-            LimitError::TooSlow => self
-                .burst
-                .map(|(_, at)| at)
-                .or(self.queue.map(|(_, at)| at))
-                .or(self.duration.map(|(_, at)| at))
-                .or(self.tolerance.map(|(_, at)| at)),
-            _ => None,
+    /// The place of the value that an error of the core is about.
+    fn place_of(&self, cause: &LimitError) -> Place {
+        let fields: &[&str] = match cause {
+            LimitError::ZeroCapacity { what: "queue" } => &["queue"],
+            LimitError::ZeroSpan { what: "lease" } => &["ttl"],
+            LimitError::ZeroSpan { .. } => &["for"],
+            LimitError::NoMultiple => &["times"],
+            LimitError::TooSlow => &["burst", "queue", "for", "tolerance"],
+            _ => &[],
         };
-        blamed
-            .or(self.allow.map(|(_, at)| at))
-            .unwrap_or(Place::FILE)
+        let set = fields.iter().find(|field| self.spans.has(field));
+        self.spans.at(set.unwrap_or(&"allow"))
     }
 }
 
-/// Reads a field and keeps where its value stands.
-fn at<T>(
-    fields: &Fields<'_>,
-    name: &str,
-    read: impl FnOnce(&Node) -> Read<T>,
-) -> Read<Option<At<T>>> {
-    fields.read(name, |node| Ok((read(node)?, node.place)))
-}
-
-/// Reports fields of other algorithms.
-fn belongs(fields: &Fields<'_>, kind: Kind, report: &Report<'_>) -> Read<()> {
+/// Reports fields that belong to other algorithms.
+fn reject_misplaced(fields: &Fields<'_>, kind: Kind) -> Read<()> {
     let mut done = Ok(());
-    for field in OWNED {
+    for field in OWNED.iter().filter(|field| !kind.fields().contains(field)) {
         let Some(place) = fields.name_place(field) else {
             continue;
         };
-        if kind.fields().contains(field) {
-            continue;
-        }
         let takes = match kind.fields() {
             [] => format!("{} takes only `allow`", kind.name()),
             all => format!("{} takes {}", kind.name(), list(all.iter().copied())),
@@ -309,39 +261,37 @@ fn belongs(fields: &Fields<'_>, kind: Kind, report: &Report<'_>) -> Read<()> {
             None => takes,
         };
         let message = format!("`{field}` is not a field of {}", kind.name());
+        let report = fields.report;
         done = Err(report.error(place, "misplaced-field", message, hint));
     }
     done
 }
 
-fn allow(node: &Node, kind: Kind, calendars: bool, report: &Report<'_>) -> Read<Allow> {
-    let plain = match kind {
-        Kind::Concurrency => Some((
+fn allow(node: Item<'_>, kind: Kind, has_calendar: bool) -> Read<Allow> {
+    let (why, hint) = match kind {
+        Kind::Concurrency => (
             "concurrency counts how many run at once",
             "write a plain number, such as `allow: 20`",
-        )),
-        Kind::FixedWindow if calendars => Some((
-            "the calendar says in how long",
+        ),
+        Kind::FixedWindow if has_calendar => (
+            "the calendar sets the period",
             "write a plain number, such as `allow: 100000`",
-        )),
-        _ => None,
+        ),
+        _ => return rate(node).map(Allow::Rate),
     };
-    let Some((why, hint)) = plain else {
-        return rate(node, report).map(Allow::Rate);
-    };
-    if text(node, report)?.contains('/') {
-        return Err(report.error(node.place, "bad-rate", why, hint));
+    if text(node)?.contains('/') {
+        return Err(node.error("bad-rate", why, hint));
     }
-    whole(node, 1, u64::MAX, "20", report).map(Allow::Number)
+    integer(node, 1..=u64::MAX, "20").map(Allow::Number)
 }
 
-/// A number of units or a span of credit.
-fn burst(node: &Node, report: &Report<'_>) -> Read<Burst> {
-    let text = text(node, report)?;
-    let with_unit = text.starts_with(|c: char| c.is_ascii_digit())
+/// A number of units or a span of the rate.
+fn burst(node: Item<'_>) -> Read<Burst> {
+    let text = text(node)?;
+    let has_unit = text.starts_with(|c: char| c.is_ascii_digit())
         && text.ends_with(|c: char| c.is_alphabetic());
-    if with_unit && matches!(digits(text), Err(NotDigits::Other)) {
-        return span(node, report).map(Burst::Worth);
+    if has_unit && matches!(digits(text), Err(NotDigits::Other)) {
+        return span(node).map(Burst::Worth);
     }
-    whole(node, 1, u64::MAX, "10", report).map(Burst::Units)
+    integer(node, 1..=u64::MAX, "10").map(Burst::Units)
 }

@@ -1,43 +1,46 @@
-//! Single values: texts, numbers, shares, spans of time, words of a choice.
+//! Scalars: texts, numbers, percentages, time spans, enumerated words.
 //!
-//! Numbers are digits, with `_` between them if there are many. No floats, no exponents, no signs: what
-//! a limit promises is exact, and so is how it is written.
+//! Numbers are digits with an optional `_` between them. Floats, exponents and signs are rejected: a limit is exact, and
+//! so is its notation.
+
+use std::ops::RangeInclusive;
 
 use tollgate::{Rate, Span};
 
-use crate::near::nearest;
-use crate::report::{Read, Report, Reported, either, quoted};
-use crate::yaml::{Node, Value};
+use super::item::Item;
+use crate::report::{Read, Reported, either, quoted};
+use crate::suggest::suggest;
+use crate::yaml::Value;
 
-/// A text, whatever it looks like.
-pub(crate) fn text<'n>(node: &'n Node, report: &Report<'_>) -> Read<&'n str> {
-    match &node.value {
+/// The text of a scalar.
+pub(crate) fn text(node: Item<'_>) -> Read<&str> {
+    match &node.node.value {
         Value::Scalar { text, .. } => Ok(text),
         Value::Bad => Err(Reported),
-        _ => Err(report.error(
-            node.place,
-            "not-a-value",
-            format!("this is {}, but one value belongs here", node.kind()),
-            "write a single value behind the colon",
-        )),
+        _ => {
+            let message = format!("this is {}, but one value belongs here", node.kind());
+            Err(node.error(
+                "not-a-value",
+                message,
+                "write a single value behind the colon",
+            ))
+        }
     }
 }
 
-/// A text that people read: not empty, of one line's length.
-pub(crate) fn prose(node: &Node, report: &Report<'_>) -> Read<String> {
+/// A text for operators, without control characters and of bounded length.
+pub(crate) fn prose(node: Item<'_>) -> Read<String> {
     const MOST: usize = 1000;
-    let text = text(node, report)?;
+    let text = text(node)?;
     if text.chars().count() > MOST {
-        return Err(report.error(
-            node.place,
+        return Err(node.error(
             "too-long",
             format!("this text is longer than {MOST} characters"),
-            "say it shorter, or link to where it is explained",
+            "shorten it, or link to an explanation",
         ));
     }
     if text.chars().any(|c| c.is_control() && c != '\n') {
-        return Err(report.error(
-            node.place,
+        return Err(node.error(
             "control-character",
             "there is a control character in this text",
             "remove it: the text is shown in logs and terminals",
@@ -46,66 +49,54 @@ pub(crate) fn prose(node: &Node, report: &Report<'_>) -> Read<String> {
     Ok(text.to_owned())
 }
 
-/// A whole number between two; `sample` is how one is written.
-pub(crate) fn whole(
-    node: &Node,
-    least: u64,
-    most: u64,
+/// An integer in `range`; `sample` is one that a hint shows.
+pub(crate) fn integer<T: TryFrom<u64>>(
+    node: Item<'_>,
+    range: RangeInclusive<u64>,
     sample: &str,
-    report: &Report<'_>,
-) -> Read<u64> {
-    let text = text(node, report)?;
-    let wrong =
-        |message: String, hint: String| report.error(node.place, "bad-number", message, hint);
-    match digits(text) {
-        Ok(number) if number < least => Err(wrong(
-            format!("{} is below {least}", quoted(text)),
-            format!("write at least {least}, such as `{sample}`"),
-        )),
-        Ok(number) if number > most => Err(wrong(
-            format!("{} is above {most}", quoted(text)),
-            format!("write at most {most}"),
-        )),
-        Ok(number) => Ok(number),
-        Err(why @ NotDigits::TooLarge) => {
-            Err(wrong(why.message(text), "write a smaller number".into()))
-        }
-        Err(why @ NotDigits::Exponent) => Err(wrong(
-            why.message(text),
+) -> Read<T> {
+    let text = text(node)?;
+    let (min, max) = (range.start(), range.end());
+    let (message, hint) = match digits(text) {
+        Ok(number) if number < *min => (
+            format!("{} is below {min}", quoted(text)),
+            format!("write at least {min}, such as `{sample}`"),
+        ),
+        Ok(number) => match T::try_from(number) {
+            Ok(value) if number <= *max => return Ok(value),
+            _ => (
+                format!("{} is above {max}", quoted(text)),
+                format!("write at most {max}"),
+            ),
+        },
+        Err(NotDigits::TooLarge) => (
+            format!("{} is too large", quoted(text)),
+            "write a smaller number".into(),
+        ),
+        Err(NotDigits::Exponent) => (
+            format!("{} is written with an exponent", quoted(text)),
             "write the digits out, such as `1_000`".into(),
-        )),
-        Err(why) => Err(wrong(
-            why.message(text),
+        ),
+        Err(why) => (
+            match why {
+                NotDigits::Negative => format!("{} is negative", quoted(text)),
+                _ => format!("{} is not a whole number", quoted(text)),
+            },
             format!("write digits only, such as `{sample}`"),
-        )),
-    }
+        ),
+    };
+    Err(node.error("bad-number", message, hint))
 }
 
-/// Why a text is no whole number.
+/// Why a text is not an integer.
 pub(crate) enum NotDigits {
     Negative,
-    Fraction,
     Exponent,
-    NotFinite,
-    Other,
     TooLarge,
+    Other,
 }
 
-impl NotDigits {
-    fn message(&self, text: &str) -> String {
-        let text = quoted(text);
-        match self {
-            NotDigits::Negative => format!("{text} is negative"),
-            NotDigits::Fraction => format!("{text} is not a whole number"),
-            NotDigits::Exponent => format!("{text} is written with an exponent"),
-            NotDigits::NotFinite => format!("{text} is not a number"),
-            NotDigits::Other => format!("{text} is not a whole number"),
-            NotDigits::TooLarge => format!("{text} is more than can be counted"),
-        }
-    }
-}
-
-/// The number that these digits stand for.
+/// The number that these digits represent.
 pub(crate) fn digits(text: &str) -> Result<u64, NotDigits> {
     let plain = text.replace('_', "");
     let all_digits = !plain.is_empty() && plain.bytes().all(|b| b.is_ascii_digit());
@@ -114,29 +105,18 @@ pub(crate) fn digits(text: &str) -> Result<u64, NotDigits> {
     }
     let lower = plain.to_lowercase();
     let unsigned = lower.trim_start_matches(['+', '-', '.']);
+    let is_number = |b: u8| b.is_ascii_digit() || b"e+-.".contains(&b);
     Err(match () {
-        () if unsigned == "nan" || unsigned == "inf" || unsigned == "infinity" => {
-            NotDigits::NotFinite
-        }
         () if !unsigned.starts_with(|c: char| c.is_ascii_digit()) => NotDigits::Other,
         () if lower.starts_with('-') => NotDigits::Negative,
-        () if unsigned
-            .bytes()
-            .all(|b| b.is_ascii_digit() || b"e+-.".contains(&b)) =>
-        {
-            if unsigned.contains('e') {
-                NotDigits::Exponent
-            } else {
-                NotDigits::Fraction
-            }
-        }
+        () if unsigned.contains('e') && unsigned.bytes().all(is_number) => NotDigits::Exponent,
         () => NotDigits::Other,
     })
 }
 
 /// `true` or `false`.
-pub(crate) fn yes(node: &Node, report: &Report<'_>) -> Read<bool> {
-    let text = text(node, report)?;
+pub(crate) fn boolean(node: Item<'_>) -> Read<bool> {
+    let text = text(node)?;
     match text {
         "true" => Ok(true),
         "false" => Ok(false),
@@ -147,51 +127,54 @@ pub(crate) fn yes(node: &Node, report: &Report<'_>) -> Read<bool> {
                 _ => "write `true` or `false`",
             };
             let message = format!("{} is neither `true` nor `false`", quoted(text));
-            Err(report.error(node.place, "not-a-boolean", message, hint))
+            Err(node.error("not-a-boolean", message, hint))
         }
     }
 }
 
-/// One of a few words; `what` is what they are called.
-pub(crate) fn choice<T: Copy>(
-    node: &Node,
+/// One of `words`; `what` names them in the message.
+pub(crate) fn choice<T: Copy>(node: Item<'_>, what: &str, words: &[(&'static str, T)]) -> Read<T> {
+    choice_or_alias(node, what, words, &[])
+}
+
+/// The same, where `aliases` pairs words of other tools with ours, for the hint.
+pub(crate) fn choice_or_alias<T: Copy>(
+    node: Item<'_>,
     what: &str,
     words: &[(&'static str, T)],
-    report: &Report<'_>,
+    aliases: &[(&str, &'static str)],
 ) -> Read<T> {
-    let text = text(node, report)?;
+    let text = text(node)?;
     if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
         return Ok(*value);
     }
     let names = || words.iter().map(|(word, _)| *word);
     let spelt = text.to_lowercase().replace(['_', ' '], "-");
-    let near = names().find(|name| *name == spelt);
-    let hint = match near.or_else(|| nearest(&spelt, names())) {
+    let alias = aliases.iter().find(|(alias, _)| *alias == spelt);
+    let near = alias.map(|(_, word)| *word);
+    let near = near.or_else(|| names().find(|name| *name == spelt));
+    let hint = match near.or_else(|| suggest(&spelt, names())) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("write {}", either(names())),
     };
     let message = format!("{} is not {what}", quoted(text));
-    Err(report.error(node.place, "unknown-word", message, hint))
+    Err(node.error("unknown-word", message, hint))
 }
 
-/// A share of a hundred, in ten-thousandths: `25%`, `0.5%`.
-pub(crate) fn share(node: &Node, report: &Report<'_>) -> Read<u32> {
-    let text = text(node, report)?;
-    let wrong = |message: String, hint: &str| report.error(node.place, "bad-share", message, hint);
+/// A percentage in ten-thousandths: `25%`, `0.5%`.
+pub(crate) fn percentage(node: Item<'_>) -> Read<u32> {
+    let text = text(node)?;
+    let wrong = |message: String, hint: &str| node.error("bad-share", message, hint);
     let Some(number) = text.strip_suffix('%') else {
         let hint = match digits(text) {
             Ok(number @ 0..=100) => format!("write `{number}%`"),
-            _ => "write a share of a hundred, such as `25%`".into(),
+            _ => "write a percentage, such as `25%`".into(),
         };
         return Err(wrong(format!("{} has no `%`", quoted(text)), &hint));
     };
-    let sample = "write a share from `0%` to `100%`, with two decimals at the most: `25%`, `0.5%`";
-    let (units, decimals) = decimal(number.trim()).ok_or_else(|| {
-        wrong(
-            format!("{} is not a share of a hundred", quoted(text)),
-            sample,
-        )
-    })?;
+    let sample = "write a percentage from `0%` to `100%`, with at most two decimals: `25%`, `0.5%`";
+    let (units, decimals) = decimal(number.trim())
+        .ok_or_else(|| wrong(format!("{} is not a percentage", quoted(text)), sample))?;
     let scaled = match decimals {
         0 => units.checked_mul(100),
         1 => units.checked_mul(10),
@@ -200,12 +183,15 @@ pub(crate) fn share(node: &Node, report: &Report<'_>) -> Read<u32> {
     };
     match scaled.and_then(|s| u32::try_from(s).ok()) {
         Some(share @ 0..=10_000) => Ok(share),
-        _ if decimals > 2 => Err(wrong(format!("{} is too fine", quoted(text)), sample)),
-        _ => Err(wrong(format!("{} is more than all", quoted(text)), sample)),
+        _ if decimals > 2 => Err(wrong(
+            format!("{} has too many decimals", quoted(text)),
+            sample,
+        )),
+        _ => Err(wrong(format!("{} is above 100%", quoted(text)), sample)),
     }
 }
 
-/// A decimal number as digits and how many of them stand behind the point.
+/// A decimal number: its digits, and how many of them follow the point.
 pub(crate) fn decimal(text: &str) -> Option<(u64, u32)> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     if text.ends_with('.') || whole.is_empty() {
@@ -219,60 +205,27 @@ pub(crate) fn decimal(text: &str) -> Option<(u64, u32)> {
         .map(|units| (units, decimals))
 }
 
-/// A span of time.
-pub(crate) fn span(node: &Node, report: &Report<'_>) -> Read<Span> {
-    text(node, report)?
-        .parse()
-        .map_err(|e: tollgate::SpanError| {
-            report.error(node.place, "bad-span", e.to_string(), e.hint())
-        })
+/// A time span.
+pub(crate) fn span(node: Item<'_>) -> Read<Span> {
+    let parsed = text(node)?.parse::<Span>();
+    parsed.map_err(|e| node.error("bad-span", e.to_string(), e.hint()))
 }
 
-/// A span from `least` to `most`, both of which are spans that people write.
-pub(crate) fn span_within(
-    node: &Node,
-    least: Span,
-    most: Span,
-    sample: &str,
-    report: &Report<'_>,
-) -> Read<Span> {
-    let found = span(node, report)?;
-    let (side, bound) = match found {
-        found if found < least => ("below", least),
-        found if found > most => ("above", most),
+/// A time span in `range`.
+pub(crate) fn span_within(node: Item<'_>, range: RangeInclusive<Span>, sample: &str) -> Read<Span> {
+    let found = span(node)?;
+    let (min, max) = (range.start(), range.end());
+    let message = match found {
+        found if found < *min => format!("{found} is below {min}"),
+        found if found > *max => format!("{found} is above {max}"),
         found => return Ok(found),
     };
-    Err(report.error(
-        node.place,
-        "bad-span",
-        format!("{found} is {side} {bound}"),
-        format!("write a span from {least} to {most}, such as `{sample}`"),
-    ))
-}
-
-/// A whole number that fits into 32 bits, as `most` has to.
-pub(crate) fn whole_u32(
-    node: &Node,
-    least: u32,
-    most: u32,
-    sample: &str,
-    report: &Report<'_>,
-) -> Read<u32> {
-    let found = whole(node, least.into(), most.into(), sample, report)?;
-    Ok(u32::try_from(found).unwrap_or(most))
-}
-
-/// A number of things that are held in memory.
-pub(crate) fn count(node: &Node, most: u32, sample: &str, report: &Report<'_>) -> Read<usize> {
-    let found = whole_u32(node, 1, most, sample, report)?;
-    Ok(usize::try_from(found).unwrap_or(usize::MAX))
+    let hint = format!("write a span from {min} to {max}, such as `{sample}`");
+    Err(node.error("bad-span", message, hint))
 }
 
 /// A rate.
-pub(crate) fn rate(node: &Node, report: &Report<'_>) -> Read<Rate> {
-    text(node, report)?
-        .parse()
-        .map_err(|e: tollgate::RateError| {
-            report.error(node.place, "bad-rate", e.to_string(), e.hint())
-        })
+pub(crate) fn rate(node: Item<'_>) -> Read<Rate> {
+    let parsed = text(node)?.parse::<Rate>();
+    parsed.map_err(|e| node.error("bad-rate", e.to_string(), e.hint()))
 }

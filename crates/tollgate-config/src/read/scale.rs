@@ -1,50 +1,56 @@
-//! A quota, so many times as large.
+//! A quota multiplied by the factor of a tier.
 //!
-//! Exact: a rate is multiplied as the ratio that it is. What must be whole (a burst, a queue, the limit
-//! of a window) is rounded down, against the client; if nothing is left of it, there is no such quota.
+//! Rates are multiplied exactly, as ratios. What must be a whole number (a burst, a queue, the limit
+//! of a window) is rounded down, against the client. A quota of nothing is an error.
 
 use tollgate::{Algorithm, Limit, LimitError, Rate, Span};
 use tollgate_policy::{BurstCredits, Quota};
 
-/// How many times as large: a ratio in lowest terms.
+/// A factor: a ratio in lowest terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Times {
-    over: u64,
-    under: u64,
+pub(crate) struct Multiplier {
+    numerator: u64,
+    denominator: u64,
 }
 
-impl Times {
-    /// As large as it is.
-    pub(crate) const ONE: Times = Times { over: 1, under: 1 };
+impl Multiplier {
+    /// The factor 1.
+    pub(crate) const ONE: Multiplier = Multiplier {
+        numerator: 1,
+        denominator: 1,
+    };
 
     /// `units` with a decimal point before the last `decimals` digits. None for zero.
-    pub(crate) fn decimal(units: u64, decimals: u32) -> Option<Times> {
-        let under = 10_u64.checked_pow(decimals)?;
-        let common = gcd(units, under);
-        (units > 0).then(|| Times {
-            over: units / common,
-            under: under / common,
+    pub(crate) fn from_decimal(units: u64, decimals: u32) -> Option<Multiplier> {
+        let denominator = 10_u64.checked_pow(decimals)?;
+        let common = gcd(units, denominator);
+        (units > 0).then(|| Multiplier {
+            numerator: units / common,
+            denominator: denominator / common,
         })
     }
 
     fn units(self, units: u64) -> Option<u64> {
-        let scaled = u128::from(units) * u128::from(self.over) / u128::from(self.under);
+        let scaled = u128::from(units) * u128::from(self.numerator) / u128::from(self.denominator);
         u64::try_from(scaled).ok()
     }
 
     fn rate(self, rate: Rate) -> Option<Rate> {
-        let common = gcd(rate.units(), self.under);
-        let units = (rate.units() / common).checked_mul(self.over)?;
-        let per = rate.per().as_nanos().checked_mul(self.under / common)?;
+        let common = gcd(rate.units(), self.denominator);
+        let units = (rate.units() / common).checked_mul(self.numerator)?;
+        let per = rate
+            .per()
+            .as_nanos()
+            .checked_mul(self.denominator / common)?;
         Rate::new(units, Span::from_nanos(per)).ok()
     }
 }
 
-impl std::fmt::Display for Times {
+impl std::fmt::Display for Multiplier {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.under {
-            1 => write!(f, "{}", self.over),
-            under => write!(f, "{}/{under}", self.over),
+        match self.denominator {
+            1 => write!(f, "{}", self.numerator),
+            under => write!(f, "{}/{under}", self.numerator),
         }
     }
 }
@@ -56,8 +62,8 @@ fn gcd(mut a: u64, mut b: u64) -> u64 {
     a.max(1)
 }
 
-/// The quota, so many times as large, with its name and room.
-pub(crate) fn scaled(quota: &Quota, times: Times) -> Result<Quota, LimitError> {
+/// The quota multiplied by a factor, with its name and `max_keys`.
+pub(crate) fn scaled(quota: &Quota, times: Multiplier) -> Result<Quota, LimitError> {
     const TOO_LARGE: LimitError = LimitError::TooSlow;
     let units = |units: u64| times.units(units).ok_or(TOO_LARGE);
     let faster = |rate: Rate| times.rate(rate).ok_or(TOO_LARGE);
@@ -111,7 +117,7 @@ mod tests {
             slack,
         };
         let scaled = |credits: BurstCredits, tenths| {
-            let times = Times::decimal(tenths, 1).unwrap();
+            let times = Multiplier::from_decimal(tenths, 1).unwrap();
             scaled(&credits.quota().unwrap().named("a"), times)
         };
         // What may come at once is that of the rate, unless it was said.
@@ -124,30 +130,30 @@ mod tests {
 
     #[test]
     fn a_rate_is_scaled_exactly_and_a_burst_rounded_down() {
-        let times = Times::decimal(15, 1).unwrap();
+        let times = Multiplier::from_decimal(15, 1).unwrap();
         let limit = scaled(&bucket("5/s", 5), times).unwrap();
         assert_eq!(limit, bucket("15/2s", 7));
-        let tenfold = scaled(&bucket("5/s", 10), Times::decimal(10, 0).unwrap()).unwrap();
+        let tenfold = scaled(&bucket("5/s", 10), Multiplier::from_decimal(10, 0).unwrap()).unwrap();
         assert_eq!(tenfold, bucket("50/s", 100));
     }
 
     #[test]
     fn nothing_left_is_no_quota() {
-        let times = Times::decimal(1, 1).unwrap();
+        let times = Multiplier::from_decimal(1, 1).unwrap();
         assert!(scaled(&bucket("5/s", 5), times).is_err());
-        assert_eq!(Times::decimal(0, 0), None);
+        assert_eq!(Multiplier::from_decimal(0, 0), None);
     }
 
     #[test]
     fn what_does_not_fit_is_refused_and_does_not_wrap() {
-        let times = Times::decimal(1_000_000, 0).unwrap();
+        let times = Multiplier::from_decimal(1_000_000, 0).unwrap();
         assert!(scaled(&bucket("10000000000000000000/s", 5), times).is_err());
     }
 
     #[test]
     fn name_and_room_are_kept() {
         let limit = bucket("5/s", 5).named("a").with_max_keys(7);
-        let limit = scaled(&limit, Times::ONE).unwrap().limit;
+        let limit = scaled(&limit, Multiplier::ONE).unwrap().limit;
         assert_eq!((limit.name(), limit.max_keys()), ("a", 7));
     }
 }

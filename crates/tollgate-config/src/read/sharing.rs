@@ -1,81 +1,83 @@
-//! `sharing`: how nodes share a limit that they count in one store.
+//! `sharing`: how nodes share a limit in a shared store.
 
 use tollgate::Algorithm;
 use tollgate_policy::{LimitRule, Sharing, WhenOver};
 
 use super::fields::Fields;
-use super::scalar::{choice, text};
-use crate::report::{Read, Report, quoted};
+use super::scalar::choice_or_alias;
+use crate::report::Read;
 
 const NAME: &str = "sharing";
+/// The words of other tools.
+const ALIASES: &[(&str, &str)] = &[
+    ("strict", "exact"),
+    ("synchronous", "exact"),
+    ("redis", "exact"),
+    ("borrow", "lease"),
+    ("lend", "lease"),
+    ("leased", "lease"),
+    ("async", "sync"),
+    ("cached", "sync"),
+    ("global", "sync"),
+    ("eventual", "sync"),
+];
 
-/// What the fields of the file or of a limit say, if anything.
-pub(super) fn sharing(fields: &Fields<'_>, report: &Report<'_>) -> Read<Option<Sharing>> {
+/// Reads the field of the file or of a limit.
+pub(super) fn sharing(fields: &Fields<'_>) -> Read<Option<Sharing>> {
     let words = Sharing::ALL.map(|sharing| (sharing.name(), sharing));
-    let what = "a way to share a limit";
     fields.read(NAME, |node| {
-        // As other tools call them.
-        let meant = match text(node, report)? {
-            "strict" | "synchronous" | "redis" => "exact",
-            "borrow" | "lend" | "leased" => "lease",
-            "async" | "cached" | "global" | "eventual" => "sync",
-            _ => return choice(node, what, &words, report),
-        };
-        let said = quoted(text(node, report)?);
-        let hint = format!("did you mean `{meant}`?");
-        Err(report.error(
-            node.place,
-            "unknown-word",
-            format!("{said} is not {what}"),
-            hint,
-        ))
+        choice_or_alias(node, "a way to share a limit", &words, ALIASES)
     })
 }
 
-/// A limit with what it says, or else what the file says. What cannot be shared so stays exact if the file said it for
-/// all, and is an error if the limit says so itself.
-pub(super) fn shared(
+/// Sets the limit's own `sharing`, or else that of the file.
+///
+/// A limit that does not support the file's `sharing` stays exact. Its own is an error if it does not support that.
+pub(super) fn apply_sharing(
     rule: LimitRule,
-    (own, common): (Option<Sharing>, Option<Sharing>),
+    (own, of_file): (Option<Sharing>, Option<Sharing>),
     what: &str,
     fields: &Fields<'_>,
-    report: &Report<'_>,
 ) -> Read<LimitRule> {
-    let sharing = own.or(common).unwrap_or_default();
+    let sharing = own.or(of_file).unwrap_or_default();
     let takes_rest = rule.when_over == WhenOver::TakeRest && sharing != Sharing::Exact;
     if rule.quota.can_be(sharing) && !takes_rest {
         return Ok(LimitRule { sharing, ..rule });
     }
     match (own, fields.get(NAME)) {
-        (Some(sharing), Some(node)) => {
-            let (why, hint) = why(&rule, sharing);
-            let message = format!("{what} cannot be shared in this way: {why}");
-            Err(report.error(node.place, "cannot-share", message, hint))
+        (Some(_), Some(node)) => {
+            let (why, hint) = why_not(&rule);
+            let message = format!(
+                "{what} does not support `sharing: {}`: {why}",
+                sharing.name()
+            );
+            Err(node.error("cannot-share", message, hint))
         }
         _ => Ok(rule),
     }
 }
 
-fn why(rule: &LimitRule, sharing: Sharing) -> (&'static str, &'static str) {
-    match (rule.quota.limit.algorithm(), sharing) {
+/// Why a limit does not support a `sharing`, and what to write instead.
+fn why_not(rule: &LimitRule) -> (&'static str, &'static str) {
+    match rule.quota.limit.algorithm() {
         _ if rule.when_over == WhenOver::TakeRest => (
-            "what it takes afterwards is told to the store at once",
-            "write `sharing: exact`, or leave `when_over` out",
+            "with `take-rest` a refused request is charged in the store at once",
+            "write `sharing: exact`, or remove `when_over`",
         ),
-        (Algorithm::LeakyBucket { .. }, _) => (
+        Algorithm::LeakyBucket { .. } => (
             "the slots of a leaky bucket are in one order for all nodes",
             "write `sharing: exact`, or `algorithm: token-bucket`",
         ),
-        (Algorithm::SlidingLog { .. }, _) => (
-            "a log would hold the moments at which it is told, not those at which something passed",
+        Algorithm::SlidingLog { .. } => (
+            "the log would hold the times of the pushes, not of the requests",
             "write `sharing: lease`, or `algorithm: sliding-window`",
         ),
-        (Algorithm::Concurrency { .. }, _) => (
-            "places are given back to whoever counted them",
-            "write `sharing: lease`, by which the store lends places",
+        Algorithm::Concurrency { .. } => (
+            "a permit is returned to the node that counted it",
+            "write `sharing: lease`, with which nodes borrow permits",
         ),
         _ => (
-            "burst credits are two rates at once, and what is lent or told later keeps to neither",
+            "burst credits are two buckets, and leased or pushed usage would keep to neither",
             "write `sharing: exact`, or `algorithm: token-bucket`",
         ),
     }

@@ -1,18 +1,19 @@
-//! Classes of clients: `tiers`.
+//! `tiers`: classes of clients.
 
-use super::fields::{Fields, map, present};
-use super::names::TIER;
-use super::scalar::{decimal, text, whole};
-use super::scale::Times;
+use super::fields::{Fields, each};
+use super::item::Item;
+use super::limit::check_name;
+use super::scalar::{decimal, integer, text};
+use super::scale::Multiplier;
 use crate::problem::Place;
-use crate::report::{Read, Report, quoted};
-use crate::yaml::Node;
+use crate::report::{Read, quoted};
+use crate::shape;
 
 /// A tier of the file.
 #[derive(Clone, Debug)]
 pub(crate) struct Tier {
     pub(crate) name: String,
-    pub(crate) times: Times,
+    pub(crate) times: Multiplier,
     pub(crate) weight: u32,
     /// Where `times` stands, or else the name.
     pub(crate) place: Place,
@@ -21,65 +22,56 @@ pub(crate) struct Tier {
 const WEIGHT_MAX: u64 = 1_000_000;
 const TIMES_MAX: u64 = 1_000_000;
 const DECIMALS_MAX: u32 = 6;
-/// Tiers in one file: each of them is a quota of every limit that names a tier.
+/// Tiers in one file: each is a quota of every limit with a `tier`.
 const TIERS_MAX: usize = 64;
 
 /// Reads the tiers.
-pub(crate) fn tiers(node: &Node, report: &Report<'_>) -> Read<Vec<Tier>> {
-    let mut all = Vec::new();
-    let mut done = Ok(());
-    for (name, place, value) in map(node, "`tiers`", &[], report)? {
-        match present(name, place, value, report).and_then(|n| tier(name, place, n, report)) {
-            Ok(tier) => all.push(tier),
-            Err(reported) => done = Err(reported),
-        }
-    }
-    if all.len() > TIERS_MAX {
-        return Err(report.error(
-            node.place,
+pub(crate) fn tiers(node: Item<'_>) -> Read<Vec<Tier>> {
+    let all = each(node.entries("`tiers`")?, |(name, place, value)| {
+        tier(name, place, value.present(name, place)?)
+    });
+    if all.as_ref().is_ok_and(|all| all.len() > TIERS_MAX) {
+        return Err(node.error(
             "too-many",
             format!("there are more than {TIERS_MAX} tiers"),
             "use `overrides` for single keys",
         ));
     }
-    done.map(|()| all)
+    all
 }
 
-fn tier(name: &str, place: Place, node: &Node, report: &Report<'_>) -> Read<Tier> {
-    let named = super::limit::check_name(name, place, "a tier", report);
-    let fields = Fields::open(node, "a tier", TIER, report)?;
-    let found = fields.read("times", |n| times(n, report));
-    let weight = fields.read("weight", |n| whole(n, 1, WEIGHT_MAX, "4", report));
-    named?;
+fn tier(name: &str, place: Place, node: Item<'_>) -> Read<Tier> {
+    let checked = check_name(name, place, "tier", node.report);
+    let fields = Fields::open(node, "a tier", shape::Tier::FIELDS)?;
+    let times = fields.read("times", times);
+    let weight = fields.read("weight", |n| integer(n, 1..=WEIGHT_MAX, "4"));
+    checked?;
     Ok(Tier {
         name: name.to_owned(),
-        times: found?.unwrap_or(Times::ONE),
-        weight: u32::try_from(weight?.unwrap_or(1)).unwrap_or(u32::MAX),
+        times: times?.unwrap_or(Multiplier::ONE),
+        weight: weight?.unwrap_or(1),
         place: fields.get("times").map_or(place, |n| n.place),
     })
 }
 
 /// `10` or `2.5`.
-fn times(node: &Node, report: &Report<'_>) -> Read<Times> {
-    let text = text(node, report)?;
-    let wrong = |message: String| {
-        report.error(
-            node.place,
-            "bad-number",
-            message,
-            format!(
-                "write how many times as much the tier is allowed, such as `10` or `2.5`; at most {TIMES_MAX}, with {DECIMALS_MAX} decimals"
-            ),
-        )
+fn times(node: Item<'_>) -> Read<Multiplier> {
+    let text = text(node)?;
+    let message = match decimal(text) {
+        None => format!("{} is not a number", quoted(text)),
+        Some((_, decimals)) if decimals > DECIMALS_MAX => {
+            format!("{} has too many decimals", quoted(text))
+        }
+        Some((units, decimals)) if units / 10_u64.pow(decimals) > TIMES_MAX => {
+            format!("{} is too large", quoted(text))
+        }
+        Some((units, decimals)) => match Multiplier::from_decimal(units, decimals) {
+            Some(times) => return Ok(times),
+            None => "0 times a limit would refuse the whole tier".to_owned(),
+        },
     };
-    let (units, decimals) =
-        decimal(text).ok_or_else(|| wrong(format!("{} is not a number", quoted(text))))?;
-    if decimals > DECIMALS_MAX {
-        return Err(wrong(format!("{} is too fine", quoted(text))));
-    }
-    if units / 10_u64.pow(decimals) > TIMES_MAX {
-        return Err(wrong(format!("{} is too large", quoted(text))));
-    }
-    Times::decimal(units, decimals)
-        .ok_or_else(|| wrong("0 times as much would refuse the whole tier".into()))
+    let hint = format!(
+        "write a number such as `10` or `2.5`, at most {TIMES_MAX}, with at most {DECIMALS_MAX} decimals"
+    );
+    Err(node.error("bad-number", message, hint))
 }

@@ -1,15 +1,12 @@
-//! Dates and calendars: the only module here that knows time zones.
+//! Dates and calendars: the only module of this crate that uses time zones.
 //!
-//! # Theory
-//!
-//! A calendar quota counts days, weeks or months as people in one place see them. When each of them
-//! begins is worked out once, with the rules of the zone that are built into the program, and the core
-//! then only looks it up ([`Periods`]).
+//! A calendar quota counts days, weeks or months of a time zone. Their starts are computed once, with the rules of the
+//! zone that are built into the program; the core looks them up in [`Periods`].
 //!
 //! # Invariant
 //!
-//! Periods are numbered from the one around the first of January 2020, whatever the time is now: the
-//! numbers are kept with the counts, so they must be the same on every load.
+//! Periods are numbered from the one that contains January 1, 2020. The numbers are stored with the counts, so they must
+//! be the same on every load.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -21,33 +18,33 @@ use tollgate::calendar::Periods;
 use tollgate::{Moment, Span};
 
 use super::fields::Fields;
-use super::names::CALENDAR;
-use super::scalar::{choice, text, whole};
-use crate::near::nearest;
-use crate::report::{Read, Report, quoted};
-use crate::yaml::Node;
+use super::item::Item;
+use super::scalar::{choice, integer, text};
+use crate::report::{Read, quoted};
+use crate::shape;
+use crate::suggest::suggest;
 
 const FIRST_YEAR: i16 = 2020;
 const LAST_YEAR: i16 = 2080;
 const DAY_SECS: u64 = 86_400;
-/// Calendars that are kept for the next load; a file with more of them is read, only slower.
-const KEPT_MAX: usize = 256;
+/// Calendars that are cached for the next load. A file with more of them loads more slowly.
+const CACHE_MAX: usize = 256;
 
-/// Which periods.
+/// The kind of a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Every {
     Day,
     Week(Weekday),
-    /// From this day of the month, or its last if it has fewer.
+    /// From this day of the month, or its last day if the month is shorter.
     Month(i8),
 }
 
-/// A moment as people write it: `2027-01-01` (midnight UTC) or `2027-01-01T12:00:00Z`.
-pub(crate) fn moment(node: &Node, report: &Report<'_>) -> Read<Moment> {
-    let text = text(node, report)?;
+/// Reads a moment: `2027-01-01` (midnight UTC) or `2027-01-01T12:00:00Z`.
+pub(crate) fn moment(node: Item<'_>) -> Read<Moment> {
+    let text = text(node)?;
     let timestamp = match text.parse::<Timestamp>() {
         Ok(timestamp) => Some(timestamp),
-        // A date with a time but without a zone would be read as midnight.
+        // A date with a time but without a zone would parse as midnight.
         Err(_) if text.len() > 10 => None,
         Err(_) => text
             .parse::<Date>()
@@ -56,16 +53,14 @@ pub(crate) fn moment(node: &Node, report: &Report<'_>) -> Read<Moment> {
             .map(|zoned| zoned.timestamp()),
     };
     if timestamp.is_none() && text.parse::<jiff::civil::DateTime>().is_ok() && text.len() > 10 {
-        return Err(report.error(
-            node.place,
+        return Err(node.error(
             "bad-date",
-            format!("{} does not say in which zone", quoted(text)),
+            format!("{} has no time zone", quoted(text)),
             format!("write `{text}Z` for UTC, or an offset such as `{text}+02:00`"),
         ));
     }
     timestamp.and_then(since_1970).ok_or_else(|| {
-        report.error(
-            node.place,
+        node.error(
             "bad-date",
             format!("{} is not a date", quoted(text)),
             "write a day, `2027-01-01`, or a moment with its zone, `2027-01-01T12:00:00Z`",
@@ -80,7 +75,7 @@ pub(crate) fn day(moment: Moment) -> String {
     timestamp.strftime("%Y-%m-%d").to_string()
 }
 
-/// What time it is. The lint of expired limits needs to know; nothing else here asks.
+/// The current time, for the lint of expired limits.
 pub(crate) fn now() -> Moment {
     since_1970(Timestamp::now()).unwrap_or(Moment::ORIGIN)
 }
@@ -91,46 +86,33 @@ fn since_1970(timestamp: Timestamp) -> Option<Moment> {
 }
 
 /// Reads `calendar: { every: month, zone: Europe/Berlin, starts: 15 }`.
-pub(crate) fn calendar(node: &Node, report: &Report<'_>) -> Read<Periods> {
-    let fields = Fields::open(node, "calendar", CALENDAR, report)?;
+pub(crate) fn calendar(node: Item<'_>) -> Read<Periods> {
+    let fields = Fields::open(node, "calendar", shape::Calendar::FIELDS)?;
     let kinds = [("day", 'd'), ("week", 'w'), ("month", 'm')];
-    let every = fields.read("every", |n| choice(n, "a period", &kinds, report));
-    let zone = fields.read("zone", |n| zone(n, report));
-    let every = every?.ok_or_else(|| {
-        report.error(
-            fields.place,
-            "missing-field",
-            "the calendar does not say `every` what",
-            "write `every: day`, `every: week` or `every: month`",
-        )
-    })?;
+    let message = "the calendar has no `every`";
+    let hint = "write `every: day`, `every: week` or `every: month`";
+    let every = fields.required("every", (message, hint), |n| choice(n, "a period", &kinds));
+    let zone = fields.read("zone", zone);
     let starts = fields.get("starts");
-    let every = match (every, starts) {
+    let every = match (every?, starts) {
         ('d', None) => Every::Day,
-        ('d', Some(node)) => {
-            return Err(report.error(
+        ('d', Some(_)) => {
+            return Err(node.report.error(
                 fields.name_place("starts").unwrap_or(node.place),
                 "misplaced-field",
                 "a day starts at midnight",
-                "leave `starts` out; for another midnight write another `zone`",
+                "remove `starts`; for another midnight set another `zone`",
             ));
         }
         ('w', None) => Every::Week(Weekday::Monday),
-        ('w', Some(node)) => Every::Week(choice(node, "a day of the week", &WEEKDAYS, report)?),
+        ('w', Some(node)) => Every::Week(choice(node, "a day of the week", &WEEKDAYS)?),
         (_, None) => Every::Month(1),
-        (_, Some(node)) => {
-            let day = whole(node, 1, 31, "15", report)?;
-            Every::Month(i8::try_from(day).unwrap_or(31))
-        }
+        (_, Some(node)) => Every::Month(integer(node, 1..=31, "15")?),
     };
     let zone = zone?.unwrap_or(TimeZone::UTC);
     periods(every, &zone).ok_or_else(|| {
-        report.error(
-            fields.place,
-            "bad-zone",
-            "the periods of this calendar could not be worked out",
-            "try another `zone`",
-        )
+        let message = "the periods of this calendar cannot be computed";
+        fields.error("bad-zone", message, "set another `zone`")
     })
 }
 
@@ -144,29 +126,26 @@ const WEEKDAYS: [(&str, Weekday); 7] = [
     ("sunday", Weekday::Sunday),
 ];
 
-fn zone(node: &Node, report: &Report<'_>) -> Read<TimeZone> {
-    let text = text(node, report)?;
+fn zone(node: Item<'_>) -> Read<TimeZone> {
+    let text = text(node)?;
     TimeZone::get(text).map_err(|_| {
-        let names: Vec<String> = jiff::tz::db()
-            .available()
-            .map(|name| name.as_str().to_owned())
+        let names = jiff::tz::db().available();
+        let names: Vec<(String, String)> = names
+            .map(|name| (name.as_str().to_lowercase(), name.as_str().to_owned()))
             .collect();
-        // `Berlin` is the end of a name; a slip is looked for in the whole of it.
+        // `Berlin` is the end of a name; a misspelling is compared with whole names.
         let tail = format!("/{}", text.to_lowercase().replace(' ', "_"));
-        let near = names.iter().find(|n| n.to_lowercase().ends_with(&tail));
-        let lower: Vec<(String, &String)> = names.iter().map(|n| (n.to_lowercase(), n)).collect();
-        let near = near.or_else(|| {
-            let found = nearest(text, lower.iter().map(|(l, _)| l.as_str()))?;
-            lower.iter().find(|(l, _)| l == found).map(|(_, n)| *n)
-        });
+        let lower = names.iter().map(|(lower, _)| lower.as_str());
+        let near = lower.clone().find(|name| name.ends_with(&tail));
+        let near = near.or_else(|| suggest(text, lower));
+        let near = names.iter().find(|(lower, _)| Some(lower.as_str()) == near);
         let hint = match near {
-            Some(near) => format!("did you mean `{near}`?"),
+            Some((_, near)) => format!("did you mean `{near}`?"),
             None => {
                 "write a name of the time zone database, such as `Europe/Berlin` or `UTC`".into()
             }
         };
-        report.error(
-            node.place,
+        node.error(
             "bad-zone",
             format!("{} is not a time zone", quoted(text)),
             hint,
@@ -174,25 +153,24 @@ fn zone(node: &Node, report: &Report<'_>) -> Read<TimeZone> {
     })
 }
 
-/// The periods, from those worked out before if they are among them.
+/// The periods of a zone, cached.
 fn periods(every: Every, zone: &TimeZone) -> Option<Periods> {
-    static KEPT: Mutex<Option<HashMap<(Every, String), Periods>>> = Mutex::new(None);
-    let name = zone.iana_name()?.to_owned();
-    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-    let kept = kept.get_or_insert_default();
-    let key = (every, name);
-    if let Some(periods) = kept.get(&key) {
+    static CACHE: Mutex<Option<HashMap<(Every, String), Periods>>> = Mutex::new(None);
+    let key = (every, zone.iana_name()?.to_owned());
+    let mut cache = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
+    let cache = cache.get_or_insert_default();
+    if let Some(periods) = cache.get(&key) {
         return Some(periods.clone());
     }
-    let periods = work_out(every, zone, &key.1)?;
-    if kept.len() >= KEPT_MAX {
-        kept.clear();
+    let periods = compute_periods(every, zone, &key.1)?;
+    if cache.len() >= CACHE_MAX {
+        cache.clear();
     }
-    kept.insert(key, periods.clone());
+    cache.insert(key, periods.clone());
     Some(periods)
 }
 
-fn work_out(every: Every, zone: &TimeZone, name: &str) -> Option<Periods> {
+fn compute_periods(every: Every, zone: &TimeZone, name: &str) -> Option<Periods> {
     let first = date(FIRST_YEAR, 1, 1);
     let last = date(LAST_YEAR, 1, 1);
     let mut dates = Vec::new();
@@ -221,14 +199,14 @@ fn work_out(every: Every, zone: &TimeZone, name: &str) -> Option<Periods> {
     Periods::new(&format!("{word} in {name}"), &starts?, nominal)
 }
 
-/// The first moment of a day. Where the clocks are put forward at midnight that is not 00:00.
+/// The first moment of a day, which is not 00:00 where clocks go forward at midnight.
 fn start_of(day: Date, zone: &TimeZone) -> Option<Moment> {
     let midnight = day.at(0, 0, 0, 0);
     let timestamp = match zone.to_ambiguous_timestamp(midnight).offset() {
         AmbiguousOffset::Unambiguous { offset } => offset.to_timestamp(midnight).ok()?,
-        // Midnight comes twice: the day begins with the first.
+        // Midnight occurs twice: the day starts with the first.
         AmbiguousOffset::Fold { before, .. } => before.to_timestamp(midnight).ok()?,
-        // Midnight is skipped: the day begins when the clocks are put forward.
+        // Midnight is skipped: the day starts when the clocks go forward.
         AmbiguousOffset::Gap { before, .. } => {
             let skipped = before.to_timestamp(midnight).ok()?;
             let just_after = skipped.checked_add(1.nanosecond()).ok()?;
@@ -288,28 +266,31 @@ mod tests {
         for name in jiff::tz::db().available() {
             let zone = TimeZone::get(name.as_str()).unwrap();
             for every in [Every::Week(Weekday::Sunday), Every::Month(31)] {
-                assert!(work_out(every, &zone, "x").is_some(), "{name} {every:?}");
+                assert!(
+                    compute_periods(every, &zone, "x").is_some(),
+                    "{name} {every:?}"
+                );
             }
         }
         for name in ["UTC", "Europe/Berlin", "Asia/Beirut", "America/Sao_Paulo"] {
             let zone = TimeZone::get(name).unwrap();
-            assert!(work_out(Every::Day, &zone, "x").is_some(), "{name}");
+            assert!(compute_periods(Every::Day, &zone, "x").is_some(), "{name}");
         }
     }
 
     #[test]
     fn months_of_different_lengths_make_windows_of_the_longest() {
         let zone = TimeZone::UTC;
-        let months = work_out(Every::Month(31), &zone, "UTC").unwrap();
+        let months = compute_periods(Every::Month(31), &zone, "UTC").unwrap();
         // The longest stretch between two last days of months is 31 days.
         assert_eq!(months.window(), Span::from_secs(31 * DAY_SECS));
         assert_eq!(months.name(), "month in UTC");
-        let weeks = work_out(Every::Week(Weekday::Monday), &zone, "UTC").unwrap();
+        let weeks = compute_periods(Every::Week(Weekday::Monday), &zone, "UTC").unwrap();
         assert_eq!(weeks.window(), Span::from_secs(7 * DAY_SECS));
     }
 
     #[test]
-    fn periods_are_worked_out_once() {
+    fn periods_are_computed_once() {
         let zone = TimeZone::get("Europe/Paris").unwrap();
         let first = periods(Every::Day, &zone).unwrap();
         assert_eq!(periods(Every::Day, &zone), Some(first));

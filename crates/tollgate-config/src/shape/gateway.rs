@@ -1,51 +1,51 @@
-//! The shape of `gateway`.
+//! The fields of `gateway`.
 
 use schemars::JsonSchema;
 
 use super::{Match, Number, NumberOrText, OneOrMany};
 
-/// How a gateway behaves, and where requests go.
-#[derive(JsonSchema)]
-#[schemars(deny_unknown_fields)]
-pub(super) struct Gateway {
-    /// Who may connect, and how often.
-    accept: Option<Accept>,
+section! {
+    /// How a gateway behaves, and where it sends requests.
+    Gateway {
+        /// Bounds on client connections.
+        accept: Option<Accept>,
+        /// How long clients may take.
+        timeouts: Option<ClientTimeouts>,
+        /// The maximum size of a request body: bytes, or `10MB`, `64KiB`. Default: any size.
+        max_body: Option<NumberOrText>,
+        /// Whether the upstream is sent `x-tollgate-waited` with a request that waited. Default: true.
+        tell_wait: Option<bool>,
+        /// Where requests are sent: one address, or a list. The first upstream that matches is used.
+        upstreams: Option<Upstreams>,
+    }
+}
+
+section! {
+    /// Bounds on client connections.
+    Accept {
+        /// The maximum number of connections, from 1 to 1000000. Default: 10000.
+        connections: Option<Number>,
+        /// The maximum from one address (IPv6: from one /64). Default: 256.
+        per_address: Option<Number>,
+        /// The rate of new connections from one address: `50/s`. Default: any.
+        rate: Option<String>,
+        /// How many of these may come together. Default: the units of `rate`.
+        burst: Option<Number>,
+    }
+}
+
+section! {
     /// How long clients may take.
-    timeouts: Option<ClientTimeouts>,
-    /// The largest body that is passed on: bytes, or `10MB`, `64KiB`; any unless told otherwise.
-    max_body: Option<NumberOrText>,
-    /// Is `x-tollgate-waited` told to requests that waited? It is unless told otherwise.
-    tell_wait: Option<bool>,
-    /// Where requests go: one address, or a list. The first that matches is the one.
-    upstreams: Option<Upstreams>,
-}
-
-/// Who may connect, and how often.
-#[derive(JsonSchema)]
-#[schemars(deny_unknown_fields)]
-struct Accept {
-    /// Connections at once, from 1 to 1000000; 10000 unless told otherwise.
-    connections: Option<Number>,
-    /// Of these, from one address (IPv6: from one /64); 256 unless told otherwise.
-    per_address: Option<Number>,
-    /// New connections from one address: `50/s`; any number unless told otherwise.
-    rate: Option<String>,
-    /// How many of these come together; the units of `rate` unless told otherwise.
-    burst: Option<Number>,
-}
-
-/// How long clients may take.
-#[derive(JsonSchema)]
-#[schemars(deny_unknown_fields)]
-struct ClientTimeouts {
-    /// From the first byte of a head to its last, and for the TLS handshake; `5s` unless told otherwise.
-    head: Option<String>,
-    /// Between two parts of a request's body; `10s` unless told otherwise.
-    body: Option<String>,
-    /// Between requests on one connection; `60s` unless told otherwise.
-    idle: Option<String>,
-    /// Without taking a byte of an answer; `10s` unless told otherwise.
-    write: Option<String>,
+    ClientTimeouts {
+        /// From the first byte of a request head to its last, and for the TLS handshake. Default: `5s`.
+        head: Option<String>,
+        /// Between two parts of a request's body. Default: `10s`.
+        body: Option<String>,
+        /// Between requests on one connection. Default: `60s`.
+        idle: Option<String>,
+        /// Without reading a byte of a response. Default: `10s`.
+        write: Option<String>,
+    }
 }
 
 #[derive(JsonSchema)]
@@ -63,30 +63,29 @@ struct Url(
     String,
 );
 
-/// Servers that answer the same requests.
-#[derive(JsonSchema)]
-#[schemars(deny_unknown_fields)]
-struct Upstream {
-    /// Its name, by which metrics and logs refer to it.
-    #[schemars(regex(pattern = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"))]
-    name: String,
-    /// Which requests go there; all unless told otherwise.
-    r#match: Option<Match>,
-    /// The servers: `http://host:port` or `https://host:port`, one or up to 100.
-    servers: OneOrMany<Url>,
-    /// Which HTTP the servers speak; `http1` unless told otherwise.
-    protocol: Option<Protocol>,
-    /// TLS: certificates of whom to trust; those that the system trusts unless told otherwise.
-    ca_file: Option<String>,
-    /// How long servers may take.
-    timeouts: Option<ServerTimeouts>,
-    /// Is the `Host` that the client named passed on? It is unless told otherwise.
-    keep_host: Option<bool>,
-    /// How often a request that is safe to repeat and was never sent is tried again, from 0 to 10; 0 unless told
-    /// otherwise.
-    retries: Option<Number>,
-    /// The path that tells whether a server is well, or a map with it as `path`.
-    health: Option<AnyHealth>,
+section! {
+    /// Servers that answer the same requests.
+    Upstream {
+        /// Its name in metrics and logs.
+        #[schemars(regex(pattern = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"))]
+        name: String,
+        /// Which requests are sent to it. Default: all.
+        r#match: Option<Match>,
+        /// The servers: `http://host:port` or `https://host:port`, one or up to 100.
+        servers: OneOrMany<Url>,
+        /// The HTTP version of the servers. Default: `http1`.
+        protocol: Option<Protocol>,
+        /// TLS: a file with the trusted CA certificates. Default: those of the system.
+        ca_file: Option<String>,
+        /// How long servers may take.
+        timeouts: Option<ServerTimeouts>,
+        /// Whether the client's `Host` is passed on. Default: true.
+        keep_host: Option<bool>,
+        /// How often a request that was not sent and is safe to repeat is retried, from 0 to 10. Default: 0.
+        retries: Option<Number>,
+        /// The path of the health check, or a map with the path as `path`. Default: no health check.
+        health: Option<AnyHealth>,
+    }
 }
 
 #[derive(JsonSchema)]
@@ -96,16 +95,16 @@ enum Protocol {
     Http2,
 }
 
-/// How long servers may take.
-#[derive(JsonSchema)]
-#[schemars(deny_unknown_fields)]
-struct ServerTimeouts {
-    /// Until a connection is made; `1s` unless told otherwise.
-    connect: Option<String>,
-    /// From a whole request head to the head of its answer; `30s` unless told otherwise.
-    answer: Option<String>,
-    /// Between two parts of an answer's body; `60s` unless told otherwise.
-    idle: Option<String>,
+section! {
+    /// How long servers may take.
+    ServerTimeouts {
+        /// To accept a connection. Default: `1s`.
+        connect: Option<String>,
+        /// From the end of a request head to the head of its response. Default: `30s`.
+        answer: Option<String>,
+        /// Between two parts of a response's body. Default: `60s`.
+        idle: Option<String>,
+    }
 }
 
 #[derive(JsonSchema)]
@@ -115,18 +114,18 @@ enum AnyHealth {
     Long(Health),
 }
 
-/// How servers are looked after.
-#[derive(JsonSchema)]
-#[schemars(deny_unknown_fields)]
-struct Health {
-    /// What is asked for: `/healthz`.
-    path: String,
-    /// How often; `5s` unless told otherwise.
-    every: Option<String>,
-    /// How long an answer may take; `1s` unless told otherwise.
-    timeout: Option<String>,
-    /// So many failures in a row take a server out; 3 unless told otherwise.
-    fails: Option<Number>,
-    /// So many good answers in a row bring it back; 2 unless told otherwise.
-    passes: Option<Number>,
+section! {
+    /// A health check of servers.
+    Health {
+        /// The path that is requested: `/healthz`.
+        path: String,
+        /// The interval. Default: `5s`.
+        every: Option<String>,
+        /// How long a response may take. Default: `1s`.
+        timeout: Option<String>,
+        /// How many failures in a row take a server out. Default: 3.
+        fails: Option<Number>,
+        /// How many successes in a row take it in again. Default: 2.
+        passes: Option<Number>,
+    }
 }

@@ -1,4 +1,4 @@
-//! The shape of a limit.
+//! The fields of a limit.
 
 use std::collections::BTreeMap;
 
@@ -26,16 +26,16 @@ enum Estimate {
     Strict,
 }
 
-/// Days, weeks or months as people see them.
-#[derive(JsonSchema)]
-#[schemars(deny_unknown_fields)]
-struct Calendar {
-    /// How long a period is.
-    every: Every,
-    /// A name of the time zone database, such as `Europe/Berlin`; UTC unless told otherwise.
-    zone: Option<String>,
-    /// The day that a month starts with, or the weekday that a week starts with.
-    starts: Option<NumberOrText>,
+section! {
+    /// Days, weeks or months of a time zone.
+    Calendar {
+        /// How long a period is.
+        every: Every,
+        /// A name of the time zone database, such as `Europe/Berlin`. Default: `UTC`.
+        zone: Option<String>,
+        /// The day that a month starts with, or the weekday that a week starts with. Default: 1, `monday`.
+        starts: Option<NumberOrText>,
+    }
 }
 
 #[derive(JsonSchema)]
@@ -46,127 +46,93 @@ enum Every {
     Month,
 }
 
-/// The fields that say how much, and those beside them that a limit has with or without a name.
-macro_rules! limit_like {
-    ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $field:ident: $type:ty,)* }) => {
-        $(#[$about])*
-        #[derive(JsonSchema)]
-        #[schemars(deny_unknown_fields)]
-        pub(super) struct $name {
-            $($(#[$doc])* $field: $type,)*
-            /// How it decides; a token bucket unless told otherwise.
-            algorithm: Option<Algorithm>,
-            /// How many in how long: `5/s`, `100/min`. A plain number for concurrency and with `calendar`.
-            allow: Option<NumberOrText>,
-            /// token-bucket: what may come at once, in units or as a span of credit (`30s`).
-            burst: Option<NumberOrText>,
-            /// gcra: how much earlier than due still conforms.
-            tolerance: Option<String>,
-            /// leaky-bucket: how many may wait.
-            queue: Option<Number>,
-            /// leaky-bucket: the longest wait that is still worth queueing for.
-            max_wait: Option<String>,
-            /// sliding-window: how the oldest part of the window is counted.
-            estimate: Option<Estimate>,
-            /// burst-credits: how many times faster a burst may run.
-            times: Option<Number>,
-            /// burst-credits: for how long.
-            r#for: Option<String>,
-            /// burst-credits: what may come at once.
-            slack: Option<Number>,
-            /// concurrency: how long a permit counts if nobody gives it back.
-            ttl: Option<String>,
-            /// fixed-window: days, weeks or months of a calendar instead of a span.
-            calendar: Option<Calendar>,
-            /// How many keys there is room for. A million if left out; with more than sixteen limits they
-            /// share room for sixteen million.
-            max_keys: Option<Number>,
-        }
-    };
-}
-
-limit_like! {
-    /// A limit and whom it is for.
+section! {
+    /// A limit, and the requests that it applies to.
+    ///
+    /// It also has the fields of a `Candidate`; the schema adds them.
     Limit {
-        /// Its name, by which answers, metrics and logs refer to it.
+        /// Its name in responses, metrics and logs.
         #[schemars(regex(pattern = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"))]
         name: String,
-        /// Which requests it is for; all unless told otherwise.
+        /// Which requests it applies to. Default: all.
         r#match: Option<Match>,
-        /// Which of these it is not for.
+        /// Exceptions from `match`.
         except: Option<OneOrMany<Match>>,
-        /// Limits, by their names, that are not charged where this one is.
+        /// Names of limits that are not charged where this one is.
         replaces: Option<OneOrMany<String>>,
-        /// Who shares one allowance: `ip`, `header.x-rider-id`, `path.ride`, or a list. Everybody, unless told otherwise.
+        /// What requests are counted by: `ip`, `header.x-rider-id`, `path.ride`, or a list. Requests with the same key share
+        /// one allowance. Default: one allowance for all requests.
         key: Option<OneOrMany<String>>,
-        /// What happens to a request without its key.
+        /// What happens to a request whose key is absent, blank or repeated: it is counted by its address (`ip`), together
+        /// with all such requests (`shared`), or refused (`deny`). Default: `ip`.
         missing_key: Option<MissingKey>,
-        /// What a request takes; what the caller says, or 1, unless told otherwise.
+        /// How many units a request takes. Default: what the caller sets, or 1.
         cost: Option<Cost>,
-        /// Where the name of the client's tier is found.
+        /// Where a request names the client's tier, such as `header.x-plan`.
         tier: Option<String>,
         /// Other quotas for single keys.
         overrides: Option<Vec<Override>>,
-        /// How much it would be: counted beside, never enforced.
+        /// A quota to compare with: it is counted but never enforced.
         candidate: Option<Candidate>,
-        /// What a request takes that does not pass: nothing, unless told otherwise; or what it costs, as far as that
-        /// is left, for costs that are told when the work is done.
+        /// What a refused request takes: nothing (`take-nothing`), or what is left (`take-rest`), for costs that are known
+        /// only when the work is done. Default: `take-nothing`.
         when_over: Option<WhenOver>,
-        /// What happens while a shared store gives no answer; what the file says unless told otherwise.
+        /// What happens while a shared store does not answer. Default: `on_store_error` of the file.
         on_store_error: Option<OnStoreError>,
-        /// How nodes share it: `exact`, `lease` or `sync`; what the file says unless told otherwise.
+        /// How nodes share it: `exact`, `lease` or `sync`. Default: `sharing` of the file.
         sharing: Option<Sharing>,
-        /// Is it enforced?
+        /// Whether it is enforced (`enforce`), only counted (`shadow`), or neither (`off`). Default: `enforce`.
         mode: Option<Mode>,
-        /// For which share of the keys it is enforced: `25%`.
+        /// For which share of the keys it is enforced: `25%`. Default: `100%`.
         enforce: Option<String>,
-        /// From when on it does not apply any more: `2027-01-01` or `2027-01-01T12:00:00Z`.
+        /// When it ends: `2027-01-01` or `2027-01-01T12:00:00Z`.
         expires: Option<String>,
-        /// Who answers for it.
+        /// Its owner: a team or a person.
         owner: Option<String>,
-        /// Why it is there.
+        /// Why it exists.
         reason: Option<String>,
     }
 }
 
-limit_like! {
-    /// The limit for requests that no other matches.
-    DefaultLimit {
-        /// Who shares one allowance: `ip`, `header.x-rider-id`, `path.ride`, or a list. Everybody, unless told otherwise.
-        key: Option<OneOrMany<String>>,
-        /// What happens to a request without its key.
-        missing_key: Option<MissingKey>,
-        /// What a request takes; what the caller says, or 1, unless told otherwise.
-        cost: Option<Cost>,
-        /// Where the name of the client's tier is found.
-        tier: Option<String>,
-        /// Other quotas for single keys.
-        overrides: Option<Vec<Override>>,
-        /// How much it would be: counted beside, never enforced.
-        candidate: Option<Candidate>,
-        /// What a request takes that does not pass: nothing, unless told otherwise; or what it costs, as far as that
-        /// is left, for costs that are told when the work is done.
-        when_over: Option<WhenOver>,
-        /// What happens while a shared store gives no answer; what the file says unless told otherwise.
-        on_store_error: Option<OnStoreError>,
-        /// How nodes share it: `exact`, `lease` or `sync`; what the file says unless told otherwise.
-        sharing: Option<Sharing>,
-        /// Is it enforced?
-        mode: Option<Mode>,
-        /// For which share of the keys it is enforced: `25%`.
-        enforce: Option<String>,
-        /// From when on it does not apply any more: `2027-01-01` or `2027-01-01T12:00:00Z`.
-        expires: Option<String>,
-        /// Who answers for it.
-        owner: Option<String>,
-        /// Why it is there.
-        reason: Option<String>,
-    }
-}
+/// The limit for requests that no other limit matches.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(super) struct DefaultLimit {}
 
-limit_like! {
-    /// A quota that is tried beside the limit's own; what it does not say is taken from the limit.
-    Candidate {}
+/// The fields of a limit that [`DefaultLimit`] does not have.
+pub(crate) const NOT_IN_DEFAULT: &[&str] = &["name", "match", "except", "replaces"];
+
+section! {
+    /// A quota: what its own fields do not set is taken from the limit.
+    Candidate {
+        /// The algorithm. Default: `token-bucket`, or `fixed-window` with `calendar`.
+        algorithm: Option<Algorithm>,
+        /// The rate: `5/s`, `100/min`. A plain number for `concurrency` and with `calendar`.
+        allow: Option<NumberOrText>,
+        /// token-bucket: the burst, in units or as a span of the rate (`30s`). Default: the units of `allow`.
+        burst: Option<NumberOrText>,
+        /// gcra: how much earlier than due a request may come.
+        tolerance: Option<String>,
+        /// leaky-bucket: how many requests may wait.
+        queue: Option<Number>,
+        /// leaky-bucket: a request that would wait longer is refused.
+        max_wait: Option<String>,
+        /// sliding-window: how the oldest part of the window is estimated. Default: `span`.
+        estimate: Option<Estimate>,
+        /// burst-credits: how many times faster than `allow` a burst may run.
+        times: Option<Number>,
+        /// burst-credits: how long a burst may last.
+        r#for: Option<String>,
+        /// burst-credits: how many units may come at the same moment. Default: `times` times the units of `allow`.
+        slack: Option<Number>,
+        /// concurrency: when a permit expires that is not returned.
+        ttl: Option<String>,
+        /// fixed-window: days, weeks or months of a calendar instead of a span.
+        calendar: Option<Calendar>,
+        /// The maximum number of keys in memory. Default: a million; with more than sixteen limits, a share of sixteen
+        /// million.
+        max_keys: Option<Number>,
+    }
 }
 
 #[derive(JsonSchema)]
@@ -192,59 +158,46 @@ enum Mode {
     Off,
 }
 
-/// What a request takes: a number, a map of routes, or where the request says it.
+/// How many units a request takes: a number, a map of routes, or where the request sets it.
 #[derive(JsonSchema)]
 #[schemars(untagged, inline)]
-pub(super) enum Cost {
+pub(crate) enum Cost {
     Constant(Number),
     From(CostFrom),
     Routes(BTreeMap<String, Number>),
 }
 
-/// A cost that the request names.
-#[derive(JsonSchema)]
-#[schemars(deny_unknown_fields)]
-pub(super) struct CostFrom {
-    /// Where it stands, such as `header.x-cost`.
-    from: String,
-    /// If the request does not say; 1 unless told otherwise.
-    default: Option<Number>,
-    /// It never takes less; 1 unless told otherwise.
-    min: Option<Number>,
-    /// It never takes more, and this much if what it says is no number.
-    max: Number,
+section! {
+    /// A cost that the request sets.
+    CostFrom {
+        /// Where the cost stands, such as `header.x-cost`.
+        from: String,
+        /// The cost of a request that sets none. Default: 1.
+        default: Option<Number>,
+        /// The minimum. Default: 1.
+        min: Option<Number>,
+        /// The maximum; also the cost of a request whose value is not a number.
+        max: Number,
+    }
 }
 
-/// A quota for one key; what it does not say is taken from the limit.
-#[derive(JsonSchema)]
-#[schemars(deny_unknown_fields)]
-struct Override {
-    /// The key: one value, or one for each part.
-    key: OneOrMany<NumberOrText>,
-    /// How many in how long: `5/s`. A plain number for concurrency and with `calendar`.
-    allow: Option<NumberOrText>,
-    /// token-bucket: what may come at once, in units or as a span of credit (`30s`).
-    burst: Option<NumberOrText>,
-    /// gcra: how much earlier than due still conforms.
-    tolerance: Option<String>,
-    /// leaky-bucket: how many may wait.
-    queue: Option<Number>,
-    /// leaky-bucket: the longest wait that is still worth queueing for.
-    max_wait: Option<String>,
-    /// burst-credits: how many times faster a burst may run.
-    times: Option<Number>,
-    /// burst-credits: for how long.
-    r#for: Option<String>,
-    /// burst-credits: what may come at once.
-    slack: Option<Number>,
-    /// concurrency: how long a permit counts if nobody gives it back.
-    ttl: Option<String>,
-    /// No limit at all.
-    unlimited: Option<bool>,
-    /// Nothing passes.
-    blocked: Option<bool>,
-    /// From when on it does not apply any more: `2027-01-01` or `2027-01-01T12:00:00Z`.
-    expires: Option<String>,
-    /// Why.
-    reason: Option<String>,
+section! {
+    /// A quota for one key: what its own fields do not set is taken from the limit.
+    ///
+    /// It also has the fields of a `Candidate`, except for those that an override cannot change; the schema adds them.
+    Override {
+        /// The key: one value, or one for each part.
+        key: OneOrMany<NumberOrText>,
+        /// Whether there is no limit for this key.
+        unlimited: Option<bool>,
+        /// Whether all requests of this key are refused.
+        blocked: Option<bool>,
+        /// When it ends: `2027-01-01` or `2027-01-01T12:00:00Z`.
+        expires: Option<String>,
+        /// Why it exists.
+        reason: Option<String>,
+    }
 }
+
+/// The fields of a quota that an override cannot change: they say how the limit counts, not how much it allows.
+pub(crate) const FIXED_IN_OVERRIDES: &[&str] = &["algorithm", "estimate", "calendar", "max_keys"];

@@ -1,78 +1,105 @@
-//! The shape of the policy file, for the schema only: nothing is ever read into these types.
+//! The fields of the policy file: one description of each, for the JSON Schema and for the reader.
 //!
-//! Reading goes by the tree, because these types could not say where a value stands and would stop at
-//! the first mistake. A test holds their fields and those that are read together.
+//! A [`section!`] derives the schema of a map and lists the names of its fields, which are those that the reader
+//! accepts. No value is ever read into these types: they could not say where a value stands, and would stop at the first
+//! mistake.
 
 #![allow(
     dead_code,
-    reason = "the schema is derived from the fields, nobody fills them"
+    reason = "the schema is derived from the fields; no value is stored in them"
 )]
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 
-mod domain;
+/// A map of the file: a struct with a JSON Schema, and `FIELDS`, the names of its fields in their order.
+macro_rules! section {
+    ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $field:ident: $type:ty,)* }) => {
+        $(#[$about])*
+        #[derive(schemars::JsonSchema)]
+        #[schemars(deny_unknown_fields)]
+        pub(crate) struct $name {
+            $($(#[$doc])* $field: $type,)*
+        }
+
+        impl $name {
+            pub(crate) const FIELDS: &'static [&'static str] =
+                &[$(crate::shape::field_name(stringify!($field))),*];
+        }
+    };
+}
+
 mod gateway;
 mod limit;
-mod pressure;
 mod queue;
 mod store;
 
-use domain::Domain;
-use gateway::Gateway;
-use limit::{DefaultLimit, Limit};
-use pressure::Pressure;
-use queue::Queue;
+pub(crate) use gateway::{Accept, ClientTimeouts, Gateway, Health, ServerTimeouts, Upstream};
+pub(crate) use limit::{
+    Calendar, Candidate, CostFrom, FIXED_IN_OVERRIDES, Limit, NOT_IN_DEFAULT, Override,
+};
+pub(crate) use queue::{Adaptive, Pressure, Queue};
+pub(crate) use store::Store;
+
+use limit::DefaultLimit;
 use store::{AnyStore, OnStoreError, Sharing};
 
-/// A policy of Tollgate: which limits there are, for whom, and what happens to everyone else.
-#[derive(JsonSchema)]
-#[schemars(deny_unknown_fields)]
-pub(crate) struct Policy {
-    /// The version of this format.
-    #[schemars(range(min = 1, max = 1))]
-    version: Option<u32>,
-    /// Where what was used is kept: `memory`, the address of a store that a fleet shares, or a map with it as `url`.
-    store: Option<AnyStore>,
-    /// What happens while a shared store gives no answer: each node goes on with its share (`local`), everything
-    /// passes (`allow`), or is refused (`deny`). Needed if the store is shared, here or in every limit.
-    on_store_error: Option<OnStoreError>,
-    /// How nodes share the limits that they count in a shared store: the store decides every request (`exact`, unless
-    /// told otherwise), it lends blocks that nodes spend by themselves (`lease`), or nodes decide by what it said last and
-    /// tell it afterwards (`sync`).
-    sharing: Option<Sharing>,
-    /// What happens to a request that no limit matches: `pass`, `refuse`, or a limit.
-    default: Option<Default>,
-    /// Bits of an IPv6 address that count for `ip` keys; 64 unless told otherwise.
-    #[schemars(range(min = 32, max = 64))]
-    ipv6_prefix: Option<u8>,
-    /// May keys be shown in logs and to operators as they are?
-    key_privacy: Option<KeyPrivacy>,
-    /// Networks of the proxies whose word about the client's address is taken. None unless told otherwise.
-    trusted_proxies: Option<OneOrMany<String>>,
-    /// The header in which these proxies name the client.
-    client_address: Option<ClientAddress>,
-    /// How paths are compared.
-    paths: Option<Paths>,
-    /// What answers to clients look like.
-    headers: Option<Headers>,
-    /// Classes of clients; a tier scales every limit that names where the tier is found.
-    tiers: Option<BTreeMap<String, Tier>>,
-    /// Who is never limited.
-    allow: Option<Vec<ListEntry>>,
-    /// Who is always refused. Asked before `allow`.
-    deny: Option<Vec<ListEntry>>,
-    /// The limits. All that match a request are charged together, or none.
-    limits: Option<Vec<Limit>>,
-    /// Domains of Envoy's rate limit service that are not like the others.
-    domains: Option<Vec<Domain>>,
-    /// Where requests that no limit refused wait for their turn. The first that matches is the one.
-    queues: Option<Vec<Queue>>,
-    /// When all limits shrink for a while, and how far.
-    pressure: Option<Pressure>,
-    /// How a gateway behaves, and where requests go.
-    gateway: Option<Gateway>,
+/// The name of a field in the file: `match` for `r#match`.
+const fn field_name(identifier: &'static str) -> &'static str {
+    match identifier.as_bytes() {
+        [b'r', b'#', ..] => identifier.split_at(2).1,
+        _ => identifier,
+    }
+}
+
+section! {
+    /// A policy of Tollgate: the limits, which requests they apply to, and what happens to all other requests.
+    Policy {
+        /// The version of this format.
+        #[schemars(range(min = 1, max = 1))]
+        version: Option<u32>,
+        /// Where usage is kept: `memory`, the address of a store that a fleet shares, or a map with the address as `url`.
+        /// Default: `memory`.
+        store: Option<AnyStore>,
+        /// What happens while a shared store does not answer: each node enforces its share (`local`), all requests pass
+        /// (`allow`), or all are refused (`deny`). Required with a shared store, here or in every limit.
+        on_store_error: Option<OnStoreError>,
+        /// How nodes share the limits in a shared store. `exact`: the store decides every request. `lease`: nodes borrow
+        /// blocks and spend them locally. `sync`: nodes decide by a copy and push their usage. Default: `exact`.
+        sharing: Option<Sharing>,
+        /// What happens to a request that no limit matches: `pass`, `refuse`, or a limit.
+        default: Option<Default>,
+        /// Bits of an IPv6 address that `ip` keys count by. Default: 64.
+        #[schemars(range(min = 32, max = 64))]
+        ipv6_prefix: Option<u8>,
+        /// Whether logs and the admin API show keys in plain text or hashed. Default: `plain`.
+        key_privacy: Option<KeyPrivacy>,
+        /// Networks of proxies that may name the client's address in a header. Default: none.
+        trusted_proxies: Option<OneOrMany<String>>,
+        /// The header in which these proxies name the client's address. Default: `x-forwarded-for`.
+        client_address: Option<ClientAddress>,
+        /// How paths are compared.
+        paths: Option<Paths>,
+        /// What responses to clients contain.
+        headers: Option<Headers>,
+        /// Classes of clients. A tier scales every limit that has a `tier`.
+        tiers: Option<BTreeMap<String, Tier>>,
+        /// Requests that no limit applies to.
+        allow: Option<Vec<ListEntry>>,
+        /// Requests that are always refused; checked before `allow`.
+        deny: Option<Vec<ListEntry>>,
+        /// The limits. A request is charged to all that match it, or to none.
+        limits: Option<Vec<Limit>>,
+        /// Settings for single domains of Envoy's rate limit service.
+        domains: Option<Vec<Domain>>,
+        /// Queues in which admitted requests wait for their turn. The first queue that matches a request is used.
+        queues: Option<Vec<Queue>>,
+        /// When all limits shrink under load, and how far.
+        pressure: Option<Pressure>,
+        /// How a gateway behaves, and where it sends requests.
+        gateway: Option<Gateway>,
+    }
 }
 
 /// One value or a list of them.
@@ -83,10 +110,10 @@ pub(crate) enum OneOrMany<T> {
     Many(Vec<T>),
 }
 
-/// A whole number; `_` may stand between digits.
+/// A whole number; `_` may separate digits.
 #[derive(JsonSchema)]
 #[schemars(untagged, inline)]
-pub(super) enum Number {
+pub(crate) enum Number {
     Digits(u64),
     Text(#[schemars(regex(pattern = r"^[0-9][0-9_]*$"))] String),
 }
@@ -94,7 +121,7 @@ pub(super) enum Number {
 /// A number or a text.
 #[derive(JsonSchema)]
 #[schemars(untagged, inline)]
-pub(super) enum NumberOrText {
+pub(crate) enum NumberOrText {
     Number(u64),
     Text(String),
 }
@@ -136,14 +163,14 @@ enum ClientAddress {
     XRealIp,
 }
 
-/// How paths are compared.
-#[derive(JsonSchema)]
-#[schemars(deny_unknown_fields)]
-struct Paths {
-    /// Do upper and lower case count as the same? They do not unless told otherwise.
-    ignore_case: Option<bool>,
-    /// Does a slash at the end count? It does not unless told otherwise.
-    trailing_slash: Option<TrailingSlash>,
+section! {
+    /// How paths are compared.
+    Paths {
+        /// Whether upper and lower case are the same. Default: false.
+        ignore_case: Option<bool>,
+        /// Whether a slash at the end is significant. Default: `ignore`.
+        trailing_slash: Option<TrailingSlash>,
+    }
 }
 
 #[derive(JsonSchema)]
@@ -153,20 +180,20 @@ enum TrailingSlash {
     Keep,
 }
 
-/// What answers to clients look like.
-#[derive(JsonSchema)]
-#[schemars(deny_unknown_fields)]
-struct Headers {
-    /// `Retry-After` on refusals.
-    retry_after: Option<bool>,
-    /// Up to this share is added to `Retry-After`, so that clients do not come back together: `20%`.
-    jitter: Option<String>,
-    /// `X-RateLimit-*`: with the reset in `seconds` from now or as an `epoch`, or `off`.
-    x_ratelimit: Option<XRateLimit>,
-    /// `RateLimit` and `RateLimit-Policy`.
-    ratelimit: Option<bool>,
-    /// A body that explains a refusal.
-    problem: Option<bool>,
+section! {
+    /// What responses to clients contain.
+    Headers {
+        /// `Retry-After` on refusals. Default: true.
+        retry_after: Option<bool>,
+        /// Up to this share is added to `Retry-After`, so that clients do not retry together: `20%`. Default: `0%`.
+        jitter: Option<String>,
+        /// `X-RateLimit-*`: with the reset in `seconds` from now or as an `epoch`, or `off`. Default: `seconds`.
+        x_ratelimit: Option<XRateLimit>,
+        /// `RateLimit` and `RateLimit-Policy`. Default: true.
+        ratelimit: Option<bool>,
+        /// A problem body (RFC 9457) that explains a refusal. Default: true.
+        problem: Option<bool>,
+    }
 }
 
 #[derive(JsonSchema)]
@@ -184,55 +211,67 @@ enum XRateLimitWord {
     Off,
 }
 
-/// A class of clients.
-#[derive(JsonSchema)]
-#[schemars(deny_unknown_fields)]
-struct Tier {
-    /// How many times as much it is allowed: `10` or `2.5`; once unless told otherwise.
-    times: Option<Decimal>,
-    /// Its share where clients wait in line, from 1 to 1000000; 1 unless told otherwise.
-    weight: Option<Number>,
+section! {
+    /// A class of clients.
+    Tier {
+        /// By how much it multiplies a limit: `10` or `2.5`. Default: 1.
+        times: Option<Decimal>,
+        /// Its weight in fair queues, from 1 to 1000000. Default: 1.
+        weight: Option<Number>,
+    }
 }
 
-/// Someone who is let through or kept out.
-#[derive(JsonSchema)]
-#[schemars(deny_unknown_fields)]
-struct ListEntry {
-    /// What it is called in answers and logs.
-    #[schemars(regex(pattern = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"))]
-    name: Option<String>,
-    /// Whom it is for.
-    r#match: Match,
-    /// Which of these it is not for.
-    except: Option<OneOrMany<Match>>,
-    /// Why.
-    reason: Option<String>,
-    /// From when on it does not apply any more: `2027-01-01` or `2027-01-01T12:00:00Z`.
-    expires: Option<String>,
+section! {
+    /// Requests that always pass or are always refused.
+    ListEntry {
+        /// Its name in responses and logs.
+        #[schemars(regex(pattern = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"))]
+        name: Option<String>,
+        /// Which requests it applies to.
+        r#match: Match,
+        /// Exceptions from `match`.
+        except: Option<OneOrMany<Match>>,
+        /// Why it exists.
+        reason: Option<String>,
+        /// When it ends: `2027-01-01` or `2027-01-01T12:00:00Z`.
+        expires: Option<String>,
+    }
 }
 
-/// Conditions on a request; all that are there must hold. Of several values for one thing, one must.
-#[derive(JsonSchema)]
-#[schemars(deny_unknown_fields)]
-pub(super) struct Match {
-    /// Methods, such as `GET`.
-    method: Option<OneOrMany<String>>,
-    /// Paths, such as `/api/rides/{ride}/cancel` or `/admin/**`.
-    path: Option<OneOrMany<String>>,
-    /// Hosts without port; `*` stands for any run of characters.
-    host: Option<OneOrMany<String>>,
-    /// Headers: a pattern, a list of them, `true` if it must be there, `false` if it must not.
-    header: Option<BTreeMap<String, ValueTest>>,
-    /// Query parameters, as headers.
-    query: Option<BTreeMap<String, ValueTest>>,
-    /// Client addresses and networks, such as `10.0.0.0/8`.
-    ip: Option<OneOrMany<String>>,
-    /// The domain of an Envoy rate limit request.
-    domain: Option<String>,
-    /// Entries of an Envoy descriptor, as headers.
-    descriptor: Option<BTreeMap<String, ValueTest>>,
-    /// All entries of an Envoy descriptor, in their order: `[{ generic_key: slow }, { remote_address: true }]`.
-    entries: Option<OneOrMany<BTreeMap<String, ValueTest>>>,
+section! {
+    /// A domain of Envoy's rate limit service.
+    Domain {
+        /// The `domain` that its callers send.
+        name: String,
+        /// Whether limits that requests carry in their descriptors are enforced. Only for trusted callers: a caller in this
+        /// domain can choose its own limits. Default: false.
+        follow_request_limits: Option<bool>,
+    }
+}
+
+section! {
+    /// Conditions on a request. All of them must hold; of several values for one condition, one must.
+    Match {
+        /// Methods, such as `GET`.
+        method: Option<OneOrMany<String>>,
+        /// Paths, such as `/api/rides/{ride}/cancel` or `/admin/**`.
+        path: Option<OneOrMany<String>>,
+        /// Hosts without port; `*` matches any run of characters.
+        host: Option<OneOrMany<String>>,
+        /// Headers: a pattern, a list of patterns, `true` if the header must be present once and not blank, `false` for
+        /// the opposite.
+        header: Option<BTreeMap<String, ValueTest>>,
+        /// Query parameters, as headers; but a parameter is also present without a value.
+        query: Option<BTreeMap<String, ValueTest>>,
+        /// Client addresses and networks, such as `10.0.0.0/8`.
+        ip: Option<OneOrMany<String>>,
+        /// The domain of an Envoy rate limit request.
+        domain: Option<String>,
+        /// Entries of an Envoy descriptor: patterns, `true` for any value, `false` if the entry must be absent.
+        descriptor: Option<BTreeMap<String, ValueTest>>,
+        /// All entries of an Envoy descriptor, in their order: `[{ generic_key: slow }, { remote_address: true }]`.
+        entries: Option<OneOrMany<BTreeMap<String, ValueTest>>>,
+    }
 }
 
 #[derive(JsonSchema)]

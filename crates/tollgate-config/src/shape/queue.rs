@@ -1,44 +1,48 @@
-//! The shape of a queue.
+//! The fields of a queue and of `pressure`.
+
+use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 
 use super::limit::Cost;
 use super::{Match, Number, OneOrMany};
 
-/// Where requests wait that no limit refused, if not all may go at once.
-#[derive(JsonSchema)]
-#[schemars(deny_unknown_fields)]
-pub(super) struct Queue {
-    /// Its name, by which answers, metrics and logs refer to it.
-    #[schemars(regex(pattern = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"))]
-    name: String,
-    /// Which requests it is for; all unless told otherwise. The first queue that matches is the one.
-    r#match: Option<Match>,
-    /// Which of these it is not for.
-    except: Option<OneOrMany<Match>>,
-    /// Who is served as one: `header.x-api-key`, `ip`, `path.tenant`, or a list. Everybody, unless told otherwise.
-    flow: Option<OneOrMany<String>>,
-    /// As whom a request without its flow waits: as its address unless told otherwise.
-    missing_key: Option<MissingFlow>,
-    /// Where the name of the client's tier is found; tiers have a `weight`.
-    tier: Option<String>,
-    /// What a request takes of its flow's share; 1 unless told otherwise.
-    cost: Option<Cost>,
-    /// How many are under way at once: a number from 1 to 100000, or how it is found. Needed without `rate`.
-    at_once: Option<AtOnce>,
-    /// How many of one flow are under way at once, from 1 to `at_once` (to its `max` if that is found); as many
-    /// as there are turns unless told otherwise. With `rate` alone it bounds as well.
-    at_once_per_flow: Option<Number>,
-    /// How fast they go: `3000/s`. Needed without `at_once`.
-    rate: Option<String>,
-    /// How many go together before `rate` counts; 1 unless told otherwise.
-    burst: Option<Number>,
-    /// How many wait in all, from 1 to 1000000; 1000 unless told otherwise.
-    waiting: Option<Number>,
-    /// How many of one flow wait; 100 unless told otherwise, and all of them without `flow`.
-    waiting_per_flow: Option<Number>,
-    /// How long anybody waits, from `1ms` to `1h`; `10s` unless told otherwise.
-    max_wait: Option<String>,
+section! {
+    /// A fair queue for requests that the limits admit but that may not all run at once.
+    Queue {
+        /// Its name in responses, metrics and logs.
+        #[schemars(regex(pattern = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"))]
+        name: String,
+        /// Which requests it applies to. The first queue that matches is used. Default: all.
+        r#match: Option<Match>,
+        /// Exceptions from `match`.
+        except: Option<OneOrMany<Match>>,
+        /// What requests are grouped by: `header.x-api-key`, `ip`, `path.tenant`, or a list. Flows take turns. Default: one
+        /// flow for all requests.
+        flow: Option<OneOrMany<String>>,
+        /// The flow of a request whose `flow` is missing: its address (`ip`), or one for all such requests (`shared`).
+        /// Default: `ip`.
+        missing_key: Option<MissingFlow>,
+        /// Where a request names the client's tier; tiers have a `weight`.
+        tier: Option<String>,
+        /// How much a request takes of its flow's share. Default: 1.
+        cost: Option<Cost>,
+        /// How many requests run at once: a number from 1 to 100000, or how it is estimated. Required without `rate`.
+        at_once: Option<AtOnce>,
+        /// How many requests of one flow run at once, from 1 to `at_once` (to its `max` if it is estimated). Default: no
+        /// bound of its own.
+        at_once_per_flow: Option<Number>,
+        /// How fast requests leave the queue: `3000/s`. Required without `at_once`.
+        rate: Option<String>,
+        /// How many requests may leave together at that rate. Default: 1.
+        burst: Option<Number>,
+        /// How many requests may wait, from 1 to 1000000. Default: 1000.
+        waiting: Option<Number>,
+        /// How many requests of one flow may wait. Default: 100, or all of them without `flow`.
+        waiting_per_flow: Option<Number>,
+        /// The maximum wait, from `1ms` to `1h`. Default: `10s`.
+        max_wait: Option<String>,
+    }
 }
 
 #[derive(JsonSchema)]
@@ -55,20 +59,20 @@ enum AtOnce {
     Adaptive(Adaptive),
 }
 
-/// A number of requests at once that follows what is seen of them.
-#[derive(JsonSchema)]
-#[schemars(deny_unknown_fields)]
-struct Adaptive {
-    /// How it is found: by latency against what is usual (`gradient2`), or by failures alone (`aimd`).
-    adaptive: Estimator,
-    /// Never fewer; 4 unless told otherwise.
-    min: Option<Number>,
-    /// Never more; 200 unless told otherwise.
-    max: Option<Number>,
-    /// At the start; 20 unless told otherwise.
-    initial: Option<Number>,
-    /// What takes longer counts as failed; `5s` unless told otherwise.
-    timeout: Option<String>,
+section! {
+    /// A concurrency limit that is estimated from responses.
+    Adaptive {
+        /// The estimator: by latency (`gradient2`), or by failures alone (`aimd`).
+        adaptive: Estimator,
+        /// The minimum. Default: 4.
+        min: Option<Number>,
+        /// The maximum. Default: 200.
+        max: Option<Number>,
+        /// The value at the start. Default: 20.
+        initial: Option<Number>,
+        /// A response that takes longer counts as a failure. Default: `5s`.
+        timeout: Option<String>,
+    }
 }
 
 #[derive(JsonSchema)]
@@ -76,4 +80,20 @@ struct Adaptive {
 enum Estimator {
     Gradient2,
     Aimd,
+}
+
+section! {
+    /// When all limits shrink under load, and how far.
+    Pressure {
+        /// Mean latency of the backend above which limits shrink: `500ms`.
+        latency: Option<String>,
+        /// Share of failed responses of the backend above which limits shrink: `10%`.
+        errors: Option<String>,
+        /// Share of this machine's processors in use above which limits shrink: `90%`.
+        cpu: Option<String>,
+        /// The smallest part of a limit that is kept. Default: `10%`.
+        floor: Option<String>,
+        /// The same for single tiers: `{ free: 5%, pro: 50% }`.
+        floors: Option<BTreeMap<String, String>>,
+    }
 }

@@ -331,7 +331,7 @@ fn rule_of<'p>(policy: &'p Policy, name: &str) -> Result<&'p LimitRule, Override
             let names = rules(policy).map(|rule| &*rule.name);
             OverrideError::NoSuchLimit {
                 name: name.chars().take(64).collect(),
-                near: tollgate_config::near::nearest(name, names).map(str::to_owned),
+                near: tollgate_config::suggest::suggest(name, names).map(str::to_owned),
             }
         })
 }

@@ -91,7 +91,7 @@ impl<const N: usize> Once<N> {
     #[cold]
     fn unknown<E: Error>(&self, name: &str) -> E {
         let shown: String = name.chars().take(64).collect();
-        let meant = tollgate_config::near::nearest(name, self.names);
+        let meant = tollgate_config::suggest::suggest(name, self.names);
         let mend = match meant {
             Some(meant) => format!("did you mean `{meant}`?"),
             None => format!("there are `{}`", self.names.join("`, `")),

@@ -288,7 +288,7 @@ fn named_key<'a>(
 fn no_such_limit(policy: &Epoch, limit: &str) -> Problem {
     let shown: String = limit.chars().take(64).collect();
     let names = policy.gate.rules().map(|rule| &*rule.name);
-    let detail = match tollgate_config::near::nearest(limit, names) {
+    let detail = match tollgate_config::suggest::suggest(limit, names) {
         Some(meant) => format!("there is no limit {shown:?}; did you mean `{meant}`?"),
         None => format!("there is no limit {shown:?}; see /v1/limits for those there are"),
     };

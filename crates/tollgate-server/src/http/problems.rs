@@ -75,7 +75,7 @@ pub(crate) fn close(response: &mut ResponseBuffer) {
 #[cold]
 pub(super) fn no_such_path(response: &mut ResponseBuffer, path: &str) {
     let shown: String = path.chars().take(64).collect();
-    let meant = tollgate_config::near::nearest(&shown, super::PATHS);
+    let meant = tollgate_config::suggest::suggest(&shown, super::PATHS);
     let detail = match meant {
         Some(meant) => format!("nothing is served at {shown:?}; did you mean `{meant}`?"),
         None => format!("nothing is served at {shown:?}; see /openapi.json for what is"),

@@ -304,7 +304,7 @@ fn fact<'a>(ask: &mut Ask<'a>, kind: &str, name: &'a str, value: &'a [u8]) -> Re
 #[cold]
 fn no_such_name(name: &str) -> Wrong {
     let shown: String = name.chars().take(64).collect();
-    match tollgate_config::near::nearest(name, NAMES) {
+    match tollgate_config::suggest::suggest(name, NAMES) {
         Some(meant) => format!("there is no name {shown:?}; did you mean `{meant}`?"),
         None => format!(
             "there is no name {shown:?}; there are `{}`NAME",

@@ -1,14 +1,15 @@
-//! `gateway`: who may connect, how long anything may take, and where requests go.
+//! `gateway`: bounds on connections, timeouts, and upstreams.
 //!
-//! Everything has a bound, said or not. The only thing without one is the size of a body: it is passed on as
-//! it comes and never held, so what is too large is for the application to know.
+//! Every quantity has a bound, written or by default, except for the size of a body: the gateway streams bodies and never
+//! holds one.
 //!
-//! It does not know what is wise; that is for [`crate::lint`]. It asks no name server and opens no file: a
-//! policy is checked on machines that have neither.
+//! Reading a policy resolves no name and opens no file: a policy can be checked on any machine.
 
 mod size;
 mod upstream;
 mod url;
+
+use std::ops::RangeInclusive;
 
 use tollgate::Span;
 use tollgate_policy::path::PathRules;
@@ -16,31 +17,29 @@ use tollgate_policy::path::PathRules;
 use self::size::size;
 use self::upstream::upstreams;
 pub(crate) use self::url::server_address;
-use super::fields::Fields;
-use super::limit::Spots;
-use super::names::{ACCEPT, CLIENT_TIMEOUTS, GATEWAY};
-use super::queue::burst_alone;
-use super::scalar::{count, rate, span_within, whole, yes};
+use super::fields::{FieldSpans, Fields};
+use super::item::Item;
+use super::queue::rate_and_burst;
+use super::scalar::{boolean, integer, span_within};
 use crate::gateway::{AcceptSpec, ClientTimeouts, GatewaySpec};
-use crate::report::{Read, Report};
-use crate::yaml::Node;
+use crate::report::Read;
+use crate::shape;
 
-/// Connections at once.
-const CONNECTIONS_MAX: u32 = 1_000_000;
+/// Open connections.
+const CONNECTIONS_MAX: u64 = 1_000_000;
 const BURST_MAX: u64 = 1_000_000;
-const SPAN_LEAST: Span = Span::from_millis(1);
-const SPAN_MOST: Span = Span::from_secs(86_400);
+const SPANS: RangeInclusive<Span> = Span::from_millis(1)..=Span::from_secs(86_400);
 
 /// A gateway and where its parts stand.
 #[derive(Default)]
 pub(crate) struct Gateway {
     pub(crate) spec: GatewaySpec,
-    pub(crate) accept: Spots,
+    pub(crate) accept: FieldSpans,
     /// One for each upstream.
-    pub(crate) upstreams: Vec<Spots>,
+    pub(crate) upstreams: Vec<FieldSpans>,
 }
 
-/// What is known about fields that are not there.
+/// Hints for names that other tools use.
 fn hint(name: &str) -> Option<String> {
     let hint = match name {
         "upstream" | "backend" | "backends" | "servers" | "server" | "proxy_pass" => {
@@ -51,7 +50,7 @@ fn hint(name: &str) -> Option<String> {
         }
         "body_limit" | "client_max_body_size" | "max_body_size" => "did you mean `max_body`?",
         "listen" | "tls" | "tls_cert" | "tls_key" | "admin" => {
-            "where a gateway listens is told on its command line; see `tollgate gateway --help`"
+            "the addresses of a gateway are flags; see `tollgate gateway --help`"
         }
         _ => return None,
     };
@@ -59,16 +58,16 @@ fn hint(name: &str) -> Option<String> {
 }
 
 /// Reads the gateway.
-pub(super) fn gateway(node: &Node, paths: PathRules, report: &Report<'_>) -> Read<Gateway> {
-    let fields = Fields::open_with(node, "the gateway", GATEWAY, report, hint)?;
-    let accept = fields.read("accept", |n| accept(n, report));
-    let timeouts = fields.read("timeouts", |n| timeouts(n, report));
-    let max_body = fields.read("max_body", |n| size(n, report));
-    let tell_wait = fields.read("tell_wait", |n| yes(n, report));
-    let upstreams = fields.read("upstreams", |n| upstreams(n, paths, report));
+pub(super) fn gateway(node: Item<'_>, paths: PathRules) -> Read<Gateway> {
+    let fields = Fields::open_with(node, "the gateway", shape::Gateway::FIELDS, hint)?;
+    let accept = fields.read("accept", accept);
+    let timeouts = fields.read("timeouts", timeouts);
+    let max_body = fields.read("max_body", size);
+    let tell_wait = fields.read("tell_wait", boolean);
+    let upstreams = fields.read("upstreams", |n| upstreams(n, paths));
     let usual = GatewaySpec::default();
-    let (accept, accept_spots) = accept?.unwrap_or_default();
-    let (upstreams, upstream_spots) = upstreams?.unwrap_or_default().into_iter().unzip();
+    let (accept, accept_spans) = accept?.unwrap_or_default();
+    let (upstreams, upstream_spans) = upstreams?.unwrap_or_default().into_iter().unzip();
     Ok(Gateway {
         spec: GatewaySpec {
             upstreams,
@@ -77,41 +76,36 @@ pub(super) fn gateway(node: &Node, paths: PathRules, report: &Report<'_>) -> Rea
             max_body: max_body?.or(usual.max_body),
             tell_wait: tell_wait?.unwrap_or(usual.tell_wait),
         },
-        accept: accept_spots,
-        upstreams: upstream_spots,
+        accept: accept_spans,
+        upstreams: upstream_spans,
     })
 }
 
-fn accept(node: &Node, report: &Report<'_>) -> Read<(AcceptSpec, Spots)> {
-    let fields = Fields::open(node, "`accept`", ACCEPT, report)?;
+fn accept(node: Item<'_>) -> Read<(AcceptSpec, FieldSpans)> {
+    let fields = Fields::open(node, "`accept`", shape::Accept::FIELDS)?;
     let number =
-        |name: &str, sample: &str| fields.read(name, |n| count(n, CONNECTIONS_MAX, sample, report));
+        |name: &str, sample: &str| fields.read(name, |n| integer(n, 1..=CONNECTIONS_MAX, sample));
     let connections = number("connections", "10_000");
     let per_address = number("per_address", "256");
-    let rate = fields.read("rate", |n| rate(n, report));
-    let burst = fields.read("burst", |n| whole(n, 1, BURST_MAX, "100", report));
-    if let (Ok(None), Some(place)) = (&rate, fields.name_place("burst")) {
-        return Err(burst_alone(place, report));
-    }
+    let rate = rate_and_burst(&fields, BURST_MAX, "100");
     let usual = AcceptSpec::default();
-    let (rate, burst) = (rate?, burst?);
     let connections = connections?.unwrap_or(usual.connections);
     let spec = AcceptSpec {
         connections,
         per_address: per_address?.unwrap_or(usual.per_address.min(connections)),
-        // A browser opens several connections at once, so a burst of one would be wrong for everybody.
-        rate: rate.map(|rate| {
+        // A browser opens several connections at once, so a default burst of 1 would refuse most clients.
+        rate: rate?.map(|(rate, burst)| {
             let usual = rate.units().clamp(1, BURST_MAX);
             (rate, burst.unwrap_or(usual))
         }),
     };
-    Ok((spec, Spots::of(&fields)))
+    Ok((spec, fields.spans()))
 }
 
-fn timeouts(node: &Node, report: &Report<'_>) -> Read<ClientTimeouts> {
-    let fields = Fields::open(node, "`timeouts`", CLIENT_TIMEOUTS, report)?;
+fn timeouts(node: Item<'_>) -> Read<ClientTimeouts> {
+    let fields = Fields::open(node, "`timeouts`", shape::ClientTimeouts::FIELDS)?;
     let [head, body, idle, write] =
-        ["head", "body", "idle", "write"].map(|name| fields.read(name, |n| timeout(n, report)));
+        ["head", "body", "idle", "write"].map(|name| fields.read(name, timeout));
     let usual = ClientTimeouts::default();
     Ok(ClientTimeouts {
         head: head?.unwrap_or(usual.head),
@@ -121,7 +115,7 @@ fn timeouts(node: &Node, report: &Report<'_>) -> Read<ClientTimeouts> {
     })
 }
 
-/// How long something may take: never for ever, and never no time at all.
-fn timeout(node: &Node, report: &Report<'_>) -> Read<Span> {
-    span_within(node, SPAN_LEAST, SPAN_MOST, "10s", report)
+/// Reads a timeout: above zero, and finite.
+fn timeout(node: Item<'_>) -> Read<Span> {
+    span_within(node, SPANS, "10s")
 }

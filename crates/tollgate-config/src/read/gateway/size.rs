@@ -1,8 +1,8 @@
 //! Sizes: `65536`, `10MB`, `64KiB`.
 
+use super::super::item::Item;
 use super::super::scalar::{NotDigits, digits, text};
-use crate::report::{Read, Report, quoted};
-use crate::yaml::Node;
+use crate::report::{Read, quoted};
 
 /// The largest size that is read: a TiB.
 const SIZE_MAX: u64 = 1 << 40;
@@ -20,9 +20,9 @@ const UNITS: [(&str, u64); 8] = [
 ];
 
 /// Reads a number of bytes, at least 1.
-pub(super) fn size(node: &Node, report: &Report<'_>) -> Read<u64> {
-    let text = text(node, report)?;
-    let wrong = |message: String, hint: &str| report.error(node.place, "bad-size", message, hint);
+pub(super) fn size(node: Item<'_>) -> Read<u64> {
+    let text = text(node)?;
+    let wrong = |message: String, hint: &str| node.error("bad-size", message, hint);
     const SAMPLE: &str = "write bytes, or a whole number with `KB`, `MB`, `GB`, `KiB`, `MiB` or `GiB` behind it, such as `10MB`";
     let number = text
         .trim_end_matches(|c: char| c.is_alphabetic())
@@ -66,7 +66,8 @@ pub(super) fn size(node: &Node, report: &Report<'_>) -> Read<u64> {
 mod tests {
     use super::*;
     use crate::problem::Place;
-    use crate::yaml::Value;
+    use crate::report::Report;
+    use crate::yaml::{Node, Value};
 
     fn read(text: &str) -> Result<u64, &'static str> {
         let report = Report::new(text);
@@ -77,7 +78,7 @@ mod tests {
                 plain: true,
             },
         };
-        let found = size(&node, &report);
+        let found = size(Item::new(&node, &report));
         found.map_err(|_| report.finish("x").iter().next().unwrap().code)
     }
 

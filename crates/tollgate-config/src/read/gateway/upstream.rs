@@ -1,134 +1,118 @@
-//! `upstreams`: where requests go.
+//! `upstreams`: where the gateway sends requests.
 
+use tollgate::Span;
 use tollgate_policy::path::PathRules;
 
-use super::super::fields::{Fields, Listed, each, one_or_many};
-use super::super::limit::{Spots, named};
+use super::super::fields::{FieldSpans, Fields, Listed, each};
+use super::super::item::Item;
+use super::super::limit::{match_hint, required_name};
 use super::super::matching::matches;
-use super::super::names::{HEALTH, SERVER_TIMEOUTS, UPSTREAM};
-use super::super::scalar::{choice, span_within, text, whole_u32, yes};
-use super::super::store::{hide_user, path};
+use super::super::redact::redact_user;
+use super::super::scalar::{boolean, choice_or_alias, integer, span_within, text};
+use super::super::store::path;
 use super::url;
-use super::{SPAN_LEAST, SPAN_MOST, timeout};
+use super::{SPANS, timeout};
 use crate::gateway::{HealthSpec, Protocol, ServerSpec, UpstreamSpec};
-use crate::report::{Read, Report, quoted};
-use crate::yaml::{Node, Value};
+use crate::report::{Read, quoted};
+use crate::shape;
+use crate::yaml::Value;
 
 /// Upstreams in one file.
 const UPSTREAMS_MAX: usize = 1000;
 /// Servers of one upstream.
 const SERVERS_MAX: usize = 100;
-const RETRIES_MAX: u32 = 10;
-/// Answers in a row that change what is thought of a server.
-const STREAK_MAX: u32 = 1000;
-/// Characters of a path that health is asked at.
+const RETRIES_MAX: u64 = 10;
+/// Results in a row that change the state of a server.
+const STREAK_MAX: u64 = 1000;
+/// Bytes of the path of a health check.
 const PATH_MAX: usize = 2048;
-/// The name of an upstream that is only an address.
+/// The name of an upstream that is written as an address.
 const SHORT_NAME: &str = "default";
 
+/// The words of other tools.
+const PROTOCOL_ALIASES: &[(&str, &str)] = &[
+    ("h1", "http1"),
+    ("http/1.1", "http1"),
+    ("http", "http1"),
+    ("h2", "http2"),
+    ("h2c", "http2"),
+    ("http/2", "http2"),
+    ("grpc", "http2"),
+];
+
 /// Reads the upstreams: a list of them, or one address.
-pub(super) fn upstreams(
-    node: &Node,
-    paths: PathRules,
-    report: &Report<'_>,
-) -> Read<Vec<(UpstreamSpec, Spots)>> {
+pub(super) fn upstreams(node: Item<'_>, paths: PathRules) -> Read<Vec<(UpstreamSpec, FieldSpans)>> {
     if let Value::Scalar { .. } = node.value {
-        let server = server(node, report)?;
+        let server = server(node)?;
         let upstream = UpstreamSpec::new(SHORT_NAME, vec![server]);
-        return Ok(vec![(upstream, Spots::whole(node.place))]);
+        return Ok(vec![(upstream, FieldSpans::scalar(node.place))]);
     }
     let listed = Listed {
         name: "upstreams",
-        is: "a list or one address",
         hint: "begin every upstream with `- name: …`",
-        most: Some((
+        max: (
             UPSTREAMS_MAX,
             "put servers that answer the same requests into one upstream",
-        )),
+        ),
     };
-    listed.read(node, report, |node, number| {
-        upstream(node, number, paths, report)
-    })
+    listed.read(node, |node, number| upstream(node, number, paths))
 }
 
-/// What is known about fields that are not there.
+/// Hints for names that other tools use.
 fn hint(name: &str) -> Option<String> {
     let hint = match name {
         "url" | "address" | "urls" | "targets" | "endpoints" | "host" => "did you mean `servers`?",
-        "path" | "method" | "header" | "query" | "ip" => {
-            return Some(format!(
-                "it belongs under `match`: `match: {{ {name}: … }}`"
-            ));
-        }
         "connect" | "answer" | "idle" | "timeout" => {
             "it belongs to `timeouts`: `timeouts: { connect: 1s, answer: 30s, idle: 60s }`"
         }
         "http2" => "write `protocol: http2`",
-        "tls" | "ssl" => "the scheme says so: `servers: https://app.internal:8443`",
+        "tls" | "ssl" => "the scheme sets TLS: `servers: https://app.internal:8443`",
         "health_check" | "healthcheck" => "did you mean `health`?",
-        "except" => "an upstream has no `except`: put one for these requests before it",
-        _ => return None,
+        "except" => {
+            "an upstream has no `except`: put another upstream before it for these requests"
+        }
+        _ => return match_hint(name),
     };
     Some(hint.to_owned())
 }
 
-fn upstream(
-    node: &Node,
-    number: usize,
-    paths: PathRules,
-    report: &Report<'_>,
-) -> Read<(UpstreamSpec, Spots)> {
+fn upstream(node: Item<'_>, number: usize, paths: PathRules) -> Read<(UpstreamSpec, FieldSpans)> {
     if let Value::Scalar { text, .. } = &node.value {
-        hide_user(node.place, text, report);
-        return Err(report.error(
-            node.place,
-            "not-a-map",
+        redact_user(node, text);
+        return Err(node.error("not-a-map",
             "an upstream in a list is a map, but this is a single value",
             "write `- { name: app, servers: [http://127.0.0.1:3000] }`; several servers go into one `servers`",
         ));
     }
-    let fields = Fields::open_with(node, "an upstream", UPSTREAM, report, hint)?;
+    let fields = Fields::open_with(node, "an upstream", shape::Upstream::FIELDS, hint)?;
     let why = "add `name: app`: metrics and logs refer to an upstream by its name";
-    let (name, what) = named(&fields, "upstream", number, why, report);
-    let matched = fields.read("match", |n| matches(n, paths, report));
-    let servers = fields.read("servers", |n| servers(n, &what, report));
-    let servers = servers.and_then(|servers| {
-        servers.ok_or_else(|| {
-            report.error(
-                fields.place,
-                "missing-field",
-                format!("{what} has no servers"),
-                "add `servers: http://127.0.0.1:3000`",
-            )
-        })
-    });
+    let (name, what) = required_name(&fields, "upstream", number, why);
+    let matched = fields.read("match", |n| matches(n, paths));
+    let message = format!("{what} has no servers");
+    let add = "add `servers: http://127.0.0.1:3000`";
+    let servers = fields.required("servers", (&message, add), |n| servers(n, &what));
     let words = [("http1", Protocol::Http1), ("http2", Protocol::Http2)];
     let protocol = fields.read("protocol", |n| {
-        let hint = match text(n, report)? {
-            "h1" | "http/1.1" | "http" => "write `http1`",
-            "h2" | "h2c" | "http/2" | "grpc" => "write `http2`",
-            _ => return choice(n, "a protocol of servers", &words, report),
-        };
-        let message = format!("{} is not a protocol of servers", quoted(text(n, report)?));
-        Err(report.error(n.place, "unknown-word", message, hint))
+        choice_or_alias(n, "a protocol of servers", &words, PROTOCOL_ALIASES)
     });
-    let ca_file = fields.read("ca_file", |n| path(n, report));
-    let timeouts = fields.read("timeouts", |n| timeouts(n, report));
-    let keep_host = fields.read("keep_host", |n| yes(n, report));
-    let retries = fields.read("retries", |n| whole_u32(n, 0, RETRIES_MAX, "1", report));
-    let health = fields.read("health", |n| health(n, report));
+    let ca_file = fields.read("ca_file", path);
+    let timeouts = fields.read("timeouts", timeouts);
+    let keep_host = fields.read("keep_host", boolean);
+    let retries = fields.read("retries", |n| integer(n, 0..=RETRIES_MAX, "1"));
+    let health = fields.read("health", health);
     if let (Ok(servers), Some(place)) = (&servers, fields.name_place("ca_file"))
         && !servers.iter().any(|server| server.tls)
     {
-        return Err(report.error(
+        return Err(node.report.error(
             place,
             "field-without-effect",
-            format!("`ca_file` is for TLS, which no server of {what} speaks"),
-            "write `https` in the address of a server, or leave it out",
+            format!("`ca_file` is for TLS, which no server of {what} uses"),
+            "write `https` in the address of a server, or remove it",
         ));
     }
     let usual = UpstreamSpec::new(&name?, servers?);
-    let (connect, answer, idle) = timeouts?.unwrap_or_default();
+    let timeouts = timeouts?.unwrap_or([None; 3]);
+    let [connect, answer, idle] = timeouts;
     let spec = UpstreamSpec {
         matches: matched?.unwrap_or_default(),
         protocol: protocol?.unwrap_or_default(),
@@ -141,15 +125,14 @@ fn upstream(
         health: health?,
         ..usual
     };
-    Ok((spec, Spots::of(&fields)))
+    Ok((spec, fields.spans()))
 }
 
 /// One server or many, each of them once.
-fn servers(node: &Node, what: &str, report: &Report<'_>) -> Read<Vec<ServerSpec>> {
-    let nodes = one_or_many(node);
+fn servers(node: Item<'_>, what: &str) -> Read<Vec<ServerSpec>> {
+    let nodes = node.one_or_many();
     if nodes.is_empty() || nodes.len() > SERVERS_MAX {
-        return Err(report.error(
-            node.place,
+        return Err(node.error(
             "bad-servers",
             format!(
                 "{what} has {} servers; it can have from 1 to {SERVERS_MAX}",
@@ -158,68 +141,52 @@ fn servers(node: &Node, what: &str, report: &Report<'_>) -> Read<Vec<ServerSpec>
             "write `servers: [http://10.0.0.5:3000, http://10.0.0.6:3000]`",
         ));
     }
-    let read = each(nodes.iter().copied(), |n| server(n, report))?;
+    let read = each(nodes.iter().copied(), server)?;
     let mut done = Ok(());
     for (at, (server, node)) in read.iter().zip(&nodes).enumerate() {
         if read.iter().take(at).any(|earlier| earlier == server) {
-            done = Err(report.error(
-                node.place,
+            done = Err(node.error(
                 "bad-servers",
                 "this server is there already",
-                "keep one of the two; requests go to the server with the fewest under way",
+                "keep one of the two; requests go to the server with the fewest in flight",
             ));
         }
     }
     done.map(|()| read)
 }
 
-fn server(node: &Node, report: &Report<'_>) -> Read<ServerSpec> {
-    let text = text(node, report)?;
+fn server(node: Item<'_>) -> Read<ServerSpec> {
+    let text = text(node)?;
     url::server_address(text).map_err(|(message, hint)| {
-        hide_user(node.place, text, report);
-        report.error(node.place, "bad-url", message, hint)
+        redact_user(node, text);
+        node.error("bad-url", message, hint)
     })
 }
 
-/// Until there is a connection, an answer, and its next part.
-type Timeouts = (
-    Option<tollgate::Span>,
-    Option<tollgate::Span>,
-    Option<tollgate::Span>,
-);
-
-fn timeouts(node: &Node, report: &Report<'_>) -> Read<Timeouts> {
-    let fields = Fields::open(node, "`timeouts` of an upstream", SERVER_TIMEOUTS, report)?;
+/// Reads the timeouts: to connect, until the response, between its parts.
+fn timeouts(node: Item<'_>) -> Read<[Option<Span>; 3]> {
+    let fields = Fields::open(
+        node,
+        "`timeouts` of an upstream",
+        shape::ServerTimeouts::FIELDS,
+    )?;
     let [connect, answer, idle] =
-        ["connect", "answer", "idle"].map(|name| fields.read(name, |n| timeout(n, report)));
-    Ok((connect?, answer?, idle?))
+        ["connect", "answer", "idle"].map(|name| fields.read(name, timeout));
+    Ok([connect?, answer?, idle?])
 }
 
-/// A path that is asked, or how it is.
-fn health(node: &Node, report: &Report<'_>) -> Read<HealthSpec> {
+/// Reads a path, or a map with it.
+fn health(node: Item<'_>) -> Read<HealthSpec> {
     if !matches!(node.value, Value::Map(_)) {
-        return Ok(HealthSpec::at(asked_path(node, report)?));
+        return Ok(HealthSpec::at(request_path(node)?));
     }
-    let fields = Fields::open(node, "`health`", HEALTH, report)?;
-    let path = fields.read("path", |n| asked_path(n, report));
-    let path = path.and_then(|path| {
-        path.ok_or_else(|| {
-            report.error(
-                fields.place,
-                "missing-field",
-                "`health` does not say what is asked for",
-                "add `path: /healthz`",
-            )
-        })
-    });
-    let every = fields.read("every", |n| {
-        span_within(n, SPAN_LEAST, SPAN_MOST, "5s", report)
-    });
-    let timeout = fields.read("timeout", |n| {
-        span_within(n, SPAN_LEAST, SPAN_MOST, "1s", report)
-    });
+    let fields = Fields::open(node, "`health`", shape::Health::FIELDS)?;
+    let message = "`health` has no `path`";
+    let path = fields.required("path", (message, "add `path: /healthz`"), request_path);
+    let every = fields.read("every", |n| span_within(n, SPANS, "5s"));
+    let timeout = fields.read("timeout", |n| span_within(n, SPANS, "1s"));
     let [fails, passes] = [("fails", "3"), ("passes", "2")]
-        .map(|(name, sample)| fields.read(name, |n| whole_u32(n, 1, STREAK_MAX, sample, report)));
+        .map(|(name, sample)| fields.read(name, |n| integer(n, 1..=STREAK_MAX, sample)));
     let usual = HealthSpec::at(path?);
     Ok(HealthSpec {
         every: every?.unwrap_or(usual.every),
@@ -230,18 +197,17 @@ fn health(node: &Node, report: &Report<'_>) -> Read<HealthSpec> {
     })
 }
 
-/// A path and a query that can stand in a request as they are.
-fn asked_path<'n>(node: &'n Node, report: &Report<'_>) -> Read<&'n str> {
-    let path = text(node, report)?;
+/// A path and a query that can be sent as they are.
+fn request_path<'n>(node: Item<'n>) -> Read<&'n str> {
+    let path = text(node)?;
     let sendable = |b: u8| b.is_ascii_graphic() && b != b'#';
     if path.starts_with('/') && path.len() <= PATH_MAX && path.bytes().all(sendable) {
         return Ok(path);
     }
-    hide_user(node.place, path, report);
-    Err(report.error(
-        node.place,
+    redact_user(node, path);
+    Err(node.error(
         "bad-path",
-        format!("{} is not a path that can be asked for", quoted(path)),
+        format!("{} cannot be the path of a request", quoted(path)),
         "write one that begins with `/`, without host, blanks and `#`, such as `/healthz`",
     ))
 }

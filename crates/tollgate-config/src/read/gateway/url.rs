@@ -1,31 +1,29 @@
 //! The address of a server: `http://host:port` or `https://host:port`.
 //!
-//! Nothing else: a path would have to be joined with that of the request, and every proxy that does so has
-//! rules of its own that people learn in an outage. Paths are passed on as they come. A user and a password
-//! are for the application, which gets them from the client.
+//! There is no path, because every proxy that joins it with the path of a request has different rules. There is no user
+//! and no password, because credentials come from the client.
 //!
 //! # Invariant
 //!
-//! No message repeats anything from before an `@`.
+//! No message repeats text that stands before an `@`.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::Ipv4Addr;
 
+use super::super::host::{self, HOST_MAX};
 use crate::gateway::ServerSpec;
-use crate::near::nearest;
 use crate::report::quoted;
+use crate::suggest::suggest;
 
-/// The longest name that the domain name system has.
-const HOST_MAX: usize = 253;
-/// The longest part of one.
+/// The longest label of a name.
 const LABEL_MAX: usize = 63;
 
-/// What is wrong and how to mend it.
-pub(crate) type Fault = (String, String);
+/// What is wrong and how to fix it.
+pub(crate) type Problem = (String, String);
 
 const SAMPLE: &str = "write one such as `http://127.0.0.1:3000` or `https://app.internal:8443`";
 
 /// Reads an address.
-pub(crate) fn server_address(text: &str) -> Result<ServerSpec, Fault> {
+pub(crate) fn server_address(text: &str) -> Result<ServerSpec, Problem> {
     let Some((scheme, rest)) = text.split_once("://") else {
         let hint = match server(text, false) {
             Ok(_) => format!("write `http://{text}`"),
@@ -37,11 +35,10 @@ pub(crate) fn server_address(text: &str) -> Result<ServerSpec, Fault> {
         };
         return Err((format!("{shown} has no scheme"), hint));
     };
-    // What stands before an `@` is not repeated, whatever it is called.
     if rest.contains('@') {
         return Err((
-            "a server is not given a user or a password here".into(),
-            "leave out what stands before the `@`: credentials come from clients and are passed on"
+            "the address of a server has no user or password".into(),
+            "remove what stands before the `@`: credentials come from clients and are passed on"
                 .into(),
         ));
     }
@@ -72,11 +69,11 @@ pub(crate) fn server_address(text: &str) -> Result<ServerSpec, Fault> {
     server(authority, tls)
 }
 
-fn unknown_scheme(scheme: &str, rest: &str) -> Fault {
+fn unknown_scheme(scheme: &str, rest: &str) -> Problem {
     let near = match scheme.to_lowercase().as_str() {
         "h2c" | "grpc" | "ws" => Some("http"),
         "h2" | "grpcs" | "wss" => Some("https"),
-        other => nearest(other, ["http", "https"]),
+        other => suggest(other, ["http", "https"]),
     };
     let hint = match (near, scheme) {
         (Some(near), "h2c" | "h2" | "grpc" | "grpcs") => {
@@ -94,53 +91,27 @@ fn unknown_scheme(scheme: &str, rest: &str) -> Fault {
     )
 }
 
-/// `host`, `host:port`, `[v6]` or `[v6]:port`.
-fn server(text: &str, tls: bool) -> Result<ServerSpec, Fault> {
+/// Reads the host and the port.
+fn server(text: &str, tls: bool) -> Result<ServerSpec, Problem> {
     if text.is_empty() {
         return Err(("the address names no host".into(), SAMPLE.into()));
     }
-    let (host, port) = match text.strip_prefix('[') {
-        Some(rest) => match rest.split_once(']') {
-            Some((host, port)) if host.parse::<Ipv6Addr>().is_ok() => {
-                match port.strip_prefix(':') {
-                    Some(port) => (host, Some(port)),
-                    None if port.is_empty() => (host, None),
-                    None => return Err(bad_host(text)),
-                }
-            }
-            _ => {
-                return Err((
-                    format!("{} is not an IPv6 address in brackets", quoted(text)),
-                    "write one such as `http://[2001:db8::5]:3000`".into(),
-                ));
-            }
-        },
-        None if text.parse::<Ipv6Addr>().is_ok() => {
-            return Err((
-                format!("the IPv6 address {} has no brackets", quoted(text)),
-                format!("write `[{text}]`"),
-            ));
-        }
-        None => match text.split_once(':') {
-            Some((host, port)) => (host, Some(port)),
-            None => (text, None),
-        },
-    };
-    if !text.starts_with('[') && !is_name(host) {
+    let (host, is_v6, port) = host::split(text).map_err(|error| {
+        let described = error.describe(text, "http://[2001:db8::5]:3000");
+        described.unwrap_or_else(|| bad_host(text))
+    })?;
+    if !is_v6 && !is_name(host) {
         return Err(bad_host(host));
     }
     let port = match port {
         None if tls => 443,
         None => 80,
-        Some(port) => match port.parse::<u16>() {
-            Ok(number) if number > 0 && port.bytes().all(|b| b.is_ascii_digit()) => number,
-            _ => {
-                return Err((
-                    format!("{} is not a port", quoted(port)),
-                    "write a number from 1 to 65535, or leave the colon out".into(),
-                ));
-            }
-        },
+        Some(port) => host::port(port).ok_or_else(|| {
+            (
+                format!("{} is not a port", quoted(port)),
+                "write a number from 1 to 65535, or remove the colon".into(),
+            )
+        })?,
     };
     Ok(ServerSpec {
         tls,
@@ -149,7 +120,7 @@ fn server(text: &str, tls: bool) -> Result<ServerSpec, Fault> {
     })
 }
 
-/// Can a server be called this? What ends in a number is an IPv4 address or a slip in one.
+/// Can this be the name of a server? A name that ends in a number must be an IPv4 address.
 fn is_name(host: &str) -> bool {
     let host = host.strip_suffix('.').unwrap_or(host);
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
@@ -164,7 +135,7 @@ fn is_name(host: &str) -> bool {
         && (!numeric || host.parse::<Ipv4Addr>().is_ok())
 }
 
-fn bad_host(text: &str) -> Fault {
+fn bad_host(text: &str) -> Problem {
     let hint = if text.is_ascii() {
         "write a name or an address, such as `app.internal` or `10.0.0.5`"
     } else {
@@ -249,23 +220,23 @@ mod tests {
             ),
             (
                 "http://app:0",
-                "write a number from 1 to 65535, or leave the colon out",
+                "write a number from 1 to 65535, or remove the colon",
             ),
             (
                 "http://app:",
-                "write a number from 1 to 65535, or leave the colon out",
+                "write a number from 1 to 65535, or remove the colon",
             ),
             (
                 "http://app:+80",
-                "write a number from 1 to 65535, or leave the colon out",
+                "write a number from 1 to 65535, or remove the colon",
             ),
             (
                 "http://app:65536",
-                "write a number from 1 to 65535, or leave the colon out",
+                "write a number from 1 to 65535, or remove the colon",
             ),
             (
                 "http://a:1:2",
-                "write a number from 1 to 65535, or leave the colon out",
+                "write a number from 1 to 65535, or remove the colon",
             ),
             (
                 "http://10.0.0.256",

@@ -1,26 +1,20 @@
 //! The address of a shared store: `scheme://user:password@host:port,…/what`.
 //!
-//! # What is read
-//!
-//! The scheme says what is there (one server, sentinels, a cluster) and whether TLS is spoken. Behind the
-//! hosts stands the number of a database, and for sentinels the name of the service before it. Nothing
-//! else: a query string would be a second way to say what the fields of `store` say, and one that nobody
-//! checks.
+//! The scheme sets the topology (one server, sentinels, a cluster) and TLS. After the hosts follows the number of a
+//! database, and for sentinels the name of the service before it. There is no query string: other settings are fields of
+//! `store`.
 //!
 //! # Invariant
 //!
-//! No message repeats anything from before the last `@`. That is why the user is split off first and by
-//! the last `@`: a password with a `/` or an `@` in it, which should have been escaped, is still all in there.
-//!
-//! It does not know the file; whoever does says where the address stands.
+//! No message repeats text that stands before the last `@`. So the user is split off first, and by the last `@`: an
+//! unescaped `/` or `@` in a password stays in that part.
 
-use std::net::Ipv6Addr;
-
-use crate::near::nearest;
+use super::super::host::{self, HOST_MAX};
 use crate::report::{list, quoted};
 use crate::store::Topology;
+use crate::suggest::suggest;
 
-/// What an address says.
+/// The parts of an address.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) topology: Topology,
@@ -30,21 +24,20 @@ pub(super) struct Address {
     pub(super) database: u32,
 }
 
-/// What is wrong with an address and how to mend it.
+/// An error in an address: what is wrong, and how to fix it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(super) struct AddressError {
     pub(super) code: &'static str,
     pub(super) message: String,
     pub(super) hint: String,
-    /// What might be a password although no `@` follows, with the sign before it: not to be shown in the line
-    /// either.
-    pub(super) veil: Option<String>,
+    /// A part that may be a password although no `@` follows, with the character before it. The line is shown without it.
+    pub(super) secret: Option<String>,
 }
 
-/// Why an address is none: everything at once.
-type Parsed<T> = Result<T, Vec<Fault>>;
+/// An address, or all errors in it.
+type Parsed<T> = Result<T, Vec<AddressError>>;
 
-/// What is behind an address.
+/// The topology that a scheme names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
     Standalone,
@@ -52,7 +45,7 @@ enum Shape {
     Cluster,
 }
 
-/// Every scheme, what is behind it, and whether TLS is spoken.
+/// Every scheme, its topology, and whether it uses TLS.
 const SCHEMES: &[(&str, Shape, bool)] = &[
     ("redis", Shape::Standalone, false),
     ("rediss", Shape::Standalone, true),
@@ -70,34 +63,31 @@ const SCHEMES: &[(&str, Shape, bool)] = &[
 
 const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
-/// Hosts in one address: those that are asked first; the others are learnt from them.
+/// Hosts in one address. The client discovers the others from these.
 const HOSTS_MAX: usize = 64;
-/// The longest name that the domain name system has.
-const HOST_MAX: usize = 253;
-/// The longest name of a service, user or password.
+/// Bytes of the name of a service, of a user or a password.
 const WORD_MAX: usize = 256;
-/// The servers count their databases in an `int`.
+/// Servers number their databases with an `int`.
 const DATABASE_MAX: u32 = 2_147_483_647;
 
-/// How addresses are written, for whoever wrote none.
 const SAMPLE: &str = "write `memory`, or an address such as `redis://10.0.0.5:6379/0`, \
     `redis+sentinel://s1,s2,s3/mymaster` or `redis+cluster://c1,c2,c3`";
 
-fn unknown(message: impl Into<String>, hint: impl Into<String>) -> Fault {
-    Fault {
+fn unknown(message: impl Into<String>, hint: impl Into<String>) -> AddressError {
+    AddressError {
         code: "unknown-store",
         message: message.into(),
         hint: hint.into(),
-        veil: None,
+        secret: None,
     }
 }
 
-fn bad(message: impl Into<String>, hint: impl Into<String>) -> Fault {
-    Fault {
+fn bad(message: impl Into<String>, hint: impl Into<String>) -> AddressError {
+    AddressError {
         code: "bad-store-address",
         message: message.into(),
         hint: hint.into(),
-        veil: None,
+        secret: None,
     }
 }
 
@@ -113,17 +103,17 @@ pub(super) fn parse(text: &str) -> Parsed<Address> {
         Some((user, rest)) => (Some(user), rest),
         None => (None, rest),
     };
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     let user = user.map(credentials).unwrap_or(Ok((None, None)));
-    let user = user.map_err(|fault| faults.push(fault)).ok();
+    let user = user.map_err(|error| errors.push(error)).ok();
     let rest = match rest.find(['?', '#']) {
         Some(at) => {
             // Some tools read a password from there.
-            faults.push(Fault {
-                veil: rest.get(at..).map(str::to_owned),
+            errors.push(AddressError {
+                secret: rest.get(at..).map(str::to_owned),
                 ..bad(
-                    "what stands behind a `?` or `#` in the address of a store is not read",
-                    "leave it out; other settings are fields: `store: { url: …, deadline: 8ms }`",
+                    "the address of a store has no query and no fragment",
+                    "remove it; other settings are fields: `store: { url: …, deadline: 8ms }`",
                 )
             });
             rest.get(..at).unwrap_or_default()
@@ -134,13 +124,13 @@ pub(super) fn parse(text: &str) -> Parsed<Address> {
         Some((hosts, path)) => (hosts, path),
         None => (rest, ""),
     };
-    let hosts = servers(hosts, *shape, &mut faults);
+    let hosts = servers(hosts, *shape, &mut errors);
     let place = path_of(path, scheme, *shape);
-    let place = place.map_err(|fault| faults.push(fault)).ok();
+    let place = place.map_err(|error| errors.push(error)).ok();
     let (Some((username, password)), Some((service, database)), []) =
-        (user, place, faults.as_slice())
+        (user, place, errors.as_slice())
     else {
-        return Err(faults);
+        return Err(errors);
     };
     let topology = match shape {
         Shape::Standalone => match hosts.into_iter().next() {
@@ -162,13 +152,13 @@ pub(super) fn parse(text: &str) -> Parsed<Address> {
     })
 }
 
-/// A text that is no address at all.
-fn no_scheme(text: &str) -> Fault {
-    // Without `://` nothing tells where a password might begin.
+/// The error in a text without a scheme.
+fn no_scheme(text: &str) -> AddressError {
+    // Without `://` the start of a password is unknown.
     let shown = quoted(&behind_at(text));
     let scheme = text.split([':', '/']).next().unwrap_or_default();
     let known = SCHEMES.iter().any(|(name, ..)| *name == scheme);
-    let hint = match nearest(text, ["memory"]) {
+    let hint = match suggest(text, ["memory"]) {
         Some(near) => format!("did you mean `{near}`?"),
         None if known => format!("write `{scheme}://` before the host"),
         None => SAMPLE.to_owned(),
@@ -176,7 +166,7 @@ fn no_scheme(text: &str) -> Fault {
     unknown(format!("{shown} is not a store"), hint)
 }
 
-/// What stands behind the last `@`.
+/// The part after the last `@`.
 fn behind_at(text: &str) -> String {
     match text.rsplit_once('@') {
         Some((_, host)) => format!("…@{host}"),
@@ -184,7 +174,7 @@ fn behind_at(text: &str) -> String {
     }
 }
 
-fn unknown_scheme(text: &str, scheme: &str) -> Fault {
+fn unknown_scheme(text: &str, scheme: &str) -> AddressError {
     let names = || SCHEMES.iter().map(|(name, ..)| *name);
     let shown = if scheme.contains('@') {
         quoted(&behind_at(text))
@@ -197,31 +187,28 @@ fn unknown_scheme(text: &str, scheme: &str) -> Fault {
         "sentinel" => "did you mean `redis+sentinel://`?".to_owned(),
         "cluster" => "did you mean `redis+cluster://`?".to_owned(),
         "unix" | "redis+unix" | "redis+socket" => {
-            "sockets of the file system are not spoken: write `redis://127.0.0.1:6379`".to_owned()
+            "Unix sockets are not supported: write `redis://127.0.0.1:6379`".to_owned()
         }
         _ => match names()
             .find(|name| *name == spelt)
-            .or_else(|| nearest(&spelt, names()))
+            .or_else(|| suggest(&spelt, names()))
         {
             Some(near) => format!("did you mean `{near}://`?"),
             None => format!("write `memory`, or an address with {}", list(names())),
         },
     };
-    unknown(
-        format!("{shown} is not a store that this build knows"),
-        hint,
-    )
+    unknown(format!("{shown} is not a supported store"), hint)
 }
 
-fn no_host() -> Fault {
+fn no_host() -> AddressError {
     bad(
         "the address of the store names no host",
-        "write one behind the `//`, such as `redis://10.0.0.5:6379`",
+        "write one after the `//`, such as `redis://10.0.0.5:6379`",
     )
 }
 
-/// The user and the password from before the `@`, without ever repeating either.
-fn credentials(text: &str) -> Result<(Option<String>, Option<String>), Fault> {
+/// Reads the user and the password. No message repeats them.
+fn credentials(text: &str) -> Result<(Option<String>, Option<String>), AddressError> {
     const BETTER: &str =
         "or keep the password out of the file: `password_env: TOLLGATE_STORE_PASSWORD`";
     let unescaped = |c: char| "/?#@[]".contains(c) || c.is_whitespace() || c.is_control();
@@ -238,7 +225,7 @@ fn credentials(text: &str) -> Result<(Option<String>, Option<String>), Fault> {
     let decoded = |text: &str| {
         let text = unescape(text).ok_or_else(|| {
             bad(
-                "the user or password in the address has a `%` that escapes nothing",
+                "the user or password in the address has a `%` without two hexadecimal digits",
                 format!("write `%25` for `%`; {BETTER}"),
             )
         })?;
@@ -255,13 +242,13 @@ fn credentials(text: &str) -> Result<(Option<String>, Option<String>), Fault> {
     if password.as_deref() == Some("") {
         return Err(bad(
             "the password in the address is empty",
-            "leave out the `:` before the `@` if there is no password",
+            "remove the `:` before the `@` if there is no password",
         ));
     }
     Ok(((!user.is_empty()).then_some(user), password))
 }
 
-/// `%XX` for a byte; none if an escape is broken or the bytes are no text.
+/// Decodes `%XX`. None if an escape is broken or the result is not text.
 fn unescape(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
@@ -276,98 +263,72 @@ fn unescape(text: &str) -> Option<String> {
     (!text.contains('\0')).then_some(text)
 }
 
-/// The hosts and their ports.
-fn servers(text: &str, shape: Shape, faults: &mut Vec<Fault>) -> Vec<(String, u16)> {
+/// Reads the hosts and their ports.
+fn servers(text: &str, shape: Shape, errors: &mut Vec<AddressError>) -> Vec<(String, u16)> {
     let usual = match shape {
         Shape::Sentinel => SENTINEL_PORT,
         _ => PORT,
     };
     if text.is_empty() {
-        faults.push(no_host());
+        errors.push(no_host());
         return Vec::new();
     }
     let count = text.split(',').count();
     if count > HOSTS_MAX {
-        faults.push(bad(
-            format!("the address names {count} hosts; {HOSTS_MAX} are read"),
-            "name a few: they tell of the others",
+        errors.push(bad(
+            format!("the address names {count} hosts; the maximum is {HOSTS_MAX}"),
+            "name a few: the others are discovered",
         ));
         return Vec::new();
     }
     if shape == Shape::Standalone && count > 1 {
-        faults.push(bad(
-            format!("one server has one host, but {count} are named"),
+        errors.push(bad(
+            format!("this scheme is for one server, but the address names {count}"),
             "write `redis+sentinel://…/mymaster` or `redis+cluster://…` for several, or keep one",
         ));
     }
     let mut all = Vec::new();
     for part in text.split(',') {
         match server(part, usual) {
-            Ok(server) if all.contains(&server) => faults.push(bad(
+            Ok(server) if all.contains(&server) => errors.push(bad(
                 format!("{} is named twice", quoted(part)),
                 "keep one of the two",
             )),
             Ok(server) => all.push(server),
-            Err(fault) => faults.push(fault),
+            Err(error) => errors.push(error),
         }
     }
     all
 }
 
-/// `host`, `host:port`, `[v6]` or `[v6]:port`.
-fn server(text: &str, usual: u16) -> Result<(String, u16), Fault> {
-    let (host, port) = match text.strip_prefix('[') {
-        Some(rest) => match rest.split_once(']') {
-            Some((host, rest)) if host.parse::<Ipv6Addr>().is_ok() => {
-                match rest.strip_prefix(':') {
-                    Some(port) => (host, Some(port)),
-                    None if rest.is_empty() => (host, None),
-                    None => return Err(bad_host(text)),
-                }
-            }
-            _ => {
-                return Err(bad(
-                    format!("{} is not an IPv6 address in brackets", quoted(text)),
-                    "write one such as `[2001:db8::5]:6379`",
-                ));
-            }
-        },
-        None if text.parse::<Ipv6Addr>().is_ok() => {
-            return Err(bad(
-                format!("the IPv6 address {} has no brackets", quoted(text)),
-                format!("write `[{text}]`"),
-            ));
-        }
-        None => match text.split_once(':') {
-            Some((host, port)) => (host, Some(port)),
-            None => (text, None),
-        },
-    };
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
-    let is_name = !host.is_empty() && host.len() <= HOST_MAX && host.chars().all(plain);
-    if !text.starts_with('[') && !is_name {
+/// Reads one host and its port.
+fn server(text: &str, default_port: u16) -> Result<(String, u16), AddressError> {
+    let (host, is_v6, port) = host::split(text).map_err(|error| {
+        let described = error.describe(text, "[2001:db8::5]:6379");
+        described.map_or_else(|| bad_host(text), |(message, hint)| bad(message, hint))
+    })?;
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    let is_name = !host.is_empty() && host.len() <= HOST_MAX && host.chars().all(is_plain);
+    if !is_v6 && !is_name {
         return Err(bad_host(text));
     }
     let port = match port {
-        None => usual,
-        Some(port) => match port.parse::<u16>() {
-            Ok(number) if number > 0 && port.bytes().all(|b| b.is_ascii_digit()) => number,
-            _ => return Err(bad_port(host, port, usual)),
-        },
+        None => default_port,
+        Some(text) => host::port(text).ok_or_else(|| bad_port(host, text, default_port))?,
     };
     Ok((host.to_owned(), port))
 }
 
-/// Whoever forgets the host writes `redis://user:password`, so only digits are repeated.
-fn bad_port(host: &str, port: &str, usual: u16) -> Fault {
+/// The error in a port. Without a host, `redis://user:password` has a password there, so only digits are repeated.
+fn bad_port(host: &str, port: &str, usual: u16) -> AddressError {
     let digits = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
     let message = if digits {
         format!("{} is not a port", quoted(port))
     } else {
         format!("the port of {} is not a number", quoted(host))
     };
-    Fault {
-        veil: (!digits).then(|| format!(":{port}")),
+    AddressError {
+        secret: (!digits).then(|| format!(":{port}")),
         ..bad(
             message,
             format!("write a number from 1 to 65535, such as `{host}:{usual}`"),
@@ -375,21 +336,21 @@ fn bad_port(host: &str, port: &str, usual: u16) -> Fault {
     }
 }
 
-fn bad_host(text: &str) -> Fault {
+fn bad_host(text: &str) -> AddressError {
     match text {
         "" => bad(
-            "there is a comma too many between the hosts of the store",
+            "there is an empty host between two commas",
             "write `s1,s2,s3`",
         ),
         text => bad(
             format!("{} is not a host", quoted(text)),
-            "write a name or an address and a port, such as `10.0.0.5:6379`; no blanks between hosts",
+            "write a name or an address and a port, such as `10.0.0.5:6379`; without blanks between hosts",
         ),
     }
 }
 
-/// What stands behind the hosts: the service, if there are sentinels, and the database.
-fn path_of(path: &str, scheme: &str, shape: Shape) -> Result<(String, u32), Fault> {
+/// Reads what follows the hosts: the service of sentinels, and the database.
+fn path_of(path: &str, scheme: &str, shape: Shape) -> Result<(String, u32), AddressError> {
     let mut parts = path.split('/');
     let first = parts.next().unwrap_or_default();
     let service = match shape {
@@ -407,7 +368,7 @@ fn path_of(path: &str, scheme: &str, shape: Shape) -> Result<(String, u32), Faul
             Shape::Cluster => format!("{scheme}://c1,c2,c3"),
         };
         return Err(bad(
-            format!("{} is more than is read behind the hosts", quoted(path)),
+            format!("{} is not expected after the hosts", quoted(path)),
             format!("write `{sample}`"),
         ));
     }
@@ -423,7 +384,7 @@ fn path_of(path: &str, scheme: &str, shape: Shape) -> Result<(String, u32), Faul
             _ => {
                 return Err(bad(
                     format!("{} is not the number of a database", quoted(digits)),
-                    "write a number such as `0`, or leave it out with the slash before it",
+                    "write a number such as `0`, or remove it with the slash before it",
                 ));
             }
         },
@@ -431,24 +392,26 @@ fn path_of(path: &str, scheme: &str, shape: Shape) -> Result<(String, u32), Faul
     if shape == Shape::Cluster && number != 0 {
         return Err(bad(
             format!("a cluster has no database {number}"),
-            "leave it out: a cluster has only database 0; `prefix` keeps applications apart",
+            "remove it: a cluster has only database 0; use `prefix` to separate applications",
         ));
     }
     Ok((service.to_owned(), number))
 }
 
-fn check_service(service: &str, scheme: &str) -> Result<(), Fault> {
+fn check_service(service: &str, scheme: &str) -> Result<(), AddressError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
     if service.is_empty() {
         return Err(bad(
-            "the address does not say what the sentinels call the primary",
-            format!("add the name of the service: `{scheme}://s1,s2,s3/mymaster`"),
+            "the address has no name of a service",
+            format!(
+                "add the name that the sentinels have for the primary: `{scheme}://s1,s2,s3/mymaster`"
+            ),
         ));
     }
     if !service.chars().all(plain) || service.len() > WORD_MAX {
         return Err(bad(
             format!("{} cannot be the name of a service", quoted(service)),
-            "write what `SENTINEL MASTERS` shows: letters, digits, `-`, `_` and `.`",
+            "write the name that `SENTINEL MASTERS` shows: letters, digits, `-`, `_` and `.`",
         ));
     }
     Ok(())

@@ -8,14 +8,14 @@ fn server(host: &str, port: u16) -> (String, u16) {
 
 fn topology(text: &str) -> Topology {
     parse(text)
-        .unwrap_or_else(|faults| panic!("{text}: {faults:?}"))
+        .unwrap_or_else(|errors| panic!("{text}: {errors:?}"))
         .topology
 }
 
-/// The first fault, as `code: message (hint)`.
-fn fault(text: &str) -> String {
-    let faults = parse(text).expect_err(text);
-    let first = &faults[0];
+/// The first error, as `code: message (hint)`.
+fn error(text: &str) -> String {
+    let errors = parse(text).expect_err(text);
+    let first = &errors[0];
     format!("{}: {} ({})", first.code, first.message, first.hint)
 }
 
@@ -108,7 +108,7 @@ fn user_and_password_are_unescaped() {
 }
 
 #[test]
-fn what_is_no_address_is_refused_with_a_way_to_mend_it() {
+fn an_invalid_address_is_refused_with_a_hint() {
     for (text, part) in [
         ("memroy", "did you mean `memory`?"),
         ("10.0.0.5:6379", "unknown-store"),
@@ -132,8 +132,8 @@ fn what_is_no_address_is_refused_with_a_way_to_mend_it() {
         ("redis://h/x", "`x` is not the number of a database"),
         ("redis://h/+1", "`+1` is not the number of a database"),
         ("redis://h/99999999999", "is not the number of a database"),
-        ("redis://h/0/1", "more than is read behind the hosts"),
-        ("redis://a,b", "one server has one host, but 2 are named"),
+        ("redis://h/0/1", "not expected after the hosts"),
+        ("redis://a,b", "for one server, but the address names 2"),
         ("redis://2001:db8::5", "has no brackets"),
         ("redis://[2001:db8::5", "not an IPv6 address in brackets"),
         (
@@ -141,40 +141,40 @@ fn what_is_no_address_is_refused_with_a_way_to_mend_it() {
             "not an IPv6 address in brackets",
         ),
         ("redis://[::1]x", "is not a host"),
-        ("redis+cluster://a,,b", "a comma too many"),
-        ("redis+cluster://a, b", "no blanks between hosts"),
+        ("redis+cluster://a,,b", "an empty host between two commas"),
+        ("redis+cluster://a, b", "without blanks between hosts"),
         ("redis+cluster://a,b,a:6379", "`a:6379` is named twice"),
         ("redis+cluster://a/1", "a cluster has no database 1"),
-        ("redis+sentinel://a", "what the sentinels call the primary"),
-        ("redis+sentinel://a/", "what the sentinels call the primary"),
+        ("redis+sentinel://a", "has no name of a service"),
+        ("redis+sentinel://a/", "has no name of a service"),
         (
             "redis+sentinel://a/my master",
             "cannot be the name of a service",
         ),
-        ("redis+sentinel://a/m/1/2", "more than is read"),
-        ("redis://h?db=1", "behind a `?`"),
-        ("redis://h/0#x", "behind a `?` or `#`"),
-        ("redis://u:%zz@h", "a `%` that escapes nothing"),
-        ("redis://u:%2@h", "a `%` that escapes nothing"),
-        ("redis://u:%FF@h", "a `%` that escapes nothing"),
-        ("redis://u:%00@h", "a `%` that escapes nothing"),
+        ("redis+sentinel://a/m/1/2", "not expected after the hosts"),
+        ("redis://h?db=1", "no query"),
+        ("redis://h/0#x", "no query and no fragment"),
+        ("redis://u:%zz@h", "a `%` without two hexadecimal digits"),
+        ("redis://u:%2@h", "a `%` without two hexadecimal digits"),
+        ("redis://u:%FF@h", "a `%` without two hexadecimal digits"),
+        ("redis://u:%00@h", "a `%` without two hexadecimal digits"),
         ("redis://u:@h", "the password in the address is empty"),
     ] {
-        let said = fault(text);
+        let said = error(text);
         assert!(said.contains(part), "{text}: {said}");
     }
 }
 
 #[test]
-fn everything_wrong_is_told_at_once() {
-    let faults = parse("redis://u:@a:0,b:x/y?z").unwrap_err();
-    assert_eq!(faults.len(), 6, "{faults:?}");
+fn all_errors_are_reported_at_once() {
+    let errors = parse("redis://u:@a:0,b:x/y?z").unwrap_err();
+    assert_eq!(errors.len(), 6, "{errors:?}");
 }
 
 #[test]
 fn too_many_hosts_are_refused_before_they_are_read() {
     let many = vec!["h"; 65].join(",");
-    assert!(fault(&format!("redis+cluster://{many}")).contains("65 hosts"));
+    assert!(error(&format!("redis+cluster://{many}")).contains("65 hosts"));
 }
 
 #[test]
@@ -191,14 +191,14 @@ fn no_fault_repeats_a_password() {
         "redis://h?password=hunter2",
         "redis:u:hunter2@h",
     ] {
-        for fault in parse(text).unwrap_err() {
-            let said = format!("{} {}", fault.message, fault.hint);
+        for error in parse(text).unwrap_err() {
+            let said = format!("{} {}", error.message, error.hint);
             assert!(!said.contains("ter2"), "{text}: {said}");
         }
     }
     let long = format!("redis://u:{}", "hunter2 ".repeat(50));
-    for fault in parse(&long).unwrap_err() {
-        let said = format!("{} {}", fault.message, fault.hint);
+    for error in parse(&long).unwrap_err() {
+        let said = format!("{} {}", error.message, error.hint);
         assert!(!said.contains("hunter2"), "{said}");
     }
 }

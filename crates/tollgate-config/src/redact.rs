@@ -1,21 +1,17 @@
-//! Passwords are not shown.
+//! Redacts passwords.
 //!
-//! # How
+//! A problem quotes the file in its message and shows the line of its place. In both, text between `://` and `@` and text
+//! after `password:` is replaced. This goes by the look of the text, because a line that cannot be parsed is shown as well.
+//! It redacts too much rather than too little: up to the last `@`, up to the end of the line.
 //!
-//! A problem quotes the file twice: in its message, and as the line that it stands in. In both, whatever
-//! lies between `://` and an `@`, and whatever follows `password:`, is replaced. This goes by the look of
-//! the text and not by what was read, because a line that could not be read is shown as well. It hides
-//! rather too much than too little: up to the last `@`, up to the end of the line.
-//!
-//! It does not know which field a text belongs to. Readers that know more name the place
-//! ([`Report::hide`](crate::report::Report::hide)).
+//! Readers that know more mark a place ([`Report::redact`](crate::report::Report::redact)).
 
 use std::ops::Range;
 
-/// What stands in a line instead of each hidden character.
-const VEIL: char = '*';
+/// Replaces each redacted character of a line.
+const MASK: char = '*';
 
-/// A text for a message, with `…` for who and what stands before the host of an address.
+/// A text for a message, with `…` for the user and the password in an address.
 pub(crate) fn without_password(text: &str) -> String {
     match between(text) {
         Some(hidden) => {
@@ -27,9 +23,9 @@ pub(crate) fn without_password(text: &str) -> String {
     }
 }
 
-/// A line of the file with what looks like a password hidden, and also what lies in `places` (columns from
-/// 0, in characters). One for one, so that carets stay below what they mean.
-pub(crate) fn veiled(line: &str, places: &[Range<usize>]) -> String {
+/// A line of the file without what looks like a password, and without the columns (from 0, in characters) in `places`.
+/// Characters are replaced one for one, so that carets stay aligned.
+pub(crate) fn redacted_line(line: &str, places: &[Range<usize>]) -> String {
     let hidden = [between(line), behind_password(line)];
     line.char_indices()
         .enumerate()
@@ -37,7 +33,7 @@ pub(crate) fn veiled(line: &str, places: &[Range<usize>]) -> String {
             let looks = hidden.iter().flatten().any(|range| range.contains(&at));
             let named = places.iter().any(|range| range.contains(&column));
             if (looks || named) && !c.is_whitespace() {
-                VEIL
+                MASK
             } else {
                 c
             }
@@ -52,7 +48,7 @@ fn between(text: &str) -> Option<Range<usize>> {
     (start < end).then_some(start..end)
 }
 
-/// The bytes behind `password:`, also if the name is longer (`sentinel_password:`) or in quotes.
+/// The bytes after `password:`, also if the name is longer (`sentinel_password:`) or in quotes.
 fn behind_password(line: &str) -> Option<Range<usize>> {
     const NAME: &str = "password";
     let lower = line.to_ascii_lowercase();
@@ -100,9 +96,9 @@ mod tests {
                 "password_env: A, password: *",
             ),
         ] {
-            assert_eq!(veiled(line, &[]), shown);
+            assert_eq!(redacted_line(line, &[]), shown);
         }
-        assert_eq!(veiled("é secret ü!", &[2..8, 9..10]), "é ****** *!");
-        assert_eq!(veiled("abc", &[0..0, 1..usize::MAX]), "a**");
+        assert_eq!(redacted_line("é secret ü!", &[2..8, 9..10]), "é ****** *!");
+        assert_eq!(redacted_line("abc", &[0..0, 1..usize::MAX]), "a**");
     }
 }

@@ -1,34 +1,42 @@
-//! What a misspelt word was probably meant to be.
+//! Suggests the intended word for a misspelt one.
 
-/// The candidate that is a slip or two away from `word`, if there is one; the first of the nearest.
+/// The candidate with the smallest edit distance to `word`, if that is at most two; the first one of several.
 ///
 /// ```
-/// use tollgate_config::near::nearest;
-/// assert_eq!(nearest("brust", ["queue", "burst"]), Some("burst"));
-/// assert_eq!(nearest("sponge", ["queue", "burst"]), None);
+/// use tollgate_config::suggest::suggest;
+/// assert_eq!(suggest("brust", ["queue", "burst"]), Some("burst"));
+/// assert_eq!(suggest("sponge", ["queue", "burst"]), None);
 /// ```
-pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn suggest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word: Vec<char> = word.to_lowercase().chars().collect();
     candidates
         .into_iter()
-        // A word may be as long as a file; one that is longer by more than two is no slip.
+        // Bounds the work: a word may be as long as a file.
         .filter(|candidate| word.len() <= candidate.len() + 2)
         .map(|candidate| {
             (
-                slips(&word, &candidate.chars().collect::<Vec<_>>()),
+                distance(&word, &candidate.chars().collect::<Vec<_>>()),
                 candidate,
             )
         })
-        // Two slips in a word of three letters would make anything look like anything.
-        .filter(|(slips, candidate)| *slips <= 2 && slips * 3 <= candidate.len())
-        .min_by_key(|(slips, _)| *slips)
+        // Two edits in a word of three letters would match almost anything.
+        .filter(|(distance, candidate)| *distance <= 2 && distance * 3 <= candidate.len())
+        .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
 }
 
-/// How many letters were added, lost, mistaken or swapped with their neighbour.
+/// The hint for a misspelt word, if one of the candidates is near.
+pub(crate) fn did_you_mean<'a>(
+    word: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<String> {
+    suggest(word, candidates).map(|near| format!("did you mean `{near}`?"))
+}
+
+/// The edit distance: letters inserted, deleted, replaced, or swapped with their neighbour.
 ///
-/// The usual table, of which three lines are kept.
-fn slips(a: &[char], b: &[char]) -> usize {
+/// Of the usual dynamic programming table only three rows are kept.
+fn distance(a: &[char], b: &[char]) -> usize {
     let mut before = vec![0; b.len() + 1];
     let mut above: Vec<usize> = (0..=b.len()).collect();
     for (i, &ca) in a.iter().enumerate() {
@@ -54,7 +62,7 @@ mod tests {
     const WORDS: [&str; 4] = ["burst", "queue", "token-bucket", "ttl"];
 
     #[test]
-    fn a_slip_or_two_is_forgiven() {
+    fn one_or_two_edits_are_found() {
         for (written, meant) in [
             ("brust", "burst"),
             ("bursts", "burst"),
@@ -63,21 +71,21 @@ mod tests {
             ("tokn-buckt", "token-bucket"),
             ("tll", "ttl"),
         ] {
-            assert_eq!(nearest(written, WORDS), Some(meant), "{written}");
+            assert_eq!(suggest(written, WORDS), Some(meant), "{written}");
         }
     }
 
     #[test]
-    fn a_word_that_is_far_from_all_is_not_guessed_at() {
+    fn a_word_that_is_far_from_all_has_no_suggestion() {
         for written in ["", "xyz", "window", "tax", "bucket"] {
-            assert_eq!(nearest(written, WORDS), None, "{written}");
+            assert_eq!(suggest(written, WORDS), None, "{written}");
         }
     }
 
     #[test]
-    fn slips_are_counted_as_people_make_them() {
+    fn the_distance_counts_edits() {
         let count = |a: &str, b: &str| {
-            slips(
+            distance(
                 &a.chars().collect::<Vec<_>>(),
                 &b.chars().collect::<Vec<_>>(),
             )
