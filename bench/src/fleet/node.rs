@@ -6,10 +6,11 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use tollgate::{Clock, Limit, MonotonicClock, Origin, Rate, Span};
+use tollgate::{Limit, MonotonicClock, Origin, Rate, Span};
 use tollgate_policy::shared::SharedStore;
 use tollgate_policy::{
-    Answer, Begun, KeyPart, LimitRule, Policy, PolicyGate, PriorState, Quota, Sharing, Source,
+    Answer, Decide, DecisionRequest, KeyPart, LimitRule, NoHost, Op, Policy, PolicyGate,
+    PriorState, Quota, Sharing, Source, Subject,
 };
 use tollgate_redis::{Settings, Store};
 
@@ -70,7 +71,7 @@ pub(super) fn run(plan: &Arc<Plan>, tally: &Arc<Tally>, seed: u64) -> io::Result
         };
         // Whoever fails must be here too, or the others would wait for ever.
         plan.ready.wait();
-        let gate = Arc::new(gate?);
+        let gate = gate?;
         let tending = [
             tokio::spawn(tend(Arc::clone(&gate))),
             tokio::spawn(borrow(Arc::clone(&gate))),
@@ -104,11 +105,10 @@ async fn ask(gate: Arc<Gate>, plan: Arc<Plan>, tally: Arc<Tally>, seed: u64) {
             let key = usize::try_from(dice.below(many)).unwrap_or_default();
             let key = plan.keys.get(key).map_or("", String::as_str);
             decided += 1;
-            if let Some((answer, asked)) = decide(&gate, key, true).await {
-                is_asked = asked;
-                admitted += u64::from(answer.is_admitted());
-                alone += u64::from(answer.origin == Origin::Degraded);
-            }
+            let (answer, asked) = decide(&gate, key, Op::Charge).await;
+            is_asked = asked;
+            admitted += u64::from(answer.is_admitted());
+            alone += u64::from(answer.origin == Origin::Degraded);
         }
         tally.decided.fetch_add(decided, Relaxed);
         tally.admitted.fetch_add(admitted, Relaxed);
@@ -120,15 +120,25 @@ async fn ask(gate: Arc<Gate>, plan: Arc<Plan>, tally: Arc<Tally>, seed: u64) {
 }
 
 /// The answer, and whether it was waited for.
-async fn decide(gate: &Gate, key: &str, take: bool) -> Option<(Answer, bool)> {
-    match gate.begin_keyed_at(0, &[key], 1, take, gate.clock().now())? {
-        Begun::Decided(answer) => Some((answer, false)),
-        Begun::Asks(asking) => Some((gate.finish(asking).await, true)),
+async fn decide(gate: &Arc<Gate>, key: &str, op: Op) -> (Answer, bool) {
+    let started = {
+        let key = &[key];
+        let subject = Subject::Rule {
+            rule: 0,
+            key,
+            cost: 1,
+        };
+        let request = DecisionRequest::new(subject, op);
+        tollgate_policy::decide(&NoHost::new(), gate, &request)
+    };
+    match started {
+        Decide::Ready(answer) => (answer, false),
+        Decide::Pending(pending) => (pending.await, true),
     }
 }
 
 async fn borrow(gate: Arc<Gate>) {
-    gate.borrow_ahead(std::future::pending()).await;
+    gate.run_background(std::future::pending()).await;
 }
 
 async fn tend(gate: Arc<Gate>) {
@@ -136,12 +146,12 @@ async fn tend(gate: Arc<Gate>) {
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        gate.tend().await;
+        gate.sync_leases().await;
     }
 }
 
 /// A gate whose store answers.
-async fn open(plan: &Plan) -> io::Result<Gate> {
+async fn open(plan: &Plan) -> io::Result<Arc<Gate>> {
     let mut prior = PriorState::nothing();
     if plan.sharing.is_some() {
         let mut settings = Settings::standalone("127.0.0.1", plan.port);
@@ -154,18 +164,19 @@ async fn open(plan: &Plan) -> io::Result<Gate> {
         prior = prior.with_store(Arc::new(store) as Arc<dyn SharedStore>);
     }
     let gate = Gate::with_prior(policy(plan)?, Vec::new(), MonotonicClock::new(), prior)
+        .map(Arc::new)
         .map_err(|error| io::Error::other(error.to_string()))?;
     let is_up = async {
         loop {
-            match decide(&gate, "probe", false).await {
-                Some((answer, _)) if answer.origin != Origin::Degraded => return Ok(()),
-                Some(_) => tokio::time::sleep(LOOK_EVERY).await,
-                None => return Err(io::Error::other("the policy has no limit")),
+            let (answer, _) = decide(&gate, "probe", Op::Peek).await;
+            if answer.origin != Origin::Degraded {
+                return;
             }
+            tokio::time::sleep(LOOK_EVERY).await;
         }
     };
     match tokio::time::timeout(UP_WITHIN, is_up).await {
-        Ok(up) => up.map(|()| gate),
+        Ok(()) => Ok(gate),
         Err(_) => Err(io::Error::other("redis-server does not answer")),
     }
 }

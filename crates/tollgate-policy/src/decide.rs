@@ -11,7 +11,7 @@
 //! ```
 //!
 //! The decision is observed here, before the front end sees it: counted, logged, sampled. What surrounds it (who
-//! observes, where background work runs, which timer) is the [`DecisionHost`].
+//! observes, which timer) is the [`DecisionHost`].
 //!
 //! # Invariant
 //!
@@ -22,31 +22,34 @@
 //!
 //! # Bounds
 //!
-//! Background work of one decision lasts as long as the store's deadline, twice: the charge and its refund. A host
-//! without a runtime cannot run it; leases then end by their term.
+//! Background work of one decision lasts as long as the store's deadline, twice: the charge and its refund.
+//! The host runs it ([`DecisionHost::run_in_background`]). Work that is dropped leaves taken what the store took; leases
+//! end by their term.
 
 use std::fmt;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
 use super::answer::{Answer, Basis};
-use super::decision::unlimited;
-use super::engine::{Asking, Begun};
+use super::charge::Charge;
+use super::engine::{PendingCharges, Start};
 use super::facts::Facts;
-use super::gate::PolicyGate;
+use super::gate::{Plan, PolicyGate};
 use super::settle::{Reservation, Settlement};
+use super::store::StoreOp;
 use super::together::Part;
 use tollgate::clock::Clock;
 use tollgate::decision::Verdict;
 use tollgate::time::{Moment, Span};
 
-/// Work that no caller waits for.
-pub type BackgroundWork = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// A timer, or work that no caller waits for.
+pub type HostFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What surrounds decisions: the observer, the runtime and the timer. Cloned for pending decisions only.
+/// What surrounds decisions: the observer and the timer. Cloned for pending decisions only.
 pub trait DecisionHost: Clone + Send + Sync + 'static {
     /// The clock of the limits.
     type Clock: Clock;
@@ -66,11 +69,58 @@ pub trait DecisionHost: Clone + Send + Sync + 'static {
         let _ = (policy, observed);
     }
 
-    /// Runs `work` to its end. Without a runtime it is dropped.
-    fn run_in_background(&self, work: BackgroundWork);
+    /// Runs `work` to its end. By default [`PolicyGate::run_background`] does; without a runner it is dropped.
+    fn run_in_background(&self, policy: &Self::Policy, work: HostFuture) {
+        Self::gate(policy).queue_background(work);
+    }
 
-    /// Ends at `deadline`.
-    fn sleep_until(&self, deadline: Instant) -> BackgroundWork;
+    /// A future that ends at `deadline`.
+    fn sleep_until(&self, deadline: Instant) -> HostFuture;
+}
+
+/// A host without observer and timer: for programs that only want decisions. A deadline never ends.
+pub struct NoHost<C>(PhantomData<fn() -> C>);
+
+impl<C> NoHost<C> {
+    /// A host for policies on the clock `C`.
+    pub fn new() -> NoHost<C> {
+        NoHost(PhantomData)
+    }
+}
+
+impl<C> Default for NoHost<C> {
+    fn default() -> NoHost<C> {
+        NoHost::new()
+    }
+}
+
+impl<C> Clone for NoHost<C> {
+    fn clone(&self) -> NoHost<C> {
+        NoHost::new()
+    }
+}
+
+impl<C> fmt::Debug for NoHost<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NoHost")
+    }
+}
+
+impl<C: Clock> DecisionHost for NoHost<C> {
+    type Clock = C;
+    type Policy = PolicyGate<C>;
+
+    fn gate(policy: &PolicyGate<C>) -> &PolicyGate<C> {
+        policy
+    }
+
+    fn is_observed(&self) -> bool {
+        false
+    }
+
+    fn sleep_until(&self, _: Instant) -> HostFuture {
+        Box::pin(std::future::pending())
+    }
 }
 
 /// A decision as its observer sees it.
@@ -178,18 +228,17 @@ pub fn decide<H: DecisionHost>(
 ) -> Decide<H> {
     let gate = H::gate(policy);
     let began = gate.clock().now();
-    let takes = request.op == Op::Charge;
-    let begun = match request.subject {
-        Subject::Request(facts) => gate.begin_at(facts, takes, began),
-        Subject::Rule { rule, key, cost } => {
-            let begun = gate.begin_keyed_at(rule, key, cost, takes, began);
-            begun.unwrap_or_else(|| {
-                Begun::Decided(unlimited(Verdict::Pass, Basis::Unmatched, began))
-            })
-        }
+    let plan = match request.subject {
+        Subject::Request(facts) => gate.plan(facts, began),
+        Subject::Rule { rule, key, cost } => gate.plan_rule_by_key(rule, key, cost, began),
     };
-    let terms = Terms::new(request, began);
-    settle_start(host, policy, terms, begun, &|rule| match request.subject {
+    let terms = Terms {
+        op: request.op,
+        longest_wait: request.longest_wait,
+        deadline: request.deadline,
+        began,
+    };
+    terms.start(host, policy, plan, &|gate, _, rule| match request.subject {
         Subject::Request(facts) => gate.key_texts(rule, facts),
         Subject::Rule { key, .. } => Some(key.iter().map(|part| (*part).to_owned()).collect()),
     })
@@ -211,19 +260,15 @@ pub fn decide_together<H: DecisionHost>(
         deadline,
         began: gate.clock().now(),
     };
-    let (begun, parts) = gate.begin_together(requests, op == Op::Charge);
-    let refused_by = match &begun {
-        Begun::Decided(answer) => refusing(answer, &parts),
-        Begun::Asks(_) => None,
-    };
-    let facts = requests.get(refused_by.unwrap_or(0));
-    let decide = settle_start(host, policy, terms, begun, &|rule| {
-        gate.key_texts(rule, facts?)
+    let (plan, parts) = gate.plan_together(requests, terms.began);
+    let decide = terms.start(host, policy, plan, &|gate, answer, rule| {
+        let refused_by = refusing(answer, &parts).unwrap_or(0);
+        gate.key_texts(rule, requests.get(refused_by)?)
     });
     (decide, parts)
 }
 
-/// The request that made all of them be refused.
+/// The request of a batch that made all of them be refused.
 fn refusing(answer: &Answer, parts: &[Part]) -> Option<usize> {
     parts.iter().position(|part| match answer.basis {
         Basis::Charge(at) => part.charges.contains(&at),
@@ -240,13 +285,34 @@ struct Terms {
     began: Moment,
 }
 
+/// The parts of the key of a rule, as text, for the observer of an answer.
+type KeyTexts<'a, C> = &'a dyn Fn(&PolicyGate<C>, &Answer, usize) -> Option<Vec<String>>;
+
 impl Terms {
-    fn new(request: &DecisionRequest<'_>, began: Moment) -> Terms {
-        Terms {
-            op: request.op,
-            longest_wait: request.longest_wait,
-            deadline: request.deadline,
-            began,
+    /// Decides what was planned, as far as this process can.
+    fn start<H: DecisionHost>(
+        self,
+        host: &H,
+        policy: &Arc<H::Policy>,
+        plan: Result<Plan, Box<Answer>>,
+        key: KeyTexts<'_, H::Clock>,
+    ) -> Decide<H> {
+        let op = match self.op {
+            Op::Charge => StoreOp::Charge,
+            Op::Test | Op::Peek => StoreOp::Peek,
+        };
+        match H::gate(policy).start(plan, op, self.began) {
+            Start::Decided(mut answer) => {
+                self.complete(host, policy, &mut answer, key);
+                Decide::Ready(answer)
+            }
+            Start::Pending(charges) => Decide::Pending(PendingDecision {
+                deadline: self.deadline.map(|deadline| host.sleep_until(deadline)),
+                host: host.clone(),
+                policy: Arc::clone(policy),
+                terms: self,
+                charges,
+            }),
         }
     }
 
@@ -256,14 +322,25 @@ impl Terms {
         host: &H,
         policy: &H::Policy,
         answer: &mut Answer,
-        key: &dyn Fn(usize) -> Option<Vec<String>>,
+        key: KeyTexts<'_, H::Clock>,
     ) {
         let gate = H::gate(policy);
         if let (Verdict::Wait { delay }, Some(longest)) = (answer.verdict, self.longest_wait)
             && delay > longest
         {
             if self.op == Op::Charge {
-                drop(RefundOnDrop::new(host, gate, answer));
+                let reservation = gate.reserve(answer);
+                match reservation.is_shared() {
+                    true => host.run_in_background(
+                        policy,
+                        Box::pin(async move {
+                            reservation.settle_everywhere(Settlement::Cancelled).await;
+                        }),
+                    ),
+                    false => {
+                        reservation.settle(Settlement::Cancelled);
+                    }
+                }
             }
             let retry_after = Span::from_nanos(delay.as_nanos().saturating_sub(longest.as_nanos()));
             answer.verdict = Verdict::Refuse { retry_after };
@@ -275,36 +352,20 @@ impl Terms {
         };
         if is_observed && host.is_observed() {
             let took = gate.clock().now().since(self.began);
+            let key = &|rule| key(gate, answer, rule);
             host.observe(policy, &Observed { answer, took, key });
         }
     }
 }
 
-fn settle_start<H: DecisionHost>(
-    host: &H,
-    policy: &Arc<H::Policy>,
-    terms: Terms,
-    begun: Begun,
-    key: &dyn Fn(usize) -> Option<Vec<String>>,
-) -> Decide<H> {
-    match begun {
-        Begun::Decided(mut answer) => {
-            terms.complete(host, policy, &mut answer, key);
-            Decide::Ready(answer)
-        }
-        Begun::Asks(asking) => {
-            Decide::Pending(PendingDecision::new(host.clone(), policy, terms, asking))
-        }
-    }
-}
-
-/// A decision that waits for a store. Dropped, it is finished in the background and what it took is refunded.
+/// A decision that waits for a store. Dropped, it is finished in the background and what it took is refunded
+/// ([`DecisionHost::run_in_background`]).
 pub struct PendingDecision<H: DecisionHost> {
     host: H,
     policy: Arc<H::Policy>,
     terms: Terms,
-    asking: Asking,
-    deadline: Option<BackgroundWork>,
+    charges: PendingCharges,
+    deadline: Option<HostFuture>,
 }
 
 impl<H: DecisionHost> fmt::Debug for PendingDecision<H> {
@@ -316,39 +377,32 @@ impl<H: DecisionHost> fmt::Debug for PendingDecision<H> {
 }
 
 impl<H: DecisionHost> PendingDecision<H> {
-    fn new(host: H, policy: &Arc<H::Policy>, terms: Terms, asking: Asking) -> PendingDecision<H> {
-        PendingDecision {
-            deadline: terms.deadline.map(|deadline| host.sleep_until(deadline)),
-            host,
-            policy: Arc::clone(policy),
-            terms,
-            asking,
-        }
-    }
-
     /// The policy that it is made under.
     pub fn policy(&self) -> &Arc<H::Policy> {
         &self.policy
     }
 
-    fn complete(&self, mut answer: Answer) -> Answer {
+    /// Finishes what was sent in the background and refunds what it takes.
+    fn detach(&mut self) {
+        if let Some(work) = H::gate(&self.policy).detach(&mut self.charges) {
+            self.host.run_in_background(&self.policy, work);
+        }
+    }
+
+    /// Builds and observes the decision that these charges come to.
+    fn complete(&self, charges: Vec<Charge>) -> Answer {
         let gate = H::gate(&self.policy);
-        // Only a charge can refuse a request whose store was asked.
-        let refused_by = match answer.basis {
-            Basis::Charge(at) => Some(at),
-            _ => None,
+        let mut answer = gate.build_decision(charges, self.charges.enforced());
+        let key = |gate: &PolicyGate<H::Clock>, answer: &Answer, rule: usize| {
+            // Only a charge can refuse a request that waited for the store.
+            let Basis::Charge(at) = answer.basis else {
+                return None;
+            };
+            gate.shared_key_texts(rule, answer.charges.get(at)?.key.as_deref()?)
         };
-        let key = |rule: usize| gate.shared_key_texts(rule, self.asking.key(refused_by?)?);
         self.terms
             .complete(&self.host, &self.policy, &mut answer, &key);
         answer
-    }
-
-    /// Finishes the operation in the background and refunds what it takes.
-    fn detach(&mut self) {
-        if let Some(work) = self.asking.detach() {
-            self.host.run_in_background(work);
-        }
     }
 }
 
@@ -357,19 +411,18 @@ impl<H: DecisionHost> Future for PendingDecision<H> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
         let this = &mut *self;
-        let gate = H::gate(&this.policy);
-        if let Poll::Ready(answer) = gate.poll_finish(&mut this.asking, context) {
-            return Poll::Ready(this.complete(answer));
+        if let Poll::Ready(charges) = this.charges.poll(context) {
+            return Poll::Ready(this.complete(charges));
         }
         let Some(sleep) = &mut this.deadline else {
             return Poll::Pending;
         };
-        if !this.asking.waits() || sleep.as_mut().poll(context).is_pending() {
+        if this.charges.is_ended() || sleep.as_mut().poll(context).is_pending() {
             return Poll::Pending;
         }
         this.detach();
-        let answer = H::gate(&this.policy).decide_alone(&mut this.asking);
-        Poll::Ready(this.complete(answer))
+        let charges = H::gate(&this.policy).decide_locally(&this.charges);
+        Poll::Ready(this.complete(charges))
     }
 }
 
@@ -382,42 +435,24 @@ impl<H: DecisionHost> Drop for PendingDecision<H> {
 }
 
 /// What a decision took whose response is not written yet. Dropping it refunds everything.
-pub struct RefundOnDrop<H: DecisionHost> {
-    host: H,
-    reservation: Option<Reservation<H::Clock>>,
-}
+#[derive(Debug)]
+pub struct RefundOnDrop<C: Clock>(Option<Reservation<C>>);
 
-impl<H: DecisionHost> fmt::Debug for RefundOnDrop<H> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RefundOnDrop").finish_non_exhaustive()
-    }
-}
-
-impl<H: DecisionHost> RefundOnDrop<H> {
+impl<C: Clock> RefundOnDrop<C> {
     /// Holds what `answer` took.
-    pub fn new(host: &H, gate: &PolicyGate<H::Clock>, answer: &Answer) -> RefundOnDrop<H> {
-        RefundOnDrop {
-            host: host.clone(),
-            reservation: Some(gate.reserve(answer)),
-        }
+    pub fn new(gate: &PolicyGate<C>, answer: &Answer) -> RefundOnDrop<C> {
+        RefundOnDrop(Some(gate.reserve(answer)))
     }
 
     /// The response is written: what was taken stays taken.
     pub fn keep(mut self) {
-        self.reservation = None;
+        self.0 = None;
     }
 }
 
-impl<H: DecisionHost> Drop for RefundOnDrop<H> {
+impl<C: Clock> Drop for RefundOnDrop<C> {
     fn drop(&mut self) {
-        let Some(reservation) = self.reservation.take().filter(|taken| !taken.is_empty()) else {
-            return;
-        };
-        if reservation.is_shared() {
-            self.host.run_in_background(Box::pin(async move {
-                reservation.settle_everywhere(Settlement::Cancelled).await;
-            }));
-        } else {
+        if let Some(reservation) = self.0.take() {
             reservation.settle(Settlement::Cancelled);
         }
     }

@@ -2,7 +2,8 @@
 
 use super::answer::{Answer, Basis};
 use super::charge::{Charge, Source};
-use super::gate::{Ask, Plan, PolicyGate};
+use super::gate::{Plan, PolicyGate};
+use super::store::StoreOp;
 use super::store::memory::Decided;
 use tollgate::clock::Clock;
 use tollgate::decision::{Decision, Origin, QuotaStatus, Verdict};
@@ -10,7 +11,7 @@ use tollgate::time::Moment;
 
 impl<C: Clock> PolicyGate<C> {
     /// Decides a request by the tables of this process, and nothing else.
-    pub(super) fn carry_out(&self, plan: Plan, now: Moment, ask: Ask) -> Answer {
+    pub(super) fn execute(&self, plan: Plan, op: StoreOp, now: Moment) -> Answer {
         let Plan {
             mut charges,
             enforced,
@@ -18,14 +19,14 @@ impl<C: Clock> PolicyGate<C> {
         } = plan;
         let mut answer = match stop {
             Some(basis) => unlimited(Verdict::Never, basis, now),
-            None => match self.memory.decide(&mut charges, ask.op(), Source::Memory) {
+            None => match self.memory.decide(&mut charges, op, Source::Memory) {
                 Decided::TooMany => unlimited(Verdict::Never, Basis::TooManyLimits, now),
                 Decided::By(..) if enforced == 0 => unlimited(Verdict::Pass, Basis::Unmatched, now),
                 Decided::By(decision, binding) => decided(decision, binding),
             },
         };
         answer.charges = charges;
-        if ask == Ask::Charge && stop.is_none() {
+        if op == StoreOp::Charge && stop.is_none() {
             self.charge_remaining_here(&answer);
         }
         answer

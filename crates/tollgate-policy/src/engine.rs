@@ -3,264 +3,160 @@
 //! # Theory
 //!
 //! Matching makes the charges, the store decides them, and the answer is built from them. In a process of its own the store
-//! is a set of tables and answers at once. In a fleet the layers of [`super::store`] answer at once what they can; what they
-//! cannot is [`Asking`], which waits.
+//! is a set of tables and answers at once. In a fleet the layers of [`super::store`] answer at once what they can; the rest
+//! are [`PendingCharges`].
 //!
 //! # Invariant
 //!
-//! Every request is answered, in the time that the store has and not more. A charge is sent once. A request that its caller
-//! abandons while it waits is finished in the background, and what it took is given back; if nobody runs the background
-//! ([`PolicyGate::borrow_ahead`]), it is dropped, and what was on its way to the store stays taken there.
+//! Every request is decided within the deadline of the store. A charge is sent once. A request that its caller
+//! abandons is finished in the background, and what it took is refunded.
 
-use std::fmt;
-use std::future::{Future, pending, poll_fn};
-use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::future::Future;
+use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::answer::{Answer, Basis};
 use super::charge::{Charge, Source, all_pass};
-use super::decide::BackgroundWork;
+use super::decide::HostFuture;
 use super::decision::unlimited;
-use super::facts::Facts;
-use super::gate::{Ask, Plan, PolicyGate};
-use super::store::background::Background;
+use super::gate::{Plan, PolicyGate};
 use super::store::lease::report::LendingReport;
 use super::store::stack::FleetStore;
-use super::store::{self, Apply, Request};
-use crate::shared::SharedKey;
+use super::store::{Apply, Request, StoreOp};
 use tollgate::CHARGES_MAX;
 use tollgate::clock::Clock;
 use tollgate::decision::Verdict;
 use tollgate::time::Moment;
 
+/// Decides charges by the store. Owns everything it needs.
 type Deciding = Pin<Box<dyn Future<Output = Vec<Charge>> + Send>>;
 
-/// A request that was understood.
-#[derive(Debug)]
-#[must_use]
-pub enum Begun {
-    /// And answered: nothing has to be asked elsewhere.
+/// A planned request, as far as this process decides it at once.
+pub(super) enum Start {
     Decided(Answer),
-    /// The store has to be asked: [`PolicyGate::finish`].
-    Asks(Asking),
+    Pending(PendingCharges),
 }
 
-/// A request that waits for a store.
-pub struct Asking {
+/// Charges that a store decides.
+pub(super) struct PendingCharges {
+    /// None once it has ended or was detached.
     deciding: Option<Deciding>,
-    /// Was it polled? Before that nothing was sent.
-    is_begun: bool,
+    /// Was it polled? Nothing is sent before.
+    is_polled: bool,
     /// The charges as they were planned.
-    charges: Vec<Charge>,
+    planned: Vec<Charge>,
     enforced: usize,
-    ask: Ask,
+    op: StoreOp,
     began: Moment,
-    /// Finishes what was begun, and gives back what it took.
-    undo: Option<Box<dyn FnOnce(Deciding) -> BackgroundWork + Send>>,
-    background: Arc<Background>,
 }
 
-impl fmt::Debug for Asking {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Asking")
-            .field("charges", &self.charges)
-            .field("began", &self.began)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Asking {
-    /// The key of a charge, by its parts.
-    pub(super) fn key(&self, at: usize) -> Option<&SharedKey> {
-        self.charges.get(at)?.key.as_deref()
+impl PendingCharges {
+    /// How many of the charges are enforced.
+    pub(super) fn enforced(&self) -> usize {
+        self.enforced
     }
 
-    /// Is it still to be decided?
-    pub(super) fn waits(&self) -> bool {
-        self.deciding.is_some()
+    /// Is there nothing left to wait for?
+    pub(super) fn is_ended(&self) -> bool {
+        self.deciding.is_none()
     }
 
-    /// The caller does not wait any more: what finishes the request and gives back what it took. None if nothing was sent, or
-    /// nothing is taken.
-    pub(super) fn detach(&mut self) -> Option<BackgroundWork> {
-        let is_begun = self.is_begun && self.ask == Ask::Charge;
-        let deciding = self.deciding.take().filter(|_| is_begun)?;
-        Some(self.undo.take()?(deciding))
-    }
-}
-
-impl Drop for Asking {
-    fn drop(&mut self) {
-        // Without a runner nothing would ever finish it.
-        if self.background.is_run()
-            && let Some(work) = self.detach()
-        {
-            self.background.push(work);
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Vec<Charge>> {
+        let Some(deciding) = &mut self.deciding else {
+            return Poll::Pending;
+        };
+        self.is_polled = true;
+        let decided = deciding.as_mut().poll(context);
+        if decided.is_ready() {
+            self.deciding = None;
         }
+        decided
     }
 }
 
 impl<C: Clock> PolicyGate<C> {
-    /// Begins to decide a request; with `take` it is charged, otherwise only asked about. Without a store
-    /// that a fleet shares, that is all.
-    pub fn begin(&self, facts: &Facts<'_>, take: bool) -> Begun {
-        self.begin_at(facts, take, self.clock.now())
-    }
-
-    /// The same, by whoever has just read the clock of this gate: it is not read twice.
-    pub fn begin_at(&self, facts: &Facts<'_>, take: bool, now: Moment) -> Begun {
-        self.begun(self.plan(facts, now), now, take)
-    }
-
-    /// Begins to decide a charge on one limit by its name. None if there is no such limit.
-    pub fn begin_named(&self, limit: &str, key: &[&str], cost: u64, take: bool) -> Option<Begun> {
-        let now = self.clock.now();
-        let plan = self.plan_named(limit, key, cost, now)?;
-        Some(self.begun(plan, now, take))
-    }
-
-    /// Begins to decide a charge on a rule by its place, by whoever has just read the clock of this gate. None
-    /// if there is no such rule.
-    pub fn begin_keyed_at(
-        &self,
-        rule: usize,
-        key: &[&str],
-        cost: u64,
-        take: bool,
-        now: Moment,
-    ) -> Option<Begun> {
-        let plan = self.plan_keyed(rule, key, cost, now)?;
-        Some(self.begun(plan, now, take))
-    }
-
-    pub(super) fn begun(&self, plan: Result<Plan, Box<Answer>>, now: Moment, take: bool) -> Begun {
-        let ask = if take { Ask::Charge } else { Ask::Peek };
+    /// Decides a planned request: at once, or as far as it can be done without waiting for the store.
+    pub(super) fn start(&self, plan: Result<Plan, Box<Answer>>, op: StoreOp, now: Moment) -> Start {
         let plan = match plan {
             Ok(plan) => plan,
-            Err(answer) => return Begun::Decided(*answer),
+            Err(answer) => return Start::Decided(*answer),
         };
         let fleet = match &self.fleet {
             Some(fleet) if plan.stop.is_none() && plan.charges.iter().any(Charge::is_open) => fleet,
-            _ => return Begun::Decided(self.carry_out(plan, now, ask)),
+            _ => return Start::Decided(self.execute(plan, op, now)),
         };
         if plan.enforced > CHARGES_MAX {
             let answer = unlimited(Verdict::Never, Basis::TooManyLimits, now);
-            return Begun::Decided(answer);
+            return Start::Decided(answer);
         }
-        let Plan {
-            charges, enforced, ..
-        } = plan;
-        match fleet.apply(Request::new(ask.op(), charges, now)) {
-            Apply::Ready(answered) if fleet.remaining(&answered.charges, ask.op()).is_empty() => {
-                Begun::Decided(self.build_decision(answered.charges, enforced))
-            }
-            Apply::Ready(answered) => {
-                let charges = answered.charges.clone();
-                let deciding = charge_remaining(fleet.clone(), ask.op(), answered.charges);
-                Begun::Asks(self.asking(fleet, Box::pin(deciding), charges, enforced, (ask, now)))
-            }
-            Apply::Pending(deciding, charges) => {
-                let (this, op) = (fleet.clone(), ask.op());
-                let deciding = async move {
-                    let answered = deciding.await;
-                    charge_remaining(this, op, answered.charges).await
-                };
-                Begun::Asks(self.asking(fleet, Box::pin(deciding), charges, enforced, (ask, now)))
-            }
-        }
-    }
-
-    fn asking(
-        &self,
-        fleet: &FleetStore<C>,
-        deciding: Deciding,
-        charges: Vec<Charge>,
-        enforced: usize,
-        (ask, began): (Ask, Moment),
-    ) -> Asking {
+        let enforced = plan.enforced;
         let this = fleet.clone();
-        let undo = move |deciding: Deciding| -> BackgroundWork {
-            Box::pin(async move {
-                let taken = taken(deciding.await, ask.op());
-                if !taken.is_empty() {
-                    this.resolve(Request::new(store::Op::Refund, taken, this.now()))
-                        .await;
+        let (deciding, planned): (Deciding, _) =
+            match fleet.apply(Request::new(op, plan.charges, now)) {
+                Apply::Ready(answered) if fleet.remaining(&answered.charges, op).is_empty() => {
+                    return Start::Decided(self.build_decision(answered.charges, enforced));
                 }
-            })
-        };
-        Asking {
+                Apply::Ready(answered) => {
+                    let planned = answered.charges.clone();
+                    let deciding = charge_remaining(this, op, answered.charges);
+                    (Box::pin(deciding), planned)
+                }
+                Apply::Pending(deciding, planned) => {
+                    let deciding =
+                        async move { charge_remaining(this, op, deciding.await.charges).await };
+                    (Box::pin(deciding), planned)
+                }
+            };
+        Start::Pending(PendingCharges {
             deciding: Some(deciding),
-            is_begun: false,
-            charges,
+            is_polled: false,
+            planned,
             enforced,
-            ask,
-            began,
-            undo: Some(Box::new(undo)),
-            background: Arc::clone(fleet.background()),
+            op,
+            began: now,
+        })
+    }
+
+    /// The caller stops waiting: returns the work that finishes what was sent and refunds what it takes. None if nothing was
+    /// sent, or nothing is taken.
+    pub(super) fn detach(&self, pending: &mut PendingCharges) -> Option<HostFuture> {
+        let is_sent = pending.is_polled && pending.op == StoreOp::Charge;
+        let deciding = pending.deciding.take().filter(|_| is_sent)?;
+        let fleet = self.fleet.clone()?;
+        Some(Box::pin(async move {
+            let taken = taken(deciding.await);
+            if !taken.is_empty() {
+                let now = fleet.now();
+                fleet
+                    .resolve(Request::new(StoreOp::Refund, taken, now))
+                    .await;
+            }
+        }))
+    }
+
+    /// Queues work for [`PolicyGate::run_background`]. Without a runner nothing would finish it, and it is dropped.
+    pub(super) fn queue_background(&self, work: HostFuture) {
+        let background = self.fleet.as_ref().map(FleetStore::background);
+        if let Some(background) = background.filter(|background| background.is_run()) {
+            background.push(work);
         }
     }
 
-    /// Asks the store and makes an answer of what it says, or decides without it.
-    pub async fn finish(&self, asking: Asking) -> Answer {
-        self.finish_before(asking, pending()).await
-    }
-
-    /// The same for whoever cannot wait for ever: if `over` comes first, it is decided without the store, and what the store
-    /// grants nevertheless is given back.
-    pub async fn finish_before(
-        &self,
-        mut asking: Asking,
-        over: impl Future<Output = ()>,
-    ) -> Answer {
-        let mut over = pin!(over);
-        let answer = poll_fn(|context| match self.poll_finish(&mut asking, context) {
-            Poll::Ready(answer) => Poll::Ready(Some(answer)),
-            Poll::Pending => over.as_mut().poll(context).map(|()| None),
-        })
-        .await;
-        answer.unwrap_or_else(|| self.finish_alone(asking))
-    }
-
-    /// Drives a request that waits.
-    pub(super) fn poll_finish(
-        &self,
-        asking: &mut Asking,
-        context: &mut Context<'_>,
-    ) -> Poll<Answer> {
-        let Some(deciding) = &mut asking.deciding else {
-            return Poll::Pending;
-        };
-        asking.is_begun = true;
-        let decided = deciding.as_mut().poll(context);
-        decided.map(|charges| {
-            asking.deciding = None;
-            self.build_decision(charges, asking.enforced)
-        })
-    }
-
-    /// The same for whoever cannot wait at all: it is decided without the store.
-    pub fn finish_alone(&self, mut asking: Asking) -> Answer {
-        self.decide_alone(&mut asking)
-    }
-
-    /// Decides a request without the store. What was begun goes on until `asking` is dropped.
-    pub(super) fn decide_alone(&self, asking: &mut Asking) -> Answer {
-        let (op, began) = (asking.ask.op(), asking.began);
-        let charges = asking.charges.iter();
+    /// Decides charges without the store.
+    pub(super) fn decide_locally(&self, pending: &PendingCharges) -> Vec<Charge> {
+        let charges = pending.planned.iter();
         let charges = charges.map(|charge| match charge.outcome.source {
             Source::Nothing => charge.clone(),
-            _ => charge.reopened(began),
+            _ => charge.reopened(pending.began),
         });
         let request = Request {
             is_local: true,
-            ..Request::new(op, charges.collect(), began)
+            ..Request::new(pending.op, charges.collect(), pending.began)
         };
-        let charges = match &self.fleet {
+        match &self.fleet {
             Some(fleet) => fleet.decide_locally(request),
             None => request.charges,
-        };
-        self.build_decision(charges, asking.enforced)
+        }
     }
 
     /// Runs what no request waits for, until `over`: prefetches of leases
@@ -268,7 +164,7 @@ impl<C: Clock> PolicyGate<C> {
     /// then is waited for. To be run beside all requests, as long as this policy is in force.
     ///
     /// Without it a request that finds a lease used up waits for the store.
-    pub async fn borrow_ahead(&self, over: impl Future<Output = ()>) {
+    pub async fn run_background(&self, over: impl Future<Output = ()>) {
         match &self.fleet {
             Some(fleet) => fleet.background().run(over).await,
             None => over.await,
@@ -277,14 +173,14 @@ impl<C: Clock> PolicyGate<C> {
 
     /// Returns what was leased and not spent, and pushes what synced counters let pass. To be called ten times
     /// a second where a limit is not shared exactly ([`Sharing`](crate::Sharing)).
-    pub async fn tend(&self) {
+    pub async fn sync_leases(&self) {
         if let Some(fleet) = &self.fleet {
             fleet.maintain(self.clock.now()).await;
         }
     }
 
     /// Leases nothing any more, and settles everything with the store: when this node ends.
-    pub async fn return_loans(&self) {
+    pub async fn release_leases(&self) {
         if let Some(fleet) = &self.fleet {
             fleet.close(self.clock.now());
             fleet.maintain(self.clock.now()).await;
@@ -301,7 +197,7 @@ impl<C: Clock> PolicyGate<C> {
 
     /// Sees to it that this node's limiters hold its share of each limit, whatever the number of nodes is
     /// now, and forgets debts that do not count any more. To be called every now and then.
-    pub fn divide(&self) {
+    pub fn rebalance(&self) {
         let (Some(fleet), Some(store)) = (&self.fleet, self.store()) else {
             return;
         };
@@ -320,7 +216,7 @@ impl<C: Clock> PolicyGate<C> {
 /// Takes what is left for charges that were refused and are to be taken nevertheless.
 async fn charge_remaining<C: Clock>(
     fleet: FleetStore<C>,
-    op: store::Op,
+    op: StoreOp,
     charges: Vec<Charge>,
 ) -> Vec<Charge> {
     let remaining = fleet.remaining(&charges, op);
@@ -329,7 +225,7 @@ async fn charge_remaining<C: Clock>(
         let request = Request {
             // A store that has just given no answer is not asked again.
             is_local: !charges.iter().any(by_store),
-            ..Request::new(store::Op::ChargeRemaining, remaining, fleet.now())
+            ..Request::new(StoreOp::ChargeRemaining, remaining, fleet.now())
         };
         fleet.resolve(request).await;
     }
@@ -337,8 +233,8 @@ async fn charge_remaining<C: Clock>(
 }
 
 /// What decided charges took, to be refunded.
-fn taken(charges: Vec<Charge>, op: store::Op) -> Vec<Charge> {
-    if op != store::Op::Charge || !all_pass(&charges) {
+fn taken(charges: Vec<Charge>) -> Vec<Charge> {
+    if !all_pass(&charges) {
         return Vec::new();
     }
     let is_taken = |charge: &Charge| {

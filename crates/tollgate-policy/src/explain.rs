@@ -132,7 +132,7 @@ impl<C: Clock> PolicyGate<C> {
         self.explain_answer(facts, self.peek(facts))
     }
 
-    /// The same, of an answer that was got by asking and not taking; see [`PolicyGate::begin`].
+    /// The same, of an answer that was got by asking and not taking; see [`DecisionOp::Peek`](crate::Op).
     pub fn explain_answer(&self, facts: &Facts<'_>, answer: Answer) -> Explanation {
         let now = answer.issued;
         let Ok(path) = self.policy.paths.normalise(facts.path) else {

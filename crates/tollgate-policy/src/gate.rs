@@ -35,7 +35,7 @@ use super::rule::{
     FULLY_ENFORCED, Fallback, LimitRule, ListRule, Match, Mode, OnStoreError, Policy, Quota,
     Sharing, WhenOver,
 };
-use super::store::Op;
+use super::store::StoreOp;
 use super::store::memory::MemoryStore;
 use super::store::stack::FleetStore;
 use crate::shared::{KeyKind, SharedKey, SharedStore};
@@ -139,22 +139,6 @@ pub(super) struct Variant {
     pub(super) when_over: WhenOver,
 }
 
-/// Charge, or only ask?
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ask {
-    Charge,
-    Peek,
-}
-
-impl Ask {
-    pub(super) fn op(self) -> Op {
-        match self {
-            Ask::Charge => Op::Charge,
-            Ask::Peek => Op::Peek,
-        }
-    }
-}
-
 /// Charges among which the same key is looked for; with more of them the request is refused anyway.
 const SAME_AMONG: usize = 64;
 
@@ -185,26 +169,15 @@ impl Plan {
 }
 
 impl<C: Clock> PolicyGate<C> {
-    /// Decides a request and takes what it costs. With a store that a fleet shares, this is what this node
-    /// decides alone; [`PolicyGate::begin`] asks the store.
+    /// Decides a request in this process and charges it. Where a fleet shares a store, this node decides by its share
+    /// alone; [`decide`](crate::decide()) waits for the store.
     pub fn admit(&self, facts: &Facts<'_>) -> Answer {
-        self.decide(facts, Ask::Charge)
+        self.decide_here(facts, StoreOp::Charge)
     }
 
-    /// Tells what would become of a request, and takes nothing.
+    /// Reports what [`PolicyGate::admit`] would decide, and charges nothing.
     pub fn peek(&self, facts: &Facts<'_>) -> Answer {
-        self.decide(facts, Ask::Peek)
-    }
-
-    /// Decides a charge on one limit by its name, for a key given by its parts. None if there is no such
-    /// limit.
-    pub fn admit_named(&self, limit: &str, key: &[&str], cost: u64) -> Option<Answer> {
-        self.decide_named(limit, key, cost, Ask::Charge)
-    }
-
-    /// Tells what a charge on one limit would come to. None if there is no such limit.
-    pub fn peek_named(&self, limit: &str, key: &[&str], cost: u64) -> Option<Answer> {
-        self.decide_named(limit, key, cost, Ask::Peek)
+        self.decide_here(facts, StoreOp::Peek)
     }
 
     /// The policy.
@@ -313,10 +286,10 @@ impl<C: Clock> PolicyGate<C> {
         Some(RequestKey::from_shared(rule, key).texts(rule))
     }
 
-    fn decide(&self, facts: &Facts<'_>, ask: Ask) -> Answer {
+    fn decide_here(&self, facts: &Facts<'_>, op: StoreOp) -> Answer {
         let now = self.clock.now();
         match self.plan(facts, now) {
-            Ok(plan) => self.carry_out(plan, now, ask),
+            Ok(plan) => self.execute(plan, op, now),
             Err(answer) => *answer,
         }
     }
@@ -354,44 +327,27 @@ impl<C: Clock> PolicyGate<C> {
         Ok(plan)
     }
 
-    fn decide_named(&self, limit: &str, key: &[&str], cost: u64, ask: Ask) -> Option<Answer> {
-        let now = self.clock.now();
-        Some(match self.plan_named(limit, key, cost, now)? {
-            Ok(plan) => self.carry_out(plan, now, ask),
-            Err(answer) => *answer,
-        })
-    }
-
-    /// What a charge on one limit by its name comes to; see [`PolicyGate::plan`].
-    pub(super) fn plan_named(
+    /// What a charge on one rule comes to, with the key given by its parts. A place without a rule limits nothing.
+    pub(super) fn plan_rule_by_key(
         &self,
-        limit: &str,
+        rule: usize,
         key: &[&str],
         cost: u64,
         now: Moment,
-    ) -> Option<Result<Plan, Box<Answer>>> {
-        self.plan_keyed(self.rule_named(limit)?, key, cost, now)
-    }
-
-    /// The same, on a rule by its place.
-    pub(super) fn plan_keyed(
-        &self,
-        at: usize,
-        key: &[&str],
-        cost: u64,
-        now: Moment,
-    ) -> Option<Result<Plan, Box<Answer>>> {
-        let live = self.rules.get(at)?;
+    ) -> Result<Plan, Box<Answer>> {
+        let passes = |basis| Err(Box::new(unlimited(Verdict::Pass, basis, now)));
+        let Some(live) = self.rules.get(rule) else {
+            return passes(Basis::Unmatched);
+        };
         if self.is_switched_off() {
-            let answer = unlimited(Verdict::Pass, Basis::SwitchedOff, now);
-            return Some(Err(Box::new(answer)));
+            return passes(Basis::SwitchedOff);
         }
         let mut plan = Plan::default();
         if live.is_on(now) {
             let key = RequestKey::named(&live.rule, key);
-            self.plan_charge(at, live, &key, None, cost, now, &mut plan);
+            self.plan_charge(rule, live, &key, None, cost, now, &mut plan);
         }
-        Some(Ok(plan))
+        Ok(plan)
     }
 
     fn plan_default(&self, request: &Request<'_>, now: Moment, plan: &mut Plan) {

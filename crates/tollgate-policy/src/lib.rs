@@ -68,9 +68,9 @@ pub use build::{PolicyError, PriorState};
 pub use burst_credits::BurstCredits;
 pub use charge::{Charge, Role};
 pub use decide::{
-    Decide, DecisionHost, DecisionRequest, Observed, Op, PendingDecision, RefundOnDrop, Subject,
+    Decide, DecisionHost, DecisionRequest, HostFuture, NoHost, Observed, Op, PendingDecision,
+    RefundOnDrop, Subject, decide, decide_together,
 };
-pub use engine::{Asking, Begun};
 pub use explain::{
     ExplainedKey, ExplainedKeyKind, Explanation, QueueExplanation, RuleExplanation, WhyNot,
 };

@@ -10,7 +10,7 @@ use super::gate::PolicyGate;
 use super::rule::CostRule;
 use super::store::memory::MemoryStore;
 use super::store::stack::FleetStore;
-use super::store::{Op, Request};
+use super::store::{Request, StoreOp};
 use tollgate::clock::{Clock, MonotonicClock};
 use tollgate::limit::Algorithm;
 use tollgate::limiter::Limiter;
@@ -117,12 +117,12 @@ impl<C: Clock> Reservation<C> {
 
     /// Gives back what was not used and takes what was used beyond; places in concurrency limits become
     /// free. Returns what could not be taken because nothing was left. What was taken in a store that a fleet shares is
-    /// settled in the background ([`PolicyGate::borrow_ahead`], [`PolicyGate::tend`]).
+    /// settled in the background ([`PolicyGate::run_background`], [`PolicyGate::sync_leases`]).
     pub fn settle(mut self, how: Settlement) -> u64 {
         let (refunds, more) = self.corrections(how);
         if let Some(fleet) = &self.fleet {
-            let unpaid = fleet.settle(Op::Refund, refunds);
-            return unpaid.max(fleet.settle(Op::ChargeRemaining, more));
+            let unpaid = fleet.settle(StoreOp::Refund, refunds);
+            return unpaid.max(fleet.settle(StoreOp::ChargeRemaining, more));
         }
         for charge in refunds {
             self.memory.refund(&charge, charge.cost, charge.kept);
@@ -143,7 +143,7 @@ impl<C: Clock> Reservation<C> {
         let (refunds, more) = self.corrections(how);
         let now = fleet.now();
         let mut unpaid = 0;
-        for (op, charges) in [(Op::Refund, refunds), (Op::ChargeRemaining, more)] {
+        for (op, charges) in [(StoreOp::Refund, refunds), (StoreOp::ChargeRemaining, more)] {
             if !charges.is_empty() {
                 let settled = fleet.resolve(Request::new(op, charges, now)).await;
                 let unpaid_now = settled.iter().map(|charge| charge.outcome.unpaid).max();

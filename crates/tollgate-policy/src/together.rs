@@ -24,11 +24,11 @@ use std::collections::HashSet;
 
 use super::answer::{Answer, Basis};
 use super::charge::{Charge, Role};
-use super::engine::Begun;
 use super::facts::Facts;
 use super::gate::{Plan, PolicyGate};
 use tollgate::clock::Clock;
 use tollgate::decision::{QuotaStatus, Verdict};
+use tollgate::time::Moment;
 
 /// What one of several requests has to do with their common answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,10 +40,12 @@ pub struct Part {
 }
 
 impl<C: Clock> PolicyGate<C> {
-    /// Begins to decide several requests as one: the limits of all are charged, or none. Returns beside it
-    /// what belongs to which of them, in order.
-    pub fn begin_together(&self, requests: &[Facts<'_>], take: bool) -> (Begun, Vec<Part>) {
-        let now = self.clock.now();
+    /// The charges of several requests as one plan, and what belongs to which of them, in order.
+    pub(super) fn plan_together(
+        &self,
+        requests: &[Facts<'_>],
+        now: Moment,
+    ) -> (Result<Plan, Box<Answer>>, Vec<Part>) {
         let mut ended_first = None;
         let mut plans = Vec::with_capacity(requests.len());
         let mut parts = vec![Part::default(); requests.len()];
@@ -77,12 +79,11 @@ impl<C: Clock> PolicyGate<C> {
                 }
             }
         }
-        match ended_first {
-            Some(answer) if whole.charges.is_empty() && whole.stop.is_none() => {
-                (Begun::Decided(*answer), parts)
-            }
-            _ => (self.begun(Ok(whole), now, take), parts),
-        }
+        let plan = match ended_first {
+            Some(answer) if whole.charges.is_empty() && whole.stop.is_none() => Err(answer),
+            _ => Ok(whole),
+        };
+        (plan, parts)
     }
 
     /// What the limit of one charge says by itself, and what is left of it: afterwards if it was taken (`take`

@@ -1,6 +1,6 @@
 //! Facts through a policy to answers: matching, keys, costs, tiers, modes, lists, defaults.
 
-#![allow(clippy::unwrap_used, reason = "a test may")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,8 +9,9 @@ use tollgate::{Limit, ManualClock, Moment, Span, Verdict};
 use tollgate_policy::address::{CidrSet, Proxies};
 use tollgate_policy::pattern::{PathPattern, TextPattern};
 use tollgate_policy::{
-    Basis, CostRule, Facts, Fallback, Grant, KeyPart, LimitRule, ListRule, Match, MissingKey, Mode,
-    Override, Policy, PolicyGate, Quota, Role, Settlement, Source, TierQuota, Tiers, ValueTest,
+    Answer, Basis, CostRule, Decide, DecisionRequest, Facts, Fallback, Grant, KeyPart, LimitRule,
+    ListRule, Match, MissingKey, Mode, NoHost, Op, Override, Policy, PolicyGate, Quota, Role,
+    Settlement, Source, Subject, TierQuota, Tiers, ValueTest, decide,
 };
 
 fn bucket(rate: &str, burst: u64) -> Quota {
@@ -39,15 +40,26 @@ fn paths(patterns: &[&str]) -> Match {
     }
 }
 
-fn gate_of(limits: Vec<LimitRule>) -> PolicyGate<ManualClock> {
+type Gate = Arc<PolicyGate<ManualClock>>;
+
+fn gate_of(limits: Vec<LimitRule>) -> Gate {
     gate(Policy {
         limits,
         ..Policy::default()
     })
 }
 
-fn gate(policy: Policy) -> PolicyGate<ManualClock> {
-    PolicyGate::new(policy, ManualClock::new()).unwrap()
+fn gate(policy: Policy) -> Gate {
+    Arc::new(PolicyGate::new(policy, ManualClock::new()).unwrap())
+}
+
+/// Decides a charge on one rule, with the key given by its parts.
+fn decide_rule(gate: &Gate, rule: usize, key: &[&str], cost: u64, op: Op) -> Answer {
+    let request = DecisionRequest::new(Subject::Rule { rule, key, cost }, op);
+    match decide(&NoHost::new(), gate, &request) {
+        Decide::Ready(answer) => answer,
+        Decide::Pending(_) => panic!("there is no store"),
+    }
 }
 
 fn get(path: &str) -> Facts<'_> {
@@ -751,13 +763,8 @@ fn a_named_limit_counts_the_same_key_as_a_request() {
         ..get("/")
     };
     assert!(gate.admit(&facts).is_admitted());
-    assert!(
-        gate.admit_named("one", &["a", "2001:db8::9"], 1)
-            .unwrap()
-            .is_admitted()
-    );
+    assert!(decide_rule(&gate, 0, &["a", "2001:db8::9"], 1, Op::Charge).is_admitted());
     assert!(!gate.admit(&facts).is_admitted());
-    assert!(gate.admit_named("two", &["a"], 1).is_none());
     assert_eq!(gate.key_texts(0, &facts).unwrap(), ["a", "2001:db8::/64"]);
 }
 
@@ -826,8 +833,8 @@ fn a_request_that_leaves_gives_back_its_slot_only_if_it_is_the_last() {
         delay => Verdict::Wait { delay },
     };
     let left = || {
-        let left = |name| gate.peek_named(name, &[], 0).unwrap().status.remaining;
-        (left("slots"), left("units"))
+        let left = |rule| decide_rule(&gate, rule, &[], 0, Op::Peek).status.remaining;
+        (left(0), left(1))
     };
     let answers: Vec<_> = (0..4).map(|_| gate.admit(&get("/"))).collect();
     let verdicts: Vec<Verdict> = answers.iter().map(|answer| answer.verdict).collect();
@@ -863,8 +870,8 @@ fn with_several_leaky_buckets_it_is_not_known_whose_delay_was_answered() {
     let delay = stays.verdict.wait();
     assert_eq!(delay, Some(Span::from_millis(200)));
     gate.reserve(&leaves).settle(Settlement::Cancelled);
-    let left = |name| gate.peek_named(name, &[], 0).unwrap().status.remaining;
-    assert_eq!((left("both"), left("one")), (7, 8));
+    let left = |rule| decide_rule(&gate, rule, &[], 0, Op::Peek).status.remaining;
+    assert_eq!((left(0), left(1)), (7, 8));
 }
 
 #[test]

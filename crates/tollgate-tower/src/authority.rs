@@ -13,9 +13,8 @@ use std::time::Instant;
 
 use tokio::runtime::Handle;
 use tollgate::{Clock, MonotonicClock};
-use tollgate_policy::decide::BackgroundWork;
 use tollgate_policy::shared::SharedStore;
-use tollgate_policy::{DecisionHost, Policy, PolicyError, PolicyGate, PriorState};
+use tollgate_policy::{DecisionHost, HostFuture, Policy, PolicyError, PolicyGate, PriorState};
 
 use crate::turnstile::{QueueError, QueueSet};
 
@@ -37,15 +36,8 @@ pub trait Authority: DecisionHost<Policy: Epoch<Clock = Self::Clock>> {
     fn epoch(&self) -> Arc<Self::Policy>;
 }
 
-/// Runs work that no caller waits for, if there is a runtime: what a [`DecisionHost`] on tokio does.
-pub fn run_in_background(work: BackgroundWork) {
-    if let Ok(runtime) = Handle::try_current() {
-        runtime.spawn(work);
-    }
-}
-
 /// Ends at `deadline`, by the timer of tokio.
-pub fn sleep_until(deadline: Instant) -> BackgroundWork {
+pub fn sleep_until(deadline: Instant) -> HostFuture {
     Box::pin(tokio::time::sleep_until(deadline.into()))
 }
 
@@ -169,11 +161,14 @@ impl<C: Clock> DecisionHost for InForce<C> {
         false
     }
 
-    fn run_in_background(&self, work: BackgroundWork) {
-        run_in_background(work);
+    fn run_in_background(&self, _: &Standing<C>, work: HostFuture) {
+        // Also where nothing runs the background of the policy.
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(work);
+        }
     }
 
-    fn sleep_until(&self, deadline: Instant) -> BackgroundWork {
+    fn sleep_until(&self, deadline: Instant) -> HostFuture {
         sleep_until(deadline)
     }
 }

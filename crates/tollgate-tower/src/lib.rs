@@ -71,7 +71,7 @@ mod reply;
 pub mod turnstile;
 pub mod upkeep;
 
-pub use authority::{Authority, Epoch, InForce, run_in_background, sleep_until};
+pub use authority::{Authority, Epoch, InForce, sleep_until};
 pub use body::{LimitBody, QueueBody};
 pub use client::{PaceError, PaceLayer, PaceService};
 pub use facts::{Client, Peer};

@@ -56,7 +56,7 @@ pub async fn look_after<A: Authority>(authority: A, over: impl Future<Output = (
             due.tick().await;
             let epoch = authority.epoch();
             // If others came, every table is gone through once.
-            let _ = tokio::task::spawn_blocking(move || epoch.gate().divide()).await;
+            let _ = tokio::task::spawn_blocking(move || epoch.gate().rebalance()).await;
         }
     };
     first(tend(authority.clone(), over), dividing).await;
@@ -69,7 +69,7 @@ pub async fn tend<A: Authority>(authority: A, over: impl Future<Output = ()>) {
     let settling = async {
         let (mut due, mut over) = (every(TEND_EVERY), pin!(over));
         while !comes_first(over.as_mut(), &mut due).await {
-            authority.epoch().gate().tend().await;
+            authority.epoch().gate().sync_leases().await;
         }
         is_over.store(true, Relaxed);
     };
@@ -81,13 +81,13 @@ pub async fn tend<A: Authority>(authority: A, over: impl Future<Output = ()>) {
                     sleep(TEND_EVERY).await;
                 }
             };
-            epoch.gate().borrow_ahead(replaced).await;
+            epoch.gate().run_background(replaced).await;
         }
     };
     both(settling, borrowing).await;
     // Whoever dies without it takes what it had on loan with it, and the store has to earn it again.
     let epoch = authority.epoch();
-    let _ = timeout(LAST_WORD, epoch.gate().return_loans()).await;
+    let _ = timeout(LAST_WORD, epoch.gate().release_leases()).await;
 }
 
 fn every(span: Duration) -> Interval {

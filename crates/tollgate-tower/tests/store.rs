@@ -17,7 +17,9 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 use tollgate::{Limit, Origin};
 use tollgate_policy::shared::SharedStore;
-use tollgate_policy::{Begun, LimitRule, OnStoreError, Policy, Quota, Sharing};
+use tollgate_policy::{
+    DecisionRequest, LimitRule, OnStoreError, Op, Policy, Quota, Sharing, Subject, decide,
+};
 use tollgate_redis::{Settings, Store};
 use tollgate_testkit::servers::{Kind, Server};
 use tollgate_tower::{Authority, Epoch, InForce, LimitLayer, look_after};
@@ -77,11 +79,13 @@ async fn left(in_force: &InForce) -> (u64, u64) {
     let epoch = in_force.epoch();
     let mut both = [0; 2];
     for (left, limit) in both.iter_mut().zip(["units", "places"]) {
-        let begun = epoch.gate().begin_named(limit, &[], 0, false).unwrap();
-        let Begun::Asks(asking) = begun else {
-            panic!("the store is not asked");
+        let subject = Subject::Rule {
+            rule: epoch.gate().rule_named(limit).unwrap(),
+            key: &[],
+            cost: 0,
         };
-        let answer = epoch.gate().finish(asking).await;
+        let request = DecisionRequest::new(subject, Op::Peek);
+        let answer = decide(in_force, &epoch, &request).resolve().await;
         assert_eq!(answer.origin, Origin::Fresh);
         *left = answer.status.remaining;
     }
@@ -188,12 +192,13 @@ async fn what_is_lent_is_fetched_ahead_and_given_back_at_the_end_by_whoever_look
     end.send(()).unwrap();
     upkeep.await.unwrap();
     let counts = node_with(&server, [("units", window())]).await;
-    let begun = counts.epoch();
-    let begun = begun.gate().begin_named("units", &[], 0, false).unwrap();
-    let Begun::Asks(asking) = begun else {
-        panic!("the store is not asked");
+    let subject = Subject::Rule {
+        rule: 0,
+        key: &[],
+        cost: 0,
     };
-    let answer = counts.epoch().gate().finish(asking).await;
+    let request = DecisionRequest::new(subject, Op::Peek);
+    let answer = decide(&counts, &counts.epoch(), &request).resolve().await;
     assert_eq!(answer.status.remaining, 1_000_000 - 300);
 }
 

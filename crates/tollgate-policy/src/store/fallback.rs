@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use super::debts::{Debts, Reporting};
 use super::memory::MemoryStore;
-use super::{Answered, Apply, Op, PreparedLimit, Request, Store};
+use super::{Answered, Apply, PreparedLimit, Request, Store, StoreOp};
 use crate::charge::{Charge, Role, Source, all_pass};
 use crate::rule::OnStoreError;
 use tollgate::KeyOp;
@@ -96,9 +96,12 @@ impl<C: Clock> Shared<C> {
     }
 
     /// Takes the debts of open charges out of the table, to be reported with them.
-    fn report(&self, op: Op, charges: &mut [Charge]) -> Reporting {
+    fn report(&self, op: StoreOp, charges: &mut [Charge]) -> Reporting {
         let mut reporting = Reporting::new(&self.debts);
-        let reports = matches!(op, Op::Charge | Op::Borrow { .. } | Op::AddUsage);
+        let reports = matches!(
+            op,
+            StoreOp::Charge | StoreOp::Borrow { .. } | StoreOp::AddUsage
+        );
         if !reports || self.debts.is_empty() {
             return reporting;
         }
@@ -125,7 +128,7 @@ impl<C: Clock> Shared<C> {
     }
 
     /// Takes from the share what the store has taken, or gives it back.
-    fn mirror(&self, op: Op, charges: &mut [Charge]) {
+    fn mirror(&self, op: StoreOp, charges: &mut [Charge]) {
         let passes = all_pass(charges);
         let granted = charges
             .iter_mut()
@@ -133,10 +136,12 @@ impl<C: Clock> Shared<C> {
         for charge in granted {
             let admitted = charge.outcome.verdict.is_admitted();
             let units = match op {
-                Op::Charge if passes && admitted => charge.cost,
-                Op::Borrow { .. } if admitted => charge.cost.saturating_add(charge.outcome.extra),
-                Op::ChargeRemaining => charge.cost,
-                Op::Refund => {
+                StoreOp::Charge if passes && admitted => charge.cost,
+                StoreOp::Borrow { .. } if admitted => {
+                    charge.cost.saturating_add(charge.outcome.extra)
+                }
+                StoreOp::ChargeRemaining => charge.cost,
+                StoreOp::Refund => {
                     let back = charge.cost.saturating_sub(charge.kept);
                     let taken = charge.outcome.mirrored;
                     self.share.refund(charge, taken, taken.saturating_sub(back));
@@ -167,23 +172,23 @@ impl<C: Clock> Shared<C> {
     }
 
     /// Decides open charges without the store, as each limit says. False if that cannot be.
-    fn decide(&self, op: Op, charges: &mut [Charge]) -> bool {
+    fn decide(&self, op: StoreOp, charges: &mut [Charge]) -> bool {
         match op {
-            Op::Charge | Op::Peek => self.decide_open(op, charges),
-            Op::ChargeRemaining => {
+            StoreOp::Charge | StoreOp::Peek => self.decide_open(op, charges),
+            StoreOp::ChargeRemaining => {
                 for charge in charges.iter_mut().filter(|charge| charge.is_open()) {
                     self.share.charge_remaining(charge, Source::Share);
                     self.record_debt(charge, charge.cost);
                 }
             }
-            Op::Refund => {
+            StoreOp::Refund => {
                 // What the store does not give back is earned again; the share knows what was not used.
                 for charge in charges.iter_mut().filter(|charge| charge.is_open()) {
                     charge.outcome.source = Source::Store;
                 }
                 self.mirror(op, charges);
             }
-            Op::AddUsage | Op::Borrow { .. } => return false,
+            StoreOp::AddUsage | StoreOp::Borrow { .. } => return false,
         }
         true
     }
@@ -193,7 +198,7 @@ impl<C: Clock> Shared<C> {
             .map_or(OnStoreError::Local, |limit| limit.on_store_error)
     }
 
-    fn decide_open(&self, op: Op, charges: &mut [Charge]) {
+    fn decide_open(&self, op: StoreOp, charges: &mut [Charge]) {
         let enforced = |charge: &&Charge| charge.is_open() && charge.is_enforced();
         let mut open = charges.iter().filter(enforced);
         if open.any(|charge| self.on_error(charge) == OnStoreError::Deny) {
@@ -209,7 +214,7 @@ impl<C: Clock> Shared<C> {
         let by_share = |charge: &&mut Charge| charge.outcome.source == Source::Share;
         let passes = all_pass(charges);
         self.share
-            .fill_in(charges, Source::Share, op == Op::Charge && passes);
+            .fill_in(charges, Source::Share, op == StoreOp::Charge && passes);
         for charge in charges.iter_mut().filter(by_share) {
             let capacity = match (charge.most, self.limit(charge)) {
                 (Some(max), _) => u64::from(max),
@@ -220,7 +225,7 @@ impl<C: Clock> Shared<C> {
                 let retry_after = TRY_AGAIN;
                 charge.outcome.verdict = Verdict::Refuse { retry_after };
             }
-            if op == Op::Charge && passes && charge.is_enforced() {
+            if op == StoreOp::Charge && passes && charge.is_enforced() {
                 self.record_debt(charge, charge.cost);
             }
         }
@@ -247,7 +252,7 @@ impl<S: Store, C: Clock> Store for Fallback<S, C> {
     ) -> Apply<impl Future<Output = Answered> + Send + 'static + use<S, C>> {
         let shared = &self.shared;
         let op = request.op;
-        if op == Op::Refund {
+        if op == StoreOp::Refund {
             request
                 .charges
                 .iter_mut()

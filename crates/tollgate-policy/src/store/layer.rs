@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use super::flight::{self, Flight};
-use super::{Answered, Apply, Op, Request, Store};
+use super::{Answered, Apply, Request, Store, StoreOp};
 use crate::charge::{Charge, all_pass};
 use tollgate::time::Moment;
 
@@ -88,11 +88,17 @@ pub(super) fn apply<L: Layer>(
     Apply::Pending(deciding, planned)
 }
 
-fn conclude<L: Layer>(layer: &L, op: Op, hold: L::Hold, sent: Moment, below: Answered) -> Answered {
-    if op != Op::Charge || below.fault.is_none() && all_pass(&below.charges) {
+fn conclude<L: Layer>(
+    layer: &L,
+    op: StoreOp,
+    hold: L::Hold,
+    sent: Moment,
+    below: Answered,
+) -> Answered {
+    if op != StoreOp::Charge || below.fault.is_none() && all_pass(&below.charges) {
         hold.commit();
     }
-    if op == Op::Charge {
+    if op == StoreOp::Charge {
         layer.learn(&below.charges, sent);
     }
     below

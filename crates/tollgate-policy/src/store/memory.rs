@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use super::Op;
+use super::StoreOp;
 use crate::charge::{Charge, Source};
 use crate::decision::tightest;
 use crate::shared::SharedStore;
@@ -109,13 +109,13 @@ impl<C: Clock> MemoryStore<C> {
         self.peek(charge, 0).status
     }
 
-    /// Decides all open charges, with [`Op::Charge`] or [`Op::Peek`]. `source` is what they are marked with.
-    pub(crate) fn decide(&self, charges: &mut [Charge], op: Op, source: Source) -> Decided {
+    /// Decides all open charges, with [`StoreOp::Charge`] or [`StoreOp::Peek`]. `source` is what they are marked with.
+    pub(crate) fn decide(&self, charges: &mut [Charge], op: StoreOp, source: Source) -> Decided {
         let decided = match op {
-            Op::Charge => self.charge(charges, source),
+            StoreOp::Charge => self.charge(charges, source),
             _ => self.peek_all(charges, source),
         };
-        let takes = op == Op::Charge && decided.is_admitted();
+        let takes = op == StoreOp::Charge && decided.is_admitted();
         for together in charges.chunk_by_mut(Charge::is_with) {
             if together.iter().all(Charge::is_open) {
                 let counted = self.count(together, takes);

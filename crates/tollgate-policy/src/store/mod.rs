@@ -21,7 +21,7 @@
 //!
 //! # Invariant
 //!
-//! A charge is sent once. The answer that `apply` gives is final: only [`Op::Borrow`] and [`Op::AddUsage`], which layers
+//! A charge is sent once. The answer that `apply` gives is final: only [`StoreOp::Borrow`] and [`StoreOp::AddUsage`], which layers
 //! send for themselves, may fail.
 
 pub(crate) mod background;
@@ -48,7 +48,7 @@ use tollgate::time::{Moment, Span};
 
 /// What is done with a list of charges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Op {
+pub(crate) enum StoreOp {
     /// Takes all enforced charges or none; those that are only counted one by one, and only if the enforced ones pass.
     Charge,
     /// Reports what `Charge` would do, and takes nothing.
@@ -69,7 +69,7 @@ pub(crate) enum Op {
 /// One call of a store.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
-    pub(crate) op: Op,
+    pub(crate) op: StoreOp,
     /// Decided in place; those that are decided already are left alone.
     pub(crate) charges: Vec<Charge>,
     /// When the caller began to wait: the deadline of the store counts from then.
@@ -79,7 +79,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    pub(crate) fn new(op: Op, charges: Vec<Charge>, began: Moment) -> Request {
+    pub(crate) fn new(op: StoreOp, charges: Vec<Charge>, began: Moment) -> Request {
         Request {
             op,
             charges,

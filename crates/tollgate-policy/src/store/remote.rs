@@ -12,7 +12,7 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use super::{Answered, Apply, Op, Request, Store};
+use super::{Answered, Apply, Request, Store, StoreOp};
 use crate::charge::{Charge, Source};
 use crate::shared::{
     FaultKind, SharedCharge, SharedLimits, SharedOutcome, SharedRequest, SharedSettle, StoreFault,
@@ -64,12 +64,19 @@ impl<C: Clock> Inner<C> {
         }
     }
 
-    async fn ask(&self, op: Op, charges: &mut [Charge], began: Moment) -> Result<(), StoreFault> {
+    async fn ask(
+        &self,
+        op: StoreOp,
+        charges: &mut [Charge],
+        began: Moment,
+    ) -> Result<(), StoreFault> {
         match op {
-            Op::Charge | Op::Peek => self.charge(charges, op == Op::Charge, began).await,
-            Op::Borrow { extra } => self.borrow(charges, extra, began).await,
-            Op::AddUsage => self.add_usage(charges, began).await,
-            Op::Refund | Op::ChargeRemaining => self.settle(charges, op).await,
+            StoreOp::Charge | StoreOp::Peek => {
+                self.charge(charges, op == StoreOp::Charge, began).await
+            }
+            StoreOp::Borrow { extra } => self.borrow(charges, extra, began).await,
+            StoreOp::AddUsage => self.add_usage(charges, began).await,
+            StoreOp::Refund | StoreOp::ChargeRemaining => self.settle(charges, op).await,
         }
     }
 
@@ -166,10 +173,10 @@ impl<C: Clock> Inner<C> {
         told
     }
 
-    async fn settle(&self, charges: &mut [Charge], op: Op) -> Result<(), StoreFault> {
+    async fn settle(&self, charges: &mut [Charge], op: StoreOp) -> Result<(), StoreFault> {
         for charge in charges.iter_mut().filter(|charge| charge.is_open()) {
             let (taken, used) = match op {
-                Op::Refund => (charge.cost, charge.kept),
+                StoreOp::Refund => (charge.cost, charge.kept),
                 _ => (0, charge.cost),
             };
             let settle = SharedSettle {

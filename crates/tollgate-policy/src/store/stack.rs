@@ -10,7 +10,7 @@ use super::lease::report::LendingReport;
 use super::memory::MemoryStore;
 use super::remote::RemoteStore;
 use super::sync::Synced;
-use super::{Answered, Apply, Op, PreparedLimit, Request, Store, flight};
+use super::{Answered, Apply, PreparedLimit, Request, Store, StoreOp, flight};
 use crate::charge::{Charge, Role, all_pass};
 use crate::shared::SharedLimits;
 use tollgate::clock::Clock;
@@ -116,7 +116,7 @@ impl<C: Clock> FleetStore<C> {
         };
         let remaining = self.remaining(&charges, op);
         if !remaining.is_empty() {
-            let request = Request::new(Op::ChargeRemaining, remaining, self.now());
+            let request = Request::new(StoreOp::ChargeRemaining, remaining, self.now());
             let is_local = true;
             // It is ready: nothing below waits for what it decides locally.
             drop(self.apply(Request {
@@ -128,7 +128,7 @@ impl<C: Clock> FleetStore<C> {
     }
 
     /// Settles what can be settled at once, and the rest in the background. Returns units that did not fit.
-    pub(crate) fn settle(&self, op: Op, charges: Vec<Charge>) -> u64 {
+    pub(crate) fn settle(&self, op: StoreOp, charges: Vec<Charge>) -> u64 {
         if charges.is_empty() {
             return 0;
         }
@@ -147,12 +147,12 @@ impl<C: Clock> FleetStore<C> {
     }
 
     /// Charges that were not taken and are to be taken nevertheless, as far as there is room.
-    pub(crate) fn remaining(&self, charges: &[Charge], op: Op) -> Vec<Charge> {
+    pub(crate) fn remaining(&self, charges: &[Charge], op: StoreOp) -> Vec<Charge> {
         let passes = all_pass(charges);
         let is_left = |charge: &&Charge| {
             let limit = self.limits.get(charge.limit.index());
             let is_taken = passes && charge.outcome.verdict.is_admitted();
-            op == Op::Charge
+            op == StoreOp::Charge
                 && !is_taken
                 && charge.role != Role::Unlimited
                 && limit.is_some_and(|limit| limit.takes_remaining)

@@ -22,7 +22,7 @@ use super::lease::terms::LeaseTerms;
 use super::memory::MemoryStore;
 use super::sync::Synced;
 use super::sync::counter::SyncTerms;
-use super::{Answered, Apply, Op, PreparedLimit, Request, Store};
+use super::{Answered, Apply, PreparedLimit, Request, Store, StoreOp};
 use crate::charge::{Charge, Outcome, Role, Source};
 use crate::rule::{OnStoreError, Quota};
 use crate::shared::{FaultKind, SharedLimit, SharedLimits, SharedStore, StoreFault, StoreReport};
@@ -62,7 +62,7 @@ struct Counted {
     used: HashMap<u64, u64>,
     is_down: bool,
     hangs: bool,
-    asked: Vec<(Op, u64, u64, bool)>,
+    asked: Vec<(StoreOp, u64, u64, bool)>,
 }
 
 impl CountingStore {
@@ -71,7 +71,7 @@ impl CountingStore {
         counted.used.get(&hash).copied().unwrap_or(0)
     }
 
-    fn take_asked(&self) -> Vec<(Op, u64, u64, bool)> {
+    fn take_asked(&self) -> Vec<(StoreOp, u64, u64, bool)> {
         std::mem::take(&mut self.0.lock().unwrap().asked)
     }
 
@@ -99,27 +99,27 @@ impl Counted {
             charge.outcome.unpaid = charge.debt - debt;
             let room = CAPACITY - *used;
             let taken = match op {
-                Op::Charge if charge.cost <= room => charge.cost,
-                Op::Borrow { extra } if charge.cost <= room => {
+                StoreOp::Charge if charge.cost <= room => charge.cost,
+                StoreOp::Borrow { extra } if charge.cost <= room => {
                     charge.outcome.extra = extra.min(room - charge.cost);
                     charge.cost + charge.outcome.extra
                 }
-                Op::Charge | Op::Borrow { .. } => {
+                StoreOp::Charge | StoreOp::Borrow { .. } => {
                     charge.outcome.verdict = Verdict::Refuse {
                         retry_after: Span::from_millis(10),
                     };
                     0
                 }
-                Op::ChargeRemaining | Op::AddUsage => {
+                StoreOp::ChargeRemaining | StoreOp::AddUsage => {
                     let taken = charge.cost.min(room);
                     charge.outcome.unpaid += charge.cost - taken;
                     taken
                 }
-                Op::Refund => {
+                StoreOp::Refund => {
                     *used -= charge.cost - charge.kept;
                     0
                 }
-                Op::Peek => 0,
+                StoreOp::Peek => 0,
             };
             *used += taken;
             charge.outcome.status = QuotaStatus {
@@ -258,7 +258,7 @@ impl World {
         }
     }
 
-    fn request(&self, op: Op, charges: &[(u64, u64)]) -> Request {
+    fn request(&self, op: StoreOp, charges: &[(u64, u64)]) -> Request {
         let charges = charges.iter();
         let charges = charges.map(|(hash, cost)| self.charge(*hash, *cost));
         Request::new(op, charges.collect(), self.clock.now())
@@ -266,7 +266,7 @@ impl World {
 
     /// Charges one key, and says whether it passes and who decided.
     fn ask(&self, store: &impl Store, hash: u64, cost: u64) -> (bool, Source) {
-        let request = self.request(Op::Charge, &[(hash, cost)]);
+        let request = self.request(StoreOp::Charge, &[(hash, cost)]);
         let answered = now(store.apply(request).resolve());
         let outcome = &answered.charges[0].outcome;
         assert!(answered.fault.is_none());
@@ -299,10 +299,13 @@ fn fallback_decides_by_the_share_and_reports_its_debt_with_the_next_charge() {
     world.store.set_down(false);
     world.store.take_asked();
     assert_eq!(world.ask(&store, 1, 50), (true, Source::Store));
-    assert_eq!(world.store.take_asked(), [(Op::Charge, 50, 400, false)]);
+    assert_eq!(
+        world.store.take_asked(),
+        [(StoreOp::Charge, 50, 400, false)]
+    );
     assert_eq!(world.store.used(1), 450);
     assert_eq!(world.ask(&store, 1, 50), (true, Source::Store));
-    assert_eq!(world.store.take_asked(), [(Op::Charge, 50, 0, false)]);
+    assert_eq!(world.store.take_asked(), [(StoreOp::Charge, 50, 0, false)]);
 }
 
 #[test]
@@ -320,18 +323,18 @@ fn fallback_gives_back_to_whoever_paid() {
     let world = world(|_| {});
     let store = world.fallback();
     world.store.set_down(true);
-    let request = world.request(Op::Charge, &[(1, 300)]);
+    let request = world.request(StoreOp::Charge, &[(1, 300)]);
     let paid = now(store.apply(request).resolve()).charges;
     world.store.take_asked();
-    let refund = Request::new(Op::Refund, paid, world.clock.now());
+    let refund = Request::new(StoreOp::Refund, paid, world.clock.now());
     assert!(matches!(store.apply(refund), Apply::Ready(_)));
     assert!(world.store.take_asked().is_empty(), "the share paid");
     assert!(world.debts.is_empty());
     world.store.set_down(false);
-    let request = world.request(Op::Charge, &[(1, 300)]);
+    let request = world.request(StoreOp::Charge, &[(1, 300)]);
     let paid = now(store.apply(request).resolve()).charges;
     assert_eq!(share_usage(&world), 300);
-    let refund = Request::new(Op::Refund, paid, world.clock.now());
+    let refund = Request::new(StoreOp::Refund, paid, world.clock.now());
     now(store.apply(refund).resolve());
     assert_eq!(world.store.used(1), 0);
     assert_eq!(share_usage(&world), 0);
@@ -354,7 +357,7 @@ fn fallback_allows_or_denies_where_the_limit_says_so() {
 fn fallback_leaves_what_a_layer_repeats_to_that_layer() {
     let world = world(|_| {});
     world.store.set_down(true);
-    for op in [Op::AddUsage, Op::Borrow { extra: 5 }] {
+    for op in [StoreOp::AddUsage, StoreOp::Borrow { extra: 5 }] {
         let answered = now(world
             .fallback()
             .apply(world.request(op, &[(1, 5)]))
@@ -373,7 +376,11 @@ fn fallback_that_is_dropped_reports_its_debt_again() {
     world.store.set_down(false);
     world.store.0.lock().unwrap().hangs = true;
     {
-        let mut asked = pin!(store.apply(world.request(Op::Charge, &[(1, 1)])).resolve());
+        let mut asked = pin!(
+            store
+                .apply(world.request(StoreOp::Charge, &[(1, 1)]))
+                .resolve()
+        );
         assert!(poll(&mut asked).is_pending());
     }
     world.store.0.lock().unwrap().hangs = false;
@@ -420,13 +427,13 @@ fn leased_gives_back_what_it_paid_for_a_request_that_does_not_pass() {
     let store = world.leased();
     make_busy(&world, &store, 1);
     // The other key is decided by the store, and refused.
-    let refused = world.request(Op::Charge, &[(1, 1), (2, CAPACITY + 1)]);
+    let refused = world.request(StoreOp::Charge, &[(1, 1), (2, CAPACITY + 1)]);
     let answered = now(store.apply(refused).resolve());
     assert!(!answered.charges[1].outcome.verdict.is_admitted());
     // So is one whose caller leaves.
     world.store.0.lock().unwrap().hangs = true;
     {
-        let request = world.request(Op::Charge, &[(1, 1), (3, 1)]);
+        let request = world.request(StoreOp::Charge, &[(1, 1), (3, 1)]);
         let mut asked = pin!(store.apply(request).resolve());
         assert!(poll(&mut asked).is_pending());
     }
@@ -442,12 +449,12 @@ fn leased_asks_for_each_charge_after_a_lost_answer() {
     let store = world.leased();
     world.ask(&store, 1, 1);
     world.store.set_down(true);
-    let request = world.request(Op::Charge, &[(1, 1)]);
+    let request = world.request(StoreOp::Charge, &[(1, 1)]);
     now(store.apply(request).resolve());
     world.store.set_down(false);
     world.store.take_asked();
     assert_eq!(world.ask(&store, 1, 1), (true, Source::Store));
-    assert_eq!(world.store.take_asked(), [(Op::Charge, 1, 0, false)]);
+    assert_eq!(world.store.take_asked(), [(StoreOp::Charge, 1, 0, false)]);
 }
 
 fn synced_world() -> World {
@@ -461,7 +468,7 @@ fn synced_decides_after_one_push_and_reports_what_passed() {
     for _ in 0..20 {
         assert_eq!(world.ask(&store, 1, 1), (true, Source::Synced));
     }
-    assert_eq!(world.store.take_asked(), [(Op::AddUsage, 0, 0, false)]);
+    assert_eq!(world.store.take_asked(), [(StoreOp::AddUsage, 0, 0, false)]);
     store.maintain(world.clock.now());
     now(world.background.drain());
     assert_eq!(world.store.used(1), 20);
@@ -472,12 +479,15 @@ fn synced_has_the_share_decide_if_the_store_does_not_know_what_passed() {
     let world = synced_world();
     let store = world.synced();
     world.store.set_down(true);
-    let request = world.request(Op::Charge, &[(1, 1)]);
+    let request = world.request(StoreOp::Charge, &[(1, 1)]);
     now(store.apply(request).resolve());
     let asked = world.store.take_asked();
     assert_eq!(
         asked,
-        [(Op::AddUsage, 0, 0, false), (Op::Charge, 1, 0, true)]
+        [
+            (StoreOp::AddUsage, 0, 0, false),
+            (StoreOp::Charge, 1, 0, true)
+        ]
     );
 }
 
@@ -492,7 +502,10 @@ fn synced_leaves_a_cost_that_is_too_large_to_pass_untold_to_the_store() {
     let asked = world.store.take_asked();
     assert_eq!(
         asked,
-        [(Op::AddUsage, 100, 0, false), (Op::Charge, 300, 0, false)]
+        [
+            (StoreOp::AddUsage, 100, 0, false),
+            (StoreOp::Charge, 300, 0, false)
+        ]
     );
 }
 
@@ -508,7 +521,7 @@ fn synced_removes_what_it_let_pass_for_a_request_that_does_not_pass() {
     ]);
     let store = world.synced();
     world.ask(&store, 1, 1);
-    let mut request = world.request(Op::Charge, &[(1, 1), (2, CAPACITY + 1)]);
+    let mut request = world.request(StoreOp::Charge, &[(1, 1), (2, CAPACITY + 1)]);
     request.charges[1].limit = LimitId::at(1);
     let answered = now(store.apply(request).resolve());
     assert_eq!(answered.charges[1].outcome.source, Source::Store);

@@ -2,15 +2,17 @@
 //!
 //! Front ends call [`EngineSource::decide`] and get a decision, or the wait for one. The engine counts, logs and
 //! samples it under the protocol of the front end. Dropping a pending decision finishes it in the background and
-//! refunds what it took; see [`tollgate_policy::decide`].
+//! refunds what it took; see [`tollgate_policy::decide()`].
 
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Instant;
 
 use tollgate::MonotonicClock;
-use tollgate_policy::decide::{BackgroundWork, decide, decide_together};
-use tollgate_policy::{self, DecisionHost, DecisionRequest, Facts, Observed, Op, Part};
+use tollgate_policy::{
+    self, DecisionHost, DecisionRequest, Facts, HostFuture, Observed, Op, Part, decide,
+    decide_together,
+};
 use tollgate_tower::{Authority, QueueSet};
 
 use super::{Engine, Epoch, Gate, Protocol};
@@ -71,11 +73,7 @@ impl DecisionHost for EngineSource {
         self.0.engine.observe(policy, self.0.protocol, observed);
     }
 
-    fn run_in_background(&self, work: BackgroundWork) {
-        tollgate_tower::run_in_background(work);
-    }
-
-    fn sleep_until(&self, deadline: Instant) -> BackgroundWork {
+    fn sleep_until(&self, deadline: Instant) -> HostFuture {
         tollgate_tower::sleep_until(deadline)
     }
 }

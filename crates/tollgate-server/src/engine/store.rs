@@ -223,7 +223,7 @@ pub(crate) async fn divide_every(engine: Arc<Engine>, stop: impl Future<Output =
         // If others came, every table is gone through once.
         let _ = tokio::task::spawn_blocking(move || {
             let _in_order = engine.in_force();
-            engine.epoch_for_long().gate.divide();
+            engine.epoch_for_long().gate.rebalance();
         })
         .await;
     }

@@ -163,7 +163,7 @@ impl Service {
         let Some(delay) = delay(answer) else {
             return response;
         };
-        let refund = RefundOnDrop::new(&self.0.auth, &policy.gate, answer);
+        let refund = RefundOnDrop::new(&policy.gate, answer);
         let begun = tokio::time::Instant::now();
         let mut stop = self.0.stop.clone();
         tokio::select! {

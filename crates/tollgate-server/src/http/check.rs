@@ -213,8 +213,7 @@ impl Drop for Taken<'_> {
                 let _ = self.service.0.reservations.take(name, answer.issued);
             }
             if op == Op::Charge {
-                let source = &self.service.0.http;
-                drop(RefundOnDrop::new(source, &self.policy.gate, &answer));
+                drop(RefundOnDrop::new(&self.policy.gate, &answer));
             }
         }
     }

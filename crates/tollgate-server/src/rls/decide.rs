@@ -115,7 +115,7 @@ impl Limits {
             let group = decide(charges, op).await;
             passes = passes && group.answer.is_admitted();
             if !refunds.is_empty() && op == Op::Charge {
-                undo = Some(RefundOnDrop::new(&self.source, gate, &group.answer));
+                undo = Some(RefundOnDrop::new(gate, &group.answer));
             }
             groups.push(group);
         }

@@ -20,8 +20,8 @@ use std::sync::{Arc, Mutex};
 use tollgate::{Algorithm, Clock, KeySecret};
 use tollgate_policy::shared::SharedStore;
 use tollgate_policy::{
-    Answer, Begun, Facts, KeyPart, LimitRule, Policy, PolicyError, PolicyGate, PriorState, Quota,
-    Settlement, Sharing, Source,
+    Answer, DecisionRequest, Facts, KeyPart, LimitRule, NoHost, Op, Policy, PolicyError,
+    PolicyGate, PriorState, Quota, Settlement, Sharing, Source, Subject, decide,
 };
 
 use self::check::{History, Passed, RequestRecord, Violation};
@@ -210,25 +210,21 @@ async fn traffic(simulation: Arc<Simulation>, number: u32) {
     }
 }
 
-async fn ask(gate: &Gate, key: u64, cost: u64) -> Answer {
-    let begun = {
+async fn ask(gate: &Arc<Gate>, key: u64, cost: u64) -> Answer {
+    let started = {
         let key = key.to_string();
         let headers = [("x-key", key.as_str())];
-        gate.begin(
-            &Facts {
-                method: "GET",
-                path: "/",
-                headers: &headers,
-                cost: Some(cost),
-                ..Facts::default()
-            },
-            true,
-        )
+        let facts = Facts {
+            method: "GET",
+            path: "/",
+            headers: &headers,
+            cost: Some(cost),
+            ..Facts::default()
+        };
+        let request = DecisionRequest::new(Subject::Request(&facts), Op::Charge);
+        decide(&NoHost::new(), gate, &request)
     };
-    match begun {
-        Begun::Decided(answer) => answer,
-        Begun::Asks(asking) => gate.finish(asking).await,
-    }
+    started.resolve().await
 }
 
 /// One request, to its end.
@@ -300,8 +296,8 @@ async fn maintain(simulation: Arc<Simulation>, number: u32) {
         simulation.executor.sleep(MAINTAIN_EVERY).await;
         if let Some(node) = simulation.node(number) {
             let gate = Arc::clone(&lock(&node.gate));
-            gate.divide();
-            gate.tend().await;
+            gate.rebalance();
+            gate.sync_leases().await;
         }
     }
 }
@@ -318,7 +314,7 @@ async fn prefetch(simulation: Arc<Simulation>, number: u32) {
                 simulation.executor.sleep(MAINTAIN_EVERY).await;
             }
         };
-        gate.borrow_ahead(replaced).await;
+        gate.run_background(replaced).await;
     }
 }
 
@@ -448,7 +444,7 @@ async fn check_liveness(simulation: Arc<Simulation>) {
     }
     for node in &simulation.nodes {
         let gate = Arc::clone(&lock(&node.gate));
-        gate.return_loans().await;
+        gate.release_leases().await;
     }
     simulation.is_over.store(true, Relaxed);
 }

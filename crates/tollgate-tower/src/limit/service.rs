@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use http::{Request, Response};
 use http_body::Body;
 use tollgate::Verdict;
-use tollgate_policy::decide::decide;
+use tollgate_policy::decide;
 use tollgate_policy::{Decide, DecisionHost, DecisionRequest, Op};
 use tower_service::Service;
 

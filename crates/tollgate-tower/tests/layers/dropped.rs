@@ -4,16 +4,14 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use tollgate::{Limit, ManualClock};
 use tollgate_policy::LimitRule;
-use tollgate_tower::{Authority, Epoch, Held, InForce, LimitLayer};
+use tollgate_tower::{Held, InForce, LimitLayer};
 use tower::{Layer, Service, ServiceExt};
 
-use crate::support::{Broken, at_once, backend, bucket, get, in_force, rule};
+use crate::support::{Broken, at_once, backend, bucket, get, in_force, remaining, rule};
 
 /// What a limit has left for the key `a`.
 fn left(in_force: &InForce<ManualClock>, name: &str) -> u64 {
-    let epoch = in_force.epoch();
-    let answer = epoch.gate().peek_named(name, &["a"], 0);
-    answer.unwrap().status.remaining
+    remaining(in_force, name, "a")
 }
 
 /// Units and places, two of each.

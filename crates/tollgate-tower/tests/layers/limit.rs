@@ -10,8 +10,8 @@ use http::{Method, Request, Response};
 use http_body::Body as _;
 use http_body_util::{Empty, Full};
 use tollgate::{ManualClock, Span};
+use tollgate_policy::HostFuture;
 use tollgate_policy::address::Proxies;
-use tollgate_policy::decide::BackgroundWork;
 use tollgate_policy::{
     DecisionHost, KeyPart, LimitRule, Mode, Observed, Policy, PolicyGate, Quota, Source,
 };
@@ -234,10 +234,7 @@ async fn everything_that_is_decided_is_reported() {
             let heard = (observed.answer.is_admitted(), observed.key(0));
             self.heard.lock().unwrap().push(heard);
         }
-        fn run_in_background(&self, work: BackgroundWork) {
-            tollgate_tower::run_in_background(work);
-        }
-        fn sleep_until(&self, deadline: Instant) -> BackgroundWork {
+        fn sleep_until(&self, deadline: Instant) -> HostFuture {
             tollgate_tower::sleep_until(deadline)
         }
     }

@@ -8,7 +8,9 @@ use tollgate_tower::{
 };
 use tower::{Layer, Service, ServiceExt};
 
-use crate::support::{Backend, Broken, backend, bucket, get, header, policy, rule, text};
+use crate::support::{
+    Backend, Broken, backend, bucket, get, header, policy, remaining, rule, text,
+};
 
 fn queued(at_once: u32, per_flow: usize) -> InForce {
     let mut queue = QueueRule::new("api", AtOnce::Fixed(at_once));
@@ -138,11 +140,7 @@ async fn a_tunnel_keeps_its_turn_and_its_place_together() {
     let response = response.await.unwrap().unwrap();
     let kept = response.extensions().get::<Held>().unwrap().take();
     drop(response);
-    let places = || {
-        let epoch = in_force.epoch();
-        let answer = epoch.gate().peek_named("places", &["a"], 0);
-        answer.unwrap().status.remaining
-    };
+    let places = || remaining(&in_force, "places", "a");
     assert_eq!((counts(&in_force), places()), ((0, 1), 0));
     drop(kept);
     assert_eq!((counts(&in_force), places()), ((0, 0), 1));

@@ -11,9 +11,11 @@ use http::{Request, Response};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Empty};
 use tokio::sync::{mpsc, oneshot};
-use tollgate::{Limit, ManualClock};
-use tollgate_policy::{KeyPart, LimitRule, Policy, Quota, Source};
-use tollgate_tower::InForce;
+use tollgate::{Clock, Limit, ManualClock};
+use tollgate_policy::{
+    Decide, DecisionRequest, KeyPart, LimitRule, Op, Policy, Quota, Source, Subject, decide,
+};
+use tollgate_tower::{Authority, Epoch, InForce};
 
 pub(crate) type NoBody = Empty<Bytes>;
 
@@ -45,6 +47,20 @@ pub(crate) fn in_force(
     let clock = ManualClock::new();
     let in_force = InForce::with_clock(policy(limits), clock.clone()).unwrap();
     (in_force, clock)
+}
+
+/// What a limit has left for a key.
+pub(crate) fn remaining<C: Clock>(in_force: &InForce<C>, limit: &str, key: &str) -> u64 {
+    let epoch = in_force.epoch();
+    let subject = Subject::Rule {
+        rule: epoch.gate().rule_named(limit).unwrap(),
+        key: &[key],
+        cost: 0,
+    };
+    match decide(in_force, &epoch, &DecisionRequest::new(subject, Op::Peek)) {
+        Decide::Ready(answer) => answer.status.remaining,
+        Decide::Pending(_) => panic!("there is no store"),
+    }
 }
 
 pub(crate) fn get(path: &str, key: &str) -> Request<NoBody> {

@@ -9,7 +9,9 @@ use tollgate_tower::{
 };
 use tower::{Layer, Service, ServiceExt};
 
-use crate::support::{Backend, Broken, Fed, at_once, backend, bucket, get, policy, rule};
+use crate::support::{
+    Backend, Broken, Fed, at_once, backend, bucket, get, policy, remaining, rule,
+};
 
 type Served = LimitService<QueueService<Backend, InForce<ManualClock>>, InForce<ManualClock>>;
 type Answered = Result<Response<LimitBody<QueueBody<Fed>>>, Broken>;
@@ -39,11 +41,7 @@ fn around(in_force: &InForce<ManualClock>, backend: Backend) -> Served {
 
 /// Units and places that the key `a` has left.
 fn left(in_force: &InForce<ManualClock>) -> (u64, u64) {
-    let epoch = in_force.epoch();
-    let of = |name| {
-        let answer = epoch.gate().peek_named(name, &["a"], 0);
-        answer.unwrap().status.remaining
-    };
+    let of = |name| remaining(in_force, name, "a");
     (of("units"), of("places"))
 }
 

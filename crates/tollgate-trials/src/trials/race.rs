@@ -10,7 +10,9 @@ use tokio::runtime::{Builder, Handle};
 use tokio::task::JoinSet;
 use tollgate::{MonotonicClock, Origin};
 use tollgate_policy::shared::SharedStore;
-use tollgate_policy::{Answer, Begun, Facts, PolicyGate, PriorState};
+use tollgate_policy::{
+    Answer, DecisionRequest, Facts, NoHost, Op, PolicyGate, PriorState, Subject, decide,
+};
 use tollgate_redis::{Settings, Store};
 
 use super::Setting;
@@ -212,7 +214,7 @@ fn look_at_the_rest(
     let holds = race.holds(charges);
     let passed = charges * WORKERS / 2;
     runtime()?.block_on(async {
-        let gate = gate(store.port(), &holds)?;
+        let gate = Arc::new(gate(store.port(), &holds)?);
         wait_for_the_store(&gate).await?;
         let mut promise = |limit: &str, charged: u64| {
             verdicts.promise(
@@ -246,10 +248,18 @@ fn look_at_the_rest(
 }
 
 /// What is left of a key.
-async fn left(gate: &Gate, limit: &str, key: &[&str]) -> Result<u64> {
-    let begun = gate.begin_named(limit, key, 0, false);
-    let begun = begun.ok_or_else(|| Error::Invalid(format!("there is no limit `{limit}`")))?;
-    let answer = finish(gate, begun).await;
+async fn left(gate: &Arc<Gate>, limit: &str, key: &[&str]) -> Result<u64> {
+    let rule = gate.rule_named(limit);
+    let rule = rule.ok_or_else(|| Error::Invalid(format!("there is no limit `{limit}`")))?;
+    let started = {
+        let subject = Subject::Rule { rule, key, cost: 0 };
+        decide(
+            &NoHost::new(),
+            gate,
+            &DecisionRequest::new(subject, Op::Peek),
+        )
+    };
+    let answer = started.resolve().await;
     match answer.origin {
         Origin::Degraded => Err(Error::Unexpected {
             asked: format!("what is left of `{limit}`"),
@@ -288,12 +298,12 @@ pub fn work(port: u16, race: Race, charges: u64) -> Result<String> {
 }
 
 /// Charges users in turn, one request after the other.
-async fn charge(gate: &Gate, first: u64, times: u64) -> Count {
+async fn charge(gate: &Arc<Gate>, first: u64, times: u64) -> Count {
     let mut count = Count::default();
     for time in 0..times {
         let user = user((first + time) % USERS);
         let headers = [("x-org", "acme"), ("x-user", user.as_str())];
-        let answer = ask(gate, &headers, true).await;
+        let answer = ask(gate, &headers, Op::Charge).await;
         match (answer.origin, answer.is_admitted()) {
             (Origin::Degraded, _) => count.degraded += 1,
             (_, true) => count.admitted += 1,
@@ -307,32 +317,28 @@ fn user(number: u64) -> String {
     format!("u{number}")
 }
 
-async fn ask(gate: &Gate, headers: &[(&str, &str); 2], take: bool) -> Answer {
-    // What is known of the request is not kept while the store is asked.
-    let begun = gate.begin(
-        &Facts {
+async fn ask(gate: &Arc<Gate>, headers: &[(&str, &str); 2], op: Op) -> Answer {
+    let started = {
+        let facts = Facts {
             method: "GET",
             path: "/",
             headers,
             ..Facts::default()
-        },
-        take,
-    );
-    finish(gate, begun).await
-}
-
-async fn finish(gate: &Gate, begun: Begun) -> Answer {
-    match begun {
-        Begun::Decided(answer) => answer,
-        Begun::Asks(asking) => gate.finish(asking).await,
-    }
+        };
+        decide(
+            &NoHost::new(),
+            gate,
+            &DecisionRequest::new(Subject::Request(&facts), op),
+        )
+    };
+    started.resolve().await
 }
 
 /// Waits until questions are answered by the store.
-async fn wait_for_the_store(gate: &Gate) -> Result<()> {
+async fn wait_for_the_store(gate: &Arc<Gate>) -> Result<()> {
     let start = now();
     let headers = [("x-org", "acme"), ("x-user", "u0")];
-    while ask(gate, &headers, false).await.origin == Origin::Degraded {
+    while ask(gate, &headers, Op::Peek).await.origin == Origin::Degraded {
         if start.elapsed() > UP_WITHIN {
             let why = "the store is away although it was just started";
             return Err(Error::Invalid(why.into()));

@@ -40,7 +40,7 @@ use self::terms::LeaseTerms;
 use super::background::Background;
 use super::flight::Flight;
 use super::layer::{self, Attempt, Hold, Layer};
-use super::{Answered, Apply, Op, PreparedLimit, Request, Store};
+use super::{Answered, Apply, PreparedLimit, Request, Store, StoreOp};
 use crate::charge::{Charge, Outcome, Role, Source};
 use crate::shared::SharedStore;
 use tollgate::clock::Clock;
@@ -297,7 +297,7 @@ impl<S: Store, C: Clock> Leased<S, C> {
             cost,
             ..charge.reopened(sent)
         };
-        let request = Request::new(Op::Borrow { extra }, vec![asked], sent);
+        let request = Request::new(StoreOp::Borrow { extra }, vec![asked], sent);
         let Answered { charges, fault } = self.inner.apply(request).resolve().await;
         let outcome = match fault {
             None => charges.first().map(|charge| charge.outcome),
@@ -386,7 +386,7 @@ impl<S: Store, C: Clock> Leased<S, C> {
         let this = self.clone();
         self.table.background.push(async move {
             let now = this.table.clock.now();
-            let request = Request::new(Op::Refund, vec![charge], now);
+            let request = Request::new(StoreOp::Refund, vec![charge], now);
             let _ = this.inner.apply(request).resolve().await;
         });
     }
@@ -554,8 +554,8 @@ impl<S: Store, C: Clock> Layer for Leased<S, C> {
 
     fn attempt(&self, request: &mut Request, is_first: bool) -> Attempt<LeaseHold<S, C>> {
         match request.op {
-            Op::Charge => return self.attempt_charge(request, is_first),
-            Op::Refund => {
+            StoreOp::Charge => return self.attempt_charge(request, is_first),
+            StoreOp::Refund => {
                 let now = self.table.clock.now();
                 for charge in request.charges.iter_mut() {
                     let units = charge.cost.saturating_sub(charge.kept);
@@ -576,7 +576,7 @@ impl<S: Store, C: Clock> Layer for Leased<S, C> {
                     };
                 }
             }
-            Op::ChargeRemaining => {
+            StoreOp::ChargeRemaining => {
                 let now = self.table.clock.now();
                 for charge in request.charges.iter_mut().filter(|charge| charge.is_open()) {
                     let (key, cost) = (LeaseKey::of(charge), charge.cost);
@@ -589,9 +589,9 @@ impl<S: Store, C: Clock> Layer for Leased<S, C> {
                     }
                 }
             }
-            Op::Peek | Op::AddUsage | Op::Borrow { .. } => {}
+            StoreOp::Peek | StoreOp::AddUsage | StoreOp::Borrow { .. } => {}
         }
-        match request.op != Op::Refund && request.is_decided() {
+        match request.op != StoreOp::Refund && request.is_decided() {
             true => Attempt::Done,
             false => Attempt::Forward(LeaseHold {
                 leased: self.clone(),

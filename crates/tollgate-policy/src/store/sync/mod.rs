@@ -28,7 +28,7 @@ use super::background::Background;
 use super::flight::Flight;
 use super::layer::{self, Attempt, Hold, Layer};
 use super::memory::MemoryStore;
-use super::{Answered, Apply, Op, PreparedLimit, Request, Store};
+use super::{Answered, Apply, PreparedLimit, Request, Store, StoreOp};
 use crate::charge::{Charge, Outcome, Role, Source};
 use crate::shared::SharedStore;
 use tollgate::clock::Clock;
@@ -265,7 +265,7 @@ impl<S: Store, C: Clock> Synced<S, C> {
     }
 
     async fn add_usage(&self, units: u64, charge: &Charge, sent: Moment) -> Option<Pushed> {
-        let outcome = self.ask(Op::AddUsage, units, charge, sent).await?;
+        let outcome = self.ask(StoreOp::AddUsage, units, charge, sent).await?;
         Some(Pushed {
             units,
             unpaid: outcome.unpaid.min(units),
@@ -276,7 +276,7 @@ impl<S: Store, C: Clock> Synced<S, C> {
 
     /// Asks first how much there is room for.
     async fn push_what_fits(&self, units: u64, charge: &Charge, sent: Moment) -> Option<Pushed> {
-        let outcome = self.ask(Op::Peek, 0, charge, sent).await?;
+        let outcome = self.ask(StoreOp::Peek, 0, charge, sent).await?;
         let fits = units.min(outcome.status.remaining);
         let pushed = match fits {
             0 => Pushed {
@@ -296,7 +296,7 @@ impl<S: Store, C: Clock> Synced<S, C> {
     }
 
     /// What the store says; none if it gives no answer.
-    async fn ask(&self, op: Op, cost: u64, charge: &Charge, began: Moment) -> Option<Outcome> {
+    async fn ask(&self, op: StoreOp, cost: u64, charge: &Charge, began: Moment) -> Option<Outcome> {
         let asked = Charge {
             cost,
             ..charge.reopened(began)
@@ -329,7 +329,7 @@ impl<S: Store, C: Clock> Synced<S, C> {
         let this = self.clone();
         self.shared.background.push(async move {
             let now = this.shared.clock.now();
-            let request = Request::new(Op::Refund, vec![charge], now);
+            let request = Request::new(StoreOp::Refund, vec![charge], now);
             let _ = this.inner.apply(request).resolve().await;
         });
     }
@@ -447,8 +447,8 @@ impl<S: Store, C: Clock> Layer for Synced<S, C> {
 
     fn attempt(&self, request: &mut Request, is_first: bool) -> Attempt<SyncHold<S, C>> {
         match request.op {
-            Op::Charge => return self.attempt_charge(request, is_first),
-            Op::Refund => {
+            StoreOp::Charge => return self.attempt_charge(request, is_first),
+            StoreOp::Refund => {
                 for charge in request.charges.iter_mut() {
                     if charge.outcome.source == Source::Synced {
                         let units = charge.cost.saturating_sub(charge.kept);
@@ -459,7 +459,7 @@ impl<S: Store, C: Clock> Layer for Synced<S, C> {
                     }
                 }
             }
-            Op::ChargeRemaining => {
+            StoreOp::ChargeRemaining => {
                 for charge in request.charges.iter_mut().filter(|charge| charge.is_open()) {
                     let Some((key, _)) = self.shared.terms(charge) else {
                         continue;
@@ -476,9 +476,9 @@ impl<S: Store, C: Clock> Layer for Synced<S, C> {
                     }
                 }
             }
-            Op::Peek | Op::AddUsage | Op::Borrow { .. } => {}
+            StoreOp::Peek | StoreOp::AddUsage | StoreOp::Borrow { .. } => {}
         }
-        match request.op != Op::Refund && request.is_decided() {
+        match request.op != StoreOp::Refund && request.is_decided() {
             true => Attempt::Done,
             false => Attempt::Forward(self.hold_nothing()),
         }

@@ -1,26 +1,16 @@
 //! Copies where something goes wrong: whoever cancels late, costs much, changes the policy, or stops telling.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    dead_code,
-    reason = "a test may, and uses what it needs"
-)]
-
-mod counting;
-mod nodes_kit;
-
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::Poll;
 
-use nodes_kit::{
+use super::kit::{
     Counting, Slow, admit, admit_for, begin, bucket, context, left, node, now, now_or_later,
     passes, shared, window,
 };
 use tollgate::{ManualClock, Span};
-use tollgate_policy::{Answer, Begun, KeyPart, Policy, Quota, Settlement, Sharing, Source};
+use tollgate_policy::{Answer, Decide, KeyPart, Policy, Quota, Settlement, Sharing, Source};
 
 #[test]
 fn what_is_cancelled_from_an_older_window_gives_a_copy_nothing_in_this_one() {
@@ -37,9 +27,9 @@ fn what_is_cancelled_from_an_older_window_gives_a_copy_nothing_in_this_one() {
             .map(|_| admit(&gate, 1))
             .filter(Answer::is_admitted)
             .collect();
-        now(gate.tend());
+        now(gate.sync_leases());
         clock.advance(Span::from_secs(10));
-        now(gate.tend());
+        now(gate.sync_leases());
         let mut passed = 0;
         for _ in 0..30 {
             passed += passes(&gate, 100);
@@ -76,7 +66,7 @@ fn what_is_cancelled_late_gives_a_copy_of_a_bucket_no_more_than_the_store_would(
             .map(|_| admit(&gate, 1))
             .filter(Answer::is_admitted)
             .collect();
-        now(gate.tend());
+        now(gate.sync_leases());
         clock.advance(Span::from_secs(20));
         let passed = passes(&gate, 1100);
         for answer in &old {
@@ -104,14 +94,14 @@ fn what_was_too_much_in_one_window_is_not_missing_in_the_next() {
     );
     clock.advance(Span::from_secs(99));
     let passed = passes(&one, 1000) + passes(&two, 1000);
-    now(one.tend());
-    now(two.tend());
+    now(one.sync_leases());
+    now(two.sync_leases());
     println!("{passed} passed");
     // The window ends, and nobody is there but the upkeep.
     for _ in 0..20 {
         clock.advance(Span::from_millis(100));
-        now(one.tend());
-        now(two.tend());
+        now(one.sync_leases());
+        now(two.sync_leases());
     }
     assert_eq!(left(&clock, &store, window("1000/100s")), 1000);
 }
@@ -130,7 +120,7 @@ fn a_copy_does_not_refuse_for_ever_what_the_limit_has_room_for() {
         for step in 0..1_000 {
             assert!(admit(&gate, 1).is_admitted());
             if step % 10 == 0 {
-                now(gate.tend());
+                now(gate.sync_leases());
             }
             if step % 50 == 49 {
                 big += u64::from(admit(&gate, 300).is_admitted());
@@ -154,8 +144,8 @@ fn left_after_tending_was_broken_off(reloads: bool) -> u64 {
     let limit = window("1000/100s");
     let rules = || vec![shared("a", Sharing::Sync, limit.clone())];
     let mut gate = node(&clock, slow, rules());
-    if let Begun::Asks(asking) = begin(&gate, "acme", 1) {
-        now_or_later(&clock, gate.finish(asking));
+    if let Decide::Pending(asking) = begin(&gate, "acme", 1) {
+        now_or_later(&clock, asking);
     }
     assert_eq!(passes(&gate, 99), 99);
     if reloads {
@@ -163,15 +153,15 @@ fn left_after_tending_was_broken_off(reloads: bool) -> u64 {
             limits: rules(),
             ..Policy::default()
         };
-        gate = gate.succeed(policy, Vec::new()).unwrap();
+        gate = Arc::new(gate.succeed(policy, Vec::new()).unwrap());
     }
     {
-        let mut tend = Box::pin(gate.tend());
+        let mut tend = Box::pin(gate.sync_leases());
         assert!(tend.as_mut().poll(&mut context()).is_pending());
     }
     for _ in 0..10 {
         clock.advance(Span::from_millis(100));
-        now_or_later(&clock, gate.tend());
+        now_or_later(&clock, gate.sync_leases());
     }
     left(&clock, &counting, limit)
 }
@@ -201,7 +191,7 @@ fn one_node_alone_with_a_copy_goes_over_by_nothing() {
     for us in (0..3_000_000_u64).step_by(50) {
         let mut passed = 0;
         if us % 100_000 == 0 && tending.is_none() {
-            tending = Some(Box::pin(gate.tend()));
+            tending = Some(Box::pin(gate.sync_leases()));
         }
         if let Some(t) = &mut tending
             && t.as_mut().poll(&mut context()).is_ready()
@@ -216,8 +206,8 @@ fn one_node_alone_with_a_copy_goes_over_by_nothing() {
             }
         });
         match begin(&gate, "acme", 1) {
-            Begun::Decided(answer) => passed += i64::from(answer.is_admitted()),
-            Begun::Asks(asking) => waiting.push(Box::pin(gate.finish(asking))),
+            Decide::Ready(answer) => passed += i64::from(answer.is_admitted()),
+            Decide::Pending(asking) => waiting.push(Box::pin(asking)),
         }
         level = (level - 5).max(0) + 10 * passed;
         worst = worst.max(level / 10 - 5_000);
@@ -241,12 +231,12 @@ fn a_change_of_policy_while_the_store_is_told_counts_nothing_twice() {
         slow,
         vec![shared("a", Sharing::Sync, limit.clone())],
     );
-    if let Begun::Asks(asking) = begin(&gate, "acme", 1) {
-        now_or_later(&clock, gate.finish(asking));
+    if let Decide::Pending(asking) = begin(&gate, "acme", 1) {
+        now_or_later(&clock, asking);
     }
     assert_eq!(passes(&gate, 99), 99);
     let next = {
-        let mut tend = Box::pin(gate.tend());
+        let mut tend = Box::pin(gate.sync_leases());
         assert!(tend.as_mut().poll(&mut context()).is_pending());
         let policy = Policy {
             limits: vec![shared("a", Sharing::Sync, limit.clone())],
@@ -256,7 +246,7 @@ fn a_change_of_policy_while_the_store_is_told_counts_nothing_twice() {
         now_or_later(&clock, tend);
         next
     };
-    now_or_later(&clock, next.tend());
+    now_or_later(&clock, next.sync_leases());
     assert_eq!(left(&clock, &counting, limit), 900);
 }
 
@@ -285,8 +275,8 @@ fn a_change_of_policy_forgets_nothing_that_passed() {
             Vec::new(),
         )
         .unwrap();
-    now(next.tend());
-    now(next.tend());
+    now(next.sync_leases());
+    now(next.sync_leases());
     let exact = node(
         &clock,
         store,

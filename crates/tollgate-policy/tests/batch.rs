@@ -7,11 +7,11 @@ use std::sync::Arc;
 use tollgate::{Limit, ManualClock, Verdict};
 use tollgate_policy::pattern::TextPattern;
 use tollgate_policy::{
-    Answer, Basis, Begun, Facts, KeyPart, LimitRule, ListRule, Match, Mode, Part, Policy,
-    PolicyGate, Quota, Settlement, Source, ValueTest,
+    Answer, Basis, Decide, Facts, KeyPart, LimitRule, ListRule, Match, Mode, NoHost, Op, Part,
+    Policy, PolicyGate, Quota, Settlement, Source, ValueTest, decide_together,
 };
 
-type Gate = PolicyGate<ManualClock>;
+type Gate = Arc<PolicyGate<ManualClock>>;
 
 fn entries(all: &[(&str, Option<&str>)]) -> Vec<(String, ValueTest)> {
     let test = |value: &Option<&str>| match value {
@@ -36,24 +36,24 @@ fn gate(limits: Vec<LimitRule>) -> Gate {
         limits,
         ..Policy::default()
     };
-    PolicyGate::new(policy, ManualClock::new()).unwrap()
+    Arc::new(PolicyGate::new(policy, ManualClock::new()).unwrap())
 }
 
-fn together(gate: &Gate, descriptors: &[&[(&str, &str)]], take: bool) -> (Answer, Vec<Part>) {
+fn together(gate: &Gate, descriptors: &[&[(&str, &str)]], op: Op) -> (Answer, Vec<Part>) {
     let facts = descriptors.iter().map(|descriptor| Facts {
         descriptor,
         ..Facts::default()
     });
     let facts: Vec<_> = facts.collect();
-    match gate.begin_together(&facts, take) {
-        (Begun::Decided(answer), parts) => (answer, parts),
-        (Begun::Asks(_), _) => panic!("nothing is elsewhere"),
+    match decide_together(&NoHost::new(), gate, &facts, op, None) {
+        (Decide::Ready(answer), parts) => (answer, parts),
+        (Decide::Pending(_), _) => panic!("nothing is elsewhere"),
     }
 }
 
 /// What is left for each descriptor.
 fn left(gate: &Gate, descriptors: &[&[(&str, &str)]]) -> Vec<u64> {
-    let (answer, parts) = together(gate, descriptors, false);
+    let (answer, parts) = together(gate, descriptors, Op::Peek);
     let of = |part: &Part| gate.stands(&answer, part.charges[0]).unwrap().remaining;
     parts.iter().map(of).collect()
 }
@@ -62,9 +62,9 @@ fn left(gate: &Gate, descriptors: &[&[(&str, &str)]]) -> Vec<u64> {
 fn what_one_of_them_refuses_costs_none_of_them() {
     let gate = gate(vec![rule("user", 5), rule("path", 1)]);
     let both: [&[(&str, &str)]; 2] = [&[("user", "ann")], &[("path", "/a")]];
-    assert!(together(&gate, &both, true).0.is_admitted());
+    assert!(together(&gate, &both, Op::Charge).0.is_admitted());
     for _ in 0..3 {
-        let (answer, parts) = together(&gate, &both, true);
+        let (answer, parts) = together(&gate, &both, Op::Charge);
         assert!(!answer.is_admitted());
         let says = |part: &Part| gate.telling(&answer, part.charges[0], true).unwrap().0;
         assert!(says(&parts[0]).is_admitted());
@@ -77,13 +77,13 @@ fn what_one_of_them_refuses_costs_none_of_them() {
 fn one_key_of_two_descriptors_is_charged_once_for_both() {
     let gate = gate(vec![rule("user", 5)]);
     let twice: [&[(&str, &str)]; 2] = [&[("user", "ann")], &[("user", "ann")]];
-    let (answer, parts) = together(&gate, &twice, true);
+    let (answer, parts) = together(&gate, &twice, Op::Charge);
     assert_eq!(answer.charges.len(), 1);
     assert_eq!(answer.charges[0].cost, 2);
     assert_eq!(parts[0], parts[1]);
     assert_eq!(left(&gate, &twice[..1]), [3]);
-    assert!(together(&gate, &twice, true).0.is_admitted());
-    assert!(!together(&gate, &twice, true).0.is_admitted());
+    assert!(together(&gate, &twice, Op::Charge).0.is_admitted());
+    assert!(!together(&gate, &twice, Op::Charge).0.is_admitted());
     assert_eq!(left(&gate, &twice[..1]), [1]);
 }
 
@@ -115,12 +115,12 @@ fn a_limit_that_is_replaced_is_not_charged_for_any_of_them() {
     let gate = gate(vec![rule("user", 1), special]);
     let both: [&[(&str, &str)]; 2] = [&[("user", "ann")], &[("special", "1")]];
     for _ in 0..5 {
-        let (answer, parts) = together(&gate, &both, true);
+        let (answer, parts) = together(&gate, &both, Op::Charge);
         assert!(answer.is_admitted());
         assert!(parts[0].charges.is_empty() && parts[0].ended.is_none());
     }
-    assert!(together(&gate, &both[..1], true).0.is_admitted());
-    assert!(!together(&gate, &both[..1], true).0.is_admitted());
+    assert!(together(&gate, &both[..1], Op::Charge).0.is_admitted());
+    assert!(!together(&gate, &both[..1], Op::Charge).0.is_admitted());
 }
 
 #[test]
@@ -145,21 +145,21 @@ fn a_list_ends_one_descriptor_and_not_the_others() {
         deny: vec![listed("shut", Vec::new())],
         ..Policy::default()
     };
-    let gate = PolicyGate::new(policy, ManualClock::new()).unwrap();
-    let (answer, parts) = together(&gate, &[&[("open", "yes")], &[("user", "ann")]], true);
+    let gate = Arc::new(PolicyGate::new(policy, ManualClock::new()).unwrap());
+    let (answer, parts) = together(&gate, &[&[("open", "yes")], &[("user", "ann")]], Op::Charge);
     assert!(answer.is_admitted());
     assert_eq!(parts[0].ended, Some((Verdict::Pass, Basis::AllowList(0))));
     assert_eq!(parts[1].charges, [0]);
-    let (answer, parts) = together(&gate, &[&[("user", "bob")], &[("shut", "x")]], true);
+    let (answer, parts) = together(&gate, &[&[("user", "bob")], &[("shut", "x")]], Op::Charge);
     assert!(!answer.is_admitted());
     assert_eq!(parts[1].ended, Some((Verdict::Never, Basis::DenyList(0))));
     assert_eq!(left(&gate, &[&[("user", "bob")]]), [1]);
     // What is excepted from a list has its limit.
     let no: [&[(&str, &str)]; 1] = [&[("open", "no")]];
-    assert!(together(&gate, &no, true).0.is_admitted());
-    assert!(!together(&gate, &no, true).0.is_admitted());
+    assert!(together(&gate, &no, Op::Charge).0.is_admitted());
+    assert!(!together(&gate, &no, Op::Charge).0.is_admitted());
     // Alone on a list: the answer says so.
-    let (answer, _) = together(&gate, &[&[("open", "yes")]], true);
+    let (answer, _) = together(&gate, &[&[("open", "yes")]], Op::Charge);
     assert_eq!(answer.basis, Basis::AllowList(0));
 }
 
@@ -169,8 +169,8 @@ fn what_is_only_counted_says_so_for_its_own_descriptor() {
     shadow.mode = Mode::Shadow;
     let gate = gate(vec![shadow, rule("user", 5)]);
     let both: [&[(&str, &str)]; 2] = [&[("shadow", "s")], &[("user", "ann")]];
-    together(&gate, &both, true);
-    let (answer, parts) = together(&gate, &both, true);
+    together(&gate, &both, Op::Charge);
+    let (answer, parts) = together(&gate, &both, Op::Charge);
     assert!(answer.is_admitted());
     let (verdict, status) = gate.telling(&answer, parts[0].charges[0], true).unwrap();
     assert!(!verdict.is_admitted());
@@ -182,10 +182,10 @@ fn what_is_given_back_makes_no_more_than_all() {
     let gate = gate(vec![rule("user", 5)]);
     let ann: [&[(&str, &str)]; 1] = [&[("user", "ann")]];
     for _ in 0..3 {
-        together(&gate, &ann, true);
+        together(&gate, &ann, Op::Charge);
     }
     let give_back = || {
-        let (asked, _) = together(&gate, &ann, false);
+        let (asked, _) = together(&gate, &ann, Op::Peek);
         gate.give_back(&asked).settle(Settlement::Cancelled);
     };
     give_back();

@@ -1,51 +1,16 @@
 //! Limits that are lent: nodes spend by themselves what the store granted, and no more.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
-
-mod counting;
-
-use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 
-use counting::Counting;
+use super::kit::{Counting, Gate, bucket, node, now, shared, start};
 use tollgate::{Limit, ManualClock, Origin, Span};
-use tollgate_policy::shared::SharedStore;
-use tollgate_policy::{
-    Answer, Begun, Facts, KeyPart, LimitRule, Policy, PolicyGate, PriorState, Quota, Settlement,
-    Sharing, Source,
-};
-
-type Gate = PolicyGate<ManualClock>;
-
-/// Nothing here ever waits.
-fn now<T>(future: impl Future<Output = T>) -> T {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(value) => value,
-        Poll::Pending => panic!("it waits"),
-    }
-}
+use tollgate_policy::{Answer, Decide, Facts, LimitRule, Op, Policy, Settlement, Sharing};
 
 fn lent(name: &str, limit: Limit) -> LimitRule {
-    let mut rule = LimitRule::new(name, Quota::plain(limit));
-    rule.key = vec![KeyPart::of(Source::Header("x-org".into()))];
-    rule.sharing = Sharing::Lease;
-    rule
-}
-
-fn bucket(rate: &str, burst: u64) -> Limit {
-    Limit::token_bucket(rate.parse().unwrap(), burst).unwrap()
-}
-
-fn node(clock: &ManualClock, store: &Arc<Counting>, limits: Vec<LimitRule>) -> Gate {
-    let policy = Policy {
-        limits,
-        ..Policy::default()
-    };
-    let prior = PriorState::nothing().with_store(Arc::clone(store) as Arc<dyn SharedStore>);
-    Gate::with_prior(policy, Vec::new(), clock.clone(), prior).unwrap()
+    shared(name, Sharing::Lease, limit)
 }
 
 fn acme() -> Facts<'static> {
@@ -63,9 +28,9 @@ fn admit(gate: &Gate) -> Answer {
 
 /// Also says whether the store was asked for it.
 fn admit_and_wait(gate: &Gate) -> (Answer, bool) {
-    match gate.begin(&acme(), true) {
-        Begun::Decided(answer) => (answer, false),
-        Begun::Asks(asking) => (now(gate.finish(asking)), true),
+    match start(gate, &acme(), Op::Charge) {
+        Decide::Ready(answer) => (answer, false),
+        Decide::Pending(asking) => (now(asking), true),
     }
 }
 
@@ -74,7 +39,13 @@ fn a_busy_key_is_decided_here_and_the_fleet_admits_what_one_store_would() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 4);
     let nodes: Vec<Gate> = (0..4)
-        .map(|_| node(&clock, &store, vec![lent("a", bucket("10000/s", 10_000))]))
+        .map(|_| {
+            node(
+                &clock,
+                store.clone(),
+                vec![lent("a", bucket("10000/s", 10_000))],
+            )
+        })
         .collect();
     let (mut admitted, mut leased, mut all) = (0_u64, 0_u64, 0_u64);
     // Five times the limit for two seconds: one request at each node every 80 us.
@@ -99,8 +70,12 @@ fn a_busy_key_is_decided_here_and_the_fleet_admits_what_one_store_would() {
 fn where_somebody_borrows_ahead_a_key_far_from_its_limit_waits_for_nobody() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 2);
-    let gate = node(&clock, &store, vec![lent("a", bucket("10000/s", 10_000))]);
-    let mut ahead = pin!(gate.borrow_ahead(std::future::pending()));
+    let gate = node(
+        &clock,
+        store.clone(),
+        vec![lent("a", bucket("10000/s", 10_000))],
+    );
+    let mut ahead = pin!(gate.run_background(std::future::pending()));
     let mut waited = 0;
     // A third of the limit, for two seconds.
     for number in 0..6_000 {
@@ -121,8 +96,8 @@ fn where_somebody_borrows_ahead_a_key_far_from_its_limit_waits_for_nobody() {
 fn nobody_waits_for_a_wish_that_nobody_looks_at() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
-    let gate = node(&clock, &store, vec![lent("a", bucket("1000/s", 1_000))]);
-    let mut ahead = Box::pin(gate.borrow_ahead(std::future::pending()));
+    let gate = node(&clock, store, vec![lent("a", bucket("1000/s", 1_000))]);
+    let mut ahead = Box::pin(gate.run_background(std::future::pending()));
     let mut context = Context::from_waker(Waker::noop());
     assert!(ahead.as_mut().poll(&mut context).is_pending());
     // Somebody wishes for a block, and nobody looks.
@@ -139,8 +114,12 @@ fn nobody_waits_for_a_wish_that_nobody_looks_at() {
 fn what_is_on_loan_is_never_more_than_a_quarter_whoever_borrows() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
-    let gate = node(&clock, &store, vec![lent("a", bucket("1000/s", 1_000))]);
-    let mut ahead = pin!(gate.borrow_ahead(std::future::pending()));
+    let gate = node(
+        &clock,
+        store.clone(),
+        vec![lent("a", bucket("1000/s", 1_000))],
+    );
+    let mut ahead = pin!(gate.run_background(std::future::pending()));
     let mut taken = Vec::new();
     for _ in 0..400 {
         let _ = ahead.as_mut().poll(&mut Context::from_waker(Waker::noop()));
@@ -154,7 +133,7 @@ fn what_is_on_loan_is_never_more_than_a_quarter_whoever_borrows() {
     }
     let other = node(
         &clock,
-        &store,
+        store,
         vec![LimitRule {
             sharing: Sharing::Exact,
             ..lent("a", bucket("1000/s", 1_000))
@@ -169,16 +148,16 @@ fn who_pays_nothing_is_told_how_it_stands() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 2);
     let limit = || vec![lent("a", bucket("100/s", 1_000))];
-    let (gate, other) = (node(&clock, &store, limit()), node(&clock, &store, limit()));
+    let (gate, other) = (
+        node(&clock, store.clone(), limit()),
+        node(&clock, store, limit()),
+    );
     let left = |gate: &Gate| {
         let free = Facts {
             cost: Some(0),
             ..acme()
         };
-        let answer = match gate.begin(&free, true) {
-            Begun::Decided(answer) => answer,
-            Begun::Asks(asking) => now(gate.finish(asking)),
-        };
+        let answer = now(start(gate, &free, Op::Charge).resolve());
         assert!(answer.is_admitted());
         answer.status.remaining
     };
@@ -195,7 +174,7 @@ fn who_pays_nothing_is_told_how_it_stands() {
 fn a_limit_too_slow_to_be_lent_is_exact() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
-    let gate = node(&clock, &store, vec![lent("a", bucket("30/m", 1_000))]);
+    let gate = node(&clock, store, vec![lent("a", bucket("30/m", 1_000))]);
     for number in 0..100 {
         let answer = admit(&gate);
         assert_eq!(answer.origin, Origin::Fresh);
@@ -209,7 +188,7 @@ fn where_nobody_tells_for_copies_requests_do() {
     let store = Counting::new(&clock, 4);
     let mut rule = lent("a", bucket("1/h", 1_000));
     rule.sharing = Sharing::Sync;
-    let gate = node(&clock, &store, vec![rule]);
+    let gate = node(&clock, store, vec![rule]);
     let mut passed = 0;
     // It is heard each time that what it said is too old, and told what passed before.
     for _ in 0..40 {
@@ -238,7 +217,7 @@ fn questions(store: &Counting) -> u64 {
 fn a_key_that_is_asked_for_now_and_then_is_decided_by_the_store() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 2);
-    let gate = node(&clock, &store, vec![lent("a", bucket("100/s", 100))]);
+    let gate = node(&clock, store.clone(), vec![lent("a", bucket("100/s", 100))]);
     for _ in 0..30 {
         assert_eq!(admit(&gate).origin, Origin::Fresh);
         clock.advance(Span::from_millis(200));
@@ -250,7 +229,7 @@ fn a_key_that_is_asked_for_now_and_then_is_decided_by_the_store() {
 fn a_limit_too_small_to_be_lent_is_exact() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 4);
-    let gate = node(&clock, &store, vec![lent("a", bucket("10/s", 10))]);
+    let gate = node(&clock, store, vec![lent("a", bucket("10/s", 10))]);
     let passed: Vec<Answer> = (0..10).map(|_| admit(&gate)).collect();
     assert!(passed.iter().all(|answer| answer.is_admitted()));
     assert!(passed.iter().all(|answer| answer.origin == Origin::Fresh));
@@ -260,7 +239,7 @@ fn a_limit_too_small_to_be_lent_is_exact() {
 fn a_refusal_is_remembered_until_its_time_is_over_and_no_longer() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
-    let gate = node(&clock, &store, vec![lent("a", bucket("1/s", 3))]);
+    let gate = node(&clock, store.clone(), vec![lent("a", bucket("1/s", 3))]);
     assert_eq!((0..9).filter(|_| admit(&gate).is_admitted()).count(), 3);
     let asked = questions(&store);
     for _ in 0..100 {
@@ -276,14 +255,14 @@ fn what_was_not_spent_goes_back_when_the_term_is_over() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
     let window = Limit::fixed_window("1000/100s".parse().unwrap()).unwrap();
-    let gate = node(&clock, &store, vec![lent("a", window.clone())]);
+    let gate = node(&clock, store.clone(), vec![lent("a", window.clone())]);
     let passed = busy(&gate);
     clock.advance(Span::from_secs(2));
-    now(gate.tend());
+    now(gate.sync_leases());
     // Somebody who counts exactly finds all that was not used.
     let other = node(
         &clock,
-        &store,
+        store,
         vec![LimitRule {
             sharing: Sharing::Exact,
             ..lent("a", window)
@@ -297,7 +276,7 @@ fn another_policy_ends_all_loans() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
     let window = Limit::fixed_window("1000/100s".parse().unwrap()).unwrap();
-    let gate = node(&clock, &store, vec![lent("a", window.clone())]);
+    let gate = node(&clock, store, vec![lent("a", window.clone())]);
     let passed = busy(&gate);
     let policy = Policy {
         limits: vec![LimitRule {
@@ -306,8 +285,8 @@ fn another_policy_ends_all_loans() {
         }],
         ..Policy::default()
     };
-    let next = gate.succeed(policy, Vec::new()).unwrap();
-    now(next.tend());
+    let next = Arc::new(gate.succeed(policy, Vec::new()).unwrap());
+    now(next.sync_leases());
     assert_eq!(admit(&next).status.remaining, 1000 - passed - 1);
     // Who still decides by the old one asks the store.
     assert_eq!(admit(&gate).origin, Origin::Fresh);
@@ -325,14 +304,14 @@ fn limits_are_taken_all_or_none_whoever_decides_them() {
     };
     let mut narrow = lent("narrow", bucket("1/h", 5));
     narrow.sharing = Sharing::Exact;
-    let gate = node(&clock, &store, vec![wide(), narrow]);
+    let gate = node(&clock, store.clone(), vec![wide(), narrow]);
     assert_eq!(busy(&gate), 5);
     clock.advance(Span::from_secs(2));
-    now(gate.tend());
+    now(gate.sync_leases());
     assert!(!admit(&gate).is_admitted());
     let mut exact = wide();
     exact.sharing = Sharing::Exact;
-    let other = node(&clock, &store, vec![exact]);
+    let other = node(&clock, store, vec![exact]);
     // What the narrow one refused cost the wide one nothing.
     assert_eq!(admit(&other).status.remaining, 994);
 }
@@ -341,7 +320,7 @@ fn limits_are_taken_all_or_none_whoever_decides_them() {
 fn without_the_store_a_loan_is_spent_and_then_the_share() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 2);
-    let gate = node(&clock, &store, vec![lent("a", bucket("100/s", 100))]);
+    let gate = node(&clock, store.clone(), vec![lent("a", bucket("100/s", 100))]);
     let passed = busy(&gate);
     store.go_away(true);
     let alone: Vec<Answer> = (0..100).map(|_| admit(&gate)).collect();
@@ -363,7 +342,7 @@ fn places_are_lent_and_come_back_to_the_loan() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
     let places = Limit::concurrency(100, Span::from_secs(60)).unwrap();
-    let gate = node(&clock, &store, vec![lent("a", places)]);
+    let gate = node(&clock, store.clone(), vec![lent("a", places)]);
     // The last ones are asked for more slowly.
     let take_all = || {
         let mut held = Vec::new();
@@ -380,7 +359,7 @@ fn places_are_lent_and_come_back_to_the_loan() {
         now(gate.reserve(answer).settle_everywhere(Settlement::Done));
     }
     clock.advance(Span::from_secs(2));
-    now(gate.tend());
+    now(gate.sync_leases());
     assert_eq!(take_all().len(), 100);
 }
 
@@ -395,11 +374,11 @@ fn a_copy_decides_here_and_the_store_hears_of_it() {
             Limit::fixed_window("1000/100s".parse().unwrap()).unwrap(),
         )
     };
-    let gate = node(&clock, &store, vec![copied(Sharing::Sync)]);
+    let gate = node(&clock, store.clone(), vec![copied(Sharing::Sync)]);
     assert_eq!(busy(&gate), 20);
     assert_eq!(questions(&store), 1, "only the first request is asked for");
-    now(gate.tend());
-    let exact = node(&clock, &store, vec![copied(Sharing::Exact)]);
+    now(gate.sync_leases());
+    let exact = node(&clock, store, vec![copied(Sharing::Exact)]);
     assert_eq!(admit(&exact).status.remaining, 979);
 }
 
@@ -412,14 +391,14 @@ fn copies_together_stay_within_what_is_stated_and_pay_it_back() {
         ..lent("a", bucket("1000/s", 1000))
     };
     let nodes: Vec<Gate> = (0..8)
-        .map(|_| node(&clock, &store, vec![rule.clone()]))
+        .map(|_| node(&clock, store.clone(), vec![rule.clone()]))
         .collect();
     let mut admitted = 0_u64;
     for step in 0..50_000_u64 {
         clock.advance(Span::from_nanos(200_000));
         admitted += u64::from(admit(&nodes[(step % 8) as usize]).is_admitted());
         if step % 500 == 0 {
-            nodes.iter().for_each(|gate| now(gate.tend()));
+            nodes.iter().for_each(|gate| now(gate.sync_leases()));
         }
     }
     // Ten seconds at five times the limit.
@@ -441,7 +420,7 @@ fn what_copies_let_pass_is_taken_from_the_share_too() {
         sharing: Sharing::Sync,
         ..lent("a", bucket("1/h", 100))
     };
-    let gate = node(&clock, &store, vec![rule]);
+    let gate = node(&clock, store.clone(), vec![rule]);
     assert_eq!(busy(&gate), 20);
     store.go_away(true);
     // A copy that is too old is not believed; then the share decides, half of the limit.

@@ -4,10 +4,12 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use std::sync::Arc;
+
 use tollgate::{Limit, ManualClock, Scale, Span};
 use tollgate_policy::{
-    Begun, Brought, Facts, FollowRule, LimitRule, Match, OnStoreError, Policy, PolicyError,
-    PolicyGate, Quota, REQUEST_LIMITS, Unit, ValueTest, WhenOver,
+    Brought, Decide, Facts, FollowRule, LimitRule, Match, NoHost, OnStoreError, Op, Policy,
+    PolicyError, PolicyGate, Quota, REQUEST_LIMITS, Unit, ValueTest, WhenOver, decide_together,
 };
 
 fn follow(max_keys: usize) -> Option<FollowRule> {
@@ -57,7 +59,7 @@ fn a_window_ends_with_its_unit_and_begins_at_its_multiples() {
 
 #[test]
 fn threads_never_take_more_than_came_along_and_never_half_of_a_request() {
-    let (gate, _) = gate();
+    let gate = Arc::new(gate().0);
     let (wide, narrow) = ([("user", "wide")], [("user", "narrow")]);
     let passed = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -68,7 +70,8 @@ fn threads_never_take_more_than_came_along_and_never_half_of_a_request() {
                         facts(&wide, 5_000, Unit::Year),
                         facts(&narrow, 1_000, Unit::Year),
                     ];
-                    let (Begun::Decided(answer), _) = gate.begin_together(&both, true) else {
+                    let decided = decide_together(&NoHost::new(), &gate, &both, Op::Charge, None);
+                    let (Decide::Ready(answer), _) = decided else {
                         panic!("there is no store to ask");
                     };
                     passed.fetch_add(usize::from(answer.is_admitted()), Relaxed);

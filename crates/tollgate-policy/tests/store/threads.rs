@@ -1,14 +1,9 @@
 //! Threads that borrow, pay, cancel, tend and reload at once: nobody hangs, and every unit is accounted for.
 
 #![allow(
-    clippy::unwrap_used,
-    clippy::panic,
     clippy::disallowed_methods,
-    dead_code,
-    reason = "a test may"
+    reason = "threads take the time of the machine"
 )]
-
-mod counting;
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -18,18 +13,15 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use counting::Counting;
+use super::kit::{Counting, begin};
 use tollgate::{Limit, LimitError, ManualClock, Span};
 use tollgate_policy::shared::{
     Answering, SharedLimit, SharedLimits, SharedOutcome, SharedRequest, SharedSettle, SharedStore,
     StoreReport,
 };
 use tollgate_policy::{
-    Begun, Facts, KeyPart, LimitRule, Policy, PolicyGate, PriorState, Quota, Settlement, Sharing,
-    Source,
+    Decide, KeyPart, LimitRule, Policy, PolicyGate, PriorState, Quota, Settlement, Sharing, Source,
 };
-
-type Gate = PolicyGate<ManualClock>;
 
 struct Thread(thread::Thread);
 impl Wake for Thread {
@@ -128,20 +120,6 @@ fn policy(sharing: Sharing) -> Policy {
     }
 }
 
-fn begin(gate: &Gate, cost: u64) -> Begun {
-    let headers = [("x-org", "acme")];
-    gate.begin(
-        &Facts {
-            method: "GET",
-            path: "/",
-            headers: &headers,
-            cost: Some(cost),
-            ..Facts::default()
-        },
-        true,
-    )
-}
-
 fn run(sharing: Sharing, drops: bool, reloads: bool) {
     let clock = ManualClock::new();
     clock.advance(Span::from_secs(5));
@@ -160,7 +138,7 @@ fn run(sharing: Sharing, drops: bool, reloads: bool) {
         wakes: Mutex::new(wakes),
     });
     let prior = PriorState::nothing().with_store(store.clone());
-    let gate = Gate::with_prior(policy(sharing), Vec::new(), clock.clone(), prior).unwrap();
+    let gate = PolicyGate::with_prior(policy(sharing), Vec::new(), clock.clone(), prior).unwrap();
     let gate = Arc::new(RwLock::new(Arc::new(gate)));
     let (over, passed, gone, hung) = (
         Arc::new(AtomicBool::new(false)),
@@ -188,15 +166,15 @@ fn run(sharing: Sharing, drops: bool, reloads: bool) {
                 let roll = dice >> 33;
                 let cost = 1 + roll % 3;
                 let now = gate.read().unwrap().clone();
-                let answer = match begin(&now, cost) {
-                    Begun::Decided(answer) => answer,
-                    Begun::Asks(asking) => {
+                let answer = match begin(&now, "acme", cost) {
+                    Decide::Ready(answer) => answer,
+                    Decide::Pending(asking) => {
                         if drops && roll % 5 == 0 {
-                            let _ = block_on(now.finish(asking), Duration::from_micros(roll % 40));
+                            let _ = block_on(asking, Duration::from_micros(roll % 40));
                             gone.fetch_add(1, SeqCst);
                             continue;
                         }
-                        match block_on(now.finish(asking), long) {
+                        match block_on(asking, long) {
                             Some(answer) => answer,
                             None => {
                                 hung.fetch_add(1, SeqCst);
@@ -236,7 +214,7 @@ fn run(sharing: Sharing, drops: bool, reloads: bool) {
                 if drops {
                     // Broken off wherever it is.
                     let _ = block_on(
-                        now.borrow_ahead(std::future::pending()),
+                        now.run_background(std::future::pending()),
                         Duration::from_micros(300 + round % 500),
                     );
                 } else {
@@ -258,7 +236,7 @@ fn run(sharing: Sharing, drops: bool, reloads: bool) {
                         }
                     });
                     assert!(
-                        block_on(now.borrow_ahead(ends), Duration::from_secs(5)).is_some(),
+                        block_on(now.run_background(ends), Duration::from_secs(5)).is_some(),
                         "tending hangs"
                     );
                     alarm.join().unwrap();
@@ -272,7 +250,7 @@ fn run(sharing: Sharing, drops: bool, reloads: bool) {
             while !over.load(SeqCst) {
                 let now = gate.read().unwrap().clone();
                 assert!(
-                    block_on(now.tend(), Duration::from_secs(5)).is_some(),
+                    block_on(now.sync_leases(), Duration::from_secs(5)).is_some(),
                     "settling hangs"
                 );
                 if reloads {
@@ -292,14 +270,15 @@ fn run(sharing: Sharing, drops: bool, reloads: bool) {
     settler.join().unwrap();
     let last = gate.read().unwrap().clone();
     for _ in 0..3 {
-        block_on(last.return_loans(), long).unwrap();
+        block_on(last.release_leases(), long).unwrap();
     }
     let prior = PriorState::nothing().with_store(counting);
-    let exact = Gate::with_prior(policy(Sharing::Exact), Vec::new(), clock, prior).unwrap();
-    let Begun::Asks(asking) = begin(&exact, 0) else {
+    let exact = PolicyGate::with_prior(policy(Sharing::Exact), Vec::new(), clock, prior);
+    let exact = Arc::new(exact.unwrap());
+    let Decide::Pending(asking) = begin(&exact, "acme", 0) else {
         panic!()
     };
-    let answer = block_on(exact.finish(asking), long).unwrap();
+    let answer = block_on(asking, long).unwrap();
     let taken = 100_000_000 - answer.status.remaining;
     let (passed, gone, hung) = (passed.load(SeqCst), gone.load(SeqCst), hung.load(SeqCst));
     assert_eq!(hung, 0, "of {passed}");

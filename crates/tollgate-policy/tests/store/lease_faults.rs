@@ -1,25 +1,15 @@
 //! Loans where something goes wrong: whoever waits, goes away, changes the policy, or costs much.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test may"
-)]
-
-mod counting;
-mod nodes_kit;
-
 use std::sync::atomic::Ordering::SeqCst;
 use std::task::Poll;
 
-use nodes_kit::{
+use super::kit::{
     Counting, Gate, Slow, Waiting, admit, begin, bucket, context, left, node, now, now_or_later,
     passes, shared, window,
 };
 use tollgate::{Clock, Limit, ManualClock, Span};
 use tollgate_policy::shared::FaultKind;
-use tollgate_policy::{Answer, Begun, Mode, OnStoreError, Settlement, Sharing};
+use tollgate_policy::{Answer, Decide, Mode, OnStoreError, Settlement, Sharing};
 
 #[test]
 fn nobody_waits_longer_than_the_deadline_for_a_wish_in_the_line() {
@@ -41,7 +31,7 @@ fn nobody_waits_longer_than_the_deadline_for_a_wish_in_the_line() {
             slow,
             vec![shared("a", Sharing::Lease, bucket("100000/s", 100_000))],
         );
-        let mut ahead = Box::pin(gate.borrow_ahead(std::future::pending()));
+        let mut ahead = Box::pin(gate.run_background(std::future::pending()));
         let keys: Vec<String> = (0..keys).map(|key| key.to_string()).collect();
         let mut waiting: Vec<(u64, Waiting<'_>)> = Vec::new();
         let (mut longest, mut degraded, mut asked, mut late) = (0, 0, 0_u64, 0_u64);
@@ -64,8 +54,8 @@ fn nobody_waits_longer_than_the_deadline_for_a_wish_in_the_line() {
             );
             for key in keys.iter().skip(ms as usize % every).step_by(every) {
                 asked += 1;
-                if let Begun::Asks(asking) = begin(&gate, key, 1) {
-                    waiting.push((ms, Box::pin(gate.finish(asking))));
+                if let Decide::Pending(asking) = begin(&gate, key, 1) {
+                    waiting.push((ms, Box::pin(asking)));
                 }
             }
             clock.advance(Span::from_millis(1));
@@ -92,10 +82,10 @@ fn what_is_owed_is_told_although_whoever_would_have_told_it_goes_away() {
     assert_eq!(passes(&gate, 7), 7);
     // It hangs, and the client goes away meanwhile. The store never heard of it.
     store.fail(Some(FaultKind::Busy));
-    let Begun::Asks(asking) = begin(&gate, "acme", 1) else {
+    let Decide::Pending(asking) = begin(&gate, "acme", 1) else {
         panic!()
     };
-    let mut answer = Box::pin(gate.finish(asking));
+    let mut answer = Box::pin(asking);
     assert!(answer.as_mut().poll(&mut context()).is_pending());
     drop(answer);
     store.fail(None);
@@ -120,13 +110,13 @@ fn places_that_are_free_are_not_refused() {
         }
         assert_eq!(held.len() as u64, places);
         clock.advance(Span::from_millis(1100));
-        now(gate.tend());
+        now(gate.sync_leases());
         assert!(!admit(&gate, 1).is_admitted());
         for answer in &held {
             now(gate.reserve(answer).settle_everywhere(Settlement::Done));
         }
         clock.advance(Span::from_millis(60));
-        now(gate.tend());
+        now(gate.sync_leases());
         let mut waited = 60;
         while !admit(&gate, 1).is_admitted() {
             clock.advance(Span::from_millis(10));
@@ -178,16 +168,16 @@ fn whoever_goes_away_costs_the_limit_his_request_and_all_of_them_one_block_in_a_
         for _ in 0..1_000 {
             // Asked, heard there, and then the client is gone.
             match begin(&gate, "acme", 1) {
-                Begun::Asks(asking) => {
-                    let mut answer = Box::pin(gate.finish(asking));
+                Decide::Pending(asking) => {
+                    let mut answer = Box::pin(asking);
                     let _ = answer.as_mut().poll(&mut context());
                     gone += 1;
                 }
-                Begun::Decided(answer) => passed += u64::from(answer.is_admitted()),
+                Decide::Ready(answer) => passed += u64::from(answer.is_admitted()),
             }
             clock.advance(Span::from_nanos(500_000));
         }
-        now_or_later(&clock, gate.tend());
+        now_or_later(&clock, gate.sync_leases());
         let taken = 10_000 - left(&clock, &counting, limit);
         println!("{sharing:?}: {gone} went away, {taken} taken");
         // Nobody runs the background, where abandoned requests are finished.
@@ -211,21 +201,21 @@ fn nobody_waits_for_a_request_that_was_begun_and_is_not_carried_on() {
     let mut begun = None;
     for _ in 0..10 {
         match begin(&gate, "acme", 1) {
-            Begun::Asks(asking) if store.asked.load(SeqCst) > 1 => {
+            Decide::Pending(asking) if store.asked.load(SeqCst) > 1 => {
                 begun = Some(asking);
                 break;
             }
-            Begun::Asks(asking) => {
-                now(gate.finish(asking));
+            Decide::Pending(asking) => {
+                now(asking);
             }
-            Begun::Decided(_) => {}
+            Decide::Ready(_) => {}
         }
     }
     let begun = begun.unwrap();
-    let Begun::Asks(second) = begin(&gate, "acme", 1) else {
+    let Decide::Pending(second) = begin(&gate, "acme", 1) else {
         panic!()
     };
-    let mut second = Box::pin(gate.finish(second));
+    let mut second = Box::pin(second);
     let mut is_answered = false;
     for _ in 0..100 {
         is_answered |= second.as_mut().poll(&mut context()).is_ready();
@@ -233,7 +223,7 @@ fn nobody_waits_for_a_request_that_was_begun_and_is_not_carried_on() {
             break;
         }
         clock.advance(Span::from_millis(100));
-        now(gate.tend());
+        now(gate.sync_leases());
     }
     drop(begun);
     assert!(is_answered, "it waits for ten seconds and more");
@@ -311,22 +301,22 @@ fn a_node_that_ends_in_order_gives_back_what_is_on_its_way() {
     let mut last = None;
     for step in 0..2_000 {
         match begin(&gate, "acme", 1) {
-            Begun::Decided(answer) => passed += u64::from(answer.is_admitted()),
-            Begun::Asks(asking) if step > 1_000 => {
-                let mut answer = Box::pin(gate.finish(asking));
+            Decide::Ready(answer) => passed += u64::from(answer.is_admitted()),
+            Decide::Pending(asking) if step > 1_000 => {
+                let mut answer = Box::pin(asking);
                 assert!(answer.as_mut().poll(&mut context()).is_pending());
                 last = Some(answer);
                 break;
             }
-            Begun::Asks(asking) => {
-                let answer = now_or_later(&clock, gate.finish(asking));
+            Decide::Pending(asking) => {
+                let answer = now_or_later(&clock, asking);
                 passed += u64::from(answer.is_admitted());
             }
         }
         clock.advance(Span::from_nanos(100_000));
     }
     // It ends while one request is under way, which is answered.
-    let mut end = Box::pin(gate.return_loans());
+    let mut end = Box::pin(gate.release_leases());
     let mut last = last.unwrap();
     let (mut is_answered, mut has_ended) = (false, false);
     while !is_answered || !has_ended {
@@ -375,7 +365,7 @@ fn a_fleet_whose_requests_cost_more_than_a_block_admits_what_the_limit_allows() 
                 clock.advance(Span::from_nanos(gap));
                 if clock.now().since(tended) >= Span::from_millis(100) {
                     tended = clock.now();
-                    nodes.iter().for_each(|gate| now(gate.tend()));
+                    nodes.iter().for_each(|gate| now(gate.sync_leases()));
                 }
             }
             told.push(admitted);
@@ -427,7 +417,7 @@ fn bursts_near_the_limit_lose_a_twentieth_to_rests_that_are_not_spent() {
             } else {
                 clock.advance(Span::from_millis(100));
             }
-            nodes.iter().for_each(|gate| now(gate.tend()));
+            nodes.iter().for_each(|gate| now(gate.sync_leases()));
         }
         assert!(passed > asked / 2, "{passed} of {asked}");
         admitted.push(passed);
@@ -464,7 +454,7 @@ fn whatever_costs_become_the_store_ends_with_what_was_used() {
                 ]
             };
             let gate = node(&clock, store.clone(), limits());
-            let mut ahead = Box::pin(gate.borrow_ahead(std::future::pending()));
+            let mut ahead = Box::pin(gate.run_background(std::future::pending()));
             let mut dice = seed + 1;
             let mut roll = move |n: u64| {
                 dice = dice
@@ -502,7 +492,7 @@ fn whatever_costs_become_the_store_ends_with_what_was_used() {
                 }
                 clock.advance(Span::from_nanos(roll(3_000_000)));
                 if roll(50) == 0 {
-                    now(gate.tend());
+                    now(gate.sync_leases());
                 }
                 if roll(500) == 0 {
                     clock.advance(Span::from_millis(1_500));
@@ -510,18 +500,18 @@ fn whatever_costs_become_the_store_ends_with_what_was_used() {
             }
             used += held.iter().map(|(_, cost)| cost).sum::<u64>();
             drop(ahead);
-            now(gate.return_loans());
-            now(gate.tend());
+            now(gate.release_leases());
+            now(gate.sync_leases());
             for name in ["a", "b", "c"] {
                 let exact = node(
                     &clock,
                     store.clone(),
                     vec![shared(name, Sharing::Exact, limit.clone())],
                 );
-                let Begun::Asks(asking) = begin(&exact, "acme", 0) else {
+                let Decide::Pending(asking) = begin(&exact, "acme", 0) else {
                     panic!()
                 };
-                let taken = 1_000_000 - now(exact.finish(asking)).status.remaining;
+                let taken = 1_000_000 - now(asking).status.remaining;
                 assert_eq!(
                     taken, used,
                     "{sharing:?} tended {tended}, seed {seed}, limit {name}"
@@ -539,17 +529,17 @@ fn a_request_whose_caller_leaves_takes_nothing_where_the_background_runs() {
         let slow = Slow::new(&counting, &clock, 0, 1_000);
         let limit = window("10000/10s");
         let gate = node(&clock, slow, vec![shared("a", sharing, limit.clone())]);
-        let mut running = Box::pin(gate.borrow_ahead(std::future::pending()));
+        let mut running = Box::pin(gate.run_background(std::future::pending()));
         let (mut gone, mut passed) = (0, 0);
         for _ in 0..1_000 {
             let _ = running.as_mut().poll(&mut context());
             match begin(&gate, "acme", 1) {
-                Begun::Asks(asking) => {
-                    let mut answer = Box::pin(gate.finish(asking));
+                Decide::Pending(asking) => {
+                    let mut answer = Box::pin(asking);
                     let _ = answer.as_mut().poll(&mut context());
                     gone += 1;
                 }
-                Begun::Decided(answer) => passed += u64::from(answer.is_admitted()),
+                Decide::Ready(answer) => passed += u64::from(answer.is_admitted()),
             }
             clock.advance(Span::from_nanos(500_000));
         }
@@ -558,7 +548,7 @@ fn a_request_whose_caller_leaves_takes_nothing_where_the_background_runs() {
             clock.advance(Span::from_millis(1));
         }
         drop(running);
-        now_or_later(&clock, gate.return_loans());
+        now_or_later(&clock, gate.release_leases());
         let taken = 10_000 - left(&clock, &counting, limit);
         assert!(gone > 0);
         assert_eq!(taken, passed, "{sharing:?}, {gone} left");

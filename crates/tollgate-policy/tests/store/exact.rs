@@ -1,43 +1,23 @@
 //! A policy whose state is elsewhere: the same answers as with its own, and a decision of this node alone
 //! when nobody answers.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
-
-mod counting;
-
-use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
-use std::task::{Context, Poll, Waker};
 
-use counting::Counting;
+use super::kit::{Counting, Gate, admit_without_time, node, now, start};
 use tollgate::{Clock, Limit, ManualClock, Moment, Origin, Span, Verdict};
-use tollgate_policy::shared::{FaultKind, SharedStore};
+use tollgate_policy::shared::FaultKind;
 use tollgate_policy::{
-    Answer, Basis, Begun, Facts, KeyPart, LimitRule, Mode, OnStoreError, Policy, PolicyGate,
-    PriorState, Quota, Settlement, Source,
+    Answer, Basis, Decide, DecisionRequest, Facts, KeyPart, LimitRule, Mode, NoHost, OnStoreError,
+    Op, Policy, PolicyGate, Quota, Settlement, Source, Subject, decide, decide_together,
 };
 
-/// Nothing here ever waits.
-fn now<T>(future: impl Future<Output = T>) -> T {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(value) => value,
-        Poll::Pending => panic!("it waits"),
-    }
-}
-
-type Gate = PolicyGate<ManualClock>;
-
 fn admit(gate: &Gate, facts: &Facts<'_>) -> Answer {
-    ask(gate, facts, true)
+    ask(gate, facts, Op::Charge)
 }
 
-fn ask(gate: &Gate, facts: &Facts<'_>, take: bool) -> Answer {
-    match gate.begin(facts, take) {
-        Begun::Decided(answer) => answer,
-        Begun::Asks(asking) => now(gate.finish(asking)),
-    }
+fn ask(gate: &Gate, facts: &Facts<'_>, op: Op) -> Answer {
+    now(start(gate, facts, op).resolve())
 }
 
 fn rule(name: &str, rate: &str, burst: u64) -> LimitRule {
@@ -45,15 +25,6 @@ fn rule(name: &str, rate: &str, burst: u64) -> LimitRule {
     let mut rule = LimitRule::new(name, Quota::plain(limit));
     rule.key = vec![KeyPart::of(Source::Header("x-org".into()))];
     rule
-}
-
-fn node(clock: &ManualClock, store: &Arc<Counting>, limits: Vec<LimitRule>) -> Gate {
-    let policy = Policy {
-        limits,
-        ..Policy::default()
-    };
-    let prior = PriorState::nothing().with_store(Arc::clone(store) as Arc<dyn SharedStore>);
-    Gate::with_prior(policy, Vec::new(), clock.clone(), prior).unwrap()
 }
 
 const ACME: [(&str, &str); 1] = [("x-org", "acme")];
@@ -88,8 +59,8 @@ fn a_store_elsewhere_gives_the_same_answers_as_one_in_this_process() {
         limits: limits(),
         ..Policy::default()
     };
-    let alone = Gate::new(policy, clock.clone()).unwrap();
-    let shared = node(&clock, &Counting::new(&clock, 1), limits());
+    let alone = PolicyGate::new(policy, clock.clone()).unwrap();
+    let shared = node(&clock, Counting::new(&clock, 1), limits());
     for step in 0..400_u64 {
         clock.advance(Span::from_millis(step * 37 % 450));
         let headers = if step % 3 == 0 { &OTHER } else { &ACME };
@@ -103,7 +74,8 @@ fn a_store_elsewhere_gives_the_same_answers_as_one_in_this_process() {
         } else {
             alone.peek(&facts)
         };
-        let there = ask(&shared, &facts, take);
+        let op = if take { Op::Charge } else { Op::Peek };
+        let there = ask(&shared, &facts, op);
         assert_eq!(here.verdict, there.verdict, "step {step}");
         assert_eq!(here.basis, there.basis, "step {step}");
         assert_eq!(here.status, there.status, "step {step}");
@@ -121,7 +93,7 @@ fn a_store_elsewhere_gives_the_same_answers_as_one_in_this_process() {
 fn nodes_that_share_a_store_share_the_limit() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 2);
-    let nodes = [0, 1].map(|_| node(&clock, &store, vec![rule("a", "1/s", 10)]));
+    let nodes = [0, 1].map(|_| node(&clock, store.clone(), vec![rule("a", "1/s", 10)]));
     let facts = of(&ACME);
     let admitted = (0..30).filter(|i| admit(&nodes[i % 2], &facts).is_admitted());
     assert_eq!(admitted.count(), 10);
@@ -131,7 +103,7 @@ fn nodes_that_share_a_store_share_the_limit() {
 fn a_node_alone_lets_its_share_pass_and_not_what_it_let_pass_before() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 2);
-    let gate = node(&clock, &store, vec![rule("a", "2/s", 10)]);
+    let gate = node(&clock, store.clone(), vec![rule("a", "2/s", 10)]);
     let facts = of(&ACME);
     assert_eq!(passes(&gate, &facts, 3), 3);
     store.go_away(true);
@@ -153,14 +125,14 @@ fn a_node_alone_lets_its_share_pass_and_not_what_it_let_pass_before() {
 fn the_store_is_told_what_passed_while_it_was_away() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
-    let gate = node(&clock, &store, vec![rule("a", "1/h", 10)]);
+    let gate = node(&clock, store.clone(), vec![rule("a", "1/h", 10)]);
     let facts = of(&ACME);
     store.go_away(true);
     assert_eq!(passes(&gate, &facts, 7), 7);
     store.go_away(false);
     // Seven of ten are gone, also for every other node.
     assert_eq!(passes(&gate, &facts, 10), 3);
-    let other = node(&clock, &store, vec![rule("a", "1/h", 10)]);
+    let other = node(&clock, store, vec![rule("a", "1/h", 10)]);
     assert_eq!(passes(&other, &facts, 10), 0);
 }
 
@@ -168,7 +140,7 @@ fn the_store_is_told_what_passed_while_it_was_away() {
 fn what_was_owed_is_told_once_and_again_only_if_the_store_did_not_hear_it() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
-    let gate = node(&clock, &store, vec![rule("a", "1/h", 10)]);
+    let gate = node(&clock, store.clone(), vec![rule("a", "1/h", 10)]);
     let facts = of(&ACME);
     store.go_away(true);
     assert_eq!(passes(&gate, &facts, 2), 2);
@@ -182,7 +154,7 @@ fn what_was_owed_is_told_once_and_again_only_if_the_store_did_not_hear_it() {
 fn only_what_passed_while_the_store_was_away_is_owed() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
-    let gate = node(&clock, &store, vec![rule("a", "1/h", 100)]);
+    let gate = node(&clock, store.clone(), vec![rule("a", "1/h", 100)]);
     let facts = of(&ACME);
     assert_eq!(passes(&gate, &facts, 45), 45);
     store.go_away(true);
@@ -195,7 +167,7 @@ fn only_what_passed_while_the_store_was_away_is_owed() {
 fn what_the_store_may_not_have_heard_is_told_again() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
-    let gate = node(&clock, &store, vec![rule("a", "1/h", 10)]);
+    let gate = node(&clock, store.clone(), vec![rule("a", "1/h", 10)]);
     let facts = of(&ACME);
     store.go_away(true);
     assert_eq!(passes(&gate, &facts, 3), 3);
@@ -214,7 +186,7 @@ fn two_changes_in_a_row_leave_nothing_behind() {
         limits: vec![rule("a", rate, 10)],
         ..Policy::default()
     };
-    let first = node(&clock, &store, with("1/h").limits);
+    let first = node(&clock, store.clone(), with("1/h").limits);
     let second = first.succeed(with("2/h"), Vec::new()).unwrap();
     let third = second.succeed(with("3/h"), Vec::new()).unwrap();
     let quotas = |rates: &[&str]| -> Vec<Quota> {
@@ -240,16 +212,16 @@ fn two_changes_in_a_row_leave_nothing_behind() {
 fn a_share_that_an_old_policy_set_is_mended_by_the_one_in_force() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
-    let old = node(&clock, &store, vec![rule("a", "1/h", 1_000)]);
+    let old = node(&clock, store.clone(), vec![rule("a", "1/h", 1_000)]);
     let policy = Policy {
         limits: vec![rule("a", "1/h", 10)],
         ..Policy::default()
     };
-    let new = old.succeed(policy, Vec::new()).unwrap();
+    let new = Arc::new(old.succeed(policy, Vec::new()).unwrap());
     store.nodes.store(2, SeqCst);
-    new.divide();
-    old.divide();
-    new.divide();
+    new.rebalance();
+    old.rebalance();
+    new.rebalance();
     store.go_away(true);
     assert_eq!(passes(&new, &of(&ACME), 1_000), 5);
 }
@@ -266,7 +238,7 @@ fn each_limit_says_what_happens_while_the_store_is_away() {
     let facts = of(&ACME);
     let away = |limits| {
         store.go_away(false);
-        let gate = node(&clock, &store, limits);
+        let gate = node(&clock, store.clone(), limits);
         store.go_away(true);
         gate
     };
@@ -301,7 +273,7 @@ fn each_limit_says_what_happens_while_the_store_is_away() {
 fn a_cost_above_the_share_is_refused_for_now_and_not_for_ever() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 4);
-    let gate = node(&clock, &store, vec![rule("a", "1/s", 8)]);
+    let gate = node(&clock, store.clone(), vec![rule("a", "1/s", 8)]);
     store.go_away(true);
     let costing = |cost| Facts {
         cost: Some(cost),
@@ -319,13 +291,13 @@ fn a_cost_above_the_share_is_refused_for_now_and_not_for_ever() {
 fn the_share_follows_the_number_of_nodes() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
-    let gate = node(&clock, &store, vec![rule("a", "1/h", 12)]);
+    let gate = node(&clock, store.clone(), vec![rule("a", "1/h", 12)]);
     store.go_away(true);
     store.nodes.store(4, SeqCst);
-    gate.divide();
+    gate.rebalance();
     assert_eq!(passes(&gate, &of(&ACME), 20), 3);
     store.nodes.store(2, SeqCst);
-    gate.divide();
+    gate.rebalance();
     assert_eq!(passes(&gate, &of(&ACME), 20), 3);
     assert_eq!(passes(&gate, &of(&OTHER), 20), 6);
 }
@@ -334,12 +306,12 @@ fn the_share_follows_the_number_of_nodes() {
 fn a_peek_takes_nothing_there_nor_here() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
-    let gate = node(&clock, &store, vec![rule("a", "1/h", 3)]);
+    let gate = node(&clock, store.clone(), vec![rule("a", "1/h", 3)]);
     let facts = of(&ACME);
     for away in [false, true] {
         store.go_away(away);
         for _ in 0..5 {
-            assert_eq!(ask(&gate, &facts, false).status.remaining, 2);
+            assert_eq!(ask(&gate, &facts, Op::Peek).status.remaining, 2);
         }
     }
     store.go_away(false);
@@ -350,7 +322,7 @@ fn a_peek_takes_nothing_there_nor_here() {
 fn what_was_not_used_is_given_back_there_and_here() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
-    let gate = node(&clock, &store, vec![rule("a", "1/h", 10)]);
+    let gate = node(&clock, store.clone(), vec![rule("a", "1/h", 10)]);
     let facts = Facts {
         cost: Some(8),
         ..of(&ACME)
@@ -363,16 +335,16 @@ fn what_was_not_used_is_given_back_there_and_here() {
         cost: Some(0),
         ..of(&ACME)
     };
-    assert_eq!(ask(&gate, &asked, false).status.remaining, 7);
+    assert_eq!(ask(&gate, &asked, Op::Peek).status.remaining, 7);
     store.go_away(true);
-    assert_eq!(ask(&gate, &asked, false).status.remaining, 7);
+    assert_eq!(ask(&gate, &asked, Op::Peek).status.remaining, 7);
 }
 
 #[test]
 fn a_share_gets_back_no_more_than_it_gave() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 5);
-    let gate = node(&clock, &store, vec![rule("a", "1/h", 10)]);
+    let gate = node(&clock, store.clone(), vec![rule("a", "1/h", 10)]);
     // The share is two; the store grants ten here, of which all are given back.
     let granted: Vec<Answer> = (0..10).map(|_| admit(&gate, &of(&ACME))).collect();
     assert!(granted.iter().all(|answer| answer.is_admitted()));
@@ -398,7 +370,7 @@ fn a_share_gets_back_no_more_than_it_gave() {
 fn a_reload_keeps_the_store_and_what_is_owed() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
-    let gate = node(&clock, &store, vec![rule("a", "1/h", 10)]);
+    let gate = node(&clock, store.clone(), vec![rule("a", "1/h", 10)]);
     let facts = of(&ACME);
     store.go_away(true);
     assert_eq!(passes(&gate, &facts, 4), 4);
@@ -406,7 +378,7 @@ fn a_reload_keeps_the_store_and_what_is_owed() {
         limits: vec![rule("b", "1/h", 1_000), rule("a", "1/h", 10)],
         ..Policy::default()
     };
-    let next = gate.succeed(policy, Vec::new()).unwrap();
+    let next = Arc::new(gate.succeed(policy, Vec::new()).unwrap());
     store.go_away(false);
     assert_eq!(passes(&next, &facts, 20), 6);
 }
@@ -418,58 +390,67 @@ fn a_policy_without_a_store_is_decided_at_once() {
         limits: vec![rule("a", "1/h", 1)],
         ..Policy::default()
     };
-    let gate = Gate::new(policy, clock).unwrap();
-    assert!(matches!(gate.begin(&of(&ACME), true), Begun::Decided(_)));
-    let named = gate.begin_named("a", &["acme"], 1, true);
-    assert!(matches!(named, Some(Begun::Decided(answer)) if !answer.is_admitted()));
-    assert!(gate.begin_named("none", &[], 1, true).is_none());
+    let gate = Arc::new(PolicyGate::new(policy, clock).unwrap());
+    assert!(matches!(
+        start(&gate, &of(&ACME), Op::Charge),
+        Decide::Ready(_)
+    ));
+    let charge = |rule| {
+        let subject = Subject::Rule {
+            rule,
+            key: &["acme"],
+            cost: 1,
+        };
+        let request = DecisionRequest::new(subject, Op::Charge);
+        decide(&NoHost::new(), &gate, &request)
+    };
+    assert!(matches!(charge(0), Decide::Ready(answer) if !answer.is_admitted()));
+    // A place without a rule limits nothing.
+    assert!(matches!(charge(1), Decide::Ready(answer) if answer.basis == Basis::Unmatched));
     assert_eq!(gate.clock().now(), Moment::ORIGIN);
 }
 
 #[test]
 fn several_requests_are_one_question_to_the_store() {
     let clock = ManualClock::new();
-    let gate = node(&clock, &Counting::new(&clock, 1), vec![rule("a", "1/h", 3)]);
+    let gate = node(&clock, Counting::new(&clock, 1), vec![rule("a", "1/h", 3)]);
     let facts = [of(&ACME), of(&OTHER)];
-    let ask = |take| {
-        let (begun, parts) = gate.begin_together(&facts, take);
-        let Begun::Asks(asking) = begun else {
+    let ask = |op| {
+        let (started, parts) = decide_together(&NoHost::new(), &gate, &facts, op, None);
+        let Decide::Pending(pending) = started else {
             panic!("the store has to be asked");
         };
-        (now(gate.finish(asking)), parts)
+        (now(pending), parts)
     };
     let told = |answer: &Answer, at, take| {
         let (verdict, status) = gate.telling(answer, at, take).unwrap();
         (verdict.is_admitted(), status.remaining)
     };
-    let (answer, parts) = ask(true);
+    let (answer, parts) = ask(Op::Charge);
     let charges: Vec<_> = parts.iter().map(|part| part.charges.clone()).collect();
     assert_eq!(charges, [[0], [1]]);
     assert_eq!(told(&answer, 0, true), (true, 2));
     // What is only asked is told as it stands.
-    let (answer, _) = ask(false);
+    let (answer, _) = ask(Op::Peek);
     assert_eq!(told(&answer, 1, false), (true, 2));
     now(gate
         .give_back(&answer)
         .settle_everywhere(Settlement::Cancelled));
-    let (answer, _) = ask(false);
+    let (answer, _) = ask(Op::Peek);
     assert_eq!(told(&answer, 0, false), (true, 3));
 }
 
 #[test]
-fn whoever_cannot_wait_is_answered_by_this_node_alone() {
+fn a_request_without_time_is_decided_by_this_node_alone() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
-    let gate = node(&clock, &store, vec![rule("a", "1/h", 3)]);
-    let begin = || match gate.begin(&of(&ACME), true) {
-        Begun::Asks(asking) => asking,
-        Begun::Decided(_) => panic!("the store has to be asked"),
-    };
+    let facts = of(&ACME);
+    let gate = node(&clock, store.clone(), vec![rule("a", "1/h", 3)]);
+    let decided = || admit_without_time(&gate, &facts);
     // An answer that is there counts, however late it is.
-    let answer = now(gate.finish_before(begin(), std::future::ready(())));
-    assert_eq!(answer.origin, Origin::Fresh);
+    assert_eq!(decided().origin, Origin::Fresh);
     store.fail(Some(FaultKind::Busy));
-    let answer = now(gate.finish_before(begin(), std::future::ready(())));
+    let answer = decided();
     assert_eq!(answer.origin, Origin::Degraded);
     assert!(answer.is_admitted());
     assert_eq!(answer.status.remaining, 1);
@@ -479,13 +460,14 @@ fn whoever_cannot_wait_is_answered_by_this_node_alone() {
 fn what_is_owed_for_one_of_two_keys_of_a_limit_is_owed_for_that_key() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 1);
-    let gate = node(&clock, &store, vec![rule("a", "1/h", 10)]);
+    let gate = node(&clock, store.clone(), vec![rule("a", "1/h", 10)]);
     let both = |gate: &Gate| {
-        let (begun, _) = gate.begin_together(&[of(&ACME), of(&OTHER)], true);
-        match begun {
-            Begun::Decided(answer) => answer,
-            Begun::Asks(asking) => now(gate.finish(asking)),
-        }
+        let both = [of(&ACME), of(&OTHER)];
+        now(
+            decide_together(&NoHost::new(), gate, &both, Op::Charge, None)
+                .0
+                .resolve(),
+        )
     };
     // The second key owes four, and the store does not hear of it at the first try.
     store.go_away(true);
@@ -493,7 +475,7 @@ fn what_is_owed_for_one_of_two_keys_of_a_limit_is_owed_for_that_key() {
     assert!(both(&gate).is_admitted());
     store.go_away(false);
     assert!(both(&gate).is_admitted());
-    let elsewhere = node(&clock, &store, vec![rule("a", "1/h", 10)]);
+    let elsewhere = node(&clock, store, vec![rule("a", "1/h", 10)]);
     assert_eq!(passes(&elsewhere, &of(&ACME), 10), 8);
     assert_eq!(passes(&elsewhere, &of(&OTHER), 10), 4);
 }

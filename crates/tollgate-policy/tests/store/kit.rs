@@ -1,12 +1,11 @@
 //! Nodes, requests and a slow store for tests of what is lent and copied. Each test uses some of it.
 
-#![allow(dead_code, reason = "not every test uses all of it")]
-
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 pub(crate) use super::counting::Counting;
 use tollgate::{Clock, Limit, LimitError, ManualClock, Span};
@@ -15,11 +14,13 @@ use tollgate_policy::shared::{
     SharedStore, StoreFault, StoreReport,
 };
 use tollgate_policy::{
-    Answer, Begun, Facts, KeyPart, LimitRule, Policy, PolicyGate, PriorState, Quota, Sharing,
-    Source,
+    Answer, Decide, DecisionHost, DecisionRequest, Facts, HostFuture, KeyPart, LimitRule, NoHost,
+    Op, Policy, PolicyGate, PriorState, Quota, Sharing, Source, Subject, decide,
 };
 
-pub(crate) type Gate = PolicyGate<ManualClock>;
+pub(crate) type Gate = Arc<PolicyGate<ManualClock>>;
+/// A decision, or the wait for the store.
+pub(crate) type Started = Decide<NoHost<ManualClock>>;
 pub(crate) type Waiting<'a> = Pin<Box<dyn Future<Output = Answer> + 'a>>;
 
 pub(crate) fn context() -> Context<'static> {
@@ -58,28 +59,60 @@ pub(crate) fn node(
         ..Policy::default()
     };
     let prior = PriorState::nothing().with_store(store);
-    Gate::with_prior(policy, Vec::new(), clock.clone(), prior).unwrap()
+    Arc::new(PolicyGate::with_prior(policy, Vec::new(), clock.clone(), prior).unwrap())
 }
 
-pub(crate) fn begin(gate: &Gate, org: &str, cost: u64) -> Begun {
+/// A host whose deadlines are over at once.
+#[derive(Clone)]
+pub(crate) struct NoTime;
+
+impl DecisionHost for NoTime {
+    type Clock = ManualClock;
+    type Policy = PolicyGate<ManualClock>;
+
+    fn gate(policy: &PolicyGate<ManualClock>) -> &PolicyGate<ManualClock> {
+        policy
+    }
+
+    fn sleep_until(&self, _: Instant) -> HostFuture {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// Decides a request whose caller cannot wait.
+pub(crate) fn admit_without_time(gate: &Gate, facts: &Facts<'_>) -> Answer {
+    let request = DecisionRequest {
+        #[expect(clippy::disallowed_methods, reason = "the host does not read it")]
+        deadline: Some(Instant::now()),
+        ..DecisionRequest::new(Subject::Request(facts), Op::Charge)
+    };
+    now(decide(&NoTime, gate, &request).resolve())
+}
+
+/// Starts to decide a request.
+pub(crate) fn start(gate: &Gate, facts: &Facts<'_>, op: Op) -> Started {
+    let request = DecisionRequest::new(Subject::Request(facts), op);
+    decide(&NoHost::new(), gate, &request)
+}
+
+/// A request of the key that `headers` name.
+pub(crate) fn of<'a>(headers: &'a [(&'a str, &'a str); 1], cost: u64) -> Facts<'a> {
+    Facts {
+        method: "GET",
+        path: "/",
+        headers,
+        cost: Some(cost),
+        ..Facts::default()
+    }
+}
+
+pub(crate) fn begin(gate: &Gate, org: &str, cost: u64) -> Started {
     let headers = [("x-org", org)];
-    gate.begin(
-        &Facts {
-            method: "GET",
-            path: "/",
-            headers: &headers,
-            cost: Some(cost),
-            ..Facts::default()
-        },
-        true,
-    )
+    start(gate, &of(&headers, cost), Op::Charge)
 }
 
 pub(crate) fn admit_for(gate: &Gate, org: &str, cost: u64) -> Answer {
-    match begin(gate, org, cost) {
-        Begun::Decided(answer) => answer,
-        Begun::Asks(asking) => now(gate.finish(asking)),
-    }
+    now(begin(gate, org, cost).resolve())
 }
 
 pub(crate) fn admit(gate: &Gate, cost: u64) -> Answer {
@@ -97,10 +130,7 @@ pub(crate) fn left(clock: &ManualClock, store: &Arc<Counting>, limit: Limit) -> 
         store.clone(),
         vec![shared("a", Sharing::Exact, limit)],
     );
-    match begin(&gate, "acme", 0) {
-        Begun::Decided(answer) => answer.status.remaining,
-        Begun::Asks(asking) => now(gate.finish(asking)).status.remaining,
-    }
+    admit(&gate, 0).status.remaining
 }
 
 /// A store that hears at once (or after `there`) and answers `back` later, and whose deadline is 8 ms as in production.

@@ -1,24 +1,20 @@
 //! What a node decides alone, gives back or tells with a request that is refused: the store counts it once.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
-
-mod counting;
-mod nodes_kit;
-
 use std::sync::atomic::Ordering::SeqCst;
 use std::task::{Context, Waker};
 
-use nodes_kit::{
-    Counting, Gate, Slow, admit, begin, bucket, left, node, now, now_or_later, shared, window,
+use super::kit::{
+    Counting, Gate, Slow, Started, admit, admit_without_time, begin, bucket, left, node, now,
+    now_or_later, of, shared, window,
 };
 use tollgate::{ManualClock, Origin, Span};
 use tollgate_policy::shared::FaultKind;
-use tollgate_policy::{Asking, Begun, Facts, Settlement, Sharing};
+use tollgate_policy::{Decide, NoHost, Op, PendingDecision, Settlement, Sharing, decide_together};
 
-fn asks(begun: Begun) -> Asking {
-    match begun {
-        Begun::Asks(asking) => asking,
-        Begun::Decided(answer) => panic!("{answer:?}"),
+fn asks(started: Started) -> PendingDecision<NoHost<ManualClock>> {
+    match started {
+        Decide::Pending(asking) => asking,
+        Decide::Ready(answer) => panic!("{answer:?}"),
     }
 }
 
@@ -26,7 +22,7 @@ fn asks(begun: Begun) -> Asking {
 fn in_fifty_seconds(clock: &ManualClock, gate: &Gate) -> usize {
     let passes = |_: &u32| {
         clock.advance(Span::from_millis(100));
-        now(gate.tend());
+        now(gate.sync_leases());
         admit(gate, 1).is_admitted()
     };
     (0..500).filter(passes).count()
@@ -37,7 +33,7 @@ fn fail_over(clock: &ManualClock, store: &Counting, gate: &Gate) {
     store.go_away(true);
     for _ in 0..6 {
         clock.advance(Span::from_millis(100));
-        now(gate.tend());
+        now(gate.sync_leases());
     }
     store.go_away(false);
 }
@@ -52,16 +48,16 @@ fn who_has_no_time_while_the_store_is_away_counts_once() {
     for _ in 0..20 {
         assert!(admit(&gate, 1).is_admitted());
         clock.advance(Span::from_secs(1));
-        now(gate.tend());
+        now(gate.sync_leases());
     }
     let before = left(&clock, &store, limit.clone());
     store.go_away(true);
     for _ in 0..10 {
         // As a service does for a caller whose time is over: it decides alone, and the question goes on.
         let carried = asks(begin(&gate, "acme", 1));
-        let alone = gate.finish_alone(asks(begin(&gate, "acme", 1)));
+        let alone = admit_without_time(&gate, &of(&[("x-org", "acme")], 1));
         assert!(alone.is_admitted());
-        let late = now(gate.finish(carried));
+        let late = now(carried);
         assert!(late.is_admitted());
         now(gate.reserve(&late).settle_everywhere(Settlement::Cancelled));
         clock.advance(Span::from_secs(1));
@@ -70,8 +66,8 @@ fn who_has_no_time_while_the_store_is_away_counts_once() {
     clock.advance(Span::from_secs(2));
     assert!(admit(&gate, 1).is_admitted());
     clock.advance(Span::from_secs(2));
-    now(gate.tend());
-    now(gate.tend());
+    now(gate.sync_leases());
+    now(gate.sync_leases());
     let after = left(&clock, &store, limit);
     assert_eq!(before - after, 11, "ten alone, and one");
 }
@@ -86,7 +82,7 @@ fn what_was_taken_alone_and_cancelled_is_not_told_to_the_store() {
         let gate = node(&clock, store.clone(), rules);
         assert!(admit(&gate, 1000).is_admitted());
         clock.advance(Span::from_secs(2));
-        now(gate.tend());
+        now(gate.sync_leases());
         let before = left(&clock, &store, limit.clone());
         store.go_away(true);
         let answer = admit(&gate, 500);
@@ -98,8 +94,8 @@ fn what_was_taken_alone_and_cancelled_is_not_told_to_the_store() {
         clock.advance(Span::from_secs(2));
         assert!(admit(&gate, 1).is_admitted());
         clock.advance(Span::from_secs(2));
-        now(gate.tend());
-        now(gate.tend());
+        now(gate.sync_leases());
+        now(gate.sync_leases());
         let after = left(&clock, &store, limit);
         assert_eq!(before - after, 1, "{sharing:?}");
     }
@@ -134,7 +130,7 @@ fn what_a_refused_request_told_and_there_was_no_room_for_is_still_owed() {
     // Each takes itself for the only one: both let a hundred pass.
     assert!((0..100).all(|_| admit(&one, 1).is_admitted()));
     assert!((0..100).all(|_| admit(&other, 1).is_admitted()));
-    now(one.tend());
+    now(one.sync_leases());
     fail_over(&clock, &store, &other);
     assert!(!admit(&other, 1).is_admitted());
     // The other one has what was too much to pay off first.
@@ -148,7 +144,7 @@ fn requests_that_find_a_stale_counter_join_one_push_and_are_decided_alone_if_it_
     let slow = Slow::new(&store, &clock, 1_000, 1_000);
     let rules = vec![shared("a", Sharing::Sync, bucket("1/1h", 100))];
     let gate = node(&clock, slow, rules);
-    now_or_later(&clock, gate.finish(asks(begin(&gate, "acme", 1))));
+    now_or_later(&clock, asks(begin(&gate, "acme", 1)));
     assert!((0..89).all(|_| admit(&gate, 1).is_admitted()));
     // What the store said is too old.
     clock.advance(Span::from_secs(1));
@@ -157,7 +153,7 @@ fn requests_that_find_a_stale_counter_join_one_push_and_are_decided_alone_if_it_
         let before = store.asked.load(SeqCst);
         let context = &mut Context::from_waker(Waker::noop());
         let mut asked: Vec<_> = (0..3)
-            .map(|_| Box::pin(gate.finish(asks(begin(&gate, "acme", 1)))))
+            .map(|_| Box::pin(asks(begin(&gate, "acme", 1))))
             .collect();
         assert!(
             asked
@@ -176,7 +172,7 @@ fn requests_that_find_a_stale_counter_join_one_push_and_are_decided_alone_if_it_
         }
         assert_eq!(store.asked.load(SeqCst) - before, 1, "one push for all");
     }
-    now_or_later(&clock, gate.tend());
+    now_or_later(&clock, gate.sync_leases());
     // 90, and two that passed; two more were decided alone.
     let exact = vec![shared("a", Sharing::Exact, bucket("1/1h", 100))];
     let exact = node(&clock, store, exact);
@@ -191,19 +187,10 @@ fn a_question_about_two_tells_of_one_what_is_left_though_the_other_is_over() {
     let gate = node(&clock, store, rules);
     assert!(admit(&gate, 10).is_admitted());
     let (acme, other) = ([("x-org", "acme")], [("x-org", "other")]);
-    fn facts<'a>(headers: &'a [(&'a str, &'a str); 1], cost: u64) -> Facts<'a> {
-        Facts {
-            method: "GET",
-            path: "/",
-            headers,
-            cost: Some(cost),
-            ..Facts::default()
-        }
-    }
     for cost in [1, 5] {
-        let asked = [facts(&acme, 1), facts(&other, cost)];
-        let (begun, parts) = gate.begin_together(&asked, false);
-        let answer = now(gate.finish(asks(begun)));
+        let asked = [of(&acme, 1), of(&other, cost)];
+        let (started, parts) = decide_together(&NoHost::new(), &gate, &asked, Op::Peek, None);
+        let answer = now(asks(started));
         assert!(!answer.is_admitted());
         let at = parts[1].charges[0];
         let (_, status) = gate.telling(&answer, at, false).unwrap();
