@@ -27,7 +27,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, mpsc};
 use tollgate::shape::fair_queue::NumberHasher;
 use tollgate::shape::{FairQueue, FairQueueConfig};
-use tollgate_policy::{AtOnce, Place, QueueRule};
+use tollgate_policy::{QueueConcurrency, QueuePlace, QueueRule};
 use tollgate_tower::turnstile::{Outcome, Turnstile};
 
 use crate::args::Fair;
@@ -253,14 +253,15 @@ fn semaphore(runtime: &Runtime, wanted: &Fair) -> Pass {
 
 fn turnstile(runtime: &Runtime, wanted: &Fair) -> Pass {
     let names = names(wanted.flows);
-    let Ok(turnstile) = Turnstile::new(&QueueRule::new("bench", AtOnce::Fixed(64))) else {
+    let Ok(turnstile) = Turnstile::new(&QueueRule::new("bench", QueueConcurrency::Fixed(64)))
+    else {
         return (Duration::ZERO, false);
     };
     runtime.block_on(async {
         let mut given = 0;
         let begin = Instant::now();
         for (_, &flow) in (0..wanted.items).zip(names.iter().cycle()) {
-            let place = Place {
+            let place = QueuePlace {
                 queue: 0,
                 flow,
                 tier: None,

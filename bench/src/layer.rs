@@ -25,7 +25,9 @@ use axum::http::request::Parts;
 use axum::http::{Request, Response};
 use axum::routing::get;
 use tollgate::Limit;
-use tollgate_policy::{AtOnce, KeyPart, LimitRule, Policy, QueueRule, Quota, Source, XRateLimit};
+use tollgate_policy::{
+    KeyPart, LimitRule, Policy, QueueConcurrency, QueueRule, Quota, Source, XRateLimit,
+};
 use tollgate_tower::{InForce, LimitLayer, QueueLayer};
 use tower::Service;
 use tower::limit::ConcurrencyLimitLayer;
@@ -153,7 +155,7 @@ fn contestants() -> Result<Vec<Contestant>, BoxError> {
     silent.answers.ratelimit = false;
     let silent = InForce::new(silent)?;
     let mut queued = policy(1)?;
-    let mut queue = QueueRule::new("all", AtOnce::Fixed(64));
+    let mut queue = QueueRule::new("all", QueueConcurrency::Fixed(64));
     queue.flow = vec![rider()];
     queued.queues = vec![queue];
     let queued = InForce::new(queued)?;
@@ -185,7 +187,7 @@ fn limit() -> Result<Limit, BoxError> {
 }
 
 fn rider() -> KeyPart {
-    KeyPart::of(Source::Header("x-rider-id".into()))
+    KeyPart::new(Source::Header("x-rider-id".into()))
 }
 
 fn policy(limits: usize) -> Result<Policy, BoxError> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tollgate::{Limit, MonotonicClock, Origin, Rate, Span};
 use tollgate_policy::shared::SharedStore;
 use tollgate_policy::{
-    Answer, Decide, DecisionRequest, KeyPart, LimitRule, NoHost, Op, Policy, PolicyGate,
+    Decide, DecisionRequest, KeyPart, LimitRule, NoHost, Op, Policy, PolicyDecision, PolicyGate,
     PriorState, Quota, Sharing, Source, Subject,
 };
 use tollgate_redis::{Settings, Store};
@@ -120,7 +120,7 @@ async fn ask(gate: Arc<Gate>, plan: Arc<Plan>, tally: Arc<Tally>, seed: u64) {
 }
 
 /// The answer, and whether it was waited for.
-async fn decide(gate: &Arc<Gate>, key: &str, op: Op) -> (Answer, bool) {
+async fn decide(gate: &Arc<Gate>, key: &str, op: Op) -> (PolicyDecision, bool) {
     let started = {
         let key = &[key];
         let subject = Subject::Rule {
@@ -152,7 +152,7 @@ async fn tend(gate: Arc<Gate>) {
 
 /// A gate whose store answers.
 async fn open(plan: &Plan) -> io::Result<Arc<Gate>> {
-    let mut prior = PriorState::nothing();
+    let mut prior = PriorState::new();
     if plan.sharing.is_some() {
         let mut settings = Settings::standalone("127.0.0.1", plan.port);
         // The rate is asked for here, not the answer in time.
@@ -185,7 +185,7 @@ fn policy(plan: &Plan) -> io::Result<Policy> {
     let rate = Rate::new(plan.limit, Span::from_secs(1)).map_err(io::Error::other)?;
     let limit = Limit::token_bucket(rate, plan.limit).map_err(io::Error::other)?;
     let rule = LimitRule {
-        key: vec![KeyPart::of(Source::Header("x-org".into()))],
+        key: vec![KeyPart::new(Source::Header("x-org".into()))],
         sharing: plan.sharing.unwrap_or_default(),
         ..LimitRule::new("org", Quota::plain(limit))
     };

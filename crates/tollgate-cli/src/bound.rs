@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use tollgate_config::{Loaded, StoreSpec};
-use tollgate_policy::{Fallback, LimitRule, Quota, Sharing};
+use tollgate_policy::{DefaultAction, LimitRule, Quota, Sharing};
 
 /// If nobody says how many nodes there are, the bound is told for so many.
 const NODES: u32 = 8;
@@ -34,10 +34,10 @@ impl<'a> Bound<'a> {
             tier,
             sharing: rule.sharing,
             units: quota.advertised().0,
-            above: quota.above(rule.sharing, nodes),
+            above: quota.max_overshoot(rule.sharing, nodes),
             nodes,
             is_assumed: told.is_none(),
-            is_lent: rule.sharing == Sharing::Lease && quota.is_lent_to(nodes),
+            is_lent: rule.sharing == Sharing::Lease && quota.is_leasable(nodes),
         }
     }
 
@@ -109,7 +109,7 @@ pub(crate) fn bounds(loaded: &Loaded) -> Vec<Bound<'_>> {
     };
     let nodes = store.nodes;
     let default = match &loaded.policy.default {
-        Fallback::Limit(rule) => Some(&**rule),
+        DefaultAction::Limit(rule) => Some(&**rule),
         _ => None,
     };
     let rules: Vec<&LimitRule> = loaded.policy.limits.iter().chain(default).collect();

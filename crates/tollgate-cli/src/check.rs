@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use tollgate_config::{FILE_MAX, Loaded, Problems, Severity};
-use tollgate_policy::{Fallback, Policy};
+use tollgate_policy::{DefaultAction, Policy};
 
 use crate::bound::bounds;
 use crate::cli::Check;
@@ -145,8 +145,8 @@ fn summary(loaded: &Loaded) -> String {
         parts.push(counted(upstreams.len(), "upstream", "upstreams"));
     }
     let rest = match default {
-        Fallback::Refuse => "everything else is refused",
-        Fallback::Limit(_) => "everything else has the default limit",
+        DefaultAction::Refuse => "everything else is refused",
+        DefaultAction::Limit(_) => "everything else has the default limit",
         _ => "everything else passes",
     };
     format!("{}; {rest}", parts.join(", "))

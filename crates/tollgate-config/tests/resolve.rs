@@ -6,8 +6,8 @@ use tollgate::{Algorithm, Estimate, Limit, Moment, Rate, Span};
 use tollgate_config::{Severity, override_from, parse};
 use tollgate_policy::address::ForwardedHeader;
 use tollgate_policy::{
-    CostRule, Fallback, Grant, LimitRule, MissingKey, Mode, OnStoreError, Policy, Privacy, Source,
-    ValueTest, WhenOver, XRateLimit,
+    CostRule, DefaultAction, LimitRule, MissingKey, Mode, OnStoreError, OverrideAction, Policy,
+    Privacy, Source, ValueTest, WhenOver, XRateLimit,
 };
 
 fn policy(text: &str) -> Policy {
@@ -129,7 +129,7 @@ fn an_override_of_burst_credits_changes_what_it_says() {
     let text = "algorithm: burst-credits, allow: 10/s, times: 10, for: 30s";
     let rule = limit(&format!("key: ip, {text}"));
     let change = br#"{"key": "192.0.2.1", "allow": "20/s"}"#;
-    let Grant::Quota(changed) = override_from(&rule, change).unwrap().grant else {
+    let OverrideAction::Quota(changed) = override_from(&rule, change).unwrap().grant else {
         panic!("no quota");
     };
     let whole = limit("algorithm: burst-credits, allow: 20/s, times: 10, for: 30s");
@@ -297,7 +297,7 @@ fn overrides_take_from_the_limit_what_they_do_not_say() {
             "10.1.2.3 d"
         ]
     );
-    let Grant::Quota(quota) = &rule.overrides[0].grant else {
+    let OverrideAction::Quota(quota) = &rule.overrides[0].grant else {
         panic!("a quota");
     };
     assert_eq!(
@@ -307,9 +307,9 @@ fn overrides_take_from_the_limit_what_they_do_not_say() {
             burst: 3000
         }
     );
-    assert_eq!(rule.overrides[1].grant, Grant::Unlimited);
-    assert_eq!(rule.overrides[2].grant, Grant::Blocked);
-    let Grant::Quota(quota) = &rule.overrides[3].grant else {
+    assert_eq!(rule.overrides[1].grant, OverrideAction::Unlimited);
+    assert_eq!(rule.overrides[2].grant, OverrideAction::Blocked);
+    let OverrideAction::Quota(quota) = &rule.overrides[3].grant else {
         panic!("a quota");
     };
     assert_eq!(
@@ -329,7 +329,7 @@ fn overrides_take_from_the_limit_what_they_do_not_say() {
 fn an_override_at_run_time_is_read_as_one_in_the_file() {
     let rule = limit("key: ip, allow: 5/s, burst: 10");
     let read = override_from(&rule, br#"{"key": "10.1.2.3", "allow": "100/s"}"#).unwrap();
-    let Grant::Quota(quota) = &read.grant else {
+    let OverrideAction::Quota(quota) = &read.grant else {
         panic!("a quota");
     };
     assert_eq!(
@@ -344,11 +344,11 @@ fn an_override_at_run_time_is_read_as_one_in_the_file() {
     let rule = limit("key: ip, allow: 5/s");
     let read = override_from(&rule, b"{key: 10.1.2.3, allow: 100/s}").unwrap();
     assert!(
-        matches!(read.grant, Grant::Quota(q) if *q.limit.algorithm() == Algorithm::TokenBucket { rate: rate("100/s"), burst: 100 })
+        matches!(read.grant, OverrideAction::Quota(q) if *q.limit.algorithm() == Algorithm::TokenBucket { rate: rate("100/s"), burst: 100 })
     );
     let rule = limit("key: ip, allow: 1000, calendar: { every: month }");
     let read = override_from(&rule, b"{key: 10.1.2.3, allow: 2000}").unwrap();
-    assert!(matches!(read.grant, Grant::Quota(q) if q.periods == rule.quota.periods));
+    assert!(matches!(read.grant, OverrideAction::Quota(q) if q.periods == rule.quota.periods));
     let problems = override_from(&rule, b"{key: acme, alow: 5}").unwrap_err();
     assert_eq!(problems.count(Severity::Error), 2);
 }
@@ -407,7 +407,7 @@ fn the_top_of_the_file_is_resolved() {
          deny: [{ match: { header: { user-agent: \"*bot*\" } }, reason: scraper, expires: 2100-01-01 }]\n",
     );
     assert!(
-        matches!(&policy.default, Fallback::Limit(rule) if &*rule.name == "default" && rule.key.len() == 1)
+        matches!(&policy.default, DefaultAction::Limit(rule) if &*rule.name == "default" && rule.key.len() == 1)
     );
     assert_eq!(policy.privacy, Privacy::Hashed);
     assert_eq!(policy.proxies.header, ForwardedHeader::Forwarded);
@@ -436,7 +436,7 @@ fn json_is_read_as_well() {
     let policy = policy(
         r#"{"default": "refuse", "limits": [{"name": "a", "match": {"path": "/a"}, "key": "ip", "allow": "5/s"}]}"#,
     );
-    assert!(matches!(policy.default, Fallback::Refuse));
+    assert!(matches!(policy.default, DefaultAction::Refuse));
     assert_eq!(policy.limits.len(), 1);
 }
 
@@ -519,11 +519,13 @@ fn room_for_limits_of_requests_is_shared_with_the_limits_of_the_file() {
 
 #[test]
 fn what_a_refused_request_takes_is_resolved() {
-    assert_eq!(limit("allow: 5/s").when_over, WhenOver::TakeNothing);
+    assert_eq!(limit("allow: 5/s").when_over, WhenOver::ChargeNothing);
     let said = limit("allow: 5/s, when_over: take-nothing");
-    assert_eq!(said.when_over, WhenOver::TakeNothing);
+    assert_eq!(said.when_over, WhenOver::ChargeNothing);
     let said = limit("allow: 5/s, when_over: take-rest");
-    assert_eq!(said.when_over, WhenOver::TakeRest);
+    assert_eq!(said.when_over, WhenOver::ChargeRemaining);
     let default = policy("default: { key: ip, allow: 5/s, when_over: take-rest }").default;
-    assert!(matches!(default, Fallback::Limit(rule) if rule.when_over == WhenOver::TakeRest));
+    assert!(
+        matches!(default, DefaultAction::Limit(rule) if rule.when_over == WhenOver::ChargeRemaining)
+    );
 }

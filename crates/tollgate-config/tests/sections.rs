@@ -10,7 +10,9 @@ use tollgate_config::{
     AcceptSpec, ClientTimeouts, GatewaySpec, HealthSpec, Loaded, Protocol, ServerSpec, Severity,
     UpstreamSpec, parse,
 };
-use tollgate_policy::{AtOnce, CostRule, KeyPart, MissingKey, PressureRule, QueueRule, Source};
+use tollgate_policy::{
+    CostRule, KeyPart, MissingKey, PressureRule, QueueConcurrency, QueueRule, Source,
+};
 
 const EXAMPLE: &str = include_str!("../../../examples/gateway/tollgate.yaml");
 const LIMIT: &str = "default: pass\nlimits: [{ name: a, key: ip, allow: 5/s }]\n";
@@ -84,7 +86,7 @@ fn the_example_is_good_and_whole() {
 fn a_queue_that_says_little_has_the_usual() {
     let rule = queue("at_once: 64");
     assert_eq!(&*rule.name, "q");
-    assert_eq!(rule.at_once, Some(AtOnce::Fixed(64)));
+    assert_eq!(rule.at_once, Some(QueueConcurrency::Fixed(64)));
     assert_eq!(rule.rate, None);
     assert!(rule.matches.paths.is_empty() && rule.except.is_empty());
     assert!(rule.flow.is_empty() && rule.weights.is_none());
@@ -121,10 +123,10 @@ fn every_field_of_a_queue_is_resolved() {
     assert_eq!(rule.matches.paths[0].as_str(), "/t/{tenant}/**");
     assert_eq!(rule.except.len(), 2);
     let parts = [
-        KeyPart::of(Source::Capture("tenant".into())),
+        KeyPart::new(Source::Capture("tenant".into())),
         KeyPart {
             trim: true,
-            ..KeyPart::of(Source::Header("x-key".into()))
+            ..KeyPart::new(Source::Header("x-key".into()))
         },
     ];
     assert_eq!(rule.flow, parts);
@@ -134,7 +136,7 @@ fn every_field_of_a_queue_is_resolved() {
     let tiers: Vec<(&str, u32)> = weights.tiers.iter().map(|(n, w)| (&**n, *w)).collect();
     assert_eq!(tiers, [("free", 1), ("pro", 4)]);
     assert!(matches!(rule.cost, CostRule::Routes { default: 2, .. }));
-    assert_eq!(rule.at_once, Some(AtOnce::Fixed(8)));
+    assert_eq!(rule.at_once, Some(QueueConcurrency::Fixed(8)));
     assert_eq!(rule.at_once_per_flow, Some(3));
     assert_eq!(rule.rate, Some(("30/min".parse().unwrap(), 5)));
     assert_eq!((rule.total, rule.per_flow), (70, 30));
@@ -216,7 +218,11 @@ fn an_adaptive_number_stays_in_its_range_whatever_is_left_out() {
         ),
     ] {
         let rule = queue(&format!("at_once: {{ {fields} }}"));
-        assert_eq!(rule.at_once, Some(AtOnce::Adaptive(expected)), "{fields}");
+        assert_eq!(
+            rule.at_once,
+            Some(QueueConcurrency::Adaptive(expected)),
+            "{fields}"
+        );
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use tollgate::Span;
 use tollgate_config::{Loaded, SecretSpec, SharedSpec, StoreSpec, TlsFiles, Topology, parse};
-use tollgate_policy::{Fallback, OnStoreError};
+use tollgate_policy::{DefaultAction, OnStoreError};
 
 const LIMIT: &str =
     "on_store_error: local\ndefault: pass\nlimits: [{ name: a, key: ip, allow: 5/s }]\n";
@@ -119,7 +119,7 @@ fn a_store_is_the_same_only_if_every_part_is() {
 fn each_limit_has_its_own_choice_or_that_of_the_file() {
     let all = |text: &str| -> Vec<OnStoreError> {
         let policy = load(text).policy;
-        let Fallback::Limit(default) = &policy.default else {
+        let DefaultAction::Limit(default) = &policy.default else {
             panic!("a default limit");
         };
         let limits = policy.limits.iter().map(|rule| rule.on_store_error);

@@ -17,15 +17,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::brought::{self, FollowRule, Following, REQUEST_LIMITS, Unit};
 use super::extract::{KEY_PARTS_MAX, RequestKey};
 use super::fields::Advert;
-use super::gate::{Live, LiveOverride, PolicyGate, Special, SpecialGrant, Variant};
+use super::gate::{
+    CompiledRule, KeyOverride, KeyOverrideAction, LimitInstance, PolicyGate, RuntimeOverride,
+};
+use super::limit_override::{self, OverrideLimits, OverridePolicy, REQUEST_LIMITS, Unit};
 use super::path::PathRules;
 use super::router::Router;
 use super::rule::{
-    CostRule, Fallback, Grant, LimitRule, Match, OnStoreError, Override, PEAK, Policy, Privacy,
-    Quota, Sharing, WhenOver,
+    CostRule, DefaultAction, LimitRule, Match, OnStoreError, Override, OverrideAction, PEAK,
+    Policy, Privacy, Quota, Sharing, WhenOver,
 };
 use super::store::PreparedLimit;
 use super::store::lease::terms::LeaseTerms;
@@ -110,9 +112,15 @@ pub struct PriorState {
     pub(super) store: Option<Arc<dyn SharedStore>>,
 }
 
+impl Default for PriorState {
+    fn default() -> PriorState {
+        PriorState::new()
+    }
+}
+
 impl PriorState {
     /// Nothing: no limiter, and a new secret.
-    pub fn nothing() -> PriorState {
+    pub fn new() -> PriorState {
         PriorState {
             secret: KeySecret::random(),
             limiters: HashMap::new(),
@@ -142,7 +150,7 @@ impl<C: Clock> PolicyGate<C> {
     /// # Errors
     /// A limit that cannot be enforced.
     pub fn new(policy: Policy, clock: C) -> Result<PolicyGate<C>, PolicyError> {
-        PolicyGate::with_prior(policy, Vec::new(), clock, PriorState::nothing())
+        PolicyGate::with_prior(policy, Vec::new(), clock, PriorState::new())
     }
 
     /// Puts a policy in force that goes on with what limiters from elsewhere have counted.
@@ -151,7 +159,7 @@ impl<C: Clock> PolicyGate<C> {
     /// A limit that cannot be enforced.
     pub fn with_prior(
         policy: Policy,
-        extra: Vec<LiveOverride>,
+        extra: Vec<RuntimeOverride>,
         clock: C,
         prior: PriorState,
     ) -> Result<PolicyGate<C>, PolicyError> {
@@ -164,26 +172,29 @@ impl<C: Clock> PolicyGate<C> {
     ///
     /// # Errors
     /// A limit that cannot be enforced; nothing has changed then.
-    pub fn succeed(
+    pub fn reload(
         &self,
         policy: Policy,
-        extra: Vec<LiveOverride>,
+        extra: Vec<RuntimeOverride>,
     ) -> Result<PolicyGate<C>, PolicyError> {
-        self.succeed_shared(Arc::new(policy), extra)
+        self.reload_shared(Arc::new(policy), extra)
     }
 
     /// Puts other overrides in force beside the same policy.
     ///
     /// # Errors
     /// An override that cannot be enforced; nothing has changed then.
-    pub fn with_overrides(&self, extra: Vec<LiveOverride>) -> Result<PolicyGate<C>, PolicyError> {
-        self.succeed_shared(Arc::clone(&self.policy), extra)
+    pub fn with_overrides(
+        &self,
+        extra: Vec<RuntimeOverride>,
+    ) -> Result<PolicyGate<C>, PolicyError> {
+        self.reload_shared(Arc::clone(&self.policy), extra)
     }
 
-    fn succeed_shared(
+    fn reload_shared(
         &self,
         policy: Arc<Policy>,
-        extra: Vec<LiveOverride>,
+        extra: Vec<RuntimeOverride>,
     ) -> Result<PolicyGate<C>, PolicyError> {
         let prior = PriorState {
             secret: self.secret.clone(),
@@ -208,12 +219,12 @@ struct Builder<'a, C> {
     /// The policy that is in force, if there is one: its limiters continue, those of `prior` do otherwise.
     before: Option<&'a PolicyGate<C>>,
     gate: Gate<C>,
-    variants: Vec<Variant>,
+    variants: Vec<LimitInstance>,
     ids: HashMap<Arc<str>, LimitId>,
     /// Limiters that go on with other numbers; changed last, when nothing can fail any more.
     changes: Vec<(Limiter<C>, Quota)>,
     /// Usage that moves; last of all.
-    moves: Vec<Move<C>>,
+    moves: Vec<Migration<C>>,
     /// Quotas that start fresh, by their ids.
     restarted: Vec<Arc<str>>,
     /// By how many nodes limits are divided in this process.
@@ -221,7 +232,7 @@ struct Builder<'a, C> {
 }
 
 /// The usage of one key that another limit counts from now on.
-struct Move<C> {
+struct Migration<C> {
     from: Vec<Limiter<C>>,
     to: Vec<LimitId>,
     hash: u64,
@@ -247,11 +258,11 @@ impl<'a, C: Clock> Builder<'a, C> {
     fn build(
         mut self,
         policy: Arc<Policy>,
-        extra: Vec<LiveOverride>,
+        extra: Vec<RuntimeOverride>,
         switched_off: Arc<AtomicBool>,
     ) -> Result<PolicyGate<C>, PolicyError> {
         let fallback = match &policy.default {
-            Fallback::Limit(rule) => Some(&**rule),
+            DefaultAction::Limit(rule) => Some(&**rule),
             _ => None,
         };
         let mut rules = Vec::new();
@@ -286,7 +297,7 @@ impl<'a, C: Clock> Builder<'a, C> {
         for (limiter, quota) in self.changes {
             let _ = limiter.change(quota.limit);
         }
-        for Move { from, to, hash } in self.moves {
+        for Migration { from, to, hash } in self.moves {
             let to: Vec<&Limiter<C>> = to.iter().map(|id| self.gate.limiter(*id)).collect();
             // The same limiter may be known by both policies: then nothing moves.
             let moves = from
@@ -306,7 +317,7 @@ impl<'a, C: Clock> Builder<'a, C> {
         }
         let store = self.prior.store.take();
         let memory = Arc::new(MemoryStore::new(self.gate, self.clock.clone(), store));
-        let limits = self.variants.iter().map(Variant::prepared).collect();
+        let limits = self.variants.iter().map(LimitInstance::prepared).collect();
         let fleet = remote.and_then(|(remote, moving)| {
             let before = self.before.and_then(|before| before.fleet.as_ref());
             FleetStore::new(limits, remote, moving, &memory, self.clock.clone(), before)
@@ -404,7 +415,11 @@ impl<'a, C: Clock> Builder<'a, C> {
         (older, until)
     }
 
-    fn live(&mut self, rule: LimitRule, extra: &[LiveOverride]) -> Result<Live, PolicyError> {
+    fn live(
+        &mut self,
+        rule: LimitRule,
+        extra: &[RuntimeOverride],
+    ) -> Result<CompiledRule, PolicyError> {
         if rule.key.len() > KEY_PARTS_MAX {
             return Err(PolicyError::LongKey { name: rule.name });
         }
@@ -433,7 +448,7 @@ impl<'a, C: Clock> Builder<'a, C> {
             keys.insert(key.clone(), over.key.clone());
             special.insert(
                 key,
-                Special {
+                KeyOverride {
                     grant,
                     expires: over.expires,
                 },
@@ -447,7 +462,7 @@ impl<'a, C: Clock> Builder<'a, C> {
                 let hash = keys.get(key).map(|texts| self.hash_of(&rule, texts));
                 let in_force = new.expires.is_none_or(|end| now < end);
                 let new = in_force.then_some(new.grant);
-                self.move_usage(before, old, new, hash, &ordinary);
+                self.migrate_usage(before, old, new, hash, &ordinary);
             }
             for (key, old) in before
                 .special
@@ -457,16 +472,16 @@ impl<'a, C: Clock> Builder<'a, C> {
                 let hash = before
                     .texts_of(key)
                     .map(|texts| self.hash_of(&rule, &texts));
-                self.move_usage(before, Some(old.grant), None, hash, &ordinary);
+                self.migrate_usage(before, Some(old.grant), None, hash, &ordinary);
             }
         }
         let overridden = special.values().filter_map(|special| match special.grant {
-            SpecialGrant::Limit(limit) => Some(limit),
+            KeyOverrideAction::Limit(limit) => Some(limit),
             _ => None,
         });
         let overridden: Vec<LimitId> = overridden.chain(candidate).collect();
         self.share(&rule, ordinary.into_iter().chain(overridden))?;
-        Ok(Live {
+        Ok(CompiledRule {
             rule,
             base,
             tiers,
@@ -478,17 +493,17 @@ impl<'a, C: Clock> Builder<'a, C> {
     /// The limits that requests may bring along, as a rule behind all others.
     fn following(
         &mut self,
-        follow: &FollowRule,
+        follow: &OverridePolicy,
         taken: bool,
-        rules: &mut Vec<Live>,
-    ) -> Result<Following, PolicyError> {
+        rules: &mut Vec<CompiledRule>,
+    ) -> Result<OverrideLimits, PolicyError> {
         let name: Arc<str> = Arc::from(REQUEST_LIMITS);
         if taken {
             return Err(PolicyError::SameName { name });
         }
         let mut units = Vec::with_capacity(Unit::ALL.len());
         for unit in Unit::ALL {
-            let quota = brought::window(unit, follow.max_keys).map_err(|cause| {
+            let quota = limit_override::window(unit, follow.max_keys).map_err(|cause| {
                 let name = Arc::clone(&name);
                 PolicyError::Limit { name, cause }
             })?;
@@ -501,7 +516,7 @@ impl<'a, C: Clock> Builder<'a, C> {
                 ..LimitRule::new(&name, quota.clone())
             };
             self.share(&rule, units.iter().map(|(limit, _)| *limit))?;
-            rules.push(Live {
+            rules.push(CompiledRule {
                 rule,
                 base: *base,
                 tiers: Vec::new(),
@@ -509,7 +524,7 @@ impl<'a, C: Clock> Builder<'a, C> {
                 special: HashMap::new(),
             });
         }
-        Ok(Following {
+        Ok(OverrideLimits {
             rule: rules.len().saturating_sub(1),
             units: units.into_iter().map(|(limit, _)| limit).collect(),
         })
@@ -521,11 +536,11 @@ impl<'a, C: Clock> Builder<'a, C> {
     }
 
     /// Notes that a key's usage moves, if what counts it changes.
-    fn move_usage(
+    fn migrate_usage(
         &mut self,
-        before: &Live,
-        old: Option<SpecialGrant>,
-        new: Option<SpecialGrant>,
+        before: &CompiledRule,
+        old: Option<KeyOverrideAction>,
+        new: Option<KeyOverrideAction>,
         hash: Option<u64>,
         ordinary: &[LimitId],
     ) {
@@ -534,7 +549,7 @@ impl<'a, C: Clock> Builder<'a, C> {
         };
         let limiter = |id: LimitId| gate.memory.limiter(id).clone();
         let own = match old {
-            Some(SpecialGrant::Limit(id)) => Some(limiter(id)),
+            Some(KeyOverrideAction::Limit(id)) => Some(limiter(id)),
             _ => None,
         };
         let with_peak = |id: LimitId| {
@@ -542,7 +557,7 @@ impl<'a, C: Clock> Builder<'a, C> {
             std::iter::once(id).chain(peak)
         };
         let (from, to) = match (new, &own) {
-            (Some(SpecialGrant::Limit(to)), _) => {
+            (Some(KeyOverrideAction::Limit(to)), _) => {
                 let counted = std::iter::once(before.base).chain(before.tiers.iter().copied());
                 (
                     own.into_iter().chain(counted.map(limiter)).collect(),
@@ -556,26 +571,30 @@ impl<'a, C: Clock> Builder<'a, C> {
             ),
             _ => return,
         };
-        self.moves.push(Move { from, to, hash });
+        self.moves.push(Migration { from, to, hash });
     }
 
-    fn before_of(&self, name: &str) -> Option<&'a Live> {
+    fn before_of(&self, name: &str) -> Option<&'a CompiledRule> {
         let before = self.before?;
         before.rules.get(before.rule_named(name)?)
     }
 
-    fn grant(&mut self, name: &Arc<str>, over: &Override) -> Result<SpecialGrant, PolicyError> {
+    fn grant(
+        &mut self,
+        name: &Arc<str>,
+        over: &Override,
+    ) -> Result<KeyOverrideAction, PolicyError> {
         Ok(match &over.grant {
-            Grant::Unlimited => SpecialGrant::Unlimited,
-            Grant::Blocked => SpecialGrant::Blocked,
-            Grant::Quota(quota) => {
+            OverrideAction::Unlimited => KeyOverrideAction::Unlimited,
+            OverrideAction::Blocked => KeyOverrideAction::Blocked,
+            OverrideAction::Quota(quota) => {
                 let quota = quota.clone().with_max_keys(OVERRIDE_KEYS);
                 let periods = quota.periods.as_ref().map_or("", |p| p.name());
                 let peak = quota.peak.as_ref().map(Limit::algorithm);
                 let peak = peak.map_or(String::new(), |peak| format!("{peak:?}"));
                 // All numbers: two quotas that differ in any of them are two.
                 let id = format!("{name}!{:?}{peak}{periods}", quota.limit.algorithm());
-                SpecialGrant::Limit(self.variant(name, id, &quota)?)
+                KeyOverrideAction::Limit(self.variant(name, id, &quota)?)
             }
         })
     }
@@ -637,16 +656,16 @@ impl<'a, C: Clock> Builder<'a, C> {
         };
         let limit = self.gate.adopt(limiter);
         self.ids.insert(Arc::clone(&id), limit);
-        self.variants.push(Variant {
-            known_by: self.prior.secret.hash(&*id),
+        self.variants.push(LimitInstance {
+            stable_id: self.prior.secret.hash(&*id),
             previous_quotas: self.previous_quotas(&id, &quota),
             id,
-            advert: Advert::of(quota.limit.name(), &quota),
+            advert: Advert::new(quota.limit.name(), &quota),
             quota,
             peak,
             sharing: Sharing::Exact,
             on_store_error: OnStoreError::Local,
-            when_over: WhenOver::TakeNothing,
+            when_over: WhenOver::ChargeNothing,
         });
         Ok(limit)
     }
@@ -662,8 +681,8 @@ impl<'a, C: Clock> Builder<'a, C> {
     ) -> Result<(), PolicyError> {
         // What is taken afterwards is told to the store at once.
         let sharing = match rule.when_over {
-            WhenOver::TakeRest => Sharing::Exact,
-            WhenOver::TakeNothing => rule.sharing,
+            WhenOver::ChargeRemaining => Sharing::Exact,
+            WhenOver::ChargeNothing => rule.sharing,
         };
         let peak_of = |limit: LimitId| self.variants.get(limit.index()).and_then(|v| v.peak);
         let limits: Vec<_> = limits
@@ -676,7 +695,7 @@ impl<'a, C: Clock> Builder<'a, C> {
             variant.sharing = sharing;
             variant.on_store_error = rule.on_store_error;
             variant.when_over = rule.when_over;
-            if !variant.quota.can_be(sharing) {
+            if !variant.quota.supports(sharing) {
                 let name = Arc::clone(&rule.name);
                 return Err(PolicyError::NotShared { name });
             }
@@ -701,19 +720,19 @@ impl<'a, C: Clock> Builder<'a, C> {
     }
 }
 
-impl Variant {
+impl LimitInstance {
     /// What the layers of a store know of it.
     fn prepared(&self) -> PreparedLimit {
         let algorithm = self.quota.limit.algorithm();
         PreparedLimit {
-            stable_id: self.known_by,
+            stable_id: self.stable_id,
             on_store_error: self.on_store_error,
             lease: match self.sharing {
-                Sharing::Lease => LeaseTerms::of(&self.quota),
+                Sharing::Lease => LeaseTerms::from_quota(&self.quota),
                 _ => None,
             },
             sync: match self.sharing {
-                Sharing::Sync => SyncTerms::of(&self.quota),
+                Sharing::Sync => SyncTerms::from_quota(&self.quota),
                 _ => None,
             },
             is_permit: matches!(algorithm, Algorithm::Concurrency { .. }),
@@ -724,7 +743,7 @@ impl Variant {
     }
 }
 
-impl Live {
+impl CompiledRule {
     /// The parts of a framed key.
     fn texts_of(&self, key: &[u8]) -> Option<Vec<String>> {
         let mut rest = key;

@@ -55,7 +55,7 @@ impl BurstCredits {
     /// let quota = credits.quota()?;
     /// assert_eq!(quota.limit.to_string(), "token bucket 10/s burst 2710");
     /// assert_eq!(quota.peak.as_ref().map(|peak| peak.to_string()).as_deref(), Some("token bucket 100/s burst 10"));
-    /// assert_eq!(BurstCredits::of(&quota), Some(credits));
+    /// assert_eq!(BurstCredits::from_quota(&quota), Some(credits));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -92,7 +92,7 @@ impl BurstCredits {
     }
 
     /// The numbers that [`BurstCredits::quota`] made this quota of; none if it is not made so.
-    pub fn of(quota: &Quota) -> Option<BurstCredits> {
+    pub fn from_quota(quota: &Quota) -> Option<BurstCredits> {
         let Algorithm::TokenBucket { rate: peak, burst } = *quota.peak.as_ref()?.algorithm() else {
             return None;
         };
@@ -165,7 +165,10 @@ mod tests {
             credits("7/3s", 4, 31, Some(6)),
             credits("999983/s", 12, 1, None),
         ] {
-            assert_eq!(BurstCredits::of(&numbers.quota().unwrap()), Some(numbers));
+            assert_eq!(
+                BurstCredits::from_quota(&numbers.quota().unwrap()),
+                Some(numbers)
+            );
         }
     }
 
@@ -209,6 +212,6 @@ mod tests {
     #[test]
     fn two_plain_buckets_are_no_burst_credits() {
         let quota = Quota::plain(Limit::token_bucket("5/s".parse().unwrap(), 10).unwrap());
-        assert_eq!(BurstCredits::of(&quota), None);
+        assert_eq!(BurstCredits::from_quota(&quota), None);
     }
 }

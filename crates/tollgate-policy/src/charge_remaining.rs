@@ -4,7 +4,7 @@
 //!
 //! A request that is refused costs nothing, because it does nothing. That is wrong where the cost is told when the
 //! work is done: then nobody can be refused any more, and whoever always tells more than is left would never
-//! pay. A limit that is for such costs says so ([`WhenOver::TakeRest`]): what a request could not take is taken
+//! pay. A limit that is for such costs says so ([`WhenOver::ChargeRemaining`]): what a request could not take is taken
 //! from it as far as it is there, be it this limit that refuses or another one. The answer stays what it was.
 //!
 //! # Invariant
@@ -23,34 +23,34 @@
 //! Places in concurrency limits and in leaky buckets: these are somebody's own for a time, and nobody takes
 //! them afterwards.
 
-use super::answer::Answer;
 use super::charge::{Role, Source};
-use super::gate::{PolicyGate, Variant};
+use super::gate::{LimitInstance, PolicyGate};
+use super::policy_decision::PolicyDecision;
 use super::rule::WhenOver;
 use tollgate::clock::Clock;
 use tollgate::limit::Algorithm;
 
-impl Variant {
+impl LimitInstance {
     /// Is what a refused request could not take to be taken as far as it is there?
     pub(super) fn takes_remaining(&self) -> bool {
         let is_held = matches!(
             self.quota.limit.algorithm(),
             Algorithm::Concurrency { .. } | Algorithm::LeakyBucket { .. }
         );
-        self.when_over == WhenOver::TakeRest && !is_held
+        self.when_over == WhenOver::ChargeRemaining && !is_held
     }
 }
 
 impl<C: Clock> PolicyGate<C> {
     /// Takes what is left for charges that were not taken, in this process.
-    pub(super) fn charge_remaining_here(&self, answer: &Answer) {
+    pub(super) fn charge_remaining_in_memory(&self, answer: &PolicyDecision) {
         let passes = answer.is_admitted();
         for charge in &answer.charges {
             let is_taken = passes && charge.verdict.is_admitted();
             let variant = self.variants.get(charge.limit.index());
             if !is_taken
                 && charge.role != Role::Unlimited
-                && variant.is_some_and(Variant::takes_remaining)
+                && variant.is_some_and(LimitInstance::takes_remaining)
             {
                 let mut charge = charge.reopened(charge.outcome.issued);
                 self.memory.charge_remaining(&mut charge, Source::Memory);

@@ -34,14 +34,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use super::answer::{Answer, Basis};
+use super::batch::BatchPart;
 use super::charge::Charge;
 use super::engine::{PendingCharges, Start};
 use super::facts::Facts;
 use super::gate::{Plan, PolicyGate};
-use super::settle::{Reservation, Settlement};
+use super::policy_decision::{PolicyDecision, Reason};
+use super::reservation::{Reservation, Settlement};
 use super::store::StoreOp;
-use super::together::Part;
 use tollgate::clock::Clock;
 use tollgate::decision::Verdict;
 use tollgate::time::{Moment, Span};
@@ -126,7 +126,7 @@ impl<C: Clock> DecisionHost for NoHost<C> {
 /// A decision as its observer sees it.
 pub struct Observed<'a> {
     /// The decision.
-    pub answer: &'a Answer,
+    pub answer: &'a PolicyDecision,
     /// From the call of the front end to the decision.
     pub took: Span,
     key: &'a dyn Fn(usize) -> Option<Vec<String>>,
@@ -205,14 +205,14 @@ impl<'f> DecisionRequest<'f> {
 #[must_use]
 pub enum Decide<H: DecisionHost> {
     /// It is made.
-    Ready(Answer),
+    Ready(PolicyDecision),
     /// The store has to be asked.
     Pending(PendingDecision<H>),
 }
 
 impl<H: DecisionHost> Decide<H> {
     /// The decision, when it is made.
-    pub async fn resolve(self) -> Answer {
+    pub async fn resolve(self) -> PolicyDecision {
         match self {
             Decide::Ready(answer) => answer,
             Decide::Pending(pending) => pending.await,
@@ -246,13 +246,13 @@ pub fn decide<H: DecisionHost>(
 
 /// Decides several requests as one: the charges of all are taken, or none. Returns beside the decision what belongs
 /// to which of them, in order.
-pub fn decide_together<H: DecisionHost>(
+pub fn decide_batch<H: DecisionHost>(
     host: &H,
     policy: &Arc<H::Policy>,
     requests: &[Facts<'_>],
     op: Op,
     deadline: Option<Instant>,
-) -> (Decide<H>, Vec<Part>) {
+) -> (Decide<H>, Vec<BatchPart>) {
     let gate = H::gate(policy);
     let terms = Terms {
         op,
@@ -260,7 +260,7 @@ pub fn decide_together<H: DecisionHost>(
         deadline,
         began: gate.clock().now(),
     };
-    let (plan, parts) = gate.plan_together(requests, terms.began);
+    let (plan, parts) = gate.plan_batch(requests, terms.began);
     let decide = terms.start(host, policy, plan, &|gate, answer, rule| {
         let refused_by = refusing(answer, &parts).unwrap_or(0);
         gate.key_texts(rule, requests.get(refused_by)?)
@@ -269,10 +269,10 @@ pub fn decide_together<H: DecisionHost>(
 }
 
 /// The request of a batch that made all of them be refused.
-fn refusing(answer: &Answer, parts: &[Part]) -> Option<usize> {
-    parts.iter().position(|part| match answer.basis {
-        Basis::Charge(at) => part.charges.contains(&at),
-        basis => part.ended.is_some_and(|(_, ended)| ended == basis),
+fn refusing(answer: &PolicyDecision, parts: &[BatchPart]) -> Option<usize> {
+    parts.iter().position(|part| match answer.reason {
+        Reason::Charge(at) => part.charges.contains(&at),
+        reason => part.ended.is_some_and(|(_, ended)| ended == reason),
     })
 }
 
@@ -286,7 +286,7 @@ struct Terms {
 }
 
 /// The parts of the key of a rule, as text, for the observer of an answer.
-type KeyTexts<'a, C> = &'a dyn Fn(&PolicyGate<C>, &Answer, usize) -> Option<Vec<String>>;
+type KeyTexts<'a, C> = &'a dyn Fn(&PolicyGate<C>, &PolicyDecision, usize) -> Option<Vec<String>>;
 
 impl Terms {
     /// Decides what was planned, as far as this process can.
@@ -294,7 +294,7 @@ impl Terms {
         self,
         host: &H,
         policy: &Arc<H::Policy>,
-        plan: Result<Plan, Box<Answer>>,
+        plan: Result<Plan, Box<PolicyDecision>>,
         key: KeyTexts<'_, H::Clock>,
     ) -> Decide<H> {
         let op = match self.op {
@@ -321,7 +321,7 @@ impl Terms {
         &self,
         host: &H,
         policy: &H::Policy,
-        answer: &mut Answer,
+        answer: &mut PolicyDecision,
         key: KeyTexts<'_, H::Clock>,
     ) {
         let gate = H::gate(policy);
@@ -390,12 +390,12 @@ impl<H: DecisionHost> PendingDecision<H> {
     }
 
     /// Builds and observes the decision that these charges come to.
-    fn complete(&self, charges: Vec<Charge>) -> Answer {
+    fn complete(&self, charges: Vec<Charge>) -> PolicyDecision {
         let gate = H::gate(&self.policy);
         let mut answer = gate.build_decision(charges, self.charges.enforced());
-        let key = |gate: &PolicyGate<H::Clock>, answer: &Answer, rule: usize| {
+        let key = |gate: &PolicyGate<H::Clock>, answer: &PolicyDecision, rule: usize| {
             // Only a charge can refuse a request that waited for the store.
-            let Basis::Charge(at) = answer.basis else {
+            let Reason::Charge(at) = answer.reason else {
                 return None;
             };
             gate.shared_key_texts(rule, answer.charges.get(at)?.key.as_deref()?)
@@ -407,9 +407,9 @@ impl<H: DecisionHost> PendingDecision<H> {
 }
 
 impl<H: DecisionHost> Future for PendingDecision<H> {
-    type Output = Answer;
+    type Output = PolicyDecision;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<PolicyDecision> {
         let this = &mut *self;
         if let Poll::Ready(charges) = this.charges.poll(context) {
             return Poll::Ready(this.complete(charges));
@@ -440,7 +440,7 @@ pub struct RefundOnDrop<C: Clock>(Option<Reservation<C>>);
 
 impl<C: Clock> RefundOnDrop<C> {
     /// Holds what `answer` took.
-    pub fn new(gate: &PolicyGate<C>, answer: &Answer) -> RefundOnDrop<C> {
+    pub fn new(gate: &PolicyGate<C>, answer: &PolicyDecision) -> RefundOnDrop<C> {
         RefundOnDrop(Some(gate.reserve(answer)))
     }
 

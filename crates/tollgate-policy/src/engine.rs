@@ -15,14 +15,14 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::answer::{Answer, Basis};
 use super::charge::{Charge, Source, all_pass};
 use super::decide::HostFuture;
-use super::decision::unlimited;
 use super::gate::{Plan, PolicyGate};
-use super::store::lease::report::LendingReport;
+use super::outcome::unlimited;
+use super::policy_decision::{PolicyDecision, Reason};
+use super::store::lease::report::LeaseReport;
 use super::store::stack::FleetStore;
-use super::store::{Apply, Request, StoreOp};
+use super::store::{Apply, StoreOp, StoreRequest};
 use tollgate::CHARGES_MAX;
 use tollgate::clock::Clock;
 use tollgate::decision::Verdict;
@@ -33,7 +33,7 @@ type Deciding = Pin<Box<dyn Future<Output = Vec<Charge>> + Send>>;
 
 /// A planned request, as far as this process decides it at once.
 pub(super) enum Start {
-    Decided(Answer),
+    Decided(PolicyDecision),
     Pending(PendingCharges),
 }
 
@@ -76,7 +76,12 @@ impl PendingCharges {
 
 impl<C: Clock> PolicyGate<C> {
     /// Decides a planned request: at once, or as far as it can be done without waiting for the store.
-    pub(super) fn start(&self, plan: Result<Plan, Box<Answer>>, op: StoreOp, now: Moment) -> Start {
+    pub(super) fn start(
+        &self,
+        plan: Result<Plan, Box<PolicyDecision>>,
+        op: StoreOp,
+        now: Moment,
+    ) -> Start {
         let plan = match plan {
             Ok(plan) => plan,
             Err(answer) => return Start::Decided(*answer),
@@ -86,13 +91,13 @@ impl<C: Clock> PolicyGate<C> {
             _ => return Start::Decided(self.execute(plan, op, now)),
         };
         if plan.enforced > CHARGES_MAX {
-            let answer = unlimited(Verdict::Never, Basis::TooManyLimits, now);
+            let answer = unlimited(Verdict::Never, Reason::TooManyLimits, now);
             return Start::Decided(answer);
         }
         let enforced = plan.enforced;
         let this = fleet.clone();
         let (deciding, planned): (Deciding, _) =
-            match fleet.apply(Request::new(op, plan.charges, now)) {
+            match fleet.apply(StoreRequest::new(op, plan.charges, now)) {
                 Apply::Ready(answered) if fleet.remaining(&answered.charges, op).is_empty() => {
                     return Start::Decided(self.build_decision(answered.charges, enforced));
                 }
@@ -128,7 +133,7 @@ impl<C: Clock> PolicyGate<C> {
             if !taken.is_empty() {
                 let now = fleet.now();
                 fleet
-                    .resolve(Request::new(StoreOp::Refund, taken, now))
+                    .resolve(StoreRequest::new(StoreOp::Refund, taken, now))
                     .await;
             }
         }))
@@ -149,9 +154,9 @@ impl<C: Clock> PolicyGate<C> {
             Source::Nothing => charge.clone(),
             _ => charge.reopened(pending.began),
         });
-        let request = Request {
+        let request = StoreRequest {
             is_local: true,
-            ..Request::new(pending.op, charges.collect(), pending.began)
+            ..StoreRequest::new(pending.op, charges.collect(), pending.began)
         };
         match &self.fleet {
             Some(fleet) => fleet.decide_locally(request),
@@ -191,7 +196,7 @@ impl<C: Clock> PolicyGate<C> {
     }
 
     /// What the store has leased to this node; none without a store.
-    pub fn lending(&self) -> Option<LendingReport> {
+    pub fn lease_report(&self) -> Option<LeaseReport> {
         self.fleet.as_ref().map(FleetStore::report)
     }
 
@@ -222,10 +227,10 @@ async fn charge_remaining<C: Clock>(
     let remaining = fleet.remaining(&charges, op);
     if !remaining.is_empty() {
         let by_store = |charge: &Charge| charge.outcome.is_shared();
-        let request = Request {
+        let request = StoreRequest {
             // A store that has just given no answer is not asked again.
             is_local: !charges.iter().any(by_store),
-            ..Request::new(StoreOp::ChargeRemaining, remaining, fleet.now())
+            ..StoreRequest::new(StoreOp::ChargeRemaining, remaining, fleet.now())
         };
         fleet.resolve(request).await;
     }

@@ -1,13 +1,13 @@
 //! Why a request is answered as it is: every rule, whether it is for this request and if not why not, the
 //! key, the cost, and what that limit says by itself. Takes nothing.
 
-use super::answer::Answer;
 use super::charge::{Charge, Role};
-use super::decision::tightest;
 use super::extract::{Request, RequestKey};
 use super::facts::Facts;
-use super::gate::{Live, PolicyGate, SpecialGrant};
-use super::queue::Place;
+use super::gate::{CompiledRule, KeyOverrideAction, PolicyGate};
+use super::outcome::tightest;
+use super::policy_decision::PolicyDecision;
+use super::queue::QueuePlace;
 use super::rule::{KeyPart, Match, MissingKey, Mode};
 use crate::shared::KeyKind;
 use tollgate::KeyOp;
@@ -22,7 +22,7 @@ pub struct Explanation {
     /// The path as it is matched; none if it is not believed (the answer says why).
     pub path: Option<String>,
     /// What would become of the request.
-    pub answer: Answer,
+    pub answer: PolicyDecision,
     /// Every rule, in the order of the policy.
     pub rules: Vec<RuleExplanation>,
     /// Where it would wait for its turn, if it may pass and there is a queue for it.
@@ -33,7 +33,7 @@ pub struct Explanation {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueExplanation {
     /// Where it stands.
-    pub place: Place,
+    pub place: QueuePlace,
     /// Whose turn it is when it is its turn.
     pub flow: ExplainedKey,
 }
@@ -71,7 +71,7 @@ pub struct ExplainedKey {
 }
 
 impl ExplainedKey {
-    fn of(key: &RequestKey<'_>, parts: &[KeyPart], missing: MissingKey) -> ExplainedKey {
+    fn new(key: &RequestKey<'_>, parts: &[KeyPart], missing: MissingKey) -> ExplainedKey {
         ExplainedKey {
             parts: key.texts_by(parts, missing),
             kind: match key.kind() {
@@ -133,7 +133,7 @@ impl<C: Clock> PolicyGate<C> {
     }
 
     /// The same, of an answer that was got by asking and not taking; see [`DecisionOp::Peek`](crate::Op).
-    pub fn explain_answer(&self, facts: &Facts<'_>, answer: Answer) -> Explanation {
+    pub fn explain_answer(&self, facts: &Facts<'_>, answer: PolicyDecision) -> Explanation {
         let now = answer.issued;
         let Ok(path) = self.policy.paths.normalise(facts.path) else {
             return Explanation {
@@ -160,16 +160,16 @@ impl<C: Clock> PolicyGate<C> {
     fn explain_queue(&self, request: &Request<'_>) -> Option<QueueExplanation> {
         let (place, key) = self.stand(request)?;
         let rule = self.queues.get(place.queue)?;
-        let flow = ExplainedKey::of(&key, &rule.flow, rule.missing_key);
+        let flow = ExplainedKey::new(&key, &rule.flow, rule.missing_key);
         Some(QueueExplanation { place, flow })
     }
 
     fn explain_rule(
         &self,
         at: usize,
-        live: &Live,
+        live: &CompiledRule,
         request: &Request<'_>,
-        answer: &Answer,
+        answer: &PolicyDecision,
         now: Moment,
     ) -> RuleExplanation {
         let rule = &live.rule;
@@ -198,13 +198,13 @@ impl<C: Clock> PolicyGate<C> {
         }
         told.tier = live.tier_of(request);
         if let Some(key) = request.key(rule) {
-            let special = live.special_of(&key);
+            let special = live.override_for(&key);
             let special = special.filter(|s| s.expires.is_none_or(|end| now < end));
             let special = special.map(|special| special.grant);
             told.is_overridden = special.is_some();
             let by_tier = told.tier.and_then(|tier| live.tiers.get(tier));
             let limit = match special {
-                Some(SpecialGrant::Limit(limit)) => limit,
+                Some(KeyOverrideAction::Limit(limit)) => limit,
                 _ => by_tier.copied().unwrap_or(live.base),
             };
             told.limit = Some(limit);
@@ -233,13 +233,13 @@ impl<C: Clock> PolicyGate<C> {
             let numbered = decisions.enumerate();
             let numbered = numbered.map(|(place, decision)| (place, told.cost, decision));
             told.decision = Some(tightest(numbered, now).0);
-            told.key = Some(ExplainedKey::of(&key, &rule.key, rule.missing_key));
+            told.key = Some(ExplainedKey::new(&key, &rule.key, rule.missing_key));
         }
         told
     }
 }
 
-fn why_not(live: &Live, request: &Request<'_>, now: Moment) -> Option<WhyNot> {
+fn why_not(live: &CompiledRule, request: &Request<'_>, now: Moment) -> Option<WhyNot> {
     let rule = &live.rule;
     if rule.mode == Mode::Off {
         return Some(WhyNot::Off);

@@ -232,7 +232,7 @@ fn lowercase(text: Cow<'_, str>) -> Cow<'_, str> {
 
 impl KeyPart {
     /// A part without folding.
-    pub fn of(source: Source) -> KeyPart {
+    pub fn new(source: Source) -> KeyPart {
         KeyPart {
             source,
             trim: false,
@@ -286,7 +286,7 @@ impl<'a> RequestKey<'a> {
     }
 
     /// A key of these texts.
-    pub(super) fn of_texts<const N: usize>(texts: [&'a str; N]) -> RequestKey<'a> {
+    pub(super) fn from_texts<const N: usize>(texts: [&'a str; N]) -> RequestKey<'a> {
         let mut key = RequestKey::empty(KeyKind::Own);
         for text in texts {
             key.push(Piece::Text(Cow::Borrowed(text.as_bytes())));

@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use super::brought::Brought;
+use super::limit_override::LimitOverride;
 
 /// Where header values come from; each front end has its own kind of map.
 pub trait Headers {
@@ -70,7 +70,7 @@ pub struct Facts<'a> {
     /// What the caller says the request costs; asked by limits that do not say so themselves.
     pub cost: Option<u64>,
     /// The limit that it brings along; followed only in domains where the policy says so.
-    pub brought: Option<Brought>,
+    pub limit_override: Option<LimitOverride>,
 }
 
 impl Default for Facts<'_> {
@@ -86,7 +86,7 @@ impl Default for Facts<'_> {
             descriptor: &[],
             fields: &[],
             cost: None,
-            brought: None,
+            limit_override: None,
         }
     }
 }

@@ -39,9 +39,9 @@
 
 use std::ops::Range;
 
-use super::answer::{Answer, Basis};
 use super::charge::{Charge, Role};
 use super::gate::PolicyGate;
+use super::policy_decision::{PolicyDecision, Reason};
 use super::rule::{Quota, XRateLimit};
 use tollgate::algorithm::scale::Scale;
 use tollgate::clock::Clock;
@@ -106,15 +106,15 @@ impl Field {
 }
 
 /// The status that an answer has in HTTP.
-pub fn status(answer: &Answer) -> u16 {
-    match (answer.verdict, answer.basis) {
+pub fn status(answer: &PolicyDecision) -> u16 {
+    match (answer.verdict, answer.reason) {
         (Verdict::Pass | Verdict::Wait { .. }, _) => 200,
-        (Verdict::Refuse { .. }, Basis::StoreError(_)) => 503,
+        (Verdict::Refuse { .. }, Reason::StoreError(_)) => 503,
         (Verdict::Refuse { .. }, _) => 429,
-        (Verdict::Never, Basis::Path(_)) => 400,
+        (Verdict::Never, Reason::Path(_)) => 400,
         (
             Verdict::Never,
-            Basis::DenyList(_) | Basis::MissingKey(_) | Basis::Blocked(_) | Basis::Unmatched,
+            Reason::DenyList(_) | Reason::MissingKey(_) | Reason::Blocked(_) | Reason::Unmatched,
         ) => 403,
         (Verdict::Never, _) => 422,
     }
@@ -141,7 +141,7 @@ pub fn status(answer: &Answer) -> u16 {
 /// ```
 pub fn fields<C: Clock>(
     gate: &PolicyGate<C>,
-    answer: &Answer,
+    answer: &PolicyDecision,
     text: &mut String,
     each: &mut impl FnMut(Field, Range<usize>),
 ) {
@@ -230,7 +230,7 @@ pub(super) struct Advert {
 }
 
 impl Advert {
-    pub(super) fn of(name: &str, quota: &Quota) -> Advert {
+    pub(super) fn new(name: &str, quota: &Quota) -> Advert {
         let (most, window) = quota.advertised();
         let mut policy = String::new();
         push_name(&mut policy, name);
@@ -287,7 +287,7 @@ impl Advert {
 }
 
 /// `"name";q=10;w=2` of every enforced limit, in the order of the policy.
-fn push_policies<C: Clock>(gate: &PolicyGate<C>, answer: &Answer, text: &mut String) {
+fn push_policies<C: Clock>(gate: &PolicyGate<C>, answer: &PolicyDecision, text: &mut String) {
     let mut between = "";
     let enforced = answer.charges.iter().filter(|c| c.role == Role::Enforced);
     for (charge, advert) in enforced.filter_map(|c| Some((c, gate.advert(c.limit)?))) {
@@ -298,7 +298,7 @@ fn push_policies<C: Clock>(gate: &PolicyGate<C>, answer: &Answer, text: &mut Str
 }
 
 /// How long what is left should last, in seconds.
-fn lasting(quota: &Quota, most: u64, window: Span, answer: &Answer) -> Option<u64> {
+fn lasting(quota: &Quota, most: u64, window: Span, answer: &PolicyDecision) -> Option<u64> {
     match quota.limit.algorithm() {
         Algorithm::Concurrency { .. } => None,
         Algorithm::FixedWindow { .. } => {
@@ -325,7 +325,7 @@ fn lasting(quota: &Quota, most: u64, window: Span, answer: &Answer) -> Option<u6
     }
 }
 
-fn reset(told: XRateLimit, answer: &Answer) -> u64 {
+fn reset(told: XRateLimit, answer: &PolicyDecision) -> u64 {
     let span = match answer.verdict {
         Verdict::Refuse { retry_after } => retry_after,
         _ => answer.status.full_after,

@@ -10,7 +10,7 @@
 //!
 //! # Invariant
 //!
-//! Every request gets an answer; there is no error here. What cannot be decided is refused, with a basis
+//! Every request gets an answer; there is no error here. What cannot be decided is refused, with a reason
 //! that says so.
 //!
 //! # What it does not know
@@ -22,17 +22,17 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::answer::{Answer, Basis};
-use super::brought::Following;
 use super::charge::{Charge, Outcome, Role, Source};
-use super::decision::unlimited;
 use super::extract::{Request, RequestKey};
 use super::facts::Facts;
 use super::fields::Advert;
+use super::limit_override::OverrideLimits;
+use super::outcome::unlimited;
+use super::policy_decision::{PolicyDecision, Reason};
 use super::queue::QueueRule;
 use super::router::Router;
 use super::rule::{
-    FULLY_ENFORCED, Fallback, LimitRule, ListRule, Match, Mode, OnStoreError, Policy, Quota,
+    DefaultAction, FULLY_ENFORCED, LimitRule, ListRule, Match, Mode, OnStoreError, Policy, Quota,
     Sharing, WhenOver,
 };
 use super::store::StoreOp;
@@ -53,10 +53,10 @@ pub struct PolicyGate<C = MonotonicClock> {
     pub(super) policy: Arc<Policy>,
     /// The policy's limits, behind them that of its default, and that of requests that bring their own, as far
     /// as it has these.
-    pub(super) rules: Vec<Live>,
+    pub(super) rules: Vec<CompiledRule>,
     pub(super) fallback: Option<usize>,
     /// The limits that requests may bring along.
-    pub(super) following: Option<Following>,
+    pub(super) following: Option<OverrideLimits>,
     pub(super) router: Router,
     pub(super) allow: Router,
     pub(super) deny: Router,
@@ -66,11 +66,11 @@ pub struct PolicyGate<C = MonotonicClock> {
     /// Every quota of every rule, with its state. Beside a store that a fleet shares it holds this node's share.
     pub(super) memory: Arc<MemoryStore<C>>,
     /// What each limit of the gate is for; by its number.
-    pub(super) variants: Vec<Variant>,
+    pub(super) variants: Vec<LimitInstance>,
     /// The limits of the gate by what they are known by.
     pub(super) ids: HashMap<Arc<str>, LimitId>,
     pub(super) by_name: HashMap<Arc<str>, usize>,
-    pub(super) extra: Vec<LiveOverride>,
+    pub(super) extra: Vec<RuntimeOverride>,
     /// The quotas whose algorithm or calendar is another than in the policy before, by their ids.
     pub(super) restarted: Vec<Arc<str>>,
     pub(super) switched_off: Arc<AtomicBool>,
@@ -87,7 +87,7 @@ pub struct PolicyGate<C = MonotonicClock> {
 
 /// An override that was made while running, beside those of the policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LiveOverride {
+pub struct RuntimeOverride {
     /// The rule, by its name. If the policy has no such rule, it waits for one.
     pub limit: Arc<str>,
     /// What is different.
@@ -96,25 +96,25 @@ pub struct LiveOverride {
 
 /// A rule and the limits that it may charge.
 #[derive(Debug)]
-pub(super) struct Live {
+pub(super) struct CompiledRule {
     pub(super) rule: LimitRule,
     pub(super) base: LimitId,
     /// For each tier of the rule.
     pub(super) tiers: Vec<LimitId>,
     pub(super) candidate: Option<LimitId>,
     /// By the framed texts of the key.
-    pub(super) special: HashMap<Box<[u8]>, Special>,
+    pub(super) special: HashMap<Box<[u8]>, KeyOverride>,
 }
 
 /// What an override comes to.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Special {
-    pub(super) grant: SpecialGrant,
+pub(super) struct KeyOverride {
+    pub(super) grant: KeyOverrideAction,
     pub(super) expires: Option<Moment>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SpecialGrant {
+pub(super) enum KeyOverrideAction {
     Limit(LimitId),
     Unlimited,
     Blocked,
@@ -122,7 +122,7 @@ pub(super) enum SpecialGrant {
 
 /// One quota of a rule.
 #[derive(Debug)]
-pub(super) struct Variant {
+pub(super) struct LimitInstance {
     /// What it is known by from one policy to the next.
     pub(super) id: Arc<str>,
     pub(super) quota: Quota,
@@ -130,7 +130,7 @@ pub(super) struct Variant {
     pub(super) peak: Option<LimitId>,
     pub(super) advert: Advert,
     /// The name as a number, the same in the next policy.
-    pub(super) known_by: u64,
+    pub(super) stable_id: u64,
     /// What it was in a shared store under the policies before, and until when that counts.
     pub(super) previous_quotas: (Vec<Quota>, Moment),
     /// How nodes that share such a store share it, and what happens when the store gives no answer.
@@ -147,7 +147,7 @@ const SAME_AMONG: usize = 64;
 pub(super) struct Plan {
     pub(super) charges: Vec<Charge>,
     pub(super) enforced: usize,
-    pub(super) stop: Option<Basis>,
+    pub(super) stop: Option<Reason>,
 }
 
 impl Plan {
@@ -171,12 +171,12 @@ impl Plan {
 impl<C: Clock> PolicyGate<C> {
     /// Decides a request in this process and charges it. Where a fleet shares a store, this node decides by its share
     /// alone; [`decide`](crate::decide()) waits for the store.
-    pub fn admit(&self, facts: &Facts<'_>) -> Answer {
+    pub fn admit(&self, facts: &Facts<'_>) -> PolicyDecision {
         self.decide_here(facts, StoreOp::Charge)
     }
 
     /// Reports what [`PolicyGate::admit`] would decide, and charges nothing.
-    pub fn peek(&self, facts: &Facts<'_>) -> Answer {
+    pub fn peek(&self, facts: &Facts<'_>) -> PolicyDecision {
         self.decide_here(facts, StoreOp::Peek)
     }
 
@@ -229,12 +229,12 @@ impl<C: Clock> PolicyGate<C> {
     }
 
     /// The quota that is known by `id`.
-    pub(super) fn variant_of(&self, id: &str) -> Option<&Variant> {
+    pub(super) fn variant_of(&self, id: &str) -> Option<&LimitInstance> {
         self.variants.get(self.ids.get(id)?.index())
     }
 
     /// The overrides that were made while running.
-    pub fn extra_overrides(&self) -> &[LiveOverride] {
+    pub fn runtime_overrides(&self) -> &[RuntimeOverride] {
         &self.extra
     }
 
@@ -268,7 +268,7 @@ impl<C: Clock> PolicyGate<C> {
     /// The parts of the key that a rule counts this request for, as people read them. None if a part is
     /// missing and the rule refuses such requests, or if the path is not believed.
     pub fn key_texts(&self, rule: usize, facts: &Facts<'_>) -> Option<Vec<String>> {
-        if let Some(texts) = self.brought_texts(rule, facts) {
+        if let Some(texts) = self.override_texts(rule, facts) {
             return Some(texts);
         }
         let path = self.policy.paths.normalise(facts.path).ok()?;
@@ -279,14 +279,14 @@ impl<C: Clock> PolicyGate<C> {
 
     /// The same, of a key that was written for a shared store.
     pub(super) fn shared_key_texts(&self, rule: usize, key: &SharedKey) -> Option<Vec<String>> {
-        if let Some(texts) = self.brought_shared_texts(rule, key) {
+        if let Some(texts) = self.override_shared_texts(rule, key) {
             return Some(texts);
         }
         let rule = self.rule(rule)?;
         Some(RequestKey::from_shared(rule, key).texts(rule))
     }
 
-    fn decide_here(&self, facts: &Facts<'_>, op: StoreOp) -> Answer {
+    fn decide_here(&self, facts: &Facts<'_>, op: StoreOp) -> PolicyDecision {
         let now = self.clock.now();
         match self.plan(facts, now) {
             Ok(plan) => self.execute(plan, op, now),
@@ -295,23 +295,23 @@ impl<C: Clock> PolicyGate<C> {
     }
 
     /// What a request is to be charged, or its answer if it is not charged at all.
-    pub(super) fn plan(&self, facts: &Facts<'_>, now: Moment) -> Result<Plan, Box<Answer>> {
-        let ends = |verdict, basis| Err(Box::new(unlimited(verdict, basis, now)));
+    pub(super) fn plan(&self, facts: &Facts<'_>, now: Moment) -> Result<Plan, Box<PolicyDecision>> {
+        let ends = |verdict, reason| Err(Box::new(unlimited(verdict, reason, now)));
         let path = match self.policy.paths.normalise(facts.path) {
             Ok(path) => path,
-            Err(fault) => return ends(Verdict::Never, Basis::Path(fault)),
+            Err(fault) => return ends(Verdict::Never, Reason::Path(fault)),
         };
         let request = Request { facts, path: &path };
         if let Some(at) = listed(&self.deny, &self.policy.deny, &request, now) {
-            return ends(Verdict::Never, Basis::DenyList(at));
+            return ends(Verdict::Never, Reason::DenyList(at));
         }
         if self.is_switched_off() {
-            return ends(Verdict::Pass, Basis::SwitchedOff);
+            return ends(Verdict::Pass, Reason::SwitchedOff);
         }
         if let Some(at) = listed(&self.allow, &self.policy.allow, &request, now) {
-            return ends(Verdict::Pass, Basis::AllowList(at));
+            return ends(Verdict::Pass, Reason::AllowList(at));
         }
-        if let Some(plan) = self.plan_brought(facts, now) {
+        if let Some(plan) = self.plan_override(facts, now) {
             return Ok(plan);
         }
         let mut plan = Plan::default();
@@ -334,13 +334,13 @@ impl<C: Clock> PolicyGate<C> {
         key: &[&str],
         cost: u64,
         now: Moment,
-    ) -> Result<Plan, Box<Answer>> {
-        let passes = |basis| Err(Box::new(unlimited(Verdict::Pass, basis, now)));
+    ) -> Result<Plan, Box<PolicyDecision>> {
+        let passes = |reason| Err(Box::new(unlimited(Verdict::Pass, reason, now)));
         let Some(live) = self.rules.get(rule) else {
-            return passes(Basis::Unmatched);
+            return passes(Reason::Unmatched);
         };
         if self.is_switched_off() {
-            return passes(Basis::SwitchedOff);
+            return passes(Reason::SwitchedOff);
         }
         let mut plan = Plan::default();
         if live.is_on(now) {
@@ -354,15 +354,15 @@ impl<C: Clock> PolicyGate<C> {
         let fallback = self.fallback.and_then(|at| Some((at, self.rules.get(at)?)));
         if let Some((at, live)) = fallback.filter(|(_, live)| live.is_on(now)) {
             self.plan_rule(at, live, request, now, plan);
-        } else if matches!(self.policy.default, Fallback::Refuse) {
-            plan.stop = Some(Basis::Unmatched);
+        } else if matches!(self.policy.default, DefaultAction::Refuse) {
+            plan.stop = Some(Reason::Unmatched);
         }
     }
 
     fn plan_rule(
         &self,
         at: usize,
-        live: &Live,
+        live: &CompiledRule,
         request: &Request<'_>,
         now: Moment,
         plan: &mut Plan,
@@ -372,7 +372,7 @@ impl<C: Clock> PolicyGate<C> {
         if !request.find_key(&rule.key, rule.missing_key, &rule.matches, &mut key) {
             // There is no key to tell whether it is among those that it is enforced for.
             if live.rule.mode == Mode::Enforce && live.rule.enforced >= FULLY_ENFORCED {
-                plan.stop.get_or_insert(Basis::MissingKey(at));
+                plan.stop.get_or_insert(Reason::MissingKey(at));
             }
             return;
         }
@@ -385,7 +385,7 @@ impl<C: Clock> PolicyGate<C> {
     fn plan_charge(
         &self,
         at: usize,
-        live: &Live,
+        live: &CompiledRule,
         key: &RequestKey<'_>,
         tier: Option<usize>,
         cost: u64,
@@ -420,26 +420,26 @@ impl<C: Clock> PolicyGate<C> {
                 .copied()
                 .unwrap_or(live.base)
         };
-        let special = live.special_of(key);
-        let is_over = |special: &&Special| special.expires.is_some_and(|end| now >= end);
+        let special = live.override_for(key);
+        let is_over = |special: &&KeyOverride| special.expires.is_some_and(|end| now >= end);
         let in_force = special.filter(|special| !is_over(special));
         let limit = match in_force.map(|special| special.grant) {
-            Some(SpecialGrant::Unlimited) => {
+            Some(KeyOverrideAction::Unlimited) => {
                 plan.charges.push(charge(live.base, Role::Unlimited, false));
                 if live.rule.mode == Mode::Enforce {
                     plan.enforced += 1;
                 }
                 return;
             }
-            Some(SpecialGrant::Blocked) if live.rule.mode == Mode::Enforce => {
-                plan.stop.get_or_insert(Basis::Blocked(at));
+            Some(KeyOverrideAction::Blocked) if live.rule.mode == Mode::Enforce => {
+                plan.stop.get_or_insert(Reason::Blocked(at));
                 return;
             }
-            Some(SpecialGrant::Limit(limit)) => limit,
-            Some(SpecialGrant::Blocked) | None => base(),
+            Some(KeyOverrideAction::Limit(limit)) => limit,
+            Some(KeyOverrideAction::Blocked) | None => base(),
         };
-        if let Some(SpecialGrant::Limit(ended)) = special.filter(is_over).map(|s| s.grant) {
-            self.move_usage(self.memory.limiter(ended), limit, hash);
+        if let Some(KeyOverrideAction::Limit(ended)) = special.filter(is_over).map(|s| s.grant) {
+            self.migrate_usage(self.memory.limiter(ended), limit, hash);
         }
         let enforced = live.rule.mode == Mode::Enforce
             && (live.rule.enforced >= FULLY_ENFORCED
@@ -459,7 +459,7 @@ impl<C: Clock> PolicyGate<C> {
     }
 
     /// What the key has used of a quota of its own that has expired counts here, once.
-    fn move_usage(&self, from: &Limiter<C>, to: LimitId, hash: u64) {
+    fn migrate_usage(&self, from: &Limiter<C>, to: LimitId, hash: u64) {
         let lock = self.moving.get(hash as usize % self.moving.len());
         let _moving = lock.map(|lock| lock.lock().unwrap_or_else(PoisonError::into_inner));
         let used = from.apply(hash, &KeyOp::RemoveUsage).units;
@@ -505,7 +505,7 @@ fn is_any(conditions: &[Match], request: &Request<'_>) -> bool {
     conditions.any(|condition| condition.holds(request.facts, request.path))
 }
 
-impl Live {
+impl CompiledRule {
     fn is_on(&self, now: Moment) -> bool {
         self.rule.mode != Mode::Off && self.rule.expires.is_none_or(|end| now < end)
     }
@@ -527,7 +527,7 @@ impl Live {
     }
 
     /// The override for a key, be it in force or over.
-    pub(super) fn special_of(&self, key: &RequestKey<'_>) -> Option<&Special> {
+    pub(super) fn override_for(&self, key: &RequestKey<'_>) -> Option<&KeyOverride> {
         if self.special.is_empty() || key.kind() != KeyKind::Own {
             return None;
         }

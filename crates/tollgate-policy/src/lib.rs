@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A [`Policy`] is a value: the crate `tollgate-config` reads it from a file, or a program builds it. A [`PolicyGate`] is
-//! a policy with live state. [`PolicyGate::succeed`] replaces it as a whole and keeps what was counted.
+//! a policy with live state. [`PolicyGate::reload`] replaces it as a whole and keeps what was counted.
 //!
 //! ```
 //! use tollgate::{Limit, MonotonicClock};
@@ -15,7 +15,7 @@
 //!
 //! let quota = Quota::plain(Limit::token_bucket("5/s".parse()?, 10)?);
 //! let mut rule = LimitRule::new("per-rider", quota);
-//! rule.key = vec![KeyPart::of(Source::Header("x-rider-id".into()))];
+//! rule.key = vec![KeyPart::new(Source::Header("x-rider-id".into()))];
 //! let policy = Policy { limits: vec![rule], ..Policy::default() };
 //!
 //! let gate = PolicyGate::new(policy, MonotonicClock::since_1970())?;
@@ -33,53 +33,53 @@
 #![deny(clippy::float_arithmetic)]
 
 pub mod address;
-pub mod answer;
-mod bound;
-mod brought;
+mod batch;
 mod build;
 mod burst_credits;
 mod charge;
 mod charge_remaining;
 pub mod decide;
-mod decision;
 mod engine;
 pub mod explain;
 mod extract;
 pub mod facts;
 pub mod fields;
 mod gate;
+mod limit_override;
+mod outcome;
+mod overshoot;
 pub mod path;
 pub mod pattern;
+pub mod policy_decision;
 pub mod pressure;
 pub mod queue;
+mod reservation;
 mod router;
 pub mod rule;
-mod saved;
-mod settle;
+mod scaling;
 mod share;
 pub mod shared;
+mod snapshot;
 mod store;
-mod together;
-mod under_pressure;
 
-pub use answer::{Answer, Basis};
-pub use brought::{Brought, FollowRule, REQUEST_LIMITS, Unit};
+pub use batch::BatchPart;
 pub use build::{PolicyError, PriorState};
 pub use burst_credits::BurstCredits;
 pub use charge::{Charge, Role};
 pub use decide::{
     Decide, DecisionHost, DecisionRequest, HostFuture, NoHost, Observed, Op, PendingDecision,
-    RefundOnDrop, Subject, decide, decide_together,
+    RefundOnDrop, Subject, decide, decide_batch,
 };
 pub use explain::{
     ExplainedKey, ExplainedKeyKind, Explanation, QueueExplanation, RuleExplanation, WhyNot,
 };
 pub use extract::KEY_PARTS_MAX;
 pub use facts::{Facts, Headers, NoHeaders};
-pub use gate::{LiveOverride, PolicyGate};
+pub use gate::{PolicyGate, RuntimeOverride};
+pub use limit_override::{LimitOverride, OverridePolicy, REQUEST_LIMITS, Unit};
+pub use policy_decision::{PolicyDecision, Reason};
 pub use pressure::PressureRule;
-pub use queue::{AtOnce, Place, QueueRule, Weights};
+pub use queue::{QueueConcurrency, QueuePlace, QueueRule, TierWeights};
+pub use reservation::{Reservation, Settlement};
 pub use rule::*;
-pub use settle::{Reservation, Settlement};
-pub use store::lease::report::LendingReport;
-pub use together::Part;
+pub use store::lease::report::LeaseReport;

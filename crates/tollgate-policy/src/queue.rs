@@ -3,13 +3,13 @@
 //! # Theory
 //!
 //! A limit refuses, a queue orders. A request that no limit refused is looked at once more: the first
-//! [`QueueRule`] that matches it says in which queue it waits, as whose ([`Place::flow`]), with which
+//! [`QueueRule`] that matches it says in which queue it waits, as whose ([`QueuePlace::flow`]), with which
 //! weight and at which cost. Everything that waits in one queue shares its capacity: so many at once,
 //! so many a second, or both.
 //!
 //! # What it does not know
 //!
-//! How anybody waits. A [`Place`] is only a name for where to stand; queues that really hold requests
+//! How anybody waits. A [`QueuePlace`] is only a name for where to stand; queues that really hold requests
 //! belong to whoever has a runtime.
 
 use std::sync::Arc;
@@ -40,11 +40,11 @@ pub struct QueueRule {
     /// business of limits.
     pub missing_key: MissingKey,
     /// Shares by class of client. None: everybody has the same.
-    pub weights: Option<Weights>,
+    pub weights: Option<TierWeights>,
     /// What a request takes of the queue's capacity, compared with others.
     pub cost: CostRule,
     /// How many may be under way at once. None: as many as the rate lets go.
-    pub at_once: Option<AtOnce>,
+    pub at_once: Option<QueueConcurrency>,
     /// How many of one flow may be under way at once, with `at_once` or without. None: as many
     /// as there are turns.
     pub at_once_per_flow: Option<u32>,
@@ -60,7 +60,7 @@ pub struct QueueRule {
 
 /// Shares by class of client.
 #[derive(Clone, Debug)]
-pub struct Weights {
+pub struct TierWeights {
     /// Where the name of the class is found.
     pub source: Source,
     /// The classes and their shares, each at least 1. A request that names none of them has 1.
@@ -69,7 +69,7 @@ pub struct Weights {
 
 /// How many may be under way at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AtOnce {
+pub enum QueueConcurrency {
     /// Always so many.
     Fixed(u32),
     /// As many as the backend is found to bear.
@@ -78,7 +78,7 @@ pub enum AtOnce {
 
 impl QueueRule {
     /// A queue for every request with one flow and `at_once` under way; change what is different.
-    pub fn new(name: &str, at_once: AtOnce) -> QueueRule {
+    pub fn new(name: &str, at_once: QueueConcurrency) -> QueueRule {
         QueueRule {
             name: Arc::from(name),
             matches: Match::default(),
@@ -106,12 +106,12 @@ impl QueueRule {
 
 /// Where a request waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct QueuePlace {
     /// The queue, by its place in [`super::Policy::queues`].
     pub queue: usize,
     /// Who it is waiting as; the same for the same flow in every policy that follows.
     pub flow: u64,
-    /// Its class, by its place in [`Weights::tiers`].
+    /// Its class, by its place in [`TierWeights::tiers`].
     pub tier: Option<usize>,
     /// Its share.
     pub weight: u32,
@@ -121,7 +121,7 @@ pub struct Place {
 
 impl<C: Clock> PolicyGate<C> {
     /// Where a request waits that no limit refused. None: it does not.
-    pub fn place(&self, facts: &Facts<'_>) -> Option<Place> {
+    pub fn place(&self, facts: &Facts<'_>) -> Option<QueuePlace> {
         if self.queues.is_empty() || self.is_switched_off() {
             return None;
         }
@@ -131,7 +131,7 @@ impl<C: Clock> PolicyGate<C> {
     }
 
     /// Where a request waits, and the key of its flow.
-    pub(super) fn stand<'a>(&self, request: &Request<'a>) -> Option<(Place, RequestKey<'a>)> {
+    pub(super) fn stand<'a>(&self, request: &Request<'a>) -> Option<(QueuePlace, RequestKey<'a>)> {
         if self.is_switched_off() {
             return None;
         }
@@ -159,7 +159,7 @@ impl<C: Clock> PolicyGate<C> {
         });
         let weight = rule.weights.as_ref().zip(tier);
         let weight = weight.and_then(|(weights, tier)| weights.tiers.get(tier));
-        let place = Place {
+        let place = QueuePlace {
             queue: at,
             flow: self.secret.hash(&key),
             tier,

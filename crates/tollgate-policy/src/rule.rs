@@ -7,8 +7,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::address::{CidrSet, Proxies};
-use super::brought::FollowRule;
 use super::burst_credits::BurstCredits;
+use super::limit_override::OverridePolicy;
 use super::path::PathRules;
 use super::pattern::{PathPattern, TextPattern};
 use super::pressure::PressureRule;
@@ -27,7 +27,7 @@ pub struct Policy {
     /// Who is always refused. Asked first.
     pub deny: Vec<ListRule>,
     /// What happens to a request that no limit matches.
-    pub default: Fallback,
+    pub default: DefaultAction,
     /// How paths are made comparable.
     pub paths: PathRules,
     /// Whose word about the client's address is taken.
@@ -41,15 +41,15 @@ pub struct Policy {
     /// When everybody is to have less for a while.
     pub pressure: Option<PressureRule>,
     /// Where limits that requests bring along are followed; nowhere unless it is said.
-    pub follow: Option<FollowRule>,
+    pub follow: Option<OverridePolicy>,
 }
 
 /// What happens to a request that no limit matches.
 #[derive(Clone, Debug, Default)]
-pub enum Fallback {
+pub enum DefaultAction {
     /// It passes; nobody said that it should, so it is counted apart.
     #[default]
-    Unsaid,
+    Unset,
     /// It passes.
     Pass,
     /// It is refused.
@@ -134,10 +134,10 @@ pub enum Mode {
 pub enum WhenOver {
     /// Nothing.
     #[default]
-    TakeNothing,
+    ChargeNothing,
     /// What it costs, as far as that is left: for costs that are told when the work is done, where refusing
     /// has no effect.
-    TakeRest,
+    ChargeRemaining,
 }
 
 /// What happens to a request while a store that several processes share gives no answer.
@@ -162,7 +162,7 @@ pub enum Sharing {
     /// and hardly any round trips for keys that are busy.
     Lease,
     /// A node decides by what the store said last and tells it ten times a second what passed: no round trips for
-    /// keys that are known, and up to [`Quota::above`] more than the limit for a moment.
+    /// keys that are known, and up to [`Quota::max_overshoot`] more than the limit for a moment.
     Sync,
 }
 
@@ -226,14 +226,14 @@ pub struct Override {
     /// The parts of the key, as they are counted (an address with its prefix, folded text).
     pub key: Vec<String>,
     /// What is different.
-    pub grant: Grant,
+    pub grant: OverrideAction,
     /// From when on it does not apply any more.
     pub expires: Option<Moment>,
 }
 
 /// What an override grants.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Grant {
+pub enum OverrideAction {
     /// Another quota.
     Quota(Quota),
     /// No limit at all.
@@ -466,7 +466,7 @@ impl Quota {
 impl fmt::Display for Quota {
     /// How much, without a name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match BurstCredits::of(self) {
+        match BurstCredits::from_quota(self) {
             Some(BurstCredits {
                 rate,
                 times,

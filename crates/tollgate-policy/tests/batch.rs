@@ -7,8 +7,8 @@ use std::sync::Arc;
 use tollgate::{Limit, ManualClock, Verdict};
 use tollgate_policy::pattern::TextPattern;
 use tollgate_policy::{
-    Answer, Basis, Decide, Facts, KeyPart, LimitRule, ListRule, Match, Mode, NoHost, Op, Part,
-    Policy, PolicyGate, Quota, Settlement, Source, ValueTest, decide_together,
+    BatchPart, Decide, Facts, KeyPart, LimitRule, ListRule, Match, Mode, NoHost, Op, Policy,
+    PolicyDecision, PolicyGate, Quota, Reason, Settlement, Source, ValueTest, decide_batch,
 };
 
 type Gate = Arc<PolicyGate<ManualClock>>;
@@ -27,7 +27,7 @@ fn rule(key: &str, burst: u64) -> LimitRule {
     let limit = Limit::token_bucket("1/h".parse().unwrap(), burst).unwrap();
     let mut rule = LimitRule::new(key, Quota::plain(limit));
     rule.matches.entries = entries(&[(key, None)]);
-    rule.key = vec![KeyPart::of(Source::Descriptor(key.into()))];
+    rule.key = vec![KeyPart::new(Source::Descriptor(key.into()))];
     rule
 }
 
@@ -39,13 +39,17 @@ fn gate(limits: Vec<LimitRule>) -> Gate {
     Arc::new(PolicyGate::new(policy, ManualClock::new()).unwrap())
 }
 
-fn together(gate: &Gate, descriptors: &[&[(&str, &str)]], op: Op) -> (Answer, Vec<Part>) {
+fn together(
+    gate: &Gate,
+    descriptors: &[&[(&str, &str)]],
+    op: Op,
+) -> (PolicyDecision, Vec<BatchPart>) {
     let facts = descriptors.iter().map(|descriptor| Facts {
         descriptor,
         ..Facts::default()
     });
     let facts: Vec<_> = facts.collect();
-    match decide_together(&NoHost::new(), gate, &facts, op, None) {
+    match decide_batch(&NoHost::new(), gate, &facts, op, None) {
         (Decide::Ready(answer), parts) => (answer, parts),
         (Decide::Pending(_), _) => panic!("nothing is elsewhere"),
     }
@@ -54,7 +58,11 @@ fn together(gate: &Gate, descriptors: &[&[(&str, &str)]], op: Op) -> (Answer, Ve
 /// What is left for each descriptor.
 fn left(gate: &Gate, descriptors: &[&[(&str, &str)]]) -> Vec<u64> {
     let (answer, parts) = together(gate, descriptors, Op::Peek);
-    let of = |part: &Part| gate.stands(&answer, part.charges[0]).unwrap().remaining;
+    let of = |part: &BatchPart| {
+        gate.charge_status(&answer, part.charges[0])
+            .unwrap()
+            .remaining
+    };
     parts.iter().map(of).collect()
 }
 
@@ -66,7 +74,11 @@ fn what_one_of_them_refuses_costs_none_of_them() {
     for _ in 0..3 {
         let (answer, parts) = together(&gate, &both, Op::Charge);
         assert!(!answer.is_admitted());
-        let says = |part: &Part| gate.telling(&answer, part.charges[0], true).unwrap().0;
+        let says = |part: &BatchPart| {
+            gate.charge_outcome(&answer, part.charges[0], true)
+                .unwrap()
+                .0
+        };
         assert!(says(&parts[0]).is_admitted());
         assert!(!says(&parts[1]).is_admitted());
     }
@@ -148,11 +160,11 @@ fn a_list_ends_one_descriptor_and_not_the_others() {
     let gate = Arc::new(PolicyGate::new(policy, ManualClock::new()).unwrap());
     let (answer, parts) = together(&gate, &[&[("open", "yes")], &[("user", "ann")]], Op::Charge);
     assert!(answer.is_admitted());
-    assert_eq!(parts[0].ended, Some((Verdict::Pass, Basis::AllowList(0))));
+    assert_eq!(parts[0].ended, Some((Verdict::Pass, Reason::AllowList(0))));
     assert_eq!(parts[1].charges, [0]);
     let (answer, parts) = together(&gate, &[&[("user", "bob")], &[("shut", "x")]], Op::Charge);
     assert!(!answer.is_admitted());
-    assert_eq!(parts[1].ended, Some((Verdict::Never, Basis::DenyList(0))));
+    assert_eq!(parts[1].ended, Some((Verdict::Never, Reason::DenyList(0))));
     assert_eq!(left(&gate, &[&[("user", "bob")]]), [1]);
     // What is excepted from a list has its limit.
     let no: [&[(&str, &str)]; 1] = [&[("open", "no")]];
@@ -160,7 +172,7 @@ fn a_list_ends_one_descriptor_and_not_the_others() {
     assert!(!together(&gate, &no, Op::Charge).0.is_admitted());
     // Alone on a list: the answer says so.
     let (answer, _) = together(&gate, &[&[("open", "yes")]], Op::Charge);
-    assert_eq!(answer.basis, Basis::AllowList(0));
+    assert_eq!(answer.reason, Reason::AllowList(0));
 }
 
 #[test]
@@ -172,7 +184,9 @@ fn what_is_only_counted_says_so_for_its_own_descriptor() {
     together(&gate, &both, Op::Charge);
     let (answer, parts) = together(&gate, &both, Op::Charge);
     assert!(answer.is_admitted());
-    let (verdict, status) = gate.telling(&answer, parts[0].charges[0], true).unwrap();
+    let (verdict, status) = gate
+        .charge_outcome(&answer, parts[0].charges[0], true)
+        .unwrap();
     assert!(!verdict.is_admitted());
     assert_eq!(status.remaining, 0);
 }
@@ -184,12 +198,12 @@ fn what_is_given_back_makes_no_more_than_all() {
     for _ in 0..3 {
         together(&gate, &ann, Op::Charge);
     }
-    let give_back = || {
+    let refund_for = || {
         let (asked, _) = together(&gate, &ann, Op::Peek);
-        gate.give_back(&asked).settle(Settlement::Cancelled);
+        gate.refund_for(&asked).settle(Settlement::Cancelled);
     };
-    give_back();
+    refund_for();
     assert_eq!(left(&gate, &ann), [3]);
-    (0..9).for_each(|_| give_back());
+    (0..9).for_each(|_| refund_for());
     assert_eq!(left(&gate, &ann), [5]);
 }

@@ -4,8 +4,8 @@
 
 use tollgate::{Limit, ManualClock, Scale, Span, Verdict};
 use tollgate_policy::{
-    BurstCredits, Facts, Grant, KeyPart, LimitRule, LiveOverride, Mode, Override, Policy,
-    PolicyGate, PriorState, Quota, Role, Settlement, Source, TierQuota, Tiers,
+    BurstCredits, Facts, KeyPart, LimitRule, Mode, Override, OverrideAction, Policy, PolicyGate,
+    PriorState, Quota, Role, RuntimeOverride, Settlement, Source, TierQuota, Tiers,
 };
 
 type Gate = PolicyGate<ManualClock>;
@@ -22,7 +22,7 @@ fn tenfold() -> BurstCredits {
 
 fn rule(quota: Quota) -> LimitRule {
     let mut rule = LimitRule::new("surge", quota);
-    rule.key = vec![KeyPart::of(Source::Header("user".into()))];
+    rule.key = vec![KeyPart::new(Source::Header("user".into()))];
     rule
 }
 
@@ -59,7 +59,9 @@ fn peek(gate: &Gate, limit: &str) -> u64 {
         .charges
         .iter()
         .position(|charge| charge.limit.index() == found.unwrap());
-    let (_, status) = gate.telling(&answer, charge.unwrap(), false).unwrap();
+    let (_, status) = gate
+        .charge_outcome(&answer, charge.unwrap(), false)
+        .unwrap();
     status.remaining
 }
 
@@ -142,7 +144,7 @@ fn both_go_on_in_the_next_policy_and_from_a_file() {
         ..tenfold()
     };
     let reloaded = gate
-        .succeed(policy(rule(larger.quota().unwrap())), vec![])
+        .reload(policy(rule(larger.quota().unwrap())), vec![])
         .unwrap();
     assert_eq!(peek(&reloaded, "surge/peak"), 12);
     assert_eq!(peek(&reloaded, "surge"), 2_712);
@@ -159,11 +161,11 @@ fn a_bucket_becomes_burst_credits_and_back_and_keeps_what_was_used() {
     let gate = gate(rule(bucket()));
     assert_eq!(passes(&gate, 90), 90);
     let gate = gate
-        .succeed(policy(rule(tenfold().quota().unwrap())), vec![])
+        .reload(policy(rule(tenfold().quota().unwrap())), vec![])
         .unwrap();
     assert_eq!(peek(&gate, "surge"), 2_620);
     assert_eq!(passes(&gate, 20), 10);
-    let gate = gate.succeed(policy(rule(bucket())), vec![]).unwrap();
+    let gate = gate.reload(policy(rule(bucket())), vec![]).unwrap();
     assert_eq!(passes(&gate, 20), 0);
 }
 
@@ -174,12 +176,12 @@ fn usage_moves_into_an_override_and_out_of_it() {
     assert_eq!(passes(&gate, 90), 90);
     let change = Override {
         key: vec!["ann".into()],
-        grant: Grant::Quota(tenfold().quota().unwrap()),
+        grant: OverrideAction::Quota(tenfold().quota().unwrap()),
         expires: None,
     };
     let limit = "surge".into();
     let gate = gate
-        .with_overrides(vec![LiveOverride { limit, change }])
+        .with_overrides(vec![RuntimeOverride { limit, change }])
         .unwrap();
     // The peak holds ten, and all of them are used.
     assert_eq!(passes(&gate, 20), 0);

@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use tollgate::{Limit, ManualClock, Scale, Span};
 use tollgate_policy::{
-    Brought, Decide, Facts, FollowRule, LimitRule, Match, NoHost, OnStoreError, Op, Policy,
-    PolicyError, PolicyGate, Quota, REQUEST_LIMITS, Unit, ValueTest, WhenOver, decide_together,
+    Decide, Facts, LimitOverride, LimitRule, Match, NoHost, OnStoreError, Op, OverridePolicy,
+    Policy, PolicyError, PolicyGate, Quota, REQUEST_LIMITS, Unit, ValueTest, WhenOver,
+    decide_batch,
 };
 
-fn follow(max_keys: usize) -> Option<FollowRule> {
-    Some(FollowRule {
+fn follow(max_keys: usize) -> Option<OverridePolicy> {
+    Some(OverridePolicy {
         domains: vec!["edge".into()],
         max_keys,
         on_store_error: OnStoreError::Local,
@@ -33,7 +34,7 @@ fn facts<'a>(entries: &'a [(&'a str, &'a str)], most: u32, unit: Unit) -> Facts<
     Facts {
         domain: "edge",
         descriptor: entries,
-        brought: Some(Brought { most, unit }),
+        limit_override: Some(LimitOverride { most, unit }),
         ..Facts::default()
     }
 }
@@ -70,7 +71,7 @@ fn threads_never_take_more_than_came_along_and_never_half_of_a_request() {
                         facts(&wide, 5_000, Unit::Year),
                         facts(&narrow, 1_000, Unit::Year),
                     ];
-                    let decided = decide_together(&NoHost::new(), &gate, &both, Op::Charge, None);
+                    let decided = decide_batch(&NoHost::new(), &gate, &both, Op::Charge, None);
                     let (Decide::Ready(answer), _) = decided else {
                         panic!("there is no store to ask");
                     };
@@ -144,7 +145,7 @@ fn keys_without_end_take_no_memory_without_end() {
 fn domain_and_entries_and_their_order_tell_keys_apart() {
     let clock = ManualClock::new();
     let policy = Policy {
-        follow: Some(FollowRule {
+        follow: Some(OverridePolicy {
             domains: vec!["edge".into(), "other".into()],
             ..follow(1_000).unwrap()
         }),
@@ -185,7 +186,7 @@ fn the_name_of_these_limits_cannot_be_that_of_another() {
 fn the_next_policy_goes_on_with_what_was_counted() {
     let (gate, clock) = gate();
     assert!(gate.admit(&facts(&ANN, 3, Unit::Year)).is_admitted());
-    let next = gate.succeed(gate.policy().clone(), Vec::new()).unwrap();
+    let next = gate.reload(gate.policy().clone(), Vec::new()).unwrap();
     clock.advance(Span::from_secs(5));
     assert_eq!(next.admit(&facts(&ANN, 3, Unit::Year)).status.remaining, 1);
 }
@@ -197,7 +198,7 @@ fn afterwards(limit: Limit) -> PolicyGate<ManualClock> {
             descriptor: vec![("user".into(), ValueTest::Present)],
             ..Match::default()
         },
-        when_over: WhenOver::TakeRest,
+        when_over: WhenOver::ChargeRemaining,
         ..LimitRule::new("tokens", Quota::plain(limit))
     };
     let policy = Policy {
@@ -244,7 +245,7 @@ fn a_bucket_that_was_overdrawn_earns_on_at_once() {
     let clock = ManualClock::new();
     let limit = Limit::token_bucket("1/s".parse().unwrap(), 10).unwrap();
     let rule = LimitRule {
-        when_over: WhenOver::TakeRest,
+        when_over: WhenOver::ChargeRemaining,
         ..LimitRule::new("tokens", Quota::plain(limit))
     };
     let policy = Policy {

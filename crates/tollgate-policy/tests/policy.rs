@@ -9,9 +9,9 @@ use tollgate::{Limit, ManualClock, Moment, Span, Verdict};
 use tollgate_policy::address::{CidrSet, Proxies};
 use tollgate_policy::pattern::{PathPattern, TextPattern};
 use tollgate_policy::{
-    Answer, Basis, CostRule, Decide, DecisionRequest, Facts, Fallback, Grant, KeyPart, LimitRule,
-    ListRule, Match, MissingKey, Mode, NoHost, Op, Override, Policy, PolicyGate, Quota, Role,
-    Settlement, Source, Subject, TierQuota, Tiers, ValueTest, decide,
+    CostRule, Decide, DecisionRequest, DefaultAction, Facts, KeyPart, LimitRule, ListRule, Match,
+    MissingKey, Mode, NoHost, Op, Override, OverrideAction, Policy, PolicyDecision, PolicyGate,
+    Quota, Reason, Role, Settlement, Source, Subject, TierQuota, Tiers, ValueTest, decide,
 };
 
 fn bucket(rate: &str, burst: u64) -> Quota {
@@ -23,7 +23,7 @@ fn rule(name: &str, burst: u64) -> LimitRule {
 }
 
 fn by(source: Source) -> Vec<KeyPart> {
-    vec![KeyPart::of(source)]
+    vec![KeyPart::new(source)]
 }
 
 fn header(name: &str) -> Source {
@@ -54,7 +54,7 @@ fn gate(policy: Policy) -> Gate {
 }
 
 /// Decides a charge on one rule, with the key given by its parts.
-fn decide_rule(gate: &Gate, rule: usize, key: &[&str], cost: u64, op: Op) -> Answer {
+fn decide_rule(gate: &Gate, rule: usize, key: &[&str], cost: u64, op: Op) -> PolicyDecision {
     let request = DecisionRequest::new(Subject::Rule { rule, key, cost }, op);
     match decide(&NoHost::new(), gate, &request) {
         Decide::Ready(answer) => answer,
@@ -117,15 +117,15 @@ fn variants_of_a_path_share_one_bucket() {
     assert_eq!(passed, 3);
     let odd = gate.admit(&get("/api%2frides"));
     assert!(matches!(
-        (odd.verdict, odd.basis),
-        (Verdict::Never, Basis::Path(_))
+        (odd.verdict, odd.reason),
+        (Verdict::Never, Reason::Path(_))
     ));
 }
 
 #[test]
 fn keys_are_kept_apart_and_parts_are_framed() {
     let mut one = rule("one", 1);
-    one.key = vec![KeyPart::of(header("a")), KeyPart::of(header("b"))];
+    one.key = vec![KeyPart::new(header("a")), KeyPart::new(header("b"))];
     let gate = gate_of(vec![one]);
     let with = |headers| Facts {
         headers,
@@ -184,10 +184,10 @@ fn a_shadow_with_an_unlimited_key_does_not_keep_the_default_away() {
     let mut shadow = rule("shadow", 1);
     shadow.mode = Mode::Shadow;
     shadow.key = by(header("user"));
-    shadow.overrides = vec![over("a", Grant::Unlimited)];
+    shadow.overrides = vec![over("a", OverrideAction::Unlimited)];
     let gate = gate(Policy {
         limits: vec![shadow],
-        default: Fallback::Refuse,
+        default: DefaultAction::Refuse,
         ..Policy::default()
     });
     let facts = Facts {
@@ -239,8 +239,8 @@ fn a_missing_key_falls_back_to_the_address_and_never_to_no_limit() {
     one.missing_key = MissingKey::Deny;
     let denied = gate_of(vec![one]).admit(&from(Some(client)));
     assert_eq!(
-        (denied.verdict, denied.basis),
-        (Verdict::Never, Basis::MissingKey(0))
+        (denied.verdict, denied.reason),
+        (Verdict::Never, Reason::MissingKey(0))
     );
 }
 
@@ -456,7 +456,7 @@ fn tiers_have_quotas_of_their_own() {
     );
 }
 
-fn over(key: &str, grant: Grant) -> Override {
+fn over(key: &str, grant: OverrideAction) -> Override {
     Override {
         key: vec![key.into()],
         grant,
@@ -469,12 +469,12 @@ fn overrides_are_for_one_key() {
     let mut one = rule("one", 2);
     one.key = by(header("user"));
     one.overrides = vec![
-        over("big", Grant::Quota(bucket("1/h", 4))),
-        over("free", Grant::Unlimited),
-        over("evil", Grant::Blocked),
+        over("big", OverrideAction::Quota(bucket("1/h", 4))),
+        over("free", OverrideAction::Unlimited),
+        over("evil", OverrideAction::Blocked),
         Override {
             expires: Some(Moment::ORIGIN),
-            ..over("late", Grant::Unlimited)
+            ..over("late", OverrideAction::Unlimited)
         },
     ];
     let gate = gate_of(vec![one]);
@@ -503,7 +503,7 @@ fn a_shadow_counts_and_never_refuses() {
     let gate = gate_of(vec![rule("live", 4), shadow]);
     let answers: Vec<_> = (0..6).map(|_| gate.admit(&get("/"))).collect();
     assert_eq!(answers.iter().filter(|a| a.is_admitted()).count(), 4);
-    let would_refuse = |a: &&tollgate_policy::Answer| !a.charges[1].verdict.is_admitted();
+    let would_refuse = |a: &&tollgate_policy::PolicyDecision| !a.charges[1].verdict.is_admitted();
     assert_eq!(answers[..4].iter().filter(would_refuse).count(), 2);
     assert!(answers[0].charges[1].role == Role::Shadow);
 }
@@ -533,7 +533,7 @@ fn a_candidate_is_counted_beside_the_live_quota() {
     let gate = gate_of(vec![one]);
     let answers: Vec<_> = (0..5).map(|_| gate.admit(&get("/"))).collect();
     assert!(answers.iter().all(|a| a.is_admitted()));
-    let refused = |a: &&tollgate_policy::Answer| {
+    let refused = |a: &&tollgate_policy::PolicyDecision| {
         let candidate = a
             .charges
             .iter()
@@ -592,8 +592,8 @@ fn lists_come_before_limits_and_deny_before_allow() {
         ..get("/")
     };
     assert_eq!(passes(&gate, &from("10.1.1.1"), 9), 9);
-    assert_eq!(gate.admit(&from("10.1.1.1")).basis, Basis::AllowList(0));
-    assert_eq!(gate.admit(&from("10.6.6.6")).basis, Basis::DenyList(0));
+    assert_eq!(gate.admit(&from("10.1.1.1")).reason, Reason::AllowList(0));
+    assert_eq!(gate.admit(&from("10.6.6.6")).reason, Reason::DenyList(0));
     assert_eq!(passes(&gate, &from("10.6.6.6"), 9), 0);
     assert_eq!(passes(&gate, &from("192.0.2.1"), 9), 1);
     gate.switch_off(true);
@@ -620,12 +620,12 @@ fn the_default_is_for_requests_that_no_enforced_limit_matches() {
             ..Policy::default()
         })
     };
-    assert_eq!(passes(&with(Fallback::Unsaid), &get("/x"), 5), 5);
-    assert_eq!(passes(&with(Fallback::Pass), &get("/x"), 5), 5);
-    let refusing = with(Fallback::Refuse);
+    assert_eq!(passes(&with(DefaultAction::Unset), &get("/x"), 5), 5);
+    assert_eq!(passes(&with(DefaultAction::Pass), &get("/x"), 5), 5);
+    let refusing = with(DefaultAction::Refuse);
     assert_eq!(passes(&refusing, &get("/x"), 5), 0);
-    assert_eq!(refusing.admit(&get("/x")).basis, Basis::Unmatched);
-    let limited = with(Fallback::Limit(Box::new(rule("default", 3))));
+    assert_eq!(refusing.admit(&get("/x")).reason, Reason::Unmatched);
+    let limited = with(DefaultAction::Limit(Box::new(rule("default", 3))));
     assert_eq!(passes(&limited, &get("/x"), 5), 3);
     assert_eq!(passes(&limited, &get("/rides"), 5), 1, "and not for others");
 }
@@ -737,14 +737,14 @@ fn peeking_takes_nothing_and_tells_what_a_charge_would() {
     let peeked = gate.peek(&get("/"));
     let charged = gate.admit(&get("/"));
     assert_eq!(
-        (peeked.verdict, peeked.status, peeked.basis),
-        (charged.verdict, charged.status, charged.basis)
+        (peeked.verdict, peeked.status, peeked.reason),
+        (charged.verdict, charged.status, charged.reason)
     );
     gate.admit(&get("/"));
     let (peeked, charged) = (gate.peek(&get("/")), gate.admit(&get("/")));
     assert_eq!(
-        (peeked.verdict, peeked.status, peeked.basis),
-        (charged.verdict, charged.status, charged.basis)
+        (peeked.verdict, peeked.status, peeked.reason),
+        (charged.verdict, charged.status, charged.reason)
     );
     assert!(!charged.is_admitted());
 }
@@ -753,8 +753,8 @@ fn peeking_takes_nothing_and_tells_what_a_charge_would() {
 fn a_named_limit_counts_the_same_key_as_a_request() {
     let mut one = rule("one", 2);
     one.key = vec![
-        KeyPart::of(header("user")),
-        KeyPart::of(Source::Address { v4: 32, v6: 64 }),
+        KeyPart::new(header("user")),
+        KeyPart::new(Source::Address { v4: 32, v6: 64 }),
     ];
     let gate = gate_of(vec![one]);
     let facts = Facts {
@@ -907,8 +907,8 @@ fn more_limits_than_can_be_charged_together_are_refused_with_a_reason() {
     let gate = gate_of(rules);
     for answer in [gate.admit(&get("/")), gate.peek(&get("/"))] {
         assert_eq!(
-            (answer.verdict, answer.basis),
-            (Verdict::Never, Basis::TooManyLimits)
+            (answer.verdict, answer.reason),
+            (Verdict::Never, Reason::TooManyLimits)
         );
     }
 }

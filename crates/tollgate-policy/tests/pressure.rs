@@ -8,8 +8,8 @@ use fastrand::Rng;
 use tollgate::{Clock, Limit, Limiter, ManualClock, Moment, Rate, Scale, Span, Verdict};
 use tollgate_policy::fields::{QUOTA_EXCEEDED, REDUCED_CAPACITY, fields, problem};
 use tollgate_policy::{
-    Answer, Facts, Grant, KeyPart, LimitRule, LiveOverride, Mode, Override, Policy, PolicyGate,
-    PressureRule, Quota, Source, TierQuota, Tiers,
+    Facts, KeyPart, LimitRule, Mode, Override, OverrideAction, Policy, PolicyDecision, PolicyGate,
+    PressureRule, Quota, RuntimeOverride, Source, TierQuota, Tiers,
 };
 
 const HALF: Scale = Scale::from_q16(32_768);
@@ -199,14 +199,14 @@ fn tiered() -> LimitRule {
         quota: quota(burst),
     };
     LimitRule {
-        key: vec![KeyPart::of(header("x-user"))],
+        key: vec![KeyPart::new(header("x-user"))],
         tiers: Some(Tiers {
             source: header("x-tier"),
             tiers: vec![tier("paid", 100), tier("free", 100)],
         }),
         overrides: vec![Override {
             key: vec!["vip".into()],
-            grant: Grant::Quota(quota(200)),
+            grant: OverrideAction::Quota(quota(200)),
             expires: None,
         }],
         candidate: Some(quota(100)),
@@ -294,7 +294,7 @@ fn the_next_policy_is_under_the_same_pressure_new_limits_included() {
     let gate = PolicyGate::new(policy(vec![tiered()]), at(1_000)).unwrap();
     gate.set_pressure(percent(30));
     let more = vec![tiered(), LimitRule::new("more", quota(10))];
-    let next = gate.succeed(policy(more), Vec::new()).unwrap();
+    let next = gate.reload(policy(more), Vec::new()).unwrap();
     assert_eq!(next.pressure(), percent(30));
     assert_eq!(left(&next, "a", "paid"), 3, "the new limit has the least");
     assert_eq!(next.limiter_of(0).unwrap().scale(), percent(30));
@@ -306,14 +306,14 @@ fn the_next_policy_is_under_the_same_pressure_new_limits_included() {
         }),
         ..policy(vec![tiered()])
     };
-    let next = next.succeed(high, Vec::new()).unwrap();
+    let next = next.reload(high, Vec::new()).unwrap();
     assert_eq!(next.limiter_of(0).unwrap().scale(), percent(80));
 }
 
 #[test]
 fn usage_that_moves_to_a_quota_of_the_keys_own_under_pressure_is_the_same_part_of_it() {
     let rule = |quota| LimitRule {
-        key: vec![KeyPart::of(header("x-user"))],
+        key: vec![KeyPart::new(header("x-user"))],
         ..LimitRule::new("api", quota)
     };
     let gate = PolicyGate::new(policy(vec![rule(quota(100))]), at(1_000)).unwrap();
@@ -324,11 +324,11 @@ fn usage_that_moves_to_a_quota_of_the_keys_own_under_pressure_is_the_same_part_o
     }
     // Twenty at half are forty in better times.
     let window = Quota::plain(Limit::fixed_window(rate("100/h")).unwrap());
-    let own = LiveOverride {
+    let own = RuntimeOverride {
         limit: "api".into(),
         change: Override {
             key: vec!["a".into()],
-            grant: Grant::Quota(window),
+            grant: OverrideAction::Quota(window),
             expires: None,
         },
     };
@@ -355,7 +355,7 @@ fn a_shadow_is_never_a_reason_for_a_refusal_under_pressure_either() {
 }
 
 /// Fields as lines, and the body.
-fn told(gate: &PolicyGate<ManualClock>, answer: &Answer) -> (Vec<String>, String) {
+fn told(gate: &PolicyGate<ManualClock>, answer: &PolicyDecision) -> (Vec<String>, String) {
     let (mut text, mut parts) = (String::new(), Vec::new());
     fields(gate, answer, &mut text, &mut |field, part| {
         parts.push((field.name(), part));

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use tollgate::calendar::Periods;
 use tollgate::{Algorithm, Limit, ManualClock, Moment, Span};
 use tollgate_policy::{
-    BurstCredits, Facts, Grant, KeyPart, LimitRule, LiveOverride, Override, Policy, PolicyGate,
-    PriorState, Quota, Source, TierQuota, Tiers,
+    BurstCredits, Facts, KeyPart, LimitRule, Override, OverrideAction, Policy, PolicyGate,
+    PriorState, Quota, RuntimeOverride, Source, TierQuota, Tiers,
 };
 
 type Gate = PolicyGate<ManualClock>;
@@ -25,7 +25,7 @@ fn clock() -> ManualClock {
 fn policy(limits: &[(&str, Limit)]) -> Policy {
     let rule = |(name, limit): &(&str, Limit)| {
         let mut rule = LimitRule::new(name, Quota::plain(limit.clone()));
-        rule.key = vec![KeyPart::of(Source::Header("user".into()))];
+        rule.key = vec![KeyPart::new(Source::Header("user".into()))];
         rule
     };
     Policy {
@@ -68,11 +68,11 @@ fn unchanged_limits_keep_their_counts() {
     let gate = PolicyGate::new(policy(&[("one", bucket(5))]), clock()).unwrap();
     assert_eq!(passes(&gate, "a", 3), 3);
     let mut gate = gate
-        .succeed(policy(&[("two", bucket(2)), ("one", bucket(5))]), vec![])
+        .reload(policy(&[("two", bucket(2)), ("one", bucket(5))]), vec![])
         .unwrap();
     assert_eq!(passes(&gate, "b", 9), 2, "the new one limits too");
     for _ in 0..50 {
-        gate = gate.succeed(policy(&[("one", bucket(5))]), vec![]).unwrap();
+        gate = gate.reload(policy(&[("one", bucket(5))]), vec![]).unwrap();
     }
     assert_eq!(passes(&gate, "a", 9), 2);
 }
@@ -81,11 +81,9 @@ fn unchanged_limits_keep_their_counts() {
 fn changed_limits_keep_usage() {
     let gate = PolicyGate::new(policy(&[("one", bucket(5))]), clock()).unwrap();
     assert_eq!(passes(&gate, "a", 3), 3);
-    let wider = gate.succeed(policy(&[("one", bucket(8))]), vec![]).unwrap();
+    let wider = gate.reload(policy(&[("one", bucket(8))]), vec![]).unwrap();
     assert_eq!(passes(&wider, "a", 9), 5, "eight less three");
-    let narrower = wider
-        .succeed(policy(&[("one", bucket(2))]), vec![])
-        .unwrap();
+    let narrower = wider.reload(policy(&[("one", bucket(2))]), vec![]).unwrap();
     assert_eq!(passes(&narrower, "a", 9), 0);
 }
 
@@ -113,9 +111,7 @@ fn another_algorithm_starts_fresh_and_is_named() {
             );
             let used = passes(&gate, "a", 2);
             assert_eq!(used, 2, "{from}");
-            let next = gate
-                .succeed(policy(&[("one", to.clone())]), vec![])
-                .unwrap();
+            let next = gate.reload(policy(&[("one", to.clone())]), vec![]).unwrap();
             let (keeps, restarted): (_, &[&str]) = match is_one_algorithm(&from, &to) {
                 true => (used, &[]),
                 false => (0, &["one"]),
@@ -126,9 +122,7 @@ fn another_algorithm_starts_fresh_and_is_named() {
             assert_eq!(left + keeps, fresh, "{from} -> {to}");
             assert_eq!(passes(&next, "a", 5), 0, "{from} -> {to}");
             // The same once more: nothing restarts any more.
-            let again = next
-                .succeed(policy(&[("one", to.clone())]), vec![])
-                .unwrap();
+            let again = next.reload(policy(&[("one", to.clone())]), vec![]).unwrap();
             assert_eq!(again.restarted().count(), 0);
             assert_eq!(passes(&again, "a", 5), 0, "{from} -> {to}");
         }
@@ -141,7 +135,7 @@ fn an_override_of_another_algorithm_takes_over_what_its_key_has_used() {
         for to in every_algorithm() {
             let gate = PolicyGate::new(policy(&[("one", from.clone())]), clock()).unwrap();
             let used = passes(&gate, "a", 2);
-            let own = |user| over(user, Grant::Quota(Quota::plain(to.clone())));
+            let own = |user| over(user, OverrideAction::Quota(Quota::plain(to.clone())));
             let next = gate.with_overrides(vec![own("a"), own("b")]).unwrap();
             let fresh = passes(&next, "b", 30);
             let left = passes(&next, "a", 30);
@@ -156,12 +150,12 @@ fn an_override_of_another_algorithm_takes_over_what_its_key_has_used() {
 fn a_removed_limit_that_comes_back_starts_anew() {
     let gate = PolicyGate::new(policy(&[("one", bucket(1))]), clock()).unwrap();
     assert_eq!(passes(&gate, "a", 2), 1);
-    let without = gate.succeed(policy(&[]), vec![]).unwrap();
+    let without = gate.reload(policy(&[]), vec![]).unwrap();
     assert_eq!(passes(&without, "a", 2), 2);
 }
 
-fn over(user: &str, grant: Grant) -> LiveOverride {
-    LiveOverride {
+fn over(user: &str, grant: OverrideAction) -> RuntimeOverride {
+    RuntimeOverride {
         limit: Arc::from("one"),
         change: Override {
             key: vec![user.into()],
@@ -175,11 +169,11 @@ fn over(user: &str, grant: Grant) -> LiveOverride {
 fn an_override_keeps_what_its_key_has_used_and_so_does_its_end() {
     let gate = PolicyGate::new(policy(&[("one", bucket(3))]), clock()).unwrap();
     assert_eq!(passes(&gate, "a", 2), 2);
-    let raised = over("a", Grant::Quota(Quota::plain(bucket(5))));
+    let raised = over("a", OverrideAction::Quota(Quota::plain(bucket(5))));
     let gate = gate.with_overrides(vec![raised]).unwrap();
     assert_eq!(passes(&gate, "a", 9), 3, "five less two");
     assert_eq!(passes(&gate, "b", 9), 3);
-    let again = over("a", Grant::Quota(Quota::plain(bucket(7))));
+    let again = over("a", OverrideAction::Quota(Quota::plain(bucket(7))));
     let gate = gate.with_overrides(vec![again]).unwrap();
     assert_eq!(passes(&gate, "a", 9), 2, "seven less five");
     let gate = gate.with_overrides(vec![]).unwrap();
@@ -195,17 +189,20 @@ fn an_override_keeps_what_its_key_has_used_and_so_does_its_end() {
 fn what_was_used_under_an_override_counts_after_detours() {
     let gate = PolicyGate::new(policy(&[("one", bucket(2))]), clock()).unwrap();
     assert_eq!(passes(&gate, "a", 9), 2);
-    let five = || over("a", Grant::Quota(Quota::plain(bucket(5))));
+    let five = || over("a", OverrideAction::Quota(Quota::plain(bucket(5))));
     let gate = gate.with_overrides(vec![five()]).unwrap();
     assert_eq!(passes(&gate, "a", 9), 3);
-    for detour in [Grant::Unlimited, Grant::Blocked] {
+    for detour in [OverrideAction::Unlimited, OverrideAction::Blocked] {
         let gate = gate.with_overrides(vec![over("a", detour)]).unwrap();
         let gate = gate.with_overrides(vec![]).unwrap();
         assert_eq!(passes(&gate, "a", 9), 0);
     }
     // From one quota to another and back without a request in between.
     let gate = gate
-        .with_overrides(vec![over("a", Grant::Quota(Quota::plain(bucket(9))))])
+        .with_overrides(vec![over(
+            "a",
+            OverrideAction::Quota(Quota::plain(bucket(9))),
+        )])
         .unwrap();
     let gate = gate.with_overrides(vec![]).unwrap();
     assert_eq!(passes(&gate, "a", 9), 0);
@@ -220,7 +217,7 @@ fn overrides_that_come_and_go_change_nothing_for_others() {
     let twin = PolicyGate::new(of(), clock.clone()).unwrap();
     for round in 0..40 {
         let extra = match round % 2 {
-            0 => vec![over("a", Grant::Quota(Quota::plain(bucket(5))))],
+            0 => vec![over("a", OverrideAction::Quota(Quota::plain(bucket(5))))],
             _ => vec![],
         };
         gate = gate.with_overrides(extra).unwrap();
@@ -239,7 +236,10 @@ fn after_an_override_came_and_went_threads_get_what_one_would() {
     let clock = clock();
     let gate = PolicyGate::new(policy(&[("one", bucket(100))]), clock).unwrap();
     let gate = gate
-        .with_overrides(vec![over("a", Grant::Quota(Quota::plain(bucket(5))))])
+        .with_overrides(vec![over(
+            "a",
+            OverrideAction::Quota(Quota::plain(bucket(5))),
+        )])
         .unwrap();
     let gate = gate.with_overrides(vec![]).unwrap();
     let admitted: usize = std::thread::scope(|scope| {
@@ -257,7 +257,7 @@ fn threads_that_meet_an_expired_override_get_what_was_left() {
         let clock = clock();
         let gate = PolicyGate::new(policy(&[("one", bucket(100))]), clock.clone()).unwrap();
         let window = Limit::fixed_window("100/h".parse().unwrap()).unwrap();
-        let mut soon = over("a", Grant::Quota(Quota::plain(window)));
+        let mut soon = over("a", OverrideAction::Quota(Quota::plain(window)));
         soon.change.expires = Some(Moment::from_nanos(START + 1));
         let gate = gate.with_overrides(vec![soon]).unwrap();
         assert_eq!(passes(&gate, "a", 60), 60);
@@ -300,7 +300,10 @@ fn an_override_takes_over_what_was_used_in_a_tier_and_gives_it_back() {
     let gate = PolicyGate::new(tiered(), clock()).unwrap();
     assert_eq!(gold(&gate, 20), 10);
     let gate = gate
-        .with_overrides(vec![over("a", Grant::Quota(Quota::plain(bucket(12))))])
+        .with_overrides(vec![over(
+            "a",
+            OverrideAction::Quota(Quota::plain(bucket(12))),
+        )])
         .unwrap();
     assert_eq!(gold(&gate, 20), 2, "twelve less ten");
     let gate = gate.with_overrides(vec![]).unwrap();
@@ -311,7 +314,7 @@ fn an_override_takes_over_what_was_used_in_a_tier_and_gives_it_back() {
 fn an_override_that_expires_leaves_its_usage_behind() {
     let clock = clock();
     let gate = PolicyGate::new(policy(&[("one", bucket(3))]), clock.clone()).unwrap();
-    let mut soon = over("a", Grant::Quota(Quota::plain(bucket(10))));
+    let mut soon = over("a", OverrideAction::Quota(Quota::plain(bucket(10))));
     soon.change.expires = Some(Moment::from_nanos(START + 1_000_000_000));
     let gate = gate.with_overrides(vec![soon.clone()]).unwrap();
     assert_eq!(passes(&gate, "a", 20), 10);
@@ -332,7 +335,7 @@ fn a_restart_between_an_override_and_its_end_counts_once() {
     let clock = clock();
     let gate = PolicyGate::new(policy(&[("one", bucket(10))]), clock.clone()).unwrap();
     assert_eq!(passes(&gate, "a", 4), 4);
-    let extra = vec![over("a", Grant::Quota(Quota::plain(bucket(20))))];
+    let extra = vec![over("a", OverrideAction::Quota(Quota::plain(bucket(20))))];
     let gate = gate.with_overrides(extra.clone()).unwrap();
     let prior = PriorState::from_saved(&gate.save()).unwrap();
     let one = policy(&[("one", bucket(10))]);
@@ -355,7 +358,7 @@ fn overrides_that_differ_in_any_number_are_two() {
         credits.quota().unwrap()
     };
     let gate = PolicyGate::new(policy(&[("one", bucket(4))]), clock()).unwrap();
-    let with = |user, slack| over(user, Grant::Quota(credits(slack)));
+    let with = |user, slack| over(user, OverrideAction::Quota(credits(slack)));
     let gate = gate
         .with_overrides(vec![with("a", 2), with("b", 9)])
         .unwrap();
@@ -367,10 +370,10 @@ fn overrides_that_differ_in_any_number_are_two() {
 fn a_limit_that_shrinks_keeps_usage_up_to_its_new_burst() {
     let gate = PolicyGate::new(policy(&[("one", bucket(6))]), clock()).unwrap();
     assert_eq!(passes(&gate, "a", 9), 6);
-    let gate = gate.succeed(policy(&[("one", bucket(3))]), vec![]).unwrap();
+    let gate = gate.reload(policy(&[("one", bucket(3))]), vec![]).unwrap();
     assert_eq!(passes(&gate, "a", 9), 0);
     // A limit cannot owe more than it holds: three of the six are forgotten.
-    let gate = gate.succeed(policy(&[("one", bucket(6))]), vec![]).unwrap();
+    let gate = gate.reload(policy(&[("one", bucket(6))]), vec![]).unwrap();
     assert_eq!(passes(&gate, "a", 9), 3);
 }
 
@@ -378,10 +381,10 @@ fn a_limit_that_shrinks_keeps_usage_up_to_its_new_burst() {
 fn overrides_wait_for_a_limit_of_their_name() {
     let gate = PolicyGate::new(policy(&[("two", bucket(1))]), clock()).unwrap();
     let gate = gate
-        .with_overrides(vec![over("a", Grant::Unlimited)])
+        .with_overrides(vec![over("a", OverrideAction::Unlimited)])
         .unwrap();
-    let extra = gate.extra_overrides().to_vec();
-    let gate = gate.succeed(policy(&[("one", bucket(1))]), extra).unwrap();
+    let extra = gate.runtime_overrides().to_vec();
+    let gate = gate.reload(policy(&[("one", bucket(1))]), extra).unwrap();
     assert_eq!(passes(&gate, "a", 5), 5);
     assert_eq!(passes(&gate, "b", 5), 1);
 }

@@ -5,7 +5,7 @@
 use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
 use tollgate::{Origin, Span, Verdict};
-use tollgate_policy::{Answer, Basis, Charge, Role};
+use tollgate_policy::{Charge, PolicyDecision, Reason, Role};
 
 use crate::engine::{Epoch, Gate};
 use crate::names;
@@ -54,7 +54,7 @@ pub(crate) struct DecisionView<'a, L> {
 
 impl<'a> DecisionView<'a, ChargeViews<'a>> {
     /// A decision that was made, or asked about.
-    pub(crate) fn new(policy: &'a Epoch, answer: &'a Answer, reserved: Reserved) -> Self {
+    pub(crate) fn new(policy: &'a Epoch, answer: &'a PolicyDecision, reserved: Reserved) -> Self {
         let limits = ChargeViews {
             gate: &policy.gate,
             charges: &answer.charges,
@@ -82,14 +82,16 @@ impl<'a> DecisionView<'a, ChargeViews<'a>> {
 
 impl<'a, L> DecisionView<'a, L> {
     /// A decision with something else told of its limits.
-    pub(crate) fn with_limits(gate: &'a Gate, answer: &'a Answer, limits: L) -> Self {
-        let rule = match answer.basis {
-            Basis::MissingKey(rule) | Basis::Blocked(rule) | Basis::StoreError(rule) => Some(rule),
+    pub(crate) fn with_limits(gate: &'a Gate, answer: &'a PolicyDecision, limits: L) -> Self {
+        let rule = match answer.reason {
+            Reason::MissingKey(rule) | Reason::Blocked(rule) | Reason::StoreError(rule) => {
+                Some(rule)
+            }
             _ => answer.binding().map(|charge| charge.rule),
         };
-        let listed = match answer.basis {
-            Basis::AllowList(at) => gate.policy().allow.get(at),
-            Basis::DenyList(at) => gate.policy().deny.get(at),
+        let listed = match answer.reason {
+            Reason::AllowList(at) => gate.policy().allow.get(at),
+            Reason::DenyList(at) => gate.policy().deny.get(at),
             _ => None,
         };
         let (retry_after_ms, delay_ms) = waits(answer.verdict);
@@ -97,7 +99,7 @@ impl<'a, L> DecisionView<'a, L> {
             verdict: names::verdict(answer.verdict),
             status: None,
             limit: rule.and_then(|at| gate.rule(at)).map(|rule| &*rule.name),
-            reason: names::reason(answer.basis),
+            reason: names::reason(answer.reason),
             degraded: (answer.origin == Origin::Degraded).then_some(true),
             rule: listed.map(|listed| &*listed.name),
             remaining: remaining(answer.status.remaining),
@@ -159,7 +161,7 @@ impl Serialize for ReservationName {
 }
 
 /// The weight of the tier that the client is in, where the binding limit has tiers.
-fn weight(gate: &Gate, answer: &Answer) -> Option<u32> {
+fn weight(gate: &Gate, answer: &PolicyDecision) -> Option<u32> {
     let binding = answer.binding()?;
     let tiers = gate.rule(binding.rule)?.tiers.as_ref()?;
     tiers.tiers.get(binding.tier?).map(|tier| tier.weight)

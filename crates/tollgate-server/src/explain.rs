@@ -5,8 +5,8 @@
 use serde::Serialize;
 use serde_json::Value;
 use tollgate_policy::{
-    Answer, Basis, ExplainedKey, ExplainedKeyKind, Explanation, Facts, QueueExplanation, Role,
-    RuleExplanation, Sharing, WhyNot,
+    ExplainedKey, ExplainedKeyKind, Explanation, Facts, PolicyDecision, QueueExplanation, Reason,
+    Role, RuleExplanation, Sharing, WhyNot,
 };
 
 use crate::decision_view::{DecisionView, millis, remaining, waits};
@@ -26,8 +26,8 @@ pub(crate) fn told(gate: &Gate, explanation: Explanation) -> Value {
         rules,
         queue,
     } = explanation;
-    let fault = match answer.basis {
-        Basis::Path(fault) => Some(fault),
+    let fault = match answer.reason {
+        Reason::Path(fault) => Some(fault),
         _ => None,
     };
     let limits: Vec<_> = rules
@@ -120,7 +120,11 @@ struct RuleView<'a> {
 }
 
 impl<'a> RuleView<'a> {
-    fn new(gate: &'a Gate, told: &'a RuleExplanation, answer: &Answer) -> Option<RuleView<'a>> {
+    fn new(
+        gate: &'a Gate,
+        told: &'a RuleExplanation,
+        answer: &PolicyDecision,
+    ) -> Option<RuleView<'a>> {
         let rule = gate.rule(told.rule)?;
         let tiers = rule.tiers.iter().flat_map(|tiers| &tiers.tiers);
         let quota = told.limit.and_then(|limit| gate.quota(limit));
@@ -143,8 +147,8 @@ impl<'a> RuleView<'a> {
             quota: quota.map(quota_text),
             sharing: nodes.map(|_| rule.sharing.name()),
             nodes,
-            above: shared.map(|(quota, nodes)| quota.above(rule.sharing, nodes)),
-            lent: lent.map(|(quota, nodes)| quota.is_lent_to(nodes)),
+            above: shared.map(|(quota, nodes)| quota.max_overshoot(rule.sharing, nodes)),
+            lent: lent.map(|(quota, nodes)| quota.is_leasable(nodes)),
             verdict: says(told, answer),
             remaining: told.decision.and_then(|d| remaining(d.status.remaining)),
             retry_after_ms,
@@ -155,11 +159,11 @@ impl<'a> RuleView<'a> {
 }
 
 /// What a limit says by itself, unless something else has decided before it is asked.
-fn says(told: &RuleExplanation, answer: &Answer) -> Option<&'static str> {
+fn says(told: &RuleExplanation, answer: &PolicyDecision) -> Option<&'static str> {
     let decision = told.decision?;
-    Some(match (answer.basis, told.role) {
-        (Basis::Blocked(at), _) if at == told.rule => "blocked",
-        (Basis::AllowList(_) | Basis::DenyList(_) | Basis::SwitchedOff, _) => "not asked",
+    Some(match (answer.reason, told.role) {
+        (Reason::Blocked(at), _) if at == told.rule => "blocked",
+        (Reason::AllowList(_) | Reason::DenyList(_) | Reason::SwitchedOff, _) => "not asked",
         (_, Some(Role::Unlimited)) => "unlimited",
         _ => names::verdict(decision.verdict),
     })

@@ -1,7 +1,7 @@
 //! Names of verdicts, roles and reasons: the same in JSON, RESP, metrics and logs.
 
 use tollgate::Verdict;
-use tollgate_policy::{Basis, Role};
+use tollgate_policy::{Reason, Role};
 
 /// The name of a verdict.
 pub(crate) const fn verdict(verdict: Verdict) -> &'static str {
@@ -24,17 +24,17 @@ pub(crate) const fn role(role: Role) -> &'static str {
 }
 
 /// The name of the reason of a decision.
-pub(crate) const fn reason(basis: Basis) -> &'static str {
-    match basis {
-        Basis::AllowList(_) => "allow-list",
-        Basis::DenyList(_) => "deny-list",
-        Basis::Unmatched => "unmatched",
-        Basis::SwitchedOff => "switched-off",
-        Basis::Path(_) => "path",
-        Basis::MissingKey(_) => "missing-key",
-        Basis::Blocked(_) => "blocked",
-        Basis::TooManyLimits => "too-many-limits",
-        Basis::StoreError(_) => "store-error",
+pub(crate) const fn reason(reason: Reason) -> &'static str {
+    match reason {
+        Reason::AllowList(_) => "allow-list",
+        Reason::DenyList(_) => "deny-list",
+        Reason::Unmatched => "unmatched",
+        Reason::SwitchedOff => "switched-off",
+        Reason::Path(_) => "path",
+        Reason::MissingKey(_) => "missing-key",
+        Reason::Blocked(_) => "blocked",
+        Reason::TooManyLimits => "too-many-limits",
+        Reason::StoreError(_) => "store-error",
         _ => "limit",
     }
 }

@@ -59,7 +59,7 @@ fn the_same_seed_is_the_same_world() {
     for seed in 1..25 {
         let plan = Plan::of(seed);
         let quota = Quota::plain(plan.limit.clone());
-        for sharing in Sharing::ALL.into_iter().filter(|way| quota.can_be(*way)) {
+        for sharing in Sharing::ALL.into_iter().filter(|way| quota.supports(*way)) {
             let history = || format!("{:?}", run(&plan, sharing).unwrap().history);
             assert!(history() == history(), "seed {seed}, {}", sharing.name());
         }

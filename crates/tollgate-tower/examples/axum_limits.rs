@@ -18,7 +18,7 @@ use axum::routing::get;
 use http::Extensions;
 use tokio::net::TcpListener;
 use tollgate::Limit;
-use tollgate_policy::{AtOnce, KeyPart, QueueRule, Source, pattern::PathPattern};
+use tollgate_policy::{KeyPart, QueueConcurrency, QueueRule, Source, pattern::PathPattern};
 use tollgate_tower::facts::by_client;
 use tollgate_tower::{InForce, LimitLayer, QueueLayer};
 
@@ -56,9 +56,9 @@ pub(crate) fn app() -> Result<Router, Box<dyn Error>> {
 
 /// Reports are slow: one at a time, and riders take turns.
 fn reports() -> Result<QueueRule, Box<dyn Error>> {
-    let mut queue = QueueRule::new("reports", AtOnce::Fixed(1));
+    let mut queue = QueueRule::new("reports", QueueConcurrency::Fixed(1));
     queue.matches.paths = vec![PathPattern::new("/report")?];
-    queue.flow = vec![KeyPart::of(Source::Header("x-rider-id".into()))];
+    queue.flow = vec![KeyPart::new(Source::Header("x-rider-id".into()))];
     queue.per_flow = 2;
     Ok(queue)
 }

@@ -110,7 +110,7 @@ impl InForce {
     /// # Errors
     /// A limit or a queue that cannot be.
     pub fn shared(policy: Policy, store: Arc<dyn SharedStore>) -> Result<InForce, InForceError> {
-        let prior = PriorState::nothing().with_store(store);
+        let prior = PriorState::new().with_store(store);
         InForce::with_prior(policy, MonotonicClock::since_1970(), prior)
     }
 }
@@ -121,7 +121,7 @@ impl<C: Clock> InForce<C> {
     /// # Errors
     /// A limit or a queue that cannot be.
     pub fn with_clock(policy: Policy, clock: C) -> Result<InForce<C>, InForceError> {
-        InForce::with_prior(policy, clock, PriorState::nothing())
+        InForce::with_prior(policy, clock, PriorState::new())
     }
 
     fn with_prior(policy: Policy, clock: C, prior: PriorState) -> Result<InForce<C>, InForceError> {
@@ -141,7 +141,7 @@ impl<C: Clock> InForce<C> {
         let mut now = self.now.write().unwrap_or_else(PoisonError::into_inner);
         let queues =
             QueueSet::new(&policy.queues, Some(&now.queues)).map_err(InForceError::Queue)?;
-        let gate = now.gate.succeed(policy, Vec::new());
+        let gate = now.gate.reload(policy, Vec::new());
         let gate = gate.map_err(InForceError::Policy)?;
         queues.put_in_force();
         *now = Arc::new(Standing { gate, queues });

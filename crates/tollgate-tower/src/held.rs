@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use http::{Extensions, Method, StatusCode};
 use tokio::runtime::Handle;
 use tollgate::{Algorithm, Clock};
-use tollgate_policy::{Answer, PolicyGate, Quota, Reservation, Settlement};
+use tollgate_policy::{PolicyDecision, PolicyGate, Quota, Reservation, Settlement};
 
 /// Places in concurrency limits. Dropping it frees them.
 pub struct Permit {
@@ -41,7 +41,7 @@ impl Drop for Permit {
 
 impl Permit {
     /// The places that an answer took; none if it took none.
-    pub(crate) fn of<C: Clock>(gate: &PolicyGate<C>, answer: &Answer) -> Option<Permit> {
+    pub(crate) fn of<C: Clock>(gate: &PolicyGate<C>, answer: &PolicyDecision) -> Option<Permit> {
         has_place(gate, answer).then(|| Permit::from(gate.reserve(answer)))
     }
 }
@@ -55,7 +55,7 @@ impl<C: Clock> From<Reservation<C>> for Permit {
 }
 
 /// Did the answer take a place that has to be given back?
-pub(crate) fn has_place<C: Clock>(gate: &PolicyGate<C>, answer: &Answer) -> bool {
+pub(crate) fn has_place<C: Clock>(gate: &PolicyGate<C>, answer: &PolicyDecision) -> bool {
     let is_place = |quota: &Quota| matches!(quota.limit.algorithm(), Algorithm::Concurrency { .. });
     let mut quotas = answer.charges.iter().filter_map(|c| gate.quota(c.limit));
     quotas.any(is_place)
@@ -69,7 +69,7 @@ pub(crate) struct Reserved<C: Clock> {
 }
 
 impl<C: Clock> Reserved<C> {
-    pub(crate) fn of(gate: &PolicyGate<C>, answer: &Answer) -> Reserved<C> {
+    pub(crate) fn of(gate: &PolicyGate<C>, answer: &PolicyDecision) -> Reserved<C> {
         Reserved::new(gate.reserve(answer), has_place(gate, answer))
     }
 

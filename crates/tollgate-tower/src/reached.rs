@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use http::Extensions;
 use tollgate::Clock;
-use tollgate_policy::{Answer, PolicyGate};
+use tollgate_policy::{PolicyDecision, PolicyGate};
 
 use crate::held::{Permit, Reserved};
 
@@ -71,7 +71,7 @@ impl<C: Clock> Holds<C> {
     /// What an answer took, by a request with these extensions that now goes on.
     pub(crate) fn of(
         gate: &PolicyGate<C>,
-        answer: &Answer,
+        answer: &PolicyDecision,
         extensions: &mut Extensions,
     ) -> Holds<C> {
         if gate.policy().queues.is_empty() || answer.charges.is_empty() {

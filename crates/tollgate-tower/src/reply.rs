@@ -16,7 +16,7 @@ use tollgate::{Clock, Span, Verdict};
 use tollgate_policy::fields::{
     Field, PROBLEM_TYPE, detail, fields, problem, push_json_text, push_number, small_number, status,
 };
-use tollgate_policy::{Answer, AnswerStyle, PolicyGate};
+use tollgate_policy::{AnswerStyle, PolicyDecision, PolicyGate};
 
 use crate::facts::Head;
 use crate::grpc::{self, Code};
@@ -62,7 +62,11 @@ struct Parting {
 
 impl Parting {
     /// Writes the fields of an answer behind what is in `text`, which is nothing yet.
-    fn write<C: Clock>(gate: &PolicyGate<C>, answer: &Answer, text: &mut String) -> Parting {
+    fn write<C: Clock>(
+        gate: &PolicyGate<C>,
+        answer: &PolicyDecision,
+        text: &mut String,
+    ) -> Parting {
         let mut parts = Parting {
             ends: [(Field::CacheControl, 0); Field::ALL.len()],
             count: 0,
@@ -104,7 +108,7 @@ thread_local! {
 
 impl Told {
     /// The fields of an answer; none if there is nothing to tell.
-    pub(crate) fn of<C: Clock>(gate: &PolicyGate<C>, answer: &Answer) -> Option<Told> {
+    pub(crate) fn of<C: Clock>(gate: &PolicyGate<C>, answer: &PolicyDecision) -> Option<Told> {
         if answer.charges.is_empty() {
             return None;
         }
@@ -166,7 +170,7 @@ fn value(text: &Bytes, part: Range<usize>) -> Option<HeaderValue> {
 #[cold]
 pub(crate) fn refusal<C: Clock>(
     gate: &PolicyGate<C>,
-    answer: &Answer,
+    answer: &PolicyDecision,
     asked: &impl Head,
 ) -> Response<Bytes> {
     let mut text = String::with_capacity(REFUSAL_ROOM);

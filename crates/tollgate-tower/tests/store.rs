@@ -187,8 +187,8 @@ async fn what_is_lent_is_fetched_ahead_and_given_back_at_the_end_by_whoever_look
         assert_eq!(response.status(), 200);
         tokio::task::yield_now().await;
     }
-    let lent = lends.epoch().gate().lending().unwrap();
-    assert!(lent.blocks_ahead > 0, "{lent:?}");
+    let lent = lends.epoch().gate().lease_report().unwrap();
+    assert!(lent.blocks_prefetched > 0, "{lent:?}");
     end.send(()).unwrap();
     upkeep.await.unwrap();
     let counts = node_with(&server, [("units", window())]).await;

@@ -11,13 +11,13 @@ use std::time::Duration;
 use tokio::time::{Instant, advance, sleep};
 use tollgate::shape::{Adaptive, Estimator};
 use tollgate::{Scale, Span};
-use tollgate_policy::{AtOnce, Place, QueueRule, Source, Weights};
+use tollgate_policy::{QueueConcurrency, QueuePlace, QueueRule, Source, TierWeights};
 use tollgate_tower::turnstile::{
     Entering, Outcome, QueueError, QueueSet, Turn, Turned, Turnstile, Why,
 };
 
 fn rule(at_once: u32) -> QueueRule {
-    QueueRule::new("api", AtOnce::Fixed(at_once))
+    QueueRule::new("api", QueueConcurrency::Fixed(at_once))
 }
 
 fn paced(rate: &str, burst: u64) -> QueueRule {
@@ -28,8 +28,8 @@ fn paced(rate: &str, burst: u64) -> QueueRule {
     }
 }
 
-fn place(flow: u64) -> Place {
-    Place {
+fn place(flow: u64) -> QueuePlace {
+    QueuePlace {
         queue: 0,
         flow,
         tier: None,
@@ -38,8 +38,8 @@ fn place(flow: u64) -> Place {
     }
 }
 
-fn costing(cost: u64) -> Place {
-    Place { cost, ..place(1) }
+fn costing(cost: u64) -> QueuePlace {
+    QueuePlace { cost, ..place(1) }
 }
 
 fn poll(entering: &mut Entering) -> Poll<Result<Turn, Turned>> {
@@ -47,7 +47,7 @@ fn poll(entering: &mut Entering) -> Poll<Result<Turn, Turned>> {
 }
 
 /// A turn that must be there at once.
-fn enter_now(turnstile: &Turnstile, place: &Place) -> Turn {
+fn enter_now(turnstile: &Turnstile, place: &QueuePlace) -> Turn {
     match poll(&mut turnstile.enter(place)) {
         Poll::Ready(Ok(turn)) => turn,
         other => panic!("no turn at once: {other:?}"),
@@ -55,13 +55,13 @@ fn enter_now(turnstile: &Turnstile, place: &Place) -> Turn {
 }
 
 /// Somebody who has come and has to wait.
-fn queue_up(turnstile: &Turnstile, place: &Place) -> Entering {
+fn queue_up(turnstile: &Turnstile, place: &QueuePlace) -> Entering {
     let mut entering = turnstile.enter(place);
     assert!(poll(&mut entering).is_pending());
     entering
 }
 
-fn refused(turnstile: &Turnstile, place: &Place) -> Turned {
+fn refused(turnstile: &Turnstile, place: &QueuePlace) -> Turned {
     match poll(&mut turnstile.enter(place)) {
         Poll::Ready(Err(turned)) => turned,
         other => panic!("not refused: {other:?}"),
@@ -242,7 +242,7 @@ async fn a_cost_above_the_burst_empties_the_bucket_and_does_not_hang() {
 #[tokio::test(start_paused = true)]
 async fn rate_and_places_must_both_agree() {
     let mut rule = paced("10/s", 1);
-    rule.at_once = Some(AtOnce::Fixed(1));
+    rule.at_once = Some(QueueConcurrency::Fixed(1));
     let turnstile = Turnstile::new(&rule).unwrap();
     let held = enter_now(&turnstile, &place(1));
     let mut next = queue_up(&turnstile, &place(1));
@@ -382,7 +382,7 @@ async fn another_rule_lets_more_go_and_who_waits_keeps_waiting() {
     assert_eq!(turnstile.report().at_once, None);
     let mut third = queue_up(&turnstile, &place(1));
     more.rate = None;
-    more.at_once = Some(AtOnce::Fixed(0));
+    more.at_once = Some(QueueConcurrency::Fixed(0));
     turnstile.change(&more);
     assert!(
         poll(&mut third).is_ready(),
@@ -407,7 +407,7 @@ async fn less_patience_holds_for_those_who_wait_already() {
 #[tokio::test(start_paused = true)]
 async fn what_was_served_is_counted_by_class() {
     let mut rule = rule(10);
-    rule.weights = Some(Weights {
+    rule.weights = Some(TierWeights {
         source: Source::Header("plan".into()),
         tiers: vec![(Arc::from("free"), 1), (Arc::from("paid"), 4)],
     });
@@ -421,7 +421,7 @@ async fn what_was_served_is_counted_by_class() {
     ] {
         drop(enter_now(
             &turnstile,
-            &Place {
+            &QueuePlace {
                 tier,
                 ..costing(cost)
             },
@@ -440,13 +440,13 @@ async fn what_was_served_is_counted_by_class() {
 async fn a_class_keeps_its_count_wherever_the_next_rule_names_it() {
     let weighted = |names: &[&str]| {
         let mut rule = rule(1);
-        rule.weights = Some(Weights {
+        rule.weights = Some(TierWeights {
             source: Source::Header("plan".into()),
             tiers: names.iter().map(|name| (Arc::from(*name), 1)).collect(),
         });
         rule
     };
-    let of = |tier| Place {
+    let of = |tier| QueuePlace {
         tier: Some(tier),
         ..costing(1)
     };
@@ -496,7 +496,9 @@ fn a_queue_that_could_not_be_is_not_built() {
         initial: 4,
         timeout: Span::from_secs(1),
     };
-    assert!(told(&QueueRule::new("api", AtOnce::Adaptive(adaptive))).contains("`min` is 5"));
+    assert!(
+        told(&QueueRule::new("api", QueueConcurrency::Adaptive(adaptive))).contains("`min` is 5")
+    );
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tollgate::Span;
 use tollgate::shape::{Adaptive, Estimator};
-use tollgate_policy::{AtOnce, Place, QueueRule};
+use tollgate_policy::{QueueConcurrency, QueuePlace, QueueRule};
 use tollgate_tower::turnstile::{Outcome, Turnstile};
 
 const MIN: u32 = 4;
@@ -21,15 +21,15 @@ fn rule(by: Estimator) -> QueueRule {
         initial: 10,
         timeout: Span::from_secs(2),
     };
-    QueueRule::new("api", AtOnce::Adaptive(adaptive))
+    QueueRule::new("api", QueueConcurrency::Adaptive(adaptive))
 }
 
 fn limit(turnstile: &Turnstile) -> u32 {
     turnstile.report().at_once.unwrap()
 }
 
-fn place() -> Place {
-    Place {
+fn place() -> QueuePlace {
+    QueuePlace {
         queue: 0,
         flow: 1,
         tier: None,
@@ -112,7 +112,7 @@ async fn every_estimator_moves_and_keeps_its_range() {
 #[tokio::test(start_paused = true)]
 async fn what_hangs_counts_as_failed_while_it_still_hangs() {
     let mut rule = rule(Estimator::Aimd);
-    rule.at_once = Some(AtOnce::Adaptive(Adaptive {
+    rule.at_once = Some(QueueConcurrency::Adaptive(Adaptive {
         by: Estimator::Aimd,
         min: 1,
         max: MAX,
@@ -176,7 +176,7 @@ async fn what_was_learned_stays_under_another_rule_of_the_same_kind() {
     assert_eq!(limit(&turnstile), MAX);
     let changed = |min, max, initial, by| {
         let mut rule = rule(by);
-        rule.at_once = Some(AtOnce::Adaptive(Adaptive {
+        rule.at_once = Some(QueueConcurrency::Adaptive(Adaptive {
             by,
             min,
             max,

@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
-use tollgate_policy::{AtOnce, Place, QueueRule};
+use tollgate_policy::{QueueConcurrency, QueuePlace, QueueRule};
 use tollgate_tower::turnstile::{Outcome, Turnstile};
 
 fn turnstile(at_once: u32) -> Turnstile {
-    Turnstile::new(&QueueRule::new("api", AtOnce::Fixed(at_once))).unwrap()
+    Turnstile::new(&QueueRule::new("api", QueueConcurrency::Fixed(at_once))).unwrap()
 }
 
-fn place(flow: u64, weight: u32) -> Place {
-    Place {
+fn place(flow: u64, weight: u32) -> QueuePlace {
+    QueuePlace {
         queue: 0,
         flow,
         tier: None,

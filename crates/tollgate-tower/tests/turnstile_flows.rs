@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use tokio::time::{advance, sleep};
 use tollgate::{Scale, Span};
-use tollgate_policy::{AtOnce, Place, QueueRule};
+use tollgate_policy::{QueueConcurrency, QueuePlace, QueueRule};
 use tollgate_tower::turnstile::{Entering, Outcome, Turn, Turned, Turnstile, Why};
 
 fn rule(at_once: u32, of_one: u32) -> QueueRule {
     QueueRule {
         at_once_per_flow: Some(of_one),
-        ..QueueRule::new("api", AtOnce::Fixed(at_once))
+        ..QueueRule::new("api", QueueConcurrency::Fixed(at_once))
     }
 }
 
@@ -25,8 +25,8 @@ fn turnstile(rule: &QueueRule) -> Turnstile {
     Turnstile::new(rule).unwrap()
 }
 
-fn place(flow: u64) -> Place {
-    Place {
+fn place(flow: u64) -> QueuePlace {
+    QueuePlace {
         queue: 0,
         flow,
         tier: None,

@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use tollgate::Span;
-use tollgate_policy::{AtOnce, Place, QueueRule};
+use tollgate_policy::{QueueConcurrency, QueuePlace, QueueRule};
 use tollgate_tower::turnstile::{Outcome, Turnstile};
 
 thread_local! {
@@ -44,12 +44,12 @@ fn allocations(of: impl FnOnce()) -> u64 {
 
 #[test]
 fn a_turn_that_is_not_waited_for_allocates_nothing() {
-    let mut rule = QueueRule::new("api", AtOnce::Fixed(8));
+    let mut rule = QueueRule::new("api", QueueConcurrency::Fixed(8));
     rule.rate = Some(("1000000/s".parse().unwrap(), 1_000_000));
     rule.max_wait = Span::from_secs(1);
     let turnstile = Turnstile::new(&rule).unwrap();
     let go = |flow: u64| {
-        let place = Place {
+        let place = QueuePlace {
             queue: 0,
             flow,
             tier: None,

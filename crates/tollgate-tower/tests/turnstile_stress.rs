@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 use tollgate::{Scale, Span};
-use tollgate_policy::{AtOnce, Place, QueueRule};
+use tollgate_policy::{QueueConcurrency, QueuePlace, QueueRule};
 use tollgate_tower::turnstile::{Entering, Outcome, Turn, Turned, Turnstile};
 
 const TASKS: u64 = 100;
@@ -74,7 +74,7 @@ async fn poll_once(entering: &mut Entering) -> Poll<Result<Turn, Turned>> {
 
 /// One request that goes away at a rng moment, if it does.
 async fn request(turnstile: &Turnstile, counts: &Counts, rng: &mut Rng) {
-    let place = Place {
+    let place = QueuePlace {
         queue: 0,
         flow: rng.u64(..FLOWS as u64),
         tier: None,
@@ -162,7 +162,7 @@ async fn stress(rule: &QueueRule, seed: u64, meanwhile: fn(&Turnstile, &mut Rng)
 }
 
 fn rule() -> QueueRule {
-    let mut rule = QueueRule::new("api", AtOnce::Fixed(AT_ONCE as u32));
+    let mut rule = QueueRule::new("api", QueueConcurrency::Fixed(AT_ONCE as u32));
     rule.max_wait = Span::from_secs(50);
     rule
 }
@@ -173,7 +173,7 @@ async fn whoever_goes_away_whenever_no_place_and_no_wake_is_lost() {
     // Every place can be had again at once.
     let mut turns = Vec::new();
     for _ in 0..AT_ONCE {
-        let place = Place {
+        let place = QueuePlace {
             queue: 0,
             flow: 1,
             tier: None,
@@ -197,7 +197,9 @@ async fn full_queues_impatience_rates_and_pressure_lose_nobody_either() {
         let q16 = 20_000 + rng.u64(..50_000) as u32;
         turnstile.set_scale(Scale::from_q16(q16));
         let mut other = self::rule();
-        other.at_once = Some(AtOnce::Fixed(1 + rng.u64(..AT_ONCE as u64) as u32));
+        other.at_once = Some(QueueConcurrency::Fixed(
+            1 + rng.u64(..AT_ONCE as u64) as u32,
+        ));
         (other.per_flow, other.total) = (1 + rng.u64(..6) as usize, 30);
         other.max_wait = Span::from_millis(1 + rng.u64(..4));
         other.rate = Some(("400000/s".parse().unwrap(), 1 + rng.u64(..2000)));

@@ -2,7 +2,7 @@
 
 use tollgate::{Algorithm, Moment};
 use tollgate_policy::{
-    CostRule, FULLY_ENFORCED, Grant, LimitRule, Match, Mode, Quota, Source, WhenOver,
+    CostRule, FULLY_ENFORCED, LimitRule, Match, Mode, OverrideAction, Quota, Source, WhenOver,
 };
 
 use super::cover::covers as is_wider;
@@ -151,7 +151,7 @@ fn cost(rule: &LimitRule, spans: &FieldSpans, report: &Report<'_>) {
         .overrides
         .iter()
         .filter_map(|change| match &change.grant {
-            Grant::Quota(quota) => Some((
+            OverrideAction::Quota(quota) => Some((
                 format!("the override of `{}`", change.key.join(", ")),
                 quota,
             )),
@@ -283,7 +283,7 @@ fn surprises(rule: &LimitRule, spans: &FieldSpans, report: &Report<'_>) {
         rule.quota.limit.algorithm(),
         Algorithm::TokenBucket { .. } | Algorithm::Gcra { .. }
     );
-    if rule.when_over == WhenOver::TakeRest && earns_at_once {
+    if rule.when_over == WhenOver::ChargeRemaining && earns_at_once {
         report.note(
             spans.at("when_over"),
             "rest-of-a-bucket",

@@ -16,7 +16,7 @@ mod store;
 
 use tollgate::CHARGES_MAX;
 use tollgate::Moment;
-use tollgate_policy::{Fallback, LimitRule, Mode};
+use tollgate_policy::{DefaultAction, LimitRule, Mode};
 
 use crate::read::Draft;
 use crate::report::Report;
@@ -32,7 +32,7 @@ pub(crate) fn lint(draft: &Draft, now: Moment, report: &Report<'_>) {
     for (rule, spans) in policy.limits.iter().zip(&draft.limits) {
         limits::lint(rule, spans, &covers, now, report);
     }
-    if let (Fallback::Limit(rule), Some(spans)) = (&policy.default, &draft.default) {
+    if let (DefaultAction::Limit(rule), Some(spans)) = (&policy.default, &draft.default) {
         limits::lint(rule, spans, &[], now, report);
     }
     always_on(draft, report);
@@ -51,13 +51,13 @@ fn file(draft: &Draft, report: &Report<'_>) {
     let top = &draft.file;
     let all = policy.limits.iter().find(|rule| is_always_on(rule));
     match (&policy.default, all) {
-        (Fallback::Unsaid, None) => report.warn(
+        (DefaultAction::Unset, None) => report.warn(
             top.at("default"),
             "no-default",
             "nothing is said about requests that no limit matches; they pass",
             "add `default: pass` if that is meant, or a limit: `default: { key: ip, allow: 100/s }`",
         ),
-        (Fallback::Refuse | Fallback::Limit(_), Some(rule)) => report.warn(
+        (DefaultAction::Refuse | DefaultAction::Limit(_), Some(rule)) => report.warn(
             top.name_of("default"),
             "default-unreachable",
             format!("limit `{}` matches every request, so nothing is left for `default`", rule.name),
@@ -65,7 +65,8 @@ fn file(draft: &Draft, report: &Report<'_>) {
         ),
         _ => {}
     }
-    let limits_nobody = policy.limits.is_empty() && !matches!(policy.default, Fallback::Limit(_));
+    let limits_nobody =
+        policy.limits.is_empty() && !matches!(policy.default, DefaultAction::Limit(_));
     if limits_nobody && policy.queues.is_empty() && policy.follow.is_none() {
         report.warn(
             top.at("limits"),
@@ -74,7 +75,7 @@ fn file(draft: &Draft, report: &Report<'_>) {
             "add a limit: `limits: [{ name: per-ip, key: ip, allow: 100/s }]`",
         );
     }
-    let default_has = matches!(&policy.default, Fallback::Limit(rule) if rule.tiers.is_some());
+    let default_has = matches!(&policy.default, DefaultAction::Limit(rule) if rule.tiers.is_some());
     let used = default_has
         || policy.limits.iter().any(|rule| rule.tiers.is_some())
         || policy.queues.iter().any(|rule| rule.weights.is_some());

@@ -1,6 +1,6 @@
 //! What is unwise about queues.
 
-use tollgate_policy::{AtOnce, QueueRule};
+use tollgate_policy::{QueueConcurrency, QueueRule};
 
 use super::cover::{covers, is_everything};
 use crate::read::{Draft, FieldSpans};
@@ -69,7 +69,7 @@ fn room(rule: &QueueRule, spans: &FieldSpans, report: &Report<'_>) {
 }
 
 fn at_once(rule: &QueueRule, spans: &FieldSpans, report: &Report<'_>) {
-    if let Some(AtOnce::Adaptive(adaptive)) = rule.at_once
+    if let Some(QueueConcurrency::Adaptive(adaptive)) = rule.at_once
         && adaptive.max > ADAPTIVE_WISE
     {
         report.warn(
@@ -91,8 +91,8 @@ fn at_once_per_flow(rule: &QueueRule, spans: &FieldSpans, report: &Report<'_>) {
         return;
     };
     let all = match rule.at_once {
-        Some(AtOnce::Fixed(all)) => all,
-        Some(AtOnce::Adaptive(adaptive)) => adaptive.max,
+        Some(QueueConcurrency::Fixed(all)) => all,
+        Some(QueueConcurrency::Adaptive(adaptive)) => adaptive.max,
         None => u32::MAX,
     };
     if own >= all {
@@ -121,7 +121,7 @@ fn shares(rule: &QueueRule, spans: &FieldSpans, report: &Report<'_>) {
             "add `flow: header.x-api-key`, or leave `tier` out",
         );
     }
-    let equal = |weights: &tollgate_policy::Weights| weights.tiers.iter().all(|(_, w)| *w == 1);
+    let equal = |weights: &tollgate_policy::TierWeights| weights.tiers.iter().all(|(_, w)| *w == 1);
     if rule.weights.as_ref().is_some_and(equal) {
         report.warn(
             spans.name_of("tier"),

@@ -4,7 +4,9 @@ use std::net::IpAddr;
 
 use tollgate::{Algorithm, Span};
 use tollgate_policy::shared::LOG_MAX;
-use tollgate_policy::{Fallback, Grant, LimitRule, Mode, OnStoreError, Quota, Sharing};
+use tollgate_policy::{
+    DefaultAction, LimitRule, Mode, OnStoreError, OverrideAction, Quota, Sharing,
+};
 
 use crate::read::{Draft, FieldSpans};
 use crate::report::Report;
@@ -35,7 +37,7 @@ pub(super) fn lint(draft: &Draft, report: &Report<'_>) {
 /// Every limit that does something, with its places.
 fn rules(draft: &Draft) -> impl Iterator<Item = (&LimitRule, &FieldSpans)> {
     let default = match (&draft.policy.default, &draft.default) {
-        (Fallback::Limit(rule), Some(spans)) => Some((rule.as_ref(), spans)),
+        (DefaultAction::Limit(rule), Some(spans)) => Some((rule.as_ref(), spans)),
         _ => None,
     };
     let limits = draft.policy.limits.iter().zip(&draft.limits);
@@ -168,7 +170,7 @@ fn mixed(draft: &Draft, report: &Report<'_>) {
     }
     let exact = rules(draft).filter(|(rule, _)| rule.sharing == Sharing::Exact);
     for (rule, spans) in exact.filter(|(_, spans)| !spans.has("sharing")) {
-        let hint = match rule.quota.can_be(Sharing::Lease) {
+        let hint = match rule.quota.supports(Sharing::Lease) {
             true => {
                 "write `sharing: lease` in it, too; or `sharing: exact`, if that is meant, which silences this note"
             }
@@ -196,8 +198,8 @@ fn quotas(rule: &LimitRule) -> impl Iterator<Item = &Quota> {
         .chain(&rule.candidate)
         .chain(tiers.map(|tier| &tier.quota))
         .chain(overrides.filter_map(|change| match &change.grant {
-            Grant::Quota(quota) => Some(quota),
-            Grant::Unlimited | Grant::Blocked => None,
+            OverrideAction::Quota(quota) => Some(quota),
+            OverrideAction::Unlimited | OverrideAction::Blocked => None,
         }))
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate_policy::{FollowRule, OnStoreError, REQUEST_LIMITS};
+use tollgate_policy::{OnStoreError, OverridePolicy, REQUEST_LIMITS};
 
 use super::fields::{Fields, Listed};
 use super::item::Item;
@@ -25,14 +25,14 @@ pub(super) fn domains(
     node: Item<'_>,
     max_keys: usize,
     on_store_error: Option<OnStoreError>,
-) -> Read<Option<FollowRule>> {
+) -> Read<Option<OverridePolicy>> {
     let listed = Listed {
         name: "domains",
         hint: "write `domains: [{ name: edge, follow_request_limits: true }]`",
         max: (DOMAINS_MAX, "list only domains that differ from the others"),
     };
     let domains: Vec<Arc<str>> = listed.read(node, domain)?.into_iter().flatten().collect();
-    Ok((!domains.is_empty()).then(|| FollowRule {
+    Ok((!domains.is_empty()).then(|| OverridePolicy {
         domains,
         max_keys: (max_keys / UNITS).clamp(1, KEYS_MAX),
         on_store_error: on_store_error.unwrap_or_default(),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use tollgate_policy::address::{CidrSet, ForwardedHeader, Proxies};
 use tollgate_policy::path::PathRules;
-use tollgate_policy::{AnswerStyle, Fallback, LimitRule, Policy, Privacy, XRateLimit};
+use tollgate_policy::{AnswerStyle, DefaultAction, LimitRule, Policy, Privacy, XRateLimit};
 
 use super::domains::{domains, reserved_name};
 use super::fields::{FieldSpans, Fields, Listed};
@@ -257,14 +257,17 @@ fn headers(node: Item<'_>) -> Read<AnswerStyle> {
     })
 }
 
-fn default(node: Item<'_>, defaults: &FileDefaults<'_>) -> Read<(Fallback, Option<FieldSpans>)> {
+fn default(
+    node: Item<'_>,
+    defaults: &FileDefaults<'_>,
+) -> Read<(DefaultAction, Option<FieldSpans>)> {
     if let Value::Map(_) = node.value {
         let (rule, spans) = default_limit(node, defaults)?;
-        return Ok((Fallback::Limit(Box::new(rule)), Some(spans)));
+        return Ok((DefaultAction::Limit(Box::new(rule)), Some(spans)));
     }
     match text(node)? {
-        "pass" => Ok((Fallback::Pass, None)),
-        "refuse" => Ok((Fallback::Refuse, None)),
+        "pass" => Ok((DefaultAction::Pass, None)),
+        "refuse" => Ok((DefaultAction::Refuse, None)),
         other => Err(node.error(
             "unknown-word",
             format!("{} is not what can happen by default", quoted(other)),

@@ -46,7 +46,7 @@ impl QuotaFields {
             max_keys: Some(quota.limit.max_keys()),
             ..QuotaFields::default()
         };
-        if let Some(credits) = BurstCredits::of(quota) {
+        if let Some(credits) = BurstCredits::from_quota(quota) {
             return Some(QuotaFields {
                 allow: Some(Allow::Rate(credits.rate)),
                 times: Some(credits.times),

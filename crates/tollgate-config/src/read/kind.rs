@@ -81,7 +81,7 @@ impl Kind {
 
     /// The algorithm of a resolved quota.
     pub(crate) fn from_quota(quota: &Quota) -> Option<Kind> {
-        if BurstCredits::of(quota).is_some() {
+        if BurstCredits::from_quota(quota).is_some() {
             return Some(Kind::BurstCredits);
         }
         Some(match quota.limit.algorithm() {

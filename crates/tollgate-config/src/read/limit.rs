@@ -243,8 +243,8 @@ fn body(
 /// Reads what a refused request takes.
 fn when_over(node: Item<'_>, quota: Option<&Quota>) -> Read<WhenOver> {
     let words = [
-        ("take-nothing", WhenOver::TakeNothing),
-        ("take-rest", WhenOver::TakeRest),
+        ("take-nothing", WhenOver::ChargeNothing),
+        ("take-rest", WhenOver::ChargeRemaining),
     ];
     let when_over = choice(node, "what a refused request can take", &words)?;
     let algorithm = match quota.map(|quota| quota.limit.algorithm()) {
@@ -253,7 +253,7 @@ fn when_over(node: Item<'_>, quota: Option<&Quota>) -> Read<WhenOver> {
         _ => return Ok(when_over),
     };
     match when_over {
-        WhenOver::TakeRest => Err(node.error(
+        WhenOver::ChargeRemaining => Err(node.error(
             "no-rest",
             format!(
                 "`take-rest` has no meaning for `{algorithm}`: no units can be taken afterwards"

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use tollgate_policy::address::network_text;
-use tollgate_policy::{Grant, KeyPart, LimitRule, Override, Source};
+use tollgate_policy::{KeyPart, LimitRule, Override, OverrideAction, Source};
 
 use super::fields::{Fields, Listed, each};
 use super::item::Item;
@@ -80,9 +80,9 @@ fn one(node: Item<'_>, key: &[KeyPart], base: &QuotaFields, name: &str) -> Read<
     reason?;
     let (unlimited, blocked) = (unlimited?.unwrap_or(false), blocked?.unwrap_or(false));
     let grant = match (quota, unlimited, blocked) {
-        (Some(quota), false, false) => Grant::Quota(quota?),
-        (None, true, false) => Grant::Unlimited,
-        (None, false, true) => Grant::Blocked,
+        (Some(quota), false, false) => OverrideAction::Quota(quota?),
+        (None, true, false) => OverrideAction::Unlimited,
+        (None, false, true) => OverrideAction::Blocked,
         (None, false, false) => {
             let hint = "add `allow: 100/s`, `unlimited: true` or `blocked: true`";
             return Err(match fields.read("allow", |_| Ok(())) {

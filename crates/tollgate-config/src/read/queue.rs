@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 use tollgate::Span;
 use tollgate::shape::fair_queue::MAX_COST_PER_WEIGHT;
 use tollgate::shape::{Adaptive, Estimator};
-use tollgate_policy::{AtOnce, CostRule, MissingKey, QueueRule, Weights};
+use tollgate_policy::{CostRule, MissingKey, QueueConcurrency, QueueRule, TierWeights};
 
 use super::fields::{FieldSpans, Fields, Listed};
 use super::item::Item;
@@ -106,7 +106,7 @@ fn queue(
         captures(&fields, "flow", &what, matched.as_ref(), flow)?;
     }
     let (name, flow) = (name?, flow?);
-    let usual = QueueRule::new(&name, AtOnce::Fixed(1));
+    let usual = QueueRule::new(&name, QueueConcurrency::Fixed(1));
     let total = total?.unwrap_or(usual.total);
     let usual_per_flow = match flow.is_empty() {
         true => total,
@@ -147,9 +147,9 @@ fn missing_key(node: Item<'_>, v6: u8) -> Read<MissingKey> {
 }
 
 /// Reads where a request names its tier. None if there is an error in the tiers.
-fn weights(node: Item<'_>, what: &str, defaults: &FileDefaults<'_>) -> Read<Option<Weights>> {
+fn weights(node: Item<'_>, what: &str, defaults: &FileDefaults<'_>) -> Read<Option<TierWeights>> {
     let source = tier_source(node, what, "weight: 4", defaults)?;
-    Ok(defaults.tiers.map(|all| Weights {
+    Ok(defaults.tiers.map(|all| TierWeights {
         source,
         tiers: all
             .iter()
@@ -192,13 +192,15 @@ pub(super) fn rate_and_burst(
 }
 
 /// Reads how many requests run at once, in all and of one flow.
-fn at_once_fields(fields: &Fields<'_>) -> (Read<Option<AtOnce>>, Read<Option<u32>>) {
+fn at_once_fields(fields: &Fields<'_>) -> (Read<Option<QueueConcurrency>>, Read<Option<u32>>) {
     let all = fields.read("at_once", at_once);
     let per_flow = fields.read("at_once_per_flow", |n| {
         let own: u32 = integer(n, 1..=AT_ONCE_MAX, "8")?;
         let (max, name) = match all {
-            Ok(Some(AtOnce::Fixed(all))) => (all, "`at_once`"),
-            Ok(Some(AtOnce::Adaptive(adaptive))) => (adaptive.max, "the `max` of `at_once`"),
+            Ok(Some(QueueConcurrency::Fixed(all))) => (all, "`at_once`"),
+            Ok(Some(QueueConcurrency::Adaptive(adaptive))) => {
+                (adaptive.max, "the `max` of `at_once`")
+            }
             _ => return Ok(own),
         };
         match own > max {
@@ -214,16 +216,16 @@ fn at_once_fields(fields: &Fields<'_>) -> (Read<Option<AtOnce>>, Read<Option<u32
 }
 
 /// Reads a number, or how it is estimated.
-fn at_once(node: Item<'_>) -> Read<AtOnce> {
+fn at_once(node: Item<'_>) -> Read<QueueConcurrency> {
     match &node.value {
-        Value::Map(_) => adaptive(node).map(AtOnce::Adaptive),
+        Value::Map(_) => adaptive(node).map(QueueConcurrency::Adaptive),
         Value::Scalar { text, .. } if ESTIMATORS.iter().any(|(word, _)| word == text) => Err(node
             .error(
                 "bad-number",
                 format!("`{text}` is an estimator, not a number"),
                 format!("write `at_once: {{ adaptive: {text} }}`"),
             )),
-        _ => integer(node, 1..=AT_ONCE_MAX, "64").map(AtOnce::Fixed),
+        _ => integer(node, 1..=AT_ONCE_MAX, "64").map(QueueConcurrency::Fixed),
     }
 }
 

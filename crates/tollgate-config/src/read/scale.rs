@@ -69,7 +69,7 @@ pub(crate) fn scaled(quota: &Quota, times: Multiplier) -> Result<Quota, LimitErr
     let faster = |rate: Rate| times.rate(rate).ok_or(TOO_LARGE);
     let limit = &quota.limit;
     let alike = |quota: Quota| quota.with_max_keys(limit.max_keys()).named(limit.name());
-    if let Some(credits) = BurstCredits::of(quota) {
+    if let Some(credits) = BurstCredits::from_quota(quota) {
         let scaled = BurstCredits {
             rate: faster(credits.rate)?,
             slack: credits.slack.map(units).transpose()?,

@@ -40,8 +40,8 @@ pub(super) fn apply_sharing(
     fields: &Fields<'_>,
 ) -> Read<LimitRule> {
     let sharing = own.or(of_file).unwrap_or_default();
-    let takes_rest = rule.when_over == WhenOver::TakeRest && sharing != Sharing::Exact;
-    if rule.quota.can_be(sharing) && !takes_rest {
+    let takes_rest = rule.when_over == WhenOver::ChargeRemaining && sharing != Sharing::Exact;
+    if rule.quota.supports(sharing) && !takes_rest {
         return Ok(LimitRule { sharing, ..rule });
     }
     match (own, fields.get(NAME)) {
@@ -60,7 +60,7 @@ pub(super) fn apply_sharing(
 /// Why a limit does not support a `sharing`, and what to write instead.
 fn why_not(rule: &LimitRule) -> (&'static str, &'static str) {
     match rule.quota.limit.algorithm() {
-        _ if rule.when_over == WhenOver::TakeRest => (
+        _ if rule.when_over == WhenOver::ChargeRemaining => (
             "with `take-rest` a refused request is charged in the store at once",
             "write `sharing: exact`, or remove `when_over`",
         ),

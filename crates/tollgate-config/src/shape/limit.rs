@@ -146,8 +146,8 @@ enum MissingKey {
 #[derive(JsonSchema)]
 #[schemars(rename_all = "kebab-case", inline)]
 enum WhenOver {
-    TakeNothing,
-    TakeRest,
+    ChargeNothing,
+    ChargeRemaining,
 }
 
 #[derive(JsonSchema)]

@@ -64,9 +64,9 @@ impl Cidr {
         // A mapped network this wide holds more than IPv4, and stays what it is.
         let folds = plain.is_ipv4() && (address.is_ipv4() || bits >= 96);
         let network = match folds {
-            true if address.is_ipv6() => Cidr::of(plain, bits - 96),
-            true => Cidr::of(plain, bits),
-            false => Cidr::of(address, bits),
+            true if address.is_ipv6() => Cidr::containing(plain, bits - 96),
+            true => Cidr::containing(plain, bits),
+            false => Cidr::containing(address, bits),
         };
         let given = if folds { plain } else { address };
         if network.address != given {
@@ -78,7 +78,7 @@ impl Cidr {
     }
 
     /// The network that `address` lies in, by its first `bits`.
-    pub(super) fn of(address: IpAddr, bits: u8) -> Cidr {
+    pub(super) fn containing(address: IpAddr, bits: u8) -> Cidr {
         Cidr {
             address: cut(address, bits),
             bits: bits.min(width(address)),
@@ -272,7 +272,7 @@ pub fn masked(address: IpAddr, v4: u8, v6: u8) -> IpAddr {
 /// all of them count.
 pub fn network_text(address: IpAddr, v4: u8, v6: u8) -> String {
     let address = address.to_canonical();
-    Cidr::of(address, if address.is_ipv4() { v4 } else { v6 }).to_string()
+    Cidr::containing(address, if address.is_ipv4() { v4 } else { v6 }).to_string()
 }
 
 #[cfg(test)]

@@ -91,8 +91,8 @@ fn a_set_holds_what_one_of_its_networks_holds() {
             // Close together, so that they touch and overlap.
             let v4 = IpAddr::V4(Ipv4Addr::from_bits(random.next() as u32 & 0xff));
             let v6 = IpAddr::V6(Ipv6Addr::from_bits(u128::from(random.next() & 0xff) << 60));
-            networks.push(Cidr::of(v4, 24 + random.below(9) as u8));
-            networks.push(Cidr::of(v6, 56 + random.below(13) as u8));
+            networks.push(Cidr::containing(v4, 24 + random.below(9) as u8));
+            networks.push(Cidr::containing(v6, 56 + random.below(13) as u8));
         }
         let set = CidrSet::new(networks.clone());
         assert!(set.v4.windows(2).all(|w| w[0].1 + 1 < w[1].0));

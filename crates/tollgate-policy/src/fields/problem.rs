@@ -1,8 +1,8 @@
 //! The body that explains a refusal (RFC 9457).
 
-use super::super::answer::{Answer, Basis};
 use super::super::gate::PolicyGate;
 use super::super::path::PathFault;
+use super::super::policy_decision::{PolicyDecision, Reason};
 use super::{push_number, status};
 use tollgate::clock::Clock;
 use tollgate::decision::Verdict;
@@ -19,7 +19,7 @@ pub const REDUCED_CAPACITY: &str =
 
 /// Appends the body of an answer that is no admission. It names limits, which clients are told anyhow,
 /// but neither keys nor lists.
-pub fn problem<C: Clock>(gate: &PolicyGate<C>, answer: &Answer, text: &mut String) {
+pub fn problem<C: Clock>(gate: &PolicyGate<C>, answer: &PolicyDecision, text: &mut String) {
     let status = status(answer);
     let refused = matches!(answer.verdict, Verdict::Refuse { .. });
     let pressed = refused && gate.is_pressed(answer);
@@ -58,20 +58,20 @@ pub fn problem<C: Clock>(gate: &PolicyGate<C>, answer: &Answer, text: &mut Strin
 }
 
 /// The limit that is to blame.
-fn violated<'g, C: Clock>(gate: &'g PolicyGate<C>, answer: &Answer) -> Option<&'g str> {
-    let rule = match answer.basis {
-        Basis::Charge(_) => answer.binding()?.rule,
-        Basis::MissingKey(rule) | Basis::Blocked(rule) | Basis::StoreError(rule) => rule,
+fn violated<'g, C: Clock>(gate: &'g PolicyGate<C>, answer: &PolicyDecision) -> Option<&'g str> {
+    let rule = match answer.reason {
+        Reason::Charge(_) => answer.binding()?.rule,
+        Reason::MissingKey(rule) | Reason::Blocked(rule) | Reason::StoreError(rule) => rule,
         _ => return None,
     };
     gate.rule(rule).map(|rule| &*rule.name)
 }
 
 /// What is wrong with a request that was not admitted and how to mend it, in a sentence.
-pub fn detail<C: Clock>(gate: &PolicyGate<C>, answer: &Answer) -> String {
+pub fn detail<C: Clock>(gate: &PolicyGate<C>, answer: &PolicyDecision) -> String {
     let name = violated(gate, answer).unwrap_or_default();
-    match (answer.verdict, answer.basis) {
-        (Verdict::Refuse { .. }, Basis::StoreError(_)) => {
+    match (answer.verdict, answer.reason) {
+        (Verdict::Refuse { .. }, Reason::StoreError(_)) => {
             format!("What the limit `{name}` counts in does not answer; try again in a moment.")
         }
         (Verdict::Refuse { retry_after }, _) if gate.is_pressed(answer) => {
@@ -84,7 +84,7 @@ pub fn detail<C: Clock>(gate: &PolicyGate<C>, answer: &Answer) -> String {
             let wait = Span::from_millis(retry_after.as_nanos().div_ceil(1_000_000).max(1));
             format!("The limit `{name}` has nothing left for this request; try again in {wait}.")
         }
-        (_, Basis::Charge(_)) => {
+        (_, Reason::Charge(_)) => {
             let binding = answer.binding();
             let cost = binding.map_or(0, |charge| charge.cost);
             let quota = binding.and_then(|charge| gate.quota(charge.limit));
@@ -93,13 +93,15 @@ pub fn detail<C: Clock>(gate: &PolicyGate<C>, answer: &Answer) -> String {
                 "The request costs {cost}, more than the limit `{name}` ever holds ({most}); split it into smaller ones."
             )
         }
-        (_, Basis::MissingKey(_)) => {
+        (_, Reason::MissingKey(_)) => {
             format!("The request lacks what the limit `{name}` counts by; send it.")
         }
-        (_, Basis::Blocked(_)) => format!("This client is blocked by the limit `{name}`."),
-        (_, Basis::DenyList(_)) => "This client is on a list of those who are refused.".into(),
-        (_, Basis::Unmatched) => "No limit is meant for this request, and such are refused.".into(),
-        (_, Basis::Path(fault)) => path_detail(fault).into(),
+        (_, Reason::Blocked(_)) => format!("This client is blocked by the limit `{name}`."),
+        (_, Reason::DenyList(_)) => "This client is on a list of those who are refused.".into(),
+        (_, Reason::Unmatched) => {
+            "No limit is meant for this request, and such are refused.".into()
+        }
+        (_, Reason::Path(fault)) => path_detail(fault).into(),
         _ => "More limits match this request than can be charged together.".into(),
     }
 }

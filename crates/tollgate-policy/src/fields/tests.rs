@@ -1,5 +1,5 @@
 use super::super::{
-    BurstCredits, Facts, Grant, LimitRule, Mode, Override, Policy, Privacy, TierQuota,
+    BurstCredits, Facts, LimitRule, Mode, Override, OverrideAction, Policy, Privacy, TierQuota,
 };
 use super::*;
 use tollgate::{Limit, ManualClock, Moment};
@@ -24,7 +24,7 @@ fn gate_with(policy: Policy) -> (Gate, ManualClock) {
 }
 
 /// All fields, as lines.
-fn told(gate: &Gate, answer: &Answer) -> Vec<String> {
+fn told(gate: &Gate, answer: &PolicyDecision) -> Vec<String> {
     let mut text = String::new();
     let mut parts = Vec::new();
     fields(gate, answer, &mut text, &mut |field, part| {
@@ -34,7 +34,7 @@ fn told(gate: &Gate, answer: &Answer) -> Vec<String> {
     parts.into_iter().map(line).collect()
 }
 
-fn ask(gate: &Gate, cost: u64) -> Answer {
+fn ask(gate: &Gate, cost: u64) -> PolicyDecision {
     let facts = Facts {
         cost: Some(cost),
         ..Facts::default()
@@ -233,12 +233,12 @@ fn the_quota_that_is_told_is_that_of_the_tier() {
 #[test]
 fn who_has_no_limit_is_told_nothing() {
     let mut of = rule("x", Limit::fixed_window("1/min".parse().unwrap()).unwrap());
-    of.key = vec![super::super::KeyPart::of(super::super::Source::Field(
+    of.key = vec![super::super::KeyPart::new(super::super::Source::Field(
         "who".into(),
     ))];
     of.overrides = vec![Override {
         key: vec!["boss".into()],
-        grant: Grant::Unlimited,
+        grant: OverrideAction::Unlimited,
         expires: None,
     }];
     let (gate, _) = gate_of(vec![of]);
@@ -319,7 +319,7 @@ fn a_spread_wait_is_the_same_for_a_key_and_stays_within_its_bound() {
         ..Default::default()
     };
     let mut of = rule("x", Limit::fixed_window("1/min".parse().unwrap()).unwrap());
-    of.key = vec![super::super::KeyPart::of(super::super::Source::Field(
+    of.key = vec![super::super::KeyPart::new(super::super::Source::Field(
         "who".into(),
     ))];
     let (gate, _) = gate_with(Policy {

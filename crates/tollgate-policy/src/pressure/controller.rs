@@ -24,7 +24,7 @@
 //!
 //! # An operator's word
 //!
-//! [`Pressure::hold`] sets the scale for a while, whatever is observed. When that is over, it goes on from
+//! [`PressureController::hold`] sets the scale for a while, whatever is observed. When that is over, it goes on from
 //! there by what is observed: a backend that somebody took care of is not hit by everything at once.
 //!
 //! # What it does not know
@@ -42,7 +42,7 @@ const UP: u32 = 65_536 / 50;
 
 /// What was observed since the last step. What nobody observed is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Signals {
+pub struct PressureSignals {
     /// How long answers of the backend take on average.
     pub latency: Option<Span>,
     /// The share of failed answers of the backend, in ten-thousandths.
@@ -53,7 +53,7 @@ pub struct Signals {
 
 /// What signals come to together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Trouble {
+pub enum PressureLevel {
     /// None.
     Well,
     /// Too little to shrink, too much to grow.
@@ -64,7 +64,7 @@ pub enum Trouble {
 
 /// The controller: a scale, and when it may change.
 #[derive(Clone, Debug)]
-pub struct Pressure {
+pub struct PressureController {
     rule: PressureRule,
     scale: Scale,
     /// When the last step was.
@@ -73,10 +73,10 @@ pub struct Pressure {
     held: Option<Moment>,
 }
 
-impl Pressure {
+impl PressureController {
     /// No pressure yet.
-    pub fn new(rule: PressureRule) -> Pressure {
-        Pressure {
+    pub fn new(rule: PressureRule) -> PressureController {
+        PressureController {
             rule,
             scale: Scale::ONE,
             stepped: None,
@@ -112,7 +112,7 @@ impl Pressure {
     }
 
     /// What these signals come to.
-    pub fn trouble(&self, signals: &Signals) -> Trouble {
+    pub fn trouble(&self, signals: &PressureSignals) -> PressureLevel {
         let nanos = |span: Span| span.as_nanos();
         let share = |of: u32| u64::from(of);
         let by = [
@@ -120,11 +120,11 @@ impl Pressure {
             judged(signals.errors.map(share), self.rule.errors.map(share)),
             judged(signals.cpu.map(share), self.rule.cpu.map(share)),
         ];
-        by.into_iter().max().unwrap_or(Trouble::Well)
+        by.into_iter().max().unwrap_or(PressureLevel::Well)
     }
 
     /// One step: how much is to be left from now on.
-    pub fn step(&mut self, signals: &Signals, now: Moment) -> Scale {
+    pub fn step(&mut self, signals: &PressureSignals, now: Moment) -> Scale {
         let is_due = match self.stepped {
             // A clock that was set back does not stop it.
             Some(last) => now < last || now.since(last) >= STEP_MIN,
@@ -141,9 +141,9 @@ impl Pressure {
         let q16 = self.scale.as_q16();
         self.scale = match self.trouble(signals) {
             // At most 65536 * 9, and rounded down: it always shrinks.
-            Trouble::Over => Scale::from_q16(q16 * 9 / 10).max(self.floor()),
-            Trouble::Near => self.scale,
-            Trouble::Well => Scale::from_q16(q16 + UP),
+            PressureLevel::Over => Scale::from_q16(q16 * 9 / 10).max(self.floor()),
+            PressureLevel::Near => self.scale,
+            PressureLevel::Well => Scale::from_q16(q16 + UP),
         };
         self.scale
     }
@@ -165,16 +165,16 @@ impl Pressure {
 }
 
 /// What one signal says, if it is observed and has a bound.
-fn judged(observed: Option<u64>, bound: Option<u64>) -> Trouble {
+fn judged(observed: Option<u64>, bound: Option<u64>) -> PressureLevel {
     let (Some(observed), Some(bound)) = (observed, bound) else {
-        return Trouble::Well;
+        return PressureLevel::Well;
     };
     if observed > bound {
-        Trouble::Over
+        PressureLevel::Over
     } else if u128::from(observed) * 10 > u128::from(bound) * 9 {
-        Trouble::Near
+        PressureLevel::Near
     } else {
-        Trouble::Well
+        PressureLevel::Well
     }
 }
 
@@ -191,8 +191,8 @@ mod tests {
         Scale::from_q16(65_536 * percent / 100)
     }
 
-    fn by_cpu() -> Pressure {
-        Pressure::new(PressureRule {
+    fn by_cpu() -> PressureController {
+        PressureController::new(PressureRule {
             cpu: Some(8_000),
             floor: percent(20),
             floors: vec![(Arc::from("free"), percent(5))],
@@ -200,10 +200,10 @@ mod tests {
         })
     }
 
-    fn busy(cpu: u32) -> Signals {
-        Signals {
+    fn busy(cpu: u32) -> PressureSignals {
+        PressureSignals {
             cpu: Some(cpu),
-            ..Signals::default()
+            ..PressureSignals::default()
         }
     }
 
@@ -239,24 +239,24 @@ mod tests {
 
     #[test]
     fn any_signal_over_its_bound_is_trouble_and_one_without_a_bound_never_is() {
-        let p = Pressure::new(PressureRule {
+        let p = PressureController::new(PressureRule {
             latency: Some(Span::from_millis(200)),
             errors: Some(500),
             ..PressureRule::default()
         });
-        let slow = Signals {
+        let slow = PressureSignals {
             latency: Some(Span::from_millis(201)),
             errors: Some(0),
             cpu: Some(10_000),
         };
-        assert_eq!(p.trouble(&slow), Trouble::Over);
-        let failing = Signals {
+        assert_eq!(p.trouble(&slow), PressureLevel::Over);
+        let failing = PressureSignals {
             latency: Some(Span::from_millis(1)),
             errors: Some(501),
             cpu: None,
         };
-        assert_eq!(p.trouble(&failing), Trouble::Over);
-        assert_eq!(p.trouble(&busy(10_000)), Trouble::Well);
+        assert_eq!(p.trouble(&failing), PressureLevel::Over);
+        assert_eq!(p.trouble(&busy(10_000)), PressureLevel::Well);
     }
 
     #[test]
@@ -264,7 +264,7 @@ mod tests {
         let mut p = by_cpu();
         p.step(&busy(9_000), at(0));
         let scale = p.scale();
-        assert!(p.step(&Signals::default(), at(500)) > scale);
+        assert!(p.step(&PressureSignals::default(), at(500)) > scale);
     }
 
     #[test]

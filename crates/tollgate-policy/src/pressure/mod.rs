@@ -49,7 +49,7 @@ impl PressureRule {
 
 pub mod controller;
 
-pub use controller::{Pressure, Signals, Trouble};
+pub use controller::{PressureController, PressureLevel, PressureSignals};
 
 #[cfg(test)]
 mod tests {

@@ -17,11 +17,11 @@ fn on(pattern: &str) -> Match {
 }
 
 fn queue(name: &str) -> QueueRule {
-    QueueRule::new(name, AtOnce::Fixed(1))
+    QueueRule::new(name, QueueConcurrency::Fixed(1))
 }
 
 fn header(name: &str) -> Vec<KeyPart> {
-    vec![KeyPart::of(Source::Header(name.into()))]
+    vec![KeyPart::new(Source::Header(name.into()))]
 }
 
 fn gate(queues: Vec<QueueRule>) -> PolicyGate<ManualClock> {
@@ -50,7 +50,11 @@ fn queue_of(gate: &PolicyGate<ManualClock>, path: &str) -> Option<usize> {
 }
 
 /// Where a request with these headers from this address waits.
-fn sent(gate: &PolicyGate<ManualClock>, headers: &[(&str, &str)], client: Option<&str>) -> Place {
+fn sent(
+    gate: &PolicyGate<ManualClock>,
+    headers: &[(&str, &str)],
+    client: Option<&str>,
+) -> QueuePlace {
     let headers = headers.to_vec();
     let facts = Facts {
         headers: &headers,
@@ -207,7 +211,7 @@ fn without_its_header_a_request_may_wait_with_all_that_lack_it() {
 fn a_flow_may_be_part_of_the_path() {
     let gate = gate(vec![QueueRule {
         matches: on("/t/{tenant}/**"),
-        flow: vec![KeyPart::of(Source::Capture("tenant".into()))],
+        flow: vec![KeyPart::new(Source::Capture("tenant".into()))],
         ..queue("tenants")
     }]);
     let flow = |path: &str| gate.place(&get(path)).unwrap().flow;
@@ -232,7 +236,7 @@ fn weighted(tiers: &[(&str, u32)]) -> QueueRule {
         .map(|(name, weight)| (Arc::from(*name), *weight));
     QueueRule {
         flow: header("x-key"),
-        weights: Some(Weights {
+        weights: Some(TierWeights {
             source: Source::Header("x-plan".into()),
             tiers: tiers.collect(),
         }),
@@ -333,7 +337,7 @@ fn a_flow_is_the_same_in_the_policy_that_follows() {
         queues: vec![other, rule],
         ..Policy::default()
     };
-    let second = first.succeed(policy, Vec::new()).unwrap();
+    let second = first.reload(policy, Vec::new()).unwrap();
     let before = sent(&first, &[("x-key", "ann")], None);
     let after = sent(&second, &[("x-key", "ann")], None);
     assert_eq!((before.queue, after.queue), (0, 1));
@@ -345,7 +349,7 @@ fn a_flow_is_the_same_in_the_policy_that_follows() {
 
 #[test]
 fn an_explanation_names_the_queue_only_of_who_may_pass() {
-    use super::super::{ExplainedKeyKind, Fallback};
+    use super::super::{DefaultAction, ExplainedKeyKind};
     let rule = QueueRule {
         flow: header("x-key"),
         missing_key: MissingKey::Address { v6: 64 },
@@ -370,7 +374,7 @@ fn an_explanation_names_the_queue_only_of_who_may_pass() {
     assert_eq!(told.flow.kind, ExplainedKeyKind::Address);
     let policy = Policy {
         queues: vec![rule],
-        default: Fallback::Refuse,
+        default: DefaultAction::Refuse,
         ..Policy::default()
     };
     let refusing = PolicyGate::new(policy, ManualClock::new()).unwrap();

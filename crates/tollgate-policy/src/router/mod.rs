@@ -161,7 +161,7 @@ impl Router {
         if let Some(client) = facts.client.filter(|_| !self.networks.is_empty()) {
             let client = client.to_canonical();
             for (bits, networks) in &self.networks {
-                let network = Cidr::of(client, *bits).address();
+                let network = Cidr::containing(client, *bits).address();
                 ids.add(networks.get(&network).map_or(&[], Vec::as_slice));
             }
         }

@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use super::debts::{Debts, Reporting};
 use super::memory::MemoryStore;
-use super::{Answered, Apply, PreparedLimit, Request, Store, StoreOp};
+use super::{Apply, PreparedLimit, Store, StoreOp, StoreRequest, StoreResponse};
 use crate::charge::{Charge, Role, Source, all_pass};
 use crate::rule::OnStoreError;
 use tollgate::KeyOp;
@@ -43,7 +43,7 @@ pub(crate) struct Fallback<S, C> {
 
 /// What the store below makes of a request.
 enum Below<F> {
-    Ready(Answered),
+    Ready(StoreResponse),
     Pending(F),
 }
 
@@ -248,8 +248,8 @@ impl<C: Clock> Shared<C> {
 impl<S: Store, C: Clock> Store for Fallback<S, C> {
     fn apply(
         &self,
-        mut request: Request,
-    ) -> Apply<impl Future<Output = Answered> + Send + 'static + use<S, C>> {
+        mut request: StoreRequest,
+    ) -> Apply<impl Future<Output = StoreResponse> + Send + 'static + use<S, C>> {
         let shared = &self.shared;
         let op = request.op;
         if op == StoreOp::Refund {

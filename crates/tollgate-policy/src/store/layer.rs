@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use super::flight::{self, Flight};
-use super::{Answered, Apply, Request, Store, StoreOp};
+use super::{Apply, Store, StoreOp, StoreRequest, StoreResponse};
 use crate::charge::{Charge, all_pass};
 use tollgate::time::Moment;
 
@@ -32,7 +32,7 @@ pub(super) trait Layer: Clone + Send + Sync + 'static {
     fn now(&self) -> Moment;
 
     /// Takes what it can. Only a first attempt may wait.
-    fn attempt(&self, request: &mut Request, is_first: bool) -> Attempt<Self::Hold>;
+    fn attempt(&self, request: &mut StoreRequest, is_first: bool) -> Attempt<Self::Hold>;
 
     /// Learns from what the layer below has decided, which was asked at `sent`.
     fn learn(&self, _charges: &[Charge], _sent: Moment) {}
@@ -41,14 +41,14 @@ pub(super) trait Layer: Clone + Send + Sync + 'static {
 /// Where a pending operation begins.
 enum Start<F, H> {
     Below(F, H, Moment),
-    Wait(Request, Vec<Flight>),
+    Wait(StoreRequest, Vec<Flight>),
 }
 
 /// Applies a request to a layer.
 pub(super) fn apply<L: Layer>(
     layer: &L,
-    mut request: Request,
-) -> Apply<impl Future<Output = Answered> + Send + 'static + use<L>> {
+    mut request: StoreRequest,
+) -> Apply<impl Future<Output = StoreResponse> + Send + 'static + use<L>> {
     let op = request.op;
     let is_first = !request.is_local;
     let (start, planned) = match layer.attempt(&mut request, is_first) {
@@ -93,8 +93,8 @@ fn conclude<L: Layer>(
     op: StoreOp,
     hold: L::Hold,
     sent: Moment,
-    below: Answered,
-) -> Answered {
+    below: StoreResponse,
+) -> StoreResponse {
     if op != StoreOp::Charge || below.fault.is_none() && all_pass(&below.charges) {
         hold.commit();
     }

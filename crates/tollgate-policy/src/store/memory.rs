@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::StoreOp;
 use crate::charge::{Charge, Source};
-use crate::decision::tightest;
+use crate::outcome::tightest;
 use crate::shared::SharedStore;
 use tollgate::CHARGES_MAX;
 use tollgate::clock::Clock;

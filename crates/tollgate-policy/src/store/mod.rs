@@ -68,7 +68,7 @@ pub(crate) enum StoreOp {
 
 /// One call of a store.
 #[derive(Clone, Debug)]
-pub(crate) struct Request {
+pub(crate) struct StoreRequest {
     pub(crate) op: StoreOp,
     /// Decided in place; those that are decided already are left alone.
     pub(crate) charges: Vec<Charge>,
@@ -78,9 +78,9 @@ pub(crate) struct Request {
     pub(crate) is_local: bool,
 }
 
-impl Request {
-    pub(crate) fn new(op: StoreOp, charges: Vec<Charge>, began: Moment) -> Request {
-        Request {
+impl StoreRequest {
+    pub(crate) fn new(op: StoreOp, charges: Vec<Charge>, began: Moment) -> StoreRequest {
+        StoreRequest {
             op,
             charges,
             began,
@@ -93,8 +93,8 @@ impl Request {
         !self.charges.iter().any(Charge::is_open)
     }
 
-    fn answered(self) -> Answered {
-        Answered {
+    fn answered(self) -> StoreResponse {
+        StoreResponse {
             charges: self.charges,
             fault: None,
         }
@@ -103,7 +103,7 @@ impl Request {
 
 /// What a store made of a request.
 #[derive(Clone, Debug)]
-pub(crate) struct Answered {
+pub(crate) struct StoreResponse {
     pub(crate) charges: Vec<Charge>,
     /// Why it gave no answer: open charges are not decided then, and may have been taken.
     pub(crate) fault: Option<StoreFault>,
@@ -112,12 +112,12 @@ pub(crate) struct Answered {
 /// The answer now, or a future that owns all that it needs, and beside it the charges as they were when it was made: a caller
 /// that cannot wait has them decided without the store.
 pub(crate) enum Apply<F> {
-    Ready(Answered),
+    Ready(StoreResponse),
     Pending(F, Vec<Charge>),
 }
 
-impl<F: Future<Output = Answered>> Apply<F> {
-    async fn resolve(self) -> Answered {
+impl<F: Future<Output = StoreResponse>> Apply<F> {
+    async fn resolve(self) -> StoreResponse {
         match self {
             Apply::Ready(answered) => answered,
             Apply::Pending(future, _) => future.await,
@@ -130,8 +130,8 @@ pub(crate) trait Store: Clone + Send + Sync + 'static {
     /// Applies an operation to all open charges.
     fn apply(
         &self,
-        request: Request,
-    ) -> Apply<impl Future<Output = Answered> + Send + 'static + use<Self>>;
+        request: StoreRequest,
+    ) -> Apply<impl Future<Output = StoreResponse> + Send + 'static + use<Self>>;
 
     /// Starts what is due: returns of blocks, reports of usage. The work goes to the background.
     fn maintain(&self, _now: Moment) {}

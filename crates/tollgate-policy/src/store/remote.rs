@@ -12,7 +12,7 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use super::{Answered, Apply, Request, Store, StoreOp};
+use super::{Apply, Store, StoreOp, StoreRequest, StoreResponse};
 use crate::charge::{Charge, Source};
 use crate::shared::{
     FaultKind, SharedCharge, SharedLimits, SharedOutcome, SharedRequest, SharedSettle, StoreFault,
@@ -218,19 +218,19 @@ fn garbled() -> StoreFault {
 impl<C: Clock> Store for RemoteStore<C> {
     fn apply(
         &self,
-        request: Request,
-    ) -> Apply<impl Future<Output = Answered> + Send + 'static + use<C>> {
+        request: StoreRequest,
+    ) -> Apply<impl Future<Output = StoreResponse> + Send + 'static + use<C>> {
         let this = Arc::clone(&self.0);
         let planned = request.charges.clone();
         let deciding = async move {
-            let Request {
+            let StoreRequest {
                 op,
                 mut charges,
                 began,
                 ..
             } = request;
             let fault = this.ask(op, &mut charges, began).await.err();
-            Answered { charges, fault }
+            StoreResponse { charges, fault }
         };
         Apply::Pending(deciding, planned)
     }

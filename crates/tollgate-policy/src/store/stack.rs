@@ -6,11 +6,11 @@ use super::background::Background;
 use super::debts::Debts;
 use super::fallback::Fallback;
 use super::lease::Leased;
-use super::lease::report::LendingReport;
+use super::lease::report::LeaseReport;
 use super::memory::MemoryStore;
 use super::remote::RemoteStore;
 use super::sync::Synced;
-use super::{Answered, Apply, PreparedLimit, Request, Store, StoreOp, flight};
+use super::{Apply, PreparedLimit, Store, StoreOp, StoreRequest, StoreResponse, flight};
 use crate::charge::{Charge, Role, all_pass};
 use crate::shared::SharedLimits;
 use tollgate::clock::Clock;
@@ -97,18 +97,18 @@ impl<C: Clock> FleetStore<C> {
 
     pub(crate) fn apply(
         &self,
-        request: Request,
-    ) -> Apply<impl Future<Output = Answered> + Send + 'static + use<C>> {
+        request: StoreRequest,
+    ) -> Apply<impl Future<Output = StoreResponse> + Send + 'static + use<C>> {
         self.layers.apply(request)
     }
 
     /// Applies a request to its end.
-    pub(crate) async fn resolve(&self, request: Request) -> Vec<Charge> {
+    pub(crate) async fn resolve(&self, request: StoreRequest) -> Vec<Charge> {
         self.apply(request).resolve().await.charges
     }
 
     /// Applies a request that does not ask the store.
-    pub(crate) fn decide_locally(&self, request: Request) -> Vec<Charge> {
+    pub(crate) fn decide_locally(&self, request: StoreRequest) -> Vec<Charge> {
         let op = request.op;
         let charges = match self.apply(request) {
             Apply::Ready(answered) => answered.charges,
@@ -116,10 +116,10 @@ impl<C: Clock> FleetStore<C> {
         };
         let remaining = self.remaining(&charges, op);
         if !remaining.is_empty() {
-            let request = Request::new(StoreOp::ChargeRemaining, remaining, self.now());
+            let request = StoreRequest::new(StoreOp::ChargeRemaining, remaining, self.now());
             let is_local = true;
             // It is ready: nothing below waits for what it decides locally.
-            drop(self.apply(Request {
+            drop(self.apply(StoreRequest {
                 is_local,
                 ..request
             }));
@@ -132,7 +132,7 @@ impl<C: Clock> FleetStore<C> {
         if charges.is_empty() {
             return 0;
         }
-        match self.apply(Request::new(op, charges, self.now())) {
+        match self.apply(StoreRequest::new(op, charges, self.now())) {
             Apply::Ready(answered) => {
                 let unpaid = answered.charges.iter().map(|charge| charge.outcome.unpaid);
                 unpaid.max().unwrap_or(0)
@@ -188,11 +188,11 @@ impl<C: Clock> FleetStore<C> {
     }
 
     /// What was leased so far.
-    pub(crate) fn report(&self) -> LendingReport {
+    pub(crate) fn report(&self) -> LeaseReport {
         let report = self.layers.report();
-        LendingReport {
+        LeaseReport {
             keys: report.keys + self.synced.keys(),
-            units_over: self.synced.unpaid(),
+            units_unpaid: self.synced.unpaid(),
             ..report
         }
     }

@@ -22,7 +22,7 @@ use super::lease::terms::LeaseTerms;
 use super::memory::MemoryStore;
 use super::sync::Synced;
 use super::sync::counter::SyncTerms;
-use super::{Answered, Apply, PreparedLimit, Request, Store, StoreOp};
+use super::{Apply, PreparedLimit, Store, StoreOp, StoreRequest, StoreResponse};
 use crate::charge::{Charge, Outcome, Role, Source};
 use crate::rule::{OnStoreError, Quota};
 use crate::shared::{FaultKind, SharedLimit, SharedLimits, SharedStore, StoreFault, StoreReport};
@@ -81,8 +81,8 @@ impl CountingStore {
 }
 
 impl Counted {
-    fn decide(&mut self, request: Request) -> Answered {
-        let Request {
+    fn decide(&mut self, request: StoreRequest) -> StoreResponse {
+        let StoreRequest {
             op,
             mut charges,
             is_local,
@@ -132,15 +132,15 @@ impl Counted {
         let fault = self
             .is_down
             .then(|| StoreFault::new(FaultKind::Away, "down"));
-        Answered { charges, fault }
+        StoreResponse { charges, fault }
     }
 }
 
 impl Store for CountingStore {
     fn apply(
         &self,
-        request: Request,
-    ) -> Apply<impl Future<Output = Answered> + Send + 'static + use<>> {
+        request: StoreRequest,
+    ) -> Apply<impl Future<Output = StoreResponse> + Send + 'static + use<>> {
         let planned = request.charges.clone();
         let this = Arc::clone(&self.0);
         let deciding = async move {
@@ -258,10 +258,10 @@ impl World {
         }
     }
 
-    fn request(&self, op: StoreOp, charges: &[(u64, u64)]) -> Request {
+    fn request(&self, op: StoreOp, charges: &[(u64, u64)]) -> StoreRequest {
         let charges = charges.iter();
         let charges = charges.map(|(hash, cost)| self.charge(*hash, *cost));
-        Request::new(op, charges.collect(), self.clock.now())
+        StoreRequest::new(op, charges.collect(), self.clock.now())
     }
 
     /// Charges one key, and says whether it passes and who decided.
@@ -326,7 +326,7 @@ fn fallback_gives_back_to_whoever_paid() {
     let request = world.request(StoreOp::Charge, &[(1, 300)]);
     let paid = now(store.apply(request).resolve()).charges;
     world.store.take_asked();
-    let refund = Request::new(StoreOp::Refund, paid, world.clock.now());
+    let refund = StoreRequest::new(StoreOp::Refund, paid, world.clock.now());
     assert!(matches!(store.apply(refund), Apply::Ready(_)));
     assert!(world.store.take_asked().is_empty(), "the share paid");
     assert!(world.debts.is_empty());
@@ -334,7 +334,7 @@ fn fallback_gives_back_to_whoever_paid() {
     let request = world.request(StoreOp::Charge, &[(1, 300)]);
     let paid = now(store.apply(request).resolve()).charges;
     assert_eq!(share_usage(&world), 300);
-    let refund = Request::new(StoreOp::Refund, paid, world.clock.now());
+    let refund = StoreRequest::new(StoreOp::Refund, paid, world.clock.now());
     now(store.apply(refund).resolve());
     assert_eq!(world.store.used(1), 0);
     assert_eq!(share_usage(&world), 0);
@@ -389,7 +389,7 @@ fn fallback_that_is_dropped_reports_its_debt_again() {
 }
 
 fn leased_world() -> World {
-    world(|limit| limit.lease = LeaseTerms::of(&quota()))
+    world(|limit| limit.lease = LeaseTerms::from_quota(&quota()))
 }
 
 /// Has the key of this hash borrow.
@@ -403,7 +403,7 @@ fn make_busy(world: &World, store: &impl Store, hash: u64) {
 fn leased_pays_a_busy_key_and_borrows_no_more_than_its_part() {
     let world = world(|limit| {
         let quota = Quota::plain(Limit::fixed_window("1000/1s".parse().unwrap()).unwrap());
-        limit.lease = LeaseTerms::of(&quota);
+        limit.lease = LeaseTerms::from_quota(&quota);
     });
     let store = world.leased();
     make_busy(&world, &store, 1);
@@ -422,7 +422,7 @@ fn leased_pays_a_busy_key_and_borrows_no_more_than_its_part() {
 fn leased_gives_back_what_it_paid_for_a_request_that_does_not_pass() {
     let world = world(|limit| {
         let quota = Quota::plain(Limit::fixed_window("1000/1s".parse().unwrap()).unwrap());
-        limit.lease = LeaseTerms::of(&quota);
+        limit.lease = LeaseTerms::from_quota(&quota);
     });
     let store = world.leased();
     make_busy(&world, &store, 1);
@@ -458,7 +458,7 @@ fn leased_asks_for_each_charge_after_a_lost_answer() {
 }
 
 fn synced_world() -> World {
-    world(|limit| limit.sync = SyncTerms::of(&quota()))
+    world(|limit| limit.sync = SyncTerms::from_quota(&quota()))
 }
 
 #[test]

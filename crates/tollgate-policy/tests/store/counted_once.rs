@@ -9,7 +9,7 @@ use super::kit::{
 };
 use tollgate::{ManualClock, Origin, Span};
 use tollgate_policy::shared::FaultKind;
-use tollgate_policy::{Decide, NoHost, Op, PendingDecision, Settlement, Sharing, decide_together};
+use tollgate_policy::{Decide, NoHost, Op, PendingDecision, Settlement, Sharing, decide_batch};
 
 fn asks(started: Started) -> PendingDecision<NoHost<ManualClock>> {
     match started {
@@ -189,11 +189,11 @@ fn a_question_about_two_tells_of_one_what_is_left_though_the_other_is_over() {
     let (acme, other) = ([("x-org", "acme")], [("x-org", "other")]);
     for cost in [1, 5] {
         let asked = [of(&acme, 1), of(&other, cost)];
-        let (started, parts) = decide_together(&NoHost::new(), &gate, &asked, Op::Peek, None);
+        let (started, parts) = decide_batch(&NoHost::new(), &gate, &asked, Op::Peek, None);
         let answer = now(asks(started));
         assert!(!answer.is_admitted());
         let at = parts[1].charges[0];
-        let (_, status) = gate.telling(&answer, at, false).unwrap();
+        let (_, status) = gate.charge_outcome(&answer, at, false).unwrap();
         assert_eq!(status.remaining, 10, "of ten");
     }
 }

@@ -10,9 +10,9 @@ use std::time::Instant;
 use super::kit::{Counting, Gate, Slow, after, bucket, context, node, shared, window};
 use tollgate::{Limit, ManualClock, Origin, Span, Verdict};
 use tollgate_policy::{
-    Answer, Decide, DecisionHost, DecisionRequest, Facts, HostFuture, KeyPart, LimitRule, Observed,
-    Op, PendingDecision, Policy, PolicyGate, Quota, RefundOnDrop, Sharing, Source, Subject, decide,
-    decide_together,
+    Decide, DecisionHost, DecisionRequest, Facts, HostFuture, KeyPart, LimitRule, Observed, Op,
+    PendingDecision, Policy, PolicyDecision, PolicyGate, Quota, RefundOnDrop, Sharing, Source,
+    Subject, decide, decide_batch,
 };
 
 /// What was observed: whether it passed, and the key of the limit that refused.
@@ -73,7 +73,7 @@ fn of_acme(op: Op, f: impl FnOnce(&DecisionRequest<'_>) -> Decide<Host>) -> Deci
     f(&DecisionRequest::new(Subject::Request(&facts()), op))
 }
 
-fn ready(decide: Decide<Host>) -> Answer {
+fn ready(decide: Decide<Host>) -> PolicyDecision {
     match decide {
         Decide::Ready(answer) => answer,
         Decide::Pending(_) => panic!("it waits"),
@@ -87,11 +87,11 @@ fn pending(decide: Decide<Host>) -> PendingDecision<Host> {
     }
 }
 
-fn poll(pending: &mut PendingDecision<Host>) -> Poll<Answer> {
+fn poll(pending: &mut PendingDecision<Host>) -> Poll<PolicyDecision> {
     Pin::new(pending).poll(&mut context())
 }
 
-fn resolved(clock: &ManualClock, mut pending: PendingDecision<Host>) -> Answer {
+fn resolved(clock: &ManualClock, mut pending: PendingDecision<Host>) -> PolicyDecision {
     loop {
         if let Poll::Ready(answer) = poll(&mut pending) {
             return answer;
@@ -110,7 +110,7 @@ fn run(clock: &ManualClock, mut background: Pin<&mut impl Future<Output = ()>>) 
 
 fn in_memory(clock: &ManualClock, limit: Limit) -> Gate {
     let mut rule = LimitRule::new("a", Quota::plain(limit));
-    rule.key = vec![KeyPart::of(Source::Header("x-org".into()))];
+    rule.key = vec![KeyPart::new(Source::Header("x-org".into()))];
     let policy = Policy {
         limits: vec![rule],
         ..Policy::default()
@@ -121,7 +121,7 @@ fn in_memory(clock: &ManualClock, limit: Limit) -> Gate {
 fn exact(limit: Limit) -> LimitRule {
     let mut rule = shared("a", Sharing::Exact, limit);
     rule.key
-        .push(KeyPart::of(Source::Address { v4: 24, v6: 64 }));
+        .push(KeyPart::new(Source::Address { v4: 24, v6: 64 }));
     rule
 }
 
@@ -173,7 +173,7 @@ fn what_a_store_decides_is_pending_and_observed_with_its_key() {
         assert_eq!(answer.is_admitted(), passes);
         assert_eq!(host.seen(), [(passes, key.clone())]);
     }
-    let (asked, parts) = decide_together(&host, &gate, &[facts(), facts()], Op::Charge, None);
+    let (asked, parts) = decide_batch(&host, &gate, &[facts(), facts()], Op::Charge, None);
     assert!(!resolved(&clock, pending(asked)).is_admitted());
     assert_eq!(parts.len(), 2);
     assert_eq!(host.seen(), [(false, key)]);

@@ -8,22 +8,22 @@ use super::kit::{Counting, Gate, admit_without_time, node, now, start};
 use tollgate::{Clock, Limit, ManualClock, Moment, Origin, Span, Verdict};
 use tollgate_policy::shared::FaultKind;
 use tollgate_policy::{
-    Answer, Basis, Decide, DecisionRequest, Facts, KeyPart, LimitRule, Mode, NoHost, OnStoreError,
-    Op, Policy, PolicyGate, Quota, Settlement, Source, Subject, decide, decide_together,
+    Decide, DecisionRequest, Facts, KeyPart, LimitRule, Mode, NoHost, OnStoreError, Op, Policy,
+    PolicyDecision, PolicyGate, Quota, Reason, Settlement, Source, Subject, decide, decide_batch,
 };
 
-fn admit(gate: &Gate, facts: &Facts<'_>) -> Answer {
+fn admit(gate: &Gate, facts: &Facts<'_>) -> PolicyDecision {
     ask(gate, facts, Op::Charge)
 }
 
-fn ask(gate: &Gate, facts: &Facts<'_>, op: Op) -> Answer {
+fn ask(gate: &Gate, facts: &Facts<'_>, op: Op) -> PolicyDecision {
     now(start(gate, facts, op).resolve())
 }
 
 fn rule(name: &str, rate: &str, burst: u64) -> LimitRule {
     let limit = Limit::token_bucket(rate.parse().unwrap(), burst).unwrap();
     let mut rule = LimitRule::new(name, Quota::plain(limit));
-    rule.key = vec![KeyPart::of(Source::Header("x-org".into()))];
+    rule.key = vec![KeyPart::new(Source::Header("x-org".into()))];
     rule
 }
 
@@ -77,9 +77,9 @@ fn a_store_elsewhere_gives_the_same_answers_as_one_in_this_process() {
         let op = if take { Op::Charge } else { Op::Peek };
         let there = ask(&shared, &facts, op);
         assert_eq!(here.verdict, there.verdict, "step {step}");
-        assert_eq!(here.basis, there.basis, "step {step}");
+        assert_eq!(here.reason, there.reason, "step {step}");
         assert_eq!(here.status, there.status, "step {step}");
-        let told = |answer: &Answer| -> Vec<_> {
+        let told = |answer: &PolicyDecision| -> Vec<_> {
             let charges = answer.charges.iter();
             charges
                 .map(|c| (c.rule, c.role, c.cost, c.verdict))
@@ -108,7 +108,7 @@ fn a_node_alone_lets_its_share_pass_and_not_what_it_let_pass_before() {
     assert_eq!(passes(&gate, &facts, 3), 3);
     store.go_away(true);
     // Its share is a burst of 5, of which 3 are used.
-    let alone: Vec<Answer> = (0..5).map(|_| admit(&gate, &facts)).collect();
+    let alone: Vec<PolicyDecision> = (0..5).map(|_| admit(&gate, &facts)).collect();
     assert!(alone.iter().all(|answer| answer.origin == Origin::Degraded));
     assert_eq!(
         alone.iter().filter(|answer| answer.is_admitted()).count(),
@@ -187,8 +187,8 @@ fn two_changes_in_a_row_leave_nothing_behind() {
         ..Policy::default()
     };
     let first = node(&clock, store.clone(), with("1/h").limits);
-    let second = first.succeed(with("2/h"), Vec::new()).unwrap();
-    let third = second.succeed(with("3/h"), Vec::new()).unwrap();
+    let second = first.reload(with("2/h"), Vec::new()).unwrap();
+    let third = second.reload(with("3/h"), Vec::new()).unwrap();
     let quotas = |rates: &[&str]| -> Vec<Quota> {
         let quota = |rate: &&str| {
             Limit::token_bucket(rate.parse().unwrap(), 10)
@@ -200,11 +200,11 @@ fn two_changes_in_a_row_leave_nothing_behind() {
     let before = || store.before.lock().unwrap()["a"].clone();
     assert_eq!(before(), quotas(&["2/h", "1/h"]));
     // Back to the first: the others are what it was.
-    let fourth = third.succeed(with("1/h"), Vec::new()).unwrap();
+    let fourth = third.reload(with("1/h"), Vec::new()).unwrap();
     assert_eq!(before(), quotas(&["3/h", "2/h"]));
     // When nothing there counts any more, nothing is said of it.
     clock.advance(Span::from_secs(3600 * 11));
-    fourth.succeed(with("1/h"), Vec::new()).unwrap();
+    fourth.reload(with("1/h"), Vec::new()).unwrap();
     assert_eq!(before(), []);
 }
 
@@ -217,7 +217,7 @@ fn a_share_that_an_old_policy_set_is_mended_by_the_one_in_force() {
         limits: vec![rule("a", "1/h", 10)],
         ..Policy::default()
     };
-    let new = Arc::new(old.succeed(policy, Vec::new()).unwrap());
+    let new = Arc::new(old.reload(policy, Vec::new()).unwrap());
     store.nodes.store(2, SeqCst);
     new.rebalance();
     old.rebalance();
@@ -248,8 +248,8 @@ fn each_limit_says_what_happens_while_the_store_is_away() {
         let answer = admit(&allowing, &facts);
         assert_eq!(answer.verdict, Verdict::Pass);
         assert_eq!(
-            (answer.basis, answer.origin),
-            (Basis::StoreError(0), Origin::Degraded)
+            (answer.reason, answer.origin),
+            (Reason::StoreError(0), Origin::Degraded)
         );
     }
 
@@ -259,7 +259,7 @@ fn each_limit_says_what_happens_while_the_store_is_away() {
     ]);
     let answer = admit(&denying, &facts);
     assert!(matches!(answer.verdict, Verdict::Refuse { .. }));
-    assert_eq!(answer.basis, Basis::StoreError(1));
+    assert_eq!(answer.reason, Reason::StoreError(1));
     assert_eq!(tollgate_policy::fields::status(&answer), 503);
 
     let both = away(vec![
@@ -346,7 +346,7 @@ fn a_share_gets_back_no_more_than_it_gave() {
     let store = Counting::new(&clock, 5);
     let gate = node(&clock, store.clone(), vec![rule("a", "1/h", 10)]);
     // The share is two; the store grants ten here, of which all are given back.
-    let granted: Vec<Answer> = (0..10).map(|_| admit(&gate, &of(&ACME))).collect();
+    let granted: Vec<PolicyDecision> = (0..10).map(|_| admit(&gate, &of(&ACME))).collect();
     assert!(granted.iter().all(|answer| answer.is_admitted()));
     for (number, answer) in granted.iter().enumerate() {
         // Of the first two the share knows.
@@ -378,7 +378,7 @@ fn a_reload_keeps_the_store_and_what_is_owed() {
         limits: vec![rule("b", "1/h", 1_000), rule("a", "1/h", 10)],
         ..Policy::default()
     };
-    let next = Arc::new(gate.succeed(policy, Vec::new()).unwrap());
+    let next = Arc::new(gate.reload(policy, Vec::new()).unwrap());
     store.go_away(false);
     assert_eq!(passes(&next, &facts, 20), 6);
 }
@@ -406,7 +406,7 @@ fn a_policy_without_a_store_is_decided_at_once() {
     };
     assert!(matches!(charge(0), Decide::Ready(answer) if !answer.is_admitted()));
     // A place without a rule limits nothing.
-    assert!(matches!(charge(1), Decide::Ready(answer) if answer.basis == Basis::Unmatched));
+    assert!(matches!(charge(1), Decide::Ready(answer) if answer.reason == Reason::Unmatched));
     assert_eq!(gate.clock().now(), Moment::ORIGIN);
 }
 
@@ -416,14 +416,14 @@ fn several_requests_are_one_question_to_the_store() {
     let gate = node(&clock, Counting::new(&clock, 1), vec![rule("a", "1/h", 3)]);
     let facts = [of(&ACME), of(&OTHER)];
     let ask = |op| {
-        let (started, parts) = decide_together(&NoHost::new(), &gate, &facts, op, None);
+        let (started, parts) = decide_batch(&NoHost::new(), &gate, &facts, op, None);
         let Decide::Pending(pending) = started else {
             panic!("the store has to be asked");
         };
         (now(pending), parts)
     };
-    let told = |answer: &Answer, at, take| {
-        let (verdict, status) = gate.telling(answer, at, take).unwrap();
+    let told = |answer: &PolicyDecision, at, take| {
+        let (verdict, status) = gate.charge_outcome(answer, at, take).unwrap();
         (verdict.is_admitted(), status.remaining)
     };
     let (answer, parts) = ask(Op::Charge);
@@ -434,7 +434,7 @@ fn several_requests_are_one_question_to_the_store() {
     let (answer, _) = ask(Op::Peek);
     assert_eq!(told(&answer, 1, false), (true, 2));
     now(gate
-        .give_back(&answer)
+        .refund_for(&answer)
         .settle_everywhere(Settlement::Cancelled));
     let (answer, _) = ask(Op::Peek);
     assert_eq!(told(&answer, 0, false), (true, 3));
@@ -463,11 +463,9 @@ fn what_is_owed_for_one_of_two_keys_of_a_limit_is_owed_for_that_key() {
     let gate = node(&clock, store.clone(), vec![rule("a", "1/h", 10)]);
     let both = |gate: &Gate| {
         let both = [of(&ACME), of(&OTHER)];
-        now(
-            decide_together(&NoHost::new(), gate, &both, Op::Charge, None)
-                .0
-                .resolve(),
-        )
+        now(decide_batch(&NoHost::new(), gate, &both, Op::Charge, None)
+            .0
+            .resolve())
     };
     // The second key owes four, and the store does not hear of it at the first try.
     store.go_away(true);

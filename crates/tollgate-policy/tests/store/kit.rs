@@ -14,14 +14,14 @@ use tollgate_policy::shared::{
     SharedStore, StoreFault, StoreReport,
 };
 use tollgate_policy::{
-    Answer, Decide, DecisionHost, DecisionRequest, Facts, HostFuture, KeyPart, LimitRule, NoHost,
-    Op, Policy, PolicyGate, PriorState, Quota, Sharing, Source, Subject, decide,
+    Decide, DecisionHost, DecisionRequest, Facts, HostFuture, KeyPart, LimitRule, NoHost, Op,
+    Policy, PolicyDecision, PolicyGate, PriorState, Quota, Sharing, Source, Subject, decide,
 };
 
 pub(crate) type Gate = Arc<PolicyGate<ManualClock>>;
 /// A decision, or the wait for the store.
 pub(crate) type Started = Decide<NoHost<ManualClock>>;
-pub(crate) type Waiting<'a> = Pin<Box<dyn Future<Output = Answer> + 'a>>;
+pub(crate) type Waiting<'a> = Pin<Box<dyn Future<Output = PolicyDecision> + 'a>>;
 
 pub(crate) fn context() -> Context<'static> {
     Context::from_waker(Waker::noop())
@@ -36,7 +36,7 @@ pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
 
 pub(crate) fn shared(name: &str, sharing: Sharing, limit: Limit) -> LimitRule {
     let mut rule = LimitRule::new(name, Quota::plain(limit));
-    rule.key = vec![KeyPart::of(Source::Header("x-org".into()))];
+    rule.key = vec![KeyPart::new(Source::Header("x-org".into()))];
     rule.sharing = sharing;
     rule
 }
@@ -58,7 +58,7 @@ pub(crate) fn node(
         limits,
         ..Policy::default()
     };
-    let prior = PriorState::nothing().with_store(store);
+    let prior = PriorState::new().with_store(store);
     Arc::new(PolicyGate::with_prior(policy, Vec::new(), clock.clone(), prior).unwrap())
 }
 
@@ -80,7 +80,7 @@ impl DecisionHost for NoTime {
 }
 
 /// Decides a request whose caller cannot wait.
-pub(crate) fn admit_without_time(gate: &Gate, facts: &Facts<'_>) -> Answer {
+pub(crate) fn admit_without_time(gate: &Gate, facts: &Facts<'_>) -> PolicyDecision {
     let request = DecisionRequest {
         #[expect(clippy::disallowed_methods, reason = "the host does not read it")]
         deadline: Some(Instant::now()),
@@ -111,11 +111,11 @@ pub(crate) fn begin(gate: &Gate, org: &str, cost: u64) -> Started {
     start(gate, &of(&headers, cost), Op::Charge)
 }
 
-pub(crate) fn admit_for(gate: &Gate, org: &str, cost: u64) -> Answer {
+pub(crate) fn admit_for(gate: &Gate, org: &str, cost: u64) -> PolicyDecision {
     now(begin(gate, org, cost).resolve())
 }
 
-pub(crate) fn admit(gate: &Gate, cost: u64) -> Answer {
+pub(crate) fn admit(gate: &Gate, cost: u64) -> PolicyDecision {
     admit_for(gate, "acme", cost)
 }
 

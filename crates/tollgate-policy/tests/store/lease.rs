@@ -7,7 +7,7 @@ use std::task::{Context, Waker};
 
 use super::kit::{Counting, Gate, bucket, node, now, shared, start};
 use tollgate::{Limit, ManualClock, Origin, Span};
-use tollgate_policy::{Answer, Decide, Facts, LimitRule, Op, Policy, Settlement, Sharing};
+use tollgate_policy::{Decide, Facts, LimitRule, Op, Policy, PolicyDecision, Settlement, Sharing};
 
 fn lent(name: &str, limit: Limit) -> LimitRule {
     shared(name, Sharing::Lease, limit)
@@ -22,12 +22,12 @@ fn acme() -> Facts<'static> {
     }
 }
 
-fn admit(gate: &Gate) -> Answer {
+fn admit(gate: &Gate) -> PolicyDecision {
     admit_and_wait(gate).0
 }
 
 /// Also says whether the store was asked for it.
-fn admit_and_wait(gate: &Gate) -> (Answer, bool) {
+fn admit_and_wait(gate: &Gate) -> (PolicyDecision, bool) {
     match start(gate, &acme(), Op::Charge) {
         Decide::Ready(answer) => (answer, false),
         Decide::Pending(asking) => (now(asking), true),
@@ -230,7 +230,7 @@ fn a_limit_too_small_to_be_lent_is_exact() {
     let clock = ManualClock::new();
     let store = Counting::new(&clock, 4);
     let gate = node(&clock, store, vec![lent("a", bucket("10/s", 10))]);
-    let passed: Vec<Answer> = (0..10).map(|_| admit(&gate)).collect();
+    let passed: Vec<PolicyDecision> = (0..10).map(|_| admit(&gate)).collect();
     assert!(passed.iter().all(|answer| answer.is_admitted()));
     assert!(passed.iter().all(|answer| answer.origin == Origin::Fresh));
 }
@@ -285,7 +285,7 @@ fn another_policy_ends_all_loans() {
         }],
         ..Policy::default()
     };
-    let next = Arc::new(gate.succeed(policy, Vec::new()).unwrap());
+    let next = Arc::new(gate.reload(policy, Vec::new()).unwrap());
     now(next.sync_leases());
     assert_eq!(admit(&next).status.remaining, 1000 - passed - 1);
     // Who still decides by the old one asks the store.
@@ -323,7 +323,7 @@ fn without_the_store_a_loan_is_spent_and_then_the_share() {
     let gate = node(&clock, store.clone(), vec![lent("a", bucket("100/s", 100))]);
     let passed = busy(&gate);
     store.go_away(true);
-    let alone: Vec<Answer> = (0..100).map(|_| admit(&gate)).collect();
+    let alone: Vec<PolicyDecision> = (0..100).map(|_| admit(&gate)).collect();
     let by = |origin| {
         alone
             .iter()
@@ -347,7 +347,11 @@ fn places_are_lent_and_come_back_to_the_loan() {
     let take_all = || {
         let mut held = Vec::new();
         for _ in 0..100 {
-            held.extend((0..100).map(|_| admit(&gate)).filter(Answer::is_admitted));
+            held.extend(
+                (0..100)
+                    .map(|_| admit(&gate))
+                    .filter(PolicyDecision::is_admitted),
+            );
             clock.advance(Span::from_millis(20));
         }
         held
@@ -403,7 +407,7 @@ fn copies_together_stay_within_what_is_stated_and_pay_it_back() {
     }
     // Ten seconds at five times the limit.
     let exact = 1_000 + 10_000;
-    let above = rule.quota.above(Sharing::Sync, 8);
+    let above = rule.quota.max_overshoot(Sharing::Sync, 8);
     assert!(admitted <= exact + above, "{admitted}");
     assert!(admitted * 100 >= exact * 90, "{admitted}");
     println!(

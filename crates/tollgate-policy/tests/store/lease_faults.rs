@@ -9,7 +9,7 @@ use super::kit::{
 };
 use tollgate::{Clock, Limit, ManualClock, Span};
 use tollgate_policy::shared::FaultKind;
-use tollgate_policy::{Answer, Decide, Mode, OnStoreError, Settlement, Sharing};
+use tollgate_policy::{Decide, Mode, OnStoreError, PolicyDecision, Settlement, Sharing};
 
 #[test]
 fn nobody_waits_longer_than_the_deadline_for_a_wish_in_the_line() {
@@ -105,7 +105,11 @@ fn places_that_are_free_are_not_refused() {
         let gate = node(&clock, store.clone(), vec![shared("a", sharing, limit)]);
         let mut held = Vec::new();
         for _ in 0..50 {
-            held.extend((0..30).map(|_| admit(&gate, 1)).filter(Answer::is_admitted));
+            held.extend(
+                (0..30)
+                    .map(|_| admit(&gate, 1))
+                    .filter(PolicyDecision::is_admitted),
+            );
             clock.advance(Span::from_millis(60));
         }
         assert_eq!(held.len() as u64, places);
@@ -369,9 +373,11 @@ fn a_fleet_whose_requests_cost_more_than_a_block_admits_what_the_limit_allows() 
                 }
             }
             told.push(admitted);
-            let lent: Vec<_> = nodes.iter().map(|gate| gate.lending().unwrap()).collect();
-            let sum =
-                |f: fn(&tollgate_policy::LendingReport) -> u64| lent.iter().map(f).sum::<u64>();
+            let lent: Vec<_> = nodes
+                .iter()
+                .map(|gate| gate.lease_report().unwrap())
+                .collect();
+            let sum = |f: fn(&tollgate_policy::LeaseReport) -> u64| lent.iter().map(f).sum::<u64>();
             println!(
                 "  {sharing:?}: borrowed {}, returned {}",
                 sum(|l| l.units_borrowed),

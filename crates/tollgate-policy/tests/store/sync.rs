@@ -10,7 +10,9 @@ use super::kit::{
     passes, shared, window,
 };
 use tollgate::{ManualClock, Span};
-use tollgate_policy::{Answer, Decide, KeyPart, Policy, Quota, Settlement, Sharing, Source};
+use tollgate_policy::{
+    Decide, KeyPart, Policy, PolicyDecision, Quota, Settlement, Sharing, Source,
+};
 
 #[test]
 fn what_is_cancelled_from_an_older_window_gives_a_copy_nothing_in_this_one() {
@@ -23,9 +25,9 @@ fn what_is_cancelled_from_an_older_window_gives_a_copy_nothing_in_this_one() {
             vec![shared("a", sharing, window("1000/10s"))],
         );
         clock.advance(Span::from_millis(1));
-        let old: Vec<Answer> = (0..900)
+        let old: Vec<PolicyDecision> = (0..900)
             .map(|_| admit(&gate, 1))
-            .filter(Answer::is_admitted)
+            .filter(PolicyDecision::is_admitted)
             .collect();
         now(gate.sync_leases());
         clock.advance(Span::from_secs(10));
@@ -62,9 +64,9 @@ fn what_is_cancelled_late_gives_a_copy_of_a_bucket_no_more_than_the_store_would(
             store.clone(),
             vec![shared("a", sharing, bucket("100/s", 1_000))],
         );
-        let old: Vec<Answer> = (0..1000)
+        let old: Vec<PolicyDecision> = (0..1000)
             .map(|_| admit(&gate, 1))
-            .filter(Answer::is_admitted)
+            .filter(PolicyDecision::is_admitted)
             .collect();
         now(gate.sync_leases());
         clock.advance(Span::from_secs(20));
@@ -153,7 +155,7 @@ fn left_after_tending_was_broken_off(reloads: bool) -> u64 {
             limits: rules(),
             ..Policy::default()
         };
-        gate = Arc::new(gate.succeed(policy, Vec::new()).unwrap());
+        gate = Arc::new(gate.reload(policy, Vec::new()).unwrap());
     }
     {
         let mut tend = Box::pin(gate.sync_leases());
@@ -182,12 +184,12 @@ fn one_node_alone_with_a_copy_goes_over_by_nothing() {
     let counting = Counting::new(&clock, 1);
     let slow = Slow::new(&counting, &clock, 3_000, 3_000);
     let rule = shared("a", Sharing::Sync, bucket("10000/s", 5_000));
-    let stated = rule.quota.above(Sharing::Sync, 1);
+    let stated = rule.quota.max_overshoot(Sharing::Sync, 1);
     let gate = node(&clock, slow, vec![rule]);
     // What is in a bucket of 5000 that leaks 10000/s, in tenths of a unit for each 50 us: 5 tenths leak.
     let (mut level, mut worst) = (0_i64, 0_i64);
     let mut tending: Option<Pin<Box<dyn Future<Output = ()> + '_>>> = None;
-    let mut waiting: Vec<Pin<Box<dyn Future<Output = Answer> + '_>>> = Vec::new();
+    let mut waiting: Vec<Pin<Box<dyn Future<Output = PolicyDecision> + '_>>> = Vec::new();
     for us in (0..3_000_000_u64).step_by(50) {
         let mut passed = 0;
         if us % 100_000 == 0 && tending.is_none() {
@@ -213,7 +215,7 @@ fn one_node_alone_with_a_copy_goes_over_by_nothing() {
         worst = worst.max(level / 10 - 5_000);
         clock.advance(Span::from_nanos(50_000));
     }
-    println!("worst {worst}; {:?}", gate.lending());
+    println!("worst {worst}; {:?}", gate.lease_report());
     assert!(
         worst <= stated as i64,
         "{worst} more than the limit in some stretch, stated is {stated}"
@@ -242,7 +244,7 @@ fn a_change_of_policy_while_the_store_is_told_counts_nothing_twice() {
             limits: vec![shared("a", Sharing::Sync, limit.clone())],
             ..Policy::default()
         };
-        let next = gate.succeed(policy, Vec::new()).unwrap();
+        let next = gate.reload(policy, Vec::new()).unwrap();
         now_or_later(&clock, tend);
         next
     };
@@ -256,7 +258,7 @@ fn a_change_of_policy_forgets_nothing_that_passed() {
     let store = Counting::new(&clock, 1);
     let rule = || {
         let mut rule = shared("a", Sharing::Sync, window("1000/100s"));
-        rule.key = vec![KeyPart::of(Source::Header("x-org".into()))];
+        rule.key = vec![KeyPart::new(Source::Header("x-org".into()))];
         rule
     };
     let gate = node(&clock, store.clone(), vec![rule()]);
@@ -267,7 +269,7 @@ fn a_change_of_policy_forgets_nothing_that_passed() {
         }
     }
     let next = gate
-        .succeed(
+        .reload(
             Policy {
                 limits: vec![rule()],
                 ..Policy::default()
@@ -293,7 +295,7 @@ fn a_change_of_policy_forgets_nothing_that_passed() {
 fn above_is_less_than_twice_the_limit() {
     for (capacity, nodes) in [(1_000, 8), (10, 8), (10, 100), (1, 4)] {
         let quota = Quota::plain(bucket("10/s", capacity));
-        let above = quota.above(Sharing::Sync, nodes);
+        let above = quota.max_overshoot(Sharing::Sync, nodes);
         println!("{capacity} on {nodes} nodes: {above}");
         assert!(
             above < 2 * capacity,

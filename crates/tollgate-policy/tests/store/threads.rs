@@ -112,7 +112,7 @@ impl SharedLimits for LaterLimits {
 fn policy(sharing: Sharing) -> Policy {
     let limit = Limit::fixed_window("100000000/1000s".parse().unwrap()).unwrap();
     let mut rule = LimitRule::new("a", Quota::plain(limit));
-    rule.key = vec![KeyPart::of(Source::Header("x-org".into()))];
+    rule.key = vec![KeyPart::new(Source::Header("x-org".into()))];
     rule.sharing = sharing;
     Policy {
         limits: vec![rule],
@@ -137,7 +137,7 @@ fn run(sharing: Sharing, drops: bool, reloads: bool) {
         inner: counting.clone(),
         wakes: Mutex::new(wakes),
     });
-    let prior = PriorState::nothing().with_store(store.clone());
+    let prior = PriorState::new().with_store(store.clone());
     let gate = PolicyGate::with_prior(policy(sharing), Vec::new(), clock.clone(), prior).unwrap();
     let gate = Arc::new(RwLock::new(Arc::new(gate)));
     let (over, passed, gone, hung) = (
@@ -254,7 +254,7 @@ fn run(sharing: Sharing, drops: bool, reloads: bool) {
                     "settling hangs"
                 );
                 if reloads {
-                    let next = now.succeed(policy(sharing), Vec::new()).unwrap();
+                    let next = now.reload(policy(sharing), Vec::new()).unwrap();
                     *gate.write().unwrap() = Arc::new(next);
                 }
                 thread::sleep(Duration::from_millis(2));
@@ -272,7 +272,7 @@ fn run(sharing: Sharing, drops: bool, reloads: bool) {
     for _ in 0..3 {
         block_on(last.release_leases(), long).unwrap();
     }
-    let prior = PriorState::nothing().with_store(counting);
+    let prior = PriorState::new().with_store(counting);
     let exact = PolicyGate::with_prior(policy(Sharing::Exact), Vec::new(), clock, prior);
     let exact = Arc::new(exact.unwrap());
     let Decide::Pending(asking) = begin(&exact, "acme", 0) else {

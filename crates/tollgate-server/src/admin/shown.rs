@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use tollgate_policy::{Fallback, LimitRule, MissingKey, Mode, Privacy, Quota, Source, WhenOver};
+use tollgate_policy::{
+    DefaultAction, LimitRule, MissingKey, Mode, Privacy, Quota, Source, WhenOver,
+};
 
 use crate::engine::Engine;
 
@@ -26,9 +28,9 @@ pub(super) fn policy(engine: &Engine) -> Value {
         "content": health.policy.content,
         "loaded_at": health.policy.loaded_at,
         "default": match &policy.default {
-            Fallback::Unsaid | Fallback::Pass => json!("pass"),
-            Fallback::Refuse => json!("refuse"),
-            Fallback::Limit(rule) => limit(rule),
+            DefaultAction::Unset | DefaultAction::Pass => json!("pass"),
+            DefaultAction::Refuse => json!("refuse"),
+            DefaultAction::Limit(rule) => limit(rule),
         },
         "key_privacy": match policy.privacy {
             Privacy::Plain => "plain",
@@ -60,8 +62,8 @@ fn limit(rule: &LimitRule) -> Value {
             Mode::Off => "off",
         },
         "when_over": match rule.when_over {
-            WhenOver::TakeNothing => "take-nothing",
-            WhenOver::TakeRest => "take-rest",
+            WhenOver::ChargeNothing => "take-nothing",
+            WhenOver::ChargeRemaining => "take-rest",
         },
         "enforced_ten_thousandths": rule.enforced,
         "max_keys": rule.quota.limit.max_keys(),

@@ -133,7 +133,7 @@ impl Engine {
         gauge(
             "tollgate_overrides",
             "Overrides in effect that were made at run time.",
-            policy.gate.extra_overrides().len() as u64,
+            policy.gate.runtime_overrides().len() as u64,
         );
         out.family(
             "tollgate_build_info",

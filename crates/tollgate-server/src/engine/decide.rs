@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use tollgate::MonotonicClock;
 use tollgate_policy::{
-    self, DecisionHost, DecisionRequest, Facts, HostFuture, Observed, Op, Part, decide,
-    decide_together,
+    self, BatchPart, DecisionHost, DecisionRequest, Facts, HostFuture, Observed, Op, decide,
+    decide_batch,
 };
 use tollgate_tower::{Authority, QueueSet};
 
@@ -42,14 +42,14 @@ impl EngineSource {
     }
 
     /// Decides several requests as one, and returns what belongs to which of them.
-    pub fn decide_together(
+    pub fn decide_batch(
         &self,
         policy: &Arc<Epoch>,
         requests: &[Facts<'_>],
         op: Op,
         deadline: Option<Instant>,
-    ) -> (Decide, Vec<Part>) {
-        decide_together(self, policy, requests, op, deadline)
+    ) -> (Decide, Vec<BatchPart>) {
+        decide_batch(self, policy, requests, op, deadline)
     }
 }
 

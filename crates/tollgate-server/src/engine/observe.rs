@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tollgate::{Limit, Origin, Rate, Single, Verdict};
-use tollgate_policy::{Answer, Basis, Observed, Privacy, Role};
+use tollgate_policy::{Observed, PolicyDecision, Privacy, Reason, Role};
 
 use super::top::{MAX_KEY_BYTES, Top, TopKey, printable};
 use super::{Engine, Epoch, Protocol, locked};
@@ -85,7 +85,7 @@ impl Engine {
         (list, self.refusals.unsampled.load(Relaxed))
     }
 
-    fn count(&self, policy: &Epoch, protocol: Protocol, answer: &Answer) {
+    fn count(&self, policy: &Epoch, protocol: Protocol, answer: &PolicyDecision) {
         let add = |rule: usize, outcome| {
             if let Some(counters) = policy.handles.rules.get(rule) {
                 counters.add(protocol, outcome);
@@ -125,20 +125,20 @@ impl Engine {
             }
         }
         let without = |reason: WithoutLimit| self.metrics.without_limit.add(reason as usize, 1);
-        match answer.basis {
-            Basis::MissingKey(rule) => add(rule, LimitOutcome::MissingKey),
-            Basis::Blocked(rule) => add(rule, LimitOutcome::Blocked),
-            Basis::StoreError(rule) if !admitted => add(rule, LimitOutcome::StoreError),
-            Basis::DenyList(at) => {
+        match answer.reason {
+            Reason::MissingKey(rule) => add(rule, LimitOutcome::MissingKey),
+            Reason::Blocked(rule) => add(rule, LimitOutcome::Blocked),
+            Reason::StoreError(rule) if !admitted => add(rule, LimitOutcome::StoreError),
+            Reason::DenyList(at) => {
                 if let Some((_, counter)) = policy.handles.denied.get(at) {
                     counter.add(0, 1);
                 }
             }
-            Basis::Unmatched => without(WithoutLimit::Unmatched),
-            Basis::AllowList(_) => without(WithoutLimit::AllowList),
-            Basis::SwitchedOff => without(WithoutLimit::SwitchedOff),
-            Basis::Path(_) => without(WithoutLimit::Path),
-            Basis::TooManyLimits => without(WithoutLimit::TooManyLimits),
+            Reason::Unmatched => without(WithoutLimit::Unmatched),
+            Reason::AllowList(_) => without(WithoutLimit::AllowList),
+            Reason::SwitchedOff => without(WithoutLimit::SwitchedOff),
+            Reason::Path(_) => without(WithoutLimit::Path),
+            Reason::TooManyLimits => without(WithoutLimit::TooManyLimits),
             // `Charge` was counted above; an unknown reason has no counter.
             _ => {}
         }
@@ -148,12 +148,12 @@ impl Engine {
         &self,
         policy: &Epoch,
         protocol: Protocol,
-        answer: &Answer,
+        answer: &PolicyDecision,
         key: impl Fn(usize) -> Option<Vec<String>>,
     ) {
-        let rule = match answer.basis {
-            Basis::Charge(at) => answer.charges.get(at).map(|charge| charge.rule),
-            Basis::Blocked(rule) => Some(rule),
+        let rule = match answer.reason {
+            Reason::Charge(at) => answer.charges.get(at).map(|charge| charge.rule),
+            Reason::Blocked(rule) => Some(rule),
             _ => None,
         };
         let Some((rule, counters)) = rule.and_then(|at| Some((at, policy.handles.rules.get(at)?)))
@@ -185,7 +185,7 @@ impl Engine {
                 target: "tollgate::refused",
                 limit = &*counters.name,
                 verdict = names::verdict(answer.verdict),
-                reason = names::reason(answer.basis),
+                reason = names::reason(answer.reason),
                 protocol = protocol.name(),
                 key = ?key,
                 suppressed,

@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use tollgate::Moment;
 use tollgate_config::{Problems, override_from};
-use tollgate_policy::{LimitRule, LiveOverride, Override, Policy, PolicyError};
+use tollgate_policy::{LimitRule, Override, Policy, PolicyError, RuntimeOverride};
 
 use super::reload::{InForce, Next, rules};
 use super::state::SavedOverride;
@@ -152,7 +152,11 @@ impl Stored {
 
 /// Reads every override anew for the rules of this policy; those that fit are returned, those that have
 /// expired are dropped.
-pub(super) fn resolve(policy: &Policy, stored: &mut Vec<Stored>, now: Moment) -> Vec<LiveOverride> {
+pub(super) fn resolve(
+    policy: &Policy,
+    stored: &mut Vec<Stored>,
+    now: Moment,
+) -> Vec<RuntimeOverride> {
     let by_name: HashMap<&str, &LimitRule> = rules(policy).map(|r| (&*r.name, r)).collect();
     stored.retain(|over| over.expires.is_none_or(|end| now < end));
     let mut live = Vec::new();
@@ -167,7 +171,7 @@ pub(super) fn resolve(policy: &Policy, stored: &mut Vec<Stored>, now: Moment) ->
                 over.key = change.key.clone();
                 over.expires = change.expires;
                 let limit = Arc::clone(&over.limit);
-                live.push(LiveOverride { limit, change });
+                live.push(RuntimeOverride { limit, change });
             }
             Err(problems) => over.problem = Some(problems.to_string()),
         }

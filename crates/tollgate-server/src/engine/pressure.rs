@@ -27,7 +27,7 @@ use serde::Serialize;
 use tokio::time::MissedTickBehavior;
 use tollgate::{Moment, Scale, Span};
 use tollgate_policy::PressureRule;
-use tollgate_policy::pressure::{Pressure, Signals, Trouble};
+use tollgate_policy::pressure::{PressureController, PressureLevel, PressureSignals};
 
 use super::{Engine, Epoch, locked, seconds};
 use crate::metrics::{Exposition, Kind, ratio};
@@ -41,11 +41,11 @@ const STEP_EVERY: Duration = Duration::from_millis(500);
 /// The controller and what it is fed with.
 #[derive(Debug)]
 pub(super) struct UnderPressure {
-    controller: Pressure,
+    controller: PressureController,
     processors: Processors,
     backends: Option<(Arc<dyn Backends>, Seen)>,
     /// What was observed last.
-    signals: Signals,
+    signals: PressureSignals,
     /// What was told last: which epoch, and how much.
     told: (u64, Scale),
 }
@@ -108,10 +108,10 @@ impl From<Scale> for Share {
 impl UnderPressure {
     pub(super) fn new(rule: PressureRule) -> UnderPressure {
         UnderPressure {
-            controller: Pressure::new(rule),
+            controller: PressureController::new(rule),
             processors: Processors::default(),
             backends: None,
-            signals: Signals::default(),
+            signals: PressureSignals::default(),
             told: (1, Scale::ONE),
         }
     }
@@ -121,7 +121,7 @@ impl UnderPressure {
         let backends = self.backends.as_mut();
         let said = backends.map(|(who, seen)| seen.next(who.observed(), now));
         let said = said.unwrap_or_default();
-        self.signals = Signals {
+        self.signals = PressureSignals {
             latency: said.latency,
             errors: said.errors,
             cpu: self.processors.in_use(),
@@ -134,12 +134,12 @@ impl UnderPressure {
 
     /// Is it backends alone that are over a bound?
     fn is_trouble_of_backends(&self) -> bool {
-        let of_this_machine = Signals {
+        let of_this_machine = PressureSignals {
             cpu: self.signals.cpu,
-            ..Signals::default()
+            ..PressureSignals::default()
         };
-        self.controller.trouble(&self.signals) == Trouble::Over
-            && self.controller.trouble(&of_this_machine) != Trouble::Over
+        self.controller.trouble(&self.signals) == PressureLevel::Over
+            && self.controller.trouble(&of_this_machine) != PressureLevel::Over
     }
 
     /// Goes by the rule of this epoch, and tells it how much is left if it does not know.
@@ -174,11 +174,11 @@ fn tell(epoch: &Epoch, scale: Scale) {
     }
 }
 
-const fn word(trouble: Trouble) -> &'static str {
+const fn word(trouble: PressureLevel) -> &'static str {
     match trouble {
-        Trouble::Well => "well",
-        Trouble::Near => "near",
-        Trouble::Over => "over",
+        PressureLevel::Well => "well",
+        PressureLevel::Near => "near",
+        PressureLevel::Over => "over",
     }
 }
 

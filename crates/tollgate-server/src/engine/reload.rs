@@ -274,7 +274,7 @@ impl Engine {
         let follows = follower.map(|follower| follower.prepare(&policy, &gateway));
         let follows = follows.transpose().map_err(ReloadError::Gateway)?;
         // Last: limits that stay go by their new numbers from here on.
-        let gate = epoch.gate.succeed(policy, live);
+        let gate = epoch.gate.reload(policy, live);
         let gate = gate.map_err(ReloadError::Refused)?;
         in_force.overrides = overrides;
         let gateway = Arc::new(gateway);
@@ -396,7 +396,7 @@ impl Engine {
 /// The rules of a policy, that of its default among them.
 pub(super) fn rules(policy: &Policy) -> impl Iterator<Item = &tollgate_policy::LimitRule> {
     let default = match &policy.default {
-        tollgate_policy::Fallback::Limit(rule) => Some(&**rule),
+        tollgate_policy::DefaultAction::Limit(rule) => Some(&**rule),
         _ => None,
     };
     policy.limits.iter().chain(default)

@@ -245,7 +245,7 @@ impl Engine {
         let mut overrides = Vec::new();
         let (gate, secret) = match restored {
             None => {
-                let nothing = sharing(PriorState::nothing());
+                let nothing = sharing(PriorState::new());
                 let gate = Gate::with_prior(policy, Vec::new(), clock.clone(), nothing)
                     .map_err(ReloadError::Refused)?;
                 (gate, random()?)

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tokio::time::MissedTickBehavior;
-use tollgate_policy::LendingReport;
+use tollgate_policy::LeaseReport;
 use tollgate_policy::shared::{FaultKind, Latencies, ServerReport, StoreReport};
 
 use super::{Engine, EngineSource, Epoch, Protocol};
@@ -106,7 +106,7 @@ impl Engine {
             "Requests that this node decided by leases, synced counters or remembered refusals, by verdict.",
             self.metrics.leased.series(),
         );
-        if let Some(leases) = policy.gate.lending() {
+        if let Some(leases) = policy.gate.lease_report() {
             collect_leases(&leases, out);
         }
         let faults = FaultKind::ALL.iter().zip(report.faults);
@@ -158,7 +158,7 @@ impl Engine {
     }
 }
 
-fn collect_leases(leases: &LendingReport, out: &mut Exposition) {
+fn collect_leases(leases: &LeaseReport, out: &mut Exposition) {
     out.value(
         "tollgate_lease_keys",
         Kind::Gauge,
@@ -174,7 +174,7 @@ fn collect_leases(leases: &LendingReport, out: &mut Exposition) {
         (
             "tollgate_lease_prefetched_blocks_total",
             "Blocks requested before they were needed, so that no request waited.",
-            leases.blocks_ahead,
+            leases.blocks_prefetched,
         ),
         (
             "tollgate_lease_borrowed_units_total",
@@ -189,7 +189,7 @@ fn collect_leases(leases: &LendingReport, out: &mut Exposition) {
         (
             "tollgate_sync_overshoot_units_total",
             "Units that synced counters let pass and the store had no room for.",
-            leases.units_over,
+            leases.units_unpaid,
         ),
     ] {
         out.value(name, Kind::Counter, help, count);

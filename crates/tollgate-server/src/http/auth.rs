@@ -39,7 +39,9 @@ use hyper::StatusCode;
 use tollgate::{Span, Verdict};
 use tollgate_policy::address::{Cidr, CidrSet, ForwardedHeader, Proxies};
 use tollgate_policy::fields::{PROBLEM_TYPE, problem as explain, status};
-use tollgate_policy::{Answer, DecisionRequest, Facts, Headers, Op, Policy, RefundOnDrop, Subject};
+use tollgate_policy::{
+    DecisionRequest, Facts, Headers, Op, Policy, PolicyDecision, RefundOnDrop, Subject,
+};
 
 use super::problems::write_problem;
 use super::{Call, Service, write_fields};
@@ -155,7 +157,7 @@ impl Service {
     async fn answer_in_time(
         &self,
         policy: &Arc<Epoch>,
-        answer: &Answer,
+        answer: &PolicyDecision,
         nginx: bool,
     ) -> ResponseBuffer {
         let mut response = ResponseBuffer::default();
@@ -232,7 +234,7 @@ impl Service {
 }
 
 /// How long the request has to be held.
-fn delay(answer: &Answer) -> Option<Duration> {
+fn delay(answer: &PolicyDecision) -> Option<Duration> {
     match answer.verdict {
         Verdict::Wait { delay } => Some(delay.into()),
         _ => None,
@@ -261,7 +263,12 @@ fn one<'h>(headers: &'h dyn Headers, name: &str) -> Result<Option<&'h str>, Stri
     text.map_err(|_| format!("`{name}` is not UTF-8; send it percent-encoded"))
 }
 
-fn write_answer(response: &mut ResponseBuffer, policy: &Epoch, answer: &Answer, nginx: bool) {
+fn write_answer(
+    response: &mut ResponseBuffer,
+    policy: &Epoch,
+    answer: &PolicyDecision,
+    nginx: bool,
+) {
     write_fields(response, policy, answer);
     response.set_status(status(answer));
     if !answer.is_admitted() && policy.gate.policy().answers.problem {

@@ -6,7 +6,9 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use tollgate::{Algorithm, Clock};
 use tollgate_policy::fields::status;
-use tollgate_policy::{Answer, DecisionRequest, Facts, Op, RefundOnDrop, Settlement, Subject};
+use tollgate_policy::{
+    DecisionRequest, Facts, Op, PolicyDecision, RefundOnDrop, Settlement, Subject,
+};
 
 use super::ask::{Ask, Batch, Settle, read};
 use super::pairs::HeaderList;
@@ -172,7 +174,7 @@ impl Service {
         &self,
         policy: &Epoch,
         is_wanted: bool,
-        answer: &Answer,
+        answer: &PolicyDecision,
         op: Op,
     ) -> Reserved {
         let gate = &policy.gate;
@@ -203,7 +205,7 @@ impl Service {
 struct Taken<'a> {
     service: &'a Service,
     policy: Arc<Epoch>,
-    answers: Vec<(Answer, Op, Reserved)>,
+    answers: Vec<(PolicyDecision, Op, Reserved)>,
 }
 
 impl Drop for Taken<'_> {
@@ -230,7 +232,7 @@ pub(crate) fn op_of(ask: &Ask<'_>, op: Op) -> Op {
 fn write_decision(
     response: &mut ResponseBuffer,
     policy: &Epoch,
-    answer: &Answer,
+    answer: &PolicyDecision,
     reserved: Reserved,
 ) {
     write_fields(response, policy, answer);

@@ -45,7 +45,7 @@ use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tollgate_policy::fields::fields;
-use tollgate_policy::{Answer, DecisionRequest, Headers, Op, Subject};
+use tollgate_policy::{DecisionRequest, Headers, Op, PolicyDecision, Subject};
 
 mod ask;
 mod auth;
@@ -441,7 +441,11 @@ pub(crate) fn explain(engine: &Arc<Engine>, body: &[u8]) -> Result<serde_json::V
 }
 
 /// What a request or a charge would come to, waited for by a thread that may.
-pub(crate) fn peek(source: &EngineSource, policy: &Arc<Epoch>, subject: Subject<'_>) -> Answer {
+pub(crate) fn peek(
+    source: &EngineSource,
+    policy: &Arc<Epoch>,
+    subject: Subject<'_>,
+) -> PolicyDecision {
     match source.decide(policy, &DecisionRequest::new(subject, Op::Peek)) {
         crate::engine::Decide::Ready(answer) => answer,
         crate::engine::Decide::Pending(pending) => {
@@ -451,7 +455,7 @@ pub(crate) fn peek(source: &EngineSource, policy: &Arc<Epoch>, subject: Subject<
 }
 
 /// Writes the header fields of a decision.
-fn write_fields(response: &mut ResponseBuffer, policy: &Epoch, answer: &Answer) {
+fn write_fields(response: &mut ResponseBuffer, policy: &Epoch, answer: &PolicyDecision) {
     response.set_second(answer.issued.as_nanos() / 1_000_000_000);
     response.push_fields(|values, each| {
         fields(&policy.gate, answer, values, &mut |field, place| {

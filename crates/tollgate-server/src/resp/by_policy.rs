@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use serde_json::Value;
-use tollgate_policy::{Answer, KEY_PARTS_MAX, Op, Settlement};
+use tollgate_policy::{KEY_PARTS_MAX, Op, PolicyDecision, Settlement};
 
 use super::Shared;
 use super::reply::{Reply, quoted};
@@ -84,7 +84,7 @@ impl Question {
 
 /// The answer to a question, which does not depend on the version that the client speaks.
 pub(super) enum Answered {
-    Decision(Arc<Epoch>, Answer, Reserved),
+    Decision(Arc<Epoch>, PolicyDecision, Reserved),
     /// What could not be taken.
     Settled(u64),
     Explained(Value),

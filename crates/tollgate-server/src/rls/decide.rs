@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use tokio::time::{Duration, Instant, sleep_until};
 use tollgate_policy::fields::{Field, fields};
-use tollgate_policy::{Answer, Facts, Match, Op, Part, RefundOnDrop, Settlement};
+use tollgate_policy::{BatchPart, Facts, Match, Op, PolicyDecision, RefundOnDrop, Settlement};
 use tonic::Status;
 
 use super::Limits;
@@ -44,8 +44,8 @@ const WRITE_TIME: Duration = Duration::from_millis(1);
 struct Group {
     /// The indexes of the descriptors.
     descriptors: Vec<usize>,
-    answer: Answer,
-    parts: Vec<Part>,
+    answer: PolicyDecision,
+    parts: Vec<BatchPart>,
     op: Op,
 }
 
@@ -122,7 +122,7 @@ impl Limits {
         if !refunds.is_empty() {
             let group = decide(refunds, Op::Peek).await;
             if passes {
-                let refund = gate.give_back(&group.answer);
+                let refund = gate.refund_for(&group.answer);
                 if refund.is_shared() {
                     tokio::select! {
                         biased;
@@ -138,7 +138,7 @@ impl Limits {
         if let Some(undo) = undo {
             undo.keep();
         }
-        let is_unmatched = |part: &Part| part.charges.is_empty() && part.ended.is_none();
+        let is_unmatched = |part: &BatchPart| part.charges.is_empty() && part.ended.is_none();
         let all_unmatched = groups
             .iter()
             .all(|group| group.parts.iter().all(is_unmatched));
@@ -160,7 +160,7 @@ impl Limits {
     ) -> Group {
         let deadline = deadline.map(Instant::into_std);
         let (decide, parts) = with_facts(request, modes, &descriptors, |facts| {
-            self.source.decide_together(policy, facts, op, deadline)
+            self.source.decide_batch(policy, facts, op, deadline)
         });
         Group {
             descriptors,
@@ -225,7 +225,7 @@ fn with_facts<R>(
         domain: &request.domain,
         descriptor: entries,
         cost: modes.get(*at).map(|mode| mode.cost()),
-        brought: request.descriptors.get(*at).and_then(request_limit),
+        limit_override: request.descriptors.get(*at).and_then(request_limit),
         ..Facts::default()
     });
     f(&facts.collect::<Vec<_>>())
@@ -263,7 +263,7 @@ fn response(
 }
 
 /// The header fields for the client, without `X-RateLimit-*`: Envoy makes those of the statuses.
-fn headers(policy: &Epoch, answer: &Answer) -> Vec<HeaderValue> {
+fn headers(policy: &Epoch, answer: &PolicyDecision) -> Vec<HeaderValue> {
     let (mut text, mut parts) = (String::new(), Vec::new());
     fields(&policy.gate, answer, &mut text, &mut |field, part| {
         parts.push((field, part));

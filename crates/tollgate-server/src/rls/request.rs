@@ -1,6 +1,6 @@
 //! Validation of a request, its hits, and limits sent with a descriptor.
 
-use tollgate_policy::Brought;
+use tollgate_policy::LimitOverride;
 use tonic::Status;
 
 use super::messages::{RateLimitDescriptor, RateLimitRequest, Unit};
@@ -48,7 +48,7 @@ impl HitMode {
 }
 
 /// The limit sent with a descriptor, if its unit is known.
-pub(super) fn request_limit(descriptor: &RateLimitDescriptor) -> Option<Brought> {
+pub(super) fn request_limit(descriptor: &RateLimitDescriptor) -> Option<LimitOverride> {
     let limit = descriptor.limit.as_ref()?;
     let unit = match Unit::try_from(limit.unit).ok()? {
         Unit::Second => tollgate_policy::Unit::Second,
@@ -60,7 +60,7 @@ pub(super) fn request_limit(descriptor: &RateLimitDescriptor) -> Option<Brought>
         // Only responses have weeks.
         Unit::Unknown | Unit::Week => return None,
     };
-    Some(Brought {
+    Some(LimitOverride {
         most: limit.requests_per_unit,
         unit,
     })

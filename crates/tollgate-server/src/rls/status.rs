@@ -7,7 +7,7 @@
 use prost_types::Duration;
 use tollgate::{Algorithm, QuotaStatus, Span, Verdict};
 use tollgate_policy::pattern::TextPattern;
-use tollgate_policy::{Answer, Basis, LimitRule, Op, Part, Quota, Role};
+use tollgate_policy::{BatchPart, LimitRule, Op, PolicyDecision, Quota, Reason, Role};
 
 use super::messages::{Code, DescriptorStatus, RateLimit, Unit};
 use super::request::HitMode;
@@ -27,15 +27,15 @@ const UNITS: [(Unit, u64); 7] = [
 /// The status of one descriptor, whose hits were handled as `mode` says, by `op`.
 pub(super) fn status(
     gate: &Gate,
-    answer: &Answer,
-    part: &Part,
+    answer: &PolicyDecision,
+    part: &BatchPart,
     mode: HitMode,
     op: Op,
 ) -> DescriptorStatus {
     let is_refund = matches!(mode, HitMode::Refund(_));
-    if let Some((verdict, basis)) = part.ended {
-        return match (verdict.is_admitted(), basis) {
-            (true, Basis::AllowList(_)) => unlimited(),
+    if let Some((verdict, reason)) = part.ended {
+        return match (verdict.is_admitted(), reason) {
+            (true, Reason::AllowList(_)) => unlimited(),
             (true, _) => without_limit(Code::Ok),
             (false, _) if is_refund => without_limit(Code::Ok),
             (false, _) => without_limit(Code::OverLimit),
@@ -44,13 +44,13 @@ pub(super) fn status(
     let limits = part.charges.iter().filter_map(|at| {
         let charge = answer.charges.get(*at)?;
         let (verdict, status) = match is_refund {
-            true => (Verdict::Pass, gate.stands(answer, *at)?),
-            false => gate.telling(answer, *at, op == Op::Charge)?,
+            true => (Verdict::Pass, gate.charge_status(answer, *at)?),
+            false => gate.charge_outcome(answer, *at, op == Op::Charge)?,
         };
         let is_enforced = charge.role == Role::Enforced;
-        let refuses = match answer.basis {
-            Basis::TooManyLimits => true,
-            Basis::StoreError(rule) => rule == charge.rule,
+        let refuses = match answer.reason {
+            Reason::TooManyLimits => true,
+            Reason::StoreError(rule) => rule == charge.rule,
             _ => !verdict.is_admitted(),
         };
         Some(LimitStatus {
@@ -109,7 +109,7 @@ impl LimitStatus<'_> {
         (rank, self.status.remaining)
     }
 
-    fn descriptor_status(&self, answer: &Answer) -> DescriptorStatus {
+    fn descriptor_status(&self, answer: &PolicyDecision) -> DescriptorStatus {
         let (code, remaining) = match self.is_over {
             true => (Code::OverLimit, 0),
             false => (Code::Ok, self.status.remaining),
@@ -123,7 +123,7 @@ impl LimitStatus<'_> {
     }
 
     /// If the limit is over, the time until the same request passes; otherwise until everything is back, or the window ends.
-    fn reset(&self, answer: &Answer) -> Option<Span> {
+    fn reset(&self, answer: &PolicyDecision) -> Option<Span> {
         match (self.is_over, self.verdict, self.quota.limit.algorithm()) {
             (true, Verdict::Never, _) => None,
             (true, verdict, _) if answer.binding().is_none() => {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use tollgate_policy::{Facts, Place};
+use tollgate_policy::{Facts, QueuePlace};
 use tollgate_server::engine::{Engine, Protocol, for_tests};
 
 use crate::world::{ask, decide, logged};
@@ -203,7 +203,7 @@ queues:
 ";
 
 /// Where a request of this plan waits.
-fn place(engine: &Engine, path: &str, plan: &str) -> Place {
+fn place(engine: &Engine, path: &str, plan: &str) -> QueuePlace {
     let facts = Facts {
         path,
         headers: &[("x-plan", plan)],

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use tollgate_policy::{Answer, DecisionRequest, Facts, Op, Subject};
+use tollgate_policy::{DecisionRequest, Facts, Op, PolicyDecision, Subject};
 use tollgate_server::engine::{
     Decide, Engine, EngineSettings, EngineSource, PolicySource, Protocol, StateSettings,
 };
@@ -37,7 +37,7 @@ pub(crate) fn start(policy: &Path, state: Option<&Path>) -> Arc<Engine> {
 }
 
 /// Decides as a protocol would.
-pub(crate) fn ask(engine: &Arc<Engine>, user: &str) -> Answer {
+pub(crate) fn ask(engine: &Arc<Engine>, user: &str) -> PolicyDecision {
     let facts_headers = [("x-user", user)];
     let facts = Facts {
         method: "GET",
@@ -50,7 +50,11 @@ pub(crate) fn ask(engine: &Arc<Engine>, user: &str) -> Answer {
 }
 
 /// Decides as the front end of this protocol would.
-pub(crate) fn decide(engine: &Arc<Engine>, protocol: Protocol, facts: &Facts<'_>) -> Answer {
+pub(crate) fn decide(
+    engine: &Arc<Engine>,
+    protocol: Protocol,
+    facts: &Facts<'_>,
+) -> PolicyDecision {
     let source = EngineSource::new(Arc::clone(engine), protocol);
     let request = DecisionRequest::new(Subject::Request(facts), Op::Charge);
     match source.decide(&engine.epoch(), &request) {

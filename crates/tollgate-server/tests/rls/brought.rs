@@ -1,6 +1,6 @@
 //! Limits that a request brings along, where the policy follows them.
 
-use tollgate_policy::{self, Brought, Facts};
+use tollgate_policy::{self, Facts};
 use tollgate_server::rls::messages::{Code, LimitOverride, RateLimitDescriptor, Unit};
 
 use super::client::{Server, brief, hits, of};
@@ -215,14 +215,14 @@ async fn a_reload_keeps_what_was_counted_and_can_end_the_following() {
         let loaded = tollgate_config::parse("test", text.as_bytes());
         let loaded = loaded.unwrap_or_else(|problems| panic!("{problems}"));
         let epoch = server.engine.epoch_for_long();
-        epoch.gate.succeed(loaded.policy, Vec::new()).unwrap()
+        epoch.gate.reload(loaded.policy, Vec::new()).unwrap()
     };
     let more = POLICY.replace("default: pass", "default: pass\nkey_privacy: plain");
     let next = reload(&more);
     let facts = Facts {
         domain: "edge",
         descriptor: &ANN,
-        brought: Some(Brought {
+        limit_override: Some(tollgate_policy::LimitOverride {
             most: 5,
             unit: tollgate_policy::Unit::Year,
         }),

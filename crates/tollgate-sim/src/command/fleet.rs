@@ -135,7 +135,7 @@ fn run_seed(seed: u64, ways: &[Sharing]) -> SeedResult {
         ..SeedResult::default()
     };
     for sharing in ways {
-        if !Quota::plain(plan.limit.clone()).can_be(*sharing) {
+        if !Quota::plain(plan.limit.clone()).supports(*sharing) {
             continue;
         }
         let violations = match run_simulation(&plan, *sharing) {

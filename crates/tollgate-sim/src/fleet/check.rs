@@ -187,7 +187,7 @@ pub fn stated_bound(
     sharing: Sharing,
     history: &History,
 ) -> Option<Violation> {
-    let mut above = quota.above(sharing, plan.nodes);
+    let mut above = quota.max_overshoot(sharing, plan.nodes);
     if sharing == Sharing::Sync {
         // Unsynced usage is lost with a node, and reported late by the previous policy.
         let reloads = plan.faults.reloads.len() as u64 * u64::from(plan.nodes);

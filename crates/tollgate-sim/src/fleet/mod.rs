@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex};
 use tollgate::{Algorithm, Clock, KeySecret};
 use tollgate_policy::shared::SharedStore;
 use tollgate_policy::{
-    Answer, DecisionRequest, Facts, KeyPart, LimitRule, NoHost, Op, Policy, PolicyError,
+    DecisionRequest, Facts, KeyPart, LimitRule, NoHost, Op, Policy, PolicyDecision, PolicyError,
     PolicyGate, PriorState, Quota, Settlement, Sharing, Source, Subject, decide,
 };
 
@@ -167,7 +167,7 @@ impl Simulation {
 
 fn policy(plan: &Plan, sharing: Sharing) -> Policy {
     let mut rule = LimitRule::new("limit", Quota::plain(plan.limit.clone()));
-    rule.key = vec![KeyPart::of(Source::Header("x-key".into()))];
+    rule.key = vec![KeyPart::new(Source::Header("x-key".into()))];
     rule.sharing = sharing;
     Policy {
         limits: vec![rule],
@@ -185,7 +185,7 @@ fn gate(
     let store = Arc::new(NodeLink(Arc::clone(network))) as Arc<dyn SharedStore>;
     // Tables iterate keys in the order of their hashes.
     let secret = KeySecret::from_seed(plan.seed);
-    let prior = PriorState::nothing().with_secret(secret).with_store(store);
+    let prior = PriorState::new().with_secret(secret).with_store(store);
     Gate::with_prior(policy(plan, sharing), Vec::new(), clock.clone(), prior)
 }
 
@@ -210,7 +210,7 @@ async fn traffic(simulation: Arc<Simulation>, number: u32) {
     }
 }
 
-async fn ask(gate: &Arc<Gate>, key: u64, cost: u64) -> Answer {
+async fn ask(gate: &Arc<Gate>, key: u64, cost: u64) -> PolicyDecision {
     let started = {
         let key = key.to_string();
         let headers = [("x-key", key.as_str())];
@@ -379,7 +379,7 @@ async fn inject_faults(simulation: Arc<Simulation>) {
                 for node in &simulation.nodes {
                     let mut gate = lock(&node.gate);
                     let next =
-                        gate.succeed(policy(&simulation.plan, simulation.sharing), Vec::new());
+                        gate.reload(policy(&simulation.plan, simulation.sharing), Vec::new());
                     if let Ok(next) = next {
                         *gate = Arc::new(next);
                     }

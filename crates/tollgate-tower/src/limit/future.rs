@@ -11,7 +11,7 @@ use http_body::Body;
 use pin_project_lite::pin_project;
 use tokio::time::{Sleep, sleep};
 use tollgate::{Clock, Verdict};
-use tollgate_policy::{Answer, DecisionHost, PendingDecision, PolicyGate};
+use tollgate_policy::{DecisionHost, PendingDecision, PolicyDecision, PolicyGate};
 use tower_service::Service;
 
 use crate::authority::Authority;
@@ -91,7 +91,7 @@ enum Phase<A: Authority> {
 
 impl<A: Authority> Phase<A> {
     /// The phase of an admitted request. Dropped before the service is called, it gives back what was taken.
-    fn admitted(gate: &PolicyGate<ClockOf<A>>, answer: &Answer) -> Phase<A> {
+    fn admitted(gate: &PolicyGate<ClockOf<A>>, answer: &PolicyDecision) -> Phase<A> {
         let slot = match answer.verdict {
             Verdict::Wait { delay } => {
                 let begins = answer.issued.plus(delay);
@@ -111,7 +111,7 @@ impl<A: Authority> Phase<A> {
 impl<S, A: Authority, B> Slow<S, A, B> {
     pub(super) fn for_slot(
         gate: &PolicyGate<ClockOf<A>>,
-        answer: &Answer,
+        answer: &PolicyDecision,
         service: S,
         request: Request<B>,
     ) -> Slow<S, A, B> {

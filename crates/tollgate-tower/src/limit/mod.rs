@@ -146,7 +146,7 @@ impl LimitLayer<InForce> {
         if !rule.quota.limit.name().is_empty() {
             rule.name = rule.quota.limit.name().into();
         }
-        rule.key = vec![KeyPart::of(Source::Field("key".into()))];
+        rule.key = vec![KeyPart::new(Source::Field("key".into()))];
         let policy = Policy {
             limits: vec![rule],
             ..Policy::default()

@@ -11,12 +11,12 @@
 //! has been paid for, and is paid back if it never gets its turn.
 //!
 //! ```
-//! # use tollgate_policy::{AtOnce, Policy, QueueRule};
+//! # use tollgate_policy::{QueueConcurrency, Policy, QueueRule};
 //! # use tollgate_tower::{InForce, LimitLayer, QueueLayer};
 //! # use axum::{Router, routing::get};
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let policy = Policy { queues: vec![QueueRule::new("all", AtOnce::Fixed(64))], ..Policy::default() };
+//! let policy = Policy { queues: vec![QueueRule::new("all", QueueConcurrency::Fixed(64))], ..Policy::default() };
 //! let in_force = InForce::new(policy)?;
 //! // In axum the layer that is added last is the outermost.
 //! let app: Router = Router::new()

@@ -3,7 +3,7 @@
 use tollgate::shape::Adaptive;
 use tollgate::shape::{AdaptiveError, AdaptiveLimit, Sample};
 use tollgate::{Moment, Span};
-use tollgate_policy::AtOnce;
+use tollgate_policy::QueueConcurrency;
 
 /// How many may be under way, before pressure makes it fewer.
 #[derive(Debug)]
@@ -27,11 +27,11 @@ pub(super) struct Learning {
 const TICK: Span = Span::from_millis(100);
 
 impl Width {
-    pub(super) fn new(rule: Option<AtOnce>) -> Result<Width, AdaptiveError> {
+    pub(super) fn new(rule: Option<QueueConcurrency>) -> Result<Width, AdaptiveError> {
         Ok(match rule {
             None => Width::Unbounded,
-            Some(AtOnce::Fixed(width)) => Width::Fixed(width),
-            Some(AtOnce::Adaptive(rule)) => Width::Learned(Box::new(Learning {
+            Some(QueueConcurrency::Fixed(width)) => Width::Fixed(width),
+            Some(QueueConcurrency::Adaptive(rule)) => Width::Learned(Box::new(Learning {
                 rule,
                 by: AdaptiveLimit::new(&rule)?,
                 ticked: Moment::ORIGIN,
@@ -41,8 +41,8 @@ impl Width {
 
     /// Follows another rule. What was learned stays if it is learned in the same way, as far as the
     /// new range allows.
-    pub(super) fn change(&mut self, rule: Option<AtOnce>) -> Result<(), AdaptiveError> {
-        if let (Width::Learned(old), Some(AtOnce::Adaptive(rule))) = (&mut *self, rule)
+    pub(super) fn change(&mut self, rule: Option<QueueConcurrency>) -> Result<(), AdaptiveError> {
+        if let (Width::Learned(old), Some(QueueConcurrency::Adaptive(rule))) = (&mut *self, rule)
             && old.rule.by == rule.by
         {
             // A new `initial` alone is of no account any more.

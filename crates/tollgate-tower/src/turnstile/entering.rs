@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use tollgate_policy::Place;
+use tollgate_policy::QueuePlace;
 
 use super::pacer::Call;
 use super::state::Arrival;
@@ -19,7 +19,7 @@ use super::{Turn, Turned, Turnstile};
 #[must_use = "nobody stands in the queue until this is polled"]
 pub struct Entering {
     turnstile: Turnstile,
-    place: Place,
+    place: QueuePlace,
     /// Where it is counted.
     account: Option<usize>,
     stage: Stage,
@@ -34,7 +34,7 @@ enum Stage {
 }
 
 impl Entering {
-    pub(super) fn new(turnstile: Turnstile, place: Place) -> Entering {
+    pub(super) fn new(turnstile: Turnstile, place: QueuePlace) -> Entering {
         Entering {
             turnstile,
             place,

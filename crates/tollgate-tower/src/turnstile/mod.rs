@@ -58,7 +58,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 use tollgate::{Clock, Moment, Scale, Span};
-use tollgate_policy::{Place, QueueRule};
+use tollgate_policy::{QueuePlace, QueueRule};
 
 pub use self::entering::Entering;
 use self::pacer::Call;
@@ -160,7 +160,7 @@ impl Turnstile {
     }
 
     /// Waits for a turn. Whoever drops the future gives the place back and has cost nothing.
-    pub fn enter(&self, place: &Place) -> Entering {
+    pub fn enter(&self, place: &QueuePlace) -> Entering {
         Entering::new(self.clone(), *place)
     }
 

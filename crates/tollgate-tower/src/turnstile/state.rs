@@ -16,7 +16,7 @@ use std::task::Waker;
 use tollgate::shape::fair_queue::{MAX_COST_PER_WEIGHT, NumberHasher};
 use tollgate::shape::{FairQueue, FairQueueConfig, RejectReason, Sample, Ticket};
 use tollgate::{Clock, Moment, Scale, Span};
-use tollgate_policy::{Place, QueueRule};
+use tollgate_policy::{QueuePlace, QueueRule};
 
 use super::at_once::Width;
 use super::ledger::Ledger;
@@ -211,7 +211,7 @@ impl State {
     pub(super) fn arrive(
         &mut self,
         now: Moment,
-        place: &Place,
+        place: &QueuePlace,
         waker: &Waker,
         wakes: &mut Wakes,
     ) -> Arrival {

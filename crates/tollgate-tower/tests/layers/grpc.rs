@@ -7,7 +7,7 @@ use http::{Request, Response};
 use http_body::Body;
 use http_body_util::Full;
 use tollgate::ManualClock;
-use tollgate_policy::{AtOnce, MissingKey, QueueRule};
+use tollgate_policy::{MissingKey, QueueConcurrency, QueueRule};
 use tollgate_tower::{InForce, LimitLayer, QueueLayer};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -67,7 +67,7 @@ async fn every_kind_of_refusal_has_its_code() {
 
 #[tokio::test]
 async fn who_gets_no_turn_is_told_so_in_grpc() {
-    let mut queue = QueueRule::new("calls", AtOnce::Fixed(1));
+    let mut queue = QueueRule::new("calls", QueueConcurrency::Fixed(1));
     queue.per_flow = 1;
     let mut rules = policy([]);
     rules.queues = vec![queue];

@@ -145,7 +145,7 @@ async fn a_refusal_of_an_inner_layer_keeps_its_numbers() {
 #[tokio::test]
 async fn the_client_is_found_through_trusted_proxies_and_told_to_inner_services() {
     let mut by_address = LimitRule::new("clients", Quota::plain(bucket("1/s", 1)));
-    by_address.key = vec![KeyPart::of(Source::Address { v4: 32, v6: 64 })];
+    by_address.key = vec![KeyPart::new(Source::Address { v4: 32, v6: 64 })];
     let rules = Policy {
         proxies: Proxies {
             trusted: ["10.0.0.0/8".parse().unwrap()].into_iter().collect(),

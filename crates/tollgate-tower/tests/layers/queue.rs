@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use tollgate_policy::{AtOnce, KeyPart, QueueRule, Source};
+use tollgate_policy::{KeyPart, QueueConcurrency, QueueRule, Source};
 use tollgate_tower::{
     Authority, Epoch, Held, InForce, LimitLayer, Outcome, QueueLayer, QueueReport,
 };
@@ -13,8 +13,8 @@ use crate::support::{
 };
 
 fn queued(at_once: u32, per_flow: usize) -> InForce {
-    let mut queue = QueueRule::new("api", AtOnce::Fixed(at_once));
-    queue.flow = vec![KeyPart::of(Source::Header("x-key".into()))];
+    let mut queue = QueueRule::new("api", QueueConcurrency::Fixed(at_once));
+    queue.flow = vec![KeyPart::new(Source::Header("x-key".into()))];
     queue.per_flow = per_flow;
     let mut rules = policy([rule("units", bucket("1/h", 100))]);
     rules.queues = vec![queue];
@@ -205,8 +205,8 @@ async fn only_requests_whose_answers_are_timed_can_tell_when_they_were_sent() {
         timeout: tollgate::Span::from_secs(1),
     };
     for (at_once, is_timed) in [
-        (AtOnce::Adaptive(adaptive), true),
-        (AtOnce::Fixed(1), false),
+        (QueueConcurrency::Adaptive(adaptive), true),
+        (QueueConcurrency::Fixed(1), false),
     ] {
         let mut rules = policy([]);
         rules.queues = vec![QueueRule::new("api", at_once)];

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use bytes::Bytes;
 use http::Response;
 use http_body_util::Full;
-use tollgate_policy::{AtOnce, QueueRule};
+use tollgate_policy::{QueueConcurrency, QueueRule};
 use tollgate_tower::{LimitLayer, QueueLayer};
 use tower::limit::ConcurrencyLimit;
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -34,7 +34,7 @@ async fn a_refused_request_keeps_no_place_of_the_inner_service() {
 #[tokio::test]
 async fn who_waits_for_a_turn_keeps_no_place_of_the_inner_service() {
     let mut rules = policy([]);
-    rules.queues = vec![QueueRule::new("all", AtOnce::Fixed(1))];
+    rules.queues = vec![QueueRule::new("all", QueueConcurrency::Fixed(1))];
     let in_force = tollgate_tower::InForce::new(rules).unwrap();
     let (backend, mut arrived) = backend();
     let places = ConcurrencyLimit::new(backend, 2);

@@ -22,7 +22,7 @@ pub(crate) type NoBody = Empty<Bytes>;
 /// `name`, one allowance for each value of `x-key`.
 pub(crate) fn rule(name: &str, limit: Limit) -> LimitRule {
     let mut rule = LimitRule::new(name, Quota::plain(limit));
-    rule.key = vec![KeyPart::of(Source::Header("x-key".into()))];
+    rule.key = vec![KeyPart::new(Source::Header("x-key".into()))];
     rule
 }
 

@@ -2,7 +2,7 @@
 
 use http::Response;
 use tollgate::{Limit, ManualClock, Span};
-use tollgate_policy::{AtOnce, KeyPart, Policy, QueueRule, Source};
+use tollgate_policy::{KeyPart, Policy, QueueConcurrency, QueueRule, Source};
 use tollgate_tower::{
     Authority, Epoch, InForce, LimitBody, LimitLayer, LimitService, QueueBody, QueueLayer,
     QueueService,
@@ -18,8 +18,8 @@ type Answered = Result<Response<LimitBody<QueueBody<Fed>>>, Broken>;
 
 /// Ten units and ten places for each key, and one turn at a time.
 fn one_at_a_time() -> Policy {
-    let mut queue = QueueRule::new("api", AtOnce::Fixed(1));
-    queue.flow = vec![KeyPart::of(Source::Header("x-key".into()))];
+    let mut queue = QueueRule::new("api", QueueConcurrency::Fixed(1));
+    queue.flow = vec![KeyPart::new(Source::Header("x-key".into()))];
     queue.per_flow = 1;
     queue.max_wait = Span::from_secs(1);
     let mut rules = policy([

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tollgate::{MonotonicClock, Origin};
 use tollgate_policy::shared::SharedStore;
 use tollgate_policy::{
-    Answer, DecisionRequest, Facts, NoHost, Op, PolicyGate, PriorState, Subject, decide,
+    DecisionRequest, Facts, NoHost, Op, PolicyDecision, PolicyGate, PriorState, Subject, decide,
 };
 use tollgate_redis::{Settings, Store};
 
@@ -317,7 +317,7 @@ fn user(number: u64) -> String {
     format!("u{number}")
 }
 
-async fn ask(gate: &Arc<Gate>, headers: &[(&str, &str); 2], op: Op) -> Answer {
+async fn ask(gate: &Arc<Gate>, headers: &[(&str, &str); 2], op: Op) -> PolicyDecision {
     let started = {
         let facts = Facts {
             method: "GET",
@@ -355,7 +355,7 @@ fn gate(port: u16, holds: &Holds) -> Result<Gate> {
     let store = Store::open(settings, &Handle::current()).map_err(|e| impossible(e.to_string()))?;
     let loaded = tollgate_config::parse("race.yaml", holds.policy().as_bytes())
         .map_err(|problems| impossible(problems.to_string()))?;
-    let prior = PriorState::nothing().with_store(Arc::new(store) as Arc<dyn SharedStore>);
+    let prior = PriorState::new().with_store(Arc::new(store) as Arc<dyn SharedStore>);
     Gate::with_prior(loaded.policy, Vec::new(), MonotonicClock::new(), prior)
         .map_err(|error| impossible(error.to_string()))
 }

@@ -34,13 +34,13 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use self::report::{LeaseCounts, LendingReport};
-use self::state::{Block, Lease, Next, Payment, Wanted};
+use self::report::{LeaseCounts, LeaseReport};
+use self::state::{Block, BorrowRequest, Lease, Next, Payment};
 use self::terms::LeaseTerms;
 use super::background::Background;
 use super::flight::Flight;
 use super::layer::{self, Attempt, Hold, Layer};
-use super::{Answered, Apply, PreparedLimit, Request, Store, StoreOp};
+use super::{Apply, PreparedLimit, Store, StoreOp, StoreRequest, StoreResponse};
 use crate::charge::{Charge, Outcome, Role, Source};
 use crate::shared::SharedStore;
 use tollgate::clock::Clock;
@@ -61,7 +61,7 @@ struct LeaseKey {
 }
 
 impl LeaseKey {
-    fn of(charge: &Charge) -> LeaseKey {
+    fn new(charge: &Charge) -> LeaseKey {
         LeaseKey {
             limit: charge.limit,
             hash: charge.hash,
@@ -220,7 +220,7 @@ impl<S: Store, C: Clock> Leased<S, C> {
 
     /// Pays from the lease of a key, or starts what must be waited for.
     fn pay(&self, charge: &Charge, now: Moment, is_first: bool) -> Payment<Flight> {
-        let key = LeaseKey::of(charge);
+        let key = LeaseKey::new(charge);
         let table = &*self.table;
         let (Some(terms), Some(mut shard)) = (table.terms(charge), table.shard(&key)) else {
             return Payment::Forward;
@@ -269,7 +269,7 @@ impl<S: Store, C: Clock> Leased<S, C> {
             self.return_block(&charge, block);
         }
         match started {
-            Some((Wanted { cost: 0, .. }, flight)) => {
+            Some((BorrowRequest { cost: 0, .. }, flight)) => {
                 table.background.push(flight);
                 payment
             }
@@ -285,10 +285,10 @@ impl<S: Store, C: Clock> Leased<S, C> {
     }
 
     /// Borrows for one key. Nothing is sent before this is polled.
-    async fn borrow(self, key: LeaseKey, charge: Charge, wanted: Wanted) {
+    async fn borrow(self, key: LeaseKey, charge: Charge, wanted: BorrowRequest) {
         let table = &*self.table;
         let sent = table.clock.now();
-        let Wanted {
+        let BorrowRequest {
             cost,
             extra,
             is_short,
@@ -297,8 +297,8 @@ impl<S: Store, C: Clock> Leased<S, C> {
             cost,
             ..charge.reopened(sent)
         };
-        let request = Request::new(StoreOp::Borrow { extra }, vec![asked], sent);
-        let Answered { charges, fault } = self.inner.apply(request).resolve().await;
+        let request = StoreRequest::new(StoreOp::Borrow { extra }, vec![asked], sent);
+        let StoreResponse { charges, fault } = self.inner.apply(request).resolve().await;
         let outcome = match fault {
             None => charges.first().map(|charge| charge.outcome),
             Some(_) => None,
@@ -386,7 +386,7 @@ impl<S: Store, C: Clock> Leased<S, C> {
         let this = self.clone();
         self.table.background.push(async move {
             let now = this.table.clock.now();
-            let request = Request::new(StoreOp::Refund, vec![charge], now);
+            let request = StoreRequest::new(StoreOp::Refund, vec![charge], now);
             let _ = this.inner.apply(request).resolve().await;
         });
     }
@@ -404,7 +404,7 @@ impl<S: Store, C: Clock> Leased<S, C> {
     /// Puts units back that a charge was paid with. False if their block is gone: then they belong to the store.
     fn put_back(&self, charge: &Charge, units: u64, now: Moment, is_refund: bool) -> bool {
         let issued = charge.outcome.issued;
-        let put_back = self.table.with(&LeaseKey::of(charge), |lease, _| {
+        let put_back = self.table.with(&LeaseKey::new(charge), |lease, _| {
             if is_refund {
                 lease.forget_refusal();
             }
@@ -414,7 +414,11 @@ impl<S: Store, C: Clock> Leased<S, C> {
         put_back.unwrap_or(false)
     }
 
-    fn attempt_charge(&self, request: &mut Request, is_first: bool) -> Attempt<LeaseHold<S, C>> {
+    fn attempt_charge(
+        &self,
+        request: &mut StoreRequest,
+        is_first: bool,
+    ) -> Attempt<LeaseHold<S, C>> {
         let now = match is_first {
             true => request.began,
             false => self.table.clock.now(),
@@ -485,7 +489,7 @@ impl<S: Store, C: Clock> Leased<S, C> {
     }
 
     /// What leases have paid of a request.
-    fn hold(&self, request: &Request) -> LeaseHold<S, C> {
+    fn hold(&self, request: &StoreRequest) -> LeaseHold<S, C> {
         let paid = |charge: &&Charge| {
             charge.outcome.source == Source::Lease && charge.outcome.verdict.is_admitted()
         };
@@ -533,7 +537,7 @@ impl<S: Store, C: Clock> Leased<S, C> {
     }
 
     /// What was leased so far.
-    pub(crate) fn report(&self) -> LendingReport {
+    pub(crate) fn report(&self) -> LeaseReport {
         let shards = self.table.shards.iter();
         let keys = shards.map(|s| s.lock().unwrap_or_else(PoisonError::into_inner).len() as u64);
         self.table.counts.report(keys.sum())
@@ -552,7 +556,7 @@ impl<S: Store, C: Clock> Layer for Leased<S, C> {
         self.table.clock.now()
     }
 
-    fn attempt(&self, request: &mut Request, is_first: bool) -> Attempt<LeaseHold<S, C>> {
+    fn attempt(&self, request: &mut StoreRequest, is_first: bool) -> Attempt<LeaseHold<S, C>> {
         match request.op {
             StoreOp::Charge => return self.attempt_charge(request, is_first),
             StoreOp::Refund => {
@@ -565,7 +569,7 @@ impl<S: Store, C: Clock> Layer for Leased<S, C> {
                     let is_put_back = match charge.outcome.source {
                         Source::Lease => self.put_back(charge, units, now, true),
                         _ => {
-                            let key = LeaseKey::of(charge);
+                            let key = LeaseKey::new(charge);
                             self.table.with(&key, |lease, _| lease.forget_refusal());
                             continue;
                         }
@@ -579,7 +583,7 @@ impl<S: Store, C: Clock> Layer for Leased<S, C> {
             StoreOp::ChargeRemaining => {
                 let now = self.table.clock.now();
                 for charge in request.charges.iter_mut().filter(|charge| charge.is_open()) {
-                    let (key, cost) = (LeaseKey::of(charge), charge.cost);
+                    let (key, cost) = (LeaseKey::new(charge), charge.cost);
                     let taken = self
                         .table
                         .with(&key, |lease, _| lease.take_up_to(cost, now));
@@ -608,7 +612,7 @@ impl<S: Store, C: Clock> Layer for Leased<S, C> {
             let Outcome {
                 verdict, status, ..
             } = charge.outcome;
-            self.table.with(&LeaseKey::of(charge), |lease, terms| {
+            self.table.with(&LeaseKey::new(charge), |lease, terms| {
                 lease.hear(status, sent);
                 if let Verdict::Refuse { retry_after } = verdict {
                     let until = lease.refused_until(terms, charge.cost, sent, retry_after);
@@ -622,8 +626,8 @@ impl<S: Store, C: Clock> Layer for Leased<S, C> {
 impl<S: Store, C: Clock> Store for Leased<S, C> {
     fn apply(
         &self,
-        request: Request,
-    ) -> Apply<impl Future<Output = Answered> + Send + 'static + use<S, C>> {
+        request: StoreRequest,
+    ) -> Apply<impl Future<Output = StoreResponse> + Send + 'static + use<S, C>> {
         layer::apply(self, request)
     }
 

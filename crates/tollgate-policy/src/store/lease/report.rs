@@ -5,26 +5,26 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// What a store has leased to this node, since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct LendingReport {
+pub struct LeaseReport {
     /// Keys that have a lease or a synced counter here now.
     pub keys: u64,
     /// Blocks that were granted.
     pub blocks: u64,
     /// Of these, those that were prefetched.
-    pub blocks_ahead: u64,
+    pub blocks_prefetched: u64,
     /// Units of all blocks.
     pub units_borrowed: u64,
     /// Units that were not spent and are, or were, on their way back.
     pub units_returned: u64,
     /// Units that synced counters let pass and the store had no room for when it was told. They are told again.
-    pub units_over: u64,
+    pub units_unpaid: u64,
 }
 
 /// Counts, over all policies.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseCounts {
     blocks: AtomicU64,
-    blocks_ahead: AtomicU64,
+    blocks_prefetched: AtomicU64,
     borrowed: AtomicU64,
     returned: AtomicU64,
 }
@@ -32,7 +32,8 @@ pub(crate) struct LeaseCounts {
 impl LeaseCounts {
     pub(super) fn granted(&self, units: u64, is_prefetch: bool) {
         self.blocks.fetch_add(1, Relaxed);
-        self.blocks_ahead.fetch_add(u64::from(is_prefetch), Relaxed);
+        self.blocks_prefetched
+            .fetch_add(u64::from(is_prefetch), Relaxed);
         self.borrowed.fetch_add(units, Relaxed);
     }
 
@@ -40,14 +41,14 @@ impl LeaseCounts {
         self.returned.fetch_add(units, Relaxed);
     }
 
-    pub(super) fn report(&self, keys: u64) -> LendingReport {
-        LendingReport {
+    pub(super) fn report(&self, keys: u64) -> LeaseReport {
+        LeaseReport {
             keys,
             blocks: self.blocks.load(Relaxed),
-            blocks_ahead: self.blocks_ahead.load(Relaxed),
+            blocks_prefetched: self.blocks_prefetched.load(Relaxed),
             units_borrowed: self.borrowed.load(Relaxed),
             units_returned: self.returned.load(Relaxed),
-            units_over: 0,
+            units_unpaid: 0,
         }
     }
 }

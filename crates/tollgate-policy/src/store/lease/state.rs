@@ -117,12 +117,12 @@ pub(super) enum Payment<B> {
     /// After this borrow: try again then.
     Wait(B),
     /// Start this borrow, then wait for it.
-    Borrow(Wanted),
+    Borrow(BorrowRequest),
 }
 
 /// What to borrow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct BorrowRequest {
     /// For the request that needs it; nothing for a prefetch.
     pub(super) cost: u64,
     /// Beyond that.
@@ -133,7 +133,7 @@ pub(super) struct Wanted {
 
 /// What the store said last, and when it was asked.
 #[derive(Clone, Copy, Debug)]
-struct Heard {
+struct LastStatus {
     status: QuotaStatus,
     at: Moment,
 }
@@ -145,7 +145,7 @@ pub(super) struct Lease<B> {
     /// When the present slot of demand began, and the demand in it and in the one before.
     slot: Moment,
     demand: [u64; 2],
-    heard: Option<Heard>,
+    heard: Option<LastStatus>,
     /// Nothing is prefetched before.
     prefetch_after: Moment,
     /// The largest lease, when it was last paid from.
@@ -206,7 +206,7 @@ impl<B: Clone> Lease<B> {
     }
 
     /// Units to borrow beyond `cost`. None: not worth it, or not possible.
-    fn wanted(&self, terms: &LeaseTerms, cost: u64, now: Moment) -> Option<Wanted> {
+    fn wanted(&self, terms: &LeaseTerms, cost: u64, now: Moment) -> Option<BorrowRequest> {
         // The request that needs it spends `cost` at once.
         let room = self.most.saturating_sub(self.credit());
         let whole = |units: u64| units - units % cost.max(1);
@@ -216,7 +216,7 @@ impl<B: Clone> Lease<B> {
             None => demanded,
         };
         let is_short = extra < demanded;
-        (self.is_busy(cost) && extra > 0).then_some(Wanted {
+        (self.is_busy(cost) && extra > 0).then_some(BorrowRequest {
             cost,
             extra,
             is_short,
@@ -232,7 +232,7 @@ impl<B: Clone> Lease<B> {
         now: Moment,
     ) -> Payment<B> {
         self.most = terms.block_max(nodes);
-        let is_news = |heard: Heard| now.since(heard.at) < terms.horizon;
+        let is_news = |heard: LastStatus| now.since(heard.at) < terms.horizon;
         if cost == 0 && !self.heard.is_some_and(is_news) {
             // A charge of nothing wants to know how the limit stands.
             return Payment::Forward;
@@ -310,7 +310,7 @@ impl<B: Clone> Lease<B> {
     }
 
     /// What to prefetch, if it is time: a whole block, as long as the limit is far.
-    pub(super) fn prefetch(&mut self, terms: &LeaseTerms, now: Moment) -> Option<Wanted> {
+    pub(super) fn prefetch(&mut self, terms: &LeaseTerms, now: Moment) -> Option<BorrowRequest> {
         let State::Leased {
             current,
             following: None,
@@ -335,14 +335,14 @@ impl<B: Clone> Lease<B> {
         }
         let pause = terms.horizon.as_nanos() / LOW_PART;
         self.prefetch_after = now.plus(Span::from_nanos(pause));
-        Some(Wanted {
+        Some(BorrowRequest {
             cost: 0,
             extra,
             is_short: false,
         })
     }
 
-    pub(super) fn start_borrow(&mut self, wanted: Wanted, handle: B) {
+    pub(super) fn start_borrow(&mut self, wanted: BorrowRequest, handle: B) {
         let units = wanted.cost.saturating_add(wanted.extra);
         let borrow = Borrow { handle, units };
         self.state = match std::mem::replace(&mut self.state, State::Idle) {
@@ -426,7 +426,7 @@ impl<B: Clone> Lease<B> {
 
     /// What the store said of the key, asked at `sent`.
     pub(super) fn hear(&mut self, status: QuotaStatus, sent: Moment) {
-        self.heard = Some(Heard { status, at: sent });
+        self.heard = Some(LastStatus { status, at: sent });
     }
 
     /// What may be left there now: what was heard, and what was earned since. A guess, because other nodes take, too.

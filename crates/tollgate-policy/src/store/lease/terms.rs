@@ -41,7 +41,7 @@ pub(crate) struct LeaseTerms {
 
 impl LeaseTerms {
     /// How a quota is leased; none if it cannot be.
-    pub(crate) fn of(quota: &Quota) -> Option<LeaseTerms> {
+    pub(crate) fn from_quota(quota: &Quota) -> Option<LeaseTerms> {
         // A block would keep to one of two rates only.
         if quota.peak.is_some() {
             return None;

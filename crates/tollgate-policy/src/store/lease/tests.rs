@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
-use super::state::{Block, Lease, Next, Payment, State, Wanted};
+use super::state::{Block, BorrowRequest, Lease, Next, Payment, State};
 use super::terms::LeaseTerms;
 use crate::rule::Quota;
 use tollgate::decision::QuotaStatus;
@@ -14,7 +14,7 @@ type Handle = u32;
 
 fn terms() -> LeaseTerms {
     let limit = Limit::token_bucket("1000/s".parse().unwrap(), 1_000).unwrap();
-    LeaseTerms::of(&Quota::plain(limit)).unwrap()
+    LeaseTerms::from_quota(&Quota::plain(limit)).unwrap()
 }
 
 fn at(ms: u64) -> Moment {
@@ -36,7 +36,7 @@ fn pay(lease: &mut Lease<Handle>, cost: u64, ms: u64) -> Payment<Handle> {
     lease.pay(&terms(), 1, cost, at(ms))
 }
 
-fn wanted(payment: Payment<Handle>) -> Wanted {
+fn wanted(payment: Payment<Handle>) -> BorrowRequest {
     match payment {
         Payment::Borrow(wanted) => wanted,
         other => panic!("{other:?}"),
@@ -202,7 +202,7 @@ fn what_is_put_back_goes_to_the_block_that_paid_and_never_makes_the_lease_too_la
 #[test]
 fn a_second_block_that_is_empty_makes_room_for_the_next() {
     let mut lease = leased(1);
-    let next = Wanted {
+    let next = BorrowRequest {
         cost: 0,
         extra: 2,
         is_short: false,

@@ -53,7 +53,7 @@ pub(crate) struct SyncTerms {
 
 impl SyncTerms {
     /// How a quota is synced; none if it cannot be.
-    pub(crate) fn of(quota: &Quota) -> Option<SyncTerms> {
+    pub(crate) fn from_quota(quota: &Quota) -> Option<SyncTerms> {
         // A counter would keep to one of two rates only.
         if quota.peak.is_some() {
             return None;
@@ -119,7 +119,7 @@ enum State {
 
 /// How a charge is decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum CounterDecision {
     Pass {
         issued: Moment,
         status: QuotaStatus,
@@ -199,17 +199,17 @@ impl Counter {
         nodes: u32,
         cost: u64,
         now: Moment,
-    ) -> Answer {
+    ) -> CounterDecision {
         self.is_used = true;
         self.advance(Some(terms), now);
         let most = terms.unsynced_max(nodes);
-        let next = |at: Moment| Answer::Refuse {
+        let next = |at: Moment| CounterDecision::Refuse {
             retry_after: at.plus(SYNC_EVERY).since(now).max(RETRY_MIN),
         };
         match &mut self.state {
-            State::Unknown => Answer::Unknown,
+            State::Unknown => CounterDecision::Unknown,
             State::Indebted { at } => next(*at),
-            State::Fresh { .. } if cost > most => Answer::Large {
+            State::Fresh { .. } if cost > most => CounterDecision::Large {
                 has_unsynced: self.unsynced > 0,
             },
             State::Fresh {
@@ -231,7 +231,7 @@ impl Counter {
                     remaining: allowed - *passed,
                     ..*status
                 };
-                Answer::Pass {
+                CounterDecision::Pass {
                     issued: *issued,
                     status,
                 }
@@ -322,7 +322,7 @@ mod tests {
 
     fn terms() -> SyncTerms {
         let limit = Limit::fixed_window("1000/1h".parse().unwrap()).unwrap();
-        SyncTerms::of(&Quota::plain(limit)).unwrap()
+        SyncTerms::from_quota(&Quota::plain(limit)).unwrap()
     }
 
     /// Pushes what is due; the store says at its millisecond `issued` that so much is left and so much did not fit.
@@ -350,7 +350,10 @@ mod tests {
     }
 
     fn passes(counter: &mut Counter, cost: u64) -> bool {
-        matches!(counter.decide(&terms(), 1, cost, NOW), Answer::Pass { .. })
+        matches!(
+            counter.decide(&terms(), 1, cost, NOW),
+            CounterDecision::Pass { .. }
+        )
     }
 
     #[test]
@@ -385,7 +388,10 @@ mod tests {
         push(&mut counter, 7, 100, 0);
         assert!(passes(&mut counter, 50));
         let late = NOW.plus(STALE_AFTER);
-        assert_eq!(counter.decide(&terms(), 1, 1, late), Answer::Unknown);
+        assert_eq!(
+            counter.decide(&terms(), 1, 1, late),
+            CounterDecision::Unknown
+        );
         assert_eq!(counter.start_push().units, 50);
         // Without an answer all of it is pushed again.
         counter.finish_push(1, late, None);

@@ -23,12 +23,12 @@ use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use self::counter::{Answer, Counter, Pushed, SyncTerms};
+use self::counter::{Counter, CounterDecision, Pushed, SyncTerms};
 use super::background::Background;
 use super::flight::Flight;
 use super::layer::{self, Attempt, Hold, Layer};
 use super::memory::MemoryStore;
-use super::{Answered, Apply, PreparedLimit, Request, Store, StoreOp};
+use super::{Apply, PreparedLimit, Store, StoreOp, StoreRequest, StoreResponse};
 use crate::charge::{Charge, Outcome, Role, Source};
 use crate::shared::SharedStore;
 use tollgate::clock::Clock;
@@ -189,7 +189,7 @@ impl<S: Store, C: Clock> Synced<S, C> {
         terms: &SyncTerms,
         charge: &Charge,
         now: Moment,
-    ) -> Option<(Answer, Option<Flight>)> {
+    ) -> Option<(CounterDecision, Option<Flight>)> {
         let shared = &*self.shared;
         let mut shard = shared.counters.shard(key)?;
         if shard.len() >= KEYS_MAX / SHARDS && !shard.contains_key(&key) {
@@ -214,7 +214,7 @@ impl<S: Store, C: Clock> Synced<S, C> {
             .decide(terms, shared.nodes(), charge.cost, now);
         let waits = matches!(
             answer,
-            Answer::Unknown | Answer::Large { has_unsynced: true }
+            CounterDecision::Unknown | CounterDecision::Large { has_unsynced: true }
         );
         let (push, is_new) = match waits {
             true => self.push(key, entry),
@@ -301,7 +301,7 @@ impl<S: Store, C: Clock> Synced<S, C> {
             cost,
             ..charge.reopened(began)
         };
-        let request = Request::new(op, vec![asked], began);
+        let request = StoreRequest::new(op, vec![asked], began);
         let answered = self.inner.apply(request).resolve().await;
         let outcome = answered.charges.first()?.outcome;
         (answered.fault.is_none() && outcome.source == Source::Store).then_some(outcome)
@@ -329,12 +329,16 @@ impl<S: Store, C: Clock> Synced<S, C> {
         let this = self.clone();
         self.shared.background.push(async move {
             let now = this.shared.clock.now();
-            let request = Request::new(StoreOp::Refund, vec![charge], now);
+            let request = StoreRequest::new(StoreOp::Refund, vec![charge], now);
             let _ = this.inner.apply(request).resolve().await;
         });
     }
 
-    fn attempt_charge(&self, request: &mut Request, is_first: bool) -> Attempt<SyncHold<S, C>> {
+    fn attempt_charge(
+        &self,
+        request: &mut StoreRequest,
+        is_first: bool,
+    ) -> Attempt<SyncHold<S, C>> {
         let shared = &*self.shared;
         let now = match is_first {
             true => request.began,
@@ -354,14 +358,14 @@ impl<S: Store, C: Clock> Synced<S, C> {
                     continue;
                 };
                 let outcome = match self.decide(key, terms, charge, now) {
-                    Some((Answer::Pass { issued, status }, _)) => Outcome {
+                    Some((CounterDecision::Pass { issued, status }, _)) => Outcome {
                         status,
                         source: Source::Synced,
                         issued,
                         mirrored: shared.share.mirror(charge, charge.cost),
                         ..Outcome::open(now)
                     },
-                    Some((Answer::Refuse { retry_after }, _)) => Outcome {
+                    Some((CounterDecision::Refuse { retry_after }, _)) => Outcome {
                         verdict: Verdict::Refuse { retry_after },
                         status: QuotaStatus {
                             remaining: 0,
@@ -371,15 +375,18 @@ impl<S: Store, C: Clock> Synced<S, C> {
                         source: Source::Synced,
                         ..Outcome::open(now)
                     },
-                    Some((Answer::Unknown | Answer::Large { .. }, Some(push))) if is_first => {
+                    Some((
+                        CounterDecision::Unknown | CounterDecision::Large { .. },
+                        Some(push),
+                    )) if is_first => {
                         waits.push(push);
                         continue;
                     }
-                    Some((Answer::Unknown, _)) => {
+                    Some((CounterDecision::Unknown, _)) => {
                         is_unknown |= enforced;
                         continue;
                     }
-                    Some((Answer::Large { .. }, _)) | None => continue,
+                    Some((CounterDecision::Large { .. }, _)) | None => continue,
                 };
                 let is_over = enforced && !outcome.verdict.is_admitted();
                 if let Some(charge) = request.charges.get_mut(at) {
@@ -410,7 +417,7 @@ impl<S: Store, C: Clock> Synced<S, C> {
     }
 
     /// What counters let pass of a request.
-    fn hold(&self, request: &Request) -> SyncHold<S, C> {
+    fn hold(&self, request: &StoreRequest) -> SyncHold<S, C> {
         let passed = |charge: &&Charge| {
             charge.outcome.source == Source::Synced && charge.outcome.verdict.is_admitted()
         };
@@ -445,7 +452,7 @@ impl<S: Store, C: Clock> Layer for Synced<S, C> {
         self.shared.clock.now()
     }
 
-    fn attempt(&self, request: &mut Request, is_first: bool) -> Attempt<SyncHold<S, C>> {
+    fn attempt(&self, request: &mut StoreRequest, is_first: bool) -> Attempt<SyncHold<S, C>> {
         match request.op {
             StoreOp::Charge => return self.attempt_charge(request, is_first),
             StoreOp::Refund => {
@@ -497,8 +504,8 @@ impl<S: Store, C: Clock> Synced<S, C> {
 impl<S: Store, C: Clock> Store for Synced<S, C> {
     fn apply(
         &self,
-        request: Request,
-    ) -> Apply<impl Future<Output = Answered> + Send + 'static + use<S, C>> {
+        request: StoreRequest,
+    ) -> Apply<impl Future<Output = StoreResponse> + Send + 'static + use<S, C>> {
         layer::apply(self, request)
     }
 

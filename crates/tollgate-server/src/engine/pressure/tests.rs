@@ -56,7 +56,7 @@ fn step(engine: &Engine) {
 #[test]
 fn backends_in_trouble_shrink_limits_and_backends_that_are_well_let_them_grow() {
     let engine = for_tests(POLICY);
-    locked(&engine.pressure).controller = Pressure::new(PressureRule {
+    locked(&engine.pressure).controller = PressureController::new(PressureRule {
         latency: Some(Span::from_millis(200)),
         errors: Some(500),
         ..PressureRule::default()

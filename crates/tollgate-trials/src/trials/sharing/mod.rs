@@ -246,7 +246,7 @@ fn above(policy: &Policy, sharing: Sharing) -> Result<u64> {
         .map_err(|problems| Error::Invalid(problems.to_string()))?;
     let limit = loaded.policy.limits.first();
     let limit = limit.ok_or_else(|| Error::Invalid("a policy without limits".into()))?;
-    Ok(limit.quota.above(sharing, NODES))
+    Ok(limit.quota.max_overshoot(sharing, NODES))
 }
 
 /// Millionths as hundredths.

@@ -3,7 +3,7 @@
 //! # Theory
 //!
 //! A caller of Envoy's rate limit service may send a limit with a descriptor: so many in one second, minute,
-//! hour, day, month or year. Where the policy follows that ([`FollowRule`]), it stands in place of whatever
+//! hour, day, month or year. Where the policy follows that ([`OverridePolicy`]), it stands in place of whatever
 //! limits of the policy match the descriptor. There is one fixed window for each unit, from 1970 on, and its
 //! keys are the domain and all entries of the descriptor. How many fit into it is no part of the state: it
 //! comes with the call, so whoever asks with another number goes on with what was counted.
@@ -45,7 +45,7 @@ const MOST: u32 = u32::MAX - 1;
 
 /// A limit that a request brings along.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Brought {
+pub struct LimitOverride {
     /// How many.
     pub most: u32,
     /// In how long.
@@ -107,7 +107,7 @@ impl Unit {
 
 /// Where limits that requests bring along are followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FollowRule {
+pub struct OverridePolicy {
     /// The domains, as callers write them.
     pub domains: Vec<Arc<str>>,
     /// Keys that there is room for, for each unit.
@@ -118,7 +118,7 @@ pub struct FollowRule {
 
 /// The same in force.
 #[derive(Debug)]
-pub(super) struct Following {
+pub(super) struct OverrideLimits {
     /// The place of its rule.
     pub(super) rule: usize,
     /// For each of [`Unit::ALL`].
@@ -168,8 +168,8 @@ impl<C: Clock> PolicyGate<C> {
     }
 
     /// What a request is charged that brings its limit along; none if it does not, or if that is not followed.
-    pub(super) fn plan_brought(&self, facts: &Facts<'_>, now: Moment) -> Option<Plan> {
-        let brought = facts.brought?;
+    pub(super) fn plan_override(&self, facts: &Facts<'_>, now: Moment) -> Option<Plan> {
+        let brought = facts.limit_override?;
         let following = self.following.as_ref()?;
         if !self.follows(facts.domain) {
             return None;
@@ -177,7 +177,7 @@ impl<C: Clock> PolicyGate<C> {
         let limit = *following.units.get(brought.unit as usize)?;
         let entries = entries_text(facts.descriptor);
         // The first text decides where a cluster keeps the key: not all of a domain in one place.
-        let key = RequestKey::of_texts([&entries, facts.domain]);
+        let key = RequestKey::from_texts([&entries, facts.domain]);
         let charge = Charge {
             rule: following.rule,
             role: Role::Enforced,
@@ -199,8 +199,8 @@ impl<C: Clock> PolicyGate<C> {
     }
 
     /// The key of such a request as people read it, if this rule is the one for them.
-    pub(super) fn brought_texts(&self, rule: usize, facts: &Facts<'_>) -> Option<Vec<String>> {
-        let is_its = |following: &&Following| following.rule == rule;
+    pub(super) fn override_texts(&self, rule: usize, facts: &Facts<'_>) -> Option<Vec<String>> {
+        let is_its = |following: &&OverrideLimits| following.rule == rule;
         self.following.as_ref().filter(is_its)?;
         let entries = facts.descriptor.iter();
         let entries = entries.map(|(key, value)| format!("{key}={value}"));
@@ -212,8 +212,12 @@ impl<C: Clock> PolicyGate<C> {
     }
 
     /// The same, of the key as a shared store knows it.
-    pub(super) fn brought_shared_texts(&self, rule: usize, key: &SharedKey) -> Option<Vec<String>> {
-        let is_its = |following: &&Following| following.rule == rule;
+    pub(super) fn override_shared_texts(
+        &self,
+        rule: usize,
+        key: &SharedKey,
+    ) -> Option<Vec<String>> {
+        let is_its = |following: &&OverrideLimits| following.rule == rule;
         self.following.as_ref().filter(is_its)?;
         let mut parts = key.parts().map(String::from_utf8_lossy);
         let (entries, domain) = (parts.next()?, parts.next()?);

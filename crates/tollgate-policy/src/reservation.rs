@@ -4,20 +4,20 @@
 
 use std::sync::Arc;
 
-use super::answer::Answer;
 use super::charge::{Charge, Role, Source};
 use super::gate::PolicyGate;
+use super::policy_decision::PolicyDecision;
 use super::rule::CostRule;
 use super::store::memory::MemoryStore;
 use super::store::stack::FleetStore;
-use super::store::{Request, StoreOp};
+use super::store::{StoreOp, StoreRequest};
 use tollgate::clock::{Clock, MonotonicClock};
 use tollgate::limit::Algorithm;
 use tollgate::limiter::Limiter;
 
 impl<C: Clock> PolicyGate<C> {
     /// Remembers what an answer took, so that it can be corrected later: once.
-    pub fn reserve(&self, answer: &Answer) -> Reservation<C> {
+    pub fn reserve(&self, answer: &PolicyDecision) -> Reservation<C> {
         let taken = |charge: &Charge| {
             let paid = charge.outcome.source;
             answer.is_admitted()
@@ -31,14 +31,14 @@ impl<C: Clock> PolicyGate<C> {
     /// What the charges of an answer would take, to be given back although it was not taken by this answer: by a
     /// caller that is believed to have paid it before. Not of leaky buckets, whose slots are somebody's own.
     /// Nothing is given beyond what the limit holds.
-    pub fn give_back(&self, answer: &Answer) -> Reservation<C> {
+    pub fn refund_for(&self, answer: &PolicyDecision) -> Reservation<C> {
         let counts = |charge: &Charge| charge.role != Role::Unlimited;
         self.held_of(answer, counts, |limiter| !limiter.is_leaky_bucket())
     }
 
     fn held_of(
         &self,
-        answer: &Answer,
+        answer: &PolicyDecision,
         taken: impl Fn(&Charge) -> bool,
         wanted: impl Fn(&Limiter<C>) -> bool,
     ) -> Reservation<C> {
@@ -145,7 +145,7 @@ impl<C: Clock> Reservation<C> {
         let mut unpaid = 0;
         for (op, charges) in [(StoreOp::Refund, refunds), (StoreOp::ChargeRemaining, more)] {
             if !charges.is_empty() {
-                let settled = fleet.resolve(Request::new(op, charges, now)).await;
+                let settled = fleet.resolve(StoreRequest::new(op, charges, now)).await;
                 let unpaid_now = settled.iter().map(|charge| charge.outcome.unpaid).max();
                 unpaid = unpaid.max(unpaid_now.unwrap_or(0));
             }

@@ -7,11 +7,11 @@ use tollgate::time::Moment;
 
 /// What happens to a request, and why.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct PolicyDecision {
     /// What happens to it.
     pub verdict: Verdict,
     /// Why.
-    pub basis: Basis,
+    pub reason: Reason,
     /// What is left of the binding limit.
     pub status: QuotaStatus,
     /// When it was decided.
@@ -25,7 +25,7 @@ pub struct Answer {
 /// Why a request is answered as it is. Numbers are places in the policy's lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Basis {
+pub enum Reason {
     /// This charge of the answer refused it, or was closest to refusing it.
     Charge(usize),
     /// It is on the list of those who are never limited.
@@ -48,7 +48,7 @@ pub enum Basis {
     StoreError(usize),
 }
 
-impl Answer {
+impl PolicyDecision {
     /// May the request pass, now or after its delay?
     pub fn is_admitted(&self) -> bool {
         self.verdict.is_admitted()
@@ -56,8 +56,8 @@ impl Answer {
 
     /// The charge whose numbers are told.
     pub fn binding(&self) -> Option<&Charge> {
-        match self.basis {
-            Basis::Charge(at) => self.charges.get(at),
+        match self.reason {
+            Reason::Charge(at) => self.charges.get(at),
             _ => None,
         }
     }

@@ -20,9 +20,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::answer::Answer;
 use super::charge::{Charge, Role};
 use super::gate::PolicyGate;
+use super::policy_decision::PolicyDecision;
 use super::pressure::PressureRule;
 use tollgate::algorithm::scale::Scale;
 use tollgate::clock::Clock;
@@ -92,7 +92,7 @@ impl<C: Clock> PolicyGate<C> {
     }
 
     /// Is the answer by a limit that is lower than usual?
-    pub(super) fn is_pressed(&self, answer: &Answer) -> bool {
+    pub(super) fn is_pressed(&self, answer: &PolicyDecision) -> bool {
         let binding = answer.binding().filter(|c| c.role == Role::Enforced);
         binding.is_some_and(|charge| self.scale_of(charge) != Scale::ONE)
     }

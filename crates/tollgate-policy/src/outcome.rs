@@ -1,8 +1,8 @@
 //! From decided charges to the answer.
 
-use super::answer::{Answer, Basis};
 use super::charge::{Charge, Source};
 use super::gate::{Plan, PolicyGate};
+use super::policy_decision::{PolicyDecision, Reason};
 use super::store::StoreOp;
 use super::store::memory::Decided;
 use tollgate::clock::Clock;
@@ -11,36 +11,38 @@ use tollgate::time::Moment;
 
 impl<C: Clock> PolicyGate<C> {
     /// Decides a request by the tables of this process, and nothing else.
-    pub(super) fn execute(&self, plan: Plan, op: StoreOp, now: Moment) -> Answer {
+    pub(super) fn execute(&self, plan: Plan, op: StoreOp, now: Moment) -> PolicyDecision {
         let Plan {
             mut charges,
             enforced,
             stop,
         } = plan;
         let mut answer = match stop {
-            Some(basis) => unlimited(Verdict::Never, basis, now),
+            Some(reason) => unlimited(Verdict::Never, reason, now),
             None => match self.memory.decide(&mut charges, op, Source::Memory) {
-                Decided::TooMany => unlimited(Verdict::Never, Basis::TooManyLimits, now),
-                Decided::By(..) if enforced == 0 => unlimited(Verdict::Pass, Basis::Unmatched, now),
+                Decided::TooMany => unlimited(Verdict::Never, Reason::TooManyLimits, now),
+                Decided::By(..) if enforced == 0 => {
+                    unlimited(Verdict::Pass, Reason::Unmatched, now)
+                }
                 Decided::By(decision, binding) => decided(decision, binding),
             },
         };
         answer.charges = charges;
         if op == StoreOp::Charge && stop.is_none() {
-            self.charge_remaining_here(&answer);
+            self.charge_remaining_in_memory(&answer);
         }
         answer
     }
 
     /// The answer that charges come to that a store has decided.
-    pub(super) fn build_decision(&self, charges: Vec<Charge>, enforced: usize) -> Answer {
+    pub(super) fn build_decision(&self, charges: Vec<Charge>, enforced: usize) -> PolicyDecision {
         let now = self.clock.now();
-        let mut answer = unlimited(Verdict::Pass, Basis::Unmatched, now);
+        let mut answer = unlimited(Verdict::Pass, Reason::Unmatched, now);
         answer.origin = origin(&charges);
         let denied = by(&charges, Source::Denied);
         if let Some(charge) = denied {
             answer.verdict = charge.outcome.verdict;
-            answer.basis = Basis::StoreError(charge.rule);
+            answer.reason = Reason::StoreError(charge.rule);
             answer.status.remaining = 0;
             answer.charges = charges;
             return answer;
@@ -61,12 +63,12 @@ impl<C: Clock> PolicyGate<C> {
         if decisions.peek().is_some() {
             let (decision, binding) = tightest(decisions, now);
             answer.verdict = decision.verdict;
-            answer.basis = Basis::Charge(binding.unwrap_or(0));
+            answer.reason = Reason::Charge(binding.unwrap_or(0));
             answer.status = decision.status;
         } else if let Some(charge) = by(&charges, Source::Allowed) {
-            answer.basis = Basis::StoreError(charge.rule);
+            answer.reason = Reason::StoreError(charge.rule);
         } else if enforced > 0 {
-            answer.basis = Basis::Charge(0);
+            answer.reason = Reason::Charge(0);
         }
         answer.charges = charges;
         for charge in &mut answer.charges {
@@ -104,11 +106,11 @@ fn origin(charges: &[Charge]) -> Origin {
     }
 }
 
-fn decided(decision: Decision, binding: Option<usize>) -> Answer {
-    Answer {
+fn decided(decision: Decision, binding: Option<usize>) -> PolicyDecision {
+    PolicyDecision {
         verdict: decision.verdict,
         // Without a binding charge all of them are unlimited: the first of these says why.
-        basis: Basis::Charge(binding.unwrap_or(0)),
+        reason: Reason::Charge(binding.unwrap_or(0)),
         status: decision.status,
         issued: decision.issued,
         origin: decision.origin,
@@ -117,10 +119,10 @@ fn decided(decision: Decision, binding: Option<usize>) -> Answer {
 }
 
 /// An answer that no limit had a part in.
-pub(super) fn unlimited(verdict: Verdict, basis: Basis, now: Moment) -> Answer {
-    Answer {
+pub(super) fn unlimited(verdict: Verdict, reason: Reason, now: Moment) -> PolicyDecision {
+    PolicyDecision {
         verdict,
-        basis,
+        reason,
         status: QuotaStatus {
             remaining: if verdict.is_admitted() { u64::MAX } else { 0 },
             ..QuotaStatus::default()

@@ -30,16 +30,16 @@ use tollgate::limit::Algorithm;
 impl Quota {
     /// How many units above this quota may pass in any stretch of time, with so many nodes. Over all time nothing
     /// does.
-    pub fn above(&self, sharing: Sharing, nodes: u32) -> u64 {
+    pub fn max_overshoot(&self, sharing: Sharing, nodes: u32) -> u64 {
         match (sharing, self.limit.algorithm()) {
             (Sharing::Exact, _)
             | (Sharing::Lease, Algorithm::FixedWindow { .. } | Algorithm::Concurrency { .. }) => 0,
-            (Sharing::Lease, _) => LeaseTerms::of(self).map_or(0, |terms| {
+            (Sharing::Lease, _) => LeaseTerms::from_quota(self).map_or(0, |terms| {
                 terms
                     .block_max(nodes)
                     .saturating_mul(u64::from(nodes.max(1)))
             }),
-            (Sharing::Sync, _) => SyncTerms::of(self).map_or(0, |terms| {
+            (Sharing::Sync, _) => SyncTerms::from_quota(self).map_or(0, |terms| {
                 let others = u64::from(nodes.saturating_sub(1));
                 terms.unsynced_max(nodes).saturating_mul(others)
             }),
@@ -47,16 +47,16 @@ impl Quota {
     }
 
     /// Is it large and fast enough to be lent to so many nodes? If not, `lease` is `exact`.
-    pub fn is_lent_to(&self, nodes: u32) -> bool {
-        LeaseTerms::of(self).is_some_and(|terms| terms.block_max(nodes) > 0)
+    pub fn is_leasable(&self, nodes: u32) -> bool {
+        LeaseTerms::from_quota(self).is_some_and(|terms| terms.block_max(nodes) > 0)
     }
 
     /// Can it be shared in this way?
-    pub fn can_be(&self, sharing: Sharing) -> bool {
+    pub fn supports(&self, sharing: Sharing) -> bool {
         match sharing {
             Sharing::Exact => true,
-            Sharing::Lease => LeaseTerms::of(self).is_some(),
-            Sharing::Sync => SyncTerms::of(self).is_some(),
+            Sharing::Lease => LeaseTerms::from_quota(self).is_some(),
+            Sharing::Sync => SyncTerms::from_quota(self).is_some(),
         }
     }
 }

@@ -5,7 +5,7 @@
 //! Envoy asks about one request of a client with several descriptors, each with its own limits. Charging them
 //! one by one would let a request that is refused by the last one pay for all before it. So the charges of
 //! all are planned, each as if it were alone, and taken together or not at all; what belongs to which is
-//! remembered beside them ([`Part`]), because every descriptor wants a status of its own.
+//! remembered beside them ([`BatchPart`]), because every descriptor wants a status of its own.
 //!
 //! Two descriptors may come to the same key of the same limit. They become one charge that takes what both
 //! take: two charges on one word would each be decided without the other.
@@ -18,47 +18,47 @@
 //! # Bounds
 //!
 //! As for one request: more enforced charges than can be taken together are refused
-//! ([`super::Basis::TooManyLimits`]).
+//! ([`super::Reason::TooManyLimits`]).
 
 use std::collections::HashSet;
 
-use super::answer::{Answer, Basis};
 use super::charge::{Charge, Role};
 use super::facts::Facts;
 use super::gate::{Plan, PolicyGate};
+use super::policy_decision::{PolicyDecision, Reason};
 use tollgate::clock::Clock;
 use tollgate::decision::{QuotaStatus, Verdict};
 use tollgate::time::Moment;
 
 /// What one of several requests has to do with their common answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Part {
+pub struct BatchPart {
     /// Its charges, by their places in the answer.
     pub charges: Vec<usize>,
     /// What became of it before any limit was asked, if something did.
-    pub ended: Option<(Verdict, Basis)>,
+    pub ended: Option<(Verdict, Reason)>,
 }
 
 impl<C: Clock> PolicyGate<C> {
     /// The charges of several requests as one plan, and what belongs to which of them, in order.
-    pub(super) fn plan_together(
+    pub(super) fn plan_batch(
         &self,
         requests: &[Facts<'_>],
         now: Moment,
-    ) -> (Result<Plan, Box<Answer>>, Vec<Part>) {
+    ) -> (Result<Plan, Box<PolicyDecision>>, Vec<BatchPart>) {
         let mut ended_first = None;
         let mut plans = Vec::with_capacity(requests.len());
-        let mut parts = vec![Part::default(); requests.len()];
+        let mut parts = vec![BatchPart::default(); requests.len()];
         for (facts, part) in requests.iter().zip(&mut parts) {
             match self.plan(facts, now) {
                 Ok(plan) => {
-                    part.ended = plan.stop.map(|basis| (Verdict::Never, basis));
+                    part.ended = plan.stop.map(|reason| (Verdict::Never, reason));
                     plans.push(plan);
                 }
                 Err(answer) => {
-                    part.ended = Some((answer.verdict, answer.basis));
+                    part.ended = Some((answer.verdict, answer.reason));
                     plans.push(Plan {
-                        stop: (!answer.is_admitted()).then_some(answer.basis),
+                        stop: (!answer.is_admitted()).then_some(answer.reason),
                         ..Plan::default()
                     });
                     ended_first.get_or_insert(answer);
@@ -88,9 +88,9 @@ impl<C: Clock> PolicyGate<C> {
 
     /// What the limit of one charge says by itself, and what is left of it: afterwards if it was taken (`take`
     /// is what the answer was begun with), otherwise as it stands. None if the charge does not count.
-    pub fn telling(
+    pub fn charge_outcome(
         &self,
-        answer: &Answer,
+        answer: &PolicyDecision,
         at: usize,
         take: bool,
     ) -> Option<(Verdict, QuotaStatus)> {
@@ -101,23 +101,23 @@ impl<C: Clock> PolicyGate<C> {
         if charge.outcome.is_shared() {
             let status = match take {
                 true => charge.outcome.status,
-                false => self.stands(answer, at)?,
+                false => self.charge_status(answer, at)?,
             };
             return Some((charge.outcome.verdict, status));
         }
-        if answer.basis == Basis::Charge(at) && (take || !answer.is_admitted()) {
+        if answer.reason == Reason::Charge(at) && (take || !answer.is_admitted()) {
             return Some((answer.verdict, answer.status));
         }
         let verdict = match answer.is_admitted() || charge.role != Role::Enforced {
             true => charge.verdict,
             false => self.memory.peek(charge, charge.cost).verdict,
         };
-        Some((verdict, self.stands(answer, at)?))
+        Some((verdict, self.charge_status(answer, at)?))
     }
 
     /// What is left of the limit of one charge of an answer that took nothing: now, or when the store that a
     /// fleet shares was asked.
-    pub fn stands(&self, answer: &Answer, at: usize) -> Option<QuotaStatus> {
+    pub fn charge_status(&self, answer: &PolicyDecision, at: usize) -> Option<QuotaStatus> {
         let charge = answer.charges.get(at)?;
         if !charge.outcome.is_shared() {
             return Some(self.memory.status(charge));
