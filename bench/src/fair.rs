@@ -1,4 +1,4 @@
-//! The fair queue beside a queue that is not fair, and the turnstile beside a semaphore.
+//! The fair queue beside a queue that is not fair, and the admission queue beside a semaphore.
 //!
 //! # Method
 //!
@@ -10,10 +10,10 @@
 //!   remembered until the others have caught up;
 //! - *all backlogged*: every flow has two items waiting all the time, and items have weights 1 to 4.
 //!
-//! Items come from all flows in turn. The fair queue is measured with the hasher that the turnstile has,
+//! Items come from all flows in turn. The fair queue is measured with the hasher of the admission queue,
 //! whose flows are keyed hashes already, and with the one that is the default.
 //!
-//! The turnstile gives turns that nobody waits for, and the semaphore of tokio gives permits.
+//! The admission queue grants permits without a wait, and the semaphore of tokio gives permits.
 //!
 //! All contestants take one turn in each pass; reported are medians, and the ratio of each pass.
 
@@ -28,7 +28,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tollgate::shape::fair_queue::NumberHasher;
 use tollgate::shape::{FairQueue, FairQueueConfig};
 use tollgate_policy::{QueueConcurrency, QueuePlace, QueueRule};
-use tollgate_tower::turnstile::{Outcome, Turnstile};
+use tollgate_tower::admission::{AdmissionQueue, BackendOutcome};
 
 use crate::args::Fair;
 use crate::table::{Table, short_count};
@@ -101,7 +101,7 @@ pub(crate) fn run(wanted: &Fair, out: &mut dyn Write) -> io::Result<bool> {
     }
     let contestants: [(_, &dyn Fn() -> Pass); 2] = [
         ("tokio semaphore", &|| semaphore(&runtime, wanted)),
-        ("turnstile", &|| turnstile(&runtime, wanted)),
+        ("admission queue", &|| admission_queue(&runtime, wanted)),
     ];
     let title = format!("turns at once: {} items", short_count(wanted.items));
     all_well &= compare(&title, "turns at once", 0, &contestants, wanted, out)?;
@@ -251,9 +251,9 @@ fn semaphore(runtime: &Runtime, wanted: &Fair) -> Pass {
     })
 }
 
-fn turnstile(runtime: &Runtime, wanted: &Fair) -> Pass {
+fn admission_queue(runtime: &Runtime, wanted: &Fair) -> Pass {
     let names = names(wanted.flows);
-    let Ok(turnstile) = Turnstile::new(&QueueRule::new("bench", QueueConcurrency::Fixed(64)))
+    let Ok(queue) = AdmissionQueue::new(&QueueRule::new("bench", QueueConcurrency::Fixed(64)))
     else {
         return (Duration::ZERO, false);
     };
@@ -268,8 +268,8 @@ fn turnstile(runtime: &Runtime, wanted: &Fair) -> Pass {
                 weight: 1,
                 cost: 1,
             };
-            if let Ok(turn) = turnstile.enter(&place).await {
-                turn.finish(Outcome::Answered);
+            if let Ok(permit) = queue.acquire(&place).await {
+                permit.finish(BackendOutcome::Answered);
                 given += 1;
             }
         }

@@ -28,7 +28,7 @@ use tollgate::Limit;
 use tollgate_policy::{
     KeyPart, LimitRule, Policy, QueueConcurrency, QueueRule, Quota, Source, XRateLimit,
 };
-use tollgate_tower::{InForce, LimitLayer, QueueLayer};
+use tollgate_tower::{LimitLayer, PolicyHandle, QueueLayer};
 use tower::Service;
 use tower::limit::ConcurrencyLimitLayer;
 
@@ -50,7 +50,7 @@ struct Contestant {
 /// Measures all services; returns whether all requests were answered.
 pub(crate) fn run(wanted: &Layer, out: &mut dyn Write) -> io::Result<bool> {
     let mut all = contestants().map_err(|error| io::Error::other(error.to_string()))?;
-    // Turnstiles want a timer at hand.
+    // An admission queue needs a timer.
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_time().build()?;
     let _inside = runtime.enter();
@@ -148,18 +148,18 @@ fn is_answered(router: &mut Router, request: Request<Body>) -> bool {
 
 fn contestants() -> Result<Vec<Contestant>, BoxError> {
     let route = || Router::new().route("/rides/nearby", get(async || "none"));
-    let plain = InForce::new(policy(1)?)?;
-    let three = InForce::new(policy(3)?)?;
+    let plain = PolicyHandle::new(policy(1)?)?;
+    let three = PolicyHandle::new(policy(3)?)?;
     let mut silent = policy(1)?;
     silent.answers.x_ratelimit = XRateLimit::Off;
     silent.answers.ratelimit = false;
-    let silent = InForce::new(silent)?;
+    let silent = PolicyHandle::new(silent)?;
     let mut queued = policy(1)?;
     let mut queue = QueueRule::new("all", QueueConcurrency::Fixed(64));
     queue.flow = vec![rider()];
     queued.queues = vec![queue];
-    let queued = InForce::new(queued)?;
-    let single = LimitLayer::single(limit()?, |parts: &Parts| {
+    let queued = PolicyHandle::new(queued)?;
+    let single = LimitLayer::per_key(limit()?, |parts: &Parts| {
         Some(parts.headers.get("x-rider-id")?.to_str().ok()?.to_owned())
     })?;
     Ok(vec![

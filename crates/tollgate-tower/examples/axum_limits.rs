@@ -2,25 +2,22 @@
 //!
 //! ```text
 //! cargo run -p tollgate-tower --example axum_limits
-//!
-//! curl -i localhost:3000/rides -H 'x-rider-id: 42'       # three of these pass at once, then 429
-//! curl -i localhost:3000/report -H 'x-rider-id: 42'      # one at a time; send several: they wait
-//! curl -i localhost:3000/documents                       # a limit of this route's own, by address
 //! ```
+//!
+//! The server prints its address and commands to try. A program of your own enables the feature `axum`.
+
+#![allow(clippy::print_stdout, reason = "an example")]
 
 use std::error::Error;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::ConnectInfo;
 use axum::routing::get;
-use http::Extensions;
 use tokio::net::TcpListener;
 use tollgate::Limit;
 use tollgate_policy::{KeyPart, QueueConcurrency, QueueRule, Source, pattern::PathPattern};
-use tollgate_tower::facts::by_client;
-use tollgate_tower::{InForce, LimitLayer, QueueLayer};
+use tollgate_tower::{LimitLayer, PolicyHandle, QueueLayer};
 
 const POLICY: &str = "
 version: 1
@@ -37,10 +34,11 @@ limits:
 pub(crate) fn app() -> Result<Router, Box<dyn Error>> {
     let mut policy = tollgate_config::parse("example", POLICY.as_bytes())?.policy;
     policy.queues.push(reports()?);
-    let in_force = InForce::new(policy)?;
+    let policy = PolicyHandle::new(policy)?;
 
+    // By the client's address: the feature `axum` finds it in `ConnectInfo`.
     let documents = Limit::token_bucket("1/min".parse()?, 2)?.named("documents");
-    let documents = LimitLayer::single(documents, by_client)?.with_peer(peer);
+    let documents = LimitLayer::per_client(documents)?;
 
     // In axum the layer that is added last is the outermost.
     Ok(Router::new()
@@ -50,8 +48,8 @@ pub(crate) fn app() -> Result<Router, Box<dyn Error>> {
             "/documents",
             get(async || "no documents\n").layer(documents),
         )
-        .layer(QueueLayer::new(in_force.clone()).tell_wait(true))
-        .layer(LimitLayer::new(in_force).with_peer(peer)))
+        .layer(QueueLayer::new(policy.clone()).with_wait_header(true))
+        .layer(LimitLayer::new(policy)))
 }
 
 /// Reports are slow: one at a time, and riders take turns.
@@ -68,13 +66,7 @@ async fn report() -> &'static str {
     "nothing to report\n"
 }
 
-/// Where axum keeps the address that a connection came from.
-fn peer(extensions: &Extensions) -> Option<std::net::IpAddr> {
-    let info = extensions.get::<ConnectInfo<SocketAddr>>()?;
-    Some(info.0.ip())
-}
-
-/// Serves until it is stopped.
+/// Serves until the process ends.
 pub(crate) async fn serve(listener: TcpListener) -> Result<(), Box<dyn Error>> {
     let app = app()?.into_make_service_with_connect_info::<SocketAddr>();
     Ok(axum::serve(listener, app).await?)
@@ -82,5 +74,13 @@ pub(crate) async fn serve(listener: TcpListener) -> Result<(), Box<dyn Error>> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    serve(TcpListener::bind("127.0.0.1:3000").await?).await
+    let listener = TcpListener::bind("127.0.0.1:3000").await?;
+    let address = listener.local_addr()?;
+    println!(
+        "listening on http://{address}; try:
+  curl -i http://{address}/rides -H 'x-rider-id: 42'    # three pass at once, then 429
+  curl -i http://{address}/report -H 'x-rider-id: 42'   # one at a time: send several, they wait
+  curl -i http://{address}/documents                    # two a minute for each address"
+    );
+    serve(listener).await
 }

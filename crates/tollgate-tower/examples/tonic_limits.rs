@@ -16,7 +16,7 @@ use std::task::{Context, Poll};
 use http::uri::PathAndQuery;
 use tokio::net::TcpListener;
 use tollgate_policy::Policy;
-use tollgate_tower::{InForce, LimitLayer};
+use tollgate_tower::{LimitLayer, PolicyHandle};
 use tonic::body::Body;
 use tonic::client::Grpc;
 use tonic::server::{NamedService, UnaryService};
@@ -42,7 +42,7 @@ fn policy() -> Result<Policy, tollgate_config::Problems> {
 
 /// Serves until it is stopped.
 pub(crate) async fn serve(listener: TcpListener) -> Result<(), Box<dyn Error + Send + Sync>> {
-    let limits = LimitLayer::new(InForce::new(policy()?)?);
+    let limits = LimitLayer::new(PolicyHandle::new(policy()?)?);
     let server = Server::builder().layer(limits).add_service(Greeter);
     let incoming = TcpIncoming::from(listener);
     Ok(server.serve_with_incoming(incoming).await?)
@@ -102,11 +102,11 @@ pub(crate) struct Greeting {
 #[derive(Clone, Debug)]
 struct Greeter;
 
-type Answer<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
+type PolicyDecision<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
 
 impl UnaryService<Name> for Greeter {
     type Response = Greeting;
-    type Future = Answer<Response<Greeting>, Status>;
+    type Future = PolicyDecision<Response<Greeting>, Status>;
 
     fn call(&mut self, request: Request<Name>) -> Self::Future {
         let text = format!("hello, {}", request.into_inner().name);
@@ -121,7 +121,7 @@ impl NamedService for Greeter {
 impl tower_service::Service<http::Request<Body>> for Greeter {
     type Response = http::Response<Body>;
     type Error = Infallible;
-    type Future = Answer<http::Response<Body>, Infallible>;
+    type Future = PolicyDecision<http::Response<Body>, Infallible>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))

@@ -1,10 +1,12 @@
-//! A response's body that holds something until it ends.
+//! A response body that holds guards until it ends.
 //!
 //! # Invariant
 //!
-//! What is held is let go of when the body says that it ends, fails, or is dropped: whichever comes first,
-//! and only once. Frames, lengths and errors are those of the body inside.
+//! The guard is dropped when the body ends, fails or is dropped: whichever comes first, and only once. Frames, lengths
+//! and errors are those of the inner body.
 
+use std::any::Any;
+use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -12,62 +14,60 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use crate::held::Permit;
-use crate::turnstile::Turn;
-
-/// The body of a response that went through a [`crate::LimitLayer`].
-pub type LimitBody<B> = HeldBody<B, Permit>;
-
-/// The body of a response that went through a [`crate::QueueLayer`].
-pub type QueueBody<B> = HeldBody<B, Turn>;
+/// What a response holds until its end: permits of concurrency limits, or of a queue.
+pub(crate) type Guard = Box<dyn Any + Send + Sync>;
 
 pin_project! {
-    /// The inner service's body, or a text of ours in its place.
+    /// The body of a response that went through a layer: the inner service's, or a text of the layer in its place.
     ///
-    /// It is a [`Body`] if texts can be given as what the inner body is made of: `B::Data: From<Bytes>`, as
-    /// it is for the bodies of axum, tonic and hyper.
-    #[derive(Debug)]
-    pub struct HeldBody<B, H> {
+    /// It is a [`Body`] if the inner body's data can be made from bytes (`B::Data: From<Bytes>`), as with the bodies of axum,
+    /// tonic and hyper.
+    #[must_use = "dropping the body releases what the response holds"]
+    pub struct GuardedBody<B> {
         #[pin]
-        state: State<B, H>,
+        state: State<B>,
     }
 }
 
 pin_project! {
-    #[derive(Debug)]
     #[project = Projected]
-    enum State<B, H> {
+    enum State<B> {
         Inner {
             #[pin]
             body: B,
-            holds: Option<H>,
+            guard: Option<Guard>,
         },
-        Own {
+        Text {
             text: Bytes,
         },
     }
 }
 
-impl<B: Body, H> HeldBody<B, H> {
-    /// The inner body. If it has ended already, what it would hold is let go of at once.
-    pub(crate) fn inner(body: B, holds: Option<H>) -> HeldBody<B, H> {
-        let holds = holds.filter(|_| !body.is_end_stream());
-        HeldBody {
-            state: State::Inner { body, holds },
+impl<B> fmt::Debug for GuardedBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GuardedBody").finish_non_exhaustive()
+    }
+}
+
+impl<B: Body> GuardedBody<B> {
+    /// The inner body. If it has ended already, the guard is dropped at once.
+    pub(crate) fn new(body: B, guard: Option<Guard>) -> GuardedBody<B> {
+        let guard = guard.filter(|_| !body.is_end_stream());
+        GuardedBody {
+            state: State::Inner { body, guard },
         }
     }
 }
 
-impl<B, H> HeldBody<B, H> {
-    /// A text of ours.
-    pub(crate) fn own(text: Bytes) -> HeldBody<B, H> {
-        HeldBody {
-            state: State::Own { text },
+impl<B> From<Bytes> for GuardedBody<B> {
+    fn from(text: Bytes) -> GuardedBody<B> {
+        GuardedBody {
+            state: State::Text { text },
         }
     }
 }
 
-impl<B, H> Body for HeldBody<B, H>
+impl<B> Body for GuardedBody<B>
 where
     B: Body,
     B::Data: From<Bytes>,
@@ -80,19 +80,19 @@ where
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         match self.project().state.project() {
-            Projected::Own { text } if text.is_empty() => Poll::Ready(None),
-            Projected::Own { text } => {
+            Projected::Text { text } if text.is_empty() => Poll::Ready(None),
+            Projected::Text { text } => {
                 let text = std::mem::take(text);
                 Poll::Ready(Some(Ok(Frame::data(text.into()))))
             }
-            Projected::Inner { mut body, holds } => {
+            Projected::Inner { mut body, guard } => {
                 let frame = ready!(body.as_mut().poll_frame(context));
-                let is_over = match &frame {
+                let has_ended = match &frame {
                     None | Some(Err(_)) => true,
                     Some(Ok(_)) => body.is_end_stream(),
                 };
-                if is_over {
-                    *holds = None;
+                if has_ended {
+                    *guard = None;
                 }
                 Poll::Ready(frame)
             }
@@ -102,14 +102,14 @@ where
     fn is_end_stream(&self) -> bool {
         match &self.state {
             State::Inner { body, .. } => body.is_end_stream(),
-            State::Own { text } => text.is_empty(),
+            State::Text { text } => text.is_empty(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.state {
             State::Inner { body, .. } => body.size_hint(),
-            State::Own { text } => SizeHint::with_exact(text.len() as u64),
+            State::Text { text } => SizeHint::with_exact(text.len() as u64),
         }
     }
 }

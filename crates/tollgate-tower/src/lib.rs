@@ -1,8 +1,8 @@
-//! The front end that you embed: limits, queues and pacing as layers for any tower service.
+//! Rate limits, fair queues and client pacing as [tower] layers, for axum, tonic, hyper and any other tower service.
 //!
 //! ```
 //! use axum::{Router, routing::get};
-//! use tollgate_tower::{InForce, LimitLayer, QueueLayer};
+//! use tollgate_tower::{LimitLayer, PolicyHandle, QueueLayer};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -12,72 +12,77 @@
 //! limits:
 //!   - { name: riders, key: header.x-rider-id, allow: 5/s, burst: 10 }
 //! ";
-//! let policy = tollgate_config::parse("limits", file.as_bytes())?.policy;
-//! let in_force = InForce::new(policy)?;
+//! let policy = PolicyHandle::new(tollgate_config::parse("limits", file.as_bytes())?.policy)?;
 //! let app: Router = Router::new()
 //!     .route("/rides", get(async || "none"))
-//!     .layer(QueueLayer::new(in_force.clone()))
-//!     .layer(LimitLayer::new(in_force.clone()));
-//! // Later, while it runs: what was used and who waits stays.
-//! in_force.replace(tollgate_config::parse("limits", file.as_bytes())?.policy)?;
+//!     .layer(QueueLayer::new(policy.clone()))
+//!     .layer(LimitLayer::new(policy.clone()));
+//! // Later, while the server runs: usage and waiting requests are kept.
+//! policy.replace(tollgate_config::parse("limits", file.as_bytes())?.policy)?;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! # What to reach for
+//! # Which layer
 //!
-//! | you have | use |
+//! | situation | use |
 //! |---|---|
-//! | a policy | [`LimitLayer`] over an [`InForce`] |
-//! | one limit for a route, without a policy | [`LimitLayer::single`] |
-//! | more requests than the backend bears at once | [`QueueLayer`], inside of the limits |
-//! | calls that go out to somebody who has limits | [`PaceLayer`] |
-//! | several processes that share a store | [`InForce::shared`], and [`look_after`] beside the service |
-//! | a server with a policy of its own making | your own [`Authority`] |
+//! | one limit for a route | [`LimitLayer::per_client`], [`LimitLayer::per_key`] |
+//! | a policy | [`LimitLayer::new`] with a [`PolicyHandle`] |
+//! | more requests than the backend can bear at once | [`QueueLayer`], inside the limits |
+//! | outgoing calls to a server that has limits | [`PacingLayer`] |
+//! | several processes with a shared store | [`PolicyHandle::with_store`], and [`run_maintenance`] next to the service |
+//! | a server that loads and reports policies itself | [`PolicySource`] |
+//! | a fair queue without HTTP | [`admission::AdmissionQueue`] |
 //!
-//! # The road
+//! # Request path
 //!
 //! ```text
-//! Request --> [facts: client, Facts] --> [limit: gate] --> [queue: turnstile] --> your service
-//!                                            |                   |                     |
-//! Response <-- [reply: fields, refusal] <----+------ 429 --------+-- 503               |
-//!     body: holds places and the turn until it ends <----------------------------------+
+//! request  --> facts: client, headers --> limit: decide --> queue: admit --> your service
+//!                                              |                |                |
+//! response <-- header fields, 429, 503 <-------+----------------+                |
+//!     body: holds the permits until it ends <------------------------------------+
 //! ```
 //!
-//! # Layout
+//! # Features
 //!
-//! [`authority`] says which policy is in force. [`facts`] reads requests and finds clients. [`limit`] and
-//! [`queue`] are the layers in front of a service, [`client`] the one for calls that go out; each tells in
-//! its module what is charged when, and what is given back to whoever leaves. [`held`] is what a request
-//! holds while it is under way, [`body`] carries it to the response's end. `reply` and `grpc` write what
-//! clients read, `reached` is how far a request has come behind its limits. [`turnstile`] is the async side of the fair queue: who waits, whose
-//! turn it is, and how many are under way. [`upkeep`] is what a node of a fleet does beside answering.
+//! | feature | effect |
+//! |---|---|
+//! | `axum` | the layers find the peer's address in axum's `ConnectInfo<SocketAddr>` |
 //!
-//! Nothing here needs more of a runtime than tokio's timer, and `spawn` where a shared store has to be told
-//! that a request has ended.
+//! # Limits
+//!
+//! - A limit by client address needs that address: see [`LimitLayer::with_peer`]. A request without it is answered 500 if the
+//!   policy depends on it, and the cause is logged once.
+//! - The layers need tokio's timer, and its `spawn` where a shared store has to be told that a request has ended. They open no
+//!   sockets and no files. How a decision is made is documented in [`tollgate_policy`].
+//! - Services, requests and errors must be `Send + 'static`, as axum, tonic and hyper require it.
+//!
+//! [tower]: https://docs.rs/tower
 
 #![forbid(unsafe_code)]
 
-pub mod authority;
-pub mod body;
-pub mod client;
-pub mod facts;
-mod grpc;
-pub mod held;
+pub mod admission;
+mod body;
+mod facts;
+mod future;
+mod grpc_status;
 pub mod limit;
+mod maintenance;
+pub mod pacing;
+mod policy_source;
 pub mod queue;
-mod reached;
-mod reply;
-pub mod turnstile;
-pub mod upkeep;
+mod reservation;
+mod response;
 
-pub use authority::{Authority, Epoch, InForce, sleep_until};
-pub use body::{LimitBody, QueueBody};
-pub use client::{PaceError, PaceLayer, PaceService};
-pub use facts::{Client, Peer};
-pub use held::{Held, Kept, Permit};
+pub use admission::ServiceTimer;
+pub use body::GuardedBody;
+pub use facts::{ClientAddr, CostFn, HttpHeaders, PeerAddr, PeerFn};
+pub use future::LayerFuture;
 pub use limit::{LimitLayer, LimitService};
+pub use maintenance::{run_maintenance, sync_leases};
+pub use pacing::{PacingError, PacingLayer, PacingService};
+pub use policy_source::{ActivationError, ActivePolicy, PolicyHandle, PolicySource, sleep_until};
 pub use queue::{QueueLayer, QueueService};
-pub use reply::Refused;
-pub use turnstile::{Outcome, QueueReport, QueueSet, SentWhole, Turn, Turned, Turnstile, Why};
-pub use upkeep::{look_after, tend};
+pub use reservation::TunnelGuard;
+pub use response::RejectedByLayer;

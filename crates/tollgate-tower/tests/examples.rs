@@ -93,18 +93,18 @@ async fn the_axum_example_lets_reports_wait_their_turn() {
         browser.get("/report", "a"),
     );
     let mut waited = Vec::new();
-    let mut turned = Vec::new();
+    let mut rejected = Vec::new();
     for response in [first, second, third, fourth] {
         match response.status().as_u16() {
             200 => waited.push(response),
-            _ => turned.push(response),
+            _ => rejected.push(response),
         }
     }
-    assert_eq!((waited.len(), turned.len()), (3, 1));
-    let turned = turned.pop().unwrap();
-    assert_eq!(turned.status(), 503);
-    assert!(turned.headers().contains_key("retry-after"));
-    assert!(text(turned).await.contains("The queue `reports`"));
+    assert_eq!((waited.len(), rejected.len()), (3, 1));
+    let rejected = rejected.pop().unwrap();
+    assert_eq!(rejected.status(), 503);
+    assert!(rejected.headers().contains_key("retry-after"));
+    assert!(text(rejected).await.contains("The queue `reports`"));
     for response in waited {
         assert_eq!(text(response).await, "nothing to report\n");
     }

@@ -22,7 +22,7 @@ use tollgate_policy::{
 };
 use tollgate_redis::{Settings, Store};
 use tollgate_testkit::servers::{Kind, Server};
-use tollgate_tower::{Authority, Epoch, InForce, LimitLayer, look_after};
+use tollgate_tower::{LimitLayer, PolicyHandle, PolicySource, run_maintenance};
 use tower::{Layer, ServiceExt, service_fn};
 
 fn redis() -> Server {
@@ -36,13 +36,13 @@ fn pause(server: &Server, ms: u32) {
 }
 
 /// One of the processes that share the server, as far as limits go.
-async fn node(server: &Server) -> InForce {
+async fn node(server: &Server) -> PolicyHandle {
     let units = Limit::token_bucket("1/h".parse().unwrap(), 5).unwrap();
     let places = Limit::concurrency(1, "1h".parse().unwrap()).unwrap();
     node_with(server, [("units", units), ("places", places)]).await
 }
 
-async fn node_with<const N: usize>(server: &Server, limits: [(&str, Limit); N]) -> InForce {
+async fn node_with<const N: usize>(server: &Server, limits: [(&str, Limit); N]) -> PolicyHandle {
     let mut settings = Settings::standalone("127.0.0.1", server.port());
     settings.deadline = Duration::from_secs(5);
     let store = Store::open(settings, &Handle::current()).unwrap();
@@ -63,7 +63,7 @@ async fn node_with<const N: usize>(server: &Server, limits: [(&str, Limit); N]) 
         limits: limits.map(rule).into(),
         ..Policy::default()
     };
-    InForce::shared(policy, Arc::new(store)).unwrap()
+    PolicyHandle::with_store(policy, Arc::new(store)).unwrap()
 }
 
 async fn hello(_: Request<Empty<Bytes>>) -> Result<Response<Full<Bytes>>, Infallible> {
@@ -75,27 +75,27 @@ fn get() -> Request<Empty<Bytes>> {
 }
 
 /// What the server has left of each limit: units and places.
-async fn left(in_force: &InForce) -> (u64, u64) {
-    let epoch = in_force.epoch();
+async fn left(policy_handle: &PolicyHandle) -> (u64, u64) {
+    let policy = policy_handle.active_policy();
     let mut both = [0; 2];
     for (left, limit) in both.iter_mut().zip(["units", "places"]) {
         let subject = Subject::Rule {
-            rule: epoch.gate().rule_named(limit).unwrap(),
+            rule: policy.gate().rule_named(limit).unwrap(),
             key: &[],
             cost: 0,
         };
         let request = DecisionRequest::new(subject, Op::Peek);
-        let answer = decide(in_force, &epoch, &request).resolve().await;
+        let answer = decide(policy_handle, &policy, &request).resolve().await;
         assert_eq!(answer.origin, Origin::Fresh);
         *left = answer.status.remaining;
     }
     both.into()
 }
 
-async fn until_left(in_force: &InForce, wanted: (u64, u64)) {
+async fn until_left(policy_handle: &PolicyHandle, wanted: (u64, u64)) {
     let since = Instant::now();
     loop {
-        let left = left(in_force).await;
+        let left = left(policy_handle).await;
         if left == wanted {
             return;
         }
@@ -109,7 +109,7 @@ async fn until_left(in_force: &InForce, wanted: (u64, u64)) {
 async fn a_place_that_is_held_on_one_node_is_taken_on_all_and_is_given_back_everywhere() {
     let server = redis();
     let (here, there) = (node(&server).await, node(&server).await);
-    let ask = |node: &InForce| {
+    let ask = |node: &PolicyHandle| {
         let service = LimitLayer::new(node.clone()).layer(service_fn(hello));
         service.oneshot(get())
     };
@@ -178,7 +178,7 @@ async fn what_is_lent_is_fetched_ahead_and_given_back_at_the_end_by_whoever_look
     };
     lends.replace(policy).unwrap();
     let (end, ended) = tokio::sync::oneshot::channel::<()>();
-    let upkeep = tokio::spawn(look_after(lends.clone(), async {
+    let upkeep = tokio::spawn(run_maintenance(lends.clone(), async {
         let _ = ended.await;
     }));
     let service = LimitLayer::new(lends.clone()).layer(service_fn(hello));
@@ -187,7 +187,7 @@ async fn what_is_lent_is_fetched_ahead_and_given_back_at_the_end_by_whoever_look
         assert_eq!(response.status(), 200);
         tokio::task::yield_now().await;
     }
-    let lent = lends.epoch().gate().lease_report().unwrap();
+    let lent = lends.active_policy().gate().lease_report().unwrap();
     assert!(lent.blocks_prefetched > 0, "{lent:?}");
     end.send(()).unwrap();
     upkeep.await.unwrap();
@@ -198,7 +198,7 @@ async fn what_is_lent_is_fetched_ahead_and_given_back_at_the_end_by_whoever_look
         cost: 0,
     };
     let request = DecisionRequest::new(subject, Op::Peek);
-    let answer = decide(&counts, &counts.epoch(), &request).resolve().await;
+    let answer = decide(&counts, &counts.active(), &request).resolve().await;
     assert_eq!(answer.status.remaining, 1_000_000 - 300);
 }
 

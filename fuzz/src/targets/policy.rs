@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use tollgate::{ManualClock, Moment};
 use tollgate_config::{Loaded, Problems, Severity, override_from, parse_at};
 use tollgate_policy::{Facts, Policy};
-use tollgate_tower::{Authority, Epoch, InForce};
+use tollgate_tower::PolicyHandle;
 
 use super::POLICY;
 use crate::{Target, memory};
@@ -89,7 +89,7 @@ fn run(bytes: &[u8]) {
             assert_eq!(loaded.warnings.count(Severity::Error), 0);
             has_places(&loaded.warnings, bytes);
             written_otherwise(loaded, bytes);
-            in_force(loaded, bytes);
+            policy_handle(loaded, bytes);
         }
         Err(problems) => {
             assert!(problems.count(Severity::Error) > 0);
@@ -157,7 +157,7 @@ fn written_otherwise(loaded: &Loaded, bytes: &[u8]) {
 }
 
 /// Puts it in force and asks a little.
-fn in_force(loaded: &Loaded, bytes: &[u8]) {
+fn policy_handle(loaded: &Loaded, bytes: &[u8]) {
     let keys = loaded
         .policy
         .limits
@@ -168,8 +168,8 @@ fn in_force(loaded: &Loaded, bytes: &[u8]) {
     }
     let clock = ManualClock::new();
     clock.set(NOW);
-    let in_force = match InForce::with_clock(loaded.policy.clone(), clock) {
-        Ok(in_force) => in_force,
+    let policy_handle = match PolicyHandle::with_clock(loaded.policy.clone(), clock) {
+        Ok(policy_handle) => policy_handle,
         Err(error) => panic!("it was read, and cannot be put in force: {error}"),
     };
     let text = String::from_utf8_lossy(bytes);
@@ -178,8 +178,8 @@ fn in_force(loaded: &Loaded, bytes: &[u8]) {
         .filter(|word| !word.is_empty())
         .take(64)
         .collect();
-    let epoch = in_force.epoch();
-    let gate = epoch.gate();
+    let policy = policy_handle.active();
+    let gate = policy.gate();
     for path in words
         .iter()
         .filter(|word| word.starts_with('/'))

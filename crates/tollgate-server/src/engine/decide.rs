@@ -13,7 +13,8 @@ use tollgate_policy::{
     self, BatchPart, DecisionHost, DecisionRequest, Facts, HostFuture, Observed, Op, decide,
     decide_batch,
 };
-use tollgate_tower::{Authority, QueueSet};
+use tollgate_tower::PolicySource;
+use tollgate_tower::admission::QueueSet;
 
 use super::{Engine, Epoch, Gate, Protocol};
 
@@ -78,20 +79,12 @@ impl DecisionHost for EngineSource {
     }
 }
 
-impl tollgate_tower::Epoch for Epoch {
-    type Clock = MonotonicClock;
-
-    fn gate(&self) -> &Gate {
-        &self.gate
-    }
-
-    fn queues(&self) -> &QueueSet {
-        &self.queues
-    }
-}
-
-impl Authority for EngineSource {
-    fn epoch(&self) -> Arc<Epoch> {
+impl PolicySource for EngineSource {
+    fn active_policy(&self) -> Arc<Epoch> {
         self.0.engine.epoch_for_long()
+    }
+
+    fn queues(policy: &Epoch) -> &QueueSet {
+        &policy.queues
     }
 }

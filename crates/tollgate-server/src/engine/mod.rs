@@ -65,7 +65,7 @@ use tokio::sync::watch as watch_channel;
 use tollgate::{Clock, Moment, MonotonicClock};
 use tollgate_config::{GatewaySpec, StoreSpec};
 use tollgate_policy::{Policy, PolicyGate};
-use tollgate_tower::QueueSet;
+use tollgate_tower::admission::QueueSet;
 
 use crate::metrics::{Collector, Handles, Metrics};
 

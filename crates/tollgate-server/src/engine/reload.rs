@@ -19,8 +19,8 @@ use std::sync::Arc;
 use tollgate_config::import::ReadError;
 use tollgate_config::{GatewaySpec, Loaded, Problems, Severity};
 use tollgate_policy::{Policy, PolicyError, Privacy};
-use tollgate_tower::QueueSet;
-use tollgate_tower::turnstile::QueueError;
+use tollgate_tower::admission::QueueError;
+use tollgate_tower::admission::QueueSet;
 
 use super::health::Fault;
 use super::overrides::{Stored, resolve, unfit};
@@ -299,7 +299,7 @@ impl Engine {
         let version = self.epoch().version + 1;
         let hide = next.gate.policy().privacy == Privacy::Hashed;
         // Nothing can fail any more.
-        next.queues.put_in_force();
+        next.queues.apply();
         log_restarted(&next.gate);
         self.swap(version, next);
         if hide {

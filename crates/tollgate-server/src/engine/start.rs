@@ -12,7 +12,7 @@ use tollgate_config::import::envoy_folder;
 use tollgate_config::{Loaded, Problems, Severity, SharedSpec, StoreSpec};
 use tollgate_policy::PriorState;
 use tollgate_policy::shared::SharedStore;
-use tollgate_tower::QueueSet;
+use tollgate_tower::admission::QueueSet;
 
 use super::health::PolicyHealth;
 use super::keep::{self, Keeper};

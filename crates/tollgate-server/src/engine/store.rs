@@ -233,7 +233,7 @@ pub(crate) async fn divide_every(engine: Arc<Engine>, stop: impl Future<Output =
 pub(crate) async fn tend_every(engine: Arc<Engine>, stop: impl Future<Output = ()>) {
     if engine.epoch().gate.store().is_some() {
         let source = EngineSource::new(engine, Protocol::Gateway);
-        tollgate_tower::tend(source, stop).await;
+        tollgate_tower::sync_leases(source, stop).await;
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the gateway answers itself: problems (RFC 9457), like the rest of the server.
 
 use hyper::{Response, StatusCode};
-use tollgate_tower::queue::NotTheBackend;
+use tollgate_tower::queue::NoBackendSample;
 
 use super::check::Refused;
 use super::proxy::body::Download;
@@ -21,7 +21,7 @@ pub(super) fn problem(status: StatusCode, detail: &str) -> Answered {
 /// A fault of the client's says nothing of the server behind.
 fn marked(mut answer: Answered) -> Answered {
     if answer.status().is_client_error() {
-        answer.extensions_mut().insert(NotTheBackend);
+        answer.extensions_mut().insert(NoBackendSample);
     }
     answer
 }

@@ -36,9 +36,7 @@ mod scratch;
 mod tls;
 mod told;
 
-use tollgate_tower::limit::LimitService;
-use tollgate_tower::queue::QueueService;
-use tollgate_tower::{LimitBody, QueueBody};
+use tollgate_tower::{GuardedBody, LimitService, QueueService};
 
 use crate::engine::EngineSource;
 use proxy::Proxy;
@@ -52,4 +50,4 @@ pub use told::Observations;
 /// The layers over the proxy.
 type Stack = LimitService<QueueService<Proxy, EngineSource>, EngineSource>;
 /// What they answer with.
-type StackBody = LimitBody<QueueBody<Download>>;
+type StackBody = GuardedBody<GuardedBody<Download>>;

@@ -198,7 +198,7 @@ pub async fn run(
     let front = EngineSource::new(engine, crate::engine::Protocol::Gateway);
     let ended = house.ended().clone();
     house.serve_on("clients", listener, threads, |number| {
-        let queues = QueueLayer::new(front.clone()).tell_wait(tells_wait);
+        let queues = QueueLayer::new(front.clone()).with_wait_header(tells_wait);
         let proxy = Proxy::new(Arc::clone(&door.way), number);
         let stack: Stack = LimitLayer::new(front.clone()).layer(queues.layer(proxy));
         let (door, stop) = (Arc::clone(&door), ended.clone());

@@ -218,15 +218,15 @@ async fn queues_tell_who_waited_who_was_served_and_who_was_not() {
     let engine = for_tests(QUEUES);
     let epoch = engine.epoch_for_long();
     let (api, rest) = (epoch.queues.get(0).unwrap(), epoch.queues.get(1).unwrap());
-    drop(api.enter(&place(&engine, "/api", "pro")).await.unwrap());
-    drop(api.enter(&place(&engine, "/api", "pro")).await.unwrap());
-    drop(api.enter(&place(&engine, "/api", "free")).await.unwrap());
-    drop(rest.enter(&place(&engine, "/", "pro")).await.unwrap());
-    let holds = api.enter(&place(&engine, "/api", "other")).await.unwrap();
-    let mut waits = Box::pin(api.enter(&place(&engine, "/api", "pro")));
+    drop(api.acquire(&place(&engine, "/api", "pro")).await.unwrap());
+    drop(api.acquire(&place(&engine, "/api", "pro")).await.unwrap());
+    drop(api.acquire(&place(&engine, "/api", "free")).await.unwrap());
+    drop(rest.acquire(&place(&engine, "/", "pro")).await.unwrap());
+    let holds = api.acquire(&place(&engine, "/api", "other")).await.unwrap();
+    let mut waits = Box::pin(api.acquire(&place(&engine, "/api", "pro")));
     let soon = Duration::from_millis(20);
     tokio::time::timeout(soon, &mut waits).await.unwrap_err();
-    let full = api.enter(&place(&engine, "/api", "free")).await;
+    let full = api.acquire(&place(&engine, "/api", "free")).await;
     full.unwrap_err();
     let of = |series: &str| value(&engine, series);
     assert_eq!(of("tollgate_queue_waiting_requests{queue=\"api\"}"), "1");
@@ -238,8 +238,8 @@ async fn queues_tell_who_waited_who_was_served_and_who_was_not() {
     assert!(!text.contains(unbounded), "it has no such bound");
     drop(holds);
     drop(waits.await.unwrap());
-    let holds = api.enter(&place(&engine, "/api", "other")).await.unwrap();
-    let mut gone = Box::pin(api.enter(&place(&engine, "/api", "pro")));
+    let holds = api.acquire(&place(&engine, "/api", "other")).await.unwrap();
+    let mut gone = Box::pin(api.acquire(&place(&engine, "/api", "pro")));
     tokio::time::timeout(soon, &mut gone).await.unwrap_err();
     drop(gone);
     drop(holds);
@@ -259,12 +259,12 @@ async fn queues_tell_who_waited_who_was_served_and_who_was_not() {
         let labels = format!("{{queue=\"api\",reason=\"{why}\"}}");
         of(&format!("tollgate_queue_rejected_total{labels}"))
     };
-    assert_eq!(why("gone"), "1");
+    assert_eq!(why("cancelled"), "1");
     assert_eq!(
-        (why("displaced"), why("too_long")),
+        (why("displaced"), why("max_wait")),
         ("0".into(), "0".into())
     );
-    let full: u64 = ["full", "flow_full"]
+    let full: u64 = ["queue_full", "flow_full"]
         .iter()
         .map(|name| why(name).parse::<u64>().unwrap())
         .sum();

@@ -1,73 +1,73 @@
-//! Limits in front of a service.
+//! The limit layer: rate and concurrency limits in front of a service.
 //!
 //! # Theory
 //!
-//! Each request is decided under the policy in force. What is refused is answered here and never reaches
-//! the service; what passes goes on, and its response tells how much is left; what has a place in a leaky
-//! bucket is held until its slot and then goes on. Decisions in memory are made inside of `call` and await
-//! nothing; only a store that a fleet shares is awaited.
+//! Each request is decided under the active policy. A refused request is answered here and never reaches the service. An
+//! admitted one goes on, and its response reports what is left. A request that got a slot of a leaky bucket waits for it.
+//! Decisions in memory are made inside `call`; only a shared store is awaited.
 //!
-//! # What is charged, when, and what is given back
+//! # What is charged, when, and what is returned
 //!
-//! | the future is dropped | units | places of concurrency limits |
+//! | the future is dropped | units | permits of concurrency limits |
 //! |---|---|---|
-//! | while the shared store is asked | given back when it has answered | likewise |
-//! | while it waits for its slot, or for the service to be ready | given back | given back |
-//! | while it waits in a queue further in ([`crate::queue`]), or if that turns it away | given back | given back |
-//! | after the service behind the queue was called | stay taken | given back at once |
-//! | (the service fails) | stay taken | given back at once |
-//! | (the response's body ends, fails or is dropped) | stay taken | given back at once |
+//! | while the shared store is asked | refunded when it has answered | likewise |
+//! | while the request waits for its slot, or for the service to be ready | refunded | released |
+//! | while it waits in an inner queue ([`crate::queue`]), or if that rejects it | refunded | released |
+//! | after the service behind the queue was called | stay taken | released at once |
+//! | (the service fails) | stay taken | released at once |
+//! | (the response's body ends, fails or is dropped) | stay taken | released at once |
 //!
-//! The service is called inside of our `call` if nothing has to be waited for; so to drop a future that was
-//! never polled counts as after the call. What is refused takes nothing. Without a queue of ours further in,
-//! or if the policy has none, the call of the inner service is the call.
+//! If nothing has to be awaited, the service is called inside `call`; dropping a future that was never polled then counts as
+//! after the call. A refused request takes nothing. Without an inner queue of this crate, or if the policy has none, the call
+//! of the inner service counts as served.
 //!
-//! A slot of a leaky bucket is given back only if it is the last one; in a shared store only if it began at once, too.
+//! A slot of a leaky bucket is refunded only if it is the last one; in a shared store only if it also began at once.
 //! Otherwise it stays idle, `cost * T` of the output: later slots are promised, and no slot is moved.
 //!
 //! # When a slot begins
 //!
-//! The request goes on when tokio's timer says so: never early, and late by up to a millisecond (the timer's
-//! granularity) and what the scheduler takes. So a window of length `w` sees at most `1 + (w + lateness) / T` requests
-//! go on. Slots do not drift: each is counted from the decision, not from the request before it.
+//! The request goes on when tokio's timer fires: never early, and late by up to a millisecond (the timer's granularity) plus
+//! scheduling. A window of length `w` sees at most `1 + (w + lateness) / T` requests go on. Slots do not drift: each counts
+//! from the decision, not from the request before it.
 //!
-//! A place of a concurrency limit also ends by the limit's own time (`ttl`), be the response still under
-//! way or not: choose it longer than the longest response.
+//! A permit of a concurrency limit also ends by the limit's `ttl`, even while the response continues: choose it longer than
+//! the longest response.
 //!
 //! # Readiness
 //!
-//! `poll_ready` is that of the inner service. Capacity that the inner service has set aside for a caller
-//! is used only if the request goes on at once. A request that is refused or has to wait gives it back, by
-//! dropping the ready clone: nobody blocks others while waiting here.
+//! `poll_ready` is that of the inner service. Capacity that the inner service has reserved is used only if the request goes
+//! on at once. A request that is refused or has to wait releases it by dropping the ready clone.
 //!
 //! # Header fields
 //!
-//! Fields of ours replace fields of the same name that the inner service has set, because two limits told
-//! in one name would be read as one. Two exceptions: `Retry-After` and `Cache-Control` of an admitted
-//! request are always the service's own, and a response that another layer of ours refused ([`Refused`])
-//! keeps its fields. Numbers are those of the decision, not of the moment when the response is sent.
+//! The layer's fields replace fields of the same name, because two limits under one name would be read as one. Two
+//! exceptions: `Retry-After` and `Cache-Control` of an admitted request are the service's own, and a response that another
+//! layer of this crate rejected ([`RejectedByLayer`]) keeps its fields. Numbers are those of the decision, not of the moment
+//! when the response is sent.
 //!
-//! [`Refused`]: crate::Refused
+//! [`RejectedByLayer`]: crate::RejectedByLayer
 
-mod ask;
-mod future;
 mod service;
 
-pub use ask::{Ask, ByKey, ByPolicy};
-pub use future::LimitFuture;
 pub use service::LimitService;
 pub(crate) use service::unready;
+
+use std::fmt;
+use std::sync::Arc;
 
 use http::request::Parts;
 use tollgate::{Limit, Span};
 use tollgate_policy::{KeyPart, LimitRule, Policy, Quota, Source};
 use tower_layer::Layer;
 
-use crate::authority::{Authority, InForce, InForceError};
-use crate::facts::{self, CostOf, PeerOf};
+use crate::facts::{self, CostFn, PeerFn};
+use crate::policy_source::{ActivationError, PolicyHandle, PolicySource};
 
-/// Nobody is held for longer, unless the layer is told otherwise.
-const LONGEST_WAIT: Span = Span::from_secs(30);
+/// The longest wait for a slot, unless the layer sets another one.
+const MAX_WAIT: Span = Span::from_secs(30);
+
+/// Finds the key of a request.
+type KeyFn = Arc<dyn Fn(&Parts) -> Option<String> + Send + Sync>;
 
 /// Puts limits in front of a service.
 ///
@@ -76,48 +76,63 @@ const LONGEST_WAIT: Span = Span::from_secs(30);
 /// ```
 /// use tollgate_policy::{LimitRule, Policy, Quota};
 /// use tollgate::Limit;
-/// use tollgate_tower::LimitLayer;
+/// use tollgate_tower::{LimitLayer, PolicyHandle};
 ///
 /// let quota = Quota::plain(Limit::token_bucket("5/s".parse()?, 10)?);
 /// let policy = Policy { limits: vec![LimitRule::new("all", quota)], ..Policy::default() };
-/// let layer = LimitLayer::of(policy)?;
+/// let layer = LimitLayer::new(PolicyHandle::new(policy)?);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// With one limit: [`LimitLayer::single`].
-#[derive(Clone, Copy, Debug)]
-pub struct LimitLayer<A, K = ByPolicy> {
-    settings: Settings<A, K>,
+/// With one limit: [`LimitLayer::per_client`], [`LimitLayer::per_key`].
+#[derive(Clone)]
+#[must_use = "a layer does nothing until it is applied to a service"]
+pub struct LimitLayer<P> {
+    source: P,
+    key: Option<KeyFn>,
+    peer: PeerFn,
+    cost: Option<CostFn>,
+    max_wait: Span,
 }
 
-/// What a layer and its services are made of.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Settings<A, K> {
-    pub(crate) authority: A,
-    pub(crate) ask: K,
-    pub(crate) peer: PeerOf,
-    pub(crate) cost: Option<CostOf>,
-    pub(crate) longest_wait: Span,
-}
-
-impl<A: Authority> LimitLayer<A> {
-    /// The limits of whichever policy this authority says is in force.
-    pub fn new(authority: A) -> LimitLayer<A> {
-        LimitLayer::asking(authority, ByPolicy)
+impl<P: fmt::Debug> fmt::Debug for LimitLayer<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LimitLayer")
+            .field("source", &self.source)
+            .field("max_wait", &self.max_wait)
+            .finish_non_exhaustive()
     }
 }
 
-impl LimitLayer<InForce> {
-    /// The limits of this policy, with nothing used yet.
+impl LimitLayer<PolicyHandle> {
+    /// One limit, for each client address by itself. An IPv6 client is its network of 64 bits, because whoever has one such
+    /// address has them all.
+    ///
+    /// ```
+    /// use std::net::SocketAddr;
+    /// use axum::{Router, extract::ConnectInfo, routing::get};
+    /// use tollgate::Limit;
+    /// use tollgate_tower::LimitLayer;
+    ///
+    /// let limit = Limit::token_bucket("5/s".parse()?, 10)?.named("rides");
+    /// // The feature `axum` makes `with_peer` unnecessary.
+    /// let layer = LimitLayer::per_client(limit)?
+    ///     .with_peer(|extensions| Some(extensions.get::<ConnectInfo<SocketAddr>>()?.0.ip()));
+    /// let app: Router = Router::new().route("/rides", get(async || "none")).layer(layer);
+    /// let app = app.into_make_service_with_connect_info::<SocketAddr>();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// Requests without an address are answered 500, and the cause is logged once: see [`LimitLayer::with_peer`].
     ///
     /// # Errors
-    /// A limit or a queue that cannot be.
-    pub fn of(policy: Policy) -> Result<LimitLayer<InForce>, InForceError> {
-        Ok(LimitLayer::new(InForce::new(policy)?))
+    /// An unusable limit.
+    pub fn per_client(limit: Limit) -> Result<LimitLayer<PolicyHandle>, ActivationError> {
+        let address = Source::Address { v4: 32, v6: 64 };
+        Ok(LimitLayer::new(single(limit, address)?))
     }
 
-    /// One limit, for each key by itself: for a single route, or a service without a policy. Requests
-    /// without a key share one allowance, so that nobody gains by leaving it out.
+    /// One limit, for each key by itself. Requests without a key share one allowance, so that leaving it out gains nothing.
     ///
     /// ```
     /// use axum::{Router, routing::get};
@@ -129,86 +144,82 @@ impl LimitLayer<InForce> {
     /// let key = |parts: &Parts| Some(parts.headers.get("x-api-key")?.to_str().ok()?.to_owned());
     /// let app: Router = Router::new()
     ///     .route("/rides", get(async || "none"))
-    ///     .layer(LimitLayer::single(limit, key)?);
+    ///     .layer(LimitLayer::per_key(limit, key)?);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    ///
-    /// To limit each client by its address, give [`crate::facts::by_client`] as the key, and see
-    /// [`LimitLayer::with_peer`] for where addresses come from.
     ///
     /// # Errors
-    /// A limit that cannot be.
-    pub fn single<F>(limit: Limit, key: F) -> Result<LimitLayer<InForce, ByKey<F>>, InForceError>
+    /// An unusable limit.
+    pub fn per_key(
+        limit: Limit,
+        key: impl Fn(&Parts) -> Option<String> + Send + Sync + 'static,
+    ) -> Result<LimitLayer<PolicyHandle>, ActivationError> {
+        let source = single(limit, Source::Field("key".into()))?;
+        let key: Option<KeyFn> = Some(Arc::new(key));
+        Ok(LimitLayer {
+            key,
+            ..LimitLayer::new(source)
+        })
+    }
+}
+
+/// A policy of one limit.
+fn single(limit: Limit, key: Source) -> Result<PolicyHandle, ActivationError> {
+    let name = match limit.name() {
+        "" => "limit".to_owned(),
+        name => name.to_owned(),
+    };
+    let mut rule = LimitRule::new(&name, Quota::plain(limit));
+    rule.key = vec![KeyPart::new(key)];
+    PolicyHandle::new(Policy {
+        limits: vec![rule],
+        ..Policy::default()
+    })
+}
+
+impl<P> LimitLayer<P> {
+    /// The limits of the active policy of `source`.
+    pub fn new(source: P) -> LimitLayer<P>
     where
-        F: Fn(&Parts) -> Option<String> + Clone + Send + Sync + 'static,
+        P: PolicySource,
     {
-        let mut rule = LimitRule::new("limit", Quota::plain(limit));
-        if !rule.quota.limit.name().is_empty() {
-            rule.name = rule.quota.limit.name().into();
-        }
-        rule.key = vec![KeyPart::new(Source::Field("key".into()))];
-        let policy = Policy {
-            limits: vec![rule],
-            ..Policy::default()
-        };
-        Ok(LimitLayer::asking(InForce::new(policy)?, ByKey::new(key)))
-    }
-}
-
-impl<A, K> LimitLayer<A, K> {
-    fn asking(authority: A, ask: K) -> LimitLayer<A, K> {
         LimitLayer {
-            settings: Settings {
-                authority,
-                ask,
-                peer: facts::peer,
-                cost: None,
-                longest_wait: LONGEST_WAIT,
-            },
+            source,
+            key: None,
+            peer: facts::peer,
+            cost: None,
+            max_wait: MAX_WAIT,
         }
     }
 
-    /// Finds the address that a connection came from with this function. Without it, it is the
-    /// [`crate::Peer`] in the request's extensions.
+    /// Finds the address of the connection's peer. By default it is the [`crate::PeerAddr`] in the request's extensions, or
+    /// with the feature `axum` the `ConnectInfo<SocketAddr>`.
     ///
-    /// ```
-    /// # use std::net::SocketAddr;
-    /// # use axum::extract::ConnectInfo;
-    /// # use tollgate::Limit;
-    /// # use tollgate_policy::Policy;
-    /// # use tollgate_tower::LimitLayer;
-    /// // For axum, served with `into_make_service_with_connect_info::<SocketAddr>()`.
-    /// let layer = LimitLayer::of(Policy::default())?
-    ///     .with_peer(|extensions| Some(extensions.get::<ConnectInfo<SocketAddr>>()?.0.ip()));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn with_peer(mut self, peer: PeerOf) -> LimitLayer<A, K> {
-        self.settings.peer = peer;
+    /// If a limit or a list of the policy depends on the client's address and a request carries none, the request is answered
+    /// 500 and the cause is logged once. Otherwise all clients would share one bucket. Behind a Unix socket, return a fixed
+    /// address and configure the policy's trusted proxies.
+    pub fn with_peer(mut self, peer: PeerFn) -> LimitLayer<P> {
+        self.peer = peer;
         self
     }
 
-    /// Finds what a request costs with this function, for limits that do not say so themselves. Without
-    /// it, or if it finds nothing, that is one.
-    #[must_use]
-    pub fn with_cost(mut self, cost: CostOf) -> LimitLayer<A, K> {
-        self.settings.cost = Some(cost);
+    /// Finds the cost of a request, for limits whose rule does not state one. The default is 1.
+    pub fn with_cost(mut self, cost: CostFn) -> LimitLayer<P> {
+        self.cost = Some(cost);
         self
     }
 
-    /// Holds nobody for longer than this; whoever would wait longer for its slot is refused. 30 seconds
-    /// without it.
-    #[must_use]
-    pub fn with_longest_wait(mut self, wait: Span) -> LimitLayer<A, K> {
-        self.settings.longest_wait = wait;
+    /// The longest wait for a slot of a leaky bucket; a request that would wait longer is refused. The default is 30 seconds.
+    pub fn with_max_wait(mut self, wait: Span) -> LimitLayer<P> {
+        self.max_wait = wait;
         self
     }
 }
 
-impl<S, A: Clone, K: Clone> Layer<S> for LimitLayer<A, K> {
-    type Service = LimitService<S, A, K>;
+impl<S, P: Clone> Layer<S> for LimitLayer<P> {
+    type Service = LimitService<S, P>;
 
-    fn layer(&self, inner: S) -> LimitService<S, A, K> {
-        LimitService::new(inner, self.settings.clone())
+    fn layer(&self, inner: S) -> LimitService<S, P> {
+        LimitService::new(inner, self.clone())
     }
 }

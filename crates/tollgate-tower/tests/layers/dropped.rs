@@ -4,14 +4,14 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use tollgate::{Limit, ManualClock};
 use tollgate_policy::LimitRule;
-use tollgate_tower::{Held, InForce, LimitLayer};
+use tollgate_tower::{LimitLayer, PolicyHandle, TunnelGuard};
 use tower::{Layer, Service, ServiceExt};
 
-use crate::support::{Broken, at_once, backend, bucket, get, in_force, remaining, rule};
+use crate::support::{Broken, at_once, backend, bucket, get, policy_handle, remaining, rule};
 
 /// What a limit has left for the key `a`.
-fn left(in_force: &InForce<ManualClock>, name: &str) -> u64 {
-    remaining(in_force, name, "a")
+fn left(policy_handle: &PolicyHandle<ManualClock>, name: &str) -> u64 {
+    remaining(policy_handle, name, "a")
 }
 
 /// Units and places, two of each.
@@ -21,14 +21,17 @@ fn both() -> [LimitRule; 2] {
 
 #[tokio::test]
 async fn a_place_is_held_until_the_body_has_ended() {
-    let (in_force, _clock) = in_force(both());
+    let (policy_handle, _clock) = policy_handle(both());
     let (backend, mut arrived) = backend();
-    let mut service = LimitLayer::new(in_force.clone()).layer(backend);
+    let mut service = LimitLayer::new(policy_handle.clone()).layer(backend);
     let response = service.ready().await.unwrap().call(get("/", "a"));
     let response = tokio::spawn(response);
     let arrived = arrived.recv().await.unwrap();
     assert_eq!(
-        (left(&in_force, "units"), left(&in_force, "places")),
+        (
+            left(&policy_handle, "units"),
+            left(&policy_handle, "places")
+        ),
         (1, 1)
     );
 
@@ -37,81 +40,93 @@ async fn a_place_is_held_until_the_body_has_ended() {
     feed.send(Bytes::from("some")).await.unwrap();
     let frame = body.frame().await.unwrap().unwrap();
     assert_eq!(frame.into_data().unwrap(), "some");
-    assert_eq!(left(&in_force, "places"), 1);
+    assert_eq!(left(&policy_handle, "places"), 1);
     drop(feed);
     assert!(body.frame().await.is_none());
     // The body is still here, and yet the place is free: it has ended.
     assert_eq!(
-        (left(&in_force, "units"), left(&in_force, "places")),
+        (
+            left(&policy_handle, "units"),
+            left(&policy_handle, "places")
+        ),
         (1, 2)
     );
 }
 
 #[tokio::test]
 async fn a_body_that_is_known_to_be_over_holds_nothing() {
-    let (in_force, _clock) = in_force(both());
+    let (policy_handle, _clock) = policy_handle(both());
     let hello = tower::service_fn(async |_: http::Request<_>| {
         let body = http_body_util::Empty::<Bytes>::new();
         Ok::<_, Broken>(http::Response::new(body))
     });
-    let service = LimitLayer::new(in_force.clone()).layer(hello);
+    let service = LimitLayer::new(policy_handle.clone()).layer(hello);
     let response = service.oneshot(get("/", "a")).await.unwrap();
-    assert_eq!(left(&in_force, "places"), 2);
+    assert_eq!(left(&policy_handle, "places"), 2);
     drop(response);
-    assert_eq!(left(&in_force, "places"), 2);
+    assert_eq!(left(&policy_handle, "places"), 2);
 }
 
 #[tokio::test]
 async fn a_dropped_body_frees_its_place() {
-    let (in_force, _clock) = in_force(both());
+    let (policy_handle, _clock) = policy_handle(both());
     let (backend, mut arrived) = backend();
-    let mut service = LimitLayer::new(in_force.clone()).layer(backend);
+    let mut service = LimitLayer::new(policy_handle.clone()).layer(backend);
     let response = tokio::spawn(service.ready().await.unwrap().call(get("/", "a")));
     let _feed = arrived.recv().await.unwrap().answer(200);
     let response = response.await.unwrap().unwrap();
-    assert_eq!(left(&in_force, "places"), 1);
+    assert_eq!(left(&policy_handle, "places"), 1);
     drop(response);
     assert_eq!(
-        (left(&in_force, "units"), left(&in_force, "places")),
+        (
+            left(&policy_handle, "units"),
+            left(&policy_handle, "places")
+        ),
         (1, 2)
     );
 }
 
 #[tokio::test]
 async fn a_future_that_is_dropped_at_work_frees_its_place_and_has_cost_its_unit() {
-    let (in_force, _clock) = in_force(both());
+    let (policy_handle, _clock) = policy_handle(both());
     let (backend, mut arrived) = backend();
-    let mut service = LimitLayer::new(in_force.clone()).layer(backend);
+    let mut service = LimitLayer::new(policy_handle.clone()).layer(backend);
     let future = service.ready().await.unwrap().call(get("/", "a"));
     let arrived = arrived.recv().await.unwrap();
     drop(future);
     assert!(arrived.answer.is_closed());
     assert_eq!(
-        (left(&in_force, "units"), left(&in_force, "places")),
+        (
+            left(&policy_handle, "units"),
+            left(&policy_handle, "places")
+        ),
         (1, 2)
     );
 }
 
 #[tokio::test]
 async fn a_service_that_fails_frees_the_place_and_has_cost_its_unit() {
-    let (in_force, _clock) = in_force(both());
+    let (policy_handle, _clock) = policy_handle(both());
     let (backend, mut arrived) = backend();
-    let mut service = LimitLayer::new(in_force.clone()).layer(backend);
+    let mut service = LimitLayer::new(policy_handle.clone()).layer(backend);
     let response = tokio::spawn(service.ready().await.unwrap().call(get("/", "a")));
     let arrived = arrived.recv().await.unwrap();
     assert!(arrived.answer.send(Err(Broken)).is_ok());
     assert_eq!(response.await.unwrap().err(), Some(Broken));
     assert_eq!(
-        (left(&in_force, "units"), left(&in_force, "places")),
+        (
+            left(&policy_handle, "units"),
+            left(&policy_handle, "places")
+        ),
         (1, 2)
     );
 }
 
 #[tokio::test]
 async fn what_is_refused_takes_nothing_anywhere() {
-    let (in_force, _clock) = in_force(both());
+    let (policy_handle, _clock) = policy_handle(both());
     let (backend, mut arrived) = backend();
-    let mut service = LimitLayer::new(in_force.clone()).layer(backend.clone());
+    let mut service = LimitLayer::new(policy_handle.clone()).layer(backend.clone());
     for _ in 0..2 {
         drop(service.ready().await.unwrap().call(get("/", "a")));
         arrived.recv().await.unwrap();
@@ -120,7 +135,10 @@ async fn what_is_refused_takes_nothing_anywhere() {
     assert_eq!(refused.unwrap().status(), 429);
     assert_eq!(backend.calls(), 2);
     assert_eq!(
-        (left(&in_force, "units"), left(&in_force, "places")),
+        (
+            left(&policy_handle, "units"),
+            left(&policy_handle, "places")
+        ),
         (0, 2)
     );
 }
@@ -129,30 +147,39 @@ async fn what_is_refused_takes_nothing_anywhere() {
 async fn who_leaves_while_waiting_for_a_slot_has_cost_nothing() {
     let line = Limit::leaky_bucket("1/s".parse().unwrap(), 10).unwrap();
     let rules = both().into_iter().chain([rule("line", line)]);
-    let (in_force, _clock) = in_force(rules);
+    let (policy_handle, _clock) = policy_handle(rules);
     let (backend, _arrived) = backend();
-    let mut service = LimitLayer::new(in_force.clone()).layer(backend.clone());
+    let mut service = LimitLayer::new(policy_handle.clone()).layer(backend.clone());
     let first = service.ready().await.unwrap().call(get("/", "a"));
-    let slots = left(&in_force, "line");
+    let slots = left(&policy_handle, "line");
     let waits = tokio::spawn(service.ready().await.unwrap().call(get("/", "a")));
     tokio::time::sleep(std::time::Duration::from_millis(300)).await;
     assert!(!waits.is_finished());
     assert_eq!(
-        (left(&in_force, "units"), left(&in_force, "places")),
+        (
+            left(&policy_handle, "units"),
+            left(&policy_handle, "places")
+        ),
         (0, 0)
     );
     waits.abort();
     assert!(waits.await.unwrap_err().is_cancelled());
     // The first one keeps what is its own; the second has left no trace.
     assert_eq!(
-        (left(&in_force, "units"), left(&in_force, "places")),
+        (
+            left(&policy_handle, "units"),
+            left(&policy_handle, "places")
+        ),
         (1, 1)
     );
-    assert_eq!(left(&in_force, "line"), slots);
+    assert_eq!(left(&policy_handle, "line"), slots);
     assert_eq!(backend.calls(), 1);
     drop(first);
     assert_eq!(
-        (left(&in_force, "units"), left(&in_force, "places")),
+        (
+            left(&policy_handle, "units"),
+            left(&policy_handle, "places")
+        ),
         (1, 2)
     );
 }
@@ -161,12 +188,12 @@ async fn who_leaves_while_waiting_for_a_slot_has_cost_nothing() {
 async fn a_slot_with_others_behind_it_stays_idle_and_they_keep_theirs() {
     let line = Limit::leaky_bucket("10/s".parse().unwrap(), 10).unwrap();
     let rules = [rule("units", bucket("1/h", 10)), rule("line", line)];
-    let (in_force, _clock) = in_force(rules);
+    let (policy_handle, _clock) = policy_handle(rules);
     let hello = tower::service_fn(async |_: http::Request<_>| {
         let body = http_body_util::Empty::<Bytes>::new();
         Ok::<_, Broken>(http::Response::new(body))
     });
-    let mut service = LimitLayer::new(in_force.clone()).layer(hello);
+    let mut service = LimitLayer::new(policy_handle.clone()).layer(hello);
     let begun = tokio::time::Instant::now();
     let mut waits = Vec::new();
     for _ in 0..4 {
@@ -178,11 +205,17 @@ async fn a_slot_with_others_behind_it_stays_idle_and_they_keep_theirs() {
     }
     waits[1].abort();
     tokio::task::yield_now().await;
-    assert_eq!((left(&in_force, "units"), left(&in_force, "line")), (7, 6));
+    assert_eq!(
+        (left(&policy_handle, "units"), left(&policy_handle, "line")),
+        (7, 6)
+    );
     waits[3].abort();
     tokio::task::yield_now().await;
     // The last one is free again.
-    assert_eq!((left(&in_force, "units"), left(&in_force, "line")), (8, 7));
+    assert_eq!(
+        (left(&policy_handle, "units"), left(&policy_handle, "line")),
+        (8, 7)
+    );
     let mut went = Vec::new();
     for wait in waits {
         went.push(wait.await.ok());
@@ -195,23 +228,24 @@ async fn a_slot_with_others_behind_it_stays_idle_and_they_keep_theirs() {
 
 #[tokio::test]
 async fn a_tunnel_keeps_its_place_as_long_as_somebody_takes_it() {
-    let (in_force, _clock) = in_force([rule("places", at_once(2))]);
+    let (policy_handle, _clock) = policy_handle([rule("places", at_once(2))]);
     let (backend, mut arrived) = backend();
-    let mut service = LimitLayer::new(in_force.clone()).layer(backend);
+    let mut service = LimitLayer::new(policy_handle.clone()).layer(backend);
     let response = tokio::spawn(service.ready().await.unwrap().call(get("/", "a")));
     drop(arrived.recv().await.unwrap().answer(101));
-    let response = response.await.unwrap().unwrap();
-    let kept = response.extensions().get::<Held>().unwrap().take();
+    let mut response = response.await.unwrap().unwrap();
+    let kept = response.extensions_mut().remove::<TunnelGuard>();
+    assert!(kept.is_some());
     drop(response);
-    assert_eq!(left(&in_force, "places"), 1);
+    assert_eq!(left(&policy_handle, "places"), 1);
     drop(kept);
-    assert_eq!(left(&in_force, "places"), 2);
+    assert_eq!(left(&policy_handle, "places"), 2);
 
     // If nobody does, it ends with the head of the response.
     let response = tokio::spawn(service.ready().await.unwrap().call(get("/", "a")));
     drop(arrived.recv().await.unwrap().answer(101));
     let response = response.await.unwrap().unwrap();
-    assert_eq!(left(&in_force, "places"), 1);
+    assert_eq!(left(&policy_handle, "places"), 1);
     drop(response);
-    assert_eq!(left(&in_force, "places"), 2);
+    assert_eq!(left(&policy_handle, "places"), 2);
 }

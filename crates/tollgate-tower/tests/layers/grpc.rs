@@ -8,7 +8,7 @@ use http_body::Body;
 use http_body_util::Full;
 use tollgate::ManualClock;
 use tollgate_policy::{MissingKey, QueueConcurrency, QueueRule};
-use tollgate_tower::{InForce, LimitLayer, QueueLayer};
+use tollgate_tower::{LimitLayer, PolicyHandle, QueueLayer};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use crate::support::{NoBody, backend, bucket, get, header, policy, rule};
@@ -31,8 +31,8 @@ fn call(path: &str, key: Option<&str>, media: &'static str) -> Request<NoBody> {
 async fn every_kind_of_refusal_has_its_code() {
     let mut rules = policy([rule("calls", bucket("1/s", 1))]);
     rules.limits[0].missing_key = MissingKey::Deny;
-    let in_force = InForce::with_clock(rules, ManualClock::new()).unwrap();
-    let service = LimitLayer::new(in_force).layer(service_fn(hello));
+    let policy_handle = PolicyHandle::with_clock(rules, ManualClock::new()).unwrap();
+    let service = LimitLayer::new(policy_handle).layer(service_fn(hello));
     let ask = async |path: &str, key| {
         let request = call(path, key, "application/grpc+proto");
         let response = service.clone().oneshot(request).await.unwrap();
@@ -72,16 +72,16 @@ async fn who_gets_no_turn_is_told_so_in_grpc() {
     let mut rules = policy([]);
     rules.queues = vec![queue];
     let (backend, mut arrived) = backend();
-    let mut service = QueueLayer::new(InForce::new(rules).unwrap()).layer(backend);
+    let mut service = QueueLayer::new(PolicyHandle::new(rules).unwrap()).layer(backend);
     let ask = || call("/", Some("a"), "application/grpc");
     let _first = tokio::spawn(service.ready().await.unwrap().call(ask()));
     let _at_work = arrived.recv().await.unwrap();
     let _second = service.ready().await.unwrap().call(ask());
-    let turned = service.ready().await.unwrap().call(ask()).await.unwrap();
-    assert_eq!(turned.status(), 200);
-    assert_eq!(header(&turned, "grpc-status"), Some("8"));
-    let message = header(&turned, "grpc-message").unwrap();
+    let rejected = service.ready().await.unwrap().call(ask()).await.unwrap();
+    assert_eq!(rejected.status(), 200);
+    assert_eq!(header(&rejected, "grpc-status"), Some("8"));
+    let message = header(&rejected, "grpc-message").unwrap();
     assert!(message.starts_with("The queue `calls` holds"), "{message}");
-    assert!(turned.headers().contains_key("grpc-status-details-bin"));
-    assert!(turned.headers().contains_key("retry-after"));
+    assert!(rejected.headers().contains_key("grpc-status-details-bin"));
+    assert!(rejected.headers().contains_key("retry-after"));
 }

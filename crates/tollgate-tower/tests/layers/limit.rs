@@ -15,14 +15,17 @@ use tollgate_policy::address::Proxies;
 use tollgate_policy::{
     DecisionHost, KeyPart, LimitRule, Mode, Observed, Policy, PolicyGate, Quota, Source,
 };
-use tollgate_tower::{Authority, Client, Epoch, InForce, LimitLayer, Peer, Refused};
+use tollgate_tower::admission::QueueSet;
+use tollgate_tower::{
+    ClientAddr, LimitLayer, PeerAddr, PolicyHandle, PolicySource, RejectedByLayer,
+};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use crate::support::{NoBody, bucket, get, header, in_force, policy, rule, text};
+use crate::support::{NoBody, bucket, get, header, policy, policy_handle, rule, text};
 
 /// Says what the policy makes of the client, and sets a field that we set, too.
 async fn hello(request: Request<NoBody>) -> Result<Response<Full<Bytes>>, Infallible> {
-    let client = request.extensions().get::<Client>();
+    let client = request.extensions().get::<ClientAddr>();
     let told = client.map_or("nobody".to_owned(), |client| client.0.to_string());
     let response = Response::builder()
         .header("ratelimit", "mine")
@@ -33,8 +36,8 @@ async fn hello(request: Request<NoBody>) -> Result<Response<Full<Bytes>>, Infall
 
 #[tokio::test]
 async fn what_passes_is_told_what_is_left_and_what_does_not_is_told_why() {
-    let (in_force, clock) = in_force([rule("rides", bucket("5/s", 2))]);
-    let service = LimitLayer::new(in_force).layer(service_fn(hello));
+    let (policy_handle, clock) = policy_handle([rule("rides", bucket("5/s", 2))]);
+    let service = LimitLayer::new(policy_handle).layer(service_fn(hello));
     let ask = || service.clone().oneshot(get("/", "a"));
 
     let first = ask().await.unwrap();
@@ -60,7 +63,7 @@ async fn what_passes_is_told_what_is_left_and_what_does_not_is_told_why() {
     assert_eq!(header(&refused, "cache-control"), Some("no-store"));
     let media = header(&refused, "content-type");
     assert_eq!(media, Some("application/problem+json"));
-    assert!(refused.extensions().get::<Refused>().is_some());
+    assert!(refused.extensions().get::<RejectedByLayer>().is_some());
     let size = refused.body().size_hint().exact();
     let body = text(refused).await;
     assert_eq!(size, Some(body.len() as u64));
@@ -77,8 +80,8 @@ async fn what_passes_is_told_what_is_left_and_what_does_not_is_told_why() {
 
 #[tokio::test]
 async fn the_answer_to_head_has_no_body() {
-    let (in_force, _clock) = in_force([rule("rides", bucket("5/s", 1))]);
-    let service = LimitLayer::new(in_force).layer(service_fn(hello));
+    let (policy_handle, _clock) = policy_handle([rule("rides", bucket("5/s", 1))]);
+    let service = LimitLayer::new(policy_handle).layer(service_fn(hello));
     let head = || {
         let mut request = get("/", "a");
         *request.method_mut() = Method::HEAD;
@@ -97,8 +100,8 @@ async fn a_policy_that_tells_nothing_adds_nothing() {
     quiet.answers.ratelimit = false;
     quiet.answers.problem = false;
     quiet.answers.x_ratelimit = tollgate_policy::XRateLimit::Off;
-    let in_force = InForce::with_clock(quiet, ManualClock::new()).unwrap();
-    let service = LimitLayer::new(in_force).layer(service_fn(hello));
+    let policy_handle = PolicyHandle::with_clock(quiet, ManualClock::new()).unwrap();
+    let service = LimitLayer::new(policy_handle).layer(service_fn(hello));
     let passed = service.clone().oneshot(get("/", "a")).await.unwrap();
     assert_eq!(passed.headers().len(), 3, "{:?}", passed.headers());
     assert_eq!(header(&passed, "ratelimit"), Some("mine"));
@@ -112,8 +115,8 @@ async fn a_policy_that_tells_nothing_adds_nothing() {
 async fn other_refusals_have_their_own_status() {
     let mut rules = policy([rule("rides", bucket("5/s", 1))]);
     rules.limits[0].missing_key = tollgate_policy::MissingKey::Deny;
-    let in_force = InForce::with_clock(rules, ManualClock::new()).unwrap();
-    let layer = LimitLayer::new(in_force).with_cost(|parts| {
+    let policy_handle = PolicyHandle::with_clock(rules, ManualClock::new()).unwrap();
+    let layer = LimitLayer::new(policy_handle).with_cost(|parts| {
         let cost = parts.headers.get("x-cost")?;
         cost.to_str().ok()?.parse().ok()
     });
@@ -131,8 +134,8 @@ async fn other_refusals_have_their_own_status() {
 
 #[tokio::test]
 async fn a_refusal_of_an_inner_layer_keeps_its_numbers() {
-    let (outer, _) = in_force([rule("outer", bucket("5/s", 100))]);
-    let (inner, _) = in_force([rule("inner", bucket("5/s", 1))]);
+    let (outer, _) = policy_handle([rule("outer", bucket("5/s", 100))]);
+    let (inner, _) = policy_handle([rule("inner", bucket("5/s", 1))]);
     let service = LimitLayer::new(inner).layer(service_fn(hello));
     let service = LimitLayer::new(outer).layer(service);
     let passed = service.clone().oneshot(get("/", "a")).await.unwrap();
@@ -153,13 +156,13 @@ async fn the_client_is_found_through_trusted_proxies_and_told_to_inner_services(
         },
         ..policy([by_address])
     };
-    let in_force = InForce::with_clock(rules, ManualClock::new()).unwrap();
-    let service = LimitLayer::new(in_force.clone()).layer(service_fn(hello));
+    let policy_handle = PolicyHandle::with_clock(rules, ManualClock::new()).unwrap();
+    let service = LimitLayer::new(policy_handle.clone()).layer(service_fn(hello));
     let from = |peer: [u8; 4], client: &str| {
         let mut request = get("/", "a");
         let headers = request.headers_mut();
         headers.insert("x-forwarded-for", client.parse().unwrap());
-        request.extensions_mut().insert(Peer(peer.into()));
+        request.extensions_mut().insert(PeerAddr(peer.into()));
         request
     };
     let ask = |request| service.clone().oneshot(request);
@@ -174,7 +177,7 @@ async fn the_client_is_found_through_trusted_proxies_and_told_to_inner_services(
     // A function of the program may know better where the peer is told.
     #[derive(Clone)]
     struct Socket(IpAddr);
-    let layer = LimitLayer::new(in_force).with_peer(|e| e.get::<Socket>().map(|s| s.0));
+    let layer = LimitLayer::new(policy_handle).with_peer(|e| e.get::<Socket>().map(|s| s.0));
     let mut request = get("/", "a");
     request
         .extensions_mut()
@@ -186,8 +189,8 @@ async fn the_client_is_found_through_trusted_proxies_and_told_to_inner_services(
 #[tokio::test]
 async fn a_slot_is_waited_for_and_too_long_a_wait_is_a_refusal() {
     let line = tollgate::Limit::leaky_bucket("10/s".parse().unwrap(), 100).unwrap();
-    let in_force = InForce::new(policy([rule("line", line)])).unwrap();
-    let layer = LimitLayer::new(in_force).with_longest_wait(Span::from_millis(250));
+    let policy_handle = PolicyHandle::new(policy([rule("line", line)])).unwrap();
+    let layer = LimitLayer::new(policy_handle).with_max_wait(Span::from_millis(250));
     let service = layer.layer(service_fn(hello));
     let begun = tokio::time::Instant::now();
     let asked: Vec<_> = (0..5)
@@ -219,13 +222,13 @@ async fn everything_that_is_decided_is_reported() {
     /// Whether a request was admitted, and the key of its first limit.
     type Decided = (bool, Option<Vec<String>>);
     #[derive(Clone)]
-    struct Listening {
-        in_force: InForce<ManualClock>,
+    struct Observing {
+        policy_handle: PolicyHandle<ManualClock>,
         heard: Arc<Mutex<Vec<Decided>>>,
     }
-    impl DecisionHost for Listening {
+    impl DecisionHost for Observing {
         type Clock = ManualClock;
-        type Policy = <InForce<ManualClock> as DecisionHost>::Policy;
+        type Policy = <PolicyHandle<ManualClock> as DecisionHost>::Policy;
 
         fn gate(policy: &Self::Policy) -> &PolicyGate<ManualClock> {
             policy.gate()
@@ -238,18 +241,21 @@ async fn everything_that_is_decided_is_reported() {
             tollgate_tower::sleep_until(deadline)
         }
     }
-    impl Authority for Listening {
-        fn epoch(&self) -> Arc<Self::Policy> {
-            self.in_force.epoch()
+    impl PolicySource for Observing {
+        fn active_policy(&self) -> Arc<Self::Policy> {
+            self.policy_handle.active_policy()
+        }
+        fn queues(policy: &Self::Policy) -> &QueueSet {
+            policy.queues()
         }
     }
-    let (in_force, _clock) = in_force([rule("rides", bucket("5/s", 1))]);
+    let (policy_handle, _clock) = policy_handle([rule("rides", bucket("5/s", 1))]);
     let heard = Arc::default();
-    let listening = Listening {
-        in_force,
+    let observing = Observing {
+        policy_handle,
         heard: Arc::clone(&heard),
     };
-    let service = LimitLayer::new(listening).layer(service_fn(hello));
+    let service = LimitLayer::new(observing).layer(service_fn(hello));
     for path in ["/a", "/b"] {
         service.clone().oneshot(get(path, "a")).await.unwrap();
     }
@@ -260,8 +266,8 @@ async fn everything_that_is_decided_is_reported() {
 
 #[tokio::test]
 async fn a_policy_is_replaced_under_a_running_service() {
-    let (in_force, _clock) = in_force([rule("rides", bucket("5/s", 1))]);
-    let mut service = LimitLayer::new(in_force.clone()).layer(service_fn(hello));
+    let (policy_handle, _clock) = policy_handle([rule("rides", bucket("5/s", 1))]);
+    let mut service = LimitLayer::new(policy_handle.clone()).layer(service_fn(hello));
     let mut ask = async || {
         let service = service.ready().await.unwrap();
         service.call(get("/", "a")).await.unwrap().status()
@@ -270,9 +276,9 @@ async fn a_policy_is_replaced_under_a_running_service() {
     assert_eq!(ask().await, 429);
     let mut shadow = rule("rides", bucket("5/s", 1));
     shadow.mode = Mode::Shadow;
-    in_force.replace(policy([shadow])).unwrap();
+    policy_handle.replace(policy([shadow])).unwrap();
     assert_eq!(ask().await, 200);
-    in_force
+    policy_handle
         .replace(policy([rule("rides", bucket("5/s", 3))]))
         .unwrap();
     // What was used before counts; what only the shadow refused was never taken.

@@ -8,6 +8,7 @@
 
 mod support;
 
+mod client;
 mod dropped;
 mod grpc;
 mod limit;

@@ -9,7 +9,7 @@ use http::{Request, Response};
 use http_body_util::Full;
 use tokio::time::Instant;
 use tollgate::{Clock, Limit, Limiter, Moment, Span};
-use tollgate_tower::{PaceError, PaceLayer};
+use tollgate_tower::{PacingError, PacingLayer};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use crate::support::{NoBody, bucket};
@@ -97,7 +97,7 @@ fn near(asked: &[u64], wanted: &[u64]) {
 #[tokio::test(start_paused = true)]
 async fn calls_wait_for_the_own_limit_of_their_destination() {
     let server = Server::new(&[]);
-    let layer = PaceLayer::new(own(bucket("10/s", 2)));
+    let layer = PacingLayer::new(own(bucket("10/s", 2)));
     let service = layer.layer(server.service());
     for _ in 0..4 {
         service
@@ -123,7 +123,7 @@ async fn a_leaky_bucket_gives_each_call_its_slot_and_the_slot_of_a_call_that_lea
     let line = Limit::leaky_bucket("10/s".parse().unwrap(), 10).unwrap();
     let own = own(line);
     let left = || own.peek("http://a.example:80", 0).remaining();
-    let service = PaceLayer::new(own.clone()).layer(server.service());
+    let service = PacingLayer::new(own.clone()).layer(server.service());
     let calls: Vec<_> = (0..3)
         .map(|_| tokio::spawn(service.clone().oneshot(to("http://a.example/"))))
         .collect();
@@ -142,12 +142,12 @@ async fn a_leaky_bucket_gives_each_call_its_slot_and_the_slot_of_a_call_that_lea
 async fn a_call_that_would_wait_too_long_fails_at_once_and_takes_nothing() {
     let server = Server::new(&[]);
     let own = own(bucket("1/s", 1));
-    let layer = PaceLayer::new(own.clone()).with_max_wait(Span::from_millis(500));
+    let layer = PacingLayer::new(own.clone()).with_max_wait(Span::from_millis(500));
     let service = layer.layer(server.service());
     let call = || service.clone().oneshot(to("http://a.example/"));
     call().await.unwrap();
     let begun = Instant::now();
-    let PaceError::TooLong {
+    let PacingError::MaxWait {
         destination, wait, ..
     } = call().await.unwrap_err()
     else {
@@ -166,7 +166,7 @@ async fn a_call_that_would_wait_too_long_fails_at_once_and_takes_nothing() {
 async fn a_slot_that_begins_too_late_is_not_taken() {
     let server = Server::new(&[]);
     let own = own(Limit::leaky_bucket("10/s".parse().unwrap(), 10).unwrap());
-    let layer = PaceLayer::new(own.clone()).with_max_wait(Span::from_millis(100));
+    let layer = PacingLayer::new(own.clone()).with_max_wait(Span::from_millis(100));
     let service = layer.layer(server.service());
     let call = || tokio::spawn(service.clone().oneshot(to("http://a.example/")));
     let calls: Vec<_> = (0..5).map(|_| call()).collect();
@@ -192,7 +192,7 @@ async fn what_a_server_says_is_obeyed_and_nothing_is_repeated() {
         ),
         (503, &[("retry-after", "nonsense")]),
     ]);
-    let service = PaceLayer::new(own(bucket("1000/s", 1000))).layer(server.service());
+    let service = PacingLayer::new(own(bucket("1000/s", 1000))).layer(server.service());
     let call = || service.clone().oneshot(to("http://a.example/"));
     // The refusal is for the caller to see; it is not sent again.
     assert_eq!(call().await.unwrap().status(), 429);
@@ -206,7 +206,7 @@ async fn what_a_server_says_is_obeyed_and_nothing_is_repeated() {
 #[tokio::test(start_paused = true)]
 async fn a_hold_is_for_one_destination_and_never_longer_than_allowed() {
     let server = Server::new(&[(503, &[("retry-after", "100000")])]);
-    let layer = PaceLayer::new(own(bucket("1000/s", 1000))).with_max_hold(Span::from_secs(2));
+    let layer = PacingLayer::new(own(bucket("1000/s", 1000))).with_max_backoff(Span::from_secs(2));
     let service = layer.layer(server.service());
     let call = |uri: &str| service.clone().oneshot(to(uri));
     call("http://a.example/").await.unwrap();
@@ -219,7 +219,7 @@ async fn a_hold_is_for_one_destination_and_never_longer_than_allowed() {
 async fn the_few_that_are_left_are_spread() {
     let few: (u16, &[(&'static str, &str)]) = (200, &[("ratelimit", "\"a\";r=4;t=2")]);
     let server = Server::new(&[few, few]);
-    let service = PaceLayer::new(own(bucket("1000/s", 1000))).layer(server.service());
+    let service = PacingLayer::new(own(bucket("1000/s", 1000))).layer(server.service());
     let calls: Vec<_> = (0..4)
         .map(|_| {
             let service = service.clone();
@@ -238,7 +238,7 @@ async fn a_call_that_is_dropped_while_it_waits_takes_nothing() {
     let server = Server::new(&[(429, &[("retry-after", "3")])]);
     let own = own(bucket("1/h", 2));
     let left = || own.peek("http://a.example:80", 0).remaining();
-    let service = PaceLayer::new(own.clone()).layer(server.service());
+    let service = PacingLayer::new(own.clone()).layer(server.service());
     let call = || service.clone().oneshot(to("http://a.example/"));
     call().await.unwrap();
     let waits = tokio::spawn(call());

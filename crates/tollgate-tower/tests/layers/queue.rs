@@ -1,100 +1,99 @@
-//! Turns: who waits, who is turned away, and what is told of it.
+//! Turns: who waits, who is rejected away, and what is told of it.
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use tollgate_policy::{KeyPart, QueueConcurrency, QueueRule, Source};
-use tollgate_tower::{
-    Authority, Epoch, Held, InForce, LimitLayer, Outcome, QueueLayer, QueueReport,
-};
+use tollgate_tower::admission::{BackendOutcome, QueueStats};
+use tollgate_tower::{LimitLayer, PolicyHandle, PolicySource, QueueLayer, TunnelGuard};
 use tower::{Layer, Service, ServiceExt};
 
 use crate::support::{
     Backend, Broken, backend, bucket, get, header, policy, remaining, rule, text,
 };
 
-fn queued(at_once: u32, per_flow: usize) -> InForce {
+fn queued(at_once: u32, per_flow: usize) -> PolicyHandle {
     let mut queue = QueueRule::new("api", QueueConcurrency::Fixed(at_once));
     queue.flow = vec![KeyPart::new(Source::Header("x-key".into()))];
     queue.per_flow = per_flow;
     let mut rules = policy([rule("units", bucket("1/h", 100))]);
     rules.queues = vec![queue];
-    InForce::new(rules).unwrap()
+    PolicyHandle::new(rules).unwrap()
 }
 
-fn report(in_force: &InForce) -> QueueReport {
-    let epoch = in_force.epoch();
-    let turnstile = epoch.queues().get(0).unwrap();
-    turnstile.report()
+fn report(policy_handle: &PolicyHandle) -> QueueStats {
+    let policy = policy_handle.active_policy();
+    let queue = policy.queues().get(0).unwrap();
+    queue.stats()
 }
 
-fn counts(in_force: &InForce) -> (usize, usize) {
-    let report = report(in_force);
-    (report.waiting, report.under_way)
+fn counts(policy_handle: &PolicyHandle) -> (usize, usize) {
+    let report = report(policy_handle);
+    (report.waiting, report.in_flight)
 }
 
 async fn call(
-    service: &mut tollgate_tower::QueueService<Backend, InForce>,
+    service: &mut tollgate_tower::QueueService<Backend, PolicyHandle>,
     key: &str,
 ) -> tokio::task::JoinHandle<
-    Result<http::Response<tollgate_tower::QueueBody<crate::support::Fed>>, Broken>,
+    Result<http::Response<tollgate_tower::GuardedBody<crate::support::Fed>>, Broken>,
 > {
     tokio::spawn(service.ready().await.unwrap().call(get("/", key)))
 }
 
 #[tokio::test]
 async fn a_turn_is_held_until_the_body_has_ended_and_then_the_next_one_goes() {
-    let in_force = queued(1, 10);
+    let policy_handle = queued(1, 10);
     let (backend, mut arrived) = backend();
-    let mut service = QueueLayer::new(in_force.clone()).layer(backend.clone());
+    let mut service = QueueLayer::new(policy_handle.clone()).layer(backend.clone());
     let first = call(&mut service, "a").await;
     let second = call(&mut service, "b").await;
     let feed = arrived.recv().await.unwrap().answer(200);
     let mut first = first.await.unwrap().unwrap();
     assert_eq!(header(&first, "x-tollgate-waited"), None);
-    assert_eq!(counts(&in_force), (1, 1));
+    assert_eq!(counts(&policy_handle), (1, 1));
     assert_eq!(backend.calls(), 1);
     feed.send(Bytes::from("some")).await.unwrap();
     assert!(first.body_mut().frame().await.is_some());
-    assert_eq!(counts(&in_force), (1, 1));
+    assert_eq!(counts(&policy_handle), (1, 1));
     drop(feed);
     assert!(first.body_mut().frame().await.is_none());
     drop(arrived.recv().await.unwrap().answer(200));
     assert_eq!(text(second.await.unwrap().unwrap()).await, "");
-    assert_eq!(counts(&in_force), (0, 0));
+    assert_eq!(counts(&policy_handle), (0, 0));
 }
 
 #[tokio::test]
 async fn who_finds_no_room_is_told_which_queue_and_when_to_come_back() {
-    let in_force = queued(1, 1);
+    let policy_handle = queued(1, 1);
     let (backend, _arrived) = backend();
-    let mut service = QueueLayer::new(in_force.clone()).layer(backend.clone());
+    let mut service = QueueLayer::new(policy_handle.clone()).layer(backend.clone());
     let _first = call(&mut service, "a").await;
     let _second = call(&mut service, "a").await;
     tokio::task::yield_now().await;
-    let turned = call(&mut service, "a").await.await.unwrap().unwrap();
-    assert_eq!(turned.status(), 503);
-    let wait: u64 = header(&turned, "retry-after").unwrap().parse().unwrap();
+    let rejected = call(&mut service, "a").await.await.unwrap().unwrap();
+    assert_eq!(rejected.status(), 503);
+    let wait: u64 = header(&rejected, "retry-after").unwrap().parse().unwrap();
     assert!((1..=60).contains(&wait), "{wait}");
-    assert_eq!(header(&turned, "cache-control"), Some("no-store"));
-    let body = text(turned).await;
+    assert_eq!(header(&rejected, "cache-control"), Some("no-store"));
+    let body = text(rejected).await;
     let title = "\"title\":\"The queue `api` holds as many requests of this client as it may\"";
     assert!(body.contains(title), "{body}");
     assert!(body.contains("\"queue\":\"api\""), "{body}");
     assert_eq!(backend.calls(), 1);
-    assert_eq!(counts(&in_force), (1, 1));
+    assert_eq!(counts(&policy_handle), (1, 1));
 }
 
 #[tokio::test]
 async fn who_leaves_the_queue_gives_the_place_up() {
-    let in_force = queued(1, 10);
+    let policy_handle = queued(1, 10);
     let (backend, mut arrived) = backend();
-    let mut service = QueueLayer::new(in_force.clone()).layer(backend.clone());
+    let mut service = QueueLayer::new(policy_handle.clone()).layer(backend.clone());
     let first = call(&mut service, "a").await;
     let leaves = call(&mut service, "b").await;
     let third = call(&mut service, "c").await;
     let at_work = arrived.recv().await.unwrap();
     tokio::task::yield_now().await;
-    assert_eq!(counts(&in_force), (2, 1));
+    assert_eq!(counts(&policy_handle), (2, 1));
     leaves.abort();
     assert!(leaves.await.unwrap_err().is_cancelled());
     // Dropped while the service is at work: the next one goes.
@@ -105,15 +104,15 @@ async fn who_leaves_the_queue_gives_the_place_up() {
     assert_eq!(next.request.headers()["x-key"], "c");
     drop(next.answer(200));
     drop(third.await.unwrap().unwrap());
-    assert_eq!(counts(&in_force), (0, 0));
+    assert_eq!(counts(&policy_handle), (0, 0));
     assert_eq!(backend.calls(), 2);
 }
 
 #[tokio::test]
 async fn a_service_that_fails_gives_its_turn_to_the_next() {
-    let in_force = queued(1, 10);
+    let policy_handle = queued(1, 10);
     let (backend, mut arrived) = backend();
-    let mut service = QueueLayer::new(in_force.clone()).layer(backend);
+    let mut service = QueueLayer::new(policy_handle.clone()).layer(backend);
     let first = call(&mut service, "a").await;
     let second = call(&mut service, "a").await;
     let at_work = arrived.recv().await.unwrap();
@@ -121,36 +120,37 @@ async fn a_service_that_fails_gives_its_turn_to_the_next() {
     assert_eq!(first.await.unwrap().err(), Some(Broken));
     drop(arrived.recv().await.unwrap().answer(200));
     assert!(second.await.unwrap().is_ok());
-    assert_eq!(counts(&in_force), (0, 0));
+    assert_eq!(counts(&policy_handle), (0, 0));
 }
 
 #[tokio::test]
 async fn a_tunnel_keeps_its_turn_and_its_place_together() {
-    let in_force = queued(1, 10);
-    let mut rules = in_force.epoch().gate().policy().clone();
+    let policy_handle = queued(1, 10);
+    let mut rules = policy_handle.active_policy().gate().policy().clone();
     rules
         .limits
         .push(rule("places", crate::support::at_once(1)));
-    in_force.replace(rules).unwrap();
+    policy_handle.replace(rules).unwrap();
     let (backend, mut arrived) = backend();
-    let service = QueueLayer::new(in_force.clone()).layer(backend);
-    let service = LimitLayer::new(in_force.clone()).layer(service);
+    let service = QueueLayer::new(policy_handle.clone()).layer(backend);
+    let service = LimitLayer::new(policy_handle.clone()).layer(service);
     let response = tokio::spawn(service.oneshot(get("/", "a")));
     drop(arrived.recv().await.unwrap().answer(101));
-    let response = response.await.unwrap().unwrap();
-    let kept = response.extensions().get::<Held>().unwrap().take();
+    let mut response = response.await.unwrap().unwrap();
+    let kept = response.extensions_mut().remove::<TunnelGuard>();
+    assert!(kept.is_some());
     drop(response);
-    let places = || remaining(&in_force, "places", "a");
-    assert_eq!((counts(&in_force), places()), ((0, 1), 0));
+    let places = || remaining(&policy_handle, "places", "a");
+    assert_eq!((counts(&policy_handle), places()), ((0, 1), 0));
     drop(kept);
-    assert_eq!((counts(&in_force), places()), ((0, 0), 1));
+    assert_eq!((counts(&policy_handle), places()), ((0, 0), 1));
 }
 
 #[tokio::test]
 async fn what_matches_no_queue_goes_on_at_once() {
-    let in_force = InForce::new(policy([])).unwrap();
+    let policy_handle = PolicyHandle::new(policy([])).unwrap();
     let (backend, mut arrived) = backend();
-    let mut service = QueueLayer::new(in_force).layer(backend);
+    let mut service = QueueLayer::new(policy_handle).layer(backend);
     let all = [call(&mut service, "a").await, call(&mut service, "a").await];
     for _ in &all {
         drop(arrived.recv().await.unwrap().answer(200));
@@ -171,15 +171,15 @@ fn only_what_speaks_of_overload_counts_as_failed() {
         tollgate_tower::queue::classify(&head)
     };
     for status in [200, 404, 429, 500, 501, 505] {
-        assert_eq!(head(status, None), Outcome::Answered, "{status}");
+        assert_eq!(head(status, None), BackendOutcome::Answered, "{status}");
     }
     for status in [502, 503, 504] {
-        assert_eq!(head(status, None), Outcome::Failed, "{status}");
+        assert_eq!(head(status, None), BackendOutcome::Overloaded, "{status}");
     }
-    assert_eq!(head(200, Some("0")), Outcome::Answered);
-    assert_eq!(head(200, Some("8")), Outcome::Answered);
-    assert_eq!(head(200, Some("4")), Outcome::Failed);
-    assert_eq!(head(200, Some("14")), Outcome::Failed);
+    assert_eq!(head(200, Some("0")), BackendOutcome::Answered);
+    assert_eq!(head(200, Some("8")), BackendOutcome::Answered);
+    assert_eq!(head(200, Some("4")), BackendOutcome::Overloaded);
+    assert_eq!(head(200, Some("14")), BackendOutcome::Overloaded);
 }
 
 #[test]
@@ -188,10 +188,10 @@ fn what_is_not_the_backends_tells_nothing_of_it() {
         let mut response = http::Response::builder().status(status).body(()).unwrap();
         response
             .extensions_mut()
-            .insert(tollgate_tower::queue::NotTheBackend);
+            .insert(tollgate_tower::queue::NoBackendSample);
         let (head, ()) = response.into_parts();
         let outcome = tollgate_tower::queue::classify(&head);
-        assert_eq!(outcome, Outcome::Unknown, "{status}");
+        assert_eq!(outcome, BackendOutcome::Ignored, "{status}");
     }
 }
 
@@ -210,15 +210,15 @@ async fn only_requests_whose_answers_are_timed_can_tell_when_they_were_sent() {
     ] {
         let mut rules = policy([]);
         rules.queues = vec![QueueRule::new("api", at_once)];
-        let in_force = InForce::new(rules).unwrap();
+        let policy_handle = PolicyHandle::new(rules).unwrap();
         let (backend, mut arrived) = backend();
-        let mut service = QueueLayer::new(in_force).layer(backend);
-        // The second one waits for its turn, the first one does not.
+        let mut service = QueueLayer::new(policy_handle).layer(backend);
+        // The second one waits for its permit, the first one does not.
         let all = [call(&mut service, "a").await, call(&mut service, "a").await];
         for response in all {
             let at_work = arrived.recv().await.unwrap();
             let extensions = at_work.request.extensions();
-            let sent = extensions.get::<tollgate_tower::SentWhole>();
+            let sent = extensions.get::<tollgate_tower::ServiceTimer>();
             assert_eq!(sent.is_some(), is_timed);
             drop(at_work.answer(200));
             drop(response.await.unwrap().unwrap());

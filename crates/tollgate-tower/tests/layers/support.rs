@@ -15,7 +15,7 @@ use tollgate::{Clock, Limit, ManualClock};
 use tollgate_policy::{
     Decide, DecisionRequest, KeyPart, LimitRule, Op, Policy, Quota, Source, Subject, decide,
 };
-use tollgate_tower::{Authority, Epoch, InForce};
+use tollgate_tower::PolicyHandle;
 
 pub(crate) type NoBody = Empty<Bytes>;
 
@@ -41,23 +41,23 @@ pub(crate) fn policy(limits: impl IntoIterator<Item = LimitRule>) -> Policy {
     }
 }
 
-pub(crate) fn in_force(
+pub(crate) fn policy_handle(
     limits: impl IntoIterator<Item = LimitRule>,
-) -> (InForce<ManualClock>, ManualClock) {
+) -> (PolicyHandle<ManualClock>, ManualClock) {
     let clock = ManualClock::new();
-    let in_force = InForce::with_clock(policy(limits), clock.clone()).unwrap();
-    (in_force, clock)
+    let policy_handle = PolicyHandle::with_clock(policy(limits), clock.clone()).unwrap();
+    (policy_handle, clock)
 }
 
 /// What a limit has left for a key.
-pub(crate) fn remaining<C: Clock>(in_force: &InForce<C>, limit: &str, key: &str) -> u64 {
-    let epoch = in_force.epoch();
+pub(crate) fn remaining<C: Clock>(handle: &PolicyHandle<C>, limit: &str, key: &str) -> u64 {
+    let policy = handle.active();
     let subject = Subject::Rule {
-        rule: epoch.gate().rule_named(limit).unwrap(),
+        rule: policy.gate().rule_named(limit).unwrap(),
         key: &[key],
         cost: 0,
     };
-    match decide(in_force, &epoch, &DecisionRequest::new(subject, Op::Peek)) {
+    match decide(handle, &policy, &DecisionRequest::new(subject, Op::Peek)) {
         Decide::Ready(answer) => answer.status.remaining,
         Decide::Pending(_) => panic!("there is no store"),
     }

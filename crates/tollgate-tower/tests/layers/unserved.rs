@@ -1,11 +1,10 @@
-//! What a request has cost that was let through by its limits and never got its turn.
+//! What a request has cost that was let through by its limits and never got its permit.
 
 use http::Response;
 use tollgate::{Limit, ManualClock, Span};
 use tollgate_policy::{KeyPart, Policy, QueueConcurrency, QueueRule, Source};
 use tollgate_tower::{
-    Authority, Epoch, InForce, LimitBody, LimitLayer, LimitService, QueueBody, QueueLayer,
-    QueueService,
+    GuardedBody, LimitLayer, LimitService, PolicyHandle, PolicySource, QueueLayer, QueueService,
 };
 use tower::{Layer, Service, ServiceExt};
 
@@ -13,10 +12,11 @@ use crate::support::{
     Backend, Broken, Fed, at_once, backend, bucket, get, policy, remaining, rule,
 };
 
-type Served = LimitService<QueueService<Backend, InForce<ManualClock>>, InForce<ManualClock>>;
-type Answered = Result<Response<LimitBody<QueueBody<Fed>>>, Broken>;
+type Served =
+    LimitService<QueueService<Backend, PolicyHandle<ManualClock>>, PolicyHandle<ManualClock>>;
+type Answered = Result<Response<GuardedBody<GuardedBody<Fed>>>, Broken>;
 
-/// Ten units and ten places for each key, and one turn at a time.
+/// Ten units and ten places for each key, and one permit at a time.
 fn one_at_a_time() -> Policy {
     let mut queue = QueueRule::new("api", QueueConcurrency::Fixed(1));
     queue.flow = vec![KeyPart::new(Source::Header("x-key".into()))];
@@ -30,18 +30,18 @@ fn one_at_a_time() -> Policy {
     rules
 }
 
-fn of(rules: Policy) -> InForce<ManualClock> {
-    InForce::with_clock(rules, ManualClock::new()).unwrap()
+fn of(rules: Policy) -> PolicyHandle<ManualClock> {
+    PolicyHandle::with_clock(rules, ManualClock::new()).unwrap()
 }
 
-fn around(in_force: &InForce<ManualClock>, backend: Backend) -> Served {
-    let queue = QueueLayer::new(in_force.clone()).layer(backend);
-    LimitLayer::new(in_force.clone()).layer(queue)
+fn around(policy_handle: &PolicyHandle<ManualClock>, backend: Backend) -> Served {
+    let queue = QueueLayer::new(policy_handle.clone()).layer(backend);
+    LimitLayer::new(policy_handle.clone()).layer(queue)
 }
 
 /// Units and places that the key `a` has left.
-fn left(in_force: &InForce<ManualClock>) -> (u64, u64) {
-    let of = |name| remaining(in_force, name, "a");
+fn left(policy_handle: &PolicyHandle<ManualClock>) -> (u64, u64) {
+    let of = |name| remaining(policy_handle, name, "a");
     (of("units"), of("places"))
 }
 
@@ -53,17 +53,17 @@ async fn call(service: &mut Served) -> tokio::task::JoinHandle<Answered> {
 
 #[tokio::test]
 async fn who_finds_no_room_in_the_queue_has_cost_nothing() {
-    let in_force = of(one_at_a_time());
+    let policy_handle = of(one_at_a_time());
     let (backend, _arrived) = backend();
-    let mut service = around(&in_force, backend.clone());
+    let mut service = around(&policy_handle, backend.clone());
     let _at_work = call(&mut service).await;
     let _waits = call(&mut service).await;
-    assert_eq!(left(&in_force), (8, 8));
+    assert_eq!(left(&policy_handle), (8, 8));
     for _ in 0..20 {
-        let turned = call(&mut service).await.await.unwrap().unwrap();
-        assert_eq!(turned.status(), 503);
+        let rejected = call(&mut service).await.await.unwrap().unwrap();
+        assert_eq!(rejected.status(), 503);
         assert_eq!(
-            left(&in_force),
+            left(&policy_handle),
             (8, 8),
             "also while the answer is still read"
         );
@@ -73,32 +73,32 @@ async fn who_finds_no_room_in_the_queue_has_cost_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn who_waited_too_long_has_cost_nothing() {
-    let in_force = of(one_at_a_time());
+    let policy_handle = of(one_at_a_time());
     let (backend, _arrived) = backend();
-    let mut service = around(&in_force, backend.clone());
+    let mut service = around(&policy_handle, backend.clone());
     let _at_work = call(&mut service).await;
     let waits = call(&mut service).await;
-    assert_eq!(left(&in_force), (8, 8));
+    assert_eq!(left(&policy_handle), (8, 8));
     assert_eq!(waits.await.unwrap().unwrap().status(), 503);
-    assert_eq!(left(&in_force), (9, 9));
+    assert_eq!(left(&policy_handle), (9, 9));
 }
 
 #[tokio::test]
 async fn who_leaves_the_queue_has_cost_nothing_and_who_leaves_at_work_has_cost_its_unit() {
-    let in_force = of(one_at_a_time());
+    let policy_handle = of(one_at_a_time());
     let (backend, mut arrived) = backend();
-    let mut service = around(&in_force, backend.clone());
+    let mut service = around(&policy_handle, backend.clone());
     let at_work = call(&mut service).await;
     let leaves = call(&mut service).await;
-    assert_eq!(left(&in_force), (8, 8));
+    assert_eq!(left(&policy_handle), (8, 8));
     leaves.abort();
     assert!(leaves.await.unwrap_err().is_cancelled());
-    assert_eq!(left(&in_force), (9, 9));
+    assert_eq!(left(&policy_handle), (9, 9));
     at_work.abort();
     assert!(at_work.await.unwrap_err().is_cancelled());
-    assert_eq!(left(&in_force), (9, 10));
+    assert_eq!(left(&policy_handle), (9, 10));
 
-    // One that has waited first, and leaves when its turn has come.
+    // One that has waited first, and leaves when its permit has come.
     let first = call(&mut service).await;
     let waits = call(&mut service).await;
     first.abort();
@@ -106,27 +106,27 @@ async fn who_leaves_the_queue_has_cost_nothing_and_who_leaves_at_work_has_cost_i
     for _ in 0..3 {
         arrived.recv().await.unwrap();
     }
-    assert_eq!(left(&in_force), (7, 9));
+    assert_eq!(left(&policy_handle), (7, 9));
     waits.abort();
     assert!(waits.await.unwrap_err().is_cancelled());
-    assert_eq!(left(&in_force), (7, 10));
+    assert_eq!(left(&policy_handle), (7, 10));
 }
 
 #[tokio::test]
 async fn who_waited_and_was_served_has_paid_and_holds_its_place_to_the_end() {
-    let in_force = of(one_at_a_time());
+    let policy_handle = of(one_at_a_time());
     let (backend, mut arrived) = backend();
-    let mut service = around(&in_force, backend);
+    let mut service = around(&policy_handle, backend);
     let first = call(&mut service).await;
     let second = call(&mut service).await;
     drop(arrived.recv().await.unwrap().answer(200));
     drop(first.await.unwrap().unwrap());
-    assert_eq!(left(&in_force), (8, 9));
+    assert_eq!(left(&policy_handle), (8, 9));
     let feed = arrived.recv().await.unwrap().answer(200);
     let second = second.await.unwrap().unwrap();
-    assert_eq!(left(&in_force), (8, 9));
+    assert_eq!(left(&policy_handle), (8, 9));
     drop((feed, second));
-    assert_eq!(left(&in_force), (8, 10));
+    assert_eq!(left(&policy_handle), (8, 10));
 }
 
 #[tokio::test(start_paused = true)]
@@ -134,20 +134,28 @@ async fn who_had_to_wait_for_a_slot_first_has_cost_nothing_either() {
     let mut rules = one_at_a_time();
     let line = Limit::leaky_bucket("1000/s".parse().unwrap(), 10).unwrap();
     rules.limits.push(rule("line", line));
-    let in_force = of(rules);
+    let policy_handle = of(rules);
     let (backend, mut arrived) = backend();
-    let mut service = around(&in_force, backend.clone());
+    let mut service = around(&policy_handle, backend.clone());
     let at_work = call(&mut service).await;
     let _arrived = arrived.recv().await.unwrap();
     let waits = call(&mut service).await;
-    let waiting = || in_force.epoch().queues().get(0).unwrap().report().waiting;
+    let waiting = || {
+        policy_handle
+            .active_policy()
+            .queues()
+            .get(0)
+            .unwrap()
+            .stats()
+            .waiting
+    };
     assert_eq!(waiting(), 0, "its slot has not come");
     tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     assert_eq!(waiting(), 1);
-    assert_eq!(left(&in_force), (8, 8));
+    assert_eq!(left(&policy_handle), (8, 8));
     waits.abort();
     assert!(waits.await.unwrap_err().is_cancelled());
-    assert_eq!(left(&in_force), (9, 9));
+    assert_eq!(left(&policy_handle), (9, 9));
     assert!(!at_work.is_finished());
     assert_eq!(backend.calls(), 1);
 }
@@ -173,12 +181,12 @@ async fn limits_around_limits_are_both_paid_back() {
 
 #[tokio::test]
 async fn without_a_queue_layer_the_call_of_the_service_is_the_beginning() {
-    let in_force = of(one_at_a_time());
+    let policy_handle = of(one_at_a_time());
     let (backend, mut arrived) = backend();
-    let mut service = LimitLayer::new(in_force.clone()).layer(backend);
+    let mut service = LimitLayer::new(policy_handle.clone()).layer(backend);
     let future = service.ready().await.unwrap().call(get("/", "a"));
     arrived.recv().await.unwrap();
-    assert_eq!(left(&in_force), (9, 9));
+    assert_eq!(left(&policy_handle), (9, 9));
     drop(future);
-    assert_eq!(left(&in_force), (9, 10));
+    assert_eq!(left(&policy_handle), (9, 10));
 }

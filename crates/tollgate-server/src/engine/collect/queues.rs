@@ -4,8 +4,7 @@
 //! is in the policy.
 
 use tollgate_policy::QueueRule;
-use tollgate_tower::QueueReport;
-use tollgate_tower::turnstile::Served;
+use tollgate_tower::admission::{QueueStats, ServedCounts};
 
 use super::Epoch;
 use crate::metrics::{Exposition, Kind};
@@ -13,15 +12,15 @@ use crate::metrics::{Exposition, Kind};
 /// The label of requests without a tier. No tier of a policy can be named so.
 const NO_TIER: &str = "";
 
-type Queue<'p> = (&'p QueueRule, QueueReport);
+type Queue<'p> = (&'p QueueRule, QueueStats);
 
 pub(super) fn queues(policy: &Epoch, out: &mut Exposition) {
     let queues = policy.queues.iter();
-    let queues: Vec<Queue<'_>> = queues.map(|(rule, queue)| (rule, queue.report())).collect();
+    let queues: Vec<Queue<'_>> = queues.map(|(rule, queue)| (rule, queue.stats())).collect();
     if queues.is_empty() {
         return;
     }
-    let mut gauge = |name: &str, help: &str, value: &dyn Fn(&QueueReport) -> Option<u64>| {
+    let mut gauge = |name: &str, help: &str, value: &dyn Fn(&QueueStats) -> Option<u64>| {
         let series = queues
             .iter()
             .filter_map(|(rule, report)| Some(([("queue", &*rule.name)], value(report)?)));
@@ -35,17 +34,17 @@ pub(super) fn queues(policy: &Epoch, out: &mut Exposition) {
     gauge(
         "tollgate_queue_in_flight_requests",
         "Requests admitted by the queue and not finished.",
-        &|report| Some(report.under_way as u64),
+        &|report| Some(report.in_flight as u64),
     );
     gauge(
         "tollgate_queue_concurrency_limit",
         "Most requests in flight at present.",
-        &|report| report.at_once.map(u64::from),
+        &|report| report.concurrency_limit.map(u64::from),
     );
     gauge(
         "tollgate_queue_saturated_flows",
         "Flows with as many requests in flight as one flow may have.",
-        &|report| report.flows_at_bound.map(|flows| flows as u64),
+        &|report| report.saturated_flows.map(|flows| flows as u64),
     );
     let name = "tollgate_queue_wait_seconds";
     out.begin_histogram(
@@ -58,11 +57,11 @@ pub(super) fn queues(policy: &Epoch, out: &mut Exposition) {
         let sum = report.waits.sum.as_nanos();
         out.buckets(name, Some(("queue", &*rule.name)), buckets, sum);
     }
-    let mut served = |name: &str, help: &str, value: fn(&Served) -> u64| {
+    let mut served = |name: &str, help: &str, value: fn(&ServedCounts) -> u64| {
         let series = queues.iter().flat_map(|(rule, report)| {
             let tiers = rule.weights.iter().flat_map(|weights| &weights.tiers);
             let tiers = tiers.map(|(tier, _)| &**tier).zip(&report.served);
-            let all = tiers.chain([(NO_TIER, &report.served_of_none)]);
+            let all = tiers.chain([(NO_TIER, &report.served_without_tier)]);
             all.map(move |(tier, served)| ([("queue", &*rule.name), ("tier", tier)], value(served)))
         });
         out.family(name, Kind::Counter, help, series);
@@ -70,7 +69,7 @@ pub(super) fn queues(policy: &Epoch, out: &mut Exposition) {
     served(
         "tollgate_queue_served_total",
         "Requests admitted by the queue, by tier.",
-        |served| served.turns,
+        |served| served.requests,
     );
     served(
         "tollgate_queue_served_cost_total",
@@ -78,7 +77,7 @@ pub(super) fn queues(policy: &Epoch, out: &mut Exposition) {
         |served| served.cost,
     );
     let rejected = queues.iter().flat_map(|(rule, report)| {
-        let reasons = report.unserved.by_name().into_iter();
+        let reasons = report.unserved.by_reason().into_iter();
         reasons.map(|(reason, count)| ([("queue", &*rule.name), ("reason", reason)], count))
     });
     out.family(

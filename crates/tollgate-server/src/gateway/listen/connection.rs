@@ -22,7 +22,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
-use tollgate_tower::{Held, Peer};
+use tollgate_tower::{PeerAddr, TunnelGuard};
 use tower_service::Service;
 
 use super::frames::WRONG;
@@ -303,7 +303,7 @@ pub(super) async fn answer(
         return answer.map(|body| Counted::new(Either::Own(body), is_http2, under_way));
     }
     let extensions = request.extensions_mut();
-    extensions.insert(Peer(shared.peer));
+    extensions.insert(PeerAddr(shared.peer));
     if shared.is_tls {
         extensions.insert(OverTls);
     }
@@ -326,8 +326,7 @@ pub(super) async fn answer(
         let ends = answer.extensions_mut().remove::<Ends>();
         shared.life.decide(ends.is_some());
         if let Some(ends) = ends {
-            let held = answer.extensions_mut().remove::<Held>();
-            let held = held.map(|held| held.take());
+            let held = answer.extensions_mut().remove::<TunnelGuard>();
             let stop = shared.common.stop.clone();
             tunnel::open(ends, held, Arc::clone(&shared.life), stop);
         }

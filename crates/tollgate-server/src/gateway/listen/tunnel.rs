@@ -18,7 +18,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional};
 use tokio::sync::watch;
 use tokio::time::timeout;
-use tollgate_tower::Kept;
+use tollgate_tower::TunnelGuard;
 
 use super::life::Life;
 use crate::gateway::proxy::Ends;
@@ -30,7 +30,7 @@ const SWITCH: Duration = Duration::from_secs(10);
 /// Opens a tunnel that goes on by itself.
 pub(super) fn open(
     ends: Ends,
-    held: Option<Kept>,
+    held: Option<TunnelGuard>,
     life: Arc<Life>,
     mut stop: watch::Receiver<bool>,
 ) {

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep, sleep};
-use tollgate_tower::SentWhole;
+use tollgate_tower::ServiceTimer;
 
 use super::pool::Lent;
 use super::server::WithServer;
@@ -128,19 +128,19 @@ struct Bounds {
     patience: Patience,
     progress: Arc<Progress>,
     /// Tells the queue that the time is the client's until all of it has come.
-    sent_whole: Option<SentWhole>,
+    service_timer: Option<ServiceTimer>,
 }
 
 impl Bounds {
     /// Tells the queue whose time it is. A body that came with its head is never waited for, and then there
     /// is nothing to tell.
     fn tell(&mut self, waits: bool, is_whole: bool) {
-        if let Some(sent_whole) = self.sent_whole.as_mut().filter(|_| waits) {
-            sent_whole.later();
+        if let Some(service_timer) = self.service_timer.as_mut().filter(|_| waits) {
+            service_timer.pause();
         }
-        let is_due = |sent_whole: &mut SentWhole| is_whole && sent_whole.is_stopped();
-        if let Some(sent_whole) = self.sent_whole.take_if(is_due) {
-            sent_whole.now();
+        let is_due = |service_timer: &mut ServiceTimer| is_whole && service_timer.is_paused();
+        if let Some(service_timer) = self.service_timer.take_if(is_due) {
+            service_timer.restart();
         }
     }
 }
@@ -224,16 +224,16 @@ impl Upload {
             left: max.unwrap_or(u64::MAX),
             patience: Patience::new(idle),
             progress: Arc::clone(&progress),
-            sent_whole: None,
+            service_timer: None,
         };
         let bounds = Some(Box::new(bounds));
         (Upload { body, bounds }, Some(progress))
     }
 
     /// Tells a queue how much of the time is the client's, if there is something to wait for.
-    pub(super) fn timed_by(mut self, sent_whole: Option<SentWhole>) -> Upload {
+    pub(super) fn timed_by(mut self, service_timer: Option<ServiceTimer>) -> Upload {
         if let Some(bounds) = &mut self.bounds {
-            bounds.sent_whole = sent_whole;
+            bounds.service_timer = service_timer;
         }
         self
     }

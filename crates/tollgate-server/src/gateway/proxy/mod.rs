@@ -39,8 +39,7 @@ use hyper::{Request, Response, StatusCode, Uri, Version};
 use tokio::time::Instant;
 use tollgate_config::Protocol;
 use tollgate_policy::Facts;
-use tollgate_tower::facts::HttpHeaders;
-use tollgate_tower::{Client, Peer, SentWhole};
+use tollgate_tower::{ClientAddr, HttpHeaders, PeerAddr, ServiceTimer};
 use tower_service::Service;
 
 use super::answers::{Answered, problem, refused};
@@ -141,13 +140,13 @@ impl Passing {
         let upstream = find(way, &request)?;
         let client = asks_for_tunnel(&request).then(|| request.extensions_mut().remove());
         let client: Option<OnUpgrade> = client.flatten();
-        let sent_whole = request.extensions_mut().remove::<SentWhole>();
+        let service_timer = request.extensions_mut().remove::<ServiceTimer>();
         prepare(way, upstream, &mut request, client.is_some());
         let mut progress = None;
         let request = request.map(|body| {
             let (body, seen) = Upload::new(body, way.max_body, way.body_idle);
             progress = seen;
-            body.timed_by(sent_whole)
+            body.timed_by(service_timer)
         });
         let is_repeatable =
             progress.is_none() && request.method().is_idempotent() && client.is_none();
@@ -220,7 +219,7 @@ impl Passing {
 }
 
 fn find<'w>(way: &'w Way, request: &Request<Inbound>) -> Option<&'w Arc<Upstream>> {
-    let client = request.extensions().get::<Client>();
+    let client = request.extensions().get::<ClientAddr>();
     let facts = Facts {
         method: request.method().as_str(),
         path: request.uri().path(),
@@ -237,7 +236,7 @@ fn find<'w>(way: &'w Way, request: &Request<Inbound>) -> Option<&'w Arc<Upstream
 fn prepare(way: &Way, upstream: &Upstream, request: &mut Request<Inbound>, is_tunnel: bool) {
     let extensions = request.extensions();
     let nobody = IpAddr::from([0, 0, 0, 0]);
-    let peer = extensions.get::<Peer>().map_or(nobody, |peer| peer.0);
+    let peer = extensions.get::<PeerAddr>().map_or(nobody, |peer| peer.0);
     let sender = Sender {
         peer,
         is_trusted: way.proxies.trusts(peer),
