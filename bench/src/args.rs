@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::cell::{Distribution, KEYS_MAX, KeyKind, Mode};
 use crate::contestants::{self, Entry};
 use crate::measure::Until;
-use crate::servers::Part;
-use crate::workload::{KEYS_MAX, Kind, Mode, Spread};
+use crate::servers::Suite;
 
 /// Keyed rate limiters side by side.
 ///
@@ -17,6 +17,9 @@ use crate::workload::{KEYS_MAX, Kind, Mode, Spread};
 #[derive(Debug, Parser)]
 #[command(name = "tollgate-bench", disable_help_subcommand = true)]
 pub(crate) struct Cli {
+    /// Print one JSON object per line.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -29,20 +32,20 @@ pub(crate) enum Command {
     Memory(Memory),
     /// The time of all-or-none over 2, 3 and 4 limits, against one charge after the other.
     Gate(Gate),
-    /// Memory under distinct keys that never come back, and whether a throttled one gains by it.
+    /// Memory under distinct keys that never come back, and whether a throttled key gains by it.
     Flood(Flood),
     /// Front ends of real servers, ours and peers, each a process pinned to one core. `tools/peers.sh` installs the peers.
     Servers(Servers),
-    /// What a decision costs a real redis-server, how fast one client is, what a key takes.
+    /// What a decision costs a real redis-server, how fast one client is, and the memory of a key.
     Store(Store),
-    /// Four nodes on one redis-server: exact, lease, sync, and each for itself.
+    /// Four nodes on one redis-server: exact, lease, sync, and without the store.
     Fleet(Fleet),
     /// The fair queue beside tokio's channel, and the admission queue beside its semaphore.
     Fair(Fair),
     /// What limits and queues add to a request of an axum server.
     Layer(Layer),
-    /// A little of everything, to see that everything still works.
-    Quick(Quick),
+    /// All comparisons on a small scale, to see that they still work. The figures mean nothing.
+    Quick,
     #[command(hide = true)]
     MemoryChild(MemoryChild),
     #[command(hide = true)]
@@ -57,11 +60,11 @@ pub(crate) struct Compare {
     #[arg(long, value_delimiter = ',', default_value = "1,10k,1m,10m", value_parser = keys)]
     pub(crate) keys: Vec<usize>,
     /// How often each key comes; one key has no distribution.
-    #[arg(long = "dist", value_enum, value_delimiter = ',', default_values_t = Spread::ALL)]
-    pub(crate) spreads: Vec<Spread>,
+    #[arg(long = "dist", value_enum, value_delimiter = ',', default_values_t = Distribution::ALL)]
+    pub(crate) distributions: Vec<Distribution>,
     /// `user:00001234`, or a number.
-    #[arg(long = "kind", value_enum, value_delimiter = ',', default_values_t = Kind::ALL)]
-    pub(crate) kinds: Vec<Kind>,
+    #[arg(long = "kind", value_enum, value_delimiter = ',', default_values_t = KeyKind::ALL)]
+    pub(crate) kinds: Vec<KeyKind>,
     /// Each thread checks its own share of the keys; a single key is shared by all.
     #[arg(long, value_delimiter = ',', default_value = "1,2", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) threads: Vec<u16>,
@@ -69,13 +72,10 @@ pub(crate) struct Compare {
     #[arg(long = "mode", value_enum, value_delimiter = ',', default_values_t = Mode::ALL)]
     pub(crate) modes: Vec<Mode>,
     /// Only these contestants.
-    #[arg(long = "only", value_delimiter = ',', value_parser = contestant)]
+    #[arg(long, value_delimiter = ',', value_parser = contestant)]
     pub(crate) only: Vec<&'static Entry>,
     #[command(flatten)]
-    pub(crate) rounds: Rounds,
-    /// Print one JSON object per line.
-    #[arg(long)]
-    pub(crate) json: bool,
+    pub(crate) repeats: Repeats,
 }
 
 #[derive(Debug, Args)]
@@ -88,13 +88,10 @@ pub(crate) struct Memory {
         value_delimiter = ',',
         default_value = "str"
     )]
-    pub(crate) kinds: Vec<Kind>,
+    pub(crate) kinds: Vec<KeyKind>,
     /// Only these contestants.
     #[arg(long, value_delimiter = ',', value_parser = contestant)]
     pub(crate) only: Vec<&'static Entry>,
-    /// Print one JSON object per line.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -102,23 +99,22 @@ pub(crate) struct Gate {
     #[arg(long, value_delimiter = ',', default_value = "10k,1m", value_parser = keys)]
     pub(crate) keys: Vec<usize>,
     #[command(flatten)]
-    pub(crate) rounds: Rounds,
-    /// Print one JSON object per line.
-    #[arg(long)]
-    pub(crate) json: bool,
+    pub(crate) repeats: Repeats,
 }
 
+/// How long contestants in this process are measured.
 #[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct Rounds {
-    /// Rounds of each contestant; the median is reported.
+pub(crate) struct Repeats {
+    /// Passes over all contestants, interleaved; the median is reported.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub(crate) rounds: u16,
-    /// Checks per round and thread, instead of 0.3 seconds.
+    pub(crate) passes: u16,
+    /// Operations of each turn (and thread), instead of the usual number or 0.3 seconds.
     #[arg(long, value_parser = operations)]
     pub(crate) ops: Option<usize>,
 }
 
-impl Rounds {
+impl Repeats {
+    /// The end of a turn of checks.
     pub(crate) fn until(self) -> Until {
         let checks = |checks| Until::Checks(checks as u64);
         self.ops
@@ -134,9 +130,6 @@ pub(crate) struct Flood {
     /// Keys that Tollgate has room for.
     #[arg(long, default_value = "1m", value_parser = keys)]
     pub(crate) max_keys: usize,
-    /// Print one JSON object per line.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// How long servers are measured.
@@ -160,8 +153,8 @@ impl Passes {
 #[derive(Debug, Args)]
 pub(crate) struct Servers {
     /// Which comparisons; all of them without this.
-    #[arg(value_enum)]
-    pub(crate) parts: Vec<Part>,
+    #[arg(value_enum, value_name = "SUITE")]
+    pub(crate) suites: Vec<Suite>,
     #[command(flatten)]
     pub(crate) passes: Passes,
     /// Live keys.
@@ -185,18 +178,12 @@ pub(crate) struct Servers {
     /// Leave out what `tools/peers.sh` installs; nothing else may be missing.
     #[arg(long)]
     pub(crate) without_peers: bool,
-    /// Print one JSON object per line.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Store {
     #[command(flatten)]
     pub(crate) passes: Passes,
-    /// Print one JSON object per line.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Clone, Copy, Debug, Args)]
@@ -204,62 +191,39 @@ pub(crate) struct Fleet {
     /// Hot keys.
     #[arg(long, default_value = "200", value_parser = keys)]
     pub(crate) keys: usize,
-    /// What each key may per second, and at once.
+    /// Rate of each key per second, and its burst.
     #[arg(long, default_value = "10k", value_parser = operations)]
     pub(crate) limit: usize,
     #[command(flatten)]
     pub(crate) passes: Passes,
-    /// Print one JSON object per line.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Fair {
-    /// Flows that items belong to.
+    /// Flows of the items.
     #[arg(long, default_value = "10k", value_parser = flows)]
     pub(crate) flows: usize,
-    /// Items that pass the queue in each pass.
-    #[arg(long, default_value = "1m", value_parser = operations)]
-    pub(crate) items: usize,
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub(crate) passes: u16,
-    /// Print one JSON object per line.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) repeats: Repeats,
 }
 
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Layer {
-    /// Rounds of each service.
-    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub(crate) rounds: u16,
-    /// Requests in each round.
-    #[arg(long = "ops", default_value = "100k", value_parser = operations)]
-    pub(crate) requests: usize,
-    /// Print one JSON object per line.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) repeats: Repeats,
 }
 
-#[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct Quick {
-    /// Print one JSON object per line.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// What `memory` starts for each contestant.
+/// The child process of `memory` for one contestant.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct MemoryChild {
     #[arg(value_parser = contestant)]
     pub(crate) entry: &'static Entry,
     pub(crate) keys: usize,
     #[arg(value_enum)]
-    pub(crate) kind: Kind,
+    pub(crate) kind: KeyKind,
 }
 
-/// What `flood` starts for each limiter.
+/// The child process of `flood` for one limiter.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct FloodChild {
     #[arg(value_enum)]
@@ -268,7 +232,7 @@ pub(crate) struct FloodChild {
     pub(crate) max_keys: usize,
 }
 
-/// The limiters that are flooded.
+/// A limiter under flood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Flooded {
     Tollgate,
@@ -284,7 +248,7 @@ impl Flooded {
     }
 }
 
-/// What `servers` starts as a floor.
+/// A floor server of `servers`.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Floor {
     #[arg(value_enum)]
@@ -292,7 +256,7 @@ pub(crate) struct Floor {
     pub(crate) port: u16,
 }
 
-/// What a floor speaks.
+/// Protocol of a floor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum FloorProtocol {
     Http,
@@ -366,19 +330,19 @@ mod tests {
     #[test]
     fn lists_and_counts_are_read() {
         let line = "tollgate-bench compare --keys 1,10k,2m --dist zipf --kind u64 --threads 2 \
-                    --mode refuse --only governor,floor --rounds 3 --ops 5k --json";
+                    --mode refuse --only governor,floor --passes 3 --ops 5k --json";
         let cli = Cli::try_parse_from(line.split_whitespace()).unwrap();
         let Command::Compare(options) = cli.command else {
             unreachable!("`{line}` is `compare`")
         };
         assert_eq!(options.keys, [1, 10_000, 2_000_000]);
-        assert_eq!(options.spreads, [Spread::Zipf]);
-        assert_eq!(options.kinds, [Kind::U64]);
+        assert_eq!(options.distributions, [Distribution::Zipf]);
+        assert_eq!(options.kinds, [KeyKind::U64]);
         assert_eq!(options.modes, [Mode::Refuse]);
         let names: Vec<_> = options.only.iter().map(|entry| entry.name).collect();
         assert_eq!(names, ["governor", "floor"]);
-        assert_eq!(options.rounds.until(), Until::Checks(5_000));
-        assert!(options.json);
+        assert_eq!(options.repeats.until(), Until::Checks(5_000));
+        assert!(cli.json);
     }
 
     #[test]

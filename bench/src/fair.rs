@@ -2,24 +2,24 @@
 //!
 //! # Method
 //!
-//! The fair queue enqueues, dispatches and completes each item; the bounded channel of tokio sends and
-//! receives it. Both run on this one thread, hold numbers, and have as many items waiting all the time:
+//! The fair queue enqueues, dispatches and completes each item; the bounded channel of tokio sends and receives it. Both run
+//! on this one thread, hold numbers, and have as many items waiting all the time:
 //!
-//! - *nobody waits*: each item goes through alone, so the queue falls idle after every one;
-//! - *one under way*: the same while one item is never completed, so flows that have been served are
-//!   remembered until the others have caught up;
+//! - *idle*: each item goes through alone, so the queue falls idle after every one;
+//! - *one in flight*: the same while one item is never completed, so flows that have been served are remembered until the
+//!   others have caught up;
 //! - *all backlogged*: every flow has two items waiting all the time, and items have weights 1 to 4.
 //!
-//! Items come from all flows in turn. The fair queue is measured with the hasher of the admission queue,
-//! whose flows are keyed hashes already, and with the one that is the default.
+//! Items come from all flows in turn. The fair queue is measured with the hasher of the admission queue, whose flows are keyed
+//! hashes already, and with the default one.
 //!
-//! The admission queue grants permits without a wait, and the semaphore of tokio gives permits.
+//! The admission queue admits requests that need not wait, and the semaphore of tokio gives permits.
 //!
-//! All contestants take one turn in each pass; reported are medians, and the ratio of each pass.
+//! Contestants are interleaved; reported are medians, and the ratio of each pass.
 
 use std::hash::BuildHasher;
 use std::hint::black_box;
-use std::io::{self, Write};
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,160 +31,136 @@ use tollgate_policy::{QueueConcurrency, QueuePlace, QueueRule};
 use tollgate_tower::admission::{AdmissionQueue, BackendOutcome};
 
 use crate::args::Fair;
-use crate::table::{Table, short_count};
+use crate::figures::{Figures, interleave};
+use crate::keys::id;
+use crate::output::{Output, Row, range, short_count};
 
-/// What waits all the time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Backlog {
-    Nobody,
-    OneUnderWay,
-    All,
-}
+/// Items in each turn without `--ops`.
+const ITEMS: usize = 1_000_000;
 
 /// Items of each flow that wait if all are backlogged.
 const WAITING_EACH: usize = 2;
 
+/// What waits all the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Backlog {
+    Idle,
+    OneInFlight,
+    All,
+}
+
 impl Backlog {
-    const ALL: [Self; 3] = [Self::Nobody, Self::OneUnderWay, Self::All];
+    const ALL: [Self; 3] = [Self::Idle, Self::OneInFlight, Self::All];
 
     fn name(self) -> &'static str {
         match self {
-            Self::Nobody => "nobody waits",
-            Self::OneUnderWay => "one under way",
+            Self::Idle => "idle",
+            Self::OneInFlight => "one in flight",
             Self::All => "all backlogged",
         }
     }
-
-    /// How many flows always have something waiting.
-    fn flows(self, all: usize) -> usize {
-        match self {
-            Self::All => all,
-            Self::Nobody | Self::OneUnderWay => 0,
-        }
-    }
 }
 
-/// What one contestant took in each pass, per item.
-#[derive(Debug)]
-struct Times {
-    name: &'static str,
-    ns: Vec<f64>,
+/// The size of every turn.
+#[derive(Clone, Copy, Debug)]
+struct Work {
+    items: usize,
+    flows: usize,
+    /// Flows that always have something waiting.
+    backlogged: usize,
 }
 
-impl Times {
-    fn median(&self) -> f64 {
-        median(&self.ns)
-    }
-}
+/// How long a turn took, and whether all items went through.
+type Turn = (Duration, bool);
 
-/// Compares in all situations; returns whether everything that went in came out.
-pub(crate) fn run(wanted: &Fair, out: &mut dyn Write) -> io::Result<bool> {
+/// A queue and its name.
+type QueueTurn<'a> = (&'static str, &'a dyn Fn() -> Turn);
+
+/// Compares in all situations; returns whether all items went through.
+pub(crate) fn run(args: &Fair, out: &mut Output<'_>) -> io::Result<bool> {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-    let mut all_well = true;
+    let mut all_correct = true;
     for backlog in Backlog::ALL {
-        let flows = backlog.flows(wanted.flows);
-        let title = format!(
-            "{}: {} items over {} flows, {} of them backlogged",
-            backlog.name(),
-            short_count(wanted.items),
-            short_count(wanted.flows),
-            short_count(flows),
-        );
-        let contestants: [(_, &dyn Fn() -> Pass); 3] = [
-            ("tokio mpsc", &|| channel(&runtime, wanted, backlog)),
-            ("fair queue", &|| fair(wanted, backlog, NumberHasher::new())),
+        let work = Work {
+            items: args.repeats.ops.unwrap_or(ITEMS),
+            flows: args.flows,
+            backlogged: if backlog == Backlog::All {
+                args.flows
+            } else {
+                0
+            },
+        };
+        let mut contestants: [QueueTurn<'_>; 3] = [
+            ("tokio mpsc", &|| channel(&runtime, work)),
+            ("fair queue", &|| fair(work, backlog, NumberHasher::new())),
             ("fair queue, std hasher", &|| {
-                fair(wanted, backlog, std::hash::RandomState::new())
+                fair(work, backlog, std::hash::RandomState::new())
             }),
         ];
-        all_well &= compare(&title, backlog.name(), flows, &contestants, wanted, out)?;
+        all_correct &= compare(backlog.name(), work, &mut contestants, args, out)?;
     }
-    let contestants: [(_, &dyn Fn() -> Pass); 2] = [
-        ("tokio semaphore", &|| semaphore(&runtime, wanted)),
-        ("admission queue", &|| admission_queue(&runtime, wanted)),
+    let work = Work {
+        items: args.repeats.ops.unwrap_or(ITEMS),
+        flows: args.flows,
+        backlogged: 0,
+    };
+    let mut contestants: [QueueTurn<'_>; 2] = [
+        ("tokio semaphore", &|| semaphore(&runtime, work)),
+        ("admission queue", &|| admission_queue(&runtime, work)),
     ];
-    let title = format!("turns at once: {} items", short_count(wanted.items));
-    all_well &= compare(&title, "turns at once", 0, &contestants, wanted, out)?;
-    Ok(all_well)
+    all_correct &= compare("admission without wait", work, &mut contestants, args, out)?;
+    Ok(all_correct)
 }
-
-/// How long a pass took, and whether all went through.
-type Pass = (Duration, bool);
 
 fn compare(
-    title: &str,
     situation: &str,
-    backlogged: usize,
-    contestants: &[(&'static str, &dyn Fn() -> Pass)],
-    wanted: &Fair,
-    out: &mut dyn Write,
+    work: Work,
+    contestants: &mut [QueueTurn<'_>],
+    args: &Fair,
+    out: &mut Output<'_>,
 ) -> io::Result<bool> {
-    let mut is_well = true;
-    let begin = |(name, _): &(&'static str, _)| Times {
-        name,
-        ns: Vec::new(),
+    let passes = args.repeats.passes;
+    let turns = interleave(passes, contestants, |(_, turn), _| Ok(turn()))?;
+    let all_through = turns
+        .iter()
+        .flatten()
+        .all(|(_, went_through)| *went_through);
+    let per_item = |(took, _): &Turn| Some(took.as_nanos() as f64 / work.items as f64);
+    let times: Vec<Figures> = turns
+        .iter()
+        .map(|turns| Figures::collect(turns, per_item))
+        .collect();
+    let row = |((name, _), ns): (&QueueTurn<'_>, &Figures)| {
+        let ratios = ns.over(&times[0]);
+        let (least, most) = ratios.range().unzip();
+        Row::new("fair", name)
+            .json("situation", situation)
+            .json("flows", work.flows)
+            .json("backlogged", work.backlogged)
+            .json("items", work.items)
+            .figure("median_ns", "ns", ns.median(), 1)
+            .figure("ratio", "ratio", ratios.median(), 2)
+            .json("ratio_least", least)
+            .json("ratio_most", most)
+            .column("pass by pass", range(ratios.range()))
+            .json("passes", passes)
+            .json("all_went_through", all_through)
     };
-    let mut lines: Vec<Times> = contestants.iter().map(begin).collect();
-    for _ in 0..wanted.passes {
-        for (line, (_, pass)) in lines.iter_mut().zip(contestants) {
-            let (took, went_through) = pass();
-            line.ns.push(took.as_nanos() as f64 / wanted.items as f64);
-            is_well &= went_through;
-        }
+    let rows: Vec<Row> = contestants.iter().zip(&times).map(row).collect();
+    let [items, flows, backlogged] = [work.items, work.flows, work.backlogged].map(short_count);
+    let title = format!(
+        "{situation}: {items} items over {flows} flows, {backlogged} of them backlogged; medians of {passes} passes"
+    );
+    out.rows(&title, &rows)?;
+    if !all_through {
+        out.line("  ! some items did not go through: the time is of other work")?;
     }
-    let mut table = Table::new(["", "ns", "ratio", "least", "most"]);
-    for line in &lines {
-        let ratios: Vec<f64> = line
-            .ns
-            .iter()
-            .zip(&lines[0].ns)
-            .map(|(a, b)| a / b)
-            .collect();
-        let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = ratios.iter().copied().fold(0.0, f64::max);
-        let (ns, ratio) = (line.median(), median(&ratios));
-        if wanted.json {
-            writeln!(
-                out,
-                "{{\"command\":\"fair\",\"situation\":\"{situation}\",\"flows\":{},\
-                 \"backlogged\":{backlogged},\"items\":{},\"contestant\":\"{}\",\
-                 \"median_ns\":{ns:.3},\"ratio\":{ratio:.4},\"ratio_least\":{least:.4},\
-                 \"ratio_most\":{most:.4},\"passes\":{},\"all_went_through\":{is_well}}}",
-                wanted.flows, wanted.items, line.name, wanted.passes,
-            )?;
-        } else {
-            table.row([
-                line.name.to_owned(),
-                format!("{ns:.1}"),
-                format!("{ratio:.2}"),
-                format!("{least:.2}"),
-                format!("{most:.2}"),
-            ]);
-        }
-    }
-    if !wanted.json {
-        writeln!(out, "\n{title}; medians of {} passes", wanted.passes)?;
-        table.print(out)?;
-        if !is_well {
-            writeln!(
-                out,
-                "  ! not everything went through: the time is of other work"
-            )?;
-        }
-    }
-    out.flush()?;
-    Ok(is_well)
+    Ok(all_through)
 }
 
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
-/// Sent and received.
-fn channel(runtime: &Runtime, wanted: &Fair, backlog: Backlog) -> Pass {
-    let waiting = backlog.flows(wanted.flows) * WAITING_EACH;
+/// Sends and receives each item.
+fn channel(runtime: &Runtime, work: Work) -> Turn {
+    let waiting = work.backlogged * WAITING_EACH;
     runtime.block_on(async {
         let (sender, mut receiver) = mpsc::channel(waiting + 64);
         for _ in 0..waiting {
@@ -192,18 +168,18 @@ fn channel(runtime: &Runtime, wanted: &Fair, backlog: Backlog) -> Pass {
         }
         let mut received = 0;
         let begin = Instant::now();
-        for item in 0..wanted.items {
+        for item in 0..work.items {
             let _ = sender.send(item).await;
             received += usize::from(black_box(receiver.recv().await).is_some());
         }
-        (begin.elapsed(), received == wanted.items)
+        (begin.elapsed(), received == work.items)
     })
 }
 
-/// Enqueued, dispatched and completed.
-fn fair<S: BuildHasher>(wanted: &Fair, backlog: Backlog, hasher: S) -> Pass {
-    let names = names(wanted.flows);
-    let waiting = backlog.flows(wanted.flows) * WAITING_EACH;
+/// Enqueues, dispatches and completes each item.
+fn fair<S: BuildHasher>(work: Work, backlog: Backlog, hasher: S) -> Turn {
+    let flows = flow_ids(work.flows);
+    let waiting = work.backlogged * WAITING_EACH;
     let config = FairQueueConfig {
         depth: 64,
         max_running_per_flow: usize::MAX,
@@ -213,46 +189,45 @@ fn fair<S: BuildHasher>(wanted: &Fair, backlog: Backlog, hasher: S) -> Pass {
     let Ok(mut queue) = FairQueue::with_hasher(config, hasher) else {
         return (Duration::ZERO, false);
     };
-    if backlog == Backlog::OneUnderWay {
+    if backlog == Backlog::OneInFlight {
         let _ = queue.enqueue(0, 1, 1, 0);
         let _ = queue.dispatch();
     }
-    for &name in names.iter().cycle().take(waiting) {
-        let _ = queue.enqueue(name, 1, 1, 0);
+    for &flow in flows.iter().cycle().take(waiting) {
+        let _ = queue.enqueue(flow, 1, 1, 0);
     }
     let mut completed = 0;
     let begin = Instant::now();
-    for (item, &name) in (0..wanted.items).zip(names.iter().cycle()) {
-        let _ = black_box(queue.enqueue(name, 1 + (item as u64 & 3), 1, item));
+    for (item, &flow) in (0..work.items).zip(flows.iter().cycle()) {
+        let _ = black_box(queue.enqueue(flow, 1 + (item as u64 & 3), 1, item));
         if let Some(next) = black_box(queue.dispatch()) {
             completed += usize::from(queue.complete(next.ticket, next.cost));
         }
     }
     let took = begin.elapsed();
-    (took, completed == wanted.items && queue.queued() == waiting)
+    (took, completed == work.items && queue.queued() == waiting)
 }
 
 /// Numbers in no order, as keyed hashes are.
-fn names(flows: usize) -> Vec<u64> {
-    let mix = |i: usize| (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (0..flows).map(|i| mix(i) ^ (mix(i) >> 29)).collect()
+fn flow_ids(flows: usize) -> Vec<u64> {
+    (0..flows).map(|number| id(number as u32)).collect()
 }
 
-fn semaphore(runtime: &Runtime, wanted: &Fair) -> Pass {
+fn semaphore(runtime: &Runtime, work: Work) -> Turn {
     let semaphore = Arc::new(Semaphore::new(64));
     runtime.block_on(async {
         let mut given = 0;
         let begin = Instant::now();
-        for _ in 0..wanted.items {
+        for _ in 0..work.items {
             let permit = Arc::clone(&semaphore).acquire_owned().await;
             given += usize::from(black_box(permit).is_ok());
         }
-        (begin.elapsed(), given == wanted.items)
+        (begin.elapsed(), given == work.items)
     })
 }
 
-fn admission_queue(runtime: &Runtime, wanted: &Fair) -> Pass {
-    let names = names(wanted.flows);
+fn admission_queue(runtime: &Runtime, work: Work) -> Turn {
+    let flows = flow_ids(work.flows);
     let Ok(queue) = AdmissionQueue::new(&QueueRule::new("bench", QueueConcurrency::Fixed(64)))
     else {
         return (Duration::ZERO, false);
@@ -260,7 +235,7 @@ fn admission_queue(runtime: &Runtime, wanted: &Fair) -> Pass {
     runtime.block_on(async {
         let mut given = 0;
         let begin = Instant::now();
-        for (_, &flow) in (0..wanted.items).zip(names.iter().cycle()) {
+        for (_, &flow) in (0..work.items).zip(flows.iter().cycle()) {
             let place = QueuePlace {
                 queue: 0,
                 flow,
@@ -273,6 +248,6 @@ fn admission_queue(runtime: &Runtime, wanted: &Fair) -> Pass {
                 given += 1;
             }
         }
-        (begin.elapsed(), given == wanted.items)
+        (begin.elapsed(), given == work.items)
     })
 }

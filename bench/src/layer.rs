@@ -2,22 +2,21 @@
 //!
 //! # Method
 //!
-//! Each service is a router with one route whose handler answers a fixed text, called as a server calls
-//! it: made ready, called, its future polled to the end, its response dropped. Each request is made before
-//! its clock runs, and is over before the next is made, as on a connection: with a thousand of them at hand,
-//! the allocator has the parts of a thousand to tidy up, and does so at the cost of whoever next asks it for
-//! more than a kilobyte. Reading the clock costs all of them the same. All services take turns; the median of each one's turns is told, and what it takes more
-//! than the bare router, which is the price of its layers. Every request has one of 1000 keys and passes.
+//! Each service is a router with one route whose handler returns a fixed text, called as a server calls it: made ready, called,
+//! its future polled to the end, its response dropped. Each request is made before its clock runs, and is over before the next
+//! is made, as on a connection. With a thousand of them at hand, the allocator would have the parts of a thousand to tidy up,
+//! at the cost of the next large allocation. Reading the clock costs all of them the same. Services are interleaved; reported
+//! are the median of each, and its difference to the bare router, which is the price of its layers. Every request has one of
+//! 1000 keys and passes.
 //!
-//! The layer of tower that limits concurrency stands beside them as a measure: it counts to a number, for
-//! everybody together.
+//! The concurrency limit of tower stands beside them for scale: it counts to one number for all requests together.
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::io::{self, Write};
+use std::io;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
@@ -33,95 +32,72 @@ use tower::Service;
 use tower::limit::ConcurrencyLimitLayer;
 
 use crate::args::Layer;
-use crate::table::Table;
+use crate::figures::{Figures, interleave};
+use crate::output::{Output, Row};
 
 const KEYS: usize = 1000;
+/// Requests in each turn without `--ops`.
+const REQUESTS: usize = 100_000;
 
 type BoxError = Box<dyn std::error::Error>;
 
-/// A router and what stands in front of its handler.
-struct Contestant {
-    name: &'static str,
-    router: Router,
-    ns: Vec<f64>,
-    is_well: bool,
-}
+/// A name, and a router with layers in front of its handler.
+type NamedRouter = (&'static str, Router);
 
 /// Measures all services; returns whether all requests were answered.
-pub(crate) fn run(wanted: &Layer, out: &mut dyn Write) -> io::Result<bool> {
+pub(crate) fn run(args: &Layer, out: &mut Output<'_>) -> io::Result<bool> {
     let mut all = contestants().map_err(|error| io::Error::other(error.to_string()))?;
-    // An admission queue needs a timer.
+    // Queues need a timer.
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_time().build()?;
     let _inside = runtime.enter();
-    for _ in 0..wanted.rounds {
-        for contestant in &mut all {
-            contestant.turn(wanted.requests);
-        }
+    let (passes, requests) = (args.repeats.passes, args.repeats.ops.unwrap_or(REQUESTS));
+    let turns = interleave(passes, &mut all, |(_, router), _| {
+        Ok(turn(router, requests))
+    })?;
+    let ns = |turns: &[(Duration, bool)]| {
+        Figures::collect(turns, |(took, _)| {
+            Some(took.as_nanos() as f64 / requests as f64)
+        })
+    };
+    let bare = turns.first().and_then(|turns| ns(turns).median());
+    let mut all_correct = true;
+    let mut rows = Vec::new();
+    for ((name, _), turns) in all.iter().zip(&turns) {
+        let is_correct = turns.iter().all(|(_, answered)| *answered);
+        all_correct &= is_correct;
+        let median = ns(turns).median();
+        let added = median.zip(bare).map(|(ns, bare)| ns - bare);
+        let row = Row::new("layer", name)
+            .figure("ns", "ns", median, 0)
+            .figure("added_ns", "added ns", added, 0)
+            .column("", if is_correct { "" } else { "!" })
+            .json("passes", passes)
+            .json("requests", requests)
+            .json("answered_as_expected", is_correct);
+        rows.push(row);
     }
-    let bare = all.first().map_or(0.0, Contestant::median);
-    let mut table = Table::new(["service", "ns", "added ns"]);
-    for contestant in &all {
-        let (ns, added) = (contestant.median(), contestant.median() - bare);
-        let Contestant { name, is_well, .. } = contestant;
-        if wanted.json {
-            writeln!(
-                out,
-                "{{\"command\":\"layer\",\"service\":\"{name}\",\"ns\":{ns:.1},\"added_ns\":{added:.1},\
-                 \"rounds\":{},\"requests\":{},\"answered_as_expected\":{is_well}}}",
-                wanted.rounds, wanted.requests
-            )?;
-        }
-        let mark = if *is_well { "" } else { " !" };
-        table.row([
-            (*name).to_owned(),
-            format!("{ns:.0}"),
-            format!("{added:.0}{mark}"),
-        ]);
-    }
-    if !wanted.json {
-        writeln!(
-            out,
-            "\none route of axum, {KEYS} keys, 1 thread: ns per request"
-        )?;
-        table.print(out)?;
-    }
-    Ok(all.iter().all(|contestant| contestant.is_well))
+    out.rows(
+        &format!("one route of axum, {KEYS} keys, 1 thread: ns per request"),
+        &rows,
+    )?;
+    Ok(all_correct)
 }
 
-impl Contestant {
-    fn new(name: &'static str, router: Router) -> Contestant {
-        Contestant {
-            name,
-            router,
-            ns: Vec::new(),
-            is_well: true,
-        }
+/// The time of this many requests, and whether all were answered.
+fn turn(router: &mut Router, requests: usize) -> (Duration, bool) {
+    let mut elapsed = Duration::ZERO;
+    let mut all_answered = true;
+    for number in 0..requests {
+        let request = request(number);
+        let begin = Instant::now();
+        all_answered &= is_answered(router, request);
+        elapsed += begin.elapsed();
     }
-
-    fn median(&self) -> f64 {
-        let mut ns = self.ns.clone();
-        ns.sort_by(f64::total_cmp);
-        ns.get(ns.len() / 2).copied().unwrap_or(0.0)
-    }
-
-    fn turn(&mut self, requests: usize) {
-        let mut elapsed = std::time::Duration::ZERO;
-        let mut done = 0;
-        while done < requests {
-            let request = made(done);
-            done += 1;
-            let begin = Instant::now();
-            let is_answered = is_answered(&mut self.router, request);
-            elapsed += begin.elapsed();
-            self.is_well &= is_answered;
-        }
-        // Below a day of nanoseconds: exact enough.
-        self.ns.push(elapsed.as_nanos() as f64 / done as f64);
-    }
+    (elapsed, all_answered)
 }
 
-fn made(number: usize) -> Request<Body> {
+fn request(number: usize) -> Request<Body> {
     let key = format!("rider-{}", number % KEYS);
     let mut request = Request::new(Body::empty());
     *request.uri_mut() = axum::http::Uri::from_static("/rides/nearby?limit=10");
@@ -133,7 +109,7 @@ fn made(number: usize) -> Request<Body> {
     request
 }
 
-/// Calls the router as a server does. Nothing here ever waits.
+/// Calls the router as a server does. No future here ever waits.
 fn is_answered(router: &mut Router, request: Request<Body>) -> bool {
     let mut context = Context::from_waker(Waker::noop());
     let ready: Poll<Result<(), Infallible>> =
@@ -146,7 +122,7 @@ fn is_answered(router: &mut Router, request: Request<Body>) -> bool {
     matches!(answered, Poll::Ready(Ok(response)) if response.status() == 200)
 }
 
-fn contestants() -> Result<Vec<Contestant>, BoxError> {
+fn contestants() -> Result<Vec<NamedRouter>, BoxError> {
     let route = || Router::new().route("/rides/nearby", get(async || "none"));
     let plain = PolicyHandle::new(policy(1)?)?;
     let three = PolicyHandle::new(policy(3)?)?;
@@ -163,17 +139,17 @@ fn contestants() -> Result<Vec<Contestant>, BoxError> {
         Some(parts.headers.get("x-rider-id")?.to_str().ok()?.to_owned())
     })?;
     Ok(vec![
-        Contestant::new("bare", route()),
-        Contestant::new(
+        ("bare", route()),
+        (
             "tower: concurrency limit",
             route().layer(ConcurrencyLimitLayer::new(64)),
         ),
-        Contestant::new("limit", route().layer(LimitLayer::new(plain))),
-        Contestant::new("limit, no headers", route().layer(LimitLayer::new(silent))),
-        Contestant::new("three limits", route().layer(LimitLayer::new(three))),
-        Contestant::new("limit on the route", route().layer(single)),
-        Contestant::new("queue", route().layer(QueueLayer::new(queued.clone()))),
-        Contestant::new(
+        ("limit", route().layer(LimitLayer::new(plain))),
+        ("limit, no headers", route().layer(LimitLayer::new(silent))),
+        ("three limits", route().layer(LimitLayer::new(three))),
+        ("limit on the route", route().layer(single)),
+        ("queue", route().layer(QueueLayer::new(queued.clone()))),
+        (
             "limit and queue",
             route()
                 .layer(QueueLayer::new(queued.clone()))

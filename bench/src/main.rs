@@ -3,16 +3,14 @@
 //!
 //! # Layout
 //!
-//! - [`args`]: the command line.
-//! - [`workload`]: what every contestant in the process does: one *cell* of the comparison.
-//! - [`stream`]: the order of keys, drawn before any clock runs.
-//! - [`contestants`]: one small file per limiter, and the list of all of them.
-//! - [`measure`]: the timed loop, shared by all and compiled once for each.
-//! - [`compare`], [`memory`], [`gate`], [`flood`], [`fair`], [`layer`]: comparisons in this process.
-//! - [`servers`]: comparisons of servers; its cases are data.
-//! - [`store`], [`fleet`]: what a real redis-server costs.
-//! - [`quick`]: all of them on a small scale.
-//! - [`turns`], [`table`], [`process`]: figures, columns, memory and children of this process.
+//! - [`args`]: the command line. [`quick`]: all comparisons on a small scale.
+//! - [`figures`]: interleaved passes, medians and ratios. [`output`]: tables and JSON lines from one description of a row.
+//! - [`system`]: memory, processor time and cores of processes.
+//! - [`compare`], [`gate`], [`memory`], [`flood`]: keyed limiters in this process. [`contestants`] has one small file for each
+//!   limiter; [`cell`] is the work, [`keys`] draws keys before any clock runs, [`measure`] is the timed loop.
+//! - [`fair`], [`layer`]: queues and middleware in this process.
+//! - [`servers`]: servers as processes; its cases are data.
+//! - [`store`], [`fleet`]: a real redis-server, alone and under a fleet.
 //!
 //! # What the numbers are, and are not
 //!
@@ -21,23 +19,23 @@
 //! every contestant.
 
 mod args;
+mod cell;
 mod compare;
 mod contestants;
 mod fair;
+mod figures;
 mod fleet;
 mod flood;
 mod gate;
+mod keys;
 mod layer;
 mod measure;
 mod memory;
-mod process;
+mod output;
 mod quick;
 mod servers;
 mod store;
-mod stream;
-mod table;
-mod turns;
-mod workload;
+mod system;
 
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
@@ -45,10 +43,15 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Cli, Command};
+use output::Output;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    match run(cli.command, &mut io::stdout().lock()) {
+    let mut out = Output {
+        json: cli.json,
+        writer: &mut io::stdout().lock(),
+    };
+    match run(cli.command, &mut out) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         // `tollgate-bench compare | head` is legitimate.
@@ -61,20 +64,20 @@ fn main() -> ExitCode {
 }
 
 /// Runs a command; returns whether every contestant did what it should.
-fn run(command: Command, out: &mut dyn Write) -> io::Result<bool> {
+fn run(command: Command, out: &mut Output<'_>) -> io::Result<bool> {
     match command {
-        Command::Compare(options) => compare::run(&options, out),
-        Command::Memory(options) => memory::run(&options, out),
-        Command::Gate(options) => gate::run(&options, out),
-        Command::Flood(options) => flood::run(&options, out),
-        Command::Servers(options) => servers::run(&options, out),
-        Command::Store(options) => store::run(&options, out),
-        Command::Fleet(options) => fleet::run(&options, out),
-        Command::Fair(options) => fair::run(&options, out),
-        Command::Layer(options) => layer::run(&options, out),
-        Command::Quick(options) => quick::run(options, out),
-        Command::MemoryChild(child) => memory::run_child(child, out).map(|()| true),
-        Command::FloodChild(child) => flood::run_child(child, out).map(|()| true),
+        Command::Compare(args) => compare::run(&args, out),
+        Command::Memory(args) => memory::run(&args, out),
+        Command::Gate(args) => gate::run(&args, out),
+        Command::Flood(args) => flood::run(&args, out),
+        Command::Servers(args) => servers::run(&args, out),
+        Command::Store(args) => store::run(&args, out),
+        Command::Fleet(args) => fleet::run(&args, out),
+        Command::Fair(args) => fair::run(&args, out),
+        Command::Layer(args) => layer::run(&args, out),
+        Command::Quick => quick::run(out),
+        Command::MemoryChild(child) => memory::run_child_process(child, out.writer).map(|()| true),
+        Command::FloodChild(child) => flood::run_child_process(child, out.writer).map(|()| true),
         Command::Floor(floor) => servers::floor::run(floor).map(|()| true),
     }
 }

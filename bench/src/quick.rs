@@ -1,35 +1,33 @@
-//! Every command on a small scale: the harness and all contestants still work. The times mean little.
+//! Every comparison on a small scale: a test of the comparisons themselves. The figures mean nothing.
 
-use std::io::{self, Write};
+use std::io;
 
 use clap::Parser;
 
-use crate::args::{Cli, Quick};
+use crate::args::Cli;
+use crate::output::Output;
 
-/// Peers would have to be installed. `flood` has no smaller room: a process grows by some hundred kilobytes anyhow.
+/// Peers are left out, because they may not be installed. `flood` cannot be smaller: a process grows by some hundred kilobytes
+/// anyway.
 const LINES: &[&str] = &[
-    "compare --keys 1,1k --rounds 2 --ops 20k",
+    "compare --keys 1,1k --passes 2 --ops 20k",
     "memory --keys 100k --kind str,u64",
-    "gate --keys 1k --rounds 2 --ops 20k",
+    "gate --keys 1k --passes 2 --ops 20k",
     "flood --keys 2m --max-keys 500k",
     "servers --without-peers --seconds 0.1 --passes 1 --keys 10k",
     "store --seconds 0.1 --passes 1",
     "fleet --seconds 0.2 --passes 1",
-    "fair --flows 1k --items 50k --passes 2",
-    "layer --rounds 2 --ops 10k",
+    "fair --flows 1k --ops 50k --passes 2",
+    "layer --passes 2 --ops 10k",
 ];
 
-/// Runs all commands; returns whether every contestant did its work.
-pub(crate) fn run(options: Quick, out: &mut dyn Write) -> io::Result<bool> {
-    let mut all_well = true;
+/// Runs all comparisons; returns whether every contestant did what it should.
+pub(crate) fn run(out: &mut Output<'_>) -> io::Result<bool> {
+    let mut all_correct = true;
     for line in LINES {
-        let json = options.json.then_some("--json");
-        let words = ["tollgate-bench"]
-            .into_iter()
-            .chain(line.split(' '))
-            .chain(json);
+        let words = ["tollgate-bench"].into_iter().chain(line.split(' '));
         let cli = Cli::try_parse_from(words).map_err(io::Error::other)?;
-        all_well &= crate::run(cli.command, out)?;
+        all_correct &= crate::run(cli.command, out)?;
     }
-    Ok(all_well)
+    Ok(all_correct)
 }

@@ -1,4 +1,4 @@
-//! What one writes in an afternoon: a `DashMap` of token buckets, each behind a mutex.
+//! The simplest limiter to write by hand: a `DashMap` of token buckets, each behind a mutex.
 
 use std::borrow::Borrow;
 use std::hash::Hash;
@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use dashmap::DashMap;
 
-use super::Contestant;
-use crate::workload::Config;
+use super::KeyedLimiter;
+use crate::cell::Config;
 
 pub(crate) struct DashMapBuckets {
     by_text: DashMap<String, Mutex<Bucket>>,
@@ -25,7 +25,7 @@ struct Bucket {
     at: Instant,
 }
 
-impl Contestant for DashMapBuckets {
+impl KeyedLimiter for DashMapBuckets {
     const NAME: &'static str = "dashmap+mutex";
 
     fn new(config: &Config) -> Self {

@@ -10,8 +10,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{BATCH_LEN, Contestant};
-use crate::workload::Config;
+use super::{BATCH_LEN, KeyedLimiter};
+use crate::cell::Config;
 
 /// One key at a time.
 pub(crate) struct Floor(Slots);
@@ -20,7 +20,7 @@ pub(crate) struct Floor(Slots);
 /// needed, so that their misses overlap.
 pub(crate) struct FloorBatch(Slots);
 
-impl Contestant for Floor {
+impl KeyedLimiter for Floor {
     const NAME: &'static str = "floor";
     const DECIDES: bool = false;
 
@@ -37,7 +37,7 @@ impl Contestant for Floor {
     }
 }
 
-impl Contestant for FloorBatch {
+impl KeyedLimiter for FloorBatch {
     const NAME: &'static str = "floor-batch";
     const DECIDES: bool = false;
 

@@ -1,5 +1,5 @@
-//! Several limits on one request: through Tollgate's gate, which charges all or none, and by one
-//! charge after the other, which is what a gate saves its users from getting wrong.
+//! Several limits on one request: through Tollgate's gate, which charges all or none, and by one charge after the other, which
+//! promises less.
 //!
 //! Both report what is left, so both do the work of `Limiter::charge`, not of the shorter
 //! `Limiter::check`. They are not in the list of contestants: they do more than a check.
@@ -12,14 +12,23 @@
 use tollgate::{Gate, LimitId, Limiter, MonotonicClock};
 
 use super::tollgate::{limit, limiter};
-use super::{Contestant, Entry};
-use crate::workload::Config;
+use super::{Entry, KeyedLimiter};
+use crate::cell::Config;
 
-/// A number of limits, and who charges them: one by one, and together.
+/// A number of limits, charged one by one and together.
 pub(crate) const GATES: [(usize, [Entry; 2]); 3] = [
-    (2, [Entry::of::<OneByOne<2>>(), Entry::of::<Together<2>>()]),
-    (3, [Entry::of::<OneByOne<3>>(), Entry::of::<Together<3>>()]),
-    (4, [Entry::of::<OneByOne<4>>(), Entry::of::<Together<4>>()]),
+    (
+        2,
+        [Entry::new::<OneByOne<2>>(), Entry::new::<Together<2>>()],
+    ),
+    (
+        3,
+        [Entry::new::<OneByOne<3>>(), Entry::new::<Together<3>>()],
+    ),
+    (
+        4,
+        [Entry::new::<OneByOne<4>>(), Entry::new::<Together<4>>()],
+    ),
 ];
 
 /// All or none of the limits, in one call.
@@ -28,10 +37,10 @@ pub(crate) struct Together<const LIMITS: usize> {
     limits: [LimitId; LIMITS],
 }
 
-/// All of the limits, one call each, whatever the others say.
+/// All of the limits, one call each, whatever the verdicts of the others.
 pub(crate) struct OneByOne<const LIMITS: usize>([Limiter; LIMITS]);
 
-impl<const LIMITS: usize> Contestant for Together<LIMITS> {
+impl<const LIMITS: usize> KeyedLimiter for Together<LIMITS> {
     const NAME: &'static str = "together";
 
     fn new(config: &Config) -> Self {
@@ -56,7 +65,7 @@ impl<const LIMITS: usize> Contestant for Together<LIMITS> {
     }
 }
 
-impl<const LIMITS: usize> Contestant for OneByOne<LIMITS> {
+impl<const LIMITS: usize> KeyedLimiter for OneByOne<LIMITS> {
     const NAME: &'static str = "one-by-one";
 
     fn new(config: &Config) -> Self {

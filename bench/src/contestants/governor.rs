@@ -3,8 +3,8 @@
 
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 
-use super::Contestant;
-use crate::workload::Config;
+use super::KeyedLimiter;
+use crate::cell::Config;
 
 pub(crate) struct Governor {
     by_text: DefaultKeyedRateLimiter<String>,
@@ -19,7 +19,7 @@ impl Governor {
     }
 }
 
-impl Contestant for Governor {
+impl KeyedLimiter for Governor {
     const NAME: &'static str = "governor";
 
     fn new(config: &Config) -> Self {

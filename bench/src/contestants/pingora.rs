@@ -9,15 +9,15 @@
 
 use pingora_limits::rate::Rate;
 
-use super::Contestant;
-use crate::workload::Config;
+use super::KeyedLimiter;
+use crate::cell::Config;
 
 pub(crate) struct Pingora {
     rate: Rate,
     limit: isize,
 }
 
-impl Contestant for Pingora {
+impl KeyedLimiter for Pingora {
     const NAME: &'static str = "pingora-limits";
 
     fn new(config: &Config) -> Self {

@@ -1,5 +1,5 @@
 //! throttlecrab's library: its `PeriodicStore`, which its README calls the default, behind one
-//! mutex, which its documentation asks for.
+//! mutex, which its documentation requires.
 //!
 //! # A burst of 1 becomes 2
 //!
@@ -18,8 +18,8 @@ use std::time::SystemTime;
 
 use throttlecrab::{PeriodicStore, RateLimiter};
 
-use super::Contestant;
-use crate::workload::Config;
+use super::KeyedLimiter;
+use crate::cell::Config;
 
 const BURST_MIN: i64 = 2;
 
@@ -29,7 +29,7 @@ pub(crate) struct Throttlecrab {
     interval_s: i64,
 }
 
-impl Contestant for Throttlecrab {
+impl KeyedLimiter for Throttlecrab {
     const NAME: &'static str = "throttlecrab";
 
     fn new(config: &Config) -> Self {
@@ -87,8 +87,8 @@ fn hexadecimal(key: u64) -> [u8; 16] {
 mod tests {
     use super::*;
 
-    /// This is wrong of the library, and the reason for [`BURST_MIN`]. When this test fails, the
-    /// library has been mended: give it the burst that all others get, and warm up once.
+    /// A fault of the library, and the reason for [`BURST_MIN`]. When this test fails, the library was fixed: give it the burst
+    /// that all others get, and warm up once.
     #[test]
     fn a_burst_of_one_admits_everything() {
         let mut limiter = RateLimiter::new(PeriodicStore::new());

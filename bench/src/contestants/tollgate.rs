@@ -7,8 +7,8 @@
 
 use tollgate::{Clock, CoarseClock, Limit, Limiter, MonotonicClock, Rate, Span, Verdict};
 
-use super::{BATCH_LEN, Contestant};
-use crate::workload::Config;
+use super::{BATCH_LEN, KeyedLimiter};
+use crate::cell::Config;
 
 /// One key at a time, exact monotonic clock: the default.
 pub(crate) struct Exact(Limiter);
@@ -33,18 +33,18 @@ pub(super) fn limit(config: &Config) -> Limit {
 }
 
 impl Exact {
-    /// The most memory that it says it will ever take.
+    /// The upper bound that it states for its memory.
     pub(crate) fn memory_cap(&self) -> usize {
         self.0.memory_cap()
     }
 
-    /// Decisions on a shared allowance, because there was no room for a key.
-    pub(crate) fn crowded(&self) -> u64 {
+    /// Decisions on the shared overflow bucket, because there was no room for a key.
+    pub(crate) fn overflow_count(&self) -> u64 {
         self.0.overflowed()
     }
 }
 
-impl Contestant for Exact {
+impl KeyedLimiter for Exact {
     const NAME: &'static str = "tollgate";
 
     fn new(config: &Config) -> Self {
@@ -60,7 +60,7 @@ impl Contestant for Exact {
     }
 }
 
-impl Contestant for Coarse {
+impl KeyedLimiter for Coarse {
     const NAME: &'static str = "tollgate-coarse";
 
     fn new(config: &Config) -> Self {
@@ -77,7 +77,7 @@ impl Contestant for Coarse {
     }
 }
 
-impl Contestant for Batch {
+impl KeyedLimiter for Batch {
     const NAME: &'static str = "tollgate-batch";
 
     fn new(config: &Config) -> Self {

@@ -1,267 +1,241 @@
-//! Four nodes that share hot keys in one real Redis: exactly, by loans, by copies, and each for itself.
+//! Four nodes that share hot keys on one real Redis: with exact limits, with leases, with synced copies, and without a store.
 //!
 //! # Method
 //!
-//! Each node is a thread with a gate, a store and connections of its own, and asks as fast as it can, so many
-//! requests at a time. The server has one core, all nodes together another. Ways to share take turns, with an empty
-//! store each time. Commands are what the server counts as scripts: one for each question.
+//! Each node is a thread with a gate, a store and connections of its own, and decides as fast as it can with a fixed number of
+//! requests in flight. The server has one core, all nodes together another. Ways to share are interleaved, each on keys of its
+//! own. Commands are what the server counts as scripts: one for each round trip.
 //!
 //! # What the numbers are, and are not
 //!
-//! Nodes on one core have a quarter of it each: compare within one run, as ratios. What a node would do with a core of
-//! its own is worked out ([`busy`]), not measured: this takes more machines than one. What is offered is what a node can
-//! ask; where that is less than the limit, as it may be of exact, nearly everything passes. No network is between
-//! nodes and store: with one, exact is slower and the others hardly.
+//! Nodes on one core have a quarter of it each: compare within one run, as ratios. The rate of a node with a core of its own is
+//! computed from the processor time of a decision, not measured: that takes more machines than one. The offered load is the rate
+//! of the nodes. Where that is less than the limit, as it may be with exact limits, nearly everything passes. There is no
+//! network between nodes and store: with one, exact limits are slower and the others hardly.
 
-mod busy;
 mod node;
 
-use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Barrier};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tollgate_policy::Sharing;
+use tollgate_testkit::servers::Server;
 
-use self::busy::{Threads, server_ran, with_cores};
 use self::node::{Plan, Tally};
 use crate::args::Fleet;
-use crate::servers::cores::Cores;
-use crate::store::server::Redis;
-use crate::store::{median, ratio};
-use crate::table::Table;
+use crate::figures::{Figures, interleave, ratio};
+use crate::output::{Output, Row};
+use crate::store::{cpu_time, start_redis};
+use crate::system::{Cores, ProcessTree, no_proc};
 
 const NODES: u32 = 4;
 /// The longest warm-up: more than a lease's term.
 const WARM_UP: Duration = Duration::from_millis(1200);
-/// How long the server may take to say what it was asked.
-const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A way to share, and what was seen of it in each pass.
-struct Way {
-    name: &'static str,
-    sharing: Option<Sharing>,
-    passes: Vec<Pass>,
-}
+/// A way to share limits; `None` for nodes without a store.
+type Way = Option<Sharing>;
 
-/// What all nodes did in one pass.
+/// All nodes in one pass.
 #[derive(Clone, Copy, Debug)]
-struct Pass {
-    /// Of one node, in a second.
-    decided: u64,
-    /// Of all nodes, in a second.
-    admitted: u64,
-    /// Questions to the store for a million decisions.
-    questions: u64,
-    /// Decisions without the store.
-    alone: u64,
-    /// Nanoseconds that a decision takes of a node, and of the store.
-    node_ns: u64,
-    store_ns: u64,
-}
-
-impl Way {
-    fn median(&self, part: fn(&Pass) -> u64) -> u64 {
-        median(&self.passes.iter().map(part).collect::<Vec<_>>())
-    }
+struct Turn {
+    /// Decisions of all nodes in a second, and the admitted ones.
+    decided: f64,
+    admitted: f64,
+    /// Scripts that the store ran per decision.
+    commands: f64,
+    /// Decisions of the fallback.
+    fallback: u64,
+    /// Processor time of a decision in a node and in the store.
+    node_ns: f64,
+    store_ns: f64,
 }
 
 /// Measures; returns whether every decision that needs the store was made with it.
-pub(crate) fn run(wanted: &Fleet, out: &mut dyn Write) -> io::Result<bool> {
+pub(crate) fn run(args: &Fleet, out: &mut Output<'_>) -> io::Result<bool> {
     let cores = Cores::find();
-    let redis = Redis::start(cores.map(|cores| cores.server))?;
-    let shared = Sharing::ALL.map(|sharing| (sharing.name(), Some(sharing)));
-    let mut ways: Vec<Way> = shared
-        .into_iter()
-        .chain([("each for itself", None)])
-        .map(|(name, sharing)| Way {
-            name,
-            sharing,
-            passes: Vec::new(),
-        })
-        .collect();
-    let many = ways.len();
-    for pass in 0..usize::from(wanted.passes.passes) {
-        for turn in 0..many {
-            // The order moves on with every pass.
-            if let Some(way) = ways.get_mut((turn + pass) % many) {
-                let prefix = format!("tg{pass}x{turn}");
-                let seen = once(&redis, wanted, cores, way.sharing, prefix)?;
-                way.passes.push(seen);
-            }
-        }
-    }
-    report(&ways, wanted, out)?;
-    let alone: u64 = ways
-        .iter()
-        .flat_map(|way| &way.passes)
-        .map(|p| p.alone)
-        .sum();
-    Ok(alone == 0)
+    let redis = start_redis(cores)?;
+    let mut ways: Vec<Way> = Sharing::ALL.into_iter().map(Some).chain([None]).collect();
+    let turns = interleave(args.passes.passes, &mut ways, |way, pass| {
+        let prefix = format!("tg{pass}{}", way.map_or("none", Sharing::name));
+        turn(&redis, args, cores, *way, prefix)
+    })?;
+    report(&ways, &turns, args, out)?;
+    Ok(turns.iter().flatten().all(|turn| turn.fallback == 0))
 }
 
-fn once(
-    redis: &Redis,
-    wanted: &Fleet,
+fn turn(
+    redis: &Server,
+    args: &Fleet,
     cores: Option<Cores>,
-    sharing: Option<Sharing>,
+    sharing: Way,
     prefix: String,
-) -> io::Result<Pass> {
+) -> io::Result<Turn> {
     let plan = Arc::new(Plan {
         sharing,
         port: redis.port(),
         prefix,
-        keys: (0..wanted.keys).map(|key| format!("org{key:06}")).collect(),
-        limit: wanted.limit as u64,
+        keys: (0..args.keys).map(|key| format!("org{key:06}")).collect(),
+        limit: args.limit as u64,
         core: cores.map(|cores| cores.load),
-        threads: Threads::default(),
         ready: Barrier::new(NODES as usize + 1),
         stop: AtomicBool::new(false),
+        tally: Tally::default(),
     });
-    let tallies: Vec<Arc<Tally>> = (0..NODES).map(|_| Arc::default()).collect();
-    std::thread::scope(|scope| {
-        let nodes: Vec<_> = (0_u64..)
-            .zip(&tallies)
-            .map(|(seed, tally)| {
+    thread::scope(|scope| {
+        let nodes: Vec<_> = (0..u64::from(NODES))
+            .map(|seed| {
                 let plan = &plan;
-                scope.spawn(move || node::run(plan, tally, seed))
+                scope.spawn(move || node::run(plan, seed))
             })
             .collect();
         plan.ready.wait();
-        let seen = watch(redis.port(), wanted, &tallies, &plan.threads);
+        let turn = observe(redis, args, &plan.tally);
         plan.stop.store(true, Relaxed);
         for node in nodes {
-            match node.join() {
-                Ok(done) => done?,
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
+            node.join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         }
-        seen
+        turn
     })
 }
 
-/// Looks twice, and says what happened in between.
-fn watch(port: u16, wanted: &Fleet, tallies: &[Arc<Tally>], threads: &Threads) -> io::Result<Pass> {
-    let time = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .build()?;
-    let wait = |span| time.block_on(async { tokio::time::sleep(span).await });
-    let look = || -> io::Result<([u64; 3], [u64; 3])> {
-        let mut sums = [0; 3];
-        for tally in tallies {
-            let counts = [&tally.decided, &tally.admitted, &tally.alone];
-            for (sum, count) in sums.iter_mut().zip(counts) {
-                *sum += count.load(Relaxed);
-            }
-        }
-        let said = ask_server(port)?;
-        Ok((sums, [scripts(&said), server_ran(&said), threads.ran()?]))
+/// Reads all counters twice and returns the difference.
+fn observe(redis: &Server, args: &Fleet, tally: &Tally) -> io::Result<Turn> {
+    let nodes = ProcessTree::single(std::process::id());
+    let read = || -> io::Result<[f64; 6]> {
+        let counts = [&tally.decided, &tally.admitted, &tally.fallback];
+        let [decided, admitted, fallback] = counts.map(|count| count.load(Relaxed) as f64);
+        let info = redis.ask_text(&["INFO", "commandstats"]);
+        let scripts = scripts(&info.map_err(io::Error::other)?) as f64;
+        // This process does nothing else meanwhile.
+        let nodes = nodes.time().ok_or_else(no_proc)?.as_nanos() as f64;
+        let store = cpu_time(redis)?.as_nanos() as f64;
+        Ok([decided, admitted, fallback, scripts, nodes, store])
     };
-    wait(wanted.passes.warm_up(WARM_UP));
-    let (before, busy_before) = look()?;
-    let begin = Instant::now();
-    wait(wanted.passes.time);
-    let (after, busy) = look()?;
-    let micros = begin.elapsed().as_micros().max(1);
-    let in_a_second =
-        |count: u64| u64::try_from(u128::from(count) * 1_000_000 / micros).unwrap_or(u64::MAX);
-    let [decided, admitted, alone] = [0, 1, 2].map(|i: usize| after[i] - before[i]);
-    let [asked, store_us, node_ns] = [0, 1, 2].map(|i: usize| busy[i] - busy_before[i]);
-    Ok(Pass {
-        decided: in_a_second(decided) / u64::from(NODES),
-        admitted: in_a_second(admitted),
-        questions: asked * 1_000_000 / decided.max(1),
-        alone,
-        node_ns: node_ns / decided.max(1),
-        store_ns: store_us * 1_000 / decided.max(1),
+    thread::sleep(args.passes.warm_up(WARM_UP));
+    let (before, begin) = (read()?, Instant::now());
+    thread::sleep(args.passes.time);
+    let (after, seconds) = (read()?, begin.elapsed().as_secs_f64());
+    let [decided, admitted, fallback, scripts, nodes, store] =
+        std::array::from_fn(|place| after[place] - before[place]);
+    Ok(Turn {
+        decided: decided / seconds,
+        admitted: admitted / seconds,
+        commands: scripts / decided.max(1.0),
+        fallback: fallback as u64,
+        node_ns: nodes / decided.max(1.0),
+        store_ns: store / decided.max(1.0),
     })
-}
-
-/// What the server says of its commands and of its processor.
-fn ask_server(port: u16) -> io::Result<String> {
-    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.write_all(b"INFO commandstats cpu\r\nQUIT\r\n")?;
-    let mut said = String::new();
-    stream.read_to_string(&mut said)?;
-    Ok(said)
 }
 
 /// The sum of the calls in lines such as `cmdstat_evalsha:calls=17,usec=230`.
-fn scripts(said: &str) -> u64 {
+fn scripts(info: &str) -> u64 {
     let calls = |line: &str| {
         let rest = ["evalsha", "eval", "fcall"]
             .iter()
             .find_map(|name| line.strip_prefix(&format!("cmdstat_{name}:calls=")))?;
         rest.split(',').next()?.parse::<u64>().ok()
     };
-    said.lines().filter_map(calls).sum()
+    info.lines().filter_map(calls).sum()
 }
 
-fn report(ways: &[Way], wanted: &Fleet, out: &mut dyn Write) -> io::Result<()> {
-    let decided = |wanted: Option<Sharing>| {
-        let way = ways.iter().find(|way| way.sharing == wanted);
-        way.map_or(0, |way| way.median(|pass| pass.decided))
+/// Decisions a second of a node that has a core of its own, as all others and the store have: the first that is busy all the
+/// time is the bound.
+fn rate_with_cores(node_ns: f64, store_ns: f64) -> f64 {
+    1e9 / node_ns.max(store_ns * f64::from(NODES))
+}
+
+fn report(ways: &[Way], turns: &[Vec<Turn>], args: &Fleet, out: &mut Output<'_>) -> io::Result<()> {
+    let figures = |way: Way, figure: fn(&Turn) -> f64| {
+        let place = ways.iter().position(|other| *other == way).unwrap_or(0);
+        Figures::collect(&turns[place], |turn| Some(figure(turn)))
     };
-    let (exact, memory) = (decided(Some(Sharing::Exact)), decided(None));
-    let may = wanted.limit as u64 * wanted.keys as u64;
-    let mut table = Table::new([
-        "",
-        "decisions/s a node",
-        "to exact",
-        "to itself",
-        "commands a decision",
-        "CPU of a node, of the store, ns",
-        "with a core each",
-        "to exact",
-        "offered, of the limit",
-        "admitted, of the limit",
-    ]);
-    let alone_on_a_core =
-        |way: &Way| with_cores(way.median(|p| p.node_ns), way.median(|p| p.store_ns));
-    let exact_way = ways.iter().find(|way| way.sharing == Some(Sharing::Exact));
-    let exact_on_a_core = exact_way.map_or(0, alone_on_a_core);
-    for way in ways {
-        let (node_ns, store_ns) = (way.median(|p| p.node_ns), way.median(|p| p.store_ns));
-        let on_a_core = alone_on_a_core(way);
-        let rate = way.median(|pass| pass.decided);
-        let admitted = way.median(|pass| pass.admitted);
-        let questions = way.median(|pass| pass.questions);
-        let offered = rate * u64::from(NODES);
-        if wanted.json {
-            let line = serde_json::json!({
-                "fleet": way.name, "nodes": NODES, "keys": wanted.keys, "limit_per_s": wanted.limit,
-                "decisions_per_s_and_node": rate, "to_exact": ratio(rate, exact), "to_memory": ratio(rate, memory),
-                "cpu_ns_of_node": node_ns, "cpu_ns_of_store": store_ns, "with_a_core_each": on_a_core,
-                "with_a_core_each_to_exact": ratio(on_a_core, exact_on_a_core),
-                "commands_per_million": questions, "offered_per_s": offered, "admitted_per_s": admitted,
-            });
-            writeln!(out, "{line}")?;
-        }
-        table.row([
-            way.name.to_owned(),
-            rate.to_string(),
-            format!("{:.1}", ratio(rate, exact)),
-            format!("{:.2}", ratio(rate, memory)),
-            format!("{}.{:02} %", questions / 10_000, questions / 100 % 100),
-            format!("{node_ns}, {store_ns}"),
-            on_a_core.to_string(),
-            format!("{:.1}", ratio(on_a_core, exact_on_a_core)),
-            format!("{:.2}", ratio(offered, may)),
-            format!("{:.3}", ratio(admitted, may)),
-        ]);
-    }
-    if wanted.json {
-        return Ok(());
-    }
-    writeln!(
-        out,
-        "\n{NODES} nodes, {} hot keys of {}/s; passes: {}, interleaved, of {:?}; medians (targets of lease: 30 times exact, half \
-         of what each does for itself, 2 % commands)",
-        wanted.keys, wanted.limit, wanted.passes.passes, wanted.passes.time
-    )?;
-    table.print(out)
+    let decided = |way: Way| figures(way, |turn| turn.decided / f64::from(NODES));
+    let with_cores = |way: Way| figures(way, |turn| rate_with_cores(turn.node_ns, turn.store_ns));
+    let exact = Some(Sharing::Exact);
+    let allowed = args.limit as f64 * args.keys as f64;
+    let row = |&way: &Way| {
+        let median = |figure| figures(way, figure).median();
+        let of_limit = |figure| median(figure).map(|rate| rate / allowed);
+        let commands = median(|turn| turn.commands);
+        Row::new("fleet", way.map_or("no store", Sharing::name))
+            .json("nodes", NODES)
+            .json("keys", args.keys)
+            .json("limit_per_s", args.limit)
+            .figure(
+                "decisions_per_s_and_node",
+                "decisions/s a node",
+                decided(way).median(),
+                0,
+            )
+            .figure(
+                "to_exact",
+                "to exact",
+                ratio(&decided(way), &decided(exact)),
+                1,
+            )
+            .figure(
+                "to_memory",
+                "to no store",
+                ratio(&decided(way), &decided(None)),
+                2,
+            )
+            .json("commands_per_million", commands.map(|part| part * 1e6))
+            .figure(
+                "commands_percent",
+                "commands, %",
+                commands.map(|part| part * 100.0),
+                2,
+            )
+            .figure(
+                "cpu_ns_of_node",
+                "node CPU ns",
+                median(|turn| turn.node_ns),
+                0,
+            )
+            .figure(
+                "cpu_ns_of_store",
+                "store CPU ns",
+                median(|turn| turn.store_ns),
+                0,
+            )
+            .figure(
+                "with_a_core_each",
+                "with a core each",
+                with_cores(way).median(),
+                0,
+            )
+            .figure(
+                "with_a_core_each_to_exact",
+                "to exact",
+                ratio(&with_cores(way), &with_cores(exact)),
+                1,
+            )
+            .json("offered_per_s", median(|turn| turn.decided))
+            .figure(
+                "offered",
+                "offered, of the limit",
+                of_limit(|turn| turn.decided),
+                2,
+            )
+            .json("admitted_per_s", median(|turn| turn.admitted))
+            .figure(
+                "admitted",
+                "admitted, of the limit",
+                of_limit(|turn| turn.admitted),
+                3,
+            )
+    };
+    let rows: Vec<Row> = ways.iter().map(row).collect();
+    let title = format!(
+        "{NODES} nodes, {} hot keys of {}/s; {} interleaved passes of {:?}; medians (targets of lease: 30 times exact, half of \
+         no store, 2 % commands)",
+        args.keys, args.limit, args.passes.passes, args.passes.time
+    );
+    out.rows(&title, &rows)
 }
 
 #[cfg(test)]
@@ -269,8 +243,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scripts_are_counted_and_what_they_call_is_not() {
-        let said = "cmdstat_get:calls=9,usec=1\r\ncmdstat_evalsha:calls=17,usec=230\r\ncmdstat_eval:calls=2,usec=1\r\n";
-        assert_eq!(scripts(said), 19);
+    fn scripts_are_counted_and_the_commands_in_them_are_not() {
+        let info = "cmdstat_get:calls=9,usec=1\r\ncmdstat_evalsha:calls=17,usec=230\r\ncmdstat_eval:calls=2,usec=1\r\n";
+        assert_eq!(scripts(info), 19);
+    }
+
+    #[test]
+    fn the_first_busy_core_bounds_a_fleet() {
+        // A node could decide a million, but the store runs two hundred thousand scripts for all four.
+        assert!((rate_with_cores(1_000.0, 5_000.0) - 50_000.0).abs() < 1.0);
+        assert!((rate_with_cores(1_000.0, 5.0) - 1_000_000.0).abs() < 1.0);
+        assert!((rate_with_cores(1_000.0, 0.0) - 1_000_000.0).abs() < 1.0);
     }
 }

@@ -1,4 +1,4 @@
-//! One node: a gate with a store of its own, and requests that ask it one after the other.
+//! One node: a gate with a store of its own, and requests that it decides one after the other.
 
 use std::io;
 use std::sync::Arc;
@@ -15,111 +15,107 @@ use tollgate_policy::{
 use tollgate_redis::{Settings, Store};
 
 use super::NODES;
-use super::busy::Threads;
-use crate::servers::cores::pin_this_thread;
-use crate::stream::SplitMix;
+use crate::system::pin_this_thread;
 
 /// Requests in flight at each node.
 const IN_FLIGHT: u64 = 64;
-/// Decisions after which a request lets others have their turn, and adds what it counted to the rest.
-const TURN: u64 = 32;
-/// How often a node settles with the store, as the service does.
-const TEND_EVERY: Duration = Duration::from_millis(100);
+/// Decisions after which a request yields, and adds its counts to the others.
+const BATCH: u64 = 32;
+/// How often a node syncs with the store, as the service does.
+const SYNC_EVERY: Duration = Duration::from_millis(100);
 /// How long the store may take to be there.
 const UP_WITHIN: Duration = Duration::from_secs(5);
-/// How often is looked.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Pause between two probes of the store.
+const PROBE_EVERY: Duration = Duration::from_millis(5);
 
 type Gate = PolicyGate<MonotonicClock>;
 
-/// What a node decided.
+/// Counts of decisions of all nodes.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub(super) decided: AtomicU64,
     pub(super) admitted: AtomicU64,
-    /// Without the store.
-    pub(super) alone: AtomicU64,
+    /// Without the store, though it was needed.
+    pub(super) fallback: AtomicU64,
 }
 
-/// What all nodes of a pass have in common.
+/// What all nodes of a turn have in common.
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// None if each counts for itself.
+    /// `None` without a store.
     pub(super) sharing: Option<Sharing>,
     pub(super) port: u16,
-    /// Of keys in the store: no pass finds what another one left.
+    /// Of keys in the store: no turn sees the keys of another.
     pub(super) prefix: String,
     pub(super) keys: Vec<String>,
     pub(super) limit: u64,
     pub(super) core: Option<usize>,
-    pub(super) threads: Threads,
-    /// Where nodes, and whoever measures, wait for each other.
+    /// Where nodes and the observer wait for each other.
     pub(super) ready: Barrier,
     pub(super) stop: AtomicBool,
+    pub(super) tally: Tally,
 }
 
-/// Runs a node until it is told to stop.
-pub(super) fn run(plan: &Arc<Plan>, tally: &Arc<Tally>, seed: u64) -> io::Result<()> {
+/// Runs a node until the plan stops.
+pub(super) fn run(plan: &Arc<Plan>, seed: u64) -> io::Result<()> {
     let pinned = plan.core.map_or(Ok(()), pin_this_thread);
-    let events = tokio::runtime::Builder::new_current_thread()
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    events.block_on(async {
-        let gate = match pinned.and_then(|()| plan.threads.join()) {
+    runtime.block_on(async {
+        let gate = match pinned {
             Ok(()) => open(plan).await,
             Err(error) => Err(error),
         };
-        // Whoever fails must be here too, or the others would wait for ever.
+        // A node that failed must get here too, or the others would wait for ever.
         plan.ready.wait();
         let gate = gate?;
-        let tending = [
-            tokio::spawn(tend(Arc::clone(&gate))),
-            tokio::spawn(borrow(Arc::clone(&gate))),
+        let background = [
+            tokio::spawn(sync(Arc::clone(&gate))),
+            tokio::spawn(prefetch(Arc::clone(&gate))),
         ];
-        let asking: Vec<_> = (0..IN_FLIGHT)
+        let requests: Vec<_> = (0..IN_FLIGHT)
             .map(|number| {
                 let seed = seed * IN_FLIGHT + number;
-                let (gate, plan) = (Arc::clone(&gate), Arc::clone(plan));
-                tokio::spawn(ask(gate, plan, Arc::clone(tally), seed))
+                tokio::spawn(request(Arc::clone(&gate), Arc::clone(plan), seed))
             })
             .collect();
-        for task in asking {
+        for task in requests {
             task.await.map_err(io::Error::other)?;
         }
-        for task in tending {
+        for task in background {
             task.abort();
         }
         Ok(())
     })
 }
 
-/// Asks one after the other until all are told to stop.
-async fn ask(gate: Arc<Gate>, plan: Arc<Plan>, tally: Arc<Tally>, seed: u64) {
-    let mut dice = SplitMix(seed);
-    let many = plan.keys.len() as u64;
+/// Decides one request after the other until the plan stops.
+async fn request(gate: Arc<Gate>, plan: Arc<Plan>, seed: u64) {
+    let mut rng = fastrand::Rng::with_seed(seed);
     while !plan.stop.load(Relaxed) {
-        let (mut decided, mut admitted, mut alone) = (0, 0, 0);
-        let mut is_asked = false;
-        // What the store was asked for is added at once: many requests wait for it together, and would add together.
-        while decided < TURN && !is_asked {
-            let key = usize::try_from(dice.below(many)).unwrap_or_default();
-            let key = plan.keys.get(key).map_or("", String::as_str);
+        let (mut decided, mut admitted, mut fallback) = (0, 0, 0);
+        let mut pending = false;
+        // A decision of the store is added at once: many requests wait for it together, and would add together.
+        while decided < BATCH && !pending {
+            let key = plan.keys.get(rng.usize(..plan.keys.len()));
             decided += 1;
-            let (answer, asked) = decide(&gate, key, Op::Charge).await;
-            is_asked = asked;
-            admitted += u64::from(answer.is_admitted());
-            alone += u64::from(answer.origin == Origin::Degraded);
+            let key = key.map_or("", String::as_str);
+            let (decision, waited) = decide(&gate, key, Op::Charge).await;
+            pending = waited;
+            admitted += u64::from(decision.is_admitted());
+            fallback += u64::from(decision.origin == Origin::Degraded);
         }
-        tally.decided.fetch_add(decided, Relaxed);
-        tally.admitted.fetch_add(admitted, Relaxed);
-        tally.alone.fetch_add(alone, Relaxed);
-        if !is_asked {
+        plan.tally.decided.fetch_add(decided, Relaxed);
+        plan.tally.admitted.fetch_add(admitted, Relaxed);
+        plan.tally.fallback.fetch_add(fallback, Relaxed);
+        if !pending {
             tokio::task::yield_now().await;
         }
     }
 }
 
-/// The answer, and whether it was waited for.
+/// The decision, and whether it had to wait for the store.
 async fn decide(gate: &Arc<Gate>, key: &str, op: Op) -> (PolicyDecision, bool) {
     let started = {
         let key = &[key];
@@ -132,17 +128,17 @@ async fn decide(gate: &Arc<Gate>, key: &str, op: Op) -> (PolicyDecision, bool) {
         tollgate_policy::decide(&NoHost::new(), gate, &request)
     };
     match started {
-        Decide::Ready(answer) => (answer, false),
+        Decide::Ready(decision) => (decision, false),
         Decide::Pending(pending) => (pending.await, true),
     }
 }
 
-async fn borrow(gate: Arc<Gate>) {
+async fn prefetch(gate: Arc<Gate>) {
     gate.run_background(std::future::pending()).await;
 }
 
-async fn tend(gate: Arc<Gate>) {
-    let mut tick = tokio::time::interval(TEND_EVERY);
+async fn sync(gate: Arc<Gate>) {
+    let mut tick = tokio::time::interval(SYNC_EVERY);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
@@ -155,24 +151,24 @@ async fn open(plan: &Plan) -> io::Result<Arc<Gate>> {
     let mut prior = PriorState::new();
     if plan.sharing.is_some() {
         let mut settings = Settings::standalone("127.0.0.1", plan.port);
-        // The rate is asked for here, not the answer in time.
+        // The figure is the rate, not the latency.
         settings.deadline = Duration::from_secs(1);
         settings.prefix.clone_from(&plan.prefix);
         settings.nodes = Some(NODES);
-        let store = Store::open(settings, &tokio::runtime::Handle::current())
-            .map_err(|error| io::Error::other(error.to_string()))?;
+        let store =
+            Store::open(settings, &tokio::runtime::Handle::current()).map_err(io::Error::other)?;
         prior = prior.with_store(Arc::new(store) as Arc<dyn SharedStore>);
     }
     let gate = Gate::with_prior(policy(plan)?, Vec::new(), MonotonicClock::new(), prior)
         .map(Arc::new)
-        .map_err(|error| io::Error::other(error.to_string()))?;
+        .map_err(io::Error::other)?;
     let is_up = async {
         loop {
-            let (answer, _) = decide(&gate, "probe", Op::Peek).await;
-            if answer.origin != Origin::Degraded {
+            let (decision, _) = decide(&gate, "probe", Op::Peek).await;
+            if decision.origin != Origin::Degraded {
                 return;
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(PROBE_EVERY).await;
         }
     };
     match tokio::time::timeout(UP_WITHIN, is_up).await {

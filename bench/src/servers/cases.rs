@@ -1,11 +1,11 @@
-//! What is compared: the work, the contestants, and what ours is to reach.
+//! The cases of each suite: work, contestants, goals.
 
 use super::contestant::Contestant::{self, *};
 use super::load::Shape;
 
-/// Comparisons whose servers stay up together.
+/// Cases whose servers stay up together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Part {
+pub(crate) enum Suite {
     /// Decisions over HTTP and forward-auth beside an HTTP floor, throttlecrab and nginx.
     Http,
     /// The gateway beside nginx as a reverse proxy, both with a limit.
@@ -22,38 +22,38 @@ pub(crate) enum Part {
     Footprint,
 }
 
-impl Part {
-    pub(crate) const ALL: [Part; 7] = [
-        Part::Http,
-        Part::Gateway,
-        Part::Resp,
-        Part::Rls,
-        Part::Envoy,
-        Part::Unloaded,
-        Part::Footprint,
+impl Suite {
+    pub(crate) const ALL: [Suite; 7] = [
+        Suite::Http,
+        Suite::Gateway,
+        Suite::Resp,
+        Suite::Rls,
+        Suite::Envoy,
+        Suite::Unloaded,
+        Suite::Footprint,
     ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Part::Http => "http",
-            Part::Gateway => "gateway",
-            Part::Resp => "resp",
-            Part::Rls => "rls",
-            Part::Envoy => "envoy",
-            Part::Unloaded => "unloaded",
-            Part::Footprint => "footprint",
+            Suite::Http => "http",
+            Suite::Gateway => "gateway",
+            Suite::Resp => "resp",
+            Suite::Rls => "rls",
+            Suite::Envoy => "envoy",
+            Suite::Unloaded => "unloaded",
+            Suite::Footprint => "footprint",
         }
     }
 
     pub(crate) fn cases(self) -> &'static [Case] {
         match self {
-            Part::Http => &HTTP,
-            Part::Gateway => &GATEWAY,
-            Part::Resp => &RESP,
-            Part::Rls => &RLS,
-            Part::Envoy => &ENVOY,
-            Part::Unloaded => &UNLOADED,
-            Part::Footprint => &[],
+            Suite::Http => &HTTP,
+            Suite::Gateway => &GATEWAY,
+            Suite::Resp => &RESP,
+            Suite::Rls => &RLS,
+            Suite::Envoy => &ENVOY,
+            Suite::Unloaded => &UNLOADED,
+            Suite::Footprint => &[],
         }
     }
 }
@@ -74,7 +74,7 @@ pub(crate) struct Case {
 /// How many keys are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keys {
-    /// As many as the command says, all live before anything is measured.
+    /// The number of `--keys`, all live before anything is measured.
     Live,
     /// A tenth of it, not live beforehand.
     Some,
@@ -91,7 +91,7 @@ impl Keys {
     }
 }
 
-/// What every answer is to say.
+/// The verdict that every answer must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expected {
     /// The limit is out of reach and recovers slowly, so that every key stays live.
@@ -100,29 +100,53 @@ pub(crate) enum Expected {
     Refused,
 }
 
-/// A ratio or figure, and what it is to reach. `None` only reports it.
+/// A ratio or figure, and its target. `None` only reports it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Goal {
     /// Requests per second of the first over the second, at least; by CPU time where a server was not kept busy.
     Rate(Contestant, Contestant, Option<f64>),
-    /// The same where the load's core does part of the work, so that the server's CPU time says nothing.
-    RateAlone(Contestant, Contestant, Option<f64>),
+    /// The same where the load's core does part of the work, so that the server's CPU time means nothing.
+    RateOnly(Contestant, Contestant, Option<f64>),
     /// The median latency of the first over the second, at most.
-    Median(Contestant, Contestant, Option<f64>),
+    P50(Contestant, Contestant, Option<f64>),
     /// The 99th percentile of the first over the second, at most.
-    P99Ratio(Contestant, Contestant, Option<f64>),
+    P99(Contestant, Contestant, Option<f64>),
     /// The 99th percentile in microseconds, at most.
-    P99(Contestant, f64),
+    P99Micros(Contestant, f64),
+}
+
+/// The bound of a goal.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Target {
+    AtLeast(f64),
+    AtMost(f64),
 }
 
 impl Goal {
-    pub(crate) fn contestants(&self) -> (Contestant, Option<Contestant>) {
-        match *self {
-            Goal::Rate(first, second, _)
-            | Goal::RateAlone(first, second, _)
-            | Goal::Median(first, second, _)
-            | Goal::P99Ratio(first, second, _) => (first, Some(second)),
-            Goal::P99(first, _) => (first, None),
+    pub(crate) fn first(self) -> Contestant {
+        let (Goal::Rate(first, ..)
+        | Goal::RateOnly(first, ..)
+        | Goal::P50(first, ..)
+        | Goal::P99(first, ..)
+        | Goal::P99Micros(first, _)) = self;
+        first
+    }
+
+    pub(crate) fn second(self) -> Option<Contestant> {
+        match self {
+            Goal::Rate(_, second, _)
+            | Goal::RateOnly(_, second, _)
+            | Goal::P50(_, second, _)
+            | Goal::P99(_, second, _) => Some(second),
+            Goal::P99Micros(..) => None,
+        }
+    }
+
+    pub(crate) fn target(self) -> Option<Target> {
+        match self {
+            Goal::Rate(.., least) | Goal::RateOnly(.., least) => least.map(Target::AtLeast),
+            Goal::P50(.., most) | Goal::P99(.., most) => most.map(Target::AtMost),
+            Goal::P99Micros(_, most) => Some(Target::AtMost(most)),
         }
     }
 }
@@ -194,9 +218,9 @@ const GATEWAY: [Case; 1] = [admitted(
     Keys::Some,
     &[UpstreamAlone, NginxGateway, Gateway],
     &[
-        Goal::RateAlone(Gateway, NginxGateway, Some(0.90)),
-        Goal::Median(Gateway, NginxGateway, None),
-        Goal::P99Ratio(Gateway, NginxGateway, Some(1.3)),
+        Goal::RateOnly(Gateway, NginxGateway, Some(0.90)),
+        Goal::P50(Gateway, NginxGateway, None),
+        Goal::P99(Gateway, NginxGateway, Some(1.3)),
     ],
 )];
 
@@ -222,7 +246,7 @@ const RESP: [Case; 3] = [
             Goal::Rate(Resp, Lua, Some(20.0)),
             Goal::Rate(Resp, CrabResp, None),
             Goal::Rate(Resp, RespFloor, None),
-            Goal::P99(Resp, 1_500.0),
+            Goal::P99Micros(Resp, 1_500.0),
         ],
     ),
     Case {
@@ -278,10 +302,10 @@ const ENVOY: [Case; 1] = [admitted(
     Keys::Some,
     &[EnvoyFloor, EnvoyOurs, EnvoyOursNoFields, EnvoyLimitador],
     &[
-        Goal::RateAlone(EnvoyOurs, EnvoyLimitador, Some(1.25)),
-        Goal::RateAlone(EnvoyOursNoFields, EnvoyLimitador, None),
-        Goal::RateAlone(EnvoyOurs, EnvoyFloor, None),
-        Goal::RateAlone(EnvoyFloor, EnvoyLimitador, None),
+        Goal::RateOnly(EnvoyOurs, EnvoyLimitador, Some(1.25)),
+        Goal::RateOnly(EnvoyOursNoFields, EnvoyLimitador, None),
+        Goal::RateOnly(EnvoyOurs, EnvoyFloor, None),
+        Goal::RateOnly(EnvoyFloor, EnvoyLimitador, None),
     ],
 )];
 
@@ -293,11 +317,11 @@ const UNLOADED: [Case; 1] = [admitted(
         RespFloor, Resp, Cell, CrabResp, Auth, Nginx, RlsFloor, Rls, Limitador, CrabRls,
     ],
     &[
-        Goal::Median(Resp, Cell, Some(1.0)),
-        Goal::Median(Auth, Nginx, Some(1.0)),
-        Goal::Median(Rls, Cell, Some(1.0)),
-        Goal::Median(Rls, Nginx, Some(1.0)),
-        Goal::Median(Rls, RlsFloor, None),
+        Goal::P50(Resp, Cell, Some(1.0)),
+        Goal::P50(Auth, Nginx, Some(1.0)),
+        Goal::P50(Rls, Cell, Some(1.0)),
+        Goal::P50(Rls, Nginx, Some(1.0)),
+        Goal::P50(Rls, RlsFloor, None),
     ],
 )];
 
@@ -307,11 +331,12 @@ mod tests {
 
     #[test]
     fn every_goal_is_of_contestants_in_its_case() {
-        for case in Part::ALL.iter().flat_map(|part| part.cases()) {
+        for case in Suite::ALL.iter().flat_map(|suite| suite.cases()) {
             for goal in case.goals {
-                let (first, second) = goal.contestants();
-                assert!(case.contestants.contains(&first), "{goal:?}");
-                assert!(second.is_none_or(|second| case.contestants.contains(&second)));
+                let all = [Some(goal.first()), goal.second()];
+                for contestant in all.into_iter().flatten() {
+                    assert!(case.contestants.contains(&contestant), "{goal:?}");
+                }
             }
         }
     }

@@ -1,16 +1,17 @@
-//! The contestants: names, requests, and the programs that they need or how to get them.
+//! The contestants: names, requests, and the programs that they need.
 
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use tollgate_load::{HttpAsk, Plan, Protocol, Rule, Speaker, Target, UnaryCall};
+use tollgate_testkit::servers::Access;
 
 use super::cases::Expected;
-use super::texts;
+use super::files;
 use crate::args::Servers;
 
-/// A contestant: a server and what it is asked.
+/// A contestant: a server and its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Contestant {
     HttpFloor,
@@ -125,10 +126,10 @@ impl Contestant {
         self.needs().contains(&Program::Tollgate)
     }
 
-    /// Why it cannot take part, and how to fix that.
-    pub(crate) fn missing(self, options: &Servers) -> Option<String> {
+    /// Why it cannot take part, and the remedy.
+    pub(crate) fn missing(self, args: &Servers) -> Option<String> {
         let mut missing = self.needs().iter().filter_map(|&program| {
-            let found = find(program, options);
+            let found = find(program, args);
             found.err().map(|error| error.to_string())
         });
         missing.next()
@@ -152,7 +153,7 @@ impl Contestant {
     }
 
     /// The requests of one connection. Keys have 14 bytes if there are up to a million of them.
-    pub(crate) fn speaker(
+    pub(crate) fn codec(
         self,
         expected: Expected,
         keys: u64,
@@ -170,11 +171,11 @@ impl Contestant {
         plan.keys = keys;
         let digits = keys.saturating_sub(1).to_string().len();
         plan.key_prefix = "account-key-:"
-            .get(..texts::KEY_BYTES.saturating_sub(digits))
+            .get(..files::KEY_BYTES.saturating_sub(digits))
             .unwrap_or("account-key-:")
             .to_owned();
         let (burst, count, seconds) = match expected {
-            Expected::Admitted => (texts::BURST, 1, texts::SECONDS),
+            Expected::Admitted => (files::BURST, 1, files::SECONDS),
             // Not fewer: throttlecrab rejects a burst of 0, and refuses nothing at 1.
             Expected::Refused => (2, 1, 86_400),
         };
@@ -187,7 +188,7 @@ impl Contestant {
             }
             _ => format!("CL.THROTTLE {{key}} {burst} {count} {seconds}"),
         };
-        plan.grpc.domain = texts::DOMAIN.to_owned();
+        plan.grpc.domain = files::DOMAIN.to_owned();
         if self == CrabRls {
             let call = throttle_call(burst, count, seconds);
             return Ok(Speaker::calling(&call, &plan, &target.host));
@@ -197,7 +198,7 @@ impl Contestant {
 
     /// The path and the rest of a request over HTTP.
     fn http(self) -> (String, HttpAsk) {
-        let key_header = texts::KEY_HEADER;
+        let key_header = files::KEY_HEADER;
         let post = |path: &str, body: String, admitted_body: &str| {
             let ask = HttpAsk {
                 method: "POST".into(),
@@ -223,16 +224,16 @@ impl Contestant {
             (path.to_owned(), ask)
         };
         match self {
-            HttpFloor | Check => check(texts::PATH),
+            HttpFloor | Check => check(files::PATH),
             // A key has one path, so both policies count as many keys in all.
             TenLimits => check("/api/p{key%10}/rides"),
             ThousandLimits => check("/api/p{key%1000}/rides"),
             CheckNamed => {
-                let body = format!(r#"{{"limit":"{}","key":"{{key}}"}}"#, texts::LIMIT);
+                let body = format!(r#"{{"limit":"{}","key":"{{key}}"}}"#, files::LIMIT);
                 post("/v1/check", body, r#""verdict":"pass""#)
             }
             CrabHttp => {
-                let (burst, seconds) = (texts::BURST, texts::SECONDS);
+                let (burst, seconds) = (files::BURST, files::SECONDS);
                 let body = format!(
                     r#"{{"key":"{{key}}","max_burst":{burst},"count_per_period":1,"period":{seconds},"quantity":1}}"#
                 );
@@ -242,11 +243,11 @@ impl Contestant {
                 "/v1/auth",
                 &[
                     ("x-forwarded-method", "GET"),
-                    ("x-forwarded-uri", texts::PATH),
+                    ("x-forwarded-uri", files::PATH),
                     ("x-forwarded-for", "203.0.113.7"),
                 ],
             ),
-            _ => get(texts::PATH, &[]),
+            _ => get(files::PATH, &[]),
         }
     }
 }
@@ -259,70 +260,59 @@ fn throttle_call(burst: u64, count: u64, seconds: u64) -> UnaryCall {
     }
     UnaryCall {
         path: "/throttlecrab.RateLimiter/Throttle".to_owned(),
-        before_key: vec![1 << 3 | 2, texts::KEY_BYTES as u8],
+        before_key: vec![1 << 3 | 2, files::KEY_BYTES as u8],
         after_key,
     }
 }
 
 /// Loads the script into a Redis and returns its SHA-1.
 fn load_script(redis: SocketAddr) -> io::Result<String> {
-    use std::io::{BufRead, BufReader, Write};
-    let script = texts::TOKEN_BUCKET;
-    let mut stream = std::net::TcpStream::connect(redis)?;
-    let len = script.len();
-    write!(
-        stream,
-        "*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n${len}\r\n{script}\r\n"
-    )?;
-    let mut lines = BufReader::new(stream).lines();
-    let head = lines.next().transpose()?.unwrap_or_default();
-    let sha1 = lines.next().transpose()?.unwrap_or_default();
-    match head.as_str() {
-        "$40" => Ok(sha1),
-        _ => Err(io::Error::other(format!(
-            "redis-server rejects the script: {head}"
-        ))),
+    let access = Access::plain(redis.port());
+    let loaded = access.ask(&["SCRIPT", "LOAD", files::TOKEN_BUCKET]);
+    match loaded.map_err(io::Error::other)? {
+        redis::Value::BulkString(sha1) => Ok(String::from_utf8_lossy(&sha1).into_owned()),
+        other => Err(io::Error::other(format!("SCRIPT LOAD returned {other:?}"))),
     }
 }
 
-/// Where `tools/peers.sh` and `make setup` install.
-fn tools() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/tools")
-}
-
-/// Where a program is.
+/// Finds a program.
 ///
 /// # Errors
 /// It is missing; the message says how to get it.
-pub(crate) fn find(program: Program, options: &Servers) -> io::Result<PathBuf> {
-    let peer = |name: &str| tools().join("peers/bin").join(name);
+pub(crate) fn find(program: Program, args: &Servers) -> io::Result<PathBuf> {
+    // Where `tools/peers.sh` installs.
+    let peer = |path: &str| {
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../target/tools/peers")
+            .join(path)
+    };
+    let installed = |name: &str| tollgate_testkit::program(name).ok();
     let found = match program {
         Program::Own => std::env::current_exe().ok(),
-        Program::Tollgate => options.tollgate.clone().or_else(beside_this_program),
-        Program::Redis => on_path("redis-server"),
-        Program::Nginx => on_path("nginx").or_else(|| Some("/usr/sbin/nginx".into())),
+        Program::Tollgate => {
+            let flag = args.tollgate.clone();
+            flag.or_else(|| tollgate_testkit::tollgate::binary().ok())
+        }
+        Program::Redis => installed("redis-server"),
+        Program::Nginx => installed("nginx"),
         Program::Cell => {
-            let usual = tools().join("peers/lib/libredis_cell.so");
-            Some(options.cell.clone().unwrap_or(usual))
+            let flag = args.cell.clone();
+            flag.or_else(|| Some(peer("lib/libredis_cell.so")))
         }
         Program::Crab => {
-            let usual = Some(peer("throttlecrab-server")).filter(|path| path.is_file());
-            let flag = options.throttlecrab.clone();
-            flag.or(usual).or_else(|| on_path("throttlecrab-server"))
+            let flag = args.throttlecrab.clone();
+            let usual = Some(peer("bin/throttlecrab-server")).filter(|path| path.is_file());
+            flag.or(usual).or_else(|| installed("throttlecrab-server"))
         }
         Program::Limitador => {
-            let usual = peer("tollgate-peer-limitador");
-            Some(options.limitador.clone().unwrap_or(usual))
+            let flag = args.limitador.clone();
+            flag.or_else(|| Some(peer("bin/tollgate-peer-limitador")))
         }
-        Program::Envoy => options
-            .envoy
-            .clone()
-            .or_else(envoy)
-            .or_else(|| on_path("envoy")),
+        Program::Envoy => args.envoy.clone().or_else(|| installed("envoy")),
     };
     found.filter(|path| path.is_file()).ok_or_else(|| {
         io::Error::other(match program {
-            Program::Own => "this program cannot be found where it was started from",
+            Program::Own => "this program is not where it was started from",
             Program::Tollgate => "not built: cargo build --release -p tollgate-cli",
             Program::Redis => "redis-server is not installed: apt-get install redis-server",
             Program::Nginx => "nginx is not installed: apt-get install nginx-light",
@@ -334,28 +324,6 @@ pub(crate) fn find(program: Program, options: &Servers) -> io::Result<PathBuf> {
     })
 }
 
-/// The `tollgate` that was built into the same folder as this program.
-fn beside_this_program() -> Option<PathBuf> {
-    let own = std::env::current_exe().ok()?;
-    let name = format!("tollgate{}", std::env::consts::EXE_SUFFIX);
-    Some(own.with_file_name(name))
-}
-
-/// Where a program of this name is, by `PATH`.
-fn on_path(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
-        .map(|folder| folder.join(name))
-        .find(|file| file.is_file())
-}
-
-/// It comes with a Python package: one folder per version of Python.
-fn envoy() -> Option<PathBuf> {
-    let pythons = std::fs::read_dir(tools().join("venv/lib")).ok()?.flatten();
-    let mut programs = pythons.map(|python| python.path().join("site-packages/envoy/_bin/envoy"));
-    programs.find(|program| program.is_file())
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -365,9 +333,9 @@ mod tests {
 
     fn request(contestant: Contestant, expected: Expected, keys: u64) -> String {
         let address = SocketAddr::from(([127, 0, 0, 1], 4711));
-        let mut speaker = contestant.speaker(expected, keys, address).unwrap();
+        let mut codec = contestant.codec(expected, keys, address).unwrap();
         let mut out = Vec::new();
-        speaker.ask(7, &mut out);
+        codec.ask(7, &mut out);
         out.escape_ascii().to_string()
     }
 
@@ -407,7 +375,7 @@ mod tests {
         let Command::Servers(options) = Cli::parse_from(line.split(' ')).command else {
             unreachable!("`{line}` is `servers`")
         };
-        let missing = |who: Contestant| who.missing(&options).unwrap_or_default();
+        let missing = |contestant: Contestant| contestant.missing(&options).unwrap_or_default();
         assert!(missing(Limitador).ends_with("tools/peers.sh"));
         assert!(missing(EnvoyOurs).ends_with("make setup"));
         assert!(find(Program::Cell, &options).is_err());

@@ -1,23 +1,21 @@
 //! Resident memory of a server per live key.
 //!
-//! Each contestant starts afresh and is asked 2,000 times about one key, so that buffers and threads exist; then
-//! about each of the live keys once. The growth, divided by their number, is the figure: with all that a table reserves
-//! and an allocator keeps. One key and not thousands, because a table that is laid out as a whole has a page of memory touched
-//! by each of the first thousands, which would then not count.
+//! Each contestant starts afresh and gets 2,000 requests for one key, so that buffers and threads exist; then one for each of
+//! the live keys. The growth, divided by their number, is the figure: with all that a table reserves and an allocator keeps. One
+//! key and not thousands, because in a table that is allocated as a whole each of the first thousands touches a page of memory,
+//! which would then not count.
 
-use std::io::{self, Write};
-
-use serde_json::json;
+use std::io;
 
 use super::contestant::Contestant;
 use super::start::Starter;
 use super::{fill, takes_part};
-use crate::process::no_proc;
-use crate::table::{Table, short_count};
+use crate::output::{Output, Row, short_count};
+use crate::system::no_proc;
 
 /// Requests before the first reading.
 const BEFORE: u64 = 2_000;
-/// What a key of ours is to take at most.
+/// Target for a key of ours, at most.
 const BYTES_MOST: f64 = 48.0;
 /// With fewer keys, other growth of the process exceeds theirs.
 const KEYS_LEAST: u64 = 100_000;
@@ -41,8 +39,8 @@ pub(super) struct Footprint {
 pub(super) fn measure(starter: &Starter<'_>) -> io::Result<Vec<Footprint>> {
     let mut all = Vec::new();
     for contestant in ALL {
-        if takes_part(contestant, starter.options)? {
-            let bytes = match contestant.missing(starter.options) {
+        if takes_part(contestant, starter.args)? {
+            let bytes = match contestant.missing(starter.args) {
                 Some(why) => Err(why),
                 None => Ok(measure_one(starter, contestant)?),
             };
@@ -54,7 +52,7 @@ pub(super) fn measure(starter: &Starter<'_>) -> io::Result<Vec<Footprint>> {
 
 fn measure_one(starter: &Starter<'_>, contestant: Contestant) -> io::Result<f64> {
     let running = starter.start(contestant)?;
-    let keys = starter.options.keys;
+    let keys = starter.args.keys;
     let resident = || {
         let tree = running.server.tree();
         tree.and_then(|tree| tree.resident()).ok_or_else(no_proc)
@@ -67,49 +65,34 @@ fn measure_one(starter: &Starter<'_>, contestant: Contestant) -> io::Result<f64>
     Ok(grown as f64 / keys as f64)
 }
 
-pub(super) fn report(
-    footprints: &[Footprint],
-    keys: u64,
-    json: bool,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+pub(super) fn report(footprints: &[Footprint], keys: u64, out: &mut Output<'_>) -> io::Result<()> {
     let counts = keys >= KEYS_LEAST;
-    if json {
-        for Footprint { contestant, bytes } in footprints {
-            let object = json!({
-                "command": "servers",
-                "part": "footprint",
-                "contestant": contestant.name(),
-                "keys": keys,
-                "bytes_per_key": bytes.as_ref().ok(),
-                "missing": bytes.as_ref().err(),
-                "at_most": contestant.is_ours().then_some(BYTES_MOST),
-            });
-            writeln!(out, "{object}")?;
-        }
-        return Ok(());
-    }
-    writeln!(
-        out,
-        "\nresident memory of the server for each of {} live keys of 14 bytes",
-        short_count(usize::try_from(keys).unwrap_or(usize::MAX))
-    )?;
-    let mut table = Table::new(["", "bytes", "target", ""]);
-    for Footprint { contestant, bytes } in footprints {
-        let Ok(bytes) = *bytes else { continue };
-        let (target, met) = match contestant.is_ours() {
-            true if counts && bytes <= BYTES_MOST => (format!("<= {BYTES_MOST}"), "met"),
-            true if counts => (format!("<= {BYTES_MOST}"), "missed"),
-            true => ("too few keys".to_owned(), ""),
-            false => (String::new(), ""),
+    let row = |Footprint { contestant, bytes }: &Footprint| {
+        let figure = bytes.as_ref().ok().copied();
+        let (target, met) = match (contestant.is_ours(), figure) {
+            (true, Some(bytes)) if counts && bytes <= BYTES_MOST => ("<= 48", "met"),
+            (true, Some(_)) if counts => ("<= 48", "missed"),
+            (true, Some(_)) => ("too few keys", ""),
+            _ => ("", ""),
         };
-        let bytes = format!("{bytes:.1}");
-        table.row([contestant.name().to_owned(), bytes, target, met.to_owned()]);
-    }
-    table.print(out)?;
-    for footprint in footprints {
-        if let Err(why) = &footprint.bytes {
-            writeln!(out, "  {}: {why}", footprint.contestant.name())?;
+        Row::new("servers", contestant.name())
+            .json("suite", "footprint")
+            .json("keys", keys)
+            .figure("bytes_per_key", "bytes", figure, 1)
+            .json("missing", bytes.as_ref().err())
+            .json("at_most", contestant.is_ours().then_some(BYTES_MOST))
+            .column("target", target)
+            .column("", met)
+    };
+    let rows: Vec<Row> = footprints.iter().map(row).collect();
+    let keys = short_count(usize::try_from(keys).unwrap_or(usize::MAX));
+    out.rows(
+        &format!("resident memory of the server for each of {keys} live keys of 14 bytes"),
+        &rows,
+    )?;
+    for Footprint { contestant, bytes } in footprints {
+        if let Err(why) = bytes {
+            out.line(&format!("  {}: {why}", contestant.name()))?;
         }
     }
     Ok(())
@@ -131,9 +114,13 @@ mod tests {
                 bytes: Err("not built: try harder".to_owned()),
             },
         ];
-        let mut out = Vec::new();
-        report(&footprints, 1_000_000, false, &mut out).unwrap();
-        let text = String::from_utf8(out).unwrap();
+        let mut bytes = Vec::new();
+        let mut out = Output {
+            json: false,
+            writer: &mut bytes,
+        };
+        report(&footprints, 1_000_000, &mut out).unwrap();
+        let text = String::from_utf8(bytes).unwrap();
         assert!(text.contains("48.0   <= 48  met"), "{text}");
         assert!(text.contains("redis-cell: not built: try harder"), "{text}");
     }

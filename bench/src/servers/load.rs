@@ -14,9 +14,7 @@ use std::time::{Duration, Instant};
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 use socket2::SockRef;
-use tollgate_load::{Heard, Histogram, Speaker};
-
-use crate::stream::SplitMix;
+use tollgate_load::{Heard, Histogram, Keys, Speaker};
 
 /// Longest wait between two readings of the clock.
 const IDLE: Duration = Duration::from_millis(100);
@@ -41,15 +39,15 @@ pub(crate) struct Shape {
 /// The order of keys.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// Random ones below this, forever.
-    Random(SplitMix, u64),
+    /// Random ones, forever.
+    Random(Keys),
     /// Each of this range once.
     Each(u64, u64),
 }
 
 impl Order {
     pub(crate) fn random(keys: u64) -> Order {
-        Order::Random(SplitMix(SEED), keys)
+        Order::Random(Keys::new(keys, None, SEED))
     }
 
     fn is_used_up(&self) -> bool {
@@ -58,7 +56,7 @@ impl Order {
 
     fn next(&mut self) -> Option<u64> {
         match self {
-            Order::Random(random, keys) => Some(random.below(*keys)),
+            Order::Random(keys) => Some(keys.draw()),
             Order::Each(next, end) => {
                 let key = *next;
                 (key < *end).then(|| {
@@ -86,7 +84,7 @@ pub(crate) struct Load {
 
 struct Connection {
     stream: TcpStream,
-    speaker: Speaker,
+    codec: Speaker,
     out: Vec<u8>,
     read: Vec<u8>,
     received: usize,
@@ -103,7 +101,7 @@ impl Load {
         shape: Shape,
         order: Order,
         expected: bool,
-        speaker: &dyn Fn() -> io::Result<Speaker>,
+        codec: &dyn Fn() -> io::Result<Speaker>,
     ) -> io::Result<Load> {
         let mut load = Load {
             poll: Poll::new()?,
@@ -126,7 +124,7 @@ impl Load {
                 .register(&mut stream, token, Interest::READABLE)?;
             let mut connection = Connection {
                 stream,
-                speaker: speaker()?,
+                codec: codec()?,
                 out: Vec::new(),
                 read: vec![0; READ],
                 received: 0,
@@ -134,7 +132,7 @@ impl Load {
                 first: 0,
                 in_flight: 0,
             };
-            connection.speaker.greet(&mut connection.out);
+            connection.codec.greet(&mut connection.out);
             connection.ask(shape, &mut load.order, load.begin.elapsed())?;
             load.connections.push(connection);
         }
@@ -236,9 +234,9 @@ impl Connection {
     /// Sends as many requests as the shape allows.
     fn ask(&mut self, shape: Shape, order: &mut Order, now: Duration) -> io::Result<()> {
         if !shape.in_batches || self.in_flight == 0 {
-            while self.in_flight < shape.depth && self.speaker.may_ask(self.in_flight) {
+            while self.in_flight < shape.depth && self.codec.may_ask(self.in_flight) {
                 let Some(key) = order.next() else { break };
-                self.speaker.ask(key, &mut self.out);
+                self.codec.ask(key, &mut self.out);
                 self.sent_at.push_back(Some(now));
                 self.in_flight += 1;
             }
@@ -286,7 +284,7 @@ impl Connection {
         let mut used = 0;
         while used < self.received {
             let heard = self
-                .speaker
+                .codec
                 .read(&self.read[used..self.received], &mut self.out);
             match heard.map_err(io::Error::other)? {
                 Heard::More if used == 0 && self.received == self.read.len() => {

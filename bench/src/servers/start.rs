@@ -1,33 +1,67 @@
-//! Starts contestants: on one core the server that is measured, on the other what it needs.
+//! Starts contestants: the measured server on one core, the servers that it needs on the other.
 
 use std::io;
-use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
-use std::process::Command;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-use super::contestant::{Contestant, Program, find};
-use super::cores::{Cores, command_on};
-use super::server::{Folder, Server, free_address};
-use super::texts;
-use crate::args::{FloorProtocol, Servers};
+use tollgate_testkit::{Check, Process, Signal, free_port, program, wait_for};
 
-const CONNECT_TIMEOUT: Duration = Duration::from_millis(100);
+use super::contestant::{Contestant, Program, find};
+use super::files;
+use crate::args::{FloorProtocol, Servers};
+use crate::system::{Cores, ProcessTree};
+
+/// How long a server may take until it listens.
+const READY_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a server may take to stop after SIGTERM.
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+/// Name of the configuration in the directory of a server.
+const CONFIG: &str = "config.yaml";
+
+/// A running server, stopped on drop.
+#[derive(Debug)]
+pub(crate) struct Server {
+    process: Process,
+    pub(crate) address: SocketAddr,
+}
+
+impl Server {
+    /// All processes of the server. `None` where there is no `/proc`.
+    pub(crate) fn tree(&self) -> Option<ProcessTree> {
+        ProcessTree::new(self.process.pid()?)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // A master process stops its workers on SIGTERM; killed, it would leave them behind.
+        if self.process.signal(Signal::TERM).is_ok() {
+            let _ = self.process.wait(STOP_TIMEOUT);
+        }
+    }
+}
 
 /// A contestant that is up.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) contestant: Contestant,
     pub(crate) server: Server,
-    /// What the server calls: on the other core, and not counted as its time.
+    /// Servers that it calls: on the other core, and not counted as its time.
     pub(crate) helpers: Vec<Server>,
 }
 
-/// What is needed to start any of them.
+/// Starts contestants.
 pub(crate) struct Starter<'a> {
-    pub(crate) options: &'a Servers,
+    pub(crate) args: &'a Servers,
     pub(crate) cores: Option<Cores>,
-    pub(crate) folder: &'a Folder,
+}
+
+/// A name for errors, a core if servers are pinned, and a free port.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    name: &'a str,
+    core: Option<usize>,
+    port: u16,
 }
 
 impl Starter<'_> {
@@ -36,7 +70,6 @@ impl Starter<'_> {
         let name = contestant.name();
         let core = self.cores.map(|cores| cores.server);
         let other_core = self.cores.map(|cores| cores.load);
-        let log = |what: &str| format!("{name} {what}");
         let service = match contestant {
             EnvoyFloor => Some(RlsFloor),
             EnvoyOurs => Some(Rls),
@@ -44,24 +77,25 @@ impl Starter<'_> {
             EnvoyLimitador => Some(Limitador),
             _ => None,
         };
+        let upstream = format!("{name} upstream");
         let (server, helpers) = match (contestant, service) {
             (_, Some(service)) => {
-                let service = self.single(service, &log("service"), other_core)?;
-                let upstream = self.floor(FloorProtocol::Http, &log("upstream"), other_core)?;
-                let server = self.envoy(name, core, &service, &upstream)?;
+                let service = self.single(service, &format!("{name} service"), other_core)?;
+                let upstream = self.floor(FloorProtocol::Http, place(&upstream, other_core)?)?;
+                let server = self.envoy(place(name, core)?, &service, &upstream)?;
                 (server, vec![service, upstream])
             }
             (NginxGateway | Gateway, _) => {
-                let upstream = self.nginx(&log("upstream"), other_core, texts::Nginx::Upstream)?;
+                let upstream = self.nginx(place(&upstream, other_core)?, files::Nginx::Upstream)?;
                 let port = upstream.address.port();
                 let server = match contestant {
-                    Gateway => self.gateway(name, core, port)?,
-                    _ => self.nginx(name, core, texts::Nginx::Proxy(port))?,
+                    Gateway => self.gateway(place(name, core)?, port)?,
+                    _ => self.nginx(place(name, core)?, files::Nginx::Proxy(port))?,
                 };
                 (server, vec![upstream])
             }
             (UpstreamAlone, _) => {
-                let server = self.nginx(name, other_core, texts::Nginx::Upstream)?;
+                let server = self.nginx(place(name, other_core)?, files::Nginx::Upstream)?;
                 (server, Vec::new())
             }
             _ => (self.single(contestant, name, core)?, Vec::new()),
@@ -74,26 +108,29 @@ impl Starter<'_> {
     }
 
     /// A server that needs no other.
-    fn single(&self, contestant: Contestant, log: &str, core: Option<usize>) -> io::Result<Server> {
+    fn single(
+        &self,
+        contestant: Contestant,
+        name: &str,
+        core: Option<usize>,
+    ) -> io::Result<Server> {
         use Contestant::*;
-        let address = free_address()?;
-        let port = address.port().to_string();
-        let on = |program: Program| find(program, self.options).map(|path| command_on(core, &path));
-        let mut command;
+        let place = place(name, core)?;
+        let port = place.port.to_string();
         match contestant {
-            HttpFloor | HttpFloorGet => return self.floor(FloorProtocol::Http, log, core),
-            RespFloor => return self.floor(FloorProtocol::Resp, log, core),
-            RlsFloor => return self.floor(FloorProtocol::Rls, log, core),
-            Nginx => return self.nginx(log, core, texts::Nginx::Limit),
+            HttpFloor | HttpFloorGet => self.floor(FloorProtocol::Http, place),
+            RespFloor => self.floor(FloorProtocol::Resp, place),
+            RlsFloor => self.floor(FloorProtocol::Rls, place),
+            Nginx => self.nginx(place, files::Nginx::Limit),
             Cell | Lua => {
-                command = on(Program::Redis)?;
-                command.args(["--port", &port, "--bind", "127.0.0.1"]);
-                command.args(["--save", "", "--appendonly", "no", "--dir"]);
-                command.arg(self.folder.path());
+                let mut arguments = vec!["--port", &port, "--bind", "127.0.0.1"];
+                arguments.extend(["--save", "", "--appendonly", "no"]);
+                let module;
                 if contestant == Cell {
-                    command.arg("--loadmodule");
-                    command.arg(find(Program::Cell, self.options)?);
+                    module = find(Program::Cell, self.args)?.display().to_string();
+                    arguments.extend(["--loadmodule", &module]);
                 }
+                self.launch(Program::Redis, &place, &arguments, "")
             }
             CrabHttp | CrabResp | CrabRls => {
                 let protocol = match contestant {
@@ -101,115 +138,139 @@ impl Starter<'_> {
                     CrabResp => "redis",
                     _ => "grpc",
                 };
-                command = on(Program::Crab)?;
-                command.arg(format!("--{protocol}"));
-                command.args([&format!("--{protocol}-host"), "127.0.0.1"]);
-                command.args([&format!("--{protocol}-port"), port.as_str()]);
-                command.args(["--log-level", "error"]);
+                let [on, host, with_port] =
+                    ["", "-host", "-port"].map(|option| format!("--{protocol}{option}"));
+                let arguments = [&on, &host, "127.0.0.1", &with_port, &port];
+                let quiet = ["--log-level", "error"];
+                self.launch(
+                    Program::Crab,
+                    &place,
+                    &[&arguments[..], &quiet].concat(),
+                    "",
+                )
             }
             Limitador => {
-                command = on(Program::Limitador)?;
-                command.args([port.as_str(), texts::CAPACITY]);
+                let arguments = [port.as_str(), files::CAPACITY];
+                self.launch(Program::Limitador, &place, &arguments, "")
             }
-            _ => {
-                command = on(Program::Tollgate)?;
-                self.serve(contestant, address, &mut command)?;
-            }
+            _ => self.serve(contestant, &place),
         }
-        Server::start(log, command, None, address, self.folder, listens)
     }
 
-    fn serve(
-        &self,
-        contestant: Contestant,
-        address: SocketAddr,
-        command: &mut Command,
-    ) -> io::Result<()> {
-        let text = match contestant {
-            Contestant::TenLimits => texts::policy_of(10),
-            Contestant::ThousandLimits => texts::policy_of(1000),
-            _ => texts::policy(contestant != Contestant::RlsNoFields),
+    fn serve(&self, contestant: Contestant, place: &Place<'_>) -> io::Result<Server> {
+        let policy = match contestant {
+            Contestant::TenLimits => files::policy_with(10),
+            Contestant::ThousandLimits => files::policy_with(1000),
+            _ => files::policy(contestant != Contestant::RlsNoFields),
         };
-        let policy = format!("serve-{}.yaml", address.port());
-        let policy = self.folder.write(&policy, &text)?;
-        command.arg("serve").arg("--policy").arg(policy);
-        command.args(["--admin", "off"]);
-        let (address, other) = (address.to_string(), free_address()?.to_string());
-        match contestant {
+        let address = format!("127.0.0.1:{}", place.port);
+        let other = format!("127.0.0.1:{}", free_port().map_err(io::Error::other)?);
+        let mut arguments = vec!["serve", "--policy", CONFIG, "--admin", "off", "--listen"];
+        arguments.extend(match contestant {
             Contestant::Resp => {
-                command.args(["--resp", &address, "--resp-max-keys", texts::CAPACITY]);
-                command.args(["--listen", &other]);
+                let capacity = files::CAPACITY;
+                vec![&other, "--resp", &address, "--resp-max-keys", capacity]
             }
-            Contestant::Rls | Contestant::RlsNoFields => {
-                command.args(["--rls", &address, "--listen", &other]);
-            }
-            _ => {
-                command.args(["--listen", &address]);
-            }
-        }
-        Ok(())
+            Contestant::Rls | Contestant::RlsNoFields => vec![&other, "--rls", &address],
+            _ => vec![address.as_str()],
+        });
+        self.launch(Program::Tollgate, place, &arguments, &policy)
     }
 
-    fn gateway(&self, log: &str, core: Option<usize>, upstream: u16) -> io::Result<Server> {
-        let address = free_address()?;
-        let policy = texts::gateway_policy(upstream);
-        let policy = self.folder.write("gateway.yaml", &policy)?;
-        let mut command = command_on(core, &find(Program::Tollgate, self.options)?);
-        command.arg("gateway").arg("--policy").arg(policy);
-        command.args(["--listen", &address.to_string(), "--admin", "off"]);
-        command.args(["--threads", "1"]);
-        Server::start(log, command, None, address, self.folder, listens)
+    fn gateway(&self, place: Place<'_>, upstream: u16) -> io::Result<Server> {
+        let address = format!("127.0.0.1:{}", place.port);
+        let mut arguments = vec!["gateway", "--policy", CONFIG, "--listen", &address];
+        arguments.extend(["--admin", "off", "--threads", "1"]);
+        let policy = files::gateway_policy(upstream);
+        self.launch(Program::Tollgate, &place, &arguments, &policy)
     }
 
-    fn floor(&self, protocol: FloorProtocol, log: &str, core: Option<usize>) -> io::Result<Server> {
-        let address = free_address()?;
+    fn floor(&self, protocol: FloorProtocol, place: Place<'_>) -> io::Result<Server> {
         let protocol = match protocol {
             FloorProtocol::Http => "http",
             FloorProtocol::Resp => "resp",
             FloorProtocol::Rls => "rls",
         };
-        let mut command = command_on(core, &find(Program::Own, self.options)?);
-        command.args(["floor", protocol, &address.port().to_string()]);
-        Server::start(log, command, None, address, self.folder, listens)
+        let arguments = ["floor", protocol, &place.port.to_string()];
+        self.launch(Program::Own, &place, &arguments, "")
     }
 
-    fn nginx(&self, log: &str, core: Option<usize>, what: texts::Nginx) -> io::Result<Server> {
-        let address = free_address()?;
-        let name = format!("nginx-{}", address.port());
-        let config = texts::nginx(&name, address.port(), what);
-        let config = self.folder.write(&format!("{name}.conf"), &config)?;
-        let program = find(Program::Nginx, self.options)?;
-        let with_paths = |mut command: Command| {
-            command.args(["-e", "stderr", "-p"]).arg(self.folder.path());
-            command.arg("-c").arg(&config);
-            command
-        };
-        let command = with_paths(command_on(core, &program));
-        let mut stop = with_paths(Command::new(&program));
-        stop.args(["-s", "stop"]);
-        Server::start(log, command, Some(stop), address, self.folder, listens)
+    fn nginx(&self, place: Place<'_>, task: files::Nginx) -> io::Result<Server> {
+        let arguments = ["-e", "stderr", "-p", ".", "-c", CONFIG];
+        let config = files::nginx(place.port, task);
+        self.launch(Program::Nginx, &place, &arguments, &config)
     }
 
-    fn envoy(
-        &self,
-        log: &str,
-        core: Option<usize>,
-        service: &Server,
-        upstream: &Server,
-    ) -> io::Result<Server> {
-        let address = free_address()?;
+    fn envoy(&self, place: Place<'_>, service: &Server, upstream: &Server) -> io::Result<Server> {
+        let mut arguments = vec!["--concurrency", "1", "--disable-hot-restart"];
+        arguments.extend(["--log-level", "error", "-c", CONFIG]);
         let (service, upstream) = (service.address.port(), upstream.address.port());
-        let text = texts::envoy(address.port(), service, upstream);
-        let name = format!("envoy-{}.yaml", address.port());
-        let config = self.folder.write(&name, &text)?;
-        let mut command = command_on(core, Path::new(&find(Program::Envoy, self.options)?));
-        command.args(["--concurrency", "1", "--disable-hot-restart"]);
-        command.args(["--log-level", "error", "-c"]);
-        command.arg(config);
-        Server::start(log, command, None, address, self.folder, listens)
+        let config = files::envoy(place.port, service, upstream);
+        self.launch(Program::Envoy, &place, &arguments, &config)
+    }
+
+    /// Starts a program in a directory of its own with this configuration, and waits until it listens.
+    fn launch(
+        &self,
+        program: Program,
+        place: &Place<'_>,
+        arguments: &[&str],
+        config: &str,
+    ) -> io::Result<Server> {
+        let path = find(program, self.args)?;
+        self::launch(place, &path, arguments, config).map_err(io::Error::other)
     }
 }
 
-fn listens(address: SocketAddr) -> bool {
-    TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).is_ok()
+fn place(name: &str, core: Option<usize>) -> io::Result<Place<'_>> {
+    let port = free_port().map_err(io::Error::other)?;
+    Ok(Place { name, core, port })
+}
+
+fn launch(
+    place: &Place<'_>,
+    path: &std::path::Path,
+    arguments: &[&str],
+    config: &str,
+) -> tollgate_testkit::Result<Server> {
+    let process = match place.core {
+        None => Process::prepare(place.name, path, arguments)?,
+        // `taskset` becomes the program, so its process id is the same.
+        Some(core) => {
+            let (core, path) = (core.to_string(), path.display().to_string());
+            let arguments = [&["-c", &core, &path], arguments].concat();
+            Process::prepare(place.name, &program("taskset")?, &arguments)?
+        }
+    };
+    process.write(CONFIG, config)?;
+    process.start()?;
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, place.port));
+    let what = format!("{} listens", place.name);
+    wait_for(
+        &what,
+        READY_TIMEOUT,
+        || process.log(),
+        || {
+            process.check()?;
+            Ok(Check::from(TcpStream::connect(address).is_ok()))
+        },
+    )?;
+    Ok(Server { process, address })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn a_server_that_exits_at_once_is_reported_with_its_log() {
+        let place = place("short lived", None).unwrap();
+        let script = ["-c", "echo the policy is wrong >&2; exit 3"];
+        let error = launch(&place, Path::new("/bin/sh"), &script, "").unwrap_err();
+        let message = error.to_string();
+        assert!(message.starts_with("short lived exited"), "{message}");
+        assert!(message.contains("the policy is wrong"), "{message}");
+    }
 }

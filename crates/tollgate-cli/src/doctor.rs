@@ -78,7 +78,7 @@ fn tell_nothing(as_json: bool, words: &str, out: &mut impl Write) -> Result<(), 
     let finding = Finding {
         severity: Severity::Ok,
         code: "memory",
-        words: words.into(),
+        message: words.into(),
         hint: None,
     };
     match as_json {
@@ -93,7 +93,7 @@ fn tell_nothing(as_json: bool, words: &str, out: &mut impl Write) -> Result<(), 
 struct Record<'a> {
     severity: &'static str,
     code: &'static str,
-    words: &'a str,
+    message: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<&'a str>,
 }
@@ -108,7 +108,7 @@ impl<'a> Record<'a> {
                 Severity::Error => "error",
             },
             code: finding.code,
-            words: &finding.words,
+            message: &finding.message,
             hint: finding.hint.as_deref(),
         }
     }

@@ -15,14 +15,15 @@ use fastrand::Rng;
 
 /// Draws keys, numbered from 0; by Zipf's law 0 is the most popular.
 #[derive(Clone, Debug)]
-pub(crate) struct Keys {
+pub struct Keys {
     rng: Rng,
     count: u64,
     zipf: Option<Zipf>,
 }
 
 impl Keys {
-    pub(crate) fn new(count: u64, exponent: Option<f64>, seed: u64) -> Keys {
+    /// Draws from `count` keys: all alike without an exponent, or by Zipf's law.
+    pub fn new(count: u64, exponent: Option<f64>, seed: u64) -> Keys {
         let skewed = exponent.filter(|exponent| *exponent > 0.0 && count > 1);
         Keys {
             rng: Rng::with_seed(seed),
@@ -31,7 +32,8 @@ impl Keys {
         }
     }
 
-    pub(crate) fn draw(&mut self) -> u64 {
+    /// The next key.
+    pub fn draw(&mut self) -> u64 {
         match &self.zipf {
             Some(zipf) => zipf.draw(&mut self.rng),
             None if self.count <= 1 => 0,

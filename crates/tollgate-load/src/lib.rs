@@ -54,6 +54,7 @@ pub use audit::{Allowance, Audit, Finding};
 pub use grpc::GrpcAsk;
 pub use histogram::{Histogram, WHOLE};
 pub use http::HttpAsk;
+pub use keys::Keys;
 pub use plan::{DEFAULT_COMMAND, Plan};
 pub use report::{Loss, Report, TargetReport};
 pub use resp::Login;

@@ -1,99 +1,100 @@
-//! What is read of replies, for the fuzz targets. No part of the interface: it may change at any time.
+//! The parsers of replies, for the fuzz targets. Not part of the public interface: it may change at any time.
 
 use redis::RedisError;
 pub use redis::{ServerError, Value};
 use tollgate::algorithm::LimitError;
 use tollgate_policy::shared::{SharedLimit, SharedOutcome, SharedRequest};
 
-use crate::fault;
-use crate::limits::{Limits, read_beat};
-use crate::link::access::Address;
-use crate::link::rise;
-use crate::topology::{primary_named, slots_told};
+use crate::error_action;
+use crate::limits::{LimitSet, read_heartbeat};
+use crate::link::connect;
+use crate::link::connector::Address;
+use crate::topology::{parse_primary, parse_slots};
 
-/// One whole reply, as the client that we use reads it.
+/// One whole reply, as the client library parses it.
 ///
 /// # Errors
-/// It is none, or not whole.
+/// It is not a reply, or not whole.
 pub fn value(bytes: &[u8]) -> Result<Value, RedisError> {
     redis::parse_redis_value(bytes)
 }
 
-/// Limits whose replies can be read, without a server.
+/// Reads replies without a server.
 #[derive(Debug)]
-pub struct Reader(Limits);
+pub struct ReplyReader(LimitSet);
 
-/// What a reply came to.
+/// A reply to a request.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Ruled {
+pub struct ParsedReply {
     /// One for each charge.
     pub outcomes: Vec<SharedOutcome>,
-    /// Did the script take them?
+    /// Whether the script took the charges.
     pub took: bool,
-    /// Does the core's arithmetic come to something else?
+    /// Whether the core's arithmetic disagrees.
     pub disagrees: bool,
 }
 
-impl Reader {
+impl ReplyReader {
     /// A reader for these limits.
     ///
     /// # Errors
     /// The place of a limit that cannot be enforced.
-    pub fn new(limits: &[SharedLimit<'_>]) -> Result<Reader, (usize, LimitError)> {
-        Limits::new("tg", limits).map(Reader)
+    pub fn new(limits: &[SharedLimit<'_>]) -> Result<ReplyReader, (usize, LimitError)> {
+        LimitSet::new("tg", limits).map(ReplyReader)
     }
 
     /// Reads the reply to a request.
     ///
     /// # Errors
-    /// It is none to this request.
-    pub fn ruled(&self, request: &SharedRequest, reply: &Value) -> Result<Ruled, String> {
+    /// It does not match the request.
+    pub fn read(&self, request: &SharedRequest, reply: &Value) -> Result<ParsedReply, String> {
         let groups = self.0.groups(request, false);
         let group = groups.first().ok_or("there is no group")?;
-        let ruling = self.0.read(request, group, std::slice::from_ref(reply));
-        let ruling = ruling.map_err(|garbled| garbled.to_string())?;
-        // What is given back must be possible whatever was read.
-        self.0.undo(request, group, &ruling);
-        Ok(Ruled {
-            outcomes: ruling.outcomes,
-            took: ruling.took,
-            disagrees: ruling.disagrees,
+        let reply = self.0.read(request, group, std::slice::from_ref(reply));
+        let reply = reply.map_err(|error| error.to_string())?;
+        // A refund must be possible whatever was read.
+        self.0.refunds(request, group, &reply);
+        Ok(ParsedReply {
+            outcomes: reply.outcomes,
+            took: reply.took,
+            disagrees: reply.disagrees,
         })
     }
 
-    /// Units that could not be taken, by the replies to a correction.
+    /// Units without room, by the replies to a settlement.
     ///
     /// # Errors
-    /// They are none to it.
-    pub fn settled(&self, replies: &[Value]) -> Result<u64, String> {
-        let read = self.0.read_settle(replies);
-        read.map_err(|garbled| garbled.to_string())
+    /// They do not match it.
+    pub fn read_settle(&self, replies: &[Value]) -> Result<u64, String> {
+        let unpaid = self.0.read_settle(replies);
+        unpaid.map_err(|error| error.to_string())
     }
 }
 
-/// Nodes that are alive, if the reply tells them.
+/// Nodes that are alive, by the reply to a heartbeat.
 pub fn nodes(reply: &Value) -> Option<u32> {
-    read_beat(reply).ok()
+    read_heartbeat(reply).ok()
 }
 
-/// Which slots are served from where, by `CLUSTER SLOTS`: first, last, address.
+/// Ranges of slots and their servers, by `CLUSTER SLOTS`: first, last, address.
 pub fn slots(reply: &Value) -> Option<Vec<(u16, u16, String)>> {
-    let owners = slots_told(reply, &Address::new("asked", 1))?;
-    let told = |(first, last, address): (u16, u16, Address)| (first, last, address.to_string());
-    Some(owners.into_iter().map(told).collect())
+    let owners = parse_slots(reply, &Address::new("replied", 1))?;
+    let text = |(first, last, address): (u16, u16, Address)| (first, last, address.to_string());
+    Some(owners.into_iter().map(text).collect())
 }
 
-/// The primary that a sentinel names.
+/// The primary that a sentinel reports.
 pub fn primary(reply: &Value) -> Option<String> {
-    primary_named(reply, &Address::new("asked", 1)).map(|address| address.to_string())
+    parse_primary(reply, &Address::new("replied", 1)).map(|address| address.to_string())
 }
 
-/// Does `ROLE` say that it is a primary?
+/// Whether the reply of `ROLE` is that of a primary.
 pub fn is_primary(reply: &Value) -> bool {
-    rise::is_primary(reply).is_ok()
+    connect::check_primary(reply).is_ok()
 }
 
-/// What an error means, and in which words it is told.
-pub fn meant(error: &ServerError) -> (String, String) {
-    (format!("{:?}", fault::meaning(error)), fault::words(error))
+/// The reaction to an error, and its text in logs.
+pub fn classify(error: &ServerError) -> (String, String) {
+    let action = error_action::classify(error);
+    (format!("{action:?}"), error_action::message(error))
 }

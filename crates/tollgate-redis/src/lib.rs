@@ -1,44 +1,43 @@
 //! Limits that a fleet shares, on Redis or Valkey.
 //!
-//! # The road
+//! # Request path
 //!
 //! ```text
-//! SharedRequest --> [limits] --calls, by slot--> [charge] --> [send] --> [topology] --> [link] --> one script on the server
-//!                    names, numbers, arguments    all or none   deadline,    who serves     one connection that
-//!                                                               redirects    the slot       many requests share
-//! SharedOutcome <-- [limits] <-------------------- reply, told apart from errors by [fault]
+//! SharedRequest --> [decide] ------> [limits] ------> [send] -----> [topology] ---> [link] ---> one script on the server
+//!                   all or none,     calls: names,    deadline,     the server of   one shared
+//!                   refunds          numbers by slot  redirects     the slot        connection
+//! SharedOutcome <-- [limits]: the core's decision on the state found <------------- reply, or [error_action]
 //! ```
 //!
-//! The decision is made by a script on the server, because that is where the state lives; it does the
-//! core's integer steps. What the client is told is worked out here, by the core itself, from the state
-//! that the script found.
+//! A script on the server decides, because the state lives there; it does the core's integer steps. The verdict, waits and status
+//! of the answer are computed here, by the core itself, from the state that the script found.
 //!
 //! # Invariant
 //!
-//! A charge is sent at most once. A command that was refused before it ran (`NOSCRIPT`, `MOVED`, `ASK`,
-//! `TRYAGAIN`, `READONLY`) may be sent again; one whose answer was lost may have been taken, so it is not.
+//! A charge is sent at most once. A command that was rejected before it ran (`NOSCRIPT`, `MOVED`, `ASK`, `TRYAGAIN`, `READONLY`)
+//! may be sent again. One whose reply was lost may have run, so it is not.
 //!
 //! # What it does not know
 //!
-//! Policies, HTTP, and what happens to a request that the store did not answer.
+//! Policies, HTTP, and how a request without an answer is decided.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
 
-mod call;
-mod charge;
+mod decide;
 mod doctor;
-mod fault;
-mod finish;
+mod error_action;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
-mod join;
+mod heartbeat;
 mod limits;
 mod link;
-mod nodes;
+mod node_count;
 mod report;
+mod reset;
 mod script;
+mod script_call;
 mod send;
 pub mod settings;
 mod store;
@@ -46,10 +45,9 @@ mod store;
 #[doc(hidden)]
 pub mod testing;
 mod topology;
-mod upkeep;
 
 pub use doctor::{Finding, Severity, doctor};
-pub use link::access::OpenError;
+pub use link::connector::OpenError;
 pub use link::{ACCESS_RULE, CLUSTER_RULE};
 pub use settings::{Secret, Settings, Tls, Topology};
 pub use store::Store;

@@ -1,9 +1,9 @@
-//! What happened: counters, and what somebody should change.
+//! Counters and warnings.
 //!
 //! # Invariant
 //!
-//! Counting never waits: counters are single atomic additions, all of them relaxed, because nothing is decided by
-//! them and none has to agree with another. Only warnings are behind a lock, and they are rare.
+//! Counting never blocks: counters are single atomic additions, all relaxed, because no decision depends on them and none has to
+//! agree with another. Only warnings are behind a lock, and they are rare.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,12 +13,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tollgate_policy::shared::{FaultKind, Latencies};
 
-/// Warnings at the most: their places are servers, and a cluster has many.
+/// Bound of warnings: their subjects are servers, and a cluster has many.
 const WARNINGS_MAX: usize = 256;
 
-/// How long a warning stays after the last time that there was reason for it. What fails now and then is one warning that
-/// stays, and not one that comes and goes with every answer.
-const LASTS: Duration = Duration::from_secs(60);
+/// How long a brief warning holds after its last occurrence. An intermittent failure is one warning that stays, not one that
+/// comes and goes with every reply.
+const BRIEF: Duration = Duration::from_secs(60);
 
 /// Counters of a store.
 #[derive(Debug, Default)]
@@ -33,13 +33,13 @@ pub(crate) struct Counters {
     pub(crate) resets: AtomicU64,
 }
 
-/// One more.
+/// Adds one.
 pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
 impl Counters {
-    /// A decision was answered.
+    /// Counts a decision with an answer.
     pub(crate) fn answered(&self, took: Duration) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let place = Latencies::BOUNDS_US
@@ -52,7 +52,7 @@ impl Counters {
         self.sum_us.fetch_add(us, Ordering::Relaxed);
     }
 
-    /// A decision was not answered.
+    /// Counts a decision without an answer.
     pub(crate) fn failed(&self, kind: FaultKind) {
         let place = FaultKind::ALL.iter().position(|other| *other == kind);
         if let Some(counter) = place.and_then(|place| self.faults.get(place)) {
@@ -80,93 +80,95 @@ fn read_all<const N: usize>(counters: &[AtomicU64; N]) -> [u64; N] {
     })
 }
 
-/// What somebody should change.
+/// Conditions that an operator must fix.
 #[derive(Debug, Default)]
 pub(crate) struct Warnings {
-    /// By code and by what it is about (a server, or nothing).
-    raised: Mutex<BTreeMap<(&'static str, String), Raised>>,
+    /// By code and subject (a server, or nothing).
+    raised: Mutex<BTreeMap<(&'static str, String), Warning>>,
 }
 
 #[derive(Debug)]
-struct Raised {
-    words: String,
-    /// When it goes away by itself; otherwise it is taken back.
+struct Warning {
+    message: String,
+    /// When it expires; otherwise it holds until it is cleared.
     until: Option<Instant>,
 }
 
 impl Warnings {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(&'static str, String), Raised>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(&'static str, String), Warning>> {
         self.raised.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Holds until it is taken back: for what is looked at again and again, and seen to be mended.
-    pub(crate) fn raise(&self, code: &'static str, about: &str, words: impl Into<String>) {
-        self.put(code, about, words.into(), None);
+    /// Raises a warning that holds until it is cleared: for conditions that are checked again and again.
+    pub(crate) fn raise(&self, code: &'static str, about: &str, message: impl Into<String>) {
+        self.insert(code, about, message.into(), None);
     }
 
-    /// Holds for a minute after the last time.
-    pub(crate) fn mention(&self, code: &'static str, about: &str, words: impl Into<String>) {
-        self.put(code, about, words.into(), Some(Instant::now() + LASTS));
+    /// Raises a warning that holds for a minute after the last occurrence.
+    pub(crate) fn raise_briefly(
+        &self,
+        code: &'static str,
+        about: &str,
+        message: impl Into<String>,
+    ) {
+        self.insert(code, about, message.into(), Some(Instant::now() + BRIEF));
     }
 
-    fn put(&self, code: &'static str, about: &str, words: String, until: Option<Instant>) {
+    fn insert(&self, code: &'static str, about: &str, message: String, until: Option<Instant>) {
         let mut raised = self.lock();
         let key = (code, about.to_owned());
-        let is_new = !raised.contains_key(&key);
-        if is_new && raised.len() >= WARNINGS_MAX {
-            return;
+        if !raised.contains_key(&key) {
+            if raised.len() >= WARNINGS_MAX {
+                return;
+            }
+            tracing::warn!(code, about, "{message}");
         }
-        if is_new {
-            tracing::warn!(code, about, "{words}");
-        }
-        raised.insert(key, Raised { words, until });
+        raised.insert(key, Warning { message, until });
     }
 
-    /// It is mended.
-    pub(crate) fn take_back(&self, code: &'static str, about: &str) {
-        self.keep_those(|(other, place), _| *other != code || place != about);
+    /// Clears one warning.
+    pub(crate) fn clear(&self, code: &'static str, about: &str) {
+        self.retain(|(other, subject), _| *other != code || subject != about);
     }
 
-    /// All that was raised about this server is mended. What was mentioned stays: it may happen again at any moment.
-    pub(crate) fn take_back_all(&self, about: &str) {
-        self.keep_those(|(_, place), raised| place != about || raised.until.is_some());
+    /// Clears the warnings about a server that hold until they are cleared. Brief ones stay: they may occur again.
+    pub(crate) fn clear_lasting(&self, about: &str) {
+        self.retain(|(_, subject), warning| subject != about || warning.until.is_some());
     }
 
-    /// Whatever it was, it does not concern this server any more.
-    pub(crate) fn forget(&self, about: &str) {
-        self.keep_those(|(_, place), _| place != about);
+    /// Clears all warnings about a server that is not used any more.
+    pub(crate) fn clear_all(&self, about: &str) {
+        self.retain(|(_, subject), _| subject != about);
     }
 
-    /// Lets go of those that are old.
-    pub(crate) fn let_go(&self) {
+    /// Removes expired warnings.
+    pub(crate) fn expire(&self) {
         let now = Instant::now();
-        self.keep_those(|_, raised| raised.until.is_none_or(|until| now < until));
+        self.retain(|_, warning| warning.until.is_none_or(|until| now < until));
     }
 
-    fn keep_those(&self, keep: impl Fn(&(&'static str, String), &Raised) -> bool) {
-        self.lock().retain(|key, raised| {
-            let kept = keep(key, raised);
+    fn retain(&self, keep: impl Fn(&(&'static str, String), &Warning) -> bool) {
+        self.lock().retain(|key, warning| {
+            let kept = keep(key, warning);
             if !kept {
-                tracing::info!(code = key.0, about = key.1, "the warning is gone");
+                tracing::info!(code = key.0, about = key.1, "warning cleared");
             }
             kept
         });
     }
 
-    /// Those that hold.
+    /// The warnings that hold: code and message.
     pub(crate) fn list(&self) -> Vec<(&'static str, String)> {
-        self.let_go();
-        self.lock()
-            .iter()
-            .map(|((code, about), raised)| {
-                let words = if about.is_empty() {
-                    raised.words.clone()
-                } else {
-                    format!("{about}: {}", raised.words)
-                };
-                (*code, words)
-            })
-            .collect()
+        self.expire();
+        let raised = self.lock();
+        let text = |((code, about), warning): (&(&'static str, String), &Warning)| {
+            let message = &warning.message;
+            match about.as_str() {
+                "" => (*code, message.clone()),
+                about => (*code, format!("{about}: {message}")),
+            }
+        };
+        raised.iter().map(text).collect()
     }
 }
 
@@ -175,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_sorted_by_how_long_they_took() {
+    fn answers_are_counted_by_latency() {
         let counters = Counters::default();
         for us in [50, 51, 8_000, 50_001] {
             counters.answered(Duration::from_micros(us));
@@ -195,32 +197,32 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_warning_holds_until_it_is_taken_back_or_old() {
+    async fn a_warning_holds_until_it_is_cleared_or_expires() {
         let warnings = Warnings::default();
         warnings.raise("a", "here", "words");
-        warnings.mention("b", "", "other words");
+        warnings.raise_briefly("b", "", "other words");
         assert_eq!(
             warnings.list(),
             [("a", "here: words".into()), ("b", "other words".into())]
         );
-        tokio::time::advance(LASTS).await;
+        tokio::time::advance(BRIEF).await;
         assert_eq!(warnings.list().len(), 1);
-        warnings.take_back("a", "here");
+        warnings.clear("a", "here");
         assert!(warnings.list().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_happens_now_and_then_is_one_warning_that_stays() {
+    async fn an_intermittent_failure_is_one_warning_that_stays() {
         let warnings = Warnings::default();
         for _ in 0..5 {
-            warnings.mention("out-of-memory", "here", "words");
-            tokio::time::advance(LASTS / 2).await;
+            warnings.raise_briefly("out-of-memory", "here", "words");
+            tokio::time::advance(BRIEF / 2).await;
             warnings.raise("not-primary", "here", "words");
-            warnings.take_back_all("here");
+            warnings.clear_lasting("here");
             let codes: Vec<_> = warnings.list().into_iter().map(|(code, _)| code).collect();
             assert_eq!(codes, ["out-of-memory"]);
         }
-        tokio::time::advance(LASTS / 2).await;
+        tokio::time::advance(BRIEF / 2).await;
         assert!(warnings.list().is_empty());
     }
 }

@@ -1,9 +1,9 @@
-//! Calls to whoever serves their slot, followed where servers say that it is served now.
+//! Sends calls to the server of their slot and follows redirects.
 //!
 //! # Invariant
 //!
-//! A call that ran, or may have run, is not sent again. What a server says it did not run is sent on, at most
-//! [`REDIRECTS`] times and within the deadline.
+//! A call that ran, or may have run, is not sent again. A call that a server reports as not run is redirected, at most
+//! [`REDIRECTS_MAX`] times and within the deadline.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,149 +12,146 @@ use redis::Value;
 use tokio::time::Instant;
 use tollgate_policy::shared::{FaultKind, StoreFault};
 
-use crate::call::Call;
-use crate::fault::Meaning;
-use crate::link::access::Address;
-use crate::link::{Link, Reply};
+use crate::error_action::ErrorAction;
+use crate::link::connector::Address;
+use crate::link::{CallResult, Link};
 use crate::report::count;
-use crate::store::Desk;
+use crate::script_call::ScriptCall;
+use crate::store::StoreInner;
 
-/// How often calls are sent on.
-const REDIRECTS: u32 = 5;
+/// Redirects of one request.
+const REDIRECTS_MAX: u32 = 5;
 
-/// Why there are no answers.
+/// Why calls have no replies.
 #[derive(Debug)]
-pub(crate) enum Unsent {
-    /// There is none.
+pub(crate) enum SendError {
+    /// The store failed.
     Fault(StoreFault),
-    /// Keys of one call are in two places: it did not run, and its parts may be sent by themselves. Those at the places `ran`
-    /// did run, and are not to be sent again.
-    Split {
-        /// Places among the calls.
+    /// The keys of one call are on two servers: it did not run, and its charges may be sent one by one.
+    SplitKeys {
+        /// Places of the calls that did run: they must not be sent again.
         ran: Vec<usize>,
     },
 }
 
-impl fmt::Display for Unsent {
+impl fmt::Display for SendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Unsent::Fault(fault) => fault.fmt(f),
-            Unsent::Split { .. } => f.write_str("the keys of a call are in two places"),
+            SendError::Fault(fault) => fault.fmt(f),
+            SendError::SplitKeys { .. } => f.write_str("the keys of a call are on two servers"),
         }
     }
 }
 
-impl From<StoreFault> for Unsent {
-    fn from(fault: StoreFault) -> Unsent {
-        Unsent::Fault(fault)
+impl From<StoreFault> for SendError {
+    fn from(fault: StoreFault) -> SendError {
+        SendError::Fault(fault)
     }
 }
 
-impl Desk {
-    /// Runs calls whose keys are all in this slot, in order, and returns what each script gave back.
+fn unable(message: impl Into<String>) -> StoreFault {
+    StoreFault::new(FaultKind::Unable, message.into())
+}
+
+impl StoreInner {
+    /// Runs calls whose keys are all in this slot, in order, and returns the reply of each.
     pub(crate) async fn send(
         &self,
         slot: u16,
-        calls: &[Call],
+        calls: &[ScriptCall],
         deadline: Instant,
-    ) -> Result<Vec<Value>, Unsent> {
+    ) -> Result<Vec<Value>, SendError> {
         if calls.is_empty() {
             return Ok(Vec::new());
         }
-        let mut answers: Vec<Option<Value>> = calls.iter().map(|_| None).collect();
+        let mut replies: Vec<Option<Value>> = calls.iter().map(|_| None).collect();
         let mut link = self.routes.link(slot)?;
-        let (mut asking, mut sent_on, mut was_demoted) = (false, 0, false);
+        let (mut asking, mut redirects, mut was_demoted) = (false, 0, false);
         loop {
-            let (places, left): (Vec<usize>, Vec<&Call>) = calls
+            let (places, left): (Vec<usize>, Vec<&ScriptCall>) = calls
                 .iter()
                 .enumerate()
-                .filter(|(place, _)| matches!(answers.get(*place), Some(None)))
+                .filter(|(place, _)| matches!(replies.get(*place), Some(None)))
                 .unzip();
             let generation = link.generation();
-            let mut instead = None;
-            for (place, reply) in places
-                .into_iter()
-                .zip(link.run(&left, asking, deadline).await?)
-            {
-                match (reply, answers.get_mut(place)) {
-                    (Reply::Ran(value), Some(answer)) => *answer = Some(value),
-                    // Calls of one slot are refused for the same reason: the first is followed.
-                    (Reply::NotRun(meaning), _) if instead.is_none() => instead = Some(meaning),
+            let mut action = None;
+            let results = link.run(&left, asking, deadline).await?;
+            for (place, result) in places.into_iter().zip(results) {
+                match (result, replies.get_mut(place)) {
+                    (CallResult::Ran(value), Some(reply)) => *reply = Some(value),
+                    // All calls of a slot are rejected for the same reason: the first decides.
+                    (CallResult::NotRun(reason), _) if action.is_none() => action = Some(reason),
                     _ => {}
                 }
             }
-            let Some(meaning) = instead else {
-                return Ok(answers.into_iter().flatten().collect());
+            let Some(action) = action else {
+                return Ok(replies.into_iter().flatten().collect());
             };
-            if meaning == Meaning::TryAgain {
-                let ran =
-                    (0..answers.len()).filter(|place| matches!(answers.get(*place), Some(Some(_))));
-                return Err(Unsent::Split { ran: ran.collect() });
+            if action == ErrorAction::SplitKeys {
+                let ran = |place: &usize| matches!(replies.get(*place), Some(Some(_)));
+                let ran = (0..replies.len()).filter(ran).collect();
+                return Err(SendError::SplitKeys { ran });
             }
-            sent_on += 1;
-            if meaning == Meaning::ReadOnly && std::mem::replace(&mut was_demoted, true) {
-                let words = format!("{} is no primary either", link.address());
-                return Err(StoreFault::new(FaultKind::Unable, words).into());
+            redirects += 1;
+            if action == ErrorAction::FindPrimary && std::mem::replace(&mut was_demoted, true) {
+                return Err(unable(format!("{} is a replica too", link.address())).into());
             }
-            if sent_on > REDIRECTS {
-                let words = format!("slot {slot} was sent on more than {REDIRECTS} times");
-                return Err(StoreFault::new(FaultKind::Unable, words).into());
+            if redirects > REDIRECTS_MAX {
+                let message = format!("slot {slot}: more than {REDIRECTS_MAX} redirects");
+                return Err(unable(message).into());
             }
-            asking = matches!(meaning, Meaning::Ask(_));
-            if asking || matches!(meaning, Meaning::Moved(_)) {
+            asking = matches!(action, ErrorAction::Ask(_));
+            if asking || matches!(action, ErrorAction::Moved(_)) {
                 count(&self.context.counters.redirects);
             }
             link = self
-                .follow(meaning, slot, &link, generation, deadline)
+                .follow(action, slot, &link, generation, deadline)
                 .await?;
         }
     }
 
+    /// The link to send to instead.
     async fn follow(
         &self,
-        meaning: Meaning,
+        action: ErrorAction,
         slot: u16,
         from: &Arc<Link>,
         generation: Option<u64>,
         deadline: Instant,
-    ) -> Result<Arc<Link>, Unsent> {
-        let unable = |words: String| Unsent::Fault(StoreFault::new(FaultKind::Unable, words));
-        let too_many = || unable("the servers name more servers than a cluster has".into());
-        match meaning {
-            Meaning::Moved(to) => {
-                if !self.routes.by_slot() {
-                    let about = from.address().to_string();
-                    let words = "it is part of a cluster: say so in the settings of the store";
-                    self.context.warnings.mention("is-cluster", &about, words);
-                    return Err(StoreFault::new(FaultKind::Refused, words).into());
-                }
-                let address = Address::or_host_of(&to.host, to.port, from.address());
-                let link = self.routes.moved(to.slot, &address).ok_or_else(too_many)?;
-                link.first_up(deadline).await;
-                Ok(link)
+    ) -> Result<Arc<Link>, StoreFault> {
+        let link = match action {
+            ErrorAction::Moved(_) if !self.routes.by_slot() => {
+                let message = "it is part of a cluster: configure the store as a cluster";
+                let server = from.address().to_string();
+                let warnings = &self.context.warnings;
+                warnings.raise_briefly("is-cluster", &server, message);
+                return Err(StoreFault::new(FaultKind::Refused, message));
             }
-            Meaning::Ask(to) => {
-                let address = Address::or_host_of(&to.host, to.port, from.address());
-                let link = self.routes.named(&address).ok_or_else(too_many)?;
-                link.first_up(deadline).await;
-                Ok(link)
+            ErrorAction::Moved(to) => {
+                let address = Address::with_default_host(&to.host, to.port, from.address());
+                self.routes.moved(to.slot, &address)
             }
-            Meaning::TryAgain => Err(unable("its keys are in two places".into())),
-            Meaning::ReadOnly => {
-                self.context.look_again.notify_one();
+            ErrorAction::Ask(to) => {
+                let address = Address::with_default_host(&to.host, to.port, from.address());
+                self.routes.link_to(&address)
+            }
+            ErrorAction::FindPrimary => {
+                self.context.topology_changed.notify_one();
                 let other = self.routes.other(slot, from, generation, deadline).await;
-                other.ok_or_else(|| unable(format!("{} is no primary any more", from.address())))
+                let gone = || unable(format!("{} is no longer the primary", from.address()));
+                return other.ok_or_else(gone);
             }
-            Meaning::NoScript => {
-                let words = format!(
-                    "{} does not know a script that it was sent whole",
-                    from.address()
-                );
-                Err(unable(words))
+            ErrorAction::SplitKeys => return Err(unable("its keys are on two servers")),
+            ErrorAction::SendScript => {
+                let server = from.address();
+                return Err(unable(format!("{server} rejects a script sent as a whole")));
             }
-            Meaning::Fault(fault) => {
-                Err(StoreFault::new(fault.kind, "a fault that was not noticed").into())
+            ErrorAction::Fail(fault) => {
+                return Err(StoreFault::new(fault.kind, "the server reported an error"));
             }
-        }
+        };
+        let link = link.ok_or_else(|| unable("redirects name more servers than a cluster has"))?;
+        link.first_connection(deadline).await;
+        Ok(link)
     }
 }

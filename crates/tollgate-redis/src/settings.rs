@@ -1,4 +1,4 @@
-//! What a store needs to know.
+//! Settings of a store.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,11 +7,11 @@ use std::time::Duration;
 /// A store that several processes share.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Which servers there are.
+    /// The servers.
     pub topology: Topology,
-    /// TLS, if it is spoken.
+    /// TLS; `None` for plain TCP.
     pub tls: Option<Tls>,
-    /// The user of the servers' access list; none for the default user.
+    /// The user of the servers' access list; `None` for the default user.
     pub username: Option<String>,
     /// Its password.
     pub password: Option<Secret>,
@@ -21,32 +21,32 @@ pub struct Settings {
     pub sentinel_password: Option<Secret>,
     /// The number of the database; 0 in a cluster.
     pub database: u32,
-    /// How long a decision may take. What is not answered by then is decided without the store.
+    /// Deadline of a decision. A request without an answer by then is decided without the store.
     pub deadline: Duration,
-    /// What the names of all keys begin with.
+    /// Prefix of all keys.
     pub prefix: String,
-    /// How many nodes share the store at the least. They are counted, too, and the greater number holds.
+    /// Minimum number of nodes that share the store. Nodes are counted, too, and the greater number holds.
     pub nodes: Option<u32>,
 }
 
-/// Which servers there are.
+/// The servers of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Topology {
     /// One server.
     Standalone {
-        /// Its name or address, and its port.
+        /// Host and port.
         server: (String, u16),
     },
-    /// A primary that sentinels name.
+    /// A primary that sentinels report.
     Sentinel {
         /// The sentinels.
         sentinels: Vec<(String, u16)>,
-        /// What they call the primary.
+        /// The name of the primary in their configuration.
         service: String,
     },
     /// A cluster.
     Cluster {
-        /// Some of its servers; they name the others.
+        /// Some of its servers; they report the others.
         servers: Vec<(String, u16)>,
     },
 }
@@ -54,22 +54,22 @@ pub enum Topology {
 /// TLS to the servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// Certificates of whom to trust; none for those that the system trusts.
+    /// Certificates of trusted authorities; `None` for those of the system.
     pub ca_file: Option<PathBuf>,
-    /// The certificate to show.
+    /// The client certificate.
     pub cert_file: Option<PathBuf>,
     /// Its key.
     pub key_file: Option<PathBuf>,
 }
 
-/// Something that must not be shown.
+/// A secret. `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Secret {
-    /// As it is.
+    /// The secret itself.
     Text(String),
-    /// In a variable of the environment.
+    /// The environment variable that holds it.
     Env(String),
-    /// In a file, without what is blank around it. Read again for every connection.
+    /// The file that holds it; white space around it is removed. It is read again for every connection.
     File(PathBuf),
 }
 
@@ -84,12 +84,12 @@ impl fmt::Debug for Secret {
 }
 
 impl Settings {
-    /// How long a decision may take unless told otherwise: Envoy waits for 20 ms.
+    /// Default deadline of a decision: Envoy waits for 20 ms.
     pub const DEADLINE: Duration = Duration::from_millis(8);
-    /// What the names of all keys begin with unless told otherwise.
+    /// Default prefix of all keys.
     pub const PREFIX: &str = "tg";
 
-    /// A store at these servers, and the defaults otherwise.
+    /// Default settings for these servers.
     pub fn new(topology: Topology) -> Settings {
         Settings {
             topology,
@@ -105,7 +105,7 @@ impl Settings {
         }
     }
 
-    /// One server at this address.
+    /// Default settings for one server.
     pub fn standalone(host: &str, port: u16) -> Settings {
         Settings::new(Topology::Standalone {
             server: (host.into(), port),

@@ -1,4 +1,4 @@
-//! The store: how it is opened, what it prepares, and how it is doing.
+//! The store: opening it, preparing limits, and its report.
 
 use std::fmt;
 use std::future::Future;
@@ -8,57 +8,77 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::watch;
-use tokio::task::AbortHandle;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::timeout;
 use tollgate::LimitError;
 use tollgate_policy::shared::{SharedLimit, SharedLimits, SharedStore, StoreReport};
 
-use crate::charge::Prepared;
-use crate::finish::Finishing;
-use crate::limits::Limits;
-use crate::link::access::{Access, OpenError};
+use crate::decide::RedisLimits;
+use crate::heartbeat;
+use crate::limits::LimitSet;
+use crate::link::connector::{Connector, OpenError};
 use crate::link::{Context, IN_FLIGHT_MAX};
-use crate::nodes::Nodes;
+use crate::node_count::NodeCount;
+use crate::reset;
 use crate::settings::Settings;
 use crate::topology::Routes;
-use crate::upkeep;
 
-/// What is given back at once; more stays taken.
-const GIVING_BACK_MAX: usize = 1024;
+/// Concurrent refunds; beyond this, units stay taken.
+const REFUNDS_MAX: usize = 1024;
 
-/// Nobody's end waits longer than this for the store.
-const LEAVE_WITHIN: Duration = Duration::from_millis(250);
+/// How long [`Store::leave`] waits for the store.
+const LEAVE_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// A store that several processes share, on Redis or Valkey.
 ///
-/// It is cheap to clone. When the last clone and the last limits that it prepared are gone, this node signs off and its
-/// connections are closed, as far as its runtime goes on; if it does not, see [`Store::leave`].
+/// It is cheap to clone. When the last clone and the last limits that it prepared are dropped, this node signs off and its
+/// connections are closed, as long as its runtime runs; otherwise see [`Store::leave`].
 #[derive(Clone)]
 pub struct Store {
-    open: Arc<Open>,
+    tasks: Arc<StoreTasks>,
 }
 
-pub(crate) struct Open {
-    pub(crate) desk: Arc<Desk>,
+/// Owns the background tasks of a store: they end with it.
+pub(crate) struct StoreTasks {
+    pub(crate) inner: Arc<StoreInner>,
     tasks: Vec<AbortHandle>,
-    /// Says that this node leaves, or says so by being dropped. Whoever tells the others listens until that is done.
-    leaves: watch::Sender<bool>,
+    /// Ends the heartbeat, also by being dropped. The heartbeat holds the receiver until it has signed off.
+    leave: watch::Sender<bool>,
 }
 
-/// What decisions and tasks share.
-pub(crate) struct Desk {
+/// State that decisions and tasks share.
+pub(crate) struct StoreInner {
     pub(crate) context: Arc<Context>,
     pub(crate) routes: Arc<Routes>,
-    /// What this node is called among those that share the store.
+    /// Name of this node among those that share the store.
     pub(crate) node: String,
-    pub(crate) nodes: Nodes,
-    /// Decisions in several slots, and corrections.
-    pub(crate) finishing: Arc<Finishing>,
-    pub(crate) giving_back: Arc<Finishing>,
+    pub(crate) nodes: NodeCount,
+    /// Bounds decisions in several slots, and settlements.
+    pub(crate) decisions: Arc<Semaphore>,
+    /// Bounds refunds.
+    pub(crate) refunds: Arc<Semaphore>,
 }
 
-impl Drop for Open {
+impl StoreInner {
+    /// Starts a task that runs to its end even if the caller goes away; `None` if the bound is reached.
+    ///
+    /// A client may hang up at any moment, and then the future of its request is dropped. Work that must not be left half done
+    /// runs as a task of its own. Clients that hang up cannot start tasks without end.
+    pub(crate) fn spawn<T: Send + 'static>(
+        &self,
+        bound: &Arc<Semaphore>,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Option<JoinHandle<T>> {
+        let permit = bound.clone().try_acquire_owned().ok()?;
+        Some(self.context.runtime.spawn(async move {
+            let _permit = permit;
+            work.await
+        }))
+    }
+}
+
+impl Drop for StoreTasks {
     fn drop(&mut self) {
         for task in &self.tasks {
             task.abort();
@@ -68,63 +88,58 @@ impl Drop for Open {
 
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inner = &self.tasks.inner;
         f.debug_struct("Store")
-            .field("topology", &self.open.desk.context.access.settings.topology)
-            .field("node", &self.open.desk.node)
+            .field("topology", &inner.context.settings().topology)
+            .field("node", &inner.node)
             .finish_non_exhaustive()
     }
 }
 
 impl Store {
-    /// Opens a store. It returns at once and waits for no server: connections are made in the background, on
-    /// `runtime`, and until there is one every request is told so.
+    /// Opens a store. It returns at once and waits for no server: connections are made in the background, on `runtime`. Until
+    /// there is one, every request gets a fault.
     ///
     /// # Errors
-    /// What could never work: a file of certificates or a secret that cannot be read, or a prefix that would break the
-    /// names of keys.
+    /// Settings that can never work: a file of certificates or a secret that cannot be read, or an invalid key prefix.
     pub fn open(settings: Settings, runtime: &Handle) -> Result<Store, OpenError> {
-        let access = Access::new(settings)?;
-        let context = Arc::new(Context::new(access, runtime));
-        let (routes, following) = Routes::new(&context, &context.access.settings.topology);
-        let desk = Arc::new(Desk {
+        let connector = Connector::new(settings)?;
+        let context = Arc::new(Context::new(connector, runtime));
+        let (routes, topology_task) = Routes::new(&context);
+        let inner = Arc::new(StoreInner {
             context,
             routes,
             node: format!("{:016x}", getrandom::u64().unwrap_or_default()),
-            nodes: Nodes::alone(),
-            finishing: Finishing::new(IN_FLIGHT_MAX),
-            giving_back: Finishing::new(GIVING_BACK_MAX),
+            nodes: NodeCount::new(),
+            decisions: Arc::new(Semaphore::new(IN_FLIGHT_MAX)),
+            refunds: Arc::new(Semaphore::new(REFUNDS_MAX)),
         });
-        let (leaves, is_leaving) = watch::channel(false);
-        // It is not broken off: when `leaves` is dropped it signs off and ends.
-        runtime.spawn(upkeep::beats(desk.clone(), is_leaving));
-        let tasks = [following, Some(runtime.spawn(upkeep::epochs(desk.clone())))];
-        let tasks = tasks
-            .iter()
-            .flatten()
-            .map(|task| task.abort_handle())
-            .collect();
+        let (leave, leaving) = watch::channel(false);
+        // This task is not aborted: it signs off and ends when `leave` is dropped.
+        runtime.spawn(heartbeat::run(inner.clone(), leaving));
+        let reset_task = runtime.spawn(reset::detect(inner.clone()));
+        let tasks = topology_task.iter().chain([&reset_task]);
         Ok(Store {
-            open: Arc::new(Open {
-                desk,
-                tasks,
-                leaves,
+            tasks: Arc::new(StoreTasks {
+                tasks: tasks.map(JoinHandle::abort_handle).collect(),
+                inner,
+                leave,
             }),
         })
     }
 
-    /// How many nodes there were when this one was there last, for as long as the store does not know better: a node that
-    /// starts without its store would otherwise believe that it is alone, and take every limit for its own. It is looked past
-    /// once the store has counted more; fewer are believed when the store has counted fewer for ten seconds.
+    /// Sets the number of nodes before the last stop. It holds until the store reports more, or fewer for ten seconds. A node
+    /// that starts without its store would otherwise assume that it is alone, and take every limit for itself.
     pub fn remember_nodes(&self, nodes: u32) {
-        self.open.desk.nodes.remember(nodes);
+        self.tasks.inner.nodes.raise_to(nodes);
     }
 
-    /// Tells the others that this node is gone; otherwise they count it for ten seconds more. To be called last, before
-    /// the runtime ends: it still decides, but is not counted any more. It waits for a quarter of a second at the most, and
-    /// for nothing if the store is known to be away.
+    /// Signs off; otherwise the other nodes count this one for ten seconds more. Call it last, before the runtime ends: the
+    /// node still decides, but is not counted any more. It waits for at most a quarter of a second, and not at all if the store
+    /// is known to be unavailable.
     pub async fn leave(&self) {
-        self.open.leaves.send_replace(true);
-        let _ = timeout(LEAVE_WITHIN, self.open.leaves.closed()).await;
+        self.tasks.leave.send_replace(true);
+        let _ = timeout(LEAVE_TIMEOUT, self.tasks.leave.closed()).await;
     }
 }
 
@@ -133,16 +148,16 @@ impl SharedStore for Store {
         &self,
         limits: &[SharedLimit<'_>],
     ) -> Result<Arc<dyn SharedLimits>, (usize, LimitError)> {
-        let prefix = &self.open.desk.context.access.settings.prefix;
-        let limits = Limits::new(prefix, limits)?;
-        Ok(Arc::new(Prepared::new(self.open.clone(), limits)))
+        let prefix = &self.tasks.inner.context.settings().prefix;
+        let limits = LimitSet::new(prefix, limits)?;
+        Ok(Arc::new(RedisLimits::new(self.tasks.clone(), limits)))
     }
 
     fn nodes(&self) -> u32 {
-        let desk = &self.open.desk;
-        let written = desk.context.access.settings.nodes;
-        // Who divides by too few lets too much pass, whoever it was that did not know of the others.
-        desk.nodes.believed().max(written.unwrap_or(1))
+        let inner = &self.tasks.inner;
+        let configured = inner.context.settings().nodes;
+        // The greater number: a node that divides by too few admits too much.
+        inner.nodes.get().max(configured.unwrap_or(1))
     }
 
     fn leave(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
@@ -150,12 +165,12 @@ impl SharedStore for Store {
     }
 
     fn report(&self) -> StoreReport {
-        let desk = &self.open.desk;
-        let counters = &desk.context.counters;
+        let inner = &self.tasks.inner;
+        let counters = &inner.context.counters;
         StoreReport {
-            servers: desk.routes.reports(),
+            servers: inner.routes.reports(),
             nodes: self.nodes(),
-            warnings: desk.context.warnings.list(),
+            warnings: inner.context.warnings.list(),
             answered: counters.latencies(),
             faults: counters.faults(),
             reloaded_scripts: counters.reloaded_scripts.load(Ordering::Relaxed),

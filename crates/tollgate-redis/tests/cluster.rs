@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::cluster::{self, keys_in, owner_of, slot_of};
-use common::fake::Fake;
+use common::fake_server::FakeServer;
 use common::{DEADLINE, charge, one, open, passes, prepare, request, wait_async};
 use tollgate_policy::shared::{FaultKind, SharedLimits, SharedStore};
 use tollgate_redis::{ACCESS_RULE, CLUSTER_RULE, Secret, Settings, Store, Topology};
@@ -266,8 +266,8 @@ fn map_to(port: u16) -> String {
 #[tokio::test]
 async fn a_server_that_is_cut_off_is_not_believed() {
     let passed = "*4\r\n:{n}\r\n:1\r\n:1800000000000000\r\n$-1\r\n";
-    let cut_off = Fake::start("-CLUSTERDOWN The cluster is down\r\n").await;
-    let other = Fake::start(passed).await;
+    let cut_off = FakeServer::start("-CLUSTERDOWN The cluster is down\r\n").await;
+    let other = FakeServer::start(passed).await;
     cut_off.answers_to("CLUSTER", &map_to(cut_off.port));
     cut_off.answers_to("GET", "-CLUSTERDOWN The cluster is down\r\n");
     other.answers_to("CLUSTER", &map_to(other.port));

@@ -10,7 +10,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::fake::Fake;
+use common::fake_server::FakeServer;
 use common::{codes, one, open, prepare, settings, until_up, wait_async};
 use tollgate_policy::shared::{FaultKind, SharedStore};
 
@@ -132,7 +132,7 @@ const TABLE: [(&str, FaultKind, bool, Option<&str>); 21] = [
 #[tokio::test]
 async fn no_error_is_a_pass() {
     for (answer, kind, given_up, warning) in TABLE {
-        let fake = Fake::start(answer).await;
+        let fake = FakeServer::start(answer).await;
         let mut wanted = settings(fake.port);
         wanted.deadline = Duration::from_millis(100);
         let store = open(wanted);
@@ -184,7 +184,7 @@ async fn what_a_script_decides_is_not_decided_over() {
     let empty = ":9007199254740991\r\n";
     for (took, state, scripts) in [(0, ":-1\r\n", 1), (1, empty, 2)] {
         let answer = format!("*4\r\n:{{n}}\r\n:{took}\r\n:1800000000000000\r\n{state}");
-        let fake = Fake::start(&answer).await;
+        let fake = FakeServer::start(&answer).await;
         let store = open(settings(fake.port));
         let limits = prepare(&store, &[10]);
         until_up(&store).await;
@@ -222,7 +222,7 @@ async fn nonsense_ends_the_connection_and_nothing_else() {
         "*100000000\r\n:1\r\n",
         "*2\r\n:{n}\r\n",
     ] {
-        let fake = Fake::start(answer).await;
+        let fake = FakeServer::start(answer).await;
         let mut wanted = settings(fake.port);
         wanted.deadline = Duration::from_millis(60);
         let store = open(wanted);
@@ -236,7 +236,7 @@ async fn nonsense_ends_the_connection_and_nothing_else() {
 
 #[tokio::test]
 async fn a_lost_answer_is_never_asked_for_again() {
-    let fake = Fake::start("").await;
+    let fake = FakeServer::start("").await;
     let mut wanted = settings(fake.port);
     wanted.deadline = Duration::from_millis(40);
     let store = open(wanted);
@@ -259,7 +259,7 @@ async fn a_lost_answer_is_never_asked_for_again() {
 
 #[tokio::test]
 async fn a_server_that_relapses_is_left_alone_for_longer() {
-    let fake = Fake::start("-BUSY Redis is busy\r\n").await;
+    let fake = FakeServer::start("-BUSY Redis is busy\r\n").await;
     let store = open(settings(fake.port));
     let limits = prepare(&store, &[10]);
     until_up(&store).await;

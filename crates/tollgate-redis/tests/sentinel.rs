@@ -10,7 +10,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::fake::Fake;
+use common::fake_server::FakeServer;
 use common::{DEADLINE, Server, one, open, passes, prepare, server, wait_async};
 use tokio::time::{Instant, sleep};
 use tollgate_policy::shared::SharedStore;
@@ -100,7 +100,7 @@ async fn another_primary_is_found_when_one_is_killed_or_demoted() {
 #[tokio::test]
 async fn a_sentinel_that_is_far_away_is_waited_for() {
     let server = server(&[]);
-    let far = Fake::start("").await;
+    let far = FakeServer::start("").await;
     let port = server.port().to_string();
     far.answers_to("AUTH", "+OK\r\n");
     far.answers_to(

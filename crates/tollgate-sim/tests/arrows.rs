@@ -55,6 +55,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "tollgate-load",
             "tollgate-policy",
             "tollgate-redis",
+            "tollgate-testkit",
             "tollgate-tower",
         ],
     ),

@@ -5,7 +5,9 @@ use std::sync::LazyLock;
 use tollgate::{Algorithm, Estimate, Limit, LimitId, Span};
 use tollgate_policy::Quota;
 use tollgate_policy::shared::{KeyKind, SharedCharge, SharedKey, SharedLimit, SharedRequest};
-use tollgate_redis::fuzzing::{Reader, Value, is_primary, meant, nodes, primary, slots, value};
+use tollgate_redis::fuzzing::{
+    ReplyReader, Value, classify, is_primary, nodes, primary, slots, value,
+};
 
 use crate::{Target, memory};
 
@@ -88,7 +90,7 @@ fn kinds() -> Vec<Quota> {
     all.into_iter().flatten().filter_map(quota).collect()
 }
 
-static READER: LazyLock<(Option<Reader>, usize)> = LazyLock::new(|| {
+static READER: LazyLock<(Option<ReplyReader>, usize)> = LazyLock::new(|| {
     let quotas = kinds();
     let ids: Vec<String> = (0..quotas.len()).map(|at| format!("limit-{at}")).collect();
     let limits = quotas.iter().zip(&ids).map(|(quota, id)| SharedLimit {
@@ -97,7 +99,7 @@ static READER: LazyLock<(Option<Reader>, usize)> = LazyLock::new(|| {
         before: &[],
         plain: true,
     });
-    let reader = Reader::new(&limits.collect::<Vec<_>>());
+    let reader = ReplyReader::new(&limits.collect::<Vec<_>>());
     (reader.ok(), quotas.len())
 });
 
@@ -110,7 +112,7 @@ fn key() -> SharedKey {
 fn run(bytes: &[u8]) {
     let Ok(reply) = value(bytes) else { return };
     if let Value::ServerError(error) = &reply {
-        let (_, words) = meant(error);
+        let (_, words) = classify(error);
         assert!(!words.contains(":{"), "{words}");
     }
     let (Some(reader), kinds) = &*READER else {
@@ -133,7 +135,7 @@ fn run(bytes: &[u8]) {
         let all = (0..*kinds).map(|limit| charge(limit, limit > 1 && limit % 3 > 0));
         ruled(reader, take, all.collect(), &reply, bytes);
     }
-    let _ = reader.settled(std::slice::from_ref(&reply));
+    let _ = reader.read_settle(std::slice::from_ref(&reply));
     let _ = (nodes(&reply), primary(&reply), is_primary(&reply));
     if let Some(owners) = slots(&reply) {
         assert!(!owners.is_empty() && owners.len() <= 16_384);
@@ -145,13 +147,19 @@ fn run(bytes: &[u8]) {
     }
 }
 
-fn ruled(reader: &Reader, take: bool, charges: Vec<SharedCharge>, reply: &Value, bytes: &[u8]) {
+fn ruled(
+    reader: &ReplyReader,
+    take: bool,
+    charges: Vec<SharedCharge>,
+    reply: &Value,
+    bytes: &[u8],
+) {
     let request = SharedRequest {
         take,
         waited: tollgate::Span::ZERO,
         charges,
     };
-    let (ruled, taken) = memory::most(|| reader.ruled(&request, reply));
+    let (ruled, taken) = memory::most(|| reader.read(&request, reply));
     // Names and arguments for each charge, and words about what is wrong.
     let room = 64 * 1024 + bytes.len().saturating_mul(64);
     assert!(taken <= room, "{taken} bytes of memory");

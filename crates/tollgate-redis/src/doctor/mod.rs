@@ -1,73 +1,74 @@
-//! Looks a store over and says what is wrong with it, and how to mend it.
+//! Checks a store and reports problems with their remedies.
 //!
-//! It makes connections of its own and asks for one thing after the other, as whoever sets up a store would: does the
-//! name resolve, does anybody answer, are we let in, is it a primary, will it remember, may we do what we must, are its
-//! answers right, and are they in time?
+//! It makes its own connections and checks one thing after the other: name resolution, connection, authentication, role,
+//! persistence, permissions, results of the scripts, latency.
 //!
 //! # Invariant
 //!
-//! It always ends: every step has a time of its own. It writes only below `<prefix>:doctor`, and everything it writes
-//! expires.
+//! It always ends: every step has a timeout. It writes only below `<prefix>:doctor`, and everything it writes expires.
 //!
 //! # What it does not know
 //!
-//! How the store behaves under load.
+//! The behaviour of the store under load.
 
-mod patient;
-mod trial;
+mod probe;
+mod script_check;
 
 use std::fmt;
 use std::time::Duration;
 
 use redis::Value;
 use redis::aio::MultiplexedConnection;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
 
-use self::patient::Patient;
-use crate::link::access::{Access, Address, As};
-use crate::link::rise::{self, Low};
+use self::probe::ServerProbe;
+use crate::error_action::SLOTS;
+use crate::link::connect::{self, DownReason};
+use crate::link::connector::{Account, Address, Connector};
 use crate::settings::{Settings, Topology};
-use crate::topology::{primary_named, slots_told};
+use crate::topology::{parse_primary, parse_slots};
 
-/// How long one question may take.
-pub(crate) const STEP: Duration = Duration::from_secs(1);
-/// Servers of a cluster that are looked at.
+/// Timeout of one step.
+pub(crate) const STEP_TIMEOUT: Duration = Duration::from_secs(1);
+/// Bound of checked servers of a cluster.
 const SERVERS_MAX: usize = 64;
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// As it should be.
+    /// No problem.
     Ok,
-    /// Worth knowing.
+    /// Good to know.
     Note,
-    /// It works, and will not always.
+    /// It works, but will fail in some situations.
     Warning,
     /// It does not work.
     Error,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// What was looked at; the same from one run to the next.
+    /// The check; the same in every run.
     pub code: &'static str,
-    /// What was found, and where.
-    pub words: String,
-    /// How to mend it.
+    /// What was found, and at which server.
+    pub message: String,
+    /// The remedy.
     pub hint: Option<String>,
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = match self.severity {
+        let severity = match self.severity {
             Severity::Ok => "ok",
             Severity::Note => "note",
             Severity::Warning => "warning",
             Severity::Error => "error",
         };
-        write!(f, "{word}: {}: {}", self.code, self.words)?;
+        write!(f, "{severity}: {}: {}", self.code, self.message)?;
         match &self.hint {
             Some(hint) => write!(f, " ({hint})"),
             None => Ok(()),
@@ -75,294 +76,308 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Findings as they are made.
-#[derive(Debug, Default)]
-pub(crate) struct Findings {
-    list: Vec<Finding>,
+/// Collects findings about one server, or about the store as a whole.
+#[derive(Debug)]
+struct Findings<'a> {
+    list: &'a mut Vec<Finding>,
+    /// Starts every message.
+    about: String,
 }
 
-impl Findings {
-    fn add(&mut self, severity: Severity, code: &'static str, words: String, hint: Option<&str>) {
+impl Findings<'_> {
+    fn about(&mut self, address: &Address) -> Findings<'_> {
+        Findings {
+            list: self.list,
+            about: format!("{address}: "),
+        }
+    }
+
+    fn add(&mut self, severity: Severity, code: &'static str, message: &str, hint: Option<&str>) {
         self.list.push(Finding {
             severity,
             code,
-            words,
+            message: format!("{}{message}", self.about),
             hint: hint.map(str::to_owned),
         });
     }
 
-    fn ok(&mut self, code: &'static str, words: impl Into<String>) {
-        self.add(Severity::Ok, code, words.into(), None);
+    fn ok(&mut self, code: &'static str, message: impl AsRef<str>) {
+        self.add(Severity::Ok, code, message.as_ref(), None);
     }
 
-    fn note(&mut self, code: &'static str, words: impl Into<String>) {
-        self.add(Severity::Note, code, words.into(), None);
+    fn note(&mut self, code: &'static str, message: impl AsRef<str>) {
+        self.add(Severity::Note, code, message.as_ref(), None);
     }
 
-    fn warning(&mut self, code: &'static str, words: impl Into<String>, hint: &str) {
-        self.add(Severity::Warning, code, words.into(), Some(hint));
+    fn warning(&mut self, code: &'static str, message: impl AsRef<str>, hint: &str) {
+        self.add(Severity::Warning, code, message.as_ref(), Some(hint));
     }
 
-    fn error(&mut self, code: &'static str, words: impl Into<String>, hint: &str) {
-        self.add(Severity::Error, code, words.into(), Some(hint));
+    fn error(&mut self, code: &'static str, message: impl AsRef<str>, hint: &str) {
+        self.add(Severity::Error, code, message.as_ref(), Some(hint));
     }
 
-    /// What a server said instead of an answer.
-    fn low(&mut self, code: &'static str, at: &Address, low: &Low) {
-        let hint = low
-            .warning
-            .map_or("see the log of the server", |(_, mend)| mend);
-        self.error(code, format!("{at}: {}", low.words), hint);
+    /// Adds an error of the server.
+    fn down(&mut self, code: &'static str, reason: &DownReason) {
+        let hint = reason.warning.map(|(_, hint)| hint);
+        self.error(
+            code,
+            &reason.message,
+            hint.unwrap_or("see the log of the server"),
+        );
     }
 }
 
-/// Looks the store over.
+/// Checks the store.
 pub async fn doctor(settings: &Settings) -> Vec<Finding> {
-    let mut findings = Findings::default();
-    match Access::new(settings.clone()) {
+    let mut list = Vec::new();
+    let mut findings = Findings {
+        list: &mut list,
+        about: String::new(),
+    };
+    match Connector::new(settings.clone()) {
         Err(error) => findings.error("settings", error.to_string(), error.hint()),
-        Ok(access) => {
-            findings.ok("settings", "the settings can be used");
-            look(&access, &mut findings).await;
+        Ok(connector) => {
+            findings.ok("settings", "the settings are valid");
+            check(&connector, &mut findings).await;
         }
     }
-    findings.list
+    list
 }
 
-async fn look(access: &Access, findings: &mut Findings) {
-    match &access.settings.topology {
+async fn check(connector: &Connector, findings: &mut Findings<'_>) {
+    // Primaries, each with a slot that it serves in a cluster.
+    let mut servers: Vec<(Address, Option<u16>)> = Vec::new();
+    match &connector.settings.topology {
         Topology::Standalone {
             server: (host, port),
-        } => {
-            Patient::new(access, Address::new(host, *port), None)
-                .examine(findings)
-                .await;
-        }
+        } => servers.push((Address::new(host, *port), None)),
         Topology::Sentinel { sentinels, service } => {
-            if let Some(primary) = look_at_sentinels(access, sentinels, service, findings).await {
-                Patient::new(access, primary, None).examine(findings).await;
-            }
+            let primary = check_sentinels(connector, sentinels, service, findings).await;
+            servers.extend(primary.map(|primary| (primary, None)));
         }
-        Topology::Cluster { servers } => {
-            let mut owners = look_at_cluster(access, servers, findings).await;
-            owners.dedup_by(|one, other| one.2 == other.2);
-            let mut seen = Vec::new();
-            for (first, _, address) in owners {
-                if !seen.contains(&address) && seen.len() < SERVERS_MAX {
-                    seen.push(address.clone());
-                    Patient::new(access, address, Some(first))
-                        .examine(findings)
-                        .await;
+        Topology::Cluster { servers: seeds } => {
+            for (first, _, address) in check_cluster(connector, seeds, findings).await {
+                if servers.iter().all(|(known, _)| *known != address) {
+                    servers.push((address, Some(first)));
                 }
             }
+            servers.truncate(SERVERS_MAX);
+        }
+    }
+    for (address, slot) in servers {
+        let mut findings = findings.about(&address);
+        if let Some(connection) = reach(connector, &address, Account::Server, &mut findings).await {
+            let mut probe = ServerProbe {
+                connector,
+                slot,
+                connection,
+                findings,
+            };
+            probe.run().await;
         }
     }
 }
 
-/// A connection, or what is in the way of one.
+/// A connection, or findings that explain its absence.
 async fn reach(
-    access: &Access,
+    connector: &Connector,
     address: &Address,
-    to: As,
-    findings: &mut Findings,
+    account: Account,
+    findings: &mut Findings<'_>,
 ) -> Option<MultiplexedConnection> {
-    let resolved = tokio::net::lookup_host((address.host.as_str(), address.port));
-    let places: Vec<_> = match tokio::time::timeout(STEP, resolved).await {
-        Ok(Ok(places)) => places.collect(),
+    let resolver = "check the name, and the resolver of this machine";
+    let resolved = timeout(
+        STEP_TIMEOUT,
+        lookup_host((address.host.as_str(), address.port)),
+    );
+    let resolved: Vec<_> = match resolved.await {
+        Ok(Ok(resolved)) => resolved.collect(),
         Ok(Err(error)) => {
-            let words = format!("{address}: the name does not resolve: {error}");
             findings.error(
                 "resolve",
-                words,
-                "check the name, and the resolver of this machine",
+                format!("the name does not resolve: {error}"),
+                resolver,
             );
             return None;
         }
         Err(_) => {
-            let words = format!("{address}: the name does not resolve within a second");
-            findings.error("resolve", words, "check the resolver of this machine");
+            findings.error(
+                "resolve",
+                "the name does not resolve within a second",
+                resolver,
+            );
             return None;
         }
     };
-    findings.ok("resolve", format!("{address} is {places:?}"));
-    match tokio::time::timeout(STEP, tokio::net::TcpStream::connect(&*places)).await {
-        Ok(Ok(_)) => findings.ok("connect", format!("{address} answers")),
+    findings.ok("resolve", format!("its address is {resolved:?}"));
+    let listens = "is it running, does it listen there, is there a firewall?";
+    match timeout(STEP_TIMEOUT, TcpStream::connect(&*resolved)).await {
+        Ok(Ok(_)) => findings.ok("connect", "it accepts connections"),
         Ok(Err(error)) => {
-            let words = format!("{address}: no connection: {error}");
-            findings.error(
-                "connect",
-                words,
-                "is it running, does it listen there, is there a firewall?",
-            );
+            findings.error("connect", format!("no connection: {error}"), listens);
             return None;
         }
         Err(_) => {
-            let words = format!("{address}: nobody answers within a second");
-            findings.error("connect", words, "is the machine up, is there a firewall?");
+            findings.error("connect", "no connection within a second", listens);
             return None;
         }
     }
-    match access.connect(address, to).await {
+    let has_tls = connector.settings.tls.is_some();
+    match connector.connect(address, account).await {
         Ok(connection) => {
-            let secured = if access.settings.tls.is_some() {
-                "over TLS"
-            } else {
-                "without TLS"
-            };
-            findings.ok("handshake", format!("{address} lets us in, {secured}"));
+            let secured = if has_tls { "with" } else { "without" };
+            findings.ok(
+                "handshake",
+                format!("authentication succeeds, {secured} TLS"),
+            );
             Some(connection)
         }
         Err(error) => {
-            let low = Low::of_error(&error);
-            let code = match low.warning {
-                Some(("wrong-password", _)) => "auth",
-                Some(("bad-certificate", _)) => "tls",
+            let reason = DownReason::from_client_error(&error);
+            let code = match reason.code() {
+                "wrong-password" => "auth",
+                "bad-certificate" => "tls",
                 _ => "handshake",
             };
-            findings.low(code, address, &low);
-            if code == "handshake" && access.settings.tls.is_some() {
-                findings.note("tls", format!("{address}: does it speak TLS at this port?"));
+            findings.down(code, &reason);
+            if code == "handshake" && has_tls {
+                findings.note("tls", "does it speak TLS on this port?");
             }
             None
         }
     }
 }
 
-async fn look_at_sentinels(
-    access: &Access,
+fn command(words: &[&str]) -> redis::Cmd {
+    let mut command = redis::Cmd::new();
+    for word in words {
+        command.arg(*word);
+    }
+    command
+}
+
+async fn check_sentinels(
+    connector: &Connector,
     sentinels: &[(String, u16)],
     service: &str,
-    findings: &mut Findings,
+    all: &mut Findings<'_>,
 ) -> Option<Address> {
-    let mut named: Vec<Address> = Vec::new();
+    let mut primaries: Vec<Address> = Vec::new();
     for (host, port) in sentinels {
         let address = Address::new(host, *port);
-        let Some(mut connection) = reach(access, &address, As::Sentinel, findings).await else {
+        let mut findings = all.about(&address);
+        let connection = reach(connector, &address, Account::Sentinel, &mut findings).await;
+        let Some(mut connection) = connection else {
             continue;
         };
-        let ask = |word: &str| {
-            let mut command = redis::cmd("SENTINEL");
-            command.arg(word).arg(service);
-            command
-        };
-        match rise::ask(&mut connection, &ask("get-master-addr-by-name"), STEP).await {
-            Ok(Value::Nil) => findings.error(
-                "sentinel",
-                format!("{address} knows no primary called {service:?}"),
-                "use the name that `SENTINEL MASTERS` shows",
-            ),
-            Ok(value) => match primary_named(&value, &address) {
-                Some(primary) => {
-                    findings.ok("sentinel", format!("{address} names {primary}"));
-                    named.push(primary);
-                }
-                None => findings.error(
+        let get_primary = command(&["SENTINEL", "get-master-addr-by-name", service]);
+        match connect::query(&mut connection, &get_primary, STEP_TIMEOUT).await {
+            Ok(Value::Nil) => {
+                let message = format!("it has no primary called {service:?}");
+                findings.error(
                     "sentinel",
-                    format!("{address} answers {value:?}"),
-                    "is it a sentinel?",
-                ),
+                    message,
+                    "use the name that `SENTINEL MASTERS` shows",
+                );
+            }
+            Ok(value) => match parse_primary(&value, &address) {
+                Some(primary) => {
+                    findings.ok("sentinel", format!("it reports {primary}"));
+                    primaries.push(primary);
+                }
+                None => {
+                    let message = format!("unexpected reply {value:?}");
+                    findings.error("sentinel", message, "is it a sentinel?");
+                }
             },
-            Err(low) => findings.low("sentinel", &address, &low),
+            Err(reason) => findings.down("sentinel", &reason),
         }
-        match rise::ask(&mut connection, &ask("CKQUORUM"), STEP).await {
-            Ok(_) => findings.ok("quorum", format!("{address} can elect another primary")),
-            Err(low) => findings.warning(
+        let quorum = command(&["SENTINEL", "CKQUORUM", service]);
+        match connect::query(&mut connection, &quorum, STEP_TIMEOUT).await {
+            Ok(_) => findings.ok("quorum", "it can elect another primary"),
+            Err(reason) => findings.warning(
                 "quorum",
-                format!("{address}: {}", low.words),
-                "without a quorum nobody replaces a primary that dies: bring the other sentinels back",
+                &reason.message,
+                "without a quorum no sentinel replaces a primary that dies: bring the other sentinels back",
             ),
         }
     }
     if sentinels.len() < 3 {
-        findings.note(
+        let count = sentinels.len();
+        all.note(
             "sentinel",
-            format!("{} sentinels: with three one may die", sentinels.len()),
+            format!("{count} sentinels: with three, one may die"),
         );
     }
-    let first = named.first().cloned()?;
-    if named.iter().any(|other| *other != first) {
-        findings.warning(
+    let first = primaries.first()?;
+    if primaries.iter().any(|other| other != first) {
+        let primaries: Vec<String> = primaries.iter().map(ToString::to_string).collect();
+        all.warning(
             "sentinel",
-            format!(
-                "the sentinels do not agree: {}",
-                named
-                    .iter()
-                    .map(ToString::to_string)
-                    .collect::<Vec<_>>()
-                    .join(", ")
-            ),
-            "wait for a failover to end; otherwise `SENTINEL RESET` those that are wrong",
+            format!("the sentinels disagree: {}", primaries.join(", ")),
+            "wait for a failover to end; otherwise `SENTINEL RESET` the wrong ones",
         );
     }
-    Some(first)
+    Some(first.clone())
 }
 
-async fn look_at_cluster(
-    access: &Access,
-    servers: &[(String, u16)],
-    findings: &mut Findings,
+async fn check_cluster(
+    connector: &Connector,
+    seeds: &[(String, u16)],
+    all: &mut Findings<'_>,
 ) -> Vec<(u16, u16, Address)> {
     let mut owners = Vec::new();
-    for (host, port) in servers {
+    for (host, port) in seeds {
         let address = Address::new(host, *port);
-        let Some(mut connection) = reach(access, &address, As::Server, findings).await else {
+        let mut findings = all.about(&address);
+        let connection = reach(connector, &address, Account::Server, &mut findings).await;
+        let Some(mut connection) = connection else {
             continue;
         };
-        let ask = |word: &str| {
-            let mut command = redis::cmd("CLUSTER");
-            command.arg(word);
-            command
-        };
-        match rise::ask(&mut connection, &ask("INFO"), STEP).await {
-            Ok(info) if rise::text(&info).contains("cluster_state:ok") => {
-                findings.ok(
-                    "cluster",
-                    format!("{address} says that the cluster is whole"),
-                );
-            }
+        let info = command(&["CLUSTER", "INFO"]);
+        match connect::query(&mut connection, &info, STEP_TIMEOUT).await {
             Ok(info) => {
-                let state: Vec<_> = rise::text(&info)
-                    .lines()
-                    .take(5)
-                    .map(str::to_owned)
-                    .collect();
-                let words = format!("{address}: {}", state.join(", "));
-                findings.error(
-                    "cluster",
-                    words,
-                    "every slot must be served: see `redis-cli --cluster check`",
-                );
-            }
-            Err(low) if low.words.contains("NOPERM") => {
-                findings.note(
-                    "cluster",
-                    format!("{address}: we may not ask how the cluster is (`+cluster|info`)"),
-                );
-            }
-            Err(low) => findings.low("cluster", &address, &low),
-        }
-        match rise::ask(&mut connection, &ask("SLOTS"), STEP).await {
-            Ok(value) => match slots_told(&value, &address) {
-                Some(told) => {
-                    let covered: u32 = told
-                        .iter()
-                        .map(|(first, last, _)| u32::from(last.saturating_sub(*first)) + 1)
-                        .sum();
-                    if covered == u32::from(crate::fault::SLOTS) {
-                        findings.ok("slots", format!("{address}: all slots are served"));
-                    } else {
-                        let words = format!("{address}: only {covered} of 16384 slots are served");
-                        findings.error("slots", words, "see `redis-cli --cluster fix`");
-                    }
-                    owners = told;
+                let info = connect::text(&info);
+                if info.contains("cluster_state:ok") {
+                    findings.ok("cluster", "it reports a complete cluster");
+                } else {
+                    let state: Vec<&str> = info.lines().take(5).collect();
+                    let hint = "every slot must be served: see `redis-cli --cluster check`";
+                    findings.error("cluster", state.join(", "), hint);
                 }
-                None => findings.error(
-                    "slots",
-                    format!("{address} tells no slots"),
-                    "it belongs to no cluster yet",
-                ),
+            }
+            Err(reason) if reason.message.contains("NOPERM") => {
+                let message = "no permission to read the state of the cluster (`+cluster|info`)";
+                findings.note("cluster", message);
+            }
+            Err(reason) => findings.down("cluster", &reason),
+        }
+        let slots = command(&["CLUSTER", "SLOTS"]);
+        match connect::query(&mut connection, &slots, STEP_TIMEOUT).await {
+            Ok(value) => match parse_slots(&value, &address) {
+                Some(map) => {
+                    let size = |(first, last, _): &(u16, u16, Address)| {
+                        u32::from(last.saturating_sub(*first)) + 1
+                    };
+                    let served: u32 = map.iter().map(size).sum();
+                    if served == u32::from(SLOTS) {
+                        findings.ok("slots", "all slots are served");
+                    } else {
+                        let message = format!("only {served} of {SLOTS} slots are served");
+                        findings.error("slots", message, "see `redis-cli --cluster fix`");
+                    }
+                    owners = map;
+                }
+                None => {
+                    findings.error(
+                        "slots",
+                        "it reports no slots",
+                        "it belongs to no cluster yet",
+                    );
+                }
             },
-            Err(low) => findings.low("slots", &address, &low),
+            Err(reason) => findings.down("slots", &reason),
         }
     }
     owners

@@ -1,37 +1,37 @@
-//! In which units of time the scripts count.
+//! The units of time of the scripts.
 
 use tollgate::time::Moment;
 
 /// The clock of the scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Timing {
+pub(crate) struct ScriptClock {
     /// Nanoseconds in a unit.
     pub(crate) unit: u64,
-    /// When ticks of buckets begin to be counted, in units since the origin.
+    /// Where ticks of buckets start, in units since the origin.
     pub(crate) since: u64,
-    /// For how long after that they must be countable, in units.
+    /// How long after that they must stay countable, in units.
     pub(crate) lasts: u64,
-    /// The time that is thought to be now, if not the system's: for tests.
-    pub(crate) thought: Option<Moment>,
+    /// The node's time, if not the system's: for tests.
+    pub(crate) node_time: Option<Moment>,
 }
 
-impl Timing {
+impl ScriptClock {
     /// The server's clock in microseconds, good until 2056.
-    pub(crate) const SERVER: Timing = Timing {
+    pub(crate) const SERVER: ScriptClock = ScriptClock {
         unit: 1_000,
         since: 1_577_836_800_000_000,
         lasts: 36 * 366 * 86_400_000_000,
-        thought: None,
+        node_time: None,
     };
 
-    /// A clock that is told the time, in units of so many nanoseconds.
-    pub(crate) fn given(unit: u64) -> Timing {
-        Timing {
+    /// A clock whose time is an argument of each call, in units of this many nanoseconds.
+    pub(crate) fn manual(unit: u64) -> ScriptClock {
+        ScriptClock {
             unit: unit.max(1),
             since: 0,
             // Buckets of a few ticks in a unit are numbers too, unless units are very short.
             lasts: (1 << 52) / unit.clamp(1, 8),
-            thought: Some(Moment::ORIGIN),
+            node_time: Some(Moment::ORIGIN),
         }
     }
 
@@ -40,14 +40,13 @@ impl Timing {
         1_000_000_000_u64.div_ceil(self.unit)
     }
 
-    /// About what time it is on the server. Only to choose a period of a calendar; the script has the last
-    /// word.
+    /// The approximate time of the server. It only selects a period of a calendar; the script decides by its own time.
     #[expect(
         clippy::disallowed_methods,
-        reason = "periods of a calendar are chosen by the wall clock, and the server's own is not at hand"
+        reason = "periods of a calendar are selected by the wall clock, and the server's own is not available"
     )]
-    pub(super) fn about_now(&self) -> Moment {
-        self.thought.unwrap_or_else(|| {
+    pub(super) fn approximate_now(&self) -> Moment {
+        self.node_time.unwrap_or_else(|| {
             let since = std::time::SystemTime::now()
                 .duration_since(std::time::SystemTime::UNIX_EPOCH)
                 .unwrap_or_default();

@@ -1,31 +1,31 @@
-//! What a log comes to, from what the script tells of it.
+//! The decision on a sliding log, from the summary that the script returns.
 //!
-//! A log can be long, so the script does not send it: it tells how much is in the window, at which moment
-//! it is read, and the moments of the units that decide (the oldest, the newest, and the one whose going
-//! makes room). These are the core's own formulas ([`tollgate::algorithm::log`]) on these numbers.
+//! A log can be long, so the script does not return it. It returns the units in the window, the moment of the reading, and the
+//! moments of the deciding units: the oldest, the newest, and the one whose end makes room. These are the core's own formulas
+//! ([`tollgate::algorithm::log`]) on these numbers.
 
 use redis::Value;
 use tollgate::decision::{QuotaStatus, Verdict};
 use tollgate::time::{Moment, Span};
 
-use super::Garbled;
-use super::told::Told;
+use super::BadReply;
+use super::evaluate::KeyDecision;
 
-/// The answer to `cost` at `now`.
-pub(super) fn told(
+/// The decision on `cost` at `now`.
+pub(super) fn evaluate(
     limit: u64,
     window: u64,
     found: &Value,
     now: u64,
     cost: u64,
-) -> Result<Told, Garbled> {
-    let garbled = || Garbled(format!("{found:?} tells nothing of a log"));
+) -> Result<KeyDecision, BadReply> {
+    let bad = || BadReply(format!("{found:?} is not the summary of a log"));
     let Value::Array(items) = found else {
-        return Err(garbled());
+        return Err(bad());
     };
     let number = |i: usize| match items.get(i) {
-        Some(Value::Int(number)) => u64::try_from(*number).map_err(|_| garbled()),
-        _ => Err(garbled()),
+        Some(Value::Int(number)) => u64::try_from(*number).map_err(|_| bad()),
+        _ => Err(bad()),
     };
     let (used, at) = (number(0)?, number(1)?);
     let (oldest, newest, frees) = if used > 0 {
@@ -57,7 +57,7 @@ pub(super) fn told(
         Verdict::Pass
     };
     let takes = verdict == Verdict::Pass && cost > 0;
-    Ok(Told {
+    Ok(KeyDecision {
         verdict,
         before,
         after: if takes {

@@ -1,32 +1,31 @@
-//! The limits of one policy, ready to be charged: what is sent for a request, and what the replies mean.
+//! The limits of one policy, ready to be charged: the calls of a request, and the meaning of their replies.
 //!
-//! # The road
+//! # Data flow
 //!
 //! ```text
-//! SharedLimit --[meter]--> numbers that a script counts with     --[name]--> what its keys are called
-//! SharedRequest --[calls]--> calls, by slot     reply --[told]--> the core's answer to the state found
+//! SharedLimit --[script_limit]--> numbers of the scripts    --[key_names]--> names of its keys
+//! SharedRequest --[arguments]--> calls, by slot    reply --[evaluate]--> the core's decision on the state found
 //! ```
 //!
 //! # Invariant
 //!
-//! All keys of a call are in one slot. Of a group's calls the last one decides; those before it move usage
-//! from an earlier form of a limit, or take what is owed, and are right whatever becomes of the request.
+//! All keys of a call are in one slot. Of a group's calls the last one decides. Those before it move usage from former numbers
+//! of a limit or charge a debt, and are right whatever the decision is.
 //!
 //! # What it does not know
 //!
 //! Connections, deadlines, and which server has a slot.
 //!
-//! A question that takes nothing ([`SharedRequest::take`]) moves nothing either. Until a key's first charge under
-//! a limit that was changed, such a question is answered as if nothing had been used under the limit as it
-//! was; that charge moves the usage before it decides, so no more passes than may.
+//! A peek ([`SharedRequest::take`] is false) moves no usage either. Until a key's first charge under a changed limit, a peek sees
+//! no usage; that charge moves the usage before it decides, so no more passes than allowed.
 
-mod calls;
+mod arguments;
 pub(crate) mod clock;
+mod evaluate;
+mod key_names;
 mod log;
-mod meter;
-mod name;
+mod script_limit;
 mod slot;
-mod told;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,202 +33,203 @@ use std::fmt;
 use redis::Value;
 use tollgate::algorithm::LimitError;
 use tollgate::gate::LimitId;
-use tollgate_policy::shared::{SharedKey, SharedLimit, SharedOutcome, SharedRequest, SharedSettle};
+use tollgate_policy::shared::{SharedLimit, SharedOutcome, SharedRequest, SharedSettle};
 
-use crate::call::{Call, Texts, Which};
-use calls::{Correction, Part};
-use clock::Timing;
-use meter::Meter;
-use name::Naming;
+use crate::script_call::{Arguments, ScriptCall, ScriptName};
+use arguments::{ChargePart, Correction};
+use clock::ScriptClock;
+use evaluate::KeyDecision;
+use key_names::KeyNames;
+use script_limit::ScriptLimit;
 pub(crate) use slot::slot;
 
 /// The limits of one policy.
 #[derive(Debug)]
-pub(crate) struct Limits {
-    limits: Vec<Prepared>,
-    clock: Timing,
+pub(crate) struct LimitSet {
+    limits: Vec<PreparedLimit>,
+    clock: ScriptClock,
 }
 
 /// A limit that can be charged.
 #[derive(Debug)]
-pub(super) struct Prepared {
-    naming: Naming,
-    meter: Meter,
-    /// What it was, the last first, where its state cannot be read as what it is.
-    before: Vec<(Naming, Meter)>,
+pub(super) struct PreparedLimit {
+    names: KeyNames,
+    script: ScriptLimit,
+    /// Its former numbers, the last first, where their state cannot be read with the present ones.
+    former: Vec<(KeyNames, ScriptLimit)>,
 }
 
 /// Charges whose keys are in one slot, and the calls that decide them.
 #[derive(Debug)]
-pub(crate) struct Group {
+pub(crate) struct ChargeGroup {
     pub(crate) slot: u16,
     /// By their places in the request.
     pub(crate) charges: Vec<usize>,
     /// In order; the last one decides.
-    pub(crate) calls: Vec<Call>,
-    /// Which call takes what is owed for which of `charges`.
-    pub(crate) owed: Vec<(usize, usize)>,
+    pub(crate) calls: Vec<ScriptCall>,
+    /// Which of `charges` has a debt, and the call that charges it.
+    pub(crate) debts: Vec<(usize, usize)>,
 }
 
-/// What became of a group.
-#[derive(Debug)]
-pub(crate) struct Ruling {
+/// The reply to a group.
+#[derive(Clone, Debug)]
+pub(crate) struct GroupReply {
     /// One for each charge of the group.
     pub(crate) outcomes: Vec<SharedOutcome>,
-    /// Did the script take them?
+    /// Whether the script took the charges.
     pub(crate) took: bool,
-    /// Does the core's arithmetic come to something else than the script did?
+    /// Whether the core's arithmetic disagrees with the script.
     pub(crate) disagrees: bool,
 }
 
-/// A reply that is none to this question.
+/// A reply that does not match its call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Garbled(pub(crate) String);
+pub(crate) struct BadReply(pub(crate) String);
 
-impl fmt::Display for Garbled {
+impl fmt::Display for BadReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the reply is not one to this question: {}", self.0)
+        write!(f, "the reply does not match the call: {}", self.0)
     }
 }
 
-impl Prepared {
-    fn new(prefix: &str, limit: &SharedLimit<'_>, clock: &Timing) -> Result<Prepared, LimitError> {
-        let meter = Meter::new(limit.quota, clock)?;
-        let meaning = meter.meaning();
-        let naming = |meaning: &str| Naming::new(prefix, limit.id, meaning, limit.plain);
-        // What could not be charged before was not: there is nothing to move.
-        let mut before: Vec<(Naming, Meter)> = Vec::new();
-        let mut known = vec![meaning.clone()];
-        for meter in limit
+impl PreparedLimit {
+    fn new(
+        prefix: &str,
+        limit: &SharedLimit<'_>,
+        clock: &ScriptClock,
+    ) -> Result<PreparedLimit, LimitError> {
+        let script = ScriptLimit::new(limit.quota, clock)?;
+        let names = |layout: &str| KeyNames::new(prefix, limit.id, layout, limit.plain);
+        let mut layouts = vec![script.layout()];
+        let mut former = Vec::new();
+        // Numbers that cannot be charged have no usage.
+        let scripts = limit
             .before
             .iter()
-            .filter_map(|q| Meter::new(q, clock).ok())
-        {
-            let meaning = meter.meaning();
-            if !known.contains(&meaning) {
-                before.push((naming(&meaning), meter));
-                known.push(meaning);
+            .map(|quota| ScriptLimit::new(quota, clock));
+        for script in scripts.flatten() {
+            let layout = script.layout();
+            if !layouts.contains(&layout) {
+                former.push((names(&layout), script));
+                layouts.push(layout);
             }
         }
-        Ok(Prepared {
-            naming: naming(&meaning),
-            meter,
-            before,
+        Ok(PreparedLimit {
+            names: names(&script.layout()),
+            script,
+            former,
         })
-    }
-
-    /// The name of a key's state.
-    fn name(&self, key: &SharedKey) -> Vec<u8> {
-        self.naming.name(key)
     }
 }
 
-impl Limits {
-    /// Makes limits chargeable.
+impl LimitSet {
+    /// Prepares limits on the server's clock.
     ///
     /// # Errors
     /// The place of the first limit that cannot be enforced here, and why.
     pub(crate) fn new(
         prefix: &str,
         limits: &[SharedLimit<'_>],
-    ) -> Result<Limits, (usize, LimitError)> {
-        Limits::on(prefix, limits, Timing::SERVER)
+    ) -> Result<LimitSet, (usize, LimitError)> {
+        LimitSet::with_clock(prefix, limits, ScriptClock::SERVER)
     }
 
-    /// As [`Limits::new`], on another clock than the server's.
-    pub(crate) fn on(
+    /// Prepares limits on another clock.
+    pub(crate) fn with_clock(
         prefix: &str,
         limits: &[SharedLimit<'_>],
-        clock: Timing,
-    ) -> Result<Limits, (usize, LimitError)> {
+        clock: ScriptClock,
+    ) -> Result<LimitSet, (usize, LimitError)> {
         let prepare = |(place, limit): (usize, &SharedLimit<'_>)| {
-            Prepared::new(prefix, limit, &clock).map_err(|error| (place, error))
+            PreparedLimit::new(prefix, limit, &clock).map_err(|error| (place, error))
         };
         let limits = limits.iter().enumerate().map(prepare);
-        Ok(Limits {
+        Ok(LimitSet {
             limits: limits.collect::<Result<_, _>>()?,
             clock,
         })
     }
 
-    /// Is every limit counted in units of the clock, none in coarser ones?
+    /// Whether every limit counts in units of the clock, none in coarser ones.
     pub(crate) fn is_fine(&self) -> bool {
-        let coarse = |meter: &Meter| matches!(meter, Meter::Parts(parts) if parts.unit > 1);
-        !self.limits.iter().any(|limit| coarse(&limit.meter))
+        let coarse =
+            |script: &ScriptLimit| matches!(script, ScriptLimit::Cells(cells) if cells.unit > 1);
+        !self.limits.iter().any(|limit| coarse(&limit.script))
     }
 
-    /// The time that periods of a calendar are chosen by, on a clock that is told the time.
-    pub(crate) fn think_it_is(&mut self, now: tollgate::time::Moment) {
-        self.clock.thought = Some(now);
+    /// Sets the node's time on a manual clock: it selects the periods of calendars.
+    pub(crate) fn set_node_time(&mut self, now: tollgate::time::Moment) {
+        self.clock.node_time = Some(now);
     }
 
-    fn limit(&self, id: LimitId) -> Option<&Prepared> {
+    fn limit(&self, id: LimitId) -> Option<&PreparedLimit> {
         self.limits.get(id.index())
     }
 
-    /// The charges at these places, with all that is needed to ask for them. One on a limit that was never
-    /// made known is left out; its outcome is then missed in [`Limits::read`].
-    fn parts<'a>(&'a self, request: &'a SharedRequest, places: &[usize]) -> Vec<Part<'a>> {
+    /// The charges at these places, with the data of their calls. A charge on an unknown limit is left out; its outcome is then
+    /// missing in [`LimitSet::read`].
+    fn parts<'a>(&'a self, request: &'a SharedRequest, places: &[usize]) -> Vec<ChargePart<'a>> {
         let part = |(at, place): (usize, &usize)| {
             let charge = request.charges.get(*place)?;
-            let follows = places.get(at + 1) == Some(&(place + 1));
+            let is_followed = places.get(at + 1) == Some(&(place + 1));
             let limit = self.limit(charge.limit)?;
-            Some(Part {
+            Some(ChargePart {
                 charge,
                 cost: charge.cost,
                 enforced: charge.enforced,
                 limit,
-                meter: limit.meter.at_most(charge.most),
-                name: limit.name(&charge.key),
-                with_next: charge.with_next && !charge.enforced && follows,
+                script: limit.script.at_most(charge.most),
+                name: limit.names.name(&charge.key),
+                with_next: charge.with_next && !charge.enforced && is_followed,
             })
         };
         places.iter().enumerate().filter_map(part).collect()
     }
 
-    /// The parts that the script is asked for, and which of them each of `parts` is in. Charges of one limit
-    /// and key are asked as one: two that were looked at by themselves would find the same state, and the
-    /// second would be written over the first.
-    fn joined<'a>(parts: Vec<Part<'a>>) -> (Vec<Part<'a>>, Vec<usize>) {
-        let (mut asked, mut places) = (Vec::<Part<'a>>::with_capacity(parts.len()), Vec::new());
+    /// Merges charges of one limit and key, and returns the place of each of `parts` among the merged ones. Two that were decided
+    /// separately would find the same state, and the second would overwrite the first.
+    fn merged<'a>(parts: Vec<ChargePart<'a>>) -> (Vec<ChargePart<'a>>, Vec<usize>) {
+        let mut merged = Vec::<ChargePart<'a>>::with_capacity(parts.len());
+        let mut places = Vec::new();
         for part in parts {
-            let same = |other: &Part<'_>| other.name == part.name;
-            let place = asked.iter().position(same).unwrap_or(asked.len());
+            let same = |other: &ChargePart<'_>| other.name == part.name;
+            let place = merged.iter().position(same).unwrap_or(merged.len());
             places.push(place);
-            match asked.get_mut(place) {
+            match merged.get_mut(place) {
                 Some(first) => {
                     first.cost = first.cost.saturating_add(part.cost);
                     first.enforced |= part.enforced;
-                    // The least of what came along holds for all.
-                    if part.meter.capacity() < first.meter.capacity() {
-                        first.meter = part.meter;
+                    // The smallest override holds for all.
+                    if part.script.capacity() < first.script.capacity() {
+                        first.script = part.script;
                     }
                 }
-                None => asked.push(part),
+                None => merged.push(part),
             }
         }
-        (asked, places)
+        (merged, places)
     }
 
     /// Groups of charges whose keys share a slot; one group of all if slots do not matter.
-    pub(crate) fn groups(&self, request: &SharedRequest, by_slot: bool) -> Vec<Group> {
-        let all = 0..request.charges.len();
-        if !by_slot {
-            return vec![self.group(request, 0, all.collect())];
-        }
+    pub(crate) fn groups(&self, request: &SharedRequest, by_slot: bool) -> Vec<ChargeGroup> {
         let mut slots: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
-        for place in all {
-            slots
-                .entry(self.slot_of(request, place))
-                .or_default()
-                .push(place);
+        for place in 0..request.charges.len() {
+            let slot = if by_slot {
+                self.slot_of(request, place)
+            } else {
+                0
+            };
+            slots.entry(slot).or_default().push(place);
+        }
+        if slots.is_empty() && !by_slot {
+            slots.insert(0, Vec::new());
         }
         let group = |(slot, charges)| self.group(request, slot, charges);
         slots.into_iter().map(group).collect()
     }
 
     /// One group for every single charge.
-    pub(crate) fn singles(&self, request: &SharedRequest) -> Vec<Group> {
+    pub(crate) fn singles(&self, request: &SharedRequest) -> Vec<ChargeGroup> {
         (0..request.charges.len())
             .map(|place| self.group(request, self.slot_of(request, place), vec![place]))
             .collect()
@@ -237,180 +237,181 @@ impl Limits {
 
     fn slot_of(&self, request: &SharedRequest, place: usize) -> u16 {
         let charge = request.charges.get(place);
-        let named = charge.and_then(|c| Some(self.limit(c.limit)?.name(&c.key)));
-        named.map_or(0, |name| slot(&name))
+        let name = charge.and_then(|c| Some(self.limit(c.limit)?.names.name(&c.key)));
+        name.map_or(0, |name| slot(&name))
     }
 
-    fn group(&self, request: &SharedRequest, slot: u16, charges: Vec<usize>) -> Group {
+    fn group(&self, request: &SharedRequest, slot: u16, charges: Vec<usize>) -> ChargeGroup {
         let parts = self.parts(request, &charges);
         let mut calls = Vec::with_capacity(1);
-        let mut told = Vec::new();
+        let mut debts = Vec::new();
         for (at, part) in parts.iter().enumerate().filter(|_| request.take) {
-            for (naming, meter) in &part.limit.before {
-                let old = naming.name(&part.charge.key);
-                let new = (&part.limit.meter, &part.name[..]);
-                calls.push(calls::move_over((meter, &old), new, &self.clock));
+            let present = &part.limit.script;
+            for (names, script) in &part.limit.former {
+                let former = names.name(&part.charge.key);
+                let (from, to) = ((script, &former[..]), (present, &part.name[..]));
+                calls.push(arguments::migrate(from, to, &self.clock));
             }
             if part.charge.owed > 0 {
-                let owed = part.charge.owed;
-                let meter = &part.limit.meter;
-                let force = &Correction::Force;
-                told.push((at, calls.len()));
-                calls.push(calls::correct(meter, &part.name, force, owed, &self.clock));
+                debts.push((at, calls.len()));
+                let debt = Correction::ChargeSaturating;
+                calls.push(self.correct(present, &part.name, &debt, part.charge.owed));
             }
         }
-        let (asked, _) = Limits::joined(parts);
-        calls.push(calls::decide(&asked, request.take, &self.clock));
-        Group {
+        let (merged, _) = LimitSet::merged(parts);
+        calls.push(arguments::decide(&merged, request.take, &self.clock));
+        ChargeGroup {
             slot,
             charges,
             calls,
-            owed: told,
+            debts,
         }
     }
 
-    /// What the calls of a group came to.
+    fn correct(
+        &self,
+        script: &ScriptLimit,
+        name: &[u8],
+        correction: &Correction,
+        cost: u64,
+    ) -> ScriptCall {
+        arguments::correct(script, name, correction, cost, &self.clock)
+    }
+
+    /// Reads the replies to the calls of a group.
     ///
     /// # Errors
     /// A reply of another shape, or none.
     pub(crate) fn read(
         &self,
         request: &SharedRequest,
-        group: &Group,
+        group: &ChargeGroup,
         replies: &[Value],
-    ) -> Result<Ruling, Garbled> {
-        let Some(reply) = replies.last() else {
-            return Err(Garbled("no call decides".into()));
-        };
+    ) -> Result<GroupReply, BadReply> {
+        let bad = |text: &str| BadReply(text.into());
+        let reply = replies.last().ok_or_else(|| bad("no deciding call"))?;
         let parts = self.parts(request, &group.charges);
         if parts.len() != group.charges.len() {
-            return Err(Garbled("a charge is on a limit that is not known".into()));
+            return Err(bad("a charge on an unknown limit"));
         }
-        let (parts, places) = Limits::joined(parts);
+        let (parts, places) = LimitSet::merged(parts);
         let items = items(reply)?;
         let took = whole(items.get(1))? == 1;
-        let now = whole(items.get(2))?;
-        // The scripts for a few buckets spare themselves an array.
-        let mut found = match items.get(3) {
-            Some(Value::Array(found)) => found.iter(),
-            Some(_) => items.get(3..).unwrap_or_default().iter(),
-            None => return Err(Garbled("it tells of no states".into())),
-        };
-        let mut answers = vec![None; parts.len()];
-        for place in calls::order(&parts) {
-            let Some(part) = parts.get(place) else {
-                continue;
-            };
-            let meter = &*part.meter;
-            let state = found.next();
-            let state = state.ok_or_else(|| Garbled("it tells of too few states".into()))?;
-            let told = told::told(meter, state, now, part.cost, &self.clock)?;
-            if let Some(answer) = answers.get_mut(place) {
-                *answer = Some(told);
-            }
-        }
+        let mut decisions = self.decisions(&parts, items)?;
         for (at, part) in parts.iter().enumerate().filter(|(_, part)| part.with_next) {
             if let (false, Some([Some(one), Some(other)])) =
-                (part.enforced, answers.get_mut(at..at + 2))
+                (part.enforced, decisions.get_mut(at..at + 2))
             {
                 one.verdict = one.verdict.stricter(other.verdict);
                 other.verdict = one.verdict;
             }
         }
-        let passes = answers
-            .iter()
-            .zip(&parts)
-            .all(|(told, part)| !part.enforced || told.is_some_and(|t| t.verdict.is_admitted()));
-        let answers: Vec<told::Told> = places
-            .iter()
-            .filter_map(|place| answers.get(*place).copied().flatten())
-            .collect();
+        let admits = |decision: &Option<KeyDecision>| {
+            decision.is_some_and(|decision| decision.verdict.is_admitted())
+        };
+        let mut enforced = decisions.iter().zip(&parts);
+        let passes = enforced.all(|(decision, part)| !part.enforced || admits(decision));
         let disagrees = request.take && took != passes;
-        // What the script did stands.
+        // The decision of the script stands.
         let passes = if request.take { took } else { passes };
-        let outcomes = answers.iter().map(|told| SharedOutcome {
-            verdict: told.verdict,
-            status: if passes && told.verdict.is_admitted() {
-                told.after
-            } else {
-                told.before
+        let decisions = places
+            .iter()
+            .filter_map(|place| decisions.get(*place).copied().flatten());
+        let outcome = |decision: KeyDecision| SharedOutcome {
+            verdict: decision.verdict,
+            status: match passes && decision.verdict.is_admitted() {
+                true => decision.after,
+                false => decision.before,
             },
-            issued: told.issued,
+            issued: decision.issued,
             unpaid: 0,
-        });
-        let mut outcomes: Vec<SharedOutcome> = outcomes.collect();
-        for (at, call) in &group.owed {
+        };
+        let mut outcomes: Vec<SharedOutcome> = decisions.map(outcome).collect();
+        for (at, call) in &group.debts {
             let reply = replies.get(*call).map(std::slice::from_ref);
-            let reply = reply.ok_or_else(|| Garbled("there is a reply too few".into()))?;
+            let reply = reply.ok_or_else(|| bad("a missing reply"))?;
             if let Some(outcome) = outcomes.get_mut(*at) {
                 outcome.unpaid = self.read_settle(reply)?;
             }
         }
-        Ok(Ruling {
+        Ok(GroupReply {
             outcomes,
             took,
             disagrees,
         })
     }
 
-    /// The calls that give back what a group took.
-    pub(crate) fn undo(
+    /// The core's decisions on the states in a reply, in the order of `parts`.
+    fn decisions(
+        &self,
+        parts: &[ChargePart<'_>],
+        items: &[Value],
+    ) -> Result<Vec<Option<KeyDecision>>, BadReply> {
+        let now = whole(items.get(2))?;
+        // The scripts for a few buckets return their states without an array.
+        let mut states = match items.get(3) {
+            Some(Value::Array(states)) => states.iter(),
+            Some(_) => items.get(3..).unwrap_or_default().iter(),
+            None => return Err(BadReply("no states".into())),
+        };
+        let mut decisions = vec![None; parts.len()];
+        for place in arguments::order(parts) {
+            let (Some(part), Some(decision)) = (parts.get(place), decisions.get_mut(place)) else {
+                continue;
+            };
+            let state = states.next();
+            let state = state.ok_or_else(|| BadReply("too few states".into()))?;
+            let evaluated = evaluate::evaluate(&part.script, state, now, part.cost, &self.clock)?;
+            *decision = Some(evaluated);
+        }
+        Ok(decisions)
+    }
+
+    /// The calls that refund what a group took.
+    pub(crate) fn refunds(
         &self,
         request: &SharedRequest,
-        group: &Group,
-        ruling: &Ruling,
-    ) -> Vec<Call> {
-        if !ruling.took {
+        group: &ChargeGroup,
+        reply: &GroupReply,
+    ) -> Vec<ScriptCall> {
+        if !reply.took {
             return Vec::new();
         }
         let parts = self.parts(request, &group.charges);
-        let taken = |(part, outcome): &(&Part<'_>, &SharedOutcome)| {
+        let taken = |(part, outcome): &(&ChargePart<'_>, &SharedOutcome)| {
             outcome.verdict.is_admitted() && part.charge.cost > 0
         };
-        parts
-            .iter()
-            .zip(&ruling.outcomes)
-            .filter(taken)
-            .map(|(part, outcome)| {
-                let back = Correction::Refund(outcome.issued);
-                let (meter, cost) = (&part.limit.meter, part.charge.cost);
-                calls::correct(meter, &part.name, &back, cost, &self.clock)
-            })
-            .collect()
+        let refund = |(part, outcome): (&ChargePart<'_>, &SharedOutcome)| {
+            let refund = Correction::Refund(outcome.issued);
+            self.correct(&part.limit.script, &part.name, &refund, part.charge.cost)
+        };
+        let taken = parts.iter().zip(&reply.outcomes).filter(taken);
+        taken.map(refund).collect()
     }
 
-    /// The calls that correct a charge, all in the slot that comes first.
-    pub(crate) fn settle(&self, settle: &SharedSettle) -> (u16, Vec<Call>) {
+    /// The calls that settle a charge, and their slot. There are none if the usage was the charge.
+    pub(crate) fn settle(&self, settle: &SharedSettle) -> (u16, Vec<ScriptCall>) {
         let Some(limit) = self.limit(settle.limit) else {
             return (0, Vec::new());
         };
-        let name = limit.name(&settle.key);
-        let slot = slot(&name);
-        let correct = |correction, cost| {
-            vec![calls::correct(
-                &limit.meter,
-                &name,
-                &correction,
-                cost,
-                &self.clock,
-            )]
-        };
-        let calls = match settle.used.checked_sub(settle.taken) {
-            Some(0) => Vec::new(),
-            Some(more) => correct(Correction::Force, more),
-            None => correct(
+        let name = limit.names.name(&settle.key);
+        let (correction, cost) = match settle.used.checked_sub(settle.taken) {
+            Some(0) => return (slot(&name), Vec::new()),
+            Some(more) => (Correction::ChargeSaturating, more),
+            None => (
                 Correction::Refund(settle.issued),
                 settle.taken - settle.used,
             ),
         };
-        (slot, calls)
+        let call = self.correct(&limit.script, &name, &correction, cost);
+        (slot(&name), vec![call])
     }
 
-    /// The units that could not be taken.
+    /// The units without room.
     ///
     /// # Errors
     /// Replies of another shape.
-    pub(crate) fn read_settle(&self, replies: &[Value]) -> Result<u64, Garbled> {
+    pub(crate) fn read_settle(&self, replies: &[Value]) -> Result<u64, BadReply> {
         let mut unpaid = 0_u64;
         for reply in replies {
             let items = items(reply)?;
@@ -420,7 +421,7 @@ impl Limits {
                     .and_then(|digits| digits.parse::<u64>().ok()),
                 _ => None,
             };
-            let more = more.ok_or_else(|| Garbled(format!("{reply:?}")))?;
+            let more = more.ok_or_else(|| BadReply(format!("{reply:?}")))?;
             unpaid = unpaid
                 .saturating_add(whole(items.get(1))?)
                 .saturating_add(more);
@@ -429,15 +430,15 @@ impl Limits {
     }
 }
 
-/// Tells that the node `node` is alive for the next `ttl_ms`; for 0, that it is gone.
-pub(crate) fn beat(prefix: &str, node: &str, ttl_ms: u64) -> Call {
-    let (mut keys, mut args) = (Texts::default(), Texts::default());
+/// Reports that `node` is alive for the next `ttl_ms`; for 0, that it is gone.
+pub(crate) fn heartbeat_call(prefix: &str, node: &str, ttl_ms: u64) -> ScriptCall {
+    let (mut keys, mut args) = (Arguments::default(), Arguments::default());
     let prefix = prefix.replace(['{', '}'], "");
     keys.push(format!("{prefix}:{{nodes}}").as_bytes());
     args.push(node.as_bytes());
     args.push_number(ttl_ms);
-    Call {
-        script: Which::Beat,
+    ScriptCall {
+        script: ScriptName::Heartbeat,
         keys,
         args,
     }
@@ -447,23 +448,23 @@ pub(crate) fn beat(prefix: &str, node: &str, ttl_ms: u64) -> Call {
 ///
 /// # Errors
 /// A reply of another shape.
-pub(crate) fn read_beat(reply: &Value) -> Result<u32, Garbled> {
+pub(crate) fn read_heartbeat(reply: &Value) -> Result<u32, BadReply> {
     let count = whole(items(reply)?.get(1))?;
-    u32::try_from(count).map_err(|_| Garbled(format!("{count} nodes")))
+    u32::try_from(count).map_err(|_| BadReply(format!("{count} nodes")))
 }
 
-fn items(reply: &Value) -> Result<&[Value], Garbled> {
+fn items(reply: &Value) -> Result<&[Value], BadReply> {
     match reply {
         Value::Array(items) => Ok(items),
-        other => Err(Garbled(format!("{other:?} is no array"))),
+        other => Err(BadReply(format!("{other:?} is not an array"))),
     }
 }
 
-fn whole(item: Option<&Value>) -> Result<u64, Garbled> {
+fn whole(item: Option<&Value>) -> Result<u64, BadReply> {
     match item {
         Some(Value::Int(number)) => {
-            u64::try_from(*number).map_err(|_| Garbled(format!("{number} is below zero")))
+            u64::try_from(*number).map_err(|_| BadReply(format!("{number} is negative")))
         }
-        other => Err(Garbled(format!("{other:?} is no whole number"))),
+        other => Err(BadReply(format!("{other:?} is not a whole number"))),
     }
 }

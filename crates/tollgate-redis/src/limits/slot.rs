@@ -1,17 +1,17 @@
-//! Which slot of a cluster a key is in.
+//! The slot of a key in a cluster.
 
 /// The slot of a key: CRC-16 of its hash tag, or of all of it if it has none, modulo 16384.
 pub(crate) fn slot(key: &[u8]) -> u16 {
     let tag = || {
         let open = key.iter().position(|byte| *byte == b'{')?;
-        let behind = key.get(open + 1..)?;
-        let close = behind.iter().position(|byte| *byte == b'}')?;
-        behind.get(..close).filter(|tag| !tag.is_empty())
+        let after = key.get(open + 1..)?;
+        let close = after.iter().position(|byte| *byte == b'}')?;
+        after.get(..close).filter(|tag| !tag.is_empty())
     };
     crc16(tag().unwrap_or(key)) % 16_384
 }
 
-/// CRC-16 as XMODEM has it: polynomial 0x1021, from zero, not reflected.
+/// CRC-16/XMODEM: polynomial 0x1021, initial value 0, not reflected.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| {
         let mixed = crc ^ (u16::from(*byte) << 8);
@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_in_the_first_braces_counts_unless_that_is_nothing() {
+    fn only_the_first_braces_count_unless_they_are_empty() {
         assert_eq!(slot(b"a{foo}b"), slot(b"foo"));
         assert_eq!(slot(b"{foo}{bar}"), slot(b"foo"));
         assert_eq!(slot(b"foo{{bar}}zap"), slot(b"{bar"));

@@ -1,334 +1,316 @@
-//! One server: a connection that many requests share, a breaker, and the task that brings it back.
+//! One server: a connection that many requests share, a circuit breaker, and the task that reconnects.
 //!
 //! # Theory
 //!
-//! A link is up or down. While it is up, calls are written to its one connection as they come and answered in order.
-//! While it is down, a call gets [`FaultKind::Away`] at once and waits for nothing; a task tries the server in the
-//! background ([`rise`]) with jitter ([`pace`]), and brings the link up when the server has shown that it is a primary,
-//! knows the scripts and answers within the deadline of a decision. A link that fails again at once is left alone for
-//! longer each time, so that requests do not run into it by turns.
+//! A link is up or down. While it is up, calls are written to its one connection as they come and answered in order. While it
+//! is down, a call gets [`FaultKind::Away`] at once. A task connects in the background ([`connect`]) with jitter ([`backoff`]),
+//! and marks the link up when the server is a primary, has the scripts and answers within the deadline of a decision. The pause
+//! grows for a link that fails again at once, so that requests do not run into it again and again.
 //!
-//! A link is given up on an error of the connection, on an answer that is not one to its question, on errors that say
-//! so ([`crate::fault`]), and on three late answers in a row.
+//! A link is marked down on an error of the connection, on a reply to another call, on errors that require it
+//! ([`crate::error_action`]), and on three late replies in a row.
 //!
 //! # Invariant
 //!
-//! A call is written once. It is written again, whole, only if the server said that it does not know the script. Every
-//! script gets a number and gives it back, so an answer can never be taken for another's; a late one is dropped.
+//! A call is written once. It is written again with the script's text only if the server reports that it lacks the script. Every
+//! call has a number and every reply returns it, so a reply can never be taken for another's; a late one is dropped.
 //!
-//! # What the server must allow
+//! # Permissions
 //!
-//! Exactly [`ACCESS_RULE`], and in a cluster [`CLUSTER_RULE`] as well.
+//! The server must allow exactly [`ACCESS_RULE`], and in a cluster [`CLUSTER_RULE`] as well.
 //!
 //! # What it does not know
 //!
-//! Which slots it serves, and who asks.
+//! Which slots the server serves, and the callers.
 
-pub(crate) mod access;
-mod answers;
-pub(crate) mod pace;
-pub(crate) mod rise;
-pub(crate) mod watch;
+pub(crate) mod backoff;
+pub(crate) mod connect;
+pub(crate) mod connector;
+mod exchange;
+pub(crate) mod monitor;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use redis::Value;
 use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, watch as channel};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 use tollgate_policy::shared::{FaultKind, ServerReport, StoreFault};
 
-use self::access::{Access, Address};
-use self::pace::Pace;
-use self::rise::Low;
-use crate::call::Call;
-use crate::fault::Meaning;
+use self::backoff::Backoff;
+use self::connect::DownReason;
+use self::connector::{Address, Connector};
+use crate::error_action::ErrorAction;
 use crate::report::{Counters, Warnings, count};
 use crate::script::Scripts;
+use crate::script_call::ScriptCall;
+use crate::settings::Settings;
 
-/// The rule of a server's access list that suffices, for the prefix `tg`:
+/// The minimal rule of a server's access list, for the prefix `tg`:
 ///
 /// ```text
 /// ACL SETUSER tollgate on >password <this rule>
 /// ```
 ///
-/// Scripts run as the user who calls them, so what they call is in it. The doctor looks at more
-/// (`+config|get +scan`, in a cluster `+cluster|info`); without these it says what it could not see.
+/// Scripts run with the permissions of their caller, so the rule contains their commands. The doctor reads more
+/// (`+config|get +scan`, in a cluster `+cluster|info`); without these it reports what it could not read.
 pub const ACCESS_RULE: &str = "resetkeys ~tg:* resetchannels -@all \
     +evalsha +eval +script|load +ping +role +info +time \
     +get +set +del +mget +exists +append +strlen +getrange +setrange +pexpire +pttl \
     +zadd +zremrangebyscore +zcard";
 
-/// What a cluster must allow besides [`ACCESS_RULE`].
+/// The commands that a cluster must allow in addition to [`ACCESS_RULE`].
 pub const CLUSTER_RULE: &str = "+cluster|slots +asking";
 
-/// Calls on one link at once; more are turned away.
+/// Calls in flight on one link; more are rejected.
 pub(crate) const IN_FLIGHT_MAX: usize = 4096;
-/// Numbers of calls are below this, because scripts reckon with doubles.
+/// Numbers of calls are below this, because scripts compute with doubles.
 const NUMBERS: u64 = 1 << 53;
 
-/// What all links of a store share.
+/// State that all links of a store share.
 pub(crate) struct Context {
-    pub(crate) access: Access,
+    pub(crate) connector: Connector,
     pub(crate) scripts: Scripts,
     pub(crate) counters: Counters,
     pub(crate) warnings: Warnings,
     pub(crate) runtime: Handle,
-    /// Something changed: whoever knows who serves what should look again.
-    pub(crate) look_again: Notify,
+    /// Wakes the task that follows the topology: something may have changed.
+    pub(crate) topology_changed: Notify,
     numbers: AtomicU64,
 }
 
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Context")
-            .field("access", &self.access)
+            .field("connector", &self.connector)
             .finish_non_exhaustive()
     }
 }
 
 impl Context {
-    pub(crate) fn new(access: Access, runtime: &Handle) -> Context {
+    pub(crate) fn new(connector: Connector, runtime: &Handle) -> Context {
         Context {
-            access,
+            connector,
             scripts: Scripts::new(),
             counters: Counters::default(),
             warnings: Warnings::default(),
             runtime: runtime.clone(),
-            look_again: Notify::new(),
+            topology_changed: Notify::new(),
             numbers: AtomicU64::new(getrandom::u64().unwrap_or_default()),
         }
     }
 
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.connector.settings
+    }
+
     /// A number that no other call in flight has. Relaxed: it only has to differ.
-    fn number(&self) -> u64 {
+    fn next_number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed) % NUMBERS
     }
 }
 
-/// What one call came to.
+/// The result of one call.
 #[derive(Debug)]
-pub(crate) enum Reply {
-    /// The script ran. The first element is the number of the call.
+pub(crate) enum CallResult {
+    /// The script ran. The first element of the reply is the number of the call.
     Ran(Value),
-    /// It did not run, and may be sent again as this says.
-    NotRun(Meaning),
+    /// The script did not run, and may be sent again in this way.
+    NotRun(ErrorAction),
 }
 
-/// One server. Its task ends with it.
+/// One server. Its task ends when the link is dropped.
 #[derive(Debug)]
 pub(crate) struct Link {
-    core: Arc<Core>,
+    inner: Arc<LinkInner>,
     task: AbortHandle,
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
         self.task.abort();
-        self.core.context.warnings.forget(&self.core.name);
+        self.inner.context.warnings.clear_all(&self.inner.name);
     }
 }
 
 #[derive(Debug)]
-struct Core {
+struct LinkInner {
     address: Address,
     name: String,
     context: Arc<Context>,
-    state: channel::Sender<Option<Arc<Up>>>,
-    made: Instant,
+    state: watch::Sender<Option<Arc<Connected>>>,
+    created: Instant,
     /// Why it is down.
-    low: Mutex<Low>,
-    in_flight: AtomicUsize,
+    reason: Mutex<DownReason>,
+    in_flight: Semaphore,
     late_in_row: AtomicU32,
-    strikes: AtomicU32,
-    is_teaching: AtomicBool,
+    failures_in_row: AtomicU32,
+    is_loading_scripts: AtomicBool,
     broken: AtomicU64,
     connected: AtomicU64,
-    /// In seconds, and one more; 0 if it is not known.
+    /// Seconds plus one; 0 if unknown.
     replica_lag: AtomicU64,
-    /// Which run of the server this is; empty if it does not tell.
-    run: Mutex<String>,
+    /// Identifies the run of the server; empty if unknown.
+    run_id: Mutex<String>,
 }
 
+/// The connection of a link that is up.
 #[derive(Debug)]
-struct Up {
+struct Connected {
     connection: MultiplexedConnection,
-    /// The how manyth connection.
+    /// Number of the connection, from 1.
     generation: u64,
 }
 
 impl Link {
-    /// A link to this server, down at first; its task is started.
+    /// A link to this server, down at first. Its task is started.
     pub(crate) fn new(context: &Arc<Context>, address: Address) -> Arc<Link> {
-        let core = Arc::new(Core {
+        let inner = Arc::new(LinkInner {
             name: address.to_string(),
             address,
             context: context.clone(),
-            state: channel::Sender::new(None),
-            made: Instant::now(),
-            low: Mutex::new(Low {
-                kind: FaultKind::Away,
-                words: "not connected yet".into(),
-                warning: None,
-            }),
-            in_flight: AtomicUsize::new(0),
+            state: watch::Sender::new(None),
+            created: Instant::now(),
+            reason: Mutex::new(DownReason::new(FaultKind::Away, "not connected yet")),
+            in_flight: Semaphore::new(IN_FLIGHT_MAX),
             late_in_row: AtomicU32::new(0),
-            strikes: AtomicU32::new(0),
-            is_teaching: AtomicBool::new(false),
+            failures_in_row: AtomicU32::new(0),
+            is_loading_scripts: AtomicBool::new(false),
             broken: AtomicU64::new(0),
             connected: AtomicU64::new(0),
             replica_lag: AtomicU64::new(0),
-            run: Mutex::new(String::new()),
+            run_id: Mutex::default(),
         });
-        let task = context.runtime.spawn(keep(core.clone())).abort_handle();
-        Arc::new(Link { core, task })
+        let task = context.runtime.spawn(keep_connected(inner.clone()));
+        let task = task.abort_handle();
+        Arc::new(Link { inner, task })
     }
 
     pub(crate) fn address(&self) -> &Address {
-        &self.core.address
+        &self.inner.address
     }
 
-    /// The how manyth connection is up; none if it is down.
+    /// Number of the present connection; `None` if the link is down.
     pub(crate) fn generation(&self) -> Option<u64> {
-        self.core.state.borrow().as_ref().map(|up| up.generation)
+        let state = self.inner.state.borrow();
+        state.as_ref().map(|connected| connected.generation)
     }
 
-    /// Its connection, for questions that are no decisions.
+    /// The connection, for commands that are no decisions.
     pub(crate) fn connection(&self) -> Option<MultiplexedConnection> {
-        self.core
-            .state
-            .borrow()
-            .as_ref()
-            .map(|up| up.connection.clone())
+        let state = self.inner.state.borrow();
+        state.as_ref().map(|connected| connected.connection.clone())
     }
 
-    /// Waits for its first connection. One that was up before is not waited for.
-    pub(crate) async fn first_up(&self, deadline: Instant) {
-        let is_new = self.core.connected.load(Ordering::Relaxed) == 0
-            && self.core.made.elapsed() < access::CONNECT;
+    /// Waits for the first connection. Does not wait for a link that was up before.
+    pub(crate) async fn first_connection(&self, deadline: Instant) {
+        let is_new = self.inner.connected.load(Ordering::Relaxed) == 0
+            && self.inner.created.elapsed() < connector::CONNECT_TIMEOUT;
         if is_new {
-            let mut state = self.core.state.subscribe();
+            let mut state = self.inner.state.subscribe();
             let _ = timeout_at(deadline, state.wait_for(Option::is_some)).await;
         }
     }
 
-    /// Runs calls in order, and says what each came to.
+    /// Runs calls in order, and returns the result of each.
     ///
     /// # Errors
-    /// There is no answer. What was sent may have run.
+    /// There is no reply. The calls may have run.
     pub(crate) async fn run(
         &self,
-        calls: &[&Call],
+        calls: &[&ScriptCall],
         asking: bool,
         deadline: Instant,
-    ) -> Result<Vec<Reply>, StoreFault> {
-        let core = &self.core;
-        let up = core.state.borrow().clone();
-        let Some(up) = up else {
-            return Err(core.away());
-        };
-        let _place = Place::take(core)?;
-        let mut replies = core.exchange(&up, calls, asking, deadline, false).await?;
-        let unknown: Vec<usize> = (0..replies.len())
-            .filter(|place| matches!(replies.get(*place), Some(Reply::NotRun(Meaning::NoScript))))
-            .collect();
-        if unknown.is_empty() {
-            return Ok(replies);
+    ) -> Result<Vec<CallResult>, StoreFault> {
+        let link = &self.inner;
+        let connected = link.state.borrow().clone();
+        let connected = connected.ok_or_else(|| link.is_down())?;
+        let _permit = link.in_flight.try_acquire().map_err(|_| {
+            let message = format!("{IN_FLIGHT_MAX} calls to {} are in flight", link.name);
+            StoreFault::new(FaultKind::Busy, message)
+        })?;
+        let mut results = link
+            .exchange(&connected, calls, asking, deadline, false)
+            .await?;
+        let lacks_script =
+            |result: &CallResult| matches!(result, CallResult::NotRun(ErrorAction::SendScript));
+        let (places, whole): (Vec<usize>, Vec<&ScriptCall>) = (0..)
+            .zip(calls)
+            .zip(&results)
+            .filter(|(_, result)| lacks_script(result))
+            .map(|((place, call), _)| (place, *call))
+            .unzip();
+        if whole.is_empty() {
+            return Ok(results);
         }
-        core.teach_again(&up);
-        for _ in &unknown {
-            count(&core.context.counters.reloaded_scripts);
+        link.reload_scripts(&connected);
+        for _ in &whole {
+            count(&link.context.counters.reloaded_scripts);
         }
-        let whole: Vec<&Call> = unknown
-            .iter()
-            .filter_map(|place| calls.get(*place).copied())
-            .collect();
-        let again = core.exchange(&up, &whole, asking, deadline, true).await?;
-        for (place, reply) in unknown.into_iter().zip(again) {
-            if let Some(old) = replies.get_mut(place) {
-                *old = reply;
+        let again = link
+            .exchange(&connected, &whole, asking, deadline, true)
+            .await?;
+        for (place, result) in places.into_iter().zip(again) {
+            if let Some(old) = results.get_mut(place) {
+                *old = result;
             }
         }
-        Ok(replies)
+        Ok(results)
     }
 
-    /// It is not to be asked any more until it has shown that it can.
-    pub(crate) fn give_up(&self, kind: FaultKind, words: &str) {
-        let up = self.core.state.borrow().clone();
-        if let Some(up) = up {
-            self.core.give_up(&up, kind, words);
-        }
+    /// Marks the link down until the server passes all checks again.
+    pub(crate) fn mark_down(&self, kind: FaultKind, message: &str) {
+        self.inner.mark_down_now(kind, message);
     }
 
-    /// Which run of the server this is; empty if it does not tell.
+    /// Identifies the run of the server; empty if unknown.
     pub(crate) fn run_id(&self) -> String {
-        let run = self.core.run.lock();
-        run.unwrap_or_else(PoisonError::into_inner).clone()
+        let run_id = self.inner.run_id.lock();
+        run_id.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn report(&self) -> ServerReport {
-        let core = &self.core;
-        let is_up = core.state.borrow().is_some();
-        let lag = core.replica_lag.load(Ordering::Relaxed);
+        let link = &self.inner;
+        let is_up = self.generation().is_some();
+        let lag = link.replica_lag.load(Ordering::Relaxed);
         ServerReport {
-            address: core.name.clone(),
+            address: link.name.clone(),
             is_up,
-            broken: core.broken.load(Ordering::Relaxed),
-            connected: core.connected.load(Ordering::Relaxed),
+            broken: link.broken.load(Ordering::Relaxed),
+            connected: link.connected.load(Ordering::Relaxed),
             replica_lag: lag.checked_sub(1),
-            last_fault: (!is_up).then(|| core.low().to_string()),
+            last_fault: (!is_up).then(|| link.down_reason().to_string()),
         }
     }
 }
 
-/// A place among the calls in flight.
-struct Place<'a>(&'a AtomicUsize);
-
-impl<'a> Place<'a> {
-    fn take(core: &'a Core) -> Result<Place<'a>, StoreFault> {
-        // Relaxed: it is a bound on memory, and nothing else hangs on it.
-        if core.in_flight.fetch_add(1, Ordering::Relaxed) >= IN_FLIGHT_MAX {
-            core.in_flight.fetch_sub(1, Ordering::Relaxed);
-            let words = format!("{IN_FLIGHT_MAX} calls to {} are in flight", core.name);
-            return Err(StoreFault::new(FaultKind::Busy, words));
-        }
-        Ok(Place(&core.in_flight))
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// Brings the link up, watches the server while it is, and begins again when it was given up.
-async fn keep(core: Arc<Core>) {
-    let mut pace = Pace::new();
+/// Connects, monitors the server while the link is up, and connects again when it was marked down.
+async fn keep_connected(link: Arc<LinkInner>) {
+    let mut backoff = Backoff::new();
     loop {
         let connection = loop {
-            match rise::rise(&core.context, &core.address).await {
+            match connect::connect(&link.context, &link.address).await {
                 Ok(connection) => break connection,
-                Err(low) => {
-                    if low.warning.is_some_and(|(code, _)| code == "not-primary") {
-                        core.context.look_again.notify_one();
+                Err(reason) => {
+                    if reason.code() == "not-primary" {
+                        link.context.topology_changed.notify_one();
                     }
-                    core.stay_down(low);
+                    link.stay_down(reason);
                 }
             }
-            sleep(pace.after_failure()).await;
+            sleep(backoff.after_failure()).await;
         };
-        let mut state = core.state.subscribe();
-        core.bring_up(connection.clone());
+        let mut state = link.state.subscribe();
+        link.mark_up(connection.clone());
         let since = Instant::now();
         tokio::select! {
             _ = state.wait_for(Option::is_none) => {}
-            () = watch::watch(&core, connection) => {}
+            () = monitor::monitor(&link, connection) => {}
         }
-        sleep(pace.after_up(since.elapsed())).await;
+        sleep(backoff.after_disconnect(since.elapsed())).await;
     }
 }

@@ -1,14 +1,14 @@
--- What a state has used, and taking from it or giving back to it without asking. The numbers of a bucket are here: ticks
--- in a unit of time, ticks for one unit of cost, ticks in a full one, ticks in a step.
+-- Usage of a state, unconditional charges and refunds. The numbers of a bucket are here: ticks in a unit of time, ticks for one
+-- unit of cost, ticks in a full bucket, ticks in a step.
 NUMBERS.b = 4
 
--- The ticks that are missing from a bucket, no more than it holds.
+-- The ticks missing from a bucket, at most its depth.
 local function backlog(state, a)
   local missing, depth = bucket(state, args[a] + 0), args[a + 2] + 0
   return missing and (missing < depth and missing or depth)
 end
 
--- Whole units that are used, rounded up. Nil for a state that no limit wrote.
+-- Usage in whole units, rounded up. Nil for a state that no limit wrote.
 local function used(key, state, kind, a)
   if kind == 'l' then
     local entries = log(key, a)
@@ -19,7 +19,7 @@ local function used(key, state, kind, a)
     local missing, unit = backlog(state, a), args[a + 1] + 0
     return missing and (missing + (-missing % unit)) / unit
   elseif kind == 's' then
-    local cells, into = parts(state, a)
+    local cells, into = read_cells(state, a)
     if not cells then return nil end
     local tail, part = args[a + 3], args[a + 1] + 0
     local last = 3 + args[a + 2] * (tail == '0' and 3 or 1)
@@ -33,15 +33,15 @@ local function used(key, state, kind, a)
     elseif tail ~= '1' then
       times, over = still, 1
     end
-    local sum, limit = parts_head(cells, a) + (times + (-times % over)) / over, args[a] + 0
+    local sum, limit = cells_head(cells, a) + (times + (-times % over)) / over, args[a] + 0
     return sum < limit and sum or limit
   end
   local number, counted = window(state, kind, a)
   return number and counted
 end
 
--- Takes what was used already, as far as there is room. Returns what there was no room for.
-local function force(key, state, kind, a, cost)
+-- Charges usage that is known afterwards, as far as there is room. Returns the units without room.
+local function charge_saturating(key, state, kind, a, cost)
   if kind == 'b' then
     local ticks, unit, depth = args[a] + 0, args[a + 1] + 0, args[a + 2] + 0
     local missing = backlog(state, a)
@@ -60,14 +60,14 @@ local function force(key, state, kind, a, cost)
     if room <= 0 and entries.back > entries.kept then log_add(key, entries, a, 0) end
     add = function(taken) log_add(key, entries, a, taken) end
   elseif kind == 's' then
-    local cells, into, early = parts(state, a)
+    local cells, into, early = read_cells(state, a)
     if not cells then return nil end
-    room = limit - parts_head(cells, a)
-    -- Permits of the oldest epoch are held as any others.
+    room = limit - cells_head(cells, a)
+    -- Permits of the oldest epoch are held like all others.
     if args[a + 3] == '3' then room = room - cells[3 + args[a + 2]] end
     add = function(taken)
-      parts_add(cells, a, into, taken)
-      put_parts(key, cells, a, early)
+      cells_add(cells, a, into, taken)
+      put_cells(key, cells, a, early)
     end
   else
     local number, counted, ends = window(state, kind, a)
@@ -81,7 +81,7 @@ local function force(key, state, kind, a, cost)
   return cost - taken
 end
 
--- These entries of a log with `more` added to their sums. Many at once: a call for each would take most of the time.
+-- These entries of a log with `more` added to their sums. Many are unpacked at once, because a call for each dominates the time.
 local function with_sums(entries, more)
   local texts, size = {}, 64 * SIZE
   local format = '>' .. string.rep('I7I5', 64)
@@ -101,11 +101,11 @@ local function with_sums(entries, more)
   return table.concat(texts)
 end
 
--- Gives back the stamps of `issued`.
+-- Refunds the entry of `issued`.
 --
--- Only the differences of sums count. So what is given back is either taken off all sums from there on, or added to all
--- before; whichever are fewer are touched. Those that are known to be out of the window are not among them, but for
--- the last one, which the others are counted from.
+-- Only the differences of sums count. So the refund is either subtracted from all sums from there on, or added to all before:
+-- the smaller number of entries is rewritten. Entries known to be out of the window are not among them, except the last one,
+-- which the others are counted from.
 local function refund_log(key, a, cost, issued)
   local state = log(key, a)
   if not state then return nil end
@@ -130,7 +130,7 @@ local function refund_log(key, a, cost, issued)
   local back = cost < own and cost or own
   local goes = back == own
   if goes and entries - known == 1 then
-    -- Nothing is left that could count again.
+    -- No entry is left.
     call('DEL', key)
     return 0
   end
@@ -145,7 +145,7 @@ local function refund_log(key, a, cost, issued)
     local text = with_sums(range(first, low), back)
     base = (base + back) % SUMS
     if goes then
-      -- Those before it move up by one place. The one that gets free is out of the window like those before.
+      -- The entries before it move up by one place. The free one is out of the window like those before.
       if known == 0 then write(0, struct.pack(ENTRY, 0, base)) end
       write(first + 1, text)
       known = known + 1
@@ -162,8 +162,8 @@ local function refund_log(key, a, cost, issued)
   return 0
 end
 
--- Gives back what was taken when `issued` says: a moment for buckets and logs, the number of the window or part for the
--- others. What is as if never used is deleted.
+-- Refunds a charge of `issued`: a moment for buckets and logs, the number of the window or cell for the others. A state without
+-- usage is deleted.
 local function refund(key, state, kind, a, cost, issued)
   if kind == 'l' then return refund_log(key, a, cost, issued) end
   if not state then return 0 end
@@ -171,10 +171,10 @@ local function refund(key, state, kind, a, cost, issued)
     local ticks, missing = args[a] + 0, backlog(state, a)
     if not missing then return nil end
     local per = ticks < 0 and -ticks or ticks
-    -- What refilled since would have overflowed a bucket that was never charged.
+    -- The refill since then would have overflowed a bucket without the charge.
     local refilled = now > issued and (now - issued) * per or 0
     local back = cost * args[a + 1] - refilled
-    -- A queue's place comes back only if it began when it was taken and nobody came behind it: then it is all there is.
+    -- A place in a queue is refunded only if the queue was empty before it and no other place followed: then it is all there is.
     if args[2] == 'q' and missing ~= back then return 0 end
     if back > 0 then
       missing = missing - back
@@ -185,7 +185,7 @@ local function refund(key, state, kind, a, cost, issued)
       end
     end
   elseif kind == 's' then
-    local cells, _, early = parts(state, a)
+    local cells, _, early = read_cells(state, a)
     if not cells then return nil end
     local width, age = args[a + 3] == '0' and 3 or 1, cells[2] - issued
     if age < 0 or age > args[a + 2] + 0 then return 0 end
@@ -194,7 +194,7 @@ local function refund(key, state, kind, a, cost, issued)
     cells[at] = cells[at] > cost and cells[at] - cost or 0
     local sum = 0
     for i = 3, #cells, width do sum = sum + cells[i] end
-    if sum > 0 then put_parts(key, cells, a, early) else call('DEL', key) end
+    if sum > 0 then put_cells(key, cells, a, early) else call('DEL', key) end
   else
     local number, counted, ends = window(state, kind, a)
     if not number then return nil end

@@ -1,11 +1,11 @@
--- Any limits: those that are enforced all or none, those that are only counted each by itself if the others pass.
--- ARGV: tag, take (1) or only look (0), how many keys are words (logs come after them), how many limits, then for each:
--- kind, role (e enforced, c counted, j counted together with the next), cost (below zero if it can never pass), numbers.
--- The cost of a bucket is in ticks; its numbers are: ticks in a unit of time, the most that may be missing before, ticks
--- in a full one, ticks in a step. Returns: tag, were they taken, now, what was found for each.
+-- Any limits: enforced ones all or none; counted ones each by itself, if the enforced ones pass.
+-- ARGV: number of the call, charge (1) or peek (0), how many keys hold a single value (logs follow them), how many limits, then
+-- for each: kind, role (e enforced, c counted, j counted together with the next), cost (negative if it can never pass), numbers.
+-- The cost of a bucket is in ticks; its numbers are: ticks in a unit of time, the most that may be missing before, ticks in a
+-- full bucket, ticks in a step. Returns: number of the call, whether the charges were taken, now, the state of each limit.
 local keys = KEYS
-local words, count = args[3] + 0, args[4] + 0
-local found = words > 0 and call('MGET', unpack(keys, 1, words)) or {}
+local values, count = args[3] + 0, args[4] + 0
+local found = values > 0 and call('MGET', unpack(keys, 1, values)) or {}
 local take, passes = args[2] == '1', true
 local fits, roles, write, absent = {}, {}, {}, {}
 local a = 5
@@ -28,11 +28,11 @@ for i = 1, count do
     end
     a = a + 4
   elseif kind == 's' then
-    local cells, into, early, healed = parts(state, a)
+    local cells, into, early, repaired = read_cells(state, a)
     if not cells then return fault(key) end
     local b = a
     if cost > 0 then
-      local room = args[a] - parts_head(cells, a) - cost
+      local room = args[a] - cells_head(cells, a) - cost
       local tail, part = args[a + 3], args[a + 1] + 0
       local last = 3 + args[a + 2] * (tail == '0' and 3 or 1)
       local oldest = cells[last]
@@ -50,11 +50,11 @@ for i = 1, count do
       end
       if fit then
         to = function()
-          parts_add(cells, b, into, cost)
-          put_parts(key, cells, b, early)
+          cells_add(cells, b, into, cost)
+          put_cells(key, cells, b, early)
         end
-      elseif healed then
-        to = function() put_parts(key, cells, b, early) end
+      elseif repaired then
+        to = function() put_cells(key, cells, b, early) end
       end
     else
       fit = cost == 0
@@ -74,21 +74,21 @@ for i = 1, count do
         to = function() log_add(key, entries, b, 0) end
       end
     end
-    local told = {used, entries.at}
+    local summary = {used, entries.at}
     if used > 0 then
       local over = used - limit
       if over < 0 then over = 0 end
       local free = used + cost - limit
       if free < 1 then free = 1 end
       if free > used then free = used end
-      told[3] = log_stamp(key, entries, over + 1)
-      told[4] = entries.newest
-      told[5] = free == over + 1 and told[3] or log_stamp(key, entries, free)
+      summary[3] = log_stamp(key, entries, over + 1)
+      summary[4] = entries.newest
+      summary[5] = free == over + 1 and summary[3] or log_stamp(key, entries, free)
     end
-    found[i] = told
+    found[i] = summary
     a = a + 2
   else
-    local number, counted, ends, healed = window(state, kind, a)
+    local number, counted, ends, repaired = window(state, kind, a)
     if not number then return fault(key) end
     if cost < 0 then
       fit = false
@@ -96,7 +96,7 @@ for i = 1, count do
       fit = counted + cost <= args[a] + 0
       if fit then
         to = function() put(key, number * 4294967296 + counted + cost, ends) end
-      elseif healed then
+      elseif repaired then
         to = function() put(key, number * 4294967296 + counted, ends) end
       end
     end
@@ -107,7 +107,7 @@ for i = 1, count do
   if not fit and role == 'e' then passes = false end
 end
 if take then
-  -- A key that holds no string looks absent to MGET.
+  -- A key of another type looks absent to MGET.
   if absent[1] and call('EXISTS', unpack(absent)) > 0 then
     for i = 1, #absent do
       if call('EXISTS', absent[i]) > 0 then return fault(absent[i]) end
@@ -118,7 +118,7 @@ if take then
     if to then
       local role = roles[i]
       local pair = role == 'j' and fits[i + 1] or role ~= 'j' and (roles[i - 1] ~= 'j' or fits[i - 1])
-      -- What does not fit and is written all the same makes good that the clock was set back.
+      -- A refused charge writes only to repair a state after a backward clock step.
       if not fits[i] or (passes and pair) then to() end
     end
   end

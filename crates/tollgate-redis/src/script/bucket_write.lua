@@ -1,5 +1,5 @@
--- Time is divided into steps. A key lives until the step of the moment that it holds is over, and a second; so a moment of
--- the same step can be written in its place, and its life is long enough as it is. That is much cheaper than to set it.
+-- Time is divided into steps. A key expires a second after the step of the moment that it holds. So a moment of the same step
+-- can be written without a new expiry, which is much cheaper.
 local new@ = full@ + wanted@
 local into@ = new@ % step@
 if was@ >= new@ - into@ then

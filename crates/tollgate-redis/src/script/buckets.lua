@@ -1,17 +1,17 @@
--- Several buckets, all or none: any number, with states that are numbers or text.
--- ARGV: tag; then in one argument of numbers of eight bytes, for each key: ticks in a unit of time (below zero if the
--- state is text), ticks wanted, the most that may be missing before, ticks in a step; then for each: ticks in a full one.
--- Returns: tag, were they taken, now, the states that were found.
+-- Any number of buckets, all or none, with states that are numbers or text.
+-- ARGV: number of the call; then in one argument of numbers of eight bytes, for each key: ticks in a unit of time (negative if
+-- the state is text), ticks of the charge, the most that may be missing before, ticks in a step; then for each: ticks in a full
+-- bucket. Returns: number of the call, whether the charges were taken, now, the states that were found.
 local keys, call, read, pack = KEYS, redis.call, struct.unpack, struct.pack
 local count, numbers, since = #keys, ARGV[2], now - SINCE
 local found = call('MGET', unpack(keys))
 
--- The error for a key that holds something else. What comes behind the limit in its name may be a secret.
+-- The error for a key with another value. The rest of its name, after the limit, may be a secret.
 local function foreign(key)
   return redis.error_reply('TOLLGATE ' .. (string.match(key, '^(.-):{') or 'a limit') .. ' FOREIGN')
 end
 
--- Writes a bucket from which so much is missing; see `bucket_write.lua`.
+-- Writes a bucket with this many ticks missing; see `bucket_write.lua`.
 local function put(key, state, ticks, step, missing)
   if ticks < 0 then
     ticks = -ticks
@@ -31,7 +31,7 @@ local function put(key, state, ticks, step, missing)
   end
 end
 
--- As long as most requests need, so that it does not grow.
+-- Large enough for most requests, so that the table does not grow.
 local took, missing, absent = 1, {0, 0, 0, 0, 0, 0}, nil
 for i = 1, count do
   local ticks, _, most = read('<i8i8i8', numbers, i * 32 - 31)
@@ -42,7 +42,7 @@ for i = 1, count do
   else
     if ticks < 0 then
       local whole, rest = string.match(state, '^(%d+):(%d+)$')
-      -- As it is written, and not what is merely like it.
+      -- Exactly as written by a limit.
       local plain = whole and #whole <= 16 and rest + 0 < -ticks and state == string.format('%.0f:%.0f', whole, rest)
       gone = plain and whole + 0 < 9007199254740992 and (whole - since) * -ticks + rest
     else
@@ -55,7 +55,7 @@ for i = 1, count do
   missing[i] = gone
   if gone > most then took = 0 end
 end
--- A key that holds no string looks absent to MGET.
+-- A key of another type looks absent to MGET.
 if took == 1 and absent and call('EXISTS', unpack(absent)) > 0 then
   for i = 1, #absent do
     if call('EXISTS', absent[i]) > 0 then return foreign(absent[i]) end
@@ -67,7 +67,7 @@ for i = 1, count do
     if wanted > 0 then put(keys[i], found[i], ticks, step, missing[i] + wanted) end
   elseif missing[i] > most then
     local depth = read('<i8', numbers, count * 32 + i * 8 - 7)
-    -- If the clock was set back, the bucket is as if just emptied, whatever becomes of the request.
+    -- After a backward clock step the bucket counts as just emptied, whatever the verdict.
     if missing[i] > depth + SECOND * (ticks < 0 and -ticks or ticks) then put(keys[i], nil, ticks, step, depth) end
   end
 end

@@ -2,24 +2,23 @@
 //!
 //! # Theory
 //!
-//! Most requests are on one to four buckets, and what such a script costs a server is, next to the commands
-//! that it runs, the arguments that it is sent and the tables that it fills. So all numbers come in one
-//! argument of eight bytes each, and the pieces in `bucket_*.lua` are repeated with `@` in place of the
-//! number of the bucket.
+//! Most requests charge one to four buckets. Apart from its commands, such a script costs a server the arguments that it reads
+//! and the tables that it fills. So all numbers come in one argument of eight bytes each, and the pieces in `bucket_*.lua` are
+//! repeated with `@` replaced by the number of the bucket.
 //!
-//! ARGV: tag; then ticks in a unit of time, ticks wanted, the most that may be missing before and ticks in a step,
-//! for each bucket; then ticks in a full one, for each. Returns: tag, were they taken, now, and the moment at
-//! which each was found to be full again (-1 if it was not found).
+//! ARGV: number of the call; then for each bucket: ticks in a unit of time, ticks of the charge, the most that may be missing
+//! before, ticks in a step; then for each: ticks in a full bucket. Returns: number of the call, whether the charges were taken,
+//! now, and for each the moment at which it was found to be full again (-1 if there was no state).
 //!
 //! # What it does not know
 //!
-//! Buckets whose state is text, and costs of nothing: they have a script with a loop.
+//! Buckets whose state is text, and charges of cost 0: they have a script with a loop.
 
-const LOOK: &str = include_str!("bucket_look.lua");
+const READ: &str = include_str!("bucket_read.lua");
 const WRITE: &str = include_str!("bucket_write.lua");
-const HEAL: &str = include_str!("bucket_heal.lua");
+const REPAIR: &str = include_str!("bucket_repair.lua");
 
-/// The script for so many buckets, without its clock.
+/// The script for this number of buckets, without its clock.
 pub(super) fn buckets(count: usize) -> String {
     let joined = |piece: &str, between: &str| {
         let nth = |n: usize| piece.replace('@', &n.to_string());
@@ -30,7 +29,7 @@ pub(super) fn buckets(count: usize) -> String {
     let numbers = "i8".repeat(4 * count);
     let depths = "i8".repeat(count);
     let find = if count == 1 {
-        // The error for what is no string is a table: no state has that length.
+        // The error for a key of another type is a table: no state has that length.
         "local found1 = redis.pcall('GET', key1)\n".to_owned()
     } else {
         format!(
@@ -40,7 +39,7 @@ pub(super) fn buckets(count: usize) -> String {
             list("found[@]")
         )
     };
-    // A key that holds no string looks absent to MGET, and SET would replace it.
+    // A key of another type looks absent to MGET, and SET would replace it.
     let absent = if count == 1 {
         String::new()
     } else {
@@ -69,7 +68,7 @@ pub(super) fn buckets(count: usize) -> String {
         &format!("local {} = {}\n", list("key@"), list("keys[@]")),
         &find,
         "local since = now - SINCE\n",
-        &each(LOOK),
+        &each(READ),
         &absent,
         "if took == 1 then\n",
         &each(WRITE),
@@ -79,7 +78,7 @@ pub(super) fn buckets(count: usize) -> String {
             list("depth@"),
             32 * count + 1
         ),
-        &each(HEAL),
+        &each(REPAIR),
         "end\n",
         &format!("return {{ARGV[1] + 0, took, now, {}}}\n", list("was@")),
     ]

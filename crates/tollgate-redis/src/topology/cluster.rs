@@ -1,129 +1,132 @@
-//! The map of a cluster: which server serves which slots.
+//! The slot map of a cluster: which server serves which slots.
 //!
-//! It is read from one server, by turns from another: every fifteen seconds, and soon after anybody noticed that it is wrong.
-//! Many who notice at once cause one reading.
+//! It is read from one server, each time from the next one: every fifteen seconds, and soon after a reply showed that it is wrong.
+//! Many such replies at once cause one reading.
 //!
-//! A server that is cut off from the others keeps telling the map that it saw last, and its clients would never learn that its
-//! slots are served elsewhere by now. Such a server says that the cluster is down if it is asked for any key. So it is, and a map
-//! of one that says so is believed only if nobody else tells another.
+//! A server that is cut off from the others keeps reporting its last map, and its clients would never learn that its slots are
+//! served elsewhere by now. Such a server reports that the cluster is down when it is asked for any key. Its map is used only if
+//! no other server reports one.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Value;
+use redis::aio::MultiplexedConnection;
 use tokio::time::{sleep, timeout};
+use tollgate_policy::shared::FaultKind;
 
 use super::Routes;
-use crate::fault::SLOTS;
-use crate::link::access::{Address, As};
-use crate::link::pace::{Pace, jitter};
-use crate::link::rise::{self, Low};
+use crate::error_action::SLOTS;
+use crate::link::backoff::{Backoff, jitter};
+use crate::link::connect::{self, DownReason};
+use crate::link::connector::{Account, Address};
 
-const EVERY: Duration = Duration::from_secs(15);
-/// While a server that serves slots is down: another may be taking its place.
-const WHILE_DOWN: Duration = Duration::from_millis(250);
-const WITHIN: Duration = Duration::from_millis(500);
-/// Those who notice within this time cause one reading; the fleet does not ask all at once.
-const GATHERS: Duration = Duration::from_millis(20);
-/// Between two readings, however much is noticed.
-const APART: Duration = Duration::from_millis(50);
-/// Ranges of slots in a map at the most: every slot by itself.
+const READ_EVERY: Duration = Duration::from_secs(15);
+/// While a server with slots is down: another may be taking its place.
+const READ_EVERY_WHILE_DOWN: Duration = Duration::from_millis(250);
+const TIMEOUT: Duration = Duration::from_millis(500);
+/// Replies within this time cause one reading; it also spreads the readings of a fleet.
+const SPREAD: Duration = Duration::from_millis(20);
+/// Minimum pause between two readings.
+const MIN_PAUSE: Duration = Duration::from_millis(50);
+/// Bound of ranges in a map: every slot by itself.
 const RANGES_MAX: usize = SLOTS as usize;
 
-/// Keeps the map right.
+/// Keeps the map up to date.
 pub(super) async fn follow(routes: Arc<Routes>, seeds: Vec<Address>) {
-    let mut pace = Pace::new();
+    let mut backoff = Backoff::new();
     for turn in 0_usize.. {
         match read(&routes, &seeds, turn).await {
             Ok(owners) => {
-                routes.map(&owners);
-                pace = Pace::new();
-                let context = &routes.context;
+                routes.set_map(&owners);
+                backoff = Backoff::new();
                 let links = routes.links();
-                let is_whole = links.iter().all(|link| link.generation().is_some());
-                let pause = if is_whole { EVERY } else { WHILE_DOWN };
-                let _ = timeout(pause, context.look_again.notified()).await;
-                sleep(APART + jitter(GATHERS)).await;
+                let pause = match links.iter().all(|link| link.generation().is_some()) {
+                    true => READ_EVERY,
+                    false => READ_EVERY_WHILE_DOWN,
+                };
+                let _ = timeout(pause, routes.context.topology_changed.notified()).await;
+                sleep(MIN_PAUSE + jitter(SPREAD)).await;
             }
-            Err(words) => {
-                routes.context.warnings.mention("no-cluster-map", "", words);
-                sleep(pace.after_failure()).await;
+            Err(message) => {
+                let warnings = &routes.context.warnings;
+                warnings.raise_briefly("no-cluster-map", "", message);
+                sleep(backoff.after_failure()).await;
             }
         }
     }
 }
 
+/// Ranges of slots, first and last, and their server.
 type Owners = Vec<(u16, u16, Address)>;
 
-/// Asks servers one after the other until one tells, each time beginning with another: first those that are connected, then
-/// those that were named to begin with.
+/// Asks one server after the other until one reports a map, each time starting with the next: first the connected ones, then those
+/// of the settings.
 async fn read(routes: &Routes, seeds: &[Address], turn: usize) -> Result<Owners, String> {
-    let mut words = String::from("no server of the cluster tells who serves what");
+    let mut message = String::from("no server of the cluster reports its slots");
     let mut of_cut_off = None;
-    let mut asked = Vec::new();
-    for link in by_turns(&routes.links(), turn) {
-        let Some(mut connection) = link.connection() else {
-            continue;
-        };
-        asked.push(link.address().clone());
-        match ask(routes, &mut connection, link.address()).await {
-            Ok(Told::ByOneOfThem(owners)) => return Ok(owners),
-            Ok(Told::ByOneCutOff(owners)) => of_cut_off = of_cut_off.or(Some(owners)),
-            Err(low) => words = format!("{}: {low}", link.address()),
+    let links = routes.links();
+    let connected = rotated(&links, turn)
+        .filter_map(|link| Some((link.address().clone(), Some(link.connection()?))));
+    let mut servers: Vec<(Address, Option<MultiplexedConnection>)> = connected.collect();
+    for seed in rotated(seeds, turn) {
+        if !servers.iter().any(|(address, _)| address == seed) {
+            servers.push((seed.clone(), None));
         }
     }
-    for seed in by_turns(seeds, turn).filter(|seed| !asked.contains(seed)) {
-        let connection = routes.context.access.connect(seed, As::Server).await;
-        let told = match connection {
-            Ok(mut connection) => ask(routes, &mut connection, seed).await,
-            Err(error) => Err(Low::of_error(&error)),
-        };
-        match told {
-            Ok(Told::ByOneOfThem(owners)) => return Ok(owners),
-            Ok(Told::ByOneCutOff(owners)) => of_cut_off = of_cut_off.or(Some(owners)),
-            Err(low) => words = format!("{seed}: {low}"),
+    for (address, connection) in servers {
+        match read_from(routes, connection, &address).await {
+            Ok(map) if !map.is_cut_off => return Ok(map.owners),
+            Ok(map) => of_cut_off = of_cut_off.or(Some(map.owners)),
+            Err(reason) => message = format!("{address}: {reason}"),
         }
     }
-    of_cut_off.ok_or(words)
+    of_cut_off.ok_or(message)
 }
 
-/// All of them, each time beginning with the next.
-fn by_turns<T>(list: &[T], turn: usize) -> impl Iterator<Item = &T> {
+/// All of them, each time starting with the next.
+fn rotated<T>(list: &[T], turn: usize) -> impl Iterator<Item = &T> {
     let first = turn.checked_rem(list.len()).unwrap_or(0);
     list.iter().cycle().skip(first).take(list.len())
 }
 
-/// A map, and who tells it.
-enum Told {
-    ByOneOfThem(Owners),
-    /// The cluster is down, or this server is cut off from it.
-    ByOneCutOff(Owners),
+/// The map that one server reports.
+struct Map {
+    owners: Owners,
+    /// Whether the cluster is down, or the server is cut off from it.
+    is_cut_off: bool,
 }
 
-async fn ask(
+async fn read_from(
     routes: &Routes,
-    connection: &mut redis::aio::MultiplexedConnection,
-    asked: &Address,
-) -> Result<Told, Low> {
+    connection: Option<MultiplexedConnection>,
+    address: &Address,
+) -> Result<Map, DownReason> {
+    let connector = &routes.context.connector;
+    let mut connection = match connection {
+        Some(connection) => connection,
+        None => {
+            let connected = connector.connect(address, Account::Server).await;
+            connected.map_err(|error| DownReason::from_client_error(&error))?
+        }
+    };
     let mut slots = redis::cmd("CLUSTER");
     slots.arg("SLOTS");
-    let value = rise::ask(connection, &slots, WITHIN).await?;
-    let owners = parse(&value, asked).ok_or_else(|| Low {
-        kind: tollgate_policy::shared::FaultKind::Garbled,
-        words: "it tells no slots: it belongs to no cluster yet".into(),
-        warning: None,
+    let value = connect::query(&mut connection, &slots, TIMEOUT).await?;
+    let owners = parse(&value, address).ok_or_else(|| {
+        let message = "it reports no slots: it belongs to no cluster yet";
+        DownReason::new(FaultKind::Garbled, message)
     })?;
-    // Any key will do: whoever is cut off says so before it says that the key lives elsewhere.
+    // Any key will do: a server that is cut off reports that before it redirects.
     let mut get = redis::cmd("GET");
-    get.arg(format!("{}:epoch", routes.context.access.settings.prefix));
-    Ok(match rise::ask(connection, &get, WITHIN).await {
-        Err(low) if low.words.starts_with("CLUSTERDOWN") => Told::ByOneCutOff(owners),
-        _ => Told::ByOneOfThem(owners),
-    })
+    get.arg(format!("{}:epoch", connector.settings.prefix));
+    let reply = connect::query(&mut connection, &get, TIMEOUT).await;
+    let is_cut_off = reply.is_err_and(|reason| reason.message.starts_with("CLUSTERDOWN"));
+    Ok(Map { owners, is_cut_off })
 }
 
-/// `[[first, last, [host, port, ...], replica...]...]`; none if there is not a single range.
-pub(crate) fn parse(value: &Value, asked: &Address) -> Option<Owners> {
+/// `[[first, last, [host, port, ...], replica...]...]`; `None` without ranges.
+pub(crate) fn parse(value: &Value, replied: &Address) -> Option<Owners> {
     let Value::Array(ranges) = value else {
         return None;
     };
@@ -139,8 +142,8 @@ pub(crate) fn parse(value: &Value, asked: &Address) -> Option<Owners> {
         let Some(Value::Array(primary)) = parts.get(2) else {
             return None;
         };
-        let host = primary.first().map(rise::text).unwrap_or_default();
-        // A server that does not know its own name says `?`.
+        let host = primary.first().map(connect::text).unwrap_or_default();
+        // A server that does not know its own name reports `?`.
         let host = if host == "?" { "" } else { host.as_str() };
         let port = match primary.get(1) {
             Some(Value::Int(port)) => u16::try_from(*port).ok()?,
@@ -149,7 +152,7 @@ pub(crate) fn parse(value: &Value, asked: &Address) -> Option<Owners> {
         owners.push((
             number(0)?,
             number(1)?,
-            Address::or_host_of(host, port, asked),
+            Address::with_default_host(host, port, replied),
         ));
     }
     (!owners.is_empty()).then_some(owners)
@@ -168,15 +171,15 @@ mod tests {
     }
 
     #[test]
-    fn a_map_is_read() {
+    fn a_map_is_parsed() {
         let host = Value::BulkString(b"10.0.0.1".to_vec());
         let map = Value::Array(vec![
             range(0, 5460, &host, 1),
             range(5461, 16383, &Value::Nil, 2),
         ]);
-        let asked = Address::new("seed", 9);
+        let replied = Address::new("seed", 9);
         assert_eq!(
-            parse(&map, &asked),
+            parse(&map, &replied),
             Some(vec![
                 (0, 5460, Address::new("10.0.0.1", 1)),
                 (5461, 16383, Address::new("seed", 2)),
@@ -185,16 +188,16 @@ mod tests {
     }
 
     #[test]
-    fn each_is_the_first_by_turns() {
-        let first = |turn| by_turns(&[1, 2, 3], turn).copied().collect::<Vec<_>>();
+    fn every_server_is_the_first_in_turn() {
+        let first = |turn| rotated(&[1, 2, 3], turn).copied().collect::<Vec<_>>();
         assert_eq!(first(0), [1, 2, 3]);
         assert_eq!(first(4), [2, 3, 1]);
-        assert_eq!(by_turns::<u8>(&[], 7).count(), 0);
+        assert_eq!(rotated::<u8>(&[], 7).count(), 0);
     }
 
     #[test]
-    fn a_map_of_nonsense_is_none() {
-        let asked = Address::new("seed", 9);
+    fn an_invalid_map_is_rejected() {
+        let replied = Address::new("seed", 9);
         let host = Value::BulkString(b"h".to_vec());
         for map in [
             Value::Nil,
@@ -204,7 +207,7 @@ mod tests {
             Value::Array(vec![range(-1, 5, &host, 1)]),
             Value::Array(vec![range(0, 5, &host, 70_000)]),
         ] {
-            assert_eq!(parse(&map, &asked), None, "{map:?}");
+            assert_eq!(parse(&map, &replied), None, "{map:?}");
         }
     }
 }

@@ -1,24 +1,24 @@
-//! Who is asked for a slot.
+//! The server of each slot.
 //!
 //! # Theory
 //!
-//! One server, or the primary that sentinels name, is asked for every slot. In a cluster each slot has its own primary;
-//! a task reads the map ([`cluster`]), and a server that says `MOVED` corrects it at once, slot by slot.
+//! One server, or the primary that sentinels report, serves every slot. In a cluster each slot has its own primary; a task reads
+//! the slot map ([`cluster`]), and a `MOVED` reply corrects it at once, slot by slot.
 //!
 //! # Invariant
 //!
-//! There is one link for each address. A link whose server serves nothing any more is dropped, with its task and its
-//! connection; one that was asked on the way of a moving slot is kept for a while.
+//! There is one link for each address. A link whose server serves no slot any more is dropped, with its task and its connection;
+//! one that was used for a moving slot is kept for a while.
 //!
 //! # What it does not know
 //!
-//! What is asked.
+//! The calls.
 
 mod cluster;
 mod sentinel;
 
-pub(crate) use cluster::parse as slots_told;
-pub(crate) use sentinel::parse as primary_named;
+pub(crate) use cluster::parse as parse_slots;
+pub(crate) use sentinel::parse as parse_primary;
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -28,19 +28,19 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tollgate_policy::shared::{FaultKind, ServerReport, StoreFault};
 
-use crate::fault::SLOTS;
-use crate::link::access::Address;
+use crate::error_action::SLOTS;
+use crate::link::connector::Address;
 use crate::link::{Context, Link};
 use crate::settings::Topology;
 
-/// Links at the most: a cluster may have a thousand servers.
+/// Bound of links: a cluster may have a thousand servers.
 const LINKS_MAX: usize = 1024;
-/// How long a link is kept that serves no slot but was asked.
-const LINGERS: Duration = Duration::from_secs(30);
-/// A slot that nobody serves.
-const NOBODY: u16 = u16::MAX;
+/// How long a link without slots is kept after a redirect to it.
+const IDLE_LINK_TTL: Duration = Duration::from_secs(30);
+/// The place of a slot that no server serves.
+const UNSERVED: u16 = u16::MAX;
 
-/// Who is asked for what.
+/// The links, and the slots that they serve.
 #[derive(Debug)]
 pub(crate) struct Routes {
     pub(crate) context: Arc<Context>,
@@ -50,57 +50,49 @@ pub(crate) struct Routes {
 
 #[derive(Debug, Default)]
 struct Table {
-    links: Vec<Served>,
+    links: Vec<KnownLink>,
     /// For each slot the place of its link; empty if the first link serves all.
     slots: Vec<u16>,
 }
 
 #[derive(Debug)]
-struct Served {
+struct KnownLink {
     link: Arc<Link>,
-    /// Last time that it was named by another server.
-    named: Instant,
+    /// The last time that a server reported it.
+    reported: Instant,
 }
 
 impl Routes {
-    /// Routes to these servers, and the task that keeps them right, if one is needed.
-    pub(crate) fn new(
-        context: &Arc<Context>,
-        topology: &Topology,
-    ) -> (Arc<Routes>, Option<JoinHandle<()>>) {
-        let routes = |by_slot| {
-            Arc::new(Routes {
-                context: context.clone(),
-                by_slot,
-                table: RwLock::new(Table::default()),
-            })
-        };
-        match topology {
+    /// Routes to the servers of the settings, and the task that follows the topology, if one is needed.
+    pub(crate) fn new(context: &Arc<Context>) -> (Arc<Routes>, Option<JoinHandle<()>>) {
+        let topology = &context.settings().topology;
+        let routes = Arc::new(Routes {
+            context: context.clone(),
+            by_slot: matches!(topology, Topology::Cluster { .. }),
+            table: RwLock::default(),
+        });
+        let runtime = &context.runtime;
+        let task = match topology {
             Topology::Standalone {
                 server: (host, port),
             } => {
-                let routes = routes(false);
                 routes.serve_all(Address::new(host, *port));
-                (routes, None)
+                None
             }
             Topology::Sentinel { sentinels, service } => {
-                let routes = routes(false);
-                let follow =
-                    sentinel::follow(routes.clone(), addresses(sentinels), service.clone());
-                let task = context.runtime.spawn(follow);
-                (routes, Some(task))
+                let sentinels = addresses(sentinels);
+                let follow = sentinel::follow(routes.clone(), sentinels, service.clone());
+                Some(runtime.spawn(follow))
             }
             Topology::Cluster { servers } => {
-                let routes = routes(true);
-                let task = context
-                    .runtime
-                    .spawn(cluster::follow(routes.clone(), addresses(servers)));
-                (routes, Some(task))
+                let follow = cluster::follow(routes.clone(), addresses(servers));
+                Some(runtime.spawn(follow))
             }
-        }
+        };
+        (routes, task)
     }
 
-    /// Do slots matter?
+    /// Whether slots matter.
     pub(crate) fn by_slot(&self) -> bool {
         self.by_slot
     }
@@ -113,47 +105,37 @@ impl Routes {
         self.table.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who is asked for this slot.
+    /// The link of this slot.
     ///
     /// # Errors
-    /// Nobody is known yet, or nobody serves it.
+    /// The server is unknown, or no server serves it.
     pub(crate) fn link(&self, slot: u16) -> Result<Arc<Link>, StoreFault> {
         let table = self.read();
-        let place = if self.by_slot {
-            table
-                .slots
-                .get(usize::from(slot))
-                .copied()
-                .unwrap_or(NOBODY)
-        } else {
-            0
+        let place = match self.by_slot {
+            true => table.slots.get(usize::from(slot)).copied(),
+            false => Some(0),
         };
-        if let Some(served) = table.links.get(usize::from(place)) {
-            return Ok(served.link.clone());
+        if let Some(link) = table.link(place.unwrap_or(UNSERVED)) {
+            return Ok(link);
         }
         let is_mapped = !table.slots.is_empty();
         drop(table);
         if is_mapped {
-            self.context.look_again.notify_one();
-            let words = format!("no server of the cluster serves slot {slot}");
-            return Err(StoreFault::new(FaultKind::Unable, words));
+            self.context.topology_changed.notify_one();
+            let message = format!("no server of the cluster serves slot {slot}");
+            return Err(StoreFault::new(FaultKind::Unable, message));
         }
-        Err(StoreFault::new(
-            FaultKind::Away,
-            "it is not known yet which server to ask",
-        ))
+        let message = "the topology of the store is not known yet";
+        Err(StoreFault::new(FaultKind::Away, message))
     }
 
     /// All links.
     pub(crate) fn links(&self) -> Vec<Arc<Link>> {
-        self.read()
-            .links
-            .iter()
-            .map(|served| served.link.clone())
-            .collect()
+        let table = self.read();
+        table.links.iter().map(|known| known.link.clone()).collect()
     }
 
-    /// A slot that this link serves, as far as is known.
+    /// Whether this link serves the slot.
     pub(crate) fn serves(&self, link: &Arc<Link>, slot: u16) -> bool {
         self.link(slot).is_ok_and(|other| Arc::ptr_eq(&other, link))
     }
@@ -162,70 +144,60 @@ impl Routes {
         self.links().iter().map(|link| link.report()).collect()
     }
 
-    /// One server serves everything from now on.
+    /// Makes one server serve all slots.
     fn serve_all(&self, address: Address) {
-        let served = Served {
+        let link = KnownLink {
             link: Link::new(&self.context, address),
-            named: Instant::now(),
+            reported: Instant::now(),
         };
-        let before = std::mem::replace(&mut self.write().links, vec![served]);
+        let before = std::mem::replace(&mut self.write().links, vec![link]);
         // Dropped after the lock: its task ends there.
         drop(before);
     }
 
-    /// Another server said that this one is to be asked. None if there are too many.
-    pub(crate) fn named(&self, address: &Address) -> Option<Arc<Link>> {
+    /// The link to the target of a redirect. `None` if there are too many.
+    pub(crate) fn link_to(&self, address: &Address) -> Option<Arc<Link>> {
         let mut table = self.write();
         let place = table.place_of(&self.context, address)?;
-        table
-            .links
-            .get(usize::from(place))
-            .map(|served| served.link.clone())
+        table.link(place)
     }
 
-    /// A server said who serves this slot now.
+    /// Makes this server serve the slot, as a `MOVED` reply reports.
     pub(crate) fn moved(&self, slot: u16, address: &Address) -> Option<Arc<Link>> {
         let mut table = self.write();
         let place = table.place_of(&self.context, address)?;
         if let Some(owner) = table.slots.get_mut(usize::from(slot)) {
             *owner = place;
         }
-        let link = table
-            .links
-            .get(usize::from(place))
-            .map(|served| served.link.clone());
+        let link = table.link(place);
         drop(table);
-        self.context.look_again.notify_one();
+        self.context.topology_changed.notify_one();
         link
     }
 
-    /// The whole map, as a server tells it.
-    fn map(&self, owners: &[(u16, u16, Address)]) {
+    /// Replaces the slot map.
+    fn set_map(&self, owners: &[(u16, u16, Address)]) {
         let mut table = self.write();
-        let mut slots = vec![NOBODY; usize::from(SLOTS)];
-        // Each is looked for once: decisions wait for this lock, and a map may have as many ranges as there are slots.
+        let mut slots = vec![UNSERVED; usize::from(SLOTS)];
+        // One lookup for each address: decisions wait for this lock, and a map may have as many ranges as there are slots.
         let mut places: HashMap<&Address, Option<u16>> = HashMap::new();
         for (first, last, address) in owners {
             let place = places
                 .entry(address)
                 .or_insert_with(|| table.place_of(&self.context, address));
-            let Some(place) = *place else {
-                continue;
-            };
-            for slot in *first..=(*last).min(SLOTS - 1) {
-                if let Some(owner) = slots.get_mut(usize::from(slot)) {
-                    *owner = place;
-                }
+            let range = usize::from(*first)..=usize::from((*last).min(SLOTS - 1));
+            if let (Some(place), Some(slots)) = (*place, slots.get_mut(range)) {
+                slots.fill(place);
             }
         }
         table.slots = slots;
         let serving: Vec<u16> = places.into_values().flatten().collect();
-        let gone = table.sweep(&serving);
+        let removed = table.remove_idle(&serving);
         drop(table);
-        drop(gone);
+        drop(removed);
     }
 
-    /// Waits for somebody else to serve this slot, or for the same server to be up again.
+    /// Waits until another server serves this slot, or until the same server has a new connection.
     pub(crate) async fn other(
         &self,
         slot: u16,
@@ -247,56 +219,56 @@ impl Routes {
 }
 
 impl Table {
-    /// The place of the link to this address; it is made if there is none.
+    fn link(&self, place: u16) -> Option<Arc<Link>> {
+        let known = self.links.get(usize::from(place))?;
+        Some(known.link.clone())
+    }
+
+    /// The place of the link to this address. A missing link is added.
     fn place_of(&mut self, context: &Arc<Context>, address: &Address) -> Option<u16> {
-        let now = Instant::now();
-        let known = self.links.iter_mut().position(|served| {
-            let is_it = served.link.address() == address;
-            if is_it {
-                served.named = now;
-            }
-            is_it
-        });
-        let place = match known {
+        let mut links = self.links.iter();
+        let place = match links.position(|known| known.link.address() == address) {
             Some(place) => place,
             None if self.links.len() >= LINKS_MAX => return None,
             None => {
-                self.links.push(Served {
+                self.links.push(KnownLink {
                     link: Link::new(context, address.clone()),
-                    named: now,
+                    reported: Instant::now(),
                 });
                 self.links.len() - 1
             }
         };
+        if let Some(known) = self.links.get_mut(place) {
+            known.reported = Instant::now();
+        }
         u16::try_from(place).ok()
     }
 
-    /// Takes out the links that serve nothing and were not named lately.
-    fn sweep(&mut self, serving: &[u16]) -> Vec<Served> {
+    /// Removes the links that serve no slot and were not reported for a while.
+    fn remove_idle(&mut self, serving: &[u16]) -> Vec<KnownLink> {
         let now = Instant::now();
-        let mut moved_to = Vec::with_capacity(self.links.len());
-        let (mut kept, mut gone) = (Vec::new(), Vec::new());
-        for (place, served) in std::mem::take(&mut self.links).into_iter().enumerate() {
+        let mut new_places = Vec::with_capacity(self.links.len());
+        let (mut kept, mut removed) = (Vec::new(), Vec::new());
+        for (place, known) in std::mem::take(&mut self.links).into_iter().enumerate() {
             let serves = serving.iter().any(|other| usize::from(*other) == place);
-            if serves || now.duration_since(served.named) < LINGERS {
-                moved_to.push(u16::try_from(kept.len()).unwrap_or(NOBODY));
-                kept.push(served);
+            if serves || now.duration_since(known.reported) < IDLE_LINK_TTL {
+                new_places.push(u16::try_from(kept.len()).unwrap_or(UNSERVED));
+                kept.push(known);
             } else {
-                moved_to.push(NOBODY);
-                gone.push(served);
+                new_places.push(UNSERVED);
+                removed.push(known);
             }
         }
         self.links = kept;
         for owner in &mut self.slots {
-            *owner = moved_to.get(usize::from(*owner)).copied().unwrap_or(NOBODY);
+            let place = new_places.get(usize::from(*owner)).copied();
+            *owner = place.unwrap_or(UNSERVED);
         }
-        gone
+        removed
     }
 }
 
-fn addresses(named: &[(String, u16)]) -> Vec<Address> {
-    named
-        .iter()
-        .map(|(host, port)| Address::new(host, *port))
-        .collect()
+fn addresses(configured: &[(String, u16)]) -> Vec<Address> {
+    let address = |(host, port): &(String, u16)| Address::new(host, *port);
+    configured.iter().map(address).collect()
 }

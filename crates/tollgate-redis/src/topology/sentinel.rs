@@ -1,11 +1,11 @@
-//! Which server is the primary, as sentinels say.
+//! The primary that sentinels report.
 //!
-//! All sentinels are asked at the same time, twice a second while the primary is up and ten times while it is not. What
-//! most of those say who answer is believed; the primary itself must then show that it is one. If none answers, the last
-//! known primary is still asked: sentinels may die without anybody else noticing.
+//! All sentinels are queried at the same time, twice a second while the primary is up and ten times while it is down. The majority
+//! of the replies wins; the primary itself must then pass the checks of a link. Without replies, the last known primary stays in
+//! use: sentinels may die while the primary is well.
 //!
-//! Every sentinel has a task and a connection that is kept. One that is slow is not asked anew before it has answered; what it
-//! says late counts in the next round.
+//! Every sentinel has a task and a connection that is kept. A slow one is not queried again before it has replied; a late reply
+//! counts in the next round.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,29 +18,29 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::Routes;
-use crate::link::access::{Address, As};
-use crate::link::pace::jitter;
-use crate::link::rise;
+use crate::link::backoff::jitter;
+use crate::link::connect;
+use crate::link::connector::{Account, Address};
 
-const WHILE_UP: Duration = Duration::from_millis(500);
-const WHILE_DOWN: Duration = Duration::from_millis(100);
-/// How long a round waits for the first answer.
-const FIRST: Duration = Duration::from_millis(200);
-/// How long the others are waited for after the first has answered.
-const OTHERS: Duration = Duration::from_millis(50);
-/// How long one sentinel may take to answer on its connection.
-const WITHIN: Duration = Duration::from_secs(1);
-/// None has answered for so long: that is worth a warning.
+const ROUND_WHILE_UP: Duration = Duration::from_millis(500);
+const ROUND_WHILE_DOWN: Duration = Duration::from_millis(100);
+/// How long a round waits for the first reply.
+const FIRST_REPLY: Duration = Duration::from_millis(200);
+/// How long a round waits for further replies.
+const OTHER_REPLIES: Duration = Duration::from_millis(50);
+/// Timeout of one sentinel.
+const TIMEOUT: Duration = Duration::from_secs(1);
+/// Time without a reply until there is a warning.
 const SILENCE: Duration = Duration::from_millis(1500);
 
-/// What the sentinel at this place said; none if it does not answer, or does not know the name.
-type Said = (usize, Option<Address>);
+/// The reply of the sentinel at this place; `None` if it does not reply, or does not know the name.
+type Reply = (usize, Option<Address>);
 
-/// The sentinels, each with a task that asks it.
+/// The sentinels, each with a task that queries it.
 struct Sentinels {
     count: usize,
     rounds: watch::Sender<u64>,
-    said: mpsc::Receiver<Said>,
+    replies: mpsc::Receiver<Reply>,
     /// They end with this.
     _tasks: JoinSet<()>,
 }
@@ -49,24 +49,23 @@ struct Sentinels {
 pub(super) async fn follow(routes: Arc<Routes>, sentinels: Vec<Address>, service: String) {
     let mut sentinels = Sentinels::start(&routes, sentinels, &service);
     let mut current: Option<Address> = None;
-    let mut heard = Instant::now();
+    let mut last_reply = Instant::now();
     loop {
-        let said = sentinels.ask_all().await;
-        match most(&said, current.as_ref()) {
+        let named = sentinels.query_all().await;
+        match majority(&named, current.as_ref()) {
             Some(primary) => {
-                heard = Instant::now();
+                last_reply = Instant::now();
                 if current.as_ref() != Some(&primary) {
-                    tracing::info!(%primary, %service, "the sentinels name the primary");
+                    tracing::info!(%primary, %service, "sentinels report a primary");
                     routes.serve_all(primary.clone());
                     current = Some(primary);
                 }
             }
-            None if heard.elapsed() >= SILENCE => routes.context.warnings.mention(
+            None if last_reply.elapsed() >= SILENCE => routes.context.warnings.raise_briefly(
                 "no-sentinel",
                 "",
                 format!(
-                    "no sentinel names the primary of {service:?}: are they up, and is that the name that \
-                     `SENTINEL MASTERS` shows?"
+                    "no sentinel reports a primary for {service:?}: check that they are up and that `SENTINEL MASTERS` shows this name"
                 ),
             ),
             None => {}
@@ -75,10 +74,14 @@ pub(super) async fn follow(routes: Arc<Routes>, sentinels: Vec<Address>, service
             .links()
             .iter()
             .any(|link| link.generation().is_some());
-        let pause = if is_up { WHILE_UP } else { WHILE_DOWN };
+        let pause = if is_up {
+            ROUND_WHILE_UP
+        } else {
+            ROUND_WHILE_DOWN
+        };
         let pause = pause / 2 + jitter(pause / 2);
-        let _ = timeout(pause, routes.context.look_again.notified()).await;
-        // Whatever was noticed, the sentinels are not asked without a pause.
+        let _ = timeout(pause, routes.context.topology_changed.notified()).await;
+        // However often the topology changes, there is a pause between two rounds.
         sleep(Duration::from_millis(5)).await;
     }
 }
@@ -87,16 +90,16 @@ impl Sentinels {
     fn start(routes: &Arc<Routes>, addresses: Vec<Address>, service: &str) -> Sentinels {
         let count = addresses.len();
         let rounds = watch::Sender::new(0);
-        let (say, said) = mpsc::channel(count.max(1));
+        let (send, replies) = mpsc::channel(count.max(1));
         let mut tasks = JoinSet::new();
         for (place, address) in addresses.into_iter().enumerate() {
             let (routes, service) = (routes.clone(), service.to_owned());
-            let (mut round, say) = (rounds.subscribe(), say.clone());
+            let (mut round, send) = (rounds.subscribe(), send.clone());
             tasks.spawn(async move {
                 let mut connection = None;
                 while round.changed().await.is_ok() {
-                    let named = ask(&routes, &address, &mut connection, &service).await;
-                    if say.send((place, named)).await.is_err() {
+                    let named = query(&routes, &address, &mut connection, &service).await;
+                    if send.send((place, named)).await.is_err() {
                         return;
                     }
                 }
@@ -105,35 +108,35 @@ impl Sentinels {
         Sentinels {
             count,
             rounds,
-            said,
+            replies,
             _tasks: tasks,
         }
     }
 
-    /// Asks all who are not still being asked. Returns what came since the last round: of each what it said last.
-    async fn ask_all(&mut self) -> Vec<Address> {
+    /// Queries all sentinels without a pending query. Returns the replies since the last round, the last one of each.
+    async fn query_all(&mut self) -> Vec<Address> {
         self.rounds
             .send_modify(|round| *round = round.wrapping_add(1));
-        let mut said: HashMap<usize, Option<Address>> = HashMap::new();
-        let mut until = Instant::now() + FIRST;
-        while said.len() < self.count {
-            let Ok(Some((place, named))) = timeout_at(until, self.said.recv()).await else {
+        let mut latest: HashMap<usize, Option<Address>> = HashMap::new();
+        let mut until = Instant::now() + FIRST_REPLY;
+        while latest.len() < self.count {
+            let Ok(Some((place, named))) = timeout_at(until, self.replies.recv()).await else {
                 break;
             };
             if named.is_some() {
-                until = until.min(Instant::now() + OTHERS);
+                until = until.min(Instant::now() + OTHER_REPLIES);
             }
-            said.insert(place, named);
+            latest.insert(place, named);
         }
         // In the order of the settings.
-        let mut said: Vec<Said> = said.into_iter().collect();
-        said.sort_unstable_by_key(|(place, _)| *place);
-        said.into_iter().filter_map(|(_, named)| named).collect()
+        let mut replies: Vec<Reply> = latest.into_iter().collect();
+        replies.sort_unstable_by_key(|(place, _)| *place);
+        replies.into_iter().filter_map(|(_, named)| named).collect()
     }
 }
 
-/// Asks one; its connection is kept if it answers.
-async fn ask(
+/// Queries one sentinel; its connection is kept if it replies.
+async fn query(
     routes: &Routes,
     address: &Address,
     kept: &mut Option<MultiplexedConnection>,
@@ -142,41 +145,43 @@ async fn ask(
     let mut connection = match kept.take() {
         Some(connection) => connection,
         None => {
-            let access = &routes.context.access;
-            access.connect(address, As::Sentinel).await.ok()?
+            let connector = &routes.context.connector;
+            connector.connect(address, Account::Sentinel).await.ok()?
         }
     };
-    let mut which = redis::cmd("SENTINEL");
-    which.arg("get-master-addr-by-name").arg(service);
-    let value = rise::ask(&mut connection, &which, WITHIN).await.ok()?;
+    let mut command = redis::cmd("SENTINEL");
+    command.arg("get-master-addr-by-name").arg(service);
+    let value = connect::query(&mut connection, &command, TIMEOUT)
+        .await
+        .ok()?;
     *kept = Some(connection);
     parse(&value, address)
 }
 
-/// `[host, port]`, or nothing if the name is not known.
-pub(crate) fn parse(value: &Value, asked: &Address) -> Option<Address> {
+/// `[host, port]`; `None` if the name is not known.
+pub(crate) fn parse(value: &Value, replied: &Address) -> Option<Address> {
     let Value::Array(parts) = value else {
         return None;
     };
-    let host = rise::text(parts.first()?);
-    let port = rise::text(parts.get(1)?)
+    let host = connect::text(parts.first()?);
+    let port = connect::text(parts.get(1)?)
         .parse()
         .ok()
         .filter(|port| *port != 0)?;
-    Some(Address::or_host_of(&host, port, asked))
+    Some(Address::with_default_host(&host, port, replied))
 }
 
-/// What most say; if as many say one as another, the one that is asked now, or else the one that the first of them says.
-fn most(said: &[Address], current: Option<&Address>) -> Option<Address> {
+/// The address with most votes; among equals the current one, or else the first.
+fn majority(named: &[Address], current: Option<&Address>) -> Option<Address> {
     let mut votes: HashMap<&Address, usize> = HashMap::new();
-    for address in said {
+    for address in named {
         *votes.entry(address).or_default() += 1;
     }
     let most = votes.values().copied().max()?;
     let has_most = |address: &&Address| votes.get(*address) == Some(&most);
     current
         .filter(has_most)
-        .or_else(|| said.iter().find(has_most))
+        .or_else(|| named.iter().find(has_most))
         .cloned()
 }
 
@@ -185,29 +190,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn most_sentinels_are_believed() {
+    fn the_majority_of_sentinels_wins() {
         let [a, b] = ["a", "b"].map(|host| Address::new(host, 1));
-        assert_eq!(most(&[], Some(&a)), None);
+        assert_eq!(majority(&[], Some(&a)), None);
         assert_eq!(
-            most(&[a.clone(), b.clone(), b.clone()], Some(&a)),
+            majority(&[a.clone(), b.clone(), b.clone()], Some(&a)),
             Some(b.clone())
         );
-        assert_eq!(most(&[b.clone(), a.clone()], Some(&a)), Some(a.clone()));
-        assert_eq!(most(&[b.clone(), a], None), Some(b));
+        assert_eq!(majority(&[b.clone(), a.clone()], Some(&a)), Some(a.clone()));
+        assert_eq!(majority(&[b.clone(), a], None), Some(b));
     }
 
     #[test]
-    fn what_a_sentinel_says_is_read() {
+    fn the_reply_of_a_sentinel_is_parsed() {
         let bulk = |text: &str| Value::BulkString(text.into());
-        let asked = Address::new("s", 26379);
-        let said = Value::Array(vec![bulk("10.0.0.1"), bulk("6379")]);
-        assert_eq!(parse(&said, &asked), Some(Address::new("10.0.0.1", 6379)));
+        let replied = Address::new("s", 26379);
+        let reply = Value::Array(vec![bulk("10.0.0.1"), bulk("6379")]);
+        assert_eq!(
+            parse(&reply, &replied),
+            Some(Address::new("10.0.0.1", 6379))
+        );
         for nonsense in [
             Value::Nil,
             Value::Array(vec![]),
             Value::Array(vec![bulk("h"), bulk("0")]),
         ] {
-            assert_eq!(parse(&nonsense, &asked), None);
+            assert_eq!(parse(&nonsense, &replied), None);
         }
     }
 }

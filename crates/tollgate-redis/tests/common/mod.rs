@@ -8,7 +8,7 @@
 )]
 
 pub(crate) mod cluster;
-pub(crate) mod fake;
+pub(crate) mod fake_server;
 
 use std::sync::Arc;
 use std::time::Duration;

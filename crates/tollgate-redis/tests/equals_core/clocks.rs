@@ -1,14 +1,14 @@
-//! Nodes whose clock is wrong, and words that wrap.
+//! NodeCount whose clock is wrong, and words that wrap.
 
 use super::core::Core;
-use super::edges::{charge, desk, dump, request, ruled};
+use super::edges::{charge, client, dump, request, ruled};
 use super::key;
 use crate::server;
 use tollgate::calendar::Periods;
 use tollgate::{Algorithm, Estimate, Limit, LimitId, Moment, Span};
 use tollgate_policy::Quota;
 use tollgate_policy::shared::SharedSettle;
-use tollgate_redis::testing::{Came, Op};
+use tollgate_redis::testing::{ScriptOp, ScriptOpResult};
 
 const DAY: u64 = 86_400 * 1_000_000_000;
 
@@ -29,13 +29,13 @@ fn monthly() -> Quota {
 #[test]
 fn a_node_whose_clock_is_off_by_more_than_a_period_is_told_so_and_changes_nothing() {
     let server = server();
-    let mut desk = desk(&server, Some(1_000), &[monthly()]);
+    let mut client = client(&server, Some(1_000), &[monthly()]);
     // In the middle of the period from day 69 to day 100.
     let now = 85 * DAY / 1_000;
-    assert!(ruled(&mut desk, now, request(vec![charge(0, 18)])).1);
-    let before = dump(&mut desk);
+    assert!(ruled(&mut client, now, request(vec![charge(0, 18)])).1);
+    let before = dump(&mut client);
     let settle = |used| {
-        Op::Settle(SharedSettle {
+        ScriptOp::Settle(SharedSettle {
             limit: LimitId::at(0),
             key: key(0),
             issued: Moment::from_nanos(85 * DAY),
@@ -44,31 +44,31 @@ fn a_node_whose_clock_is_off_by_more_than_a_period_is_told_so_and_changes_nothin
         })
     };
     for days in [-60_i64, -50, 50, 70] {
-        desk.set_node_ahead(days * 86_400 * 1_000_000_000);
+        client.set_node_ahead(days * 86_400 * 1_000_000_000);
         for op in [request(vec![charge(0, 1)]), settle(0), settle(9)] {
-            let came = desk.run(&[(now, op)]).unwrap().remove(0);
-            let Came::Failed(error) = came else {
+            let came = client.run(&[(now, op)]).unwrap().remove(0);
+            let ScriptOpResult::Failed(error) = came else {
                 panic!("{days} days: {came:?}")
             };
             assert!(error.contains("TOLLGATE-CLOCK"), "{error}");
             assert!(error.contains("limit-0"), "{error}");
             assert!(!error.contains("tenant"), "{error}");
         }
-        assert_eq!(dump(&mut desk), before, "{days} days");
+        assert_eq!(dump(&mut client), before, "{days} days");
     }
-    desk.set_node_ahead(0);
-    assert!(!ruled(&mut desk, now, request(vec![charge(0, 3)])).1);
+    client.set_node_ahead(0);
+    assert!(!ruled(&mut client, now, request(vec![charge(0, 3)])).1);
 }
 
 #[test]
 fn a_node_whose_clock_is_off_by_less_than_a_period_counts_with_the_others() {
     let server = server();
-    let mut desk = desk(&server, Some(1_000), &[monthly()]);
+    let mut client = client(&server, Some(1_000), &[monthly()]);
     for now in [85 * DAY / 1_000, 69 * DAY / 1_000, 100 * DAY / 1_000 - 1] {
-        let _: () = redis::cmd("FLUSHALL").query(desk.connection()).unwrap();
+        let _: () = redis::cmd("FLUSHALL").query(client.connection()).unwrap();
         for (days, left) in [(0_i64, 17), (-20, 14), (20, 11), (-28, 8), (28, 5)] {
-            desk.set_node_ahead(days * 86_400 * 1_000_000_000);
-            let (outcomes, took) = ruled(&mut desk, now, request(vec![charge(0, 3)]));
+            client.set_node_ahead(days * 86_400 * 1_000_000_000);
+            let (outcomes, took) = ruled(&mut client, now, request(vec![charge(0, 3)]));
             assert!(took);
             assert_eq!(outcomes[0].status.remaining, left, "{days} days");
         }
@@ -86,7 +86,7 @@ fn a_word_that_wraps_to_itself_is_healed_as_any_other() {
         estimate: Estimate::Span,
     };
     let quota = super::edges::quota(algorithm);
-    let mut desk = desk(&server, Some(1), std::slice::from_ref(&quota));
+    let mut client = client(&server, Some(1), std::slice::from_ref(&quota));
     let mut core = Core::new(algorithm);
     let ms = 1_000_000_u64;
     let start = 1_u64 << 44;
@@ -97,7 +97,7 @@ fn a_word_that_wraps_to_itself_is_healed_as_any_other() {
         (start - 250 * ms, true),
     ] {
         let asked = core.ask(Moment::from_nanos(now), 40_000);
-        let (outcomes, took) = ruled(&mut desk, now, request(vec![charge(0, 40_000)]));
+        let (outcomes, took) = ruled(&mut client, now, request(vec![charge(0, 40_000)]));
         assert_eq!(took, passes, "the script at {now}");
         assert_eq!(asked.verdict.is_admitted(), passes, "the core at {now}");
         assert_eq!(outcomes[0].verdict, asked.verdict);

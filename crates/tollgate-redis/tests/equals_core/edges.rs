@@ -8,7 +8,7 @@ use tollgate_policy::Quota;
 use tollgate_policy::shared::{
     SharedCharge, SharedLimit, SharedOutcome, SharedRequest, SharedSettle,
 };
-use tollgate_redis::testing::{Came, Desk, Op};
+use tollgate_redis::testing::{ScriptClient, ScriptOp, ScriptOpResult};
 use tollgate_testkit::servers::Server;
 
 pub(crate) fn charge(limit: usize, cost: u64) -> SharedCharge {
@@ -23,17 +23,21 @@ pub(crate) fn charge(limit: usize, cost: u64) -> SharedCharge {
     }
 }
 
-pub(crate) fn request(charges: Vec<SharedCharge>) -> Op {
-    Op::Charge(SharedRequest {
+pub(crate) fn request(charges: Vec<SharedCharge>) -> ScriptOp {
+    ScriptOp::Charge(SharedRequest {
         take: true,
         waited: tollgate::Span::ZERO,
         charges,
     })
 }
 
-pub(crate) fn ruled(desk: &mut Desk, now: u64, op: Op) -> (Vec<SharedOutcome>, bool) {
-    match desk.run(&[(now, op)]).unwrap().remove(0) {
-        Came::Ruled(outcomes, took, disagrees) => {
+pub(crate) fn ruled(
+    client: &mut ScriptClient,
+    now: u64,
+    op: ScriptOp,
+) -> (Vec<SharedOutcome>, bool) {
+    match client.run(&[(now, op)]).unwrap().remove(0) {
+        ScriptOpResult::Charged(outcomes, took, disagrees) => {
             assert!(!disagrees, "{outcomes:?}");
             (outcomes, took)
         }
@@ -83,18 +87,18 @@ pub(crate) fn kinds() -> Vec<Algorithm> {
     ]
 }
 
-pub(crate) fn desk(server: &Server, unit: Option<u64>, quotas: &[Quota]) -> Desk {
+pub(crate) fn client(server: &Server, unit: Option<u64>, quotas: &[Quota]) -> ScriptClient {
     let ids: Vec<String> = (0..quotas.len()).map(|i| format!("limit-{i}")).collect();
-    Desk::connect(server.port(), "tg", unit, &limits(quotas, &ids)).unwrap()
+    ScriptClient::connect(server.port(), "tg", unit, &limits(quotas, &ids)).unwrap()
 }
 
 #[test]
 fn on_the_server_s_clock_every_key_lives_as_long_as_it_counts_and_little_longer() {
     let server = server();
     let quotas: Vec<Quota> = kinds().into_iter().map(quota).collect();
-    let mut desk = desk(&server, None, &quotas);
+    let mut client = client(&server, None, &quotas);
     for limit in 0..quotas.len() {
-        let (outcomes, took) = ruled(&mut desk, 0, request(vec![charge(limit, 3)]));
+        let (outcomes, took) = ruled(&mut client, 0, request(vec![charge(limit, 3)]));
         assert!(took);
         assert_eq!(outcomes[0].verdict, Verdict::Pass);
         assert_eq!(outcomes[0].status.remaining, 7);
@@ -103,16 +107,20 @@ fn on_the_server_s_clock_every_key_lives_as_long_as_it_counts_and_little_longer(
         let full_ms = i64::try_from(outcomes[0].status.full_after.as_nanos() / 1_000_000).unwrap();
         let names: Vec<Vec<u8>> = redis::cmd("KEYS")
             .arg(format!("tg:limit-{limit}~*"))
-            .query(desk.connection())
+            .query(client.connection())
             .unwrap();
         assert!(!names.is_empty());
-        let ttl = |name: &Vec<u8>, desk: &mut Desk| -> i64 {
+        let ttl = |name: &Vec<u8>, client: &mut ScriptClient| -> i64 {
             redis::cmd("PTTL")
                 .arg(name)
-                .query(desk.connection())
+                .query(client.connection())
                 .unwrap()
         };
-        let longest = names.iter().map(|name| ttl(name, &mut desk)).max().unwrap();
+        let longest = names
+            .iter()
+            .map(|name| ttl(name, &mut client))
+            .max()
+            .unwrap();
         // Asking takes a moment; parts are kept until the last one is over, buckets until a step is, which is
         // the time for 64 units.
         let step = match limit {
@@ -140,20 +148,20 @@ fn a_bucket_that_is_charged_again_and_again_never_lives_too_short() {
     .into_iter()
     .map(quota)
     .collect();
-    let mut desk = desk(&server, None, &quotas);
+    let mut client = client(&server, None, &quotas);
     let mut rng = Rng::new(11);
-    let name = |desk: &Desk, limit| {
-        let Op::Charge(asked) = request(vec![charge(limit, 1)]) else {
+    let name = |client: &ScriptClient, limit| {
+        let ScriptOp::Charge(asked) = request(vec![charge(limit, 1)]) else {
             panic!()
         };
-        desk.commands(&asked)[0].keys[0].clone()
+        client.commands(&asked)[0].keys[0].clone()
     };
     let (mut kept, mut renewed, mut taken) = (0, 0, 0);
-    let expires = |desk: &mut Desk, name: &Vec<u8>| -> i64 {
-        let now: (i64, i64) = redis::cmd("TIME").query(desk.connection()).unwrap();
+    let expires = |client: &mut ScriptClient, name: &Vec<u8>| -> i64 {
+        let now: (i64, i64) = redis::cmd("TIME").query(client.connection()).unwrap();
         let ttl: i64 = redis::cmd("PTTL")
             .arg(name)
-            .query(desk.connection())
+            .query(client.connection())
             .unwrap();
         now.0 * 1_000 + now.1 / 1_000 + ttl
     };
@@ -166,7 +174,7 @@ fn a_bucket_that_is_charged_again_and_again_never_lives_too_short() {
         let costs: Vec<u64> = charged.iter().map(cost).collect();
         let charges = charged.iter().zip(&costs);
         let all = request(charges.map(|(limit, cost)| charge(*limit, *cost)).collect());
-        let (outcomes, took) = ruled(&mut desk, 0, all);
+        let (outcomes, took) = ruled(&mut client, 0, all);
         taken += u32::from(took);
         // Much is given back, so that there is always something to be taken.
         for ((limit, cost), outcome) in charged.iter().zip(&costs).zip(&outcomes) {
@@ -178,24 +186,24 @@ fn a_bucket_that_is_charged_again_and_again_never_lives_too_short() {
                 used: if *limit % 2 == 1 { 0 } else { cost / 2 },
             };
             if took && (*limit % 2 == 1 || rng.below(4) == 0) {
-                desk.run(&[(0, Op::Settle(settle))]).unwrap();
+                client.run(&[(0, ScriptOp::Settle(settle))]).unwrap();
             }
         }
         for limit in charged {
-            let Op::Charge(mut look) = request(vec![charge(limit, 1)]) else {
+            let ScriptOp::Charge(mut look) = request(vec![charge(limit, 1)]) else {
                 panic!()
             };
             look.take = false;
-            let (outcomes, _) = ruled(&mut desk, 0, Op::Charge(look));
+            let (outcomes, _) = ruled(&mut client, 0, ScriptOp::Charge(look));
             let full = outcomes[0].issued.as_nanos() / 1_000_000;
             let mut counts = outcomes[0].status.full_after.as_nanos() / 1_000_000;
             if outcomes[0].verdict == Verdict::Pass {
                 // The status is as if one more were taken.
                 counts = counts.saturating_sub([1, 429, 4, 500][limit]);
             }
-            let key = name(&desk, limit);
+            let key = name(&client, limit);
             let until = i64::try_from(full + counts).unwrap();
-            let expiry = expires(&mut desk, &key);
+            let expiry = expires(&mut client, &key);
             if counts > 50 {
                 assert!(
                     expiry >= until + 990,
@@ -213,18 +221,18 @@ fn a_bucket_that_is_charged_again_and_again_never_lives_too_short() {
     }
     assert!(kept > 1_000 && renewed > 100, "{kept} {renewed}");
     assert!(taken > 1_000, "only {taken} were taken");
-    super::every_key_expires(&mut desk);
+    super::every_key_expires(&mut client);
 }
 
 #[test]
 fn a_limit_that_is_charged_twice_in_one_request_is_charged_for_both() {
     let server = server();
     let quotas: Vec<Quota> = kinds().into_iter().map(quota).collect();
-    let mut desk = desk(&server, Some(1), &quotas);
+    let mut client = client(&server, Some(1), &quotas);
     let now = 1_u64 << 44;
     for limit in 0..quotas.len() {
         let other = (limit + 1) % quotas.len();
-        let _: () = redis::cmd("FLUSHALL").query(desk.connection()).unwrap();
+        let _: () = redis::cmd("FLUSHALL").query(client.connection()).unwrap();
         let twice = |cost| {
             request(vec![
                 charge(limit, cost),
@@ -232,11 +240,11 @@ fn a_limit_that_is_charged_twice_in_one_request_is_charged_for_both() {
                 charge(limit, 2),
             ])
         };
-        let (outcomes, took) = ruled(&mut desk, now, twice(3));
+        let (outcomes, took) = ruled(&mut client, now, twice(3));
         assert!(took);
         let left: Vec<u64> = outcomes.iter().map(|o| o.status.remaining).collect();
         assert_eq!(left, [5, 9, 5], "limit {limit}");
-        let (outcomes, took) = ruled(&mut desk, now, twice(4));
+        let (outcomes, took) = ruled(&mut client, now, twice(4));
         assert!(!took, "limit {limit}");
         let left: Vec<u64> = outcomes.iter().map(|o| o.status.remaining).collect();
         assert_eq!(left, [5, 9, 5], "limit {limit}");
@@ -249,11 +257,11 @@ fn a_limit_that_is_charged_twice_in_one_request_is_charged_for_both() {
 fn several_limits_on_the_server_s_clock_are_taken_all_or_none() {
     let server = server();
     let quotas: Vec<Quota> = kinds().into_iter().map(quota).collect();
-    let mut desk = desk(&server, None, &quotas);
+    let mut client = client(&server, None, &quotas);
     let all = |cost| request((0..7).map(|limit| charge(limit, cost)).collect());
-    assert!(ruled(&mut desk, 0, all(6)).1);
-    let before: Vec<Option<Vec<u8>>> = dump(&mut desk);
-    let (outcomes, took) = ruled(&mut desk, 0, all(10));
+    assert!(ruled(&mut client, 0, all(6)).1);
+    let before: Vec<Option<Vec<u8>>> = dump(&mut client);
+    let (outcomes, took) = ruled(&mut client, 0, all(10));
     assert!(!took);
     assert!(
         outcomes
@@ -261,22 +269,22 @@ fn several_limits_on_the_server_s_clock_are_taken_all_or_none() {
             .any(|outcome| !outcome.verdict.is_admitted())
     );
     assert_eq!(
-        dump(&mut desk),
+        dump(&mut client),
         before,
         "a refused request changed something"
     );
 }
 
-pub(crate) fn dump(desk: &mut Desk) -> Vec<Option<Vec<u8>>> {
+pub(crate) fn dump(client: &mut ScriptClient) -> Vec<Option<Vec<u8>>> {
     let mut names: Vec<Vec<u8>> = redis::cmd("KEYS")
         .arg("*")
-        .query(desk.connection())
+        .query(client.connection())
         .unwrap();
     names.sort();
     let get = |name| {
         redis::cmd("GET")
             .arg(name)
-            .query(desk.connection())
+            .query(client.connection())
             .unwrap()
     };
     names.into_iter().map(get).collect()
@@ -286,7 +294,7 @@ pub(crate) fn dump(desk: &mut Desk) -> Vec<Option<Vec<u8>>> {
 fn a_foreign_value_is_an_error_and_stays_as_it_is() {
     let server = server();
     let quotas: Vec<Quota> = kinds().into_iter().map(quota).collect();
-    let mut desk = desk(&server, None, &quotas);
+    let mut client = client(&server, None, &quotas);
     for limit in 0..quotas.len() {
         for beside in [false, true] {
             for value in [
@@ -300,47 +308,47 @@ fn a_foreign_value_is_an_error_and_stays_as_it_is() {
                 "abcdef1C",
                 "",
             ] {
-                let _: () = redis::cmd("FLUSHALL").query(desk.connection()).unwrap();
+                let _: () = redis::cmd("FLUSHALL").query(client.connection()).unwrap();
                 let mut charges = vec![charge(limit, 1)];
                 if beside {
                     charges.push(charge((limit + 1) % quotas.len(), 1));
                 }
-                let Op::Charge(asked) = request(charges) else {
+                let ScriptOp::Charge(asked) = request(charges) else {
                     panic!()
                 };
-                let name = desk.commands(&asked)[0].keys[0].clone();
+                let name = client.commands(&asked)[0].keys[0].clone();
                 if value == "list" {
                     let _: i64 = redis::cmd("RPUSH")
                         .arg(&name)
                         .arg(1)
-                        .query(desk.connection())
+                        .query(client.connection())
                         .unwrap();
                 } else {
                     let _: () = redis::cmd("SET")
                         .arg(&name)
                         .arg(value)
-                        .query(desk.connection())
+                        .query(client.connection())
                         .unwrap();
                 }
                 // Logs are asked last, so the first key is not a log's if there is another.
                 let holder = if beside && limit == 4 { 5 } else { limit };
-                let settle = Op::Settle(SharedSettle {
+                let settle = ScriptOp::Settle(SharedSettle {
                     limit: LimitId::at(holder),
                     key: key(0),
                     issued: Moment::ORIGIN,
                     taken: 0,
                     used: 1,
                 });
-                for op in [Op::Charge(asked), settle] {
-                    let came = desk.run(&[(0, op)]).unwrap().remove(0);
-                    let Came::Failed(error) = came else {
+                for op in [ScriptOp::Charge(asked), settle] {
+                    let came = client.run(&[(0, op)]).unwrap().remove(0);
+                    let ScriptOpResult::Failed(error) = came else {
                         panic!("limit {limit}, {value}: {came:?}")
                     };
                     assert!(error.contains("TOLLGATE"), "{error}");
                 }
                 let names: Vec<Vec<u8>> = redis::cmd("KEYS")
                     .arg("*")
-                    .query(desk.connection())
+                    .query(client.connection())
                     .unwrap();
                 assert_eq!(
                     names,
@@ -349,7 +357,7 @@ fn a_foreign_value_is_an_error_and_stays_as_it_is() {
                 );
                 let kind: String = redis::cmd("TYPE")
                     .arg(&name)
-                    .query(desk.connection())
+                    .query(client.connection())
                     .unwrap();
                 assert_eq!(kind, if value == "list" { "list" } else { "string" });
             }
@@ -420,17 +428,18 @@ fn what_was_used_counts_on_under_other_numbers() {
                     plain: true,
                 }]
             };
-            let mut desk =
-                Desk::connect(server.port(), &prefix, Some(1), &limit(&was, &[])).unwrap();
-            let _: () = redis::cmd("FLUSHALL").query(desk.connection()).unwrap();
-            assert!(ruled(&mut desk, now, request(vec![charge(0, 4)])).1);
-            desk.change(&prefix, &limit(&is, std::slice::from_ref(&was)))
+            let mut client =
+                ScriptClient::connect(server.port(), &prefix, Some(1), &limit(&was, &[])).unwrap();
+            let _: () = redis::cmd("FLUSHALL").query(client.connection()).unwrap();
+            assert!(ruled(&mut client, now, request(vec![charge(0, 4)])).1);
+            client
+                .reload(&prefix, &limit(&is, std::slice::from_ref(&was)))
                 .unwrap();
-            let (outcomes, took) = ruled(&mut desk, now, request(vec![charge(0, 1)]));
+            let (outcomes, took) = ruled(&mut client, now, request(vec![charge(0, 1)]));
             assert!(took);
             assert_eq!(outcomes[0].status.remaining, 5, "{old:?} to {new:?}");
             // Once only.
-            let (outcomes, _) = ruled(&mut desk, now, request(vec![charge(0, 1)]));
+            let (outcomes, _) = ruled(&mut client, now, request(vec![charge(0, 1)]));
             assert_eq!(outcomes[0].status.remaining, 4, "{old:?} to {new:?}");
         }
     }
@@ -440,7 +449,7 @@ fn what_was_used_counts_on_under_other_numbers() {
 fn what_is_undone_at_once_leaves_nothing() {
     let server = server();
     let quotas: Vec<Quota> = kinds().into_iter().map(quota).collect();
-    let mut desk = desk(&server, Some(1), &quotas);
+    let mut client = client(&server, Some(1), &quotas);
     let mut charges: Vec<SharedCharge> = (0..7).map(|limit| charge(limit, 3)).collect();
     charges[5].enforced = false;
     let request = SharedRequest {
@@ -448,10 +457,10 @@ fn what_is_undone_at_once_leaves_nothing() {
         waited: tollgate::Span::ZERO,
         charges,
     };
-    assert!(desk.charge_and_undo(1 << 44, &request).unwrap());
+    assert!(client.charge_and_refund(1 << 44, &request).unwrap());
     let names: Vec<String> = redis::cmd("KEYS")
         .arg("*")
-        .query(desk.connection())
+        .query(client.connection())
         .unwrap();
     assert!(names.is_empty(), "{names:?}");
 }
@@ -459,20 +468,20 @@ fn what_is_undone_at_once_leaves_nothing() {
 #[test]
 fn nodes_are_counted_for_as_long_as_they_tell() {
     let server = server();
-    let mut desk = desk(&server, None, &[]);
-    assert_eq!(desk.beat(0, "a", 60_000).unwrap(), 1);
-    assert_eq!(desk.beat(0, "a", 60_000).unwrap(), 1);
-    assert_eq!(desk.beat(0, "b", 60_000).unwrap(), 2);
-    assert_eq!(desk.beat(0, "c", 1).unwrap(), 3);
+    let mut client = client(&server, None, &[]);
+    assert_eq!(client.heartbeat(0, "a", 60_000).unwrap(), 1);
+    assert_eq!(client.heartbeat(0, "a", 60_000).unwrap(), 1);
+    assert_eq!(client.heartbeat(0, "b", 60_000).unwrap(), 2);
+    assert_eq!(client.heartbeat(0, "c", 1).unwrap(), 3);
     // The one that told so for a millisecond is gone after a while, the others are not.
-    assert!((0..100_000).any(|_| desk.beat(0, "b", 60_000).unwrap() == 2));
+    assert!((0..100_000).any(|_| client.heartbeat(0, "b", 60_000).unwrap() == 2));
     // One that signs off is gone at once.
-    desk.beat(0, "b", 0).unwrap();
-    assert_eq!(desk.beat(0, "a", 60_000).unwrap(), 1);
-    super::every_key_expires(&mut desk);
+    client.heartbeat(0, "b", 0).unwrap();
+    assert_eq!(client.heartbeat(0, "a", 60_000).unwrap(), 1);
+    super::every_key_expires(&mut client);
     // The last one leaves nothing that lasts.
-    desk.beat(0, "a", 0).unwrap();
-    super::every_key_expires(&mut desk);
+    client.heartbeat(0, "a", 0).unwrap();
+    super::every_key_expires(&mut client);
 }
 
 #[test]
@@ -488,11 +497,13 @@ fn another_capacity_keeps_the_key() {
         }]
     };
     let now = 1_u64 << 44;
-    let mut desk = Desk::connect(server.port(), "tg", Some(1), &limit(&small, &[])).unwrap();
-    assert!(ruled(&mut desk, now, request(vec![charge(0, 4)])).1);
-    desk.change("tg", &limit(&large, std::slice::from_ref(&small)))
+    let mut client =
+        ScriptClient::connect(server.port(), "tg", Some(1), &limit(&small, &[])).unwrap();
+    assert!(ruled(&mut client, now, request(vec![charge(0, 4)])).1);
+    client
+        .reload("tg", &limit(&large, std::slice::from_ref(&small)))
         .unwrap();
-    let (outcomes, _) = ruled(&mut desk, now, request(vec![charge(0, 1)]));
+    let (outcomes, _) = ruled(&mut client, now, request(vec![charge(0, 1)]));
     assert_eq!(outcomes[0].status.remaining, 15);
 }
 
@@ -512,7 +523,7 @@ fn periods_of_a_calendar_are_counted_as_the_core_counts_them() {
         ..Quota::plain(Limit::new(algorithm).unwrap())
     };
     let unit = 1_000;
-    let mut desk = desk(&server, Some(unit), std::slice::from_ref(&quota));
+    let mut client = client(&server, Some(unit), std::slice::from_ref(&quota));
     let mut rng = Rng::new(7);
     let mut core = super::Core::new(algorithm);
     let mut now = 11 * day / unit;
@@ -528,7 +539,7 @@ fn periods_of_a_calendar_are_counted_as_the_core_counts_them() {
         let real = Moment::from_nanos(now * unit);
         let face = periods.window_time(real);
         let asked = core.ask(face, cost);
-        let (outcomes, took) = ruled(&mut desk, now, request(vec![charge(0, cost)]));
+        let (outcomes, took) = ruled(&mut client, now, request(vec![charge(0, cost)]));
         assert_eq!(took, asked.verdict.is_admitted());
         assert_eq!(
             outcomes[0].verdict,
@@ -554,8 +565,8 @@ fn periods_of_a_calendar_are_counted_as_the_core_counts_them() {
                 used: 0,
             };
             assert_eq!(
-                desk.run(&[(now, Op::Settle(settle))]).unwrap(),
-                [Came::Settled(0)]
+                client.run(&[(now, ScriptOp::Settle(settle))]).unwrap(),
+                [ScriptOpResult::Settled(0)]
             );
             core.refund(face, cost, face);
         }
@@ -583,11 +594,11 @@ fn script_and_core_agree_in_coarse_units_too() {
     .into();
     algorithms.extend(super::algorithms());
     let quotas = quotas(&algorithms);
-    let mut desk = desk(&server, Some(1_000), &quotas);
+    let mut client = client(&server, Some(1_000), &quotas);
     let mut rng = Rng::new(3);
     let mut now = 1_u64 << 46;
     for _ in 0..40 {
-        let ops: Vec<(u64, Op)> = (0..500)
+        let ops: Vec<(u64, ScriptOp)> = (0..500)
             .map(|_| {
                 now = if rng.below(3) == 0 {
                     now + rng.below(3_600_000_000)
@@ -599,8 +610,8 @@ fn script_and_core_agree_in_coarse_units_too() {
                 (now, request(vec![charge(limit, cost)]))
             })
             .collect();
-        for ((now, op), came) in ops.iter().zip(desk.run(&ops).unwrap()) {
-            let Came::Ruled(outcomes, _, disagrees) = came else {
+        for ((now, op), came) in ops.iter().zip(client.run(&ops).unwrap()) {
+            let ScriptOpResult::Charged(outcomes, _, disagrees) = came else {
                 panic!("{came:?}")
             };
             assert!(!disagrees, "at {now}: {op:?}\n{outcomes:?}");

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use tollgate::{Algorithm, LimitId, Rate, Span, Verdict};
 use tollgate_policy::Quota;
 use tollgate_policy::shared::{SharedCharge, SharedLimit, SharedOutcome, SharedRequest};
-use tollgate_redis::testing::{Came, Desk, Op};
+use tollgate_redis::testing::{ScriptClient, ScriptOp, ScriptOpResult};
 use tollgate_sim::model::{Charge, GroupAnswer, GroupModel};
 use tollgate_sim::replay::CannotOpen;
 use tollgate_sim::subject::convert::answer;
@@ -15,7 +15,7 @@ use tollgate_sim::timeline::Case;
 /// The limits of a case, by name, on a server.
 #[derive(Debug)]
 pub(crate) struct Together {
-    desk: Desk,
+    client: ScriptClient,
     names: Vec<String>,
 }
 
@@ -32,9 +32,9 @@ impl Together {
             .collect::<Result<_, _>>()?;
         let names: Vec<String> = specs.into_iter().map(|spec| spec.name).collect();
         let limits: Vec<SharedLimit<'_>> = super::limits(&quotas, &names);
-        let desk = Desk::connect(port, prefix, Some(1), &limits)
+        let client = ScriptClient::connect(port, prefix, Some(1), &limits)
             .map_err(|error| CannotOpen::not_expressible(&error.to_string()))?;
-        Ok(Together { desk, names })
+        Ok(Together { client, names })
     }
 }
 
@@ -80,16 +80,16 @@ impl GroupModel for Together {
         }
         sent.sort_by_key(|charge| charge.limit.index());
         let named: Vec<usize> = sent.iter().map(|charge| charge.limit.index()).collect();
-        let op = Op::Charge(SharedRequest {
+        let op = ScriptOp::Charge(SharedRequest {
             take,
             waited: tollgate::Span::ZERO,
             charges: sent,
         });
         let mut came = self
-            .desk
+            .client
             .run(&[(now, op)])
             .map_err(|error| error.to_string())?;
-        let Came::Ruled(outcomes, _, disagrees) = came.remove(0) else {
+        let ScriptOpResult::Charged(outcomes, _, disagrees) = came.remove(0) else {
             return Err("no ruling".to_owned());
         };
         if disagrees {

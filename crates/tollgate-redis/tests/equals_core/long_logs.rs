@@ -1,12 +1,12 @@
 //! Logs of many entries: a server does nothing else while it works on one.
 
 use super::core::Core;
-use super::edges::{charge, desk, quota, request, ruled};
+use super::edges::{charge, client, quota, request, ruled};
 use super::{Rng, key, number};
 use crate::server;
 use tollgate::{Algorithm, LimitId, Moment, Span};
 use tollgate_policy::shared::SharedSettle;
-use tollgate_redis::testing::{Came, Desk, Op};
+use tollgate_redis::testing::{ScriptClient, ScriptOp, ScriptOpResult};
 
 const WINDOW: u64 = 1_000_000_000;
 
@@ -18,20 +18,23 @@ fn log(limit: u64) -> Algorithm {
 }
 
 /// One unit at each of so many moments from `start` on, a microsecond apart.
-fn fill(desk: &mut Desk, start: u64, entries: u64) {
-    let _: () = redis::cmd("FLUSHALL").query(desk.connection()).unwrap();
-    let ops: Vec<(u64, Op)> = (0..entries)
+fn fill(client: &mut ScriptClient, start: u64, entries: u64) {
+    let _: () = redis::cmd("FLUSHALL").query(client.connection()).unwrap();
+    let ops: Vec<(u64, ScriptOp)> = (0..entries)
         .map(|i| (start + i * 1_000, request(vec![charge(0, 1)])))
         .collect();
     for ops in ops.chunks(1_000) {
-        for came in desk.run(ops).unwrap() {
-            assert!(matches!(came, Came::Ruled(_, true, false)), "{came:?}");
+        for came in client.run(ops).unwrap() {
+            assert!(
+                matches!(came, ScriptOpResult::Charged(_, true, false)),
+                "{came:?}"
+            );
         }
     }
 }
 
-fn refund(issued: u64) -> Op {
-    Op::Settle(SharedSettle {
+fn refund(issued: u64) -> ScriptOp {
+    ScriptOp::Settle(SharedSettle {
         limit: LimitId::at(0),
         key: key(0),
         issued: Moment::from_nanos(issued),
@@ -41,26 +44,26 @@ fn refund(issued: u64) -> Op {
 }
 
 /// How many commands ran, and how long the longest script took in microseconds.
-fn cost_of(desk: &mut Desk, now: u64, op: Op) -> (u64, u64) {
+fn cost_of(client: &mut ScriptClient, now: u64, op: ScriptOp) -> (u64, u64) {
     for (section, value) in [("slowlog-log-slower-than", "0"), ("slowlog-max-len", "10")] {
         let mut set = redis::cmd("CONFIG");
         set.arg("SET").arg(section).arg(value);
-        set.exec(desk.connection()).unwrap();
+        set.exec(client.connection()).unwrap();
     }
-    let reset = |what: &str, desk: &mut Desk| {
-        let done = redis::cmd(what).arg("RESET").exec(desk.connection());
+    let reset = |what: &str, client: &mut ScriptClient| {
+        let done = redis::cmd(what).arg("RESET").exec(client.connection());
         let _: () = done.unwrap();
     };
     redis::cmd("CONFIG")
         .arg("RESETSTAT")
-        .exec(desk.connection())
+        .exec(client.connection())
         .unwrap();
-    reset("SLOWLOG", desk);
-    desk.run(&[(now, op)]).unwrap();
+    reset("SLOWLOG", client);
+    client.run(&[(now, op)]).unwrap();
     let slow: Vec<redis::Value> = redis::cmd("SLOWLOG")
         .arg("GET")
         .arg(10)
-        .query(desk.connection())
+        .query(client.connection())
         .unwrap();
     let took = slow.iter().filter_map(|entry| match entry {
         redis::Value::Array(items) => match items.get(2) {
@@ -72,7 +75,7 @@ fn cost_of(desk: &mut Desk, now: u64, op: Op) -> (u64, u64) {
     let took = took.max().unwrap();
     let stats: String = redis::cmd("INFO")
         .arg("commandstats")
-        .query(desk.connection())
+        .query(client.connection())
         .unwrap();
     let calls = stats.lines().filter_map(|line| {
         let (_, calls) = line.split_once(":calls=")?;
@@ -86,7 +89,7 @@ fn cost_of(desk: &mut Desk, now: u64, op: Op) -> (u64, u64) {
 fn the_work_on_a_long_log_is_a_few_commands() {
     let server = server();
     let entries = number("TOLLGATE_ENTRIES", 10_000);
-    let mut desk = desk(&server, Some(1), &[quota(log(entries))]);
+    let mut client = client(&server, Some(1), &[quota(log(entries))]);
     let start = 1_u64 << 44;
     let end = start + entries * 1_000;
     let far = end - 2 * WINDOW;
@@ -109,21 +112,21 @@ fn the_work_on_a_long_log_is_a_few_commands() {
             request(vec![charge(0, 2)]),
         ),
         ("peek at a full one", end, {
-            let Op::Charge(mut asked) = request(vec![charge(0, 1)]) else {
+            let ScriptOp::Charge(mut asked) = request(vec![charge(0, 1)]) else {
                 panic!()
             };
             asked.take = false;
-            Op::Charge(asked)
+            ScriptOp::Charge(asked)
         }),
     ] {
-        fill(&mut desk, start, entries);
-        let (calls, micros) = cost_of(&mut desk, now, op);
+        fill(&mut client, start, entries);
+        let (calls, micros) = cost_of(&mut client, now, op);
         println!("{entries} entries, {what}: {calls} commands, {micros} us");
         assert!(calls < 100, "{what}: {calls} commands");
     }
-    fill(&mut desk, start, entries);
-    desk.run(&[(end, refund(start))]).unwrap();
-    let (calls, micros) = cost_of(&mut desk, far, request(vec![charge(0, 1)]));
+    fill(&mut client, start, entries);
+    client.run(&[(end, refund(start))]).unwrap();
+    let (calls, micros) = cost_of(&mut client, far, request(vec![charge(0, 1)]));
     println!("{entries} entries, a charge after a step back: {calls} commands, {micros} us");
     assert!(calls < 100, "{calls} commands");
 }
@@ -132,7 +135,7 @@ fn the_work_on_a_long_log_is_a_few_commands() {
 fn random_histories_of_a_long_log_are_the_core_s() {
     let server = server();
     let algorithm = log(4_000);
-    let mut desk = desk(&server, Some(1), &[quota(algorithm)]);
+    let mut client = client(&server, Some(1), &[quota(algorithm)]);
     let mut core = Core::new(algorithm);
     let mut rng = Rng::new(number("TOLLGATE_SEED", 1));
     let mut now = 1_u64 << 44;
@@ -164,14 +167,14 @@ fn random_histories_of_a_long_log_are_the_core_s() {
                 used,
             };
             core.refund(at, taken - used, issued);
-            let came = desk.run(&[(now, Op::Settle(settle))]).unwrap();
-            assert_eq!(came, [Came::Settled(0)]);
+            let came = client.run(&[(now, ScriptOp::Settle(settle))]).unwrap();
+            assert_eq!(came, [ScriptOpResult::Settled(0)]);
             refunds += 1;
             continue;
         }
         let cost = 1 + rng.below(3);
         let asked = core.ask(at, cost);
-        let (outcomes, took) = ruled(&mut desk, now, request(vec![charge(0, cost)]));
+        let (outcomes, took) = ruled(&mut client, now, request(vec![charge(0, cost)]));
         assert_eq!(outcomes[0].verdict, asked.verdict, "at {now}");
         let status = if took { asked.after } else { asked.before };
         assert_eq!(outcomes[0].status, status, "at {now}");

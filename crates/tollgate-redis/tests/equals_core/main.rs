@@ -4,13 +4,13 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
-mod brought;
 mod clocks;
 mod core;
 mod edges;
+mod foreign_keys;
 mod hierarchy;
 mod long_logs;
-mod strange;
+mod overrides;
 mod timelines;
 
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ use tollgate_policy::Quota;
 use tollgate_policy::shared::{
     KeyKind, SharedCharge, SharedKey, SharedLimit, SharedOutcome, SharedRequest, SharedSettle,
 };
-use tollgate_redis::testing::{Came, Desk, Op};
+use tollgate_redis::testing::{ScriptClient, ScriptOp, ScriptOpResult};
 use tollgate_sim::rng::Rng;
 use tollgate_testkit::servers::{Kind, Server};
 
@@ -232,7 +232,7 @@ impl Mirror<'_> {
             .or_insert_with(|| Core::new(algorithm))
     }
 
-    fn charge(&mut self, rng: &mut Rng, now: Moment) -> (Op, Expected) {
+    fn charge(&mut self, rng: &mut Rng, now: Moment) -> (ScriptOp, Expected) {
         let count = if rng.below(2) == 0 {
             1
         } else {
@@ -315,7 +315,7 @@ impl Mirror<'_> {
             }
         }
         (
-            Op::Charge(SharedRequest {
+            ScriptOp::Charge(SharedRequest {
                 take,
                 waited: tollgate::Span::ZERO,
                 charges,
@@ -324,7 +324,7 @@ impl Mirror<'_> {
         )
     }
 
-    fn settle(&mut self, rng: &mut Rng, now: Moment) -> Option<(Op, Expected)> {
+    fn settle(&mut self, rng: &mut Rng, now: Moment) -> Option<(ScriptOp, Expected)> {
         let recent = self
             .charged
             .len()
@@ -349,7 +349,7 @@ impl Mirror<'_> {
             taken,
             used,
         };
-        Some((Op::Settle(op), Expected::Settled(unpaid)))
+        Some((ScriptOp::Settle(op), Expected::Settled(unpaid)))
     }
 }
 
@@ -389,7 +389,8 @@ fn compare(algorithms: &[(Algorithm, u64)], ops: u64) {
     let server = server();
     let quotas = quotas(algorithms);
     let ids: Vec<String> = (0..quotas.len()).map(|i| format!("limit-{i}")).collect();
-    let mut desk = Desk::connect(server.port(), "tg", Some(1), &limits(&quotas, &ids)).unwrap();
+    let mut client =
+        ScriptClient::connect(server.port(), "tg", Some(1), &limits(&quotas, &ids)).unwrap();
     let mut rng = Rng::new(number("TOLLGATE_SEED", 1));
     let mut mirror = Mirror {
         algorithms,
@@ -417,11 +418,11 @@ fn compare(algorithms: &[(Algorithm, u64)], ops: u64) {
             expected.push(expect);
         }
         left -= ops.len() as u64;
-        let came = desk.run(&ops).unwrap();
+        let came = client.run(&ops).unwrap();
         assert_eq!(came.len(), ops.len());
         for (((now, op), expected), came) in ops.iter().zip(&expected).zip(came) {
             let found = match came {
-                Came::Ruled(outcomes, took, disagrees) => {
+                ScriptOpResult::Charged(outcomes, took, disagrees) => {
                     assert!(
                         !disagrees,
                         "script and core disagree at {now}: {op:?}\n{outcomes:?}"
@@ -433,25 +434,25 @@ fn compare(algorithms: &[(Algorithm, u64)], ops: u64) {
                     }
                     Expected::Ruled(outcomes, took)
                 }
-                Came::Settled(unpaid) => Expected::Settled(unpaid),
-                Came::Failed(error) => panic!("{error}: {op:?}"),
+                ScriptOpResult::Settled(unpaid) => Expected::Settled(unpaid),
+                ScriptOpResult::Failed(error) => panic!("{error}: {op:?}"),
             };
             assert_eq!(found, *expected, "at {now}: {op:?}");
         }
     }
     assert!(passed > 0 && refused > 0);
-    every_key_expires(&mut desk);
+    every_key_expires(&mut client);
 }
 
-fn every_key_expires(desk: &mut Desk) {
+fn every_key_expires(client: &mut ScriptClient) {
     let names: Vec<Vec<u8>> = redis::cmd("KEYS")
         .arg("*")
-        .query(desk.connection())
+        .query(client.connection())
         .unwrap();
     for name in names {
         let ttl: i64 = redis::cmd("PTTL")
             .arg(&name)
-            .query(desk.connection())
+            .query(client.connection())
             .unwrap();
         assert!(ttl > 0, "{} has no expiry: {ttl}", name.escape_ascii());
     }

@@ -9,7 +9,7 @@ use tollgate_policy::Quota;
 use tollgate_policy::shared::{
     KeyKind, SharedCharge, SharedKey, SharedLimit, SharedOutcome, SharedRequest, SharedSettle,
 };
-use tollgate_redis::testing::{Came, Desk, Op};
+use tollgate_redis::testing::{ScriptClient, ScriptOp, ScriptOpResult};
 use tollgate_sim::model::{Change, Model};
 use tollgate_sim::oracle::Answer;
 use tollgate_sim::parameters::Parameters;
@@ -26,7 +26,7 @@ const LATEST: u64 = 1 << 52;
 /// The limit of a case, on a server.
 #[derive(Debug)]
 struct OnServer {
-    desk: RefCell<Desk>,
+    client: RefCell<ScriptClient>,
     numbers: Parameters,
     /// Is it charged with a peak?
     has_peak: bool,
@@ -83,15 +83,15 @@ fn open(port: u16, prefix: &str, case: &Case) -> Opened {
     let limits: Vec<_> = std::iter::once(limit("rule", &quota))
         .chain(peaks)
         .collect();
-    let desk = Desk::connect(port, prefix, Some(1), &limits)
+    let client = ScriptClient::connect(port, prefix, Some(1), &limits)
         .map_err(|error| CannotOpen::not_expressible(&error.to_string()))?;
-    if !desk.is_fine() {
+    if !client.is_fine() {
         return Err(CannotOpen::not_expressible(
             "counted in coarser units than nanoseconds",
         ));
     }
     Ok(Box::new(ModelSubject(Box::new(OnServer {
-        desk: RefCell::new(desk),
+        client: RefCell::new(client),
         numbers,
         has_peak: peak.is_some(),
         prefix: prefix.to_owned(),
@@ -123,7 +123,9 @@ impl OnServer {
             waited: tollgate::Span::ZERO,
             charges: (0..=usize::from(self.has_peak)).map(charge).collect(),
         };
-        let Came::Ruled(outcomes, _, disagrees) = self.run(t, Op::Charge(request)) else {
+        let ScriptOpResult::Charged(outcomes, _, disagrees) =
+            self.run(t, ScriptOp::Charge(request))
+        else {
             panic!("no ruling");
         };
         assert!(!disagrees, "script and core disagree");
@@ -136,8 +138,8 @@ impl OnServer {
         answer(outcomes[0].verdict, outcomes[0].status)
     }
 
-    fn run(&self, now: u64, op: Op) -> Came {
-        let mut came = self.desk.borrow_mut().run(&[(now, op)]).unwrap();
+    fn run(&self, now: u64, op: ScriptOp) -> ScriptOpResult {
+        let mut came = self.client.borrow_mut().run(&[(now, op)]).unwrap();
         came.remove(0)
     }
 }
@@ -161,14 +163,14 @@ impl Model for OnServer {
                     taken: cost,
                     used: 0,
                 };
-                self.run(t, Op::Settle(settle));
+                self.run(t, ScriptOp::Settle(settle));
             }
             Change::SetCap { .. } | Change::SetRate { .. } => {
                 self.numbers = self.numbers.with(change)?;
                 let algorithm = algorithm_of(&self.numbers).map_err(|error| error.to_string())?;
                 let quota = quota(algorithm)?;
                 let limits = [limit("rule", &quota)];
-                let changed = self.desk.get_mut().change(&self.prefix, &limits);
+                let changed = self.client.get_mut().reload(&self.prefix, &limits);
                 changed.map_err(|error| error.to_string())?;
             }
         }
