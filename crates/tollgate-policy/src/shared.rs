@@ -320,7 +320,7 @@ pub struct ServerReport {
     pub connected: u64,
     /// How far its replicas are behind, in seconds; none if it has none or does not tell.
     pub replica_lag: Option<u64>,
-    /// Why it is not asked.
+    /// Why it is not asked; `None` if it is, or if the first connection attempt has not ended.
     pub last_fault: Option<String>,
 }
 

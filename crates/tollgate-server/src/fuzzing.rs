@@ -14,7 +14,7 @@ pub mod wire {
 
 /// The front end for Redis clients.
 pub mod resp {
-    pub use crate::resp::connection::fuzzing::*;
+    pub use crate::resp::fuzzing::*;
 }
 
 /// The front end for Envoy.

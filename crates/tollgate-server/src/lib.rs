@@ -19,6 +19,7 @@ pub mod fuzzing;
 pub mod gateway;
 mod house;
 pub mod http;
+mod limit_view;
 mod listen;
 mod metrics;
 mod names;

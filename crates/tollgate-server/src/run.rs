@@ -14,7 +14,7 @@ use crate::engine::{Engine, EngineSettings, PolicySource, StartError, Why};
 use crate::house::{AdminDoor, House, threads as threads_of};
 use crate::http::Service;
 use crate::listen::stopped;
-use crate::resp::{RespBind, RespDoor, RespError};
+use crate::resp::{RespBind, RespConfig, RespError};
 use crate::rls;
 
 /// What a server needs to run.
@@ -189,12 +189,13 @@ pub async fn run(
         threads,
     } = settings;
     let admin = AdminDoor::of(admin)?;
-    let resp = resp.as_ref().map(RespDoor::of).transpose();
+    let resp = resp.as_ref().map(RespConfig::new).transpose();
     let resp = resp.map_err(RunError::Resp)?;
     let generated_token = admin.generated_token.clone();
     let engine = tokio::task::spawn_blocking(|| Engine::start(engine)).await;
     let engine = engine.map_err(|_| RunError::Broken)?;
     let engine = engine.map_err(RunError::Start)?;
+    engine.wait_for_store().await;
     let http = bind("decisions", http).await?;
     let rls = match rls {
         Some(address) => Some(bind("envoy", address).await?),
@@ -233,7 +234,7 @@ pub async fn run(
         async move |listener| service.serve(listener, count).await
     })?;
     if let Some((listener, door)) = resp {
-        let door = door.opens(service);
+        let door = door.build(service);
         engine.add_collector(door.collector());
         let ended = house.ended().clone();
         house.serve_on("resp", listener, count, |_| {

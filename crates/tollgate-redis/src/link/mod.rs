@@ -68,6 +68,8 @@ pub const CLUSTER_RULE: &str = "+cluster|slots +asking";
 
 /// Calls in flight on one link; more are rejected.
 pub(crate) const IN_FLIGHT_MAX: usize = 4096;
+/// The state of a link until its first connection attempt has ended.
+const NOT_TRIED: &str = "not connected yet";
 /// Numbers of calls are below this, because scripts compute with doubles.
 const NUMBERS: u64 = 1 << 53;
 
@@ -175,7 +177,7 @@ impl Link {
             context: context.clone(),
             state: watch::Sender::new(None),
             created: Instant::now(),
-            reason: Mutex::new(DownReason::new(FaultKind::Away, "not connected yet")),
+            reason: Mutex::new(DownReason::new(FaultKind::Away, NOT_TRIED)),
             in_flight: Semaphore::new(IN_FLIGHT_MAX),
             late_in_row: AtomicU32::new(0),
             failures_in_row: AtomicU32::new(0),
@@ -283,7 +285,10 @@ impl Link {
             broken: link.broken.load(Ordering::Relaxed),
             connected: link.connected.load(Ordering::Relaxed),
             replica_lag: lag.checked_sub(1),
-            last_fault: (!is_up).then(|| link.down_reason().to_string()),
+            last_fault: (!is_up)
+                .then(|| link.down_reason())
+                .filter(|reason| reason.message != NOT_TRIED)
+                .map(|reason| reason.to_string()),
         }
     }
 }

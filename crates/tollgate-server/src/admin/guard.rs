@@ -1,14 +1,13 @@
-//! Who may ask at all.
+//! Access to the admin listener.
 //!
 //! # Theory
 //!
-//! An admin port on loopback is within reach of every page that a browser on the machine shows. Two
-//! things keep pages out beside the token. A page of another site sends its `Origin`, which is not ours.
-//! And a site that points its own name to 127.0.0.1 (DNS rebinding) sends its own name as `Host`: only
-//! names that we know are answered. An address as `Host` cannot be rebound, so a listener on all
-//! addresses answers to any of them.
+//! Every web page in a browser on the machine can reach a port on loopback. Two checks exclude pages besides the token. A
+//! page of another site sends its `Origin`. A site that resolves its own name to 127.0.0.1 (DNS rebinding) sends
+//! that name as `Host`, so only known names are accepted. An address as `Host` cannot be rebound, so a listener on all
+//! addresses accepts any address.
 //!
-//! A right token is never locked out: what is limited for each address are tries that fail.
+//! A valid token is never locked out: only failures are limited, by address.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -17,20 +16,20 @@ use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use tollgate::{Limit, Limiter};
 use tollgate_policy::address::masked;
 
-use super::answer::Problem;
-use super::token::Tokens;
+use super::response::Problem;
+use super::tokens::Tokens;
 
-/// Tries with a wrong token, for each address in a minute.
+/// Failed attempts per address and minute.
 const FAILURES: u64 = 10;
-/// Addresses whose tries are counted.
+/// Addresses whose failures are counted.
 const ADDRESSES: usize = 10_000;
 
-/// What decides who may ask.
+/// The access checks.
 #[derive(Debug)]
 pub(super) struct Guard {
     tokens: Tokens,
     hosts: Vec<String>,
-    /// Is any address answered to?
+    /// Any address is accepted as `Host`.
     any_address: bool,
     failures: Option<Limiter>,
 }
@@ -52,13 +51,13 @@ impl Guard {
         }
     }
 
-    /// Was it sent to us, and not by a page of somebody else?
+    /// Checks `Host` and `Origin`.
     pub(super) fn check_host(&self, headers: &HeaderMap) -> Result<(), Problem> {
         let Some(host) = only(headers, &header::HOST) else {
             return Err(Problem::new(
                 StatusCode::MISDIRECTED_REQUEST,
                 "host-missing",
-                "the request does not say, once, to which host it was sent",
+                "the request has no `Host` header, or more than one",
                 "send one `Host` header",
             ));
         };
@@ -68,8 +67,8 @@ impl Guard {
             return Err(Problem::new(
                 StatusCode::MISDIRECTED_REQUEST,
                 "host-unknown",
-                "the admin port does not go by the name that the request was sent to",
-                "ask for `localhost` or the address it listens on, or start the server with `--admin-host NAME`",
+                "the `Host` header names an unknown host",
+                "use `localhost` or the address of the listener, or start the server with `--admin-host NAME`",
             ));
         }
         if !headers.contains_key(header::ORIGIN) {
@@ -84,11 +83,11 @@ impl Guard {
             StatusCode::FORBIDDEN,
             "origin-foreign",
             "the request comes from a page of another site",
-            "ask from a program, or from a page that this port serves",
+            "send it from a program, or from a page of this port",
         ))
     }
 
-    /// Does whoever asks know a token?
+    /// Checks the token.
     pub(super) fn check_token(&self, headers: &HeaderMap, peer: IpAddr) -> Result<(), Problem> {
         let offered = only(headers, &header::AUTHORIZATION).and_then(bearer);
         if offered.is_some_and(|token| self.tokens.accept(token.as_bytes())) {
@@ -104,18 +103,18 @@ impl Guard {
                 StatusCode::TOO_MANY_REQUESTS,
                 "too-many-failures",
                 "too many requests from this address had no valid token",
-                "wait, and see that the token is that of this server",
+                "wait, and check that the token is that of this server",
             )
             .with_header(header::RETRY_AFTER, HeaderValue::from(seconds)));
         }
         tracing::warn!(
-            target: "tollgate::audit", who = %peer, what = "refused", offered = offered.is_some(),
-            "a request without a valid token"
+            target: "tollgate::audit", actor = %peer, action = "authenticate", has_token = offered.is_some(),
+            "request without a valid token"
         );
         let challenge = HeaderValue::from_static("Bearer realm=\"tollgate admin\"");
         let (code, detail) = match offered {
             Some(_) => ("token-wrong", "the token is not valid"),
-            None => ("token-missing", "this needs a token"),
+            None => ("token-missing", "the operation needs a token"),
         };
         let hint = "send `Authorization: Bearer <token>`; the token is set where the server is started, \
                     or printed when it starts";
@@ -124,7 +123,7 @@ impl Guard {
     }
 }
 
-/// The body must say that it is JSON: a page cannot say so without asking first.
+/// Checks that the body is declared as JSON: a web page cannot send that without a preflight request.
 pub(super) fn check_json(headers: &HeaderMap) -> Result<(), Problem> {
     let kind = only(headers, &header::CONTENT_TYPE).unwrap_or_default();
     let essence = kind.split(';').next().unwrap_or_default().trim();
@@ -134,12 +133,12 @@ pub(super) fn check_json(headers: &HeaderMap) -> Result<(), Problem> {
     Err(Problem::new(
         StatusCode::UNSUPPORTED_MEDIA_TYPE,
         "not-json",
-        "what changes something says that it is JSON",
+        "the media type of the body is not JSON",
         "send `Content-Type: application/json`",
     ))
 }
 
-/// The value of a header that is there once.
+/// The value of a header that occurs once.
 fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
     let mut values = headers.get_all(name).iter();
     let first = values.next()?.to_str().ok()?;
@@ -151,7 +150,7 @@ fn bearer(value: &str) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// A host without its port, in lower case and without a dot behind it.
+/// A host without port and trailing dot, in lower case.
 fn name_of(host: &str) -> String {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or(rest),
@@ -178,12 +177,12 @@ mod tests {
         }
         match guard.check_host(&map) {
             Ok(()) => 200,
-            Err(problem) => problem.answer().status().as_u16(),
+            Err(problem) => problem.into_response().status().as_u16(),
         }
     }
 
     #[test]
-    fn only_names_that_we_go_by_are_answered() {
+    fn only_known_host_names_are_accepted() {
         let guard = guard("10.1.2.3:9090");
         for host in [
             "localhost:9090",
@@ -214,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn on_all_addresses_any_address_is_answered_to_but_no_name() {
+    fn a_listener_on_all_addresses_accepts_any_address_and_no_name() {
         let guard = guard("0.0.0.0:9090");
         assert_eq!(status(&guard, &[("host", "10.9.8.7:9090")]), 200);
         assert_eq!(status(&guard, &[("host", "[2001:db8::1]:9090")]), 200);
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_other_sites_are_kept_out() {
+    fn pages_of_other_sites_are_rejected() {
         let guard = guard("127.0.0.1:9090");
         let from = |origin| status(&guard, &[("host", "localhost:9090"), ("origin", origin)]);
         assert_eq!(from("http://localhost:9090"), 200);
@@ -238,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_body_that_says_so_is_json() {
+    fn only_a_body_declared_as_json_is_accepted() {
         let check = |kind| {
             let mut map = HeaderMap::new();
             map.insert("content-type", HeaderValue::from_static(kind));

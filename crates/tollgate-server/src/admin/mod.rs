@@ -1,41 +1,36 @@
-//! The door for operators: health, metrics, overrides, reload, the switch.
+//! The front end for operators: health, metrics, overrides, reload, the switch.
 //!
 //! # Theory
 //!
-//! It is a listener of its own, on loopback unless told otherwise, so that decisions can be open to a
-//! network that operators' business is not. Everything that changes something or shows keys or limits
-//! needs a token; how it goes ([`/health`, `/ready`, `/metrics`]) does not, and shows neither.
+//! It has a listener of its own, on loopback by default, so that decisions can be open to a network that administration is
+//! not. Every operation that changes something or shows keys or limits needs a token. Health, readiness and metrics do not,
+//! and show neither.
 //!
-//! A request is checked from the outside in: was it sent to us (host), not by a foreign page (origin), is
-//! there such a thing (path, method), may whoever asks (token), is it well formed (media type, body).
+//! A request is checked in this order: `Host`, `Origin`, path and method, token, media type, body.
 //!
-//! Every change leaves a line under `tollgate::audit`: who, what, what was and what is.
+//! Every change writes a log line under `tollgate::audit`: actor, action, old and new value.
 //!
-//! [`/health`, `/ready`, `/metrics`]: serve
-//!
-//! | method | path | token | what |
+//! | method | path | token | operation |
 //! |---|---|---|---|
-//! | GET | `/health` | | the process lives |
-//! | GET | `/ready` | | it can decide; 200 even if degraded, with what is wrong |
-//! | GET | `/metrics` | | for Prometheus |
-//! | POST | `/reload` | yes | look at the policy file now |
-//! | GET, PUT, DELETE | `/overrides` | yes | what single keys are granted |
-//! | GET | `/top` | yes | who is refused most |
-//! | POST | `/switch` | yes | limiting off or on |
-//! | GET, POST, DELETE | `/pressure` | yes | less for everybody for a while, or as much as is due |
-//! | GET | `/policy` | yes | the limits in force |
-//! | POST | `/peek` | yes | what one key has left |
-//!
-//! It does not know how decisions are made.
+//! | GET | `/health` | | liveness |
+//! | GET | `/ready` | | readiness; 200 also if degraded, with the reasons |
+//! | GET | `/metrics` | | metrics of Prometheus |
+//! | POST | `/reload` | yes | read the policy file now |
+//! | GET, PUT, DELETE | `/overrides` | yes | quotas of single keys |
+//! | GET | `/top` | yes | the most refused keys |
+//! | POST | `/switch` | yes | switch limiting off or on |
+//! | GET, POST, DELETE | `/pressure` | yes | scale all limits for a while, or return to automatic control |
+//! | GET | `/policy` | yes | the active policy |
+//! | POST | `/peek` | yes | the quota of one key |
+//! | POST | `/explain` | yes | the decision about a request, explained |
 
-mod answer;
 mod guard;
 mod pressure;
+mod response;
 mod routes;
-mod shown;
-mod token;
+mod tokens;
 
-pub use token::{TokenError, Tokens};
+pub use tokens::{TokenError, Tokens};
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -48,26 +43,26 @@ use hyper::{Method, Request, Response, StatusCode};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use self::answer::{Answer, Problem};
 use self::guard::{Guard, check_json};
-use self::routes::Asked;
+use self::response::{AdminResponse, Problem};
+use self::routes::Operation;
 use crate::engine::Engine;
 use crate::listen::body::{BodyFault, BodyLimits, read_body, throw_away};
 use crate::listen::{self, Handler, ListenLimits};
 
-/// Connections of operators and scrapers at once.
+/// Most connections.
 const CONNECTIONS: usize = 256;
 
-/// What the door for operators needs to know.
+/// Settings of the admin listener.
 #[derive(Clone, Debug)]
 pub struct AdminSettings {
-    /// The tokens that are valid.
+    /// The valid tokens.
     pub tokens: Tokens,
-    /// Names that it goes by, beside those of loopback and the address it listens on.
+    /// Host names that it answers to, besides those of loopback and its address.
     pub hosts: Vec<String>,
 }
 
-/// Serves operators until told to stop.
+/// Serves operators until the shutdown signal.
 pub async fn serve(
     listener: TcpListener,
     engine: Arc<Engine>,
@@ -98,10 +93,10 @@ struct Admin {
 impl Handler for Admin {
     async fn handle(&self, request: Request<Incoming>, peer: IpAddr) -> Response<Full<Bytes>> {
         let (head, body) = request.into_parts();
-        let asked = match self.admitted(&head, peer) {
-            Ok(asked) => asked,
+        let operation = match self.admit(&head, peer) {
+            Ok(operation) => operation,
             Err(problem) => {
-                let mut answer = problem.answer();
+                let mut answer = problem.into_response();
                 if !throw_away(body, self.limits).await {
                     let close = HeaderValue::from_static("close");
                     answer.headers_mut().insert(header::CONNECTION, close);
@@ -109,26 +104,30 @@ impl Handler for Admin {
                 return answer;
             }
         };
-        match self.answered(asked, body, peer).await {
+        match self.respond(operation, body, peer).await {
             Ok(answer) => answer,
-            Err(problem) => problem.answer(),
+            Err(problem) => problem.into_response(),
         }
     }
 }
 
 impl Admin {
-    /// Everything that can be said without the body.
-    fn admitted(&self, head: &hyper::http::request::Parts, peer: IpAddr) -> Result<Asked, Problem> {
+    /// Checks everything but the body.
+    fn admit(
+        &self,
+        head: &hyper::http::request::Parts,
+        peer: IpAddr,
+    ) -> Result<Operation, Problem> {
         self.guard.check_host(&head.headers)?;
         let path = head.uri.path();
-        let asked = match Asked::by(&head.method, path) {
-            Ok(asked) => asked,
+        let operation = match Operation::find(&head.method, path) {
+            Ok(operation) => operation,
             Err(allowed) if allowed.is_empty() => {
                 return Err(Problem::new(
                     StatusCode::NOT_FOUND,
                     "no-such-path",
-                    "there is nothing here",
-                    "ask for one of /health, /ready, /metrics, /reload, /overrides, /top, /switch, /pressure, /policy, /peek, /explain",
+                    "no such path",
+                    "use one of /health, /ready, /metrics, /reload, /overrides, /top, /switch, /pressure, /policy, /peek, /explain",
                 ));
             }
             Err(allowed) => {
@@ -136,7 +135,7 @@ impl Admin {
                 let problem = Problem::new(
                     StatusCode::METHOD_NOT_ALLOWED,
                     "method",
-                    "this cannot be asked with this method",
+                    "the method is not allowed for this path",
                     format!("use {allowed}"),
                 );
                 return Err(match HeaderValue::from_str(&allowed) {
@@ -145,47 +144,47 @@ impl Admin {
                 });
             }
         };
-        if asked.needs_token() {
+        if operation.needs_token() {
             self.guard.check_token(&head.headers, peer)?;
         }
         if !matches!(head.method, Method::GET | Method::HEAD) {
             check_json(&head.headers)?;
         }
-        Ok(asked)
+        Ok(operation)
     }
 
-    async fn answered(
+    async fn respond(
         &self,
-        asked: Asked,
+        operation: Operation,
         body: Incoming,
         peer: IpAddr,
-    ) -> Result<Answer, Problem> {
+    ) -> Result<AdminResponse, Problem> {
         let body = read_body(body, self.limits)
             .await
             .map_err(|fault| match fault {
                 BodyFault::TooLarge => Problem::new(
                     StatusCode::PAYLOAD_TOO_LARGE,
                     "body-too-large",
-                    format!("the body has more than {} bytes", self.limits.bytes),
-                    "send less",
+                    format!("the body exceeds {} bytes", self.limits.bytes),
+                    "send a smaller body",
                 )
                 .with_header(header::CONNECTION, HeaderValue::from_static("close")),
                 BodyFault::TooSlow | BodyFault::Broken => Problem::new(
                     StatusCode::REQUEST_TIMEOUT,
                     "body-not-read",
-                    "the body did not come to its end in time",
+                    "the body was not complete in time",
                     "send it again",
                 )
                 .with_header(header::CONNECTION, HeaderValue::from_static("close")),
             })?;
         let engine = Arc::clone(&self.engine);
-        // Files are read and written, and tables walked: not on a thread that serves requests.
-        let work = tokio::task::spawn_blocking(move || asked.answer(&engine, &body, peer));
+        // It reads and writes files, and walks tables: not on a thread that serves requests.
+        let work = tokio::task::spawn_blocking(move || operation.run(&engine, &body, peer));
         work.await.unwrap_or_else(|_| {
             Err(Problem::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "failed",
-                "this could not be done",
+                "the operation failed",
                 "see the log of the server",
             ))
         })

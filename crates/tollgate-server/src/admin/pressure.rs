@@ -1,19 +1,18 @@
-//! Less for everybody for a while, because an operator says so.
+//! Scaling of all limits by an operator.
 
 use std::net::IpAddr;
 
 use serde::Deserialize;
 use tollgate::{Scale, Span};
 
-use super::answer::{Answer, Problem, value};
-use super::shown;
+use super::response::{AdminResponse, Problem, json};
 use crate::engine::Engine;
 
 pub(super) const HINT: &str =
     r#"send {"scale": "50%", "for": "10m"}; "scale" from 0.01% to 100%, "for" from 1s to 24h"#;
 
 const SHORTEST: Span = Span::from_secs(1);
-/// What should be so for longer is to be written into the policy.
+/// A longer change belongs into the policy.
 const LONGEST: Span = Span::from_secs(24 * 3600);
 
 #[derive(Deserialize)]
@@ -24,12 +23,16 @@ pub(super) struct HoldBody {
     lasts: String,
 }
 
-pub(super) fn hold(engine: &Engine, body: HoldBody, peer: IpAddr) -> Result<Answer, Problem> {
+pub(super) fn hold(
+    engine: &Engine,
+    body: HoldBody,
+    peer: IpAddr,
+) -> Result<AdminResponse, Problem> {
     let HoldBody { scale, lasts } = body;
     let bad = |detail: String| Problem::bad_request("bad-pressure", detail, HINT);
     let wanted = share(&scale).ok_or_else(|| {
         bad(format!(
-            "`{}` is no share that limits can be left with",
+            "`{}` is not a share from 0.01% to 100%",
             scale.escape_debug()
         ))
     })?;
@@ -38,29 +41,29 @@ pub(super) fn hold(engine: &Engine, body: HoldBody, peer: IpAddr) -> Result<Answ
         .map_err(|error| bad(format!("`{}`: {error}", lasts.escape_debug())))?;
     if !(SHORTEST..=LONGEST).contains(&span) {
         return Err(bad(format!(
-            "`{}` is too short or too long",
+            "`{}` is not from 1s to 24h",
             lasts.escape_debug()
         )));
     }
-    let (before, told) = engine.hold_pressure(wanted, span);
+    let (before, pressure) = engine.hold_pressure(wanted, span);
     tracing::warn!(
-        target: "tollgate::audit", who = %peer, what = "pressure",
-        old = %before, new = %told.scale, lasts = %span, "limits are held at a part of themselves"
+        target: "tollgate::audit", actor = %peer, action = "pressure",
+        old = %before, new = %pressure.scale, lasts = %span, "limits scaled by operator"
     );
-    Ok(value(&shown::json_of(&told)))
+    Ok(json(&pressure))
 }
 
-pub(super) fn release(engine: &Engine, peer: IpAddr) -> Answer {
-    let (was, told) = engine.release_pressure();
+pub(super) fn release(engine: &Engine, peer: IpAddr) -> AdminResponse {
+    let (was_held, pressure) = engine.release_pressure();
     tracing::warn!(
-        target: "tollgate::audit", who = %peer, what = "pressure",
-        old = if was { "held" } else { "free" }, new = "free", scale = %told.scale,
-        "how much of limits is left follows what is observed"
+        target: "tollgate::audit", actor = %peer, action = "pressure",
+        old = if was_held { "held" } else { "automatic" }, new = "automatic", scale = %pressure.scale,
+        "pressure control: automatic"
     );
-    value(&shown::json_of(&told))
+    json(&pressure)
 }
 
-/// `50%`, `12.5%`: a share with two digits behind the point at the most, above nothing and not above all.
+/// Parses a share from 0.01% to 100%, with at most two decimals.
 fn share(text: &str) -> Option<Scale> {
     let number = text.trim().strip_suffix('%')?.trim_end();
     let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
@@ -84,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_read_as_people_write_them() {
+    fn a_share_has_at_most_two_decimals_and_is_at_most_100_percent() {
         for (text, due) in [
             ("50%", Some(5_000)),
             ("12.5%", Some(1_250)),

@@ -1,4 +1,4 @@
-//! What can be asked, and what is answered.
+//! The operations of the admin listener.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,16 +8,15 @@ use hyper::{Method, StatusCode};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
-use tollgate::{Span, Verdict};
-use tollgate_policy::Subject;
 
-use super::answer::{Answer, Problem, value, with_body};
-use super::{pressure, shown};
-use crate::engine::{Engine, EngineSource, OverrideError, Protocol, ReloadError, Reloaded, Why};
+use super::pressure;
+use super::response::{AdminResponse, Problem, json as respond, with_body};
+use crate::engine::{Engine, OverrideError, ReloadError, Reloaded, Why};
+use crate::limit_view::PolicyView;
 
-/// Something that can be asked.
+/// An operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum Operation {
     Health,
     Ready,
     Metrics,
@@ -35,26 +34,26 @@ pub(super) enum Asked {
     Explain,
 }
 
-/// Everything, with its method and its path.
-const ALL: [(&str, &str, Asked); 15] = [
-    ("GET", "/health", Asked::Health),
-    ("GET", "/ready", Asked::Ready),
-    ("GET", "/metrics", Asked::Metrics),
-    ("POST", "/reload", Asked::Reload),
-    ("GET", "/overrides", Asked::Overrides),
-    ("PUT", "/overrides", Asked::SetOverride),
-    ("DELETE", "/overrides", Asked::RemoveOverride),
-    ("GET", "/top", Asked::Top),
-    ("POST", "/switch", Asked::Switch),
-    ("GET", "/pressure", Asked::Pressure),
-    ("POST", "/pressure", Asked::HoldPressure),
-    ("DELETE", "/pressure", Asked::ReleasePressure),
-    ("GET", "/policy", Asked::Policy),
-    ("POST", "/peek", Asked::Peek),
-    ("POST", "/explain", Asked::Explain),
+/// All operations with method and path.
+const ALL: [(&str, &str, Operation); 15] = [
+    ("GET", "/health", Operation::Health),
+    ("GET", "/ready", Operation::Ready),
+    ("GET", "/metrics", Operation::Metrics),
+    ("POST", "/reload", Operation::Reload),
+    ("GET", "/overrides", Operation::Overrides),
+    ("PUT", "/overrides", Operation::SetOverride),
+    ("DELETE", "/overrides", Operation::RemoveOverride),
+    ("GET", "/top", Operation::Top),
+    ("POST", "/switch", Operation::Switch),
+    ("GET", "/pressure", Operation::Pressure),
+    ("POST", "/pressure", Operation::HoldPressure),
+    ("DELETE", "/pressure", Operation::ReleasePressure),
+    ("GET", "/policy", Operation::Policy),
+    ("POST", "/peek", Operation::Peek),
+    ("POST", "/explain", Operation::Explain),
 ];
 
-/// The key of one client: a text, or one for each part.
+/// A key: a string, or one for each part.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum KeyTexts {
@@ -112,9 +111,9 @@ enum Limiting {
     Off,
 }
 
-impl Asked {
-    /// What this method and path ask for; else which methods the path knows.
-    pub(super) fn by(method: &Method, path: &str) -> Result<Asked, Vec<&'static str>> {
+impl Operation {
+    /// The operation of a method and path; otherwise the methods of the path.
+    pub(super) fn find(method: &Method, path: &str) -> Result<Operation, Vec<&'static str>> {
         let method = match *method {
             Method::HEAD => "GET",
             ref method => method.as_str(),
@@ -127,39 +126,42 @@ impl Asked {
     }
 
     pub(super) fn needs_token(self) -> bool {
-        !matches!(self, Asked::Health | Asked::Ready | Asked::Metrics)
+        !matches!(
+            self,
+            Operation::Health | Operation::Ready | Operation::Metrics
+        )
     }
 
-    /// Does it. Reads and writes files.
-    pub(super) fn answer(
+    /// Runs it. Reads and writes files.
+    pub(super) fn run(
         self,
         engine: &Arc<Engine>,
         body: &[u8],
         peer: IpAddr,
-    ) -> Result<Answer, Problem> {
+    ) -> Result<AdminResponse, Problem> {
         match self {
-            Asked::Health => Ok(value(&json!({"status": "ok"}))),
-            Asked::Ready => Ok(value(&shown::json_of(&engine.health()))),
-            Asked::Metrics => {
+            Operation::Health => Ok(respond(&json!({"status": "ok"}))),
+            Operation::Ready => Ok(respond(&engine.health())),
+            Operation::Metrics => {
                 let kind = HeaderValue::from_static(Engine::METRICS_TYPE);
                 Ok(with_body(StatusCode::OK, kind, engine.metrics()))
             }
-            Asked::Reload => reload(engine, peer),
-            Asked::Overrides => Ok(value(&json!({"overrides": engine.overrides()}))),
-            Asked::SetOverride => set_override(engine, read(body, SET_HINT)?, peer),
-            Asked::RemoveOverride => remove_override(engine, read(body, KEY_HINT)?, peer),
-            Asked::Top => {
-                let (top, missed) = engine.top_refused();
-                Ok(value(&json!({"refused": top, "not_looked_at": missed})))
+            Operation::Reload => reload(engine, peer),
+            Operation::Overrides => Ok(respond(&json!({"overrides": engine.overrides()}))),
+            Operation::SetOverride => set_override(engine, read(body, SET_HINT)?, peer),
+            Operation::RemoveOverride => remove_override(engine, read(body, KEY_HINT)?, peer),
+            Operation::Top => {
+                let (top, unsampled) = engine.top_refused();
+                Ok(respond(&json!({"refused": top, "unsampled": unsampled})))
             }
-            Asked::Switch => switch(engine, read(body, SWITCH_HINT)?, peer),
-            Asked::Pressure => Ok(value(&shown::json_of(&engine.pressure()))),
-            Asked::HoldPressure => pressure::hold(engine, read(body, pressure::HINT)?, peer),
-            Asked::ReleasePressure => Ok(pressure::release(engine, peer)),
-            Asked::Policy => Ok(value(&shown::policy(engine))),
-            Asked::Peek => peek(engine, read(body, PEEK_HINT)?),
-            Asked::Explain => match crate::http::explain(engine, body) {
-                Ok(told) => Ok(value(&told)),
+            Operation::Switch => switch(engine, read(body, SWITCH_HINT)?, peer),
+            Operation::Pressure => Ok(respond(&engine.pressure())),
+            Operation::HoldPressure => pressure::hold(engine, read(body, pressure::HINT)?, peer),
+            Operation::ReleasePressure => Ok(pressure::release(engine, peer)),
+            Operation::Policy => Ok(respond(&PolicyView::new(engine, &engine.epoch()))),
+            Operation::Peek => peek(engine, read(body, PEEK_HINT)?),
+            Operation::Explain => match crate::http::explain(engine, body) {
+                Ok(explanation) => Ok(respond(&explanation)),
                 Err(detail) => Err(Problem::bad_request("bad-request", detail, EXPLAIN_HINT)),
             },
         }
@@ -183,16 +185,16 @@ fn read<T: DeserializeOwned>(body: &[u8], hint: &str) -> Result<T, Problem> {
     })
 }
 
-fn reload(engine: &Engine, peer: IpAddr) -> Result<Answer, Problem> {
+fn reload(engine: &Engine, peer: IpAddr) -> Result<AdminResponse, Problem> {
     match engine.reload(Why::Admin(peer)) {
-        Ok(Reloaded::Unchanged { version }) => {
-            Ok(value(&json!({"outcome": "unchanged", "version": version})))
-        }
-        Ok(Reloaded::Changed { version, warnings }) => Ok(value(
+        Ok(Reloaded::Unchanged { version }) => Ok(respond(
+            &json!({"outcome": "unchanged", "version": version}),
+        )),
+        Ok(Reloaded::Changed { version, warnings }) => Ok(respond(
             &json!({"outcome": "changed", "version": version, "warnings": warnings}),
         )),
         Err(error) => {
-            let hint = "mend it; the last good policy stays in force meanwhile";
+            let hint = "fix it; the last valid policy stays active";
             let detail = error.to_string();
             let problem = Problem::new(StatusCode::CONFLICT, error.code(), detail, hint);
             Err(match &error {
@@ -203,33 +205,33 @@ fn reload(engine: &Engine, peer: IpAddr) -> Result<Answer, Problem> {
     }
 }
 
-fn set_override(engine: &Engine, body: SetBody, peer: IpAddr) -> Result<Answer, Problem> {
+fn set_override(engine: &Engine, body: SetBody, peer: IpAddr) -> Result<AdminResponse, Problem> {
     let SetBody { limit, key, change } = body;
     let changed = engine
         .set_override(&limit, &key.parts(), &change)
         .map_err(|error| not_changed(&error))?;
     tracing::info!(
-        target: "tollgate::audit", who = %peer, what = "override",
+        target: "tollgate::audit", actor = %peer, action = "override",
         %limit, key = ?engine.log_key(&changed.key),
-        old = %text_of(changed.old.as_ref()), new = %text_of(Some(&change)), "an override was set"
+        old = %text_of(changed.old.as_ref()), new = %text_of(Some(&change)), "override set"
     );
-    Ok(value(&json!({
+    Ok(respond(&json!({
         "limit": limit, "key": changed.key, "change": change,
         "replaced": changed.old, "persisted": changed.persisted,
     })))
 }
 
-fn remove_override(engine: &Engine, body: KeyBody, peer: IpAddr) -> Result<Answer, Problem> {
+fn remove_override(engine: &Engine, body: KeyBody, peer: IpAddr) -> Result<AdminResponse, Problem> {
     let KeyBody { limit, key } = body;
     let changed = engine
         .remove_override(&limit, &key.parts())
         .map_err(|error| not_changed(&error))?;
     tracing::info!(
-        target: "tollgate::audit", who = %peer, what = "override",
+        target: "tollgate::audit", actor = %peer, action = "override",
         %limit, key = ?engine.log_key(&changed.key),
-        old = %text_of(changed.old.as_ref()), new = "none", "an override was removed"
+        old = %text_of(changed.old.as_ref()), new = "none", "override removed"
     );
-    Ok(value(&json!({
+    Ok(respond(&json!({
         "limit": limit, "key": changed.key, "removed": changed.old, "persisted": changed.persisted,
     })))
 }
@@ -267,63 +269,34 @@ fn not_changed(error: &OverrideError) -> Problem {
     }
 }
 
-fn switch(engine: &Engine, body: SwitchBody, peer: IpAddr) -> Result<Answer, Problem> {
+fn switch(engine: &Engine, body: SwitchBody, peer: IpAddr) -> Result<AdminResponse, Problem> {
     let off = matches!(body.limiting, Limiting::Off);
     let was = engine.switch(off);
-    let text = |off| if off { "off" } else { "on" };
+    let name = |off| if off { "off" } else { "on" };
     tracing::warn!(
-        target: "tollgate::audit", who = %peer, what = "limiting",
-        old = text(was), new = text(off), "limiting was switched"
+        target: "tollgate::audit", actor = %peer, action = "switch",
+        old = name(was), new = name(off), "limiting switched"
     );
-    Ok(value(&json!({"limiting": text(off), "was": text(was)})))
+    Ok(respond(&json!({"limiting": name(off), "was": name(was)})))
 }
 
-fn peek(engine: &Arc<Engine>, body: PeekBody) -> Result<Answer, Problem> {
+fn peek(engine: &Arc<Engine>, body: PeekBody) -> Result<AdminResponse, Problem> {
     let PeekBody { limit, key, cost } = body;
-    let parts = key.parts();
-    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-    let epoch = engine.epoch_for_long();
-    let gate = &epoch.gate;
-    let at = gate.rule_named(&limit);
-    let Some((at, rule)) = at.and_then(|at| Some((at, gate.rule(at)?))) else {
-        let detail = format!("there is no limit `{}`", limit.escape_debug());
-        let hint = "see `GET /policy` for the limits";
-        return Err(Problem::new(
-            StatusCode::NOT_FOUND,
-            "no-such-limit",
-            detail,
-            hint,
-        ));
-    };
-    if rule.key.len() != parts.len() {
-        let detail = format!(
-            "the key of this limit has {} parts, not {}",
-            rule.key.len(),
-            parts.len()
-        );
-        let hint = "send one text for each part of the key; see `GET /policy`";
-        return Err(Problem::bad_request("bad-key", detail, hint));
+    let key = key.parts();
+    match crate::http::peek_key(engine, &limit, &key, cost) {
+        Ok(decision) => Ok(respond(&decision)),
+        Err((StatusCode::NOT_FOUND, detail)) => {
+            let hint = "see `GET /policy` for the limits";
+            Err(Problem::new(
+                StatusCode::NOT_FOUND,
+                "no-such-limit",
+                detail,
+                hint,
+            ))
+        }
+        Err((_, detail)) => {
+            let hint = "send one string for each part of the key; see `GET /policy`";
+            Err(Problem::bad_request("bad-key", detail, hint))
+        }
     }
-    let subject = Subject::Rule {
-        rule: at,
-        key: &parts,
-        cost,
-    };
-    let source = EngineSource::new(Arc::clone(engine), Protocol::Http);
-    let answer = crate::http::peek(&source, &epoch, subject);
-    let millis = |span: Span| span.as_nanos().div_ceil(1_000_000);
-    let verdict = match answer.verdict {
-        Verdict::Pass => "pass",
-        Verdict::Wait { .. } => "wait",
-        Verdict::Refuse { .. } => "refuse",
-        Verdict::Never => "never",
-    };
-    Ok(value(&json!({
-        "limit": limit,
-        "verdict": verdict,
-        "wait_ms": answer.verdict.wait().map(millis),
-        "remaining": answer.binding().map(|_| answer.status.remaining),
-        "full_after_ms": answer.binding().map(|_| millis(answer.status.full_after)),
-        "limiting": if gate.is_switched_off() { "off" } else { "on" },
-    })))
 }

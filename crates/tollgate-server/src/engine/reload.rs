@@ -316,7 +316,7 @@ impl Engine {
             told.overrides_unfit = unfit;
         }
         tracing::info!(
-            target: "tollgate::audit", who = %why, what = "policy",
+            target: "tollgate::audit", actor = %why, action = "reload",
             old = %old.to_hex(), new = %content.to_hex(), version, "another policy is in force"
         );
         log_problems(warnings);

@@ -196,6 +196,32 @@ fn collect_leases(leases: &LeaseReport, out: &mut Exposition) {
     }
 }
 
+/// Longest wait for the first connection attempts at the start. An attempt with name resolution takes at most one second.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+const CONNECT_POLL: Duration = Duration::from_millis(2);
+
+impl Engine {
+    /// Waits until every server of the shared store is connected or its first connection attempt has failed, two
+    /// seconds at most. Listeners open afterwards: a node that answers earlier decides without a healthy store.
+    pub(crate) async fn wait_for_store(&self) {
+        let Some(store) = self.epoch().gate.store().cloned() else {
+            return;
+        };
+        let is_settled = |server: &ServerReport| server.is_up || server.last_fault.is_some();
+        let settled = async {
+            let mut poll = tokio::time::interval(CONNECT_POLL);
+            loop {
+                poll.tick().await;
+                let servers = store.report().servers;
+                if !servers.is_empty() && servers.iter().all(is_settled) {
+                    return;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(CONNECT_TIMEOUT, settled).await;
+    }
+}
+
 /// How many seconds back a decision without the store still shows in health.
 const RECENTLY: u64 = 10;
 

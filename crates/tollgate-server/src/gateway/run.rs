@@ -156,6 +156,7 @@ pub async fn run(
     };
     let began = tokio::task::spawn_blocking(starting).await;
     let (engine, config, way, given, tls) = began.map_err(|_| RunError::Broken)??;
+    engine.wait_for_store().await;
     let listener = bind("clients", listen).await?;
     let mut house = House::of(Arc::clone(&engine), admin).await?;
     let epoch = engine.epoch_for_long();

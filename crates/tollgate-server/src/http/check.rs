@@ -1,5 +1,6 @@
 //! `/v1/check`, `/v1/peek`, `/v1/check/batch` and `/v1/settle`: from a question in JSON to its answer.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -159,7 +160,7 @@ impl Service {
                 source.decide(policy, &DecisionRequest::new(Subject::Request(facts), op))
             }));
         };
-        let (rule, key) = named_key(policy, limit, ask)?;
+        let (rule, key) = named_key(policy, limit, &ask.key)?;
         let cost = ask.cost.unwrap_or(1);
         let subject = Subject::Rule {
             rule,
@@ -262,27 +263,27 @@ pub(crate) fn with_facts<R>(ask: &Ask<'_>, f: impl FnOnce(&Facts<'_>) -> R) -> R
     })
 }
 
-/// The rule and the key of a question about one limit, if it is one that the limit counts by.
-fn named_key<'a>(
+/// The rule of a limit and the parts of the key, if the limit has as many.
+pub(super) fn named_key<'a>(
     policy: &Epoch,
     limit: &str,
-    ask: &'a Ask<'_>,
+    key: &'a [Cow<'_, str>],
 ) -> Result<(usize, Vec<&'a str>), Problem> {
     let gate = &policy.gate;
     let at = gate.rule_named(limit);
     let Some((at, rule)) = at.and_then(|at| Some((at, gate.rule(at)?))) else {
         return Err(no_such_limit(policy, limit));
     };
-    if rule.key.len() != ask.key.len() {
+    if rule.key.len() != key.len() {
         let detail = format!(
-            "the limit `{}` counts by {} parts, and `key` has {}; see /v1/limits for which they are",
+            "the key of the limit `{}` has {} parts, and `key` has {}; see /v1/limits",
             rule.name,
             rule.key.len(),
-            ask.key.len()
+            key.len()
         );
         return Err((StatusCode::BAD_REQUEST, detail));
     }
-    Ok((at, ask.key.iter().map(|part| &**part).collect()))
+    Ok((at, key.iter().map(|part| &**part).collect()))
 }
 
 #[cold]

@@ -12,7 +12,6 @@
 //! | `ask`, `pairs` | questions, read from JSON |
 //! | `check` | `/v1/check`, `/v1/peek`, `/v1/check/batch`, `/v1/settle` |
 //! | `auth` | `/v1/auth`, `/v1/auth/nginx` |
-//! | `limits` | `/v1/limits` |
 //! | `reservations` | what was taken and may still be corrected |
 //! | `problems` | answers to what cannot be decided |
 //!
@@ -52,12 +51,13 @@ mod auth;
 mod check;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
-mod limits;
 mod pairs;
 pub(crate) mod problems;
 mod reservations;
 
-use crate::engine::{Engine, EngineSource, Epoch, Protocol};
+use crate::decision_view::{DecisionView, Reserved};
+use crate::engine::{Decide, Engine, EngineSource, Epoch, Protocol};
+use crate::limit_view::LimitsView;
 use crate::listen::body::{read_body, throw_away};
 use crate::listen::fast_path::{self, PendingResponse, Respond};
 use crate::listen::response::ResponseBuffer;
@@ -373,8 +373,8 @@ fn route(call: &Call<'_>) -> Route {
         "/v1/check/batch" => Route::Batch,
         "/v1/settle" => Route::Settle,
         "/v1/limits" => Route::Read(|engine, response| {
-            let listed = limits::listed(&engine.epoch());
-            write_text(response, "application/json", &listed);
+            response.set_media("application/json");
+            write_json(response, &LimitsView::new(&engine.epoch()));
         }),
         "/health" => Route::Read(|_, response| {
             write_text(response, "application/json", "{\"status\":\"ok\"}");
@@ -440,17 +440,35 @@ pub(crate) fn explain(engine: &Arc<Engine>, body: &[u8]) -> Result<serde_json::V
     }))
 }
 
-/// What a request or a charge would come to, waited for by a thread that may.
-pub(crate) fn peek(
-    source: &EngineSource,
-    policy: &Arc<Epoch>,
-    subject: Subject<'_>,
-) -> PolicyDecision {
+/// The decision about a charge on one limit, taking nothing. May block for the shared store: not for a thread that serves
+/// requests.
+///
+/// # Errors
+/// An unknown limit, or a key with another number of parts.
+pub(crate) fn peek_key(
+    engine: &Arc<Engine>,
+    limit: &str,
+    key: &[String],
+    cost: u64,
+) -> Result<serde_json::Value, problems::Problem> {
+    let source = EngineSource::new(Arc::clone(engine), Protocol::Http);
+    let policy = engine.epoch_for_long();
+    let key: Vec<_> = key.iter().map(|part| part.into()).collect();
+    let (rule, key) = check::named_key(&policy, limit, &key)?;
+    let subject = Subject::Rule {
+        rule,
+        key: &key,
+        cost,
+    };
+    let answer = peek(&source, &policy, subject);
+    let view = DecisionView::new(&policy, &answer, Reserved::Unasked);
+    Ok(serde_json::to_value(view).unwrap_or_default())
+}
+
+fn peek(source: &EngineSource, policy: &Arc<Epoch>, subject: Subject<'_>) -> PolicyDecision {
     match source.decide(policy, &DecisionRequest::new(subject, Op::Peek)) {
-        crate::engine::Decide::Ready(answer) => answer,
-        crate::engine::Decide::Pending(pending) => {
-            tokio::runtime::Handle::current().block_on(pending)
-        }
+        Decide::Ready(answer) => answer,
+        Decide::Pending(pending) => tokio::runtime::Handle::current().block_on(pending),
     }
 }
 

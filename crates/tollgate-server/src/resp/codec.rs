@@ -1,76 +1,73 @@
-//! Commands as they come off the wire: arrays of bulk strings, and lines of words.
+//! Parser of commands: arrays of bulk strings, and inline commands.
 //!
 //! # Theory
 //!
-//! A request of this protocol is one array of strings, never deeper, or one line typed by a person. So a
-//! command is a list of ranges in the bytes that were read; nothing is copied and nothing is allocated but the
-//! list, which is used again and grows by what is there, never by what is announced. A command of which a
-//! part is missing is read again from its start when more has come, but not before as much has come as it
-//! says that it needs.
+//! A command is one array of strings, never nested, or one line. So it is a list of ranges in the bytes that were
+//! read. Nothing is copied, and nothing is allocated but the list, which is reused and grows by what was received, never by what
+//! is announced. An incomplete command is parsed again from its start, but not before as many bytes have
+//! arrived as it needs.
 //!
 //! # Invariant
 //!
-//! Whatever the bytes: no panic, no more memory than the bounds allow, and every error is a sentence that
-//! clients of this protocol know, after which the connection ends (there is no way to find the next command).
-//! Before a client has shown its password, the bounds are far narrower.
+//! Whatever the bytes: no panic, and no more memory than the bounds allow. Every error has the text that Redis uses, and
+//! closes the connection, because the next command cannot be found. Before authentication the bounds are far narrower.
 
 use std::fmt;
 
-/// Digits of a count at the most, its sign and the end of its line included.
-const COUNT_BYTES: usize = 32;
+/// Most bytes of a number, with its sign and line end.
+const MAX_NUMBER_BYTES: usize = 32;
 
-/// How much a command may be.
+/// Bounds of a command.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     /// Strings in one command.
     args: usize,
     /// Bytes of one string.
     bulk: usize,
-    /// Bytes of a whole command, or of a line.
-    whole: usize,
-    /// Are these the bounds of a stranger?
-    strange: bool,
+    /// Bytes of a command, and of the read buffer of an unauthenticated client.
+    pub(super) bytes: usize,
+    pub(super) is_authenticated: bool,
 }
 
 impl Bounds {
-    /// For whoever has shown its password, or needs none.
-    pub(super) const KNOWN: Bounds = Bounds {
+    /// After authentication, or where no password is set.
+    pub(super) const AUTHENTICATED: Bounds = Bounds {
         args: 1024,
         bulk: 64 * 1024,
-        whole: 128 * 1024,
-        strange: false,
+        bytes: 128 * 1024,
+        is_authenticated: true,
     };
-    /// For everybody else: enough to show a password.
-    pub(super) const STRANGE: Bounds = Bounds {
+    /// Before authentication: enough to authenticate.
+    pub(super) const UNAUTHENTICATED: Bounds = Bounds {
         args: 10,
         bulk: 16 * 1024,
-        whole: 32 * 1024,
-        strange: true,
+        bytes: 32 * 1024,
+        is_authenticated: false,
     };
 }
 
-/// What cannot be read. The connection ends with it.
+/// A protocol error. It closes the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Malformed {
-    /// A count of strings that is none, or is too many.
+    /// An invalid count of strings, or too many.
     Count,
-    /// More strings than a stranger may send.
-    StrangeCount,
+    /// Too many strings before authentication.
+    UnauthenticatedCount,
     /// Too many digits.
-    CountText,
-    /// A length that is none, or is too long.
+    LongCount,
+    /// An invalid length, or too long.
     Length,
-    /// A longer string than a stranger may send.
-    StrangeLength,
+    /// Too long a string before authentication.
+    UnauthenticatedLength,
     /// Too many digits.
-    LengthText,
-    /// Something else where a string was due.
-    NoString(u8),
-    /// A string that does not end where it said.
-    NoEnd,
-    /// A line without an end.
+    LongLength,
+    /// Something else where a bulk string must begin.
+    NotABulk(u8),
+    /// A string that does not end where it call.
+    Unterminated,
+    /// Too long an inline command.
     LongLine,
-    /// A quote that is never closed.
+    /// Unbalanced quotes.
     Quotes,
 }
 
@@ -79,59 +76,59 @@ impl fmt::Display for Malformed {
         f.write_str("Protocol error: ")?;
         f.write_str(match self {
             Self::Count => "invalid multibulk length",
-            Self::StrangeCount => "unauthenticated multibulk length",
-            Self::CountText => "too big mbulk count string",
+            Self::UnauthenticatedCount => "unauthenticated multibulk length",
+            Self::LongCount => "too big mbulk count string",
             Self::Length => "invalid bulk length",
-            Self::StrangeLength => "unauthenticated bulk length",
-            Self::LengthText => "too big bulk count string",
-            Self::NoString(got) => {
+            Self::UnauthenticatedLength => "unauthenticated bulk length",
+            Self::LongLength => "too big bulk count string",
+            Self::NotABulk(got) => {
                 let got = char::from(*got);
                 let got = if got.is_ascii_graphic() { got } else { '?' };
                 return write!(f, "expected '$', got '{got}'");
             }
-            Self::NoEnd => "expected the end of a bulk string",
+            Self::Unterminated => "expected the end of a bulk string",
             Self::LongLine => "too big inline request",
             Self::Quotes => "unbalanced quotes in request",
         })
     }
 }
 
-/// What was found at the front of the bytes.
+/// The result of parsing the front of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// A command of so many bytes.
     Command(usize),
-    /// So many bytes that ask for nothing.
-    Nothing(usize),
-    /// A part of a command; it is not worth looking again before there are so many bytes.
-    Part(usize),
+    /// Bytes of no command.
+    Empty(usize),
+    /// An incomplete command, which needs at least so many bytes.
+    Partial(usize),
 }
 
-/// The words of the command that was found last. Used again and again.
+/// The arguments of the command parsed last. Reused.
 #[derive(Debug, Default)]
 pub(super) struct Words {
     ranges: Vec<(usize, usize)>,
-    /// The words of a line, without their quotes.
+    /// The arguments of an inline command, without quotes.
     unquoted: Vec<u8>,
     is_line: bool,
 }
 
-/// The words of one command.
+/// The arguments of one command.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Command<'a> {
     ranges: &'a [(usize, usize)],
     bytes: &'a [u8],
-    /// Was it a line, as a person types it?
+    /// It is an inline command.
     pub(super) is_line: bool,
 }
 
 impl<'a> Command<'a> {
-    /// How many words, the name included.
+    /// The number of arguments, with the name.
     pub(super) fn len(&self) -> usize {
         self.ranges.len()
     }
 
-    /// The word at this place; the name is at 0. Empty if there is none.
+    /// An argument by its index; the name is at 0. Empty if there is none.
     #[inline]
     pub(super) fn word(&self, at: usize) -> &'a [u8] {
         let range = self.ranges.get(at);
@@ -140,12 +137,12 @@ impl<'a> Command<'a> {
             .unwrap_or_default()
     }
 
-    /// Where the word at this place stands in the bytes that were read. None if it was typed on a line.
+    /// The range of an argument in the bytes; `None` for inline commands.
     pub(super) fn range(&self, at: usize) -> Option<(usize, usize)> {
         self.ranges.get(at).copied().filter(|_| !self.is_line)
     }
 
-    /// All words from this place on.
+    /// The arguments from an index on.
     pub(super) fn from(self, at: usize) -> impl Iterator<Item = &'a [u8]> {
         (at..self.len()).map(move |at| self.word(at))
     }
@@ -161,12 +158,12 @@ impl Words {
         }
     }
 
-    /// Looks for a command at the front of `bytes`.
+    /// Parses a command at the front of `bytes`.
     #[inline]
     pub(super) fn find(&mut self, bytes: &[u8], bounds: &Bounds) -> Result<Found, Malformed> {
         self.ranges.clear();
         match bytes.first() {
-            None => Ok(Found::Part(1)),
+            None => Ok(Found::Partial(1)),
             Some(b'*') => {
                 self.is_line = false;
                 self.array(bytes, bounds)
@@ -179,49 +176,49 @@ impl Words {
     }
 
     fn array(&mut self, bytes: &[u8], bounds: &Bounds) -> Result<Found, Malformed> {
-        // Beyond this no command goes on. What came with it must not matter: it depends on how the stream was cut.
-        let bytes = bytes.get(..bounds.whole).unwrap_or(bytes);
+        // No command extends beyond this. Later bytes must not matter: they depend on how the stream was cut.
+        let bytes = bytes.get(..bounds.bytes).unwrap_or(bytes);
         let (count, mut at) = match count(bytes, 1) {
-            Counted::Is(count, at) => (count, at),
-            Counted::Part => return Ok(Found::Part(bytes.len() + 1)),
-            Counted::Long => return Err(Malformed::CountText),
-            Counted::No => return Err(Malformed::Count),
+            NumberLine::Complete(count, at) => (count, at),
+            NumberLine::Partial => return Ok(Found::Partial(bytes.len() + 1)),
+            NumberLine::TooLong => return Err(Malformed::LongCount),
+            NumberLine::Invalid => return Err(Malformed::Count),
         };
         if count <= 0 {
-            return Ok(Found::Nothing(at));
+            return Ok(Found::Empty(at));
         }
         let count = usize::try_from(count).map_err(|_| Malformed::Count)?;
         if count > bounds.args {
-            return Err(match bounds.strange {
-                true => Malformed::StrangeCount,
-                false => Malformed::Count,
+            return Err(match bounds.is_authenticated {
+                false => Malformed::UnauthenticatedCount,
+                true => Malformed::Count,
             });
         }
         for _ in 0..count {
             match bytes.get(at) {
-                None => return part(bytes.len() + 1, bounds),
+                None => return partial(bytes.len() + 1, bounds),
                 Some(b'$') => {}
-                Some(other) => return Err(Malformed::NoString(*other)),
+                Some(other) => return Err(Malformed::NotABulk(*other)),
             }
             let (length, begin) = match self::count(bytes, at + 1) {
-                Counted::Is(length, begin) => (length, begin),
-                Counted::Part => return part(bytes.len() + 1, bounds),
-                Counted::Long => return Err(Malformed::LengthText),
-                Counted::No => return Err(Malformed::Length),
+                NumberLine::Complete(length, begin) => (length, begin),
+                NumberLine::Partial => return partial(bytes.len() + 1, bounds),
+                NumberLine::TooLong => return Err(Malformed::LongLength),
+                NumberLine::Invalid => return Err(Malformed::Length),
             };
             let length = usize::try_from(length).map_err(|_| Malformed::Length)?;
             if length > bounds.bulk {
-                return Err(match bounds.strange {
-                    true => Malformed::StrangeLength,
-                    false => Malformed::Length,
+                return Err(match bounds.is_authenticated {
+                    false => Malformed::UnauthenticatedLength,
+                    true => Malformed::Length,
                 });
             }
             // Cannot overflow: both are bounded by what was read and by the bounds.
             let end = begin + length;
             match bytes.get(end..end + 2) {
                 Some(b"\r\n") => {}
-                Some(_) => return Err(Malformed::NoEnd),
-                None => return part(end + 2, bounds),
+                Some(_) => return Err(Malformed::Unterminated),
+                None => return partial(end + 2, bounds),
             }
             self.ranges.push((begin, end));
             at = end + 2;
@@ -230,11 +227,11 @@ impl Words {
     }
 
     fn line(&mut self, bytes: &[u8], bounds: &Bounds) -> Result<Found, Malformed> {
-        let most = bounds.whole.min(64 * 1024);
+        let most = bounds.bytes.min(64 * 1024);
         let within = bytes.get(..most).unwrap_or(bytes);
         let Some(end) = within.iter().position(|byte| *byte == b'\n') else {
             return match bytes.len() < most {
-                true => Ok(Found::Part(bytes.len() + 1)),
+                true => Ok(Found::Partial(bytes.len() + 1)),
                 false => Err(Malformed::LongLine),
             };
         };
@@ -245,13 +242,13 @@ impl Words {
             return Err(Malformed::Count);
         }
         Ok(match self.ranges.is_empty() {
-            true => Found::Nothing(end + 1),
+            true => Found::Empty(end + 1),
             false => Found::Command(end + 1),
         })
     }
 
-    /// Words apart by blanks. In double quotes there may be blanks, `\n` and its kin, and `\x1f`; in single
-    /// quotes only `\'` is special. A quote ends with a blank or the line.
+    /// Splits a line at blanks. Double quotes may contain blanks and escapes such as `\n` and `\x1f`; in single
+    /// quotes only `\'` is an escape. A quote ends with a blank or the line.
     fn split(&mut self, line: &[u8]) -> Result<(), Malformed> {
         let mut rest = line;
         loop {
@@ -265,7 +262,7 @@ impl Words {
         }
     }
 
-    /// Takes one word; what is behind it.
+    /// Takes one argument and returns the rest.
     fn unquote<'a>(&mut self, mut rest: &'a [u8]) -> Result<&'a [u8], Malformed> {
         let mut quote = None;
         loop {
@@ -300,7 +297,7 @@ impl Words {
     }
 }
 
-/// The byte that is meant by what follows a backslash, and how long that is.
+/// The byte that an escape after a backslash stands for, and its length.
 fn escaped(rest: &[u8]) -> Option<(u8, usize)> {
     let digit = |at: usize| char::from(*rest.get(at)?).to_digit(16);
     if rest.first() == Some(&b'x')
@@ -319,58 +316,55 @@ fn escaped(rest: &[u8]) -> Option<(u8, usize)> {
     Some((byte, 1))
 }
 
-fn part(needed: usize, bounds: &Bounds) -> Result<Found, Malformed> {
-    match needed > bounds.whole {
+fn partial(needed: usize, bounds: &Bounds) -> Result<Found, Malformed> {
+    match needed > bounds.bytes {
         true => Err(Malformed::Length),
-        false => Ok(Found::Part(needed)),
+        false => Ok(Found::Partial(needed)),
     }
 }
 
-enum Counted {
-    /// A number, and what is behind its line.
-    Is(i64, usize),
-    /// Its line has no end yet.
-    Part,
-    /// It has too many digits.
-    Long,
-    /// It is none.
-    No,
+enum NumberLine {
+    /// A number, and the index after its line.
+    Complete(i64, usize),
+    Partial,
+    TooLong,
+    Invalid,
 }
 
-/// The number that begins at `begin` and ends its line.
+/// Parses the number that begins at `begin` and ends its line.
 #[inline]
-fn count(bytes: &[u8], begin: usize) -> Counted {
+fn count(bytes: &[u8], begin: usize) -> NumberLine {
     let rest = bytes.get(begin..).unwrap_or_default();
     // Most have one digit or two.
     if let [digit @ b'0'..=b'9', b'\r', b'\n', ..] = rest {
-        return Counted::Is(i64::from(digit - b'0'), begin + 3);
+        return NumberLine::Complete(i64::from(digit - b'0'), begin + 3);
     }
     if let [tens @ b'1'..=b'9', ones @ b'0'..=b'9', b'\r', b'\n', ..] = rest {
         let number = i64::from(tens - b'0') * 10 + i64::from(ones - b'0');
-        return Counted::Is(number, begin + 4);
+        return NumberLine::Complete(number, begin + 4);
     }
-    let within = rest.get(..COUNT_BYTES).unwrap_or(rest);
+    let within = rest.get(..MAX_NUMBER_BYTES).unwrap_or(rest);
     let is_of_number = |byte: &u8| byte.is_ascii_digit() || *byte == b'-';
     let Some(end) = within.iter().position(|byte| !is_of_number(byte)) else {
-        return match rest.len() < COUNT_BYTES {
-            true => Counted::Part,
-            false => Counted::Long,
+        return match rest.len() < MAX_NUMBER_BYTES {
+            true => NumberLine::Partial,
+            false => NumberLine::TooLong,
         };
     };
     match (within.get(end), rest.get(end + 1)) {
-        (Some(b'\r'), None) => Counted::Part,
+        (Some(b'\r'), None) => NumberLine::Partial,
         (Some(b'\r'), Some(b'\n')) => {
             let text = within.get(..end).unwrap_or_default();
             match plain_number(text) {
-                Some(number) => Counted::Is(number, begin + end + 2),
-                None => Counted::No,
+                Some(number) => NumberLine::Complete(number, begin + end + 2),
+                None => NumberLine::Invalid,
             }
         }
-        _ => Counted::No,
+        _ => NumberLine::Invalid,
     }
 }
 
-/// Digits without a plus or needless zeros, as numbers of this protocol are.
+/// Parses digits without a plus or leading zeros.
 fn plain_number(text: &[u8]) -> Option<i64> {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     let is_plain = match digits {

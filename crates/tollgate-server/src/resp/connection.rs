@@ -1,22 +1,16 @@
-//! One connection: read what is there, answer all of it, write once.
+//! One connection: reads, replies to all complete commands, writes once.
 //!
 //! # Theory
 //!
-//! Whatever a read brings is parsed to its end before anything is written: a hundred commands that came
-//! together are a hundred answers in one write. Calls with limits of their own that stand behind each other
-//! are gathered, so that the memory of all of them is on its way before the first is decided.
+//! All commands of a read are answered before anything is written: a hundred commands that arrive together are a
+//! hundred replies in one write. Consecutive calls with limits of their own are collected, so that the memory of all of them
+//! is prefetched before the first is decided.
 //!
-//! # Invariant
+//! # Bounds
 //!
-//! What is not yet written is bounded ([`super::stock`]): a connection with as many answers as it may have is
-//! not read from until its client has read some.
-//!
-//! Time is bounded as everywhere ([`crate::listen`]): a command that has begun must end, answers must be read,
-//! and who has not shown its password has to do so soon.
-
-#[cfg(feature = "fuzzing")]
-pub(crate) mod fuzzing;
-mod transactions;
+//! Unsent output is bounded ([`super::output`]): a connection at its bound is not read from. The listener
+//! ([`crate::listen`]) bounds the time of an incomplete command, of unread output, and of authentication. An
+//! unauthenticated connection has a read buffer of 32 KiB.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -26,72 +20,67 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tollgate::Call;
 
 use super::Shared;
-use super::answers::Answers;
-use super::by_policy::{PendingAnswer, Question};
-use super::codec::{Command, Found, Words};
-use super::pattern::{Again, Pattern};
+use super::codec::{Bounds, Command, Found, Words};
+use super::output::Output;
+use super::policy_commands::{PendingReply, PolicyCommand};
+use super::repeat_cache::RepeatCache;
 use super::reply::Reply;
-use super::session::{Session, Then};
-use super::stock::Loan;
-use super::throttle::{Form, Said};
-use super::transaction::{Run, Step, Transaction};
+use super::session::{AfterReply, Session};
+use super::throttle::{Dialect, ThrottleCall};
+use super::transaction::{Transaction, TransactionCommand, TransactionState};
 use crate::listen::hangup::unless_hung_up;
 use crate::listen::pulse::{Phase, Pulse};
 
-/// Room for reading: a small one at first, and a large one for who fills it.
-const ROOM: usize = 4 * 1024;
-const LARGE_ROOM: usize = 64 * 1024;
+/// Size of the read buffer: small at first, large for a client that fills it.
+const READ_BYTES: usize = 4 * 1024;
+const LARGE_READ_BYTES: usize = 64 * 1024;
 /// Calls that are decided together.
 const BATCH: usize = 32;
-/// What must be written in the time that writing may take.
-const STRETCH: usize = 64 * 1024;
-/// What is read and thrown away of a connection that has ended, so that the client reads its last answer.
-const THROWN_AWAY: usize = 1024 * 1024;
+/// Bytes that must be sent within the write timeout.
+const WRITE_PROGRESS_BYTES: usize = 64 * 1024;
+/// Bytes and time for which a closing connection is read, so that the client can read the last reply.
+const LINGER_BYTES: usize = 1024 * 1024;
+const LINGER_TIME: Duration = Duration::from_secs(1);
 
-/// How long a client has to read its last answer.
-const LINGER: Duration = Duration::from_secs(1);
-
-/// Why answering stopped.
-enum Stop {
-    /// All that came is answered. It is not worth looking again before so many bytes are there.
-    Needs(usize),
-    /// There are as many answers as may be.
+/// Why replying stopped.
+pub(super) enum Stop {
+    /// All complete commands are answered. The next one needs at least so many bytes.
+    NeedsBytes(usize),
+    /// The output is full.
     Full,
-    /// The connection ends once the answers are written.
+    /// The connection closes once the output is sent.
     Close,
-    /// The last answer goes out after a pause.
-    Pause(Duration),
-    /// The next answer has to be waited for.
-    Waits(PendingAnswer),
+    /// The output is sent after a delay.
+    Delay(Duration),
+    /// The next reply is pending.
+    Pending(PendingReply),
 }
 
 /// One connection.
-struct Connection<'a> {
+pub(super) struct Connection<'a> {
     shared: &'a Shared,
     session: Session,
     words: Words,
-    out: Answers,
-    /// Written since the pulse was last told.
-    stretch: usize,
+    pub(super) output: Output<'a>,
+    /// Bytes sent since the write phase was last entered.
+    progress: usize,
+    /// Calls to be decided together, all of one dialect.
     calls: Vec<Call>,
-    /// The form of all of them.
-    form: Form,
-    /// The call that was read last.
-    pattern: Option<Pattern>,
-    /// The transaction that has begun. While there is one there is no pattern: nothing is decided before it ends.
-    open: Option<Transaction>,
-    /// The transaction that is being run.
-    run: Option<Run>,
-    /// Is limiting switched off?
-    is_off: bool,
-    loan: Loan<'a>,
+    dialect: Dialect,
+    /// The last call. Empty in a transaction, where nothing is decided before `EXEC`.
+    last_call: Option<RepeatCache>,
+    /// The open transaction.
+    transaction: Option<Transaction>,
+    /// The commands of a transaction that are left to execute.
+    executing: Bytes,
+    is_switched_off: bool,
 }
 
 /// Serves a connection to its end.
@@ -101,7 +90,7 @@ pub(super) async fn serve(
     pulse: Arc<Pulse>,
     shared: Arc<Shared>,
 ) {
-    // Without it answers wait for acknowledgements. If it fails, so will writing.
+    // Otherwise replies wait for acknowledgements. If it fails, so will writing.
     let _ = stream.set_nodelay(true);
     let keepalive = socket2::TcpKeepalive::new().with_time(Duration::from_secs(60));
     let _ = socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive);
@@ -112,21 +101,21 @@ pub(super) async fn serve(
         Poll::Ready(())
     })
     .await;
-    // Errors are those of the client, which is gone.
-    if let Ok(End::Ours) = connection.converse(&mut stream, &pulse).await {
+    // An error means that the client is gone.
+    if let Ok(ClosedBy::Server) = connection.run(&mut stream, &pulse).await {
         pulse.enter(Phase::Closing);
-        let _ = timeout(LINGER, see_off(&mut stream)).await;
+        let _ = timeout(LINGER_TIME, linger(&mut stream)).await;
     }
 }
 
-/// Lets the client read its last answer: closing while bytes are unread would throw it away.
-async fn see_off(stream: &mut TcpStream) -> io::Result<()> {
+/// Lets the client read the last reply: closing a socket with unread bytes discards what was sent.
+async fn linger(stream: &mut TcpStream) -> io::Result<()> {
     stream.shutdown().await?;
-    let mut thrown = BytesMut::with_capacity(ROOM);
+    let mut discarded = BytesMut::with_capacity(READ_BYTES);
     let mut count = 0;
-    while count < THROWN_AWAY {
-        thrown.clear();
-        match stream.read_buf(&mut thrown).await? {
+    while count < LINGER_BYTES {
+        discarded.clear();
+        match stream.read_buf(&mut discarded).await? {
             0 => break,
             more => count += more,
         }
@@ -134,75 +123,73 @@ async fn see_off(stream: &mut TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Who ends a connection.
+/// The side that closes a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    /// We do, and the client may still be sending.
-    Ours,
-    /// The client does, or nothing of it is unread.
-    Theirs,
+enum ClosedBy {
+    /// The client may still be sending.
+    Server,
+    Client,
 }
 
-/// What happened on the socket.
+/// An event of the socket.
 enum Event {
     Read(usize),
     Wrote(usize),
-    /// The server stops, and there is nothing to answer.
-    Ends,
+    /// The server shuts down, and nothing is left to answer.
+    Shutdown,
 }
 
 impl<'a> Connection<'a> {
-    fn new(shared: &'a Shared, peer: SocketAddr) -> Connection<'a> {
+    pub(super) fn new(shared: &'a Shared, peer: SocketAddr) -> Connection<'a> {
         Connection {
             shared,
             session: Session::new(shared.next_id(), peer, shared.password.is_none()),
             words: Words::default(),
-            out: Answers::default(),
-            stretch: 0,
+            output: Output::new(&shared.output_budget),
+            progress: 0,
             calls: Vec::with_capacity(BATCH),
-            form: Form::Cell,
-            pattern: None,
-            open: None,
-            run: None,
-            is_off: false,
-            loan: shared.stock.loan(),
+            dialect: Dialect::Cell,
+            last_call: None,
+            transaction: None,
+            executing: Bytes::new(),
+            is_switched_off: false,
         }
     }
 
-    /// Reads, answers and writes until the connection is to end. Fails if the client is gone.
-    async fn converse(&mut self, stream: &mut TcpStream, pulse: &Pulse) -> io::Result<End> {
-        let mut read = BytesMut::with_capacity(ROOM);
+    /// Reads, replies and writes until the connection closes. Fails if the client is gone.
+    async fn run(&mut self, stream: &mut TcpStream, pulse: &Pulse) -> io::Result<ClosedBy> {
+        let mut read = BytesMut::with_capacity(READ_BYTES);
         let mut needed = 1;
         loop {
             let mut may_read = true;
-            if read.len() >= needed || self.run.is_some() {
-                match self.answer_all(&mut read) {
-                    Stop::Needs(more) => needed = more,
+            if read.len() >= needed || self.is_executing() {
+                match self.reply_all(&mut read) {
+                    Stop::NeedsBytes(more) => needed = more,
                     Stop::Full => {
                         needed = 1;
-                        if self.loan.more() {
-                            self.write_at_once(stream, pulse)?;
+                        if self.output.borrow() {
+                            self.try_write(stream, pulse)?;
                             continue;
                         }
                         may_read = false;
                     }
                     Stop::Close => {
                         self.flush(stream, pulse).await?;
-                        return Ok(End::Ours);
+                        return Ok(ClosedBy::Server);
                     }
-                    Stop::Pause(pause) => {
+                    Stop::Delay(delay) => {
                         pulse.enter(Phase::Handling);
-                        tokio::time::sleep(pause).await;
+                        tokio::time::sleep(delay).await;
                         needed = 1;
                     }
-                    Stop::Waits(pending) => {
-                        // What was asked before need not wait for it.
+                    Stop::Pending(pending) => {
+                        // Earlier replies need not wait for it.
                         self.flush(stream, pulse).await?;
                         pulse.enter(Phase::Handling);
-                        let answered = unless_hung_up(stream, &mut read, LARGE_ROOM, pending);
-                        match answered.await {
-                            Some(answered) => answered.write(&mut self.reply()),
-                            None => return Ok(End::Theirs),
+                        let reply = unless_hung_up(stream, &mut read, LARGE_READ_BYTES, pending);
+                        match reply.await {
+                            Some(reply) => reply.write(&mut self.reply()),
+                            None => return Ok(ClosedBy::Client),
                         }
                         needed = 1;
                         continue;
@@ -211,17 +198,17 @@ impl<'a> Connection<'a> {
             }
             self.enter_phase(pulse, read.is_empty());
             match self.event(stream, &mut read, pulse, may_read).await? {
-                Event::Read(0) | Event::Ends => {
+                Event::Read(0) | Event::Shutdown => {
                     self.flush(stream, pulse).await?;
-                    return Ok(End::Theirs);
+                    return Ok(ClosedBy::Client);
                 }
                 Event::Read(_) => {}
-                Event::Wrote(count) => self.wrote(count, pulse),
+                Event::Wrote(count) => self.sent(count, pulse),
             }
         }
     }
 
-    /// Waits until something was written or read, whichever can be.
+    /// Waits until bytes were sent or read.
     async fn event(
         &mut self,
         stream: &mut TcpStream,
@@ -229,23 +216,21 @@ impl<'a> Connection<'a> {
         pulse: &Pulse,
         may_read: bool,
     ) -> io::Result<Event> {
-        make_room(read);
+        make_room(read, self.session.bounds());
         poll_fn(|cx| {
-            let unwritten = self.out.next();
-            let is_silent = unwritten.is_empty();
-            if !is_silent
-                && let Poll::Ready(wrote) = Pin::new(&mut *stream).poll_write(cx, unwritten)
-            {
-                return Poll::Ready(wrote.map(Event::Wrote));
+            let unsent = self.output.next();
+            let is_sent = unsent.is_empty();
+            if !is_sent && let Poll::Ready(sent) = Pin::new(&mut *stream).poll_write(cx, unsent) {
+                return Poll::Ready(sent.map(Event::Wrote));
             }
             if may_read {
-                let is_idle = is_silent && read.is_empty();
+                let is_idle = is_sent && read.is_empty();
                 if let Poll::Ready(count) = pin!(stream.read_buf(read)).as_mut().poll(cx) {
                     return Poll::Ready(count.map(Event::Read));
                 }
-                // What came before the word to stop is answered; then there is nothing to wait for.
+                // Commands that arrived before the shutdown signal are answered.
                 if is_idle && pulse.is_hurried() {
-                    return Poll::Ready(Ok(Event::Ends));
+                    return Poll::Ready(Ok(Event::Shutdown));
                 }
             }
             Poll::Pending
@@ -253,11 +238,11 @@ impl<'a> Connection<'a> {
         .await
     }
 
-    /// Writes what the system takes now, and does not wait.
-    fn write_at_once(&mut self, stream: &TcpStream, pulse: &Pulse) -> io::Result<()> {
-        while !self.out.is_empty() {
-            match stream.try_write(self.out.next()) {
-                Ok(count) => self.wrote(count, pulse),
+    /// Sends what the system takes without waiting.
+    fn try_write(&mut self, stream: &TcpStream, pulse: &Pulse) -> io::Result<()> {
+        while !self.output.is_empty() {
+            match stream.try_write(self.output.next()) {
+                Ok(count) => self.sent(count, pulse),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error),
             }
@@ -265,41 +250,38 @@ impl<'a> Connection<'a> {
         Ok(())
     }
 
-    /// Writes everything.
+    /// Sends all output.
     async fn flush(&mut self, stream: &mut TcpStream, pulse: &Pulse) -> io::Result<()> {
-        while !self.out.is_empty() {
+        while !self.output.is_empty() {
             self.enter_phase(pulse, true);
-            match stream.write(self.out.next()).await? {
+            match stream.write(self.output.next()).await? {
                 0 => return Err(io::ErrorKind::WriteZero.into()),
-                count => self.wrote(count, pulse),
+                count => self.sent(count, pulse),
             }
         }
         Ok(())
     }
 
-    fn wrote(&mut self, count: usize, pulse: &Pulse) {
-        self.stretch += count;
-        // Who reads a little now and then does not look alive: only a stretch counts.
-        if self.stretch >= STRETCH {
-            self.stretch = 0;
+    fn sent(&mut self, count: usize, pulse: &Pulse) {
+        self.progress += count;
+        // Reading a few bytes now and then is no progress.
+        if self.progress >= WRITE_PROGRESS_BYTES {
+            self.progress = 0;
             pulse.enter(Phase::Writing);
         }
-        match self.out.sent(count) {
-            true => self.loan.give_back(),
-            false => self.loan.give_back_beyond(self.out.left()),
-        }
+        self.output.consume(count);
     }
 
-    /// What the connection is doing now. What merely goes on is entered once.
+    /// Enters the phase of the connection, unless it continues.
     fn enter_phase(&self, pulse: &Pulse, is_read: bool) {
-        // Who has not shown its password has the time of a head for it, however much it is answered.
-        if !self.session.is_known {
+        // Authentication has the time of a request head, however many commands are answered meanwhile.
+        if !self.session.is_authenticated {
             if !pulse.is_in(Phase::Head) {
                 pulse.enter(Phase::Head);
             }
             return;
         }
-        let phase = match (self.out.is_empty(), is_read) {
+        let phase = match (self.output.is_empty(), is_read) {
             (false, _) => Phase::Writing,
             (true, true) => return pulse.enter(Phase::Idle),
             (true, false) => Phase::Head,
@@ -309,18 +291,31 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Answers all whole commands, as long as there is room for answers.
-    fn answer_all(&mut self, read: &mut BytesMut) -> Stop {
-        // Asked once for all that came together.
-        self.is_off = self.shared.service.engine().is_switched_off();
+    /// True while commands of a transaction are left to execute.
+    pub(super) fn is_executing(&self) -> bool {
+        !self.executing.is_empty()
+    }
+
+    /// Replies to all complete commands, as far as the output has room: first to those of a transaction that is being
+    /// executed.
+    pub(super) fn reply_all(&mut self, read: &mut BytesMut) -> Stop {
+        // Loaded once for all commands of a read.
+        self.is_switched_off = self.shared.service.engine().is_switched_off();
         let mut words = std::mem::take(&mut self.words);
         let stop = loop {
-            if let Some(stop) = self.run(&mut words) {
-                break stop;
+            let mut executing = std::mem::take(&mut self.executing);
+            if !executing.is_empty() {
+                let (stop, consumed) = self.reply_to(&executing, &mut words);
+                executing.advance(consumed);
+                self.executing = executing;
+                if !matches!(stop, Stop::NeedsBytes(_)) {
+                    break stop;
+                }
+                self.executing = Bytes::new();
             }
-            let (stop, at) = self.answer_bytes(read, &mut words);
-            read.advance(at);
-            if self.run.is_none() {
+            let (stop, consumed) = self.reply_to(read, &mut words);
+            read.advance(consumed);
+            if !self.is_executing() {
                 break stop;
             }
         };
@@ -328,29 +323,33 @@ impl<'a> Connection<'a> {
         stop
     }
 
-    /// Answers the commands in `bytes`: why it stopped, and behind which byte.
-    fn answer_bytes(&mut self, all: &[u8], words: &mut Words) -> (Stop, usize) {
-        let mut at = 0;
+    /// Replies to the commands in `bytes`. Returns why it stopped, and the bytes consumed.
+    fn reply_to(&mut self, bytes: &[u8], words: &mut Words) -> (Stop, usize) {
+        let mut consumed = 0;
         let stop = loop {
-            if self.out.left() >= self.loan.allows() {
+            if self.output.is_full() {
                 break Stop::Full;
             }
-            self.out.make_room();
-            let bytes = all.get(at..).unwrap_or_default();
-            if let Some(again) = self.again(bytes) {
-                at += again.size;
-                self.gather(again.form, &again.said);
+            self.output.rotate_if_full();
+            let rest = bytes.get(consumed..).unwrap_or_default();
+            // After `RESET` the client must authenticate again.
+            let cache = self.last_call.as_ref();
+            let cache = cache.filter(|_| self.session.is_authenticated);
+            if let Some((call, size)) = cache.and_then(|cache| cache.find(rest)) {
+                consumed += size;
+                self.collect(&call);
                 continue;
             }
-            match words.find(bytes, self.session.bounds()) {
+            match words.find(rest, self.session.bounds()) {
                 Ok(Found::Command(size)) => {
-                    at += size;
-                    if let Some(stop) = self.answer(&words.command(bytes), bytes, size) {
+                    consumed += size;
+                    let array = rest.get(..size).unwrap_or_default();
+                    if let Some(stop) = self.reply_to_command(&words.command(rest), array) {
                         break stop;
                     }
                 }
-                Ok(Found::Nothing(size)) => at += size,
-                Ok(Found::Part(needed)) => break Stop::Needs(needed),
+                Ok(Found::Empty(size)) => consumed += size,
+                Ok(Found::Partial(needed)) => break Stop::NeedsBytes(needed),
                 Err(malformed) => {
                     self.decide();
                     self.reply().error(&format!("ERR {malformed}"));
@@ -359,154 +358,174 @@ impl<'a> Connection<'a> {
             }
         };
         self.decide();
-        (stop, at)
+        (stop, consumed)
     }
 
-    /// A call like the one before, if that is what comes next.
-    #[inline]
-    fn again<'b>(&self, bytes: &'b [u8]) -> Option<Again<'b>> {
-        // Whoever starts anew has to show its password again.
-        let pattern = self.pattern.as_ref().filter(|_| self.session.is_known);
-        pattern?.find(bytes)
-    }
-
-    fn answer(&mut self, command: &Command<'_>, bytes: &[u8], size: usize) -> Option<Stop> {
-        if let Some(open) = self.open.take() {
-            return self.answer_open(open, command, bytes.get(..size).unwrap_or_default());
+    fn reply_to_command(&mut self, command: &Command<'_>, array: &[u8]) -> Option<Stop> {
+        if let Some(transaction) = self.transaction.take() {
+            return self.reply_in_transaction(transaction, command, array);
         }
-        if self.session.is_known
-            && let Some(form) = Form::of(command.word(0))
-        {
-            if let Some(said) = self.throttle(form, command) {
-                self.pattern = Pattern::of(bytes, size, command, form, &said);
-                self.gather(form, &said);
-            }
-            return None;
-        }
-        self.answer_other(command)
-    }
-
-    /// What a call says; None if it is answered already, because it cannot be decided.
-    fn throttle<'b>(&mut self, form: Form, command: &Command<'b>) -> Option<Said<'b>> {
-        let said = match &self.shared.throttle {
-            Some(_) => form.read(command),
-            None => Err(Form::OFF.into()),
+        let dialect = Dialect::from_name(command.word(0));
+        let Some(dialect) = dialect.filter(|_| self.session.is_authenticated) else {
+            return self.reply_to_other(command);
         };
-        match said {
-            Ok(said) => Some(said),
+        let call = match &self.shared.throttle {
+            Some(_) => dialect.read(command),
+            None => Err(Dialect::OFF.into()),
+        };
+        match call {
+            Ok(call) => {
+                self.last_call = RepeatCache::new(array, command, &call);
+                self.collect(&call);
+            }
             Err(error) => {
                 self.decide();
                 self.reply().error(&error);
-                None
             }
         }
+        None
     }
 
-    /// Gathers a call, to be decided with those beside it.
+    /// Adds a call to those that are decided together.
     #[inline]
-    fn gather(&mut self, form: Form, said: &Said<'_>) {
+    fn collect(&mut self, call: &ThrottleCall<'_>) {
         let Some(throttle) = &self.shared.throttle else {
             return;
         };
-        if self.calls.len() >= BATCH || form != self.form {
+        if self.calls.len() >= BATCH || call.dialect != self.dialect {
             self.decide();
-            self.form = form;
+            self.dialect = call.dialect;
         }
-        let key = (self.session.database, said.key);
-        let quantity = if self.is_off { 0 } else { said.quantity };
-        self.calls.push(throttle.call(&key, said.terms, quantity));
+        let key = (self.session.database, call.key);
+        let quantity = if self.is_switched_off {
+            0
+        } else {
+            call.quantity
+        };
+        self.calls.push(throttle.call(&key, call.terms, quantity));
     }
 
-    /// Decides the calls that were gathered.
+    /// Decides the collected calls.
     fn decide(&mut self) {
-        let Some(throttle) = self
-            .shared
-            .throttle
-            .as_ref()
-            .filter(|_| !self.calls.is_empty())
-        else {
+        let throttle = self.shared.throttle.as_ref();
+        let Some(throttle) = throttle.filter(|_| !self.calls.is_empty()) else {
             return;
         };
         let mut reply = Reply {
-            out: self.out.sheet(),
-            is_third: self.session.is_third,
+            out: self.output.buffer(),
+            is_resp3: self.session.is_resp3,
         };
-        let (mut passed, mut limited, mut failed) = (0, 0, 0);
-        throttle.decide(&self.calls, |mut told| {
-            if let (true, Ok(told)) = (self.is_off, &mut told) {
-                (told.is_limited, told.retry_after) = (false, None);
+        let (mut passed, mut refused, mut failed) = (0, 0, 0);
+        throttle.decide(&self.calls, |mut result| {
+            if let (true, Ok(result)) = (self.is_switched_off, &mut result) {
+                (result.is_limited, result.retry_after) = (false, None);
             }
-            match &told {
-                Ok(told) if told.is_limited => limited += 1,
+            match &result {
+                Ok(result) if result.is_limited => refused += 1,
                 Ok(_) => passed += 1,
                 Err(_) => failed += 1,
             }
-            self.form.write(&mut reply, told);
+            self.dialect.write(&mut reply, result);
         });
         self.calls.clear();
-        self.shared.counts.add(passed, limited, failed);
+        self.shared.counters.add([passed, refused, failed]);
     }
 
-    /// Answers everything but calls with their own limits.
-    fn answer_other(&mut self, command: &Command<'_>) -> Option<Stop> {
+    /// Replies to every command but calls with limits of their own.
+    fn reply_to_other(&mut self, command: &Command<'_>) -> Option<Stop> {
         self.decide();
-        if command.is_line && is_http(command.word(0)) {
-            self.shared.note_http(self.session.peer());
+        let name = command.word(0);
+        if command.is_line && is_http(name) {
+            self.shared.log_http(self.session.peer());
             return Some(Stop::Close);
         }
-        if self.session.is_known
-            && let Some(question) = Question::of(command.word(0))
-        {
-            return self.ask(question, command);
-        }
-        if self.session.is_known
-            && let Some(step) = Step::of(command.word(0))
-        {
-            self.step(step, command);
-            return None;
+        if self.session.is_authenticated {
+            if let Some(policy_command) = PolicyCommand::from_name(name) {
+                let words: Vec<&[u8]> = command.from(1).collect();
+                let pending = policy_command.reply(self.shared, &words, &mut self.reply());
+                return pending.map(Stop::Pending);
+            }
+            if let Some(control) = TransactionCommand::from_name(name) {
+                if control.reply_outside(command, &mut self.reply()) {
+                    self.transaction = Some(Transaction::default());
+                    // A repeated call would be decided at once.
+                    self.last_call = None;
+                }
+                return None;
+            }
         }
         let Connection {
             session,
             shared,
-            out,
+            output,
             ..
         } = self;
         let password = shared.password.as_ref();
-        match session.answer(command, password, out.sheet(), &|| shared.told()) {
-            Then::Next => None,
-            Then::Close => Some(Stop::Close),
-            Then::Pause(pause) => Some(Stop::Pause(pause)),
+        match session.reply(command, password, output.buffer(), &|| shared.info()) {
+            AfterReply::Continue => None,
+            AfterReply::Close => Some(Stop::Close),
+            AfterReply::Delay(delay) => Some(Stop::Delay(delay)),
         }
     }
 
-    fn ask(&mut self, question: Question, command: &Command<'_>) -> Option<Stop> {
-        let words: Vec<&[u8]> = command.from(1).collect();
-        let shared = self.shared;
-        let pending = question.answer(shared, &words, &mut self.reply())?;
-        Some(Stop::Waits(pending))
+    #[cold]
+    fn reply_in_transaction(
+        &mut self,
+        transaction: Transaction,
+        command: &Command<'_>,
+        array: &[u8],
+    ) -> Option<Stop> {
+        let name = command.word(0);
+        let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+        // These discard the transaction.
+        if is(b"RESET") || is(b"QUIT") || command.is_line && is_http(name) {
+            return self.reply_to_other(command);
+        }
+        let allows_throttle = self.shared.throttle.is_some();
+        match transaction.reply(command, array, allows_throttle, &mut self.reply()) {
+            TransactionState::Open(transaction) => self.transaction = Some(transaction),
+            TransactionState::Closed => {}
+            TransactionState::Execute(commands) => {
+                // The rest of what was read comes after them.
+                let stop = (!commands.is_empty()).then_some(Stop::NeedsBytes(1));
+                self.executing = commands;
+                return stop;
+            }
+        }
+        None
     }
 
     fn reply(&mut self) -> Reply<'_> {
         Reply {
-            out: self.out.sheet(),
-            is_third: self.session.is_third,
+            out: self.output.buffer(),
+            is_resp3: self.session.is_resp3,
         }
     }
 }
 
-/// Room for the next read: more for who has filled the last, and little again for who has not.
-fn make_room(read: &mut BytesMut) {
-    match read.capacity() - read.len() {
-        0 => read.reserve(LARGE_ROOM),
-        free if free > LARGE_ROOM - ROOM && read.is_empty() => {
-            *read = BytesMut::with_capacity(ROOM);
+/// Makes room for the next read: more for a client that filled the buffer, less again for one that did not. An
+/// unauthenticated client never gets more than its bound in all, which the growth of a buffer in place would exceed.
+fn make_room(read: &mut BytesMut, bounds: &Bounds) {
+    let free = read.capacity() - read.len();
+    if !bounds.is_authenticated {
+        if free == 0 {
+            let mut larger = BytesMut::with_capacity(bounds.bytes);
+            larger.extend_from_slice(read);
+            *read = larger;
         }
-        free if free < ROOM / 4 => read.reserve(ROOM),
+        return;
+    }
+    match free {
+        0 => read.reserve(LARGE_READ_BYTES),
+        free if free > LARGE_READ_BYTES - READ_BYTES && read.is_empty() => {
+            *read = BytesMut::with_capacity(READ_BYTES);
+        }
+        free if free < READ_BYTES / 4 => read.reserve(READ_BYTES),
         _ => {}
     }
 }
 
-/// Is this the first word of HTTP? Somebody makes a browser or a proxy talk to us.
+/// True if a line begins as HTTP: a browser or a proxy was pointed at this port.
 fn is_http(word: &[u8]) -> bool {
     let methods: [&[u8]; 8] = [
         b"GET", b"POST", b"PUT", b"HEAD", b"DELETE", b"OPTIONS", b"PATCH", b"CONNECT",
@@ -515,4 +534,26 @@ fn is_http(word: &[u8]) -> bool {
         .iter()
         .any(|method| word.eq_ignore_ascii_case(method))
         || word.eq_ignore_ascii_case(b"Host:")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client sends as fast as the buffer has room, and nothing of it is consumed.
+    #[test]
+    fn the_read_buffer_of_an_unauthenticated_client_has_32_kib_at_most() {
+        for consumed in [0, 1, 3_000] {
+            let bounds = &Bounds::UNAUTHENTICATED;
+            let mut read = BytesMut::with_capacity(READ_BYTES);
+            read.resize(read.capacity(), b'x');
+            read.advance(consumed);
+            while read.len() < bounds.bytes {
+                make_room(&mut read, bounds);
+                assert!(read.capacity() > read.len());
+                assert!(read.capacity() <= 32 * 1024, "{}", read.capacity());
+                read.resize(read.capacity(), b'x');
+            }
+        }
+    }
 }

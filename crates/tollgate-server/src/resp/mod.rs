@@ -1,46 +1,41 @@
-//! The door for Redis clients: limits without a new library, in any language.
+//! The front end for Redis clients: limits without a new library, in any language.
 //!
 //! # Theory
 //!
-//! Two kinds of questions come in. `throttle`: the caller brings its own limits, as users of redis-cell do;
-//! they have a table of their own, apart from all limits of the policy, and can be switched off. `by_policy`:
-//! the same as over HTTP, decided by the same code. Around them stands what client libraries send before they
-//! ask anything (`session`).
+//! There are two kinds of commands about limits. `throttle`: the caller sends its own limits, as users of redis-cell do.
+//! They have a table apart from the limits of the policy, and can be switched off. `policy_commands`: the same decisions
+//! as over HTTP, by the same code. `session` has what client libraries send when they connect.
 //!
-//! A connection stays on the thread that accepted it (`connection`); what came in one read is answered in
-//! one write.
+//! A connection stays on the thread that accepted it (`connection`). What arrives in one read is answered in one write.
 //!
-//! # Who may ask
+//! # Trust
 //!
-//! Nobody, until an address is given. On an address that is not loopback only who shows a password. Whoever
-//! may ask chooses keys, and limits too unless that is switched off: the door is for programs that are
-//! trusted, not for the public.
+//! The listener is off until an address is given. On an address that is not loopback a password is required. A client
+//! chooses keys, and limits unless that is switched off: the front end is for trusted programs, not for the public.
 //!
-//! # Files
-//!
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | `codec` | bytes to commands |
-//! | `reply`, `serialize` | answers to bytes |
-//! | `session` | what clients send when they connect |
-//! | `about` | what the server tells about itself: `COMMAND`, `CONFIG`, `INFO` |
+//! | `codec` | parser of commands |
+//! | `reply`, `serialize` | writer of replies |
+//! | `session`, `password` | connection set-up, authentication |
+//! | `introspection` | `COMMAND`, `CONFIG`, `INFO` |
 //! | `transaction` | `MULTI` … `EXEC` |
-//! | `password` | who may come in |
-//! | `throttle` | `CL.THROTTLE`, `THROTTLE` |
-//! | `by_policy` | `TOLLGATE.CHECK`, `.PEEK`, `.SETTLE`, `.EXPLAIN` |
-//! | `connection`, `answers`, `stock` | read, answer, write; what waits to be read, and how much may |
+//! | `throttle`, `repeat_cache` | `CL.THROTTLE`, `THROTTLE` |
+//! | `policy_commands` | `TOLLGATE.CHECK`, `.PEEK`, `.SETTLE`, `.EXPLAIN` |
+//! | `connection`, `output` | reads, replies, writes; unsent output and its bounds |
 
-mod about;
-mod answers;
-mod by_policy;
 mod codec;
 pub(crate) mod connection;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
+mod introspection;
+mod output;
 mod password;
-mod pattern;
+mod policy_commands;
+mod repeat_cache;
 mod reply;
 mod serialize;
 mod session;
-mod stock;
 mod throttle;
 mod transaction;
 
@@ -62,22 +57,22 @@ use crate::http::Service;
 use crate::listen::pulse::Pulse;
 use crate::listen::{self, ListenLimits};
 use crate::metrics::{Collector, Exposition, Kind, Striped};
+use output::OutputBudget;
 use password::Password;
-use stock::Stock;
 
-/// The port for Redis clients, unless told otherwise.
+/// The default port for Redis clients.
 pub const RESP_PORT: u16 = 6390;
-/// Keys with limits of their own, unless told otherwise.
+/// The default number of keys with limits of the caller.
 pub const RESP_KEYS: usize = 1_000_000;
 
-/// Where Redis clients ask, and who may.
+/// The listener for Redis clients.
 #[derive(Clone)]
 pub struct RespBind {
     /// The address to listen on.
     pub address: SocketAddr,
-    /// What clients have to show. Required unless the address is loopback.
+    /// The password of clients. Required unless the address is loopback.
     pub password: Option<String>,
-    /// Keys at once whose limits callers choose themselves. None: they may not choose.
+    /// Live keys with limits of the caller. `None`: callers may not send limits.
     pub keys: Option<usize>,
 }
 
@@ -91,18 +86,18 @@ impl fmt::Debug for RespBind {
     }
 }
 
-/// Why the door does not open.
+/// Why the listener for Redis clients cannot start.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RespError {
-    /// It would be open to a network without a password.
+    /// The address is not loopback, and there is no password.
     Open {
         /// The address.
         address: SocketAddr,
     },
     /// The password cannot be used.
     Password(PasswordError),
-    /// There is no room for as many keys.
+    /// There is no memory for as many keys.
     Keys(LimitError),
 }
 
@@ -126,18 +121,18 @@ impl fmt::Display for RespError {
 
 impl std::error::Error for RespError {}
 
-/// The door before anything was listened on: what is wrong with it is told first.
+/// A validated configuration, before anything listens.
 #[derive(Debug)]
-pub(crate) struct RespDoor {
+pub(crate) struct RespConfig {
     /// The address to listen on.
     pub(crate) address: SocketAddr,
     password: Option<Password>,
     throttle: Option<Throttle>,
 }
 
-impl RespDoor {
-    /// Looks at the settings.
-    pub(crate) fn of(bind: &RespBind) -> Result<RespDoor, RespError> {
+impl RespConfig {
+    /// Validates the settings.
+    pub(crate) fn new(bind: &RespBind) -> Result<RespConfig, RespError> {
         let password = bind.password.as_deref().map(Password::new).transpose();
         let password = password.map_err(RespError::Password)?;
         if password.is_none() && !bind.address.ip().to_canonical().is_loopback() {
@@ -146,44 +141,44 @@ impl RespDoor {
             });
         }
         let throttle = bind.keys.map(Throttle::new).transpose();
-        Ok(RespDoor {
+        Ok(RespConfig {
             address: bind.address,
             password,
             throttle: throttle.map_err(RespError::Keys)?,
         })
     }
 
-    /// The door that asks `service`.
-    pub(crate) fn opens(self, service: Service) -> Resp {
-        let line = Limit::token_bucket(Rate::per_second(NonZeroU64::MIN), 1).ok();
-        Resp(Arc::new(Shared {
+    /// The front end that decides by `service`.
+    pub(crate) fn build(self, service: Service) -> RespService {
+        let log_limit = Limit::token_bucket(Rate::per_second(NonZeroU64::MIN), 1).ok();
+        RespService(Arc::new(Shared {
             source: EngineSource::new(Arc::clone(service.engine()), Protocol::Resp),
             service,
             password: self.password,
             throttle: self.throttle,
-            counts: Counts::default(),
-            stock: Stock::default(),
+            counters: ThrottleCounters::default(),
+            output_budget: OutputBudget::default(),
             ids: AtomicU64::new(1),
-            lines: line.and_then(|limit| Single::new(limit).ok()),
+            log_lines: log_limit.and_then(|limit| Single::new(limit).ok()),
         }))
     }
 }
 
-/// The door, to be served by as many threads as there are. Clones are the same door.
+/// The front end. Clones share its state, so each thread serves one.
 #[derive(Clone, Debug)]
-pub(crate) struct Resp(Arc<Shared>);
+pub(crate) struct RespService(Arc<Shared>);
 
-/// Everything that connections share.
+/// What all connections share.
 struct Shared {
     service: Service,
-    /// The engine for questions by policy.
+    /// The engine for policy commands.
     source: EngineSource,
     password: Option<Password>,
     throttle: Option<Throttle>,
-    counts: Counts,
-    stock: Stock,
+    counters: ThrottleCounters,
+    output_budget: OutputBudget,
     ids: AtomicU64,
-    lines: Option<Single>,
+    log_lines: Option<Single>,
 }
 
 impl fmt::Debug for Shared {
@@ -192,7 +187,7 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// Connections of Redis clients are kept in pools and may be idle for long; the rest is as for everybody.
+/// Redis clients keep pools of idle connections; other limits are the common ones.
 fn limits() -> ListenLimits {
     ListenLimits {
         head: Duration::from_secs(10),
@@ -201,8 +196,8 @@ fn limits() -> ListenLimits {
     }
 }
 
-impl Resp {
-    /// Serves on `listener` until `stop` says so, as one of so many threads that share the bounds.
+impl RespService {
+    /// Serves on `listener` until the shutdown signal, as one of `threads` that share the connection bound.
     pub(crate) async fn serve(
         self,
         listener: TcpListener,
@@ -246,41 +241,38 @@ impl Shared {
         self.ids.fetch_add(1, Relaxed)
     }
 
-    /// Says that somebody spoke HTTP, once a second at the most.
-    fn note_http(&self, peer: IpAddr) {
-        if self
-            .lines
-            .as_ref()
-            .is_some_and(|lines| lines.check().is_admitted())
-        {
+    /// Logs that a client spoke HTTP, at most once a second.
+    fn log_http(&self, peer: IpAddr) {
+        let log_lines = self.log_lines.as_ref();
+        if log_lines.is_some_and(|lines| lines.check().is_admitted()) {
             tracing::warn!(
                 target: "tollgate::resp",
                 %peer,
-                "HTTP was spoken on the port for Redis clients; the connection was closed"
+                "HTTP request on the port for Redis clients; connection closed"
             );
         }
     }
 
-    /// What `INFO` tells about us.
-    fn told(&self) -> String {
-        let [passed, limited, failed] = self.counts.sums();
+    /// The section `Tollgate` of `INFO`.
+    fn info(&self) -> String {
+        let [passed, refused, failed] = self.counters.sums();
         let overflow = self.throttle.as_ref().map_or(0, Throttle::overflowed);
         format!(
-            "throttle_pass:{passed}\r\nthrottle_refuse:{limited}\r\nthrottle_error:{failed}\r\n\
+            "throttle_pass:{passed}\r\nthrottle_refuse:{refused}\r\nthrottle_error:{failed}\r\n\
              throttle_overflow:{overflow}\r\n"
         )
     }
 }
 
-/// What became of calls with their own limits.
+/// Counts of calls with limits of the caller: passed, refused, failed.
 #[derive(Debug, Default)]
-struct Counts(Striped<3>);
+struct ThrottleCounters(Striped<3>);
 
-impl Counts {
-    fn add(&self, passed: u64, limited: u64, failed: u64) {
-        for (at, more) in [passed, limited, failed].into_iter().enumerate() {
-            if more > 0 {
-                self.0.add(at, more);
+impl ThrottleCounters {
+    fn add(&self, counts: [u64; 3]) {
+        for (at, count) in counts.into_iter().enumerate() {
+            if count > 0 {
+                self.0.add(at, count);
             }
         }
     }
@@ -297,7 +289,7 @@ impl Collector for Shared {
             out.family(
                 "tollgate_resp_auth_failures_total",
                 Kind::Counter,
-                "Failed authentications of Redis clients, by reason.",
+                "AuthFailures authentications of Redis clients, by reason.",
                 reasons
                     .map(|reason| [("reason", reason)])
                     .zip(password.failures()),
@@ -313,7 +305,7 @@ impl Collector for Shared {
             "Calls of Redis clients with limits of their own, by verdict.",
             verdicts
                 .map(|verdict| [("verdict", verdict)])
-                .zip(self.counts.sums()),
+                .zip(self.counters.sums()),
         );
         out.value(
             "tollgate_throttle_keys",

@@ -1,9 +1,8 @@
-//! Who may come in: whoever knows the password, and does not guess too often.
+//! Authentication by password, with a rate limit of failures.
 //!
-//! The password is kept only as a keyed hash, and hashes are compared in the same time wherever they differ.
-//! A wrong one is answered after a pause; an address that has been wrong too often is not listened to for a
-//! while, be it right or wrong, so that guessing from one address is no faster than [`GUESSES`]. Connections
-//! that are in already notice nothing of it. Who is wrong is counted, and told in the log now and then.
+//! The password is stored as a keyed hash, and hashes are compared in constant time. The reply to a wrong password is
+//! delayed. An address with too many failures is rejected for a while whatever it sends, so guessing from one address is no
+//! faster than [`GUESSES`]. Authenticated connections are not affected. Failures are counted, and logged at a bounded rate.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -13,31 +12,31 @@ use std::time::Duration;
 
 use tollgate::{Limit, LimitError, Limiter, Rate, Single, Span};
 
-/// Characters of a password at the least.
-const LENGTH_MIN: usize = 8;
-/// More than a stranger may send at once could never be shown.
-const LENGTH_MAX: usize = 512;
-/// Wrong passwords from one address: so many at once, and then one a second.
+/// Fewest bytes of a password.
+const MIN_LENGTH: usize = 8;
+/// Most bytes: an unauthenticated client could not send more.
+const MAX_LENGTH: usize = 512;
+/// Failures from one address: a burst, and then one a second.
 const GUESSES: u64 = 10;
-/// Of wrong passwords one line is logged in so many seconds, and how many there were since the last.
-const LINE_EVERY: u64 = 10;
-/// The only user that there is.
+/// Seconds between log lines about failures.
+const LOG_INTERVAL: u64 = 10;
+/// The only user.
 pub(super) const USER: &[u8] = b"default";
-/// Addresses whose guesses are counted.
+/// Addresses whose failures are counted.
 const ADDRESSES: usize = 10_000;
-/// How long a wrong password waits for its answer.
-pub(super) const PAUSE: Duration = Duration::from_millis(200);
+/// Delay of the reply to a wrong password.
+pub(super) const FAILURE_DELAY: Duration = Duration::from_millis(200);
 
 /// Why a password cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PasswordError {
-    /// It is too short to be safe.
+    /// It is too short.
     Short {
         /// How many bytes it has.
         length: usize,
     },
-    /// It is too long to be shown.
+    /// It is too long.
     Long,
     /// The operating system gives no random numbers.
     NoRandom,
@@ -48,12 +47,12 @@ impl fmt::Display for PasswordError {
         match self {
             Self::Short { length } => write!(
                 f,
-                "the password for Redis clients has {length} characters, and {LENGTH_MIN} are the least\n\
+                "the password for Redis clients has {length} characters, fewer than {MIN_LENGTH}\n\
                  hint: make one with `openssl rand -hex 16`"
             ),
             Self::Long => write!(
                 f,
-                "the password for Redis clients has more than {LENGTH_MAX} characters\n\
+                "the password for Redis clients has more than {MAX_LENGTH} characters\n\
                  hint: make one with `openssl rand -hex 16`"
             ),
             Self::NoRandom => f.write_str(
@@ -66,51 +65,54 @@ impl fmt::Display for PasswordError {
 
 impl std::error::Error for PasswordError {}
 
-/// The password, and who was wrong about it.
+/// The password, and the failures to authenticate.
 pub(super) struct Password {
     key: [u8; blake3::KEY_LEN],
     hash: blake3::Hash,
     guesses: Limiter,
-    failed: Failed,
+    failures: AuthFailures,
 }
 
-/// Passwords that let nobody in.
+/// Counters of failures.
 #[derive(Debug)]
-struct Failed {
-    wrong: AtomicU64,
-    unheard: AtomicU64,
-    /// Of both together, what the log was told of.
+struct AuthFailures {
+    wrong_password: AtomicU64,
+    rate_limited: AtomicU64,
+    /// The sum of both at the last log line.
     logged: AtomicU64,
-    lines: Single,
+    log_lines: Single,
 }
 
-impl Failed {
-    fn new() -> Option<Failed> {
-        let rate = Rate::new(1, Span::from_secs(LINE_EVERY)).ok()?;
+impl AuthFailures {
+    fn new() -> Option<AuthFailures> {
+        let rate = Rate::new(1, Span::from_secs(LOG_INTERVAL)).ok()?;
         let limit = Limit::token_bucket(rate, 1).ok()?;
-        Some(Failed {
-            wrong: AtomicU64::new(0),
-            unheard: AtomicU64::new(0),
+        Some(AuthFailures {
+            wrong_password: AtomicU64::new(0),
+            rate_limited: AtomicU64::new(0),
             logged: AtomicU64::new(0),
-            lines: Single::new(limit).ok()?,
+            log_lines: Single::new(limit).ok()?,
         })
     }
 
-    /// How many were wrong, and how many were not heard.
+    /// Wrong passwords, and attempts rejected unread.
     fn sums(&self) -> [u64; 2] {
-        [self.wrong.load(Relaxed), self.unheard.load(Relaxed)]
+        [
+            self.wrong_password.load(Relaxed),
+            self.rate_limited.load(Relaxed),
+        ]
     }
 
-    /// Counts one more, and says so unless that was said a moment ago.
+    /// ThrottleCounters one more, and says so unless that was call a moment ago.
     #[cold]
-    fn note(&self, shown: Shown, peer: IpAddr) {
-        match shown {
-            Shown::Right => return,
-            Shown::Wrong => &self.wrong,
-            Shown::TooOften => &self.unheard,
+    fn record(&self, result: AuthResult, peer: IpAddr) {
+        match result {
+            AuthResult::Valid => return,
+            AuthResult::Wrong => &self.wrong_password,
+            AuthResult::RateLimited => &self.rate_limited,
         }
         .fetch_add(1, Relaxed);
-        if !self.lines.check().is_admitted() {
+        if !self.log_lines.check().is_admitted() {
             return;
         }
         let all = self.sums().iter().sum::<u64>();
@@ -118,9 +120,9 @@ impl Failed {
         tracing::warn!(
             target: "tollgate::resp",
             %peer,
-            since,
-            is_heard = shown == Shown::Wrong,
-            "Redis clients showed wrong passwords; this is the last of so many since the last such line"
+            failures = since,
+            rate_limited = result == AuthResult::RateLimited,
+            "Redis clients failed to authenticate; see `failures` since the last such line"
         );
     }
 }
@@ -131,23 +133,23 @@ impl fmt::Debug for Password {
     }
 }
 
-/// What became of a password that was shown.
+/// The result of an authentication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shown {
-    Right,
+pub(super) enum AuthResult {
+    Valid,
     Wrong,
-    /// Not looked at: this address was wrong too often.
-    TooOften,
+    /// Not compared: the address has too many failures.
+    RateLimited,
 }
 
 impl Password {
-    /// This password; white space around it is dropped, as it comes from files.
+    /// A password without surrounding white space, which files have.
     pub(super) fn new(text: &str) -> Result<Password, PasswordError> {
         let text = text.trim();
-        if text.len() < LENGTH_MIN {
+        if text.len() < MIN_LENGTH {
             return Err(PasswordError::Short { length: text.len() });
         }
-        if text.len() > LENGTH_MAX {
+        if text.len() > MAX_LENGTH {
             return Err(PasswordError::Long);
         }
         let mut key = [0; blake3::KEY_LEN];
@@ -156,39 +158,39 @@ impl Password {
             hash: blake3::keyed_hash(&key, text.as_bytes()),
             key,
             guesses: guesses().map_err(|_| PasswordError::NoRandom)?,
-            failed: Failed::new().ok_or(PasswordError::NoRandom)?,
+            failures: AuthFailures::new().ok_or(PasswordError::NoRandom)?,
         })
     }
 
-    /// Is this the password of this user?
-    pub(super) fn shown(&self, user: &[u8], offered: &[u8], peer: IpAddr) -> Shown {
-        let shown = self.look(user, offered, peer);
-        if shown != Shown::Right {
-            self.failed.note(shown, peer);
+    /// Verifies user and password, and counts a failure.
+    pub(super) fn verify(&self, user: &[u8], offered: &[u8], peer: IpAddr) -> AuthResult {
+        let result = self.compare(user, offered, peer);
+        if result != AuthResult::Valid {
+            self.failures.record(result, peer);
         }
-        shown
+        result
     }
 
-    fn look(&self, user: &[u8], offered: &[u8], peer: IpAddr) -> Shown {
+    fn compare(&self, user: &[u8], offered: &[u8], peer: IpAddr) -> AuthResult {
         let peer = network(peer);
         if !self.guesses.peek(&peer, 1).is_admitted() {
-            return Shown::TooOften;
+            return AuthResult::RateLimited;
         }
-        let is_right = blake3::keyed_hash(&self.key, offered) == self.hash;
-        if is_right && user == USER {
-            return Shown::Right;
+        let is_valid = blake3::keyed_hash(&self.key, offered) == self.hash;
+        if is_valid && user == USER {
+            return AuthResult::Valid;
         }
         self.guesses.check(&peer);
-        Shown::Wrong
+        AuthResult::Wrong
     }
 
-    /// Passwords that were wrong, and those that were not heard.
+    /// Wrong passwords, and attempts rejected unread.
     pub(super) fn failures(&self) -> [u64; 2] {
-        self.failed.sums()
+        self.failures.sums()
     }
 }
 
-/// Whose guesses count together: those of an IPv4 address, and those of an IPv6 network, of which one host has 2^64 addresses.
+/// What failures are counted by: an IPv4 address, or an IPv6 /64 network, which one host may have.
 fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => {
@@ -212,40 +214,49 @@ mod tests {
     const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
     #[test]
-    fn only_the_password_is_right_and_guessing_it_is_slow() {
+    fn only_the_password_is_valid_and_guessing_it_is_slow() {
         let password = Password::new(" correct horse \n").unwrap();
-        assert_eq!(password.shown(USER, b"correct horse", PEER), Shown::Right);
+        assert_eq!(
+            password.verify(USER, b"correct horse", PEER),
+            AuthResult::Valid
+        );
         for wrong in 0..GUESSES {
             let guess = format!("correct horsf{wrong}");
-            assert_eq!(password.shown(USER, guess.as_bytes(), PEER), Shown::Wrong);
+            assert_eq!(
+                password.verify(USER, guess.as_bytes(), PEER),
+                AuthResult::Wrong
+            );
         }
-        assert_eq!(password.shown(USER, b"x", PEER), Shown::TooOften);
+        assert_eq!(password.verify(USER, b"x", PEER), AuthResult::RateLimited);
         assert_eq!(
-            password.shown(USER, b"correct horse", PEER),
-            Shown::TooOften
+            password.verify(USER, b"correct horse", PEER),
+            AuthResult::RateLimited
         );
         let other = IpAddr::from([10, 0, 0, 1]);
-        assert_eq!(password.shown(USER, b"correct horse", other), Shown::Right);
+        assert_eq!(
+            password.verify(USER, b"correct horse", other),
+            AuthResult::Valid
+        );
         assert_eq!(password.failures(), [GUESSES, 2]);
         assert_eq!(
-            password.shown(b"admin", b"correct horse", other),
-            Shown::Wrong
+            password.verify(b"admin", b"correct horse", other),
+            AuthResult::Wrong
         );
         assert_eq!(password.failures(), [GUESSES + 1, 2]);
         assert_eq!(format!("{password:?}"), "Password");
     }
 
     #[test]
-    fn the_addresses_of_one_network_guess_together() {
+    fn failures_of_one_network_count_together() {
         let password = Password::new("correct horse").unwrap();
         let at = |host: u16, net: u16| IpAddr::from([0x2001, 0xdb8, 0, net, 0, 0, 0, host]);
         for host in 0..10 {
-            let shown = password.shown(USER, b"x", at(host, 1));
-            assert_eq!(shown, Shown::Wrong);
+            let result = password.verify(USER, b"x", at(host, 1));
+            assert_eq!(result, AuthResult::Wrong);
         }
-        let shown = |peer| password.shown(USER, b"correct horse", peer);
-        assert_eq!(shown(at(99, 1)), Shown::TooOften);
-        assert_eq!(shown(at(1, 2)), Shown::Right);
+        let verify = |peer| password.verify(USER, b"correct horse", peer);
+        assert_eq!(verify(at(99, 1)), AuthResult::RateLimited);
+        assert_eq!(verify(at(1, 2)), AuthResult::Valid);
     }
 
     #[test]

@@ -1,27 +1,27 @@
-//! Answers as they are written, in both versions of the protocol.
+//! Writer of replies in RESP2 and RESP3.
 
 use serde::Serialize;
 
 use super::serialize::Serializer;
 
-/// Longest part of a client's own words in an error.
-const QUOTED: usize = 128;
+/// Most bytes of a client's input in an error.
+const MAX_QUOTED_BYTES: usize = 128;
 
-/// Where answers are written, in the version that the client speaks.
+/// Writes replies in the version that the client negotiated.
 #[derive(Debug)]
 pub(super) struct Reply<'a> {
     pub(super) out: &'a mut Vec<u8>,
-    /// The third version: with maps, nulls and truth values of their own.
-    pub(super) is_third: bool,
+    /// RESP3 has maps, nulls and booleans.
+    pub(super) is_resp3: bool,
 }
 
 impl Reply<'_> {
-    /// `+OK` and its kin.
+    /// A simple string.
     pub(super) fn simple(&mut self, text: &str) {
         self.line(b'+', text.as_bytes());
     }
 
-    /// An error. What cannot stand on one line is blanked.
+    /// An error. Control characters become blanks.
     pub(super) fn error(&mut self, text: &str) {
         self.out.push(b'-');
         let printable = |byte: u8| {
@@ -37,11 +37,11 @@ impl Reply<'_> {
 
     pub(super) fn integer(&mut self, number: i64) {
         self.out.push(b':');
-        push_number(self.out, number);
+        push_integer(self.out, number);
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// A count of something, as far as the protocol can tell it.
+    /// A count, at most the largest integer of the protocol.
     pub(super) fn count(&mut self, count: u64) {
         self.integer(i64::try_from(count).unwrap_or(i64::MAX));
     }
@@ -58,12 +58,12 @@ impl Reply<'_> {
 
     pub(super) fn nil(&mut self) {
         self.out
-            .extend_from_slice(if self.is_third { b"_\r\n" } else { b"$-1\r\n" });
+            .extend_from_slice(if self.is_resp3 { b"_\r\n" } else { b"$-1\r\n" });
     }
 
-    /// True or false; the second version has only numbers for it.
-    pub(super) fn truth(&mut self, is_so: bool) {
-        self.out.extend_from_slice(match (self.is_third, is_so) {
+    /// A boolean; an integer in RESP2.
+    pub(super) fn boolean(&mut self, value: bool) {
+        self.out.extend_from_slice(match (self.is_resp3, value) {
             (true, true) => b"#t\r\n",
             (true, false) => b"#f\r\n",
             (false, true) => b":1\r\n",
@@ -71,20 +71,20 @@ impl Reply<'_> {
         });
     }
 
-    /// So many items follow.
+    /// The header of an array; its items follow.
     pub(super) fn array(&mut self, items: usize) {
         self.size(b'*', items);
     }
 
-    /// So many pairs follow. The second version has no pairs: they are items one after the other.
+    /// The header of a map; its pairs follow. RESP2 has flat arrays instead.
     pub(super) fn map(&mut self, pairs: usize) {
-        match self.is_third {
+        match self.is_resp3 {
             true => self.size(b'%', pairs),
             false => self.size(b'*', pairs.saturating_mul(2)),
         }
     }
 
-    /// What would be written in JSON, with the same names.
+    /// A view, with the names that it has in JSON.
     pub(super) fn view(&mut self, view: &impl Serialize) {
         let begins = self.out.len();
         if let Err(error) = view.serialize(Serializer::new(self)) {
@@ -101,14 +101,14 @@ impl Reply<'_> {
 
     fn size(&mut self, kind: u8, size: usize) {
         self.out.push(kind);
-        push_number(self.out, i64::try_from(size).unwrap_or(i64::MAX));
+        push_integer(self.out, i64::try_from(size).unwrap_or(i64::MAX));
         self.out.extend_from_slice(b"\r\n");
     }
 }
 
-/// A number in digits.
+/// Appends an integer in decimal digits.
 #[inline]
-pub(super) fn push_number(out: &mut Vec<u8>, number: i64) {
+pub(super) fn push_integer(out: &mut Vec<u8>, number: i64) {
     if let Ok(digit @ 0..=9) = u8::try_from(number) {
         out.push(b'0' + digit);
         return;
@@ -132,25 +132,25 @@ pub(super) fn push_number(out: &mut Vec<u8>, number: i64) {
     out.extend_from_slice(digits.get(begin..).unwrap_or_default());
 }
 
-/// Five numbers as an array, put together before they are written: one copy instead of fifteen.
+/// An array of five integers, built before it is written: one copy instead of fifteen.
 #[derive(Debug)]
-pub(super) struct Numbers {
-    text: [u8; Numbers::ROOM],
+pub(super) struct FiveIntegers {
+    text: [u8; FiveIntegers::ROOM],
     at: usize,
 }
 
-impl Default for Numbers {
+impl Default for FiveIntegers {
     #[inline]
-    fn default() -> Numbers {
-        let mut text = [0; Numbers::ROOM];
+    fn default() -> FiveIntegers {
+        let mut text = [0; FiveIntegers::ROOM];
         if let Some(head) = text.first_chunk_mut() {
             *head = *b"*5\r\n";
         }
-        Numbers { text, at: 4 }
+        FiveIntegers { text, at: 4 }
     }
 }
 
-impl Numbers {
+impl FiveIntegers {
     /// A head, and five times a mark, a sign, nineteen digits and the end of a line.
     const ROOM: usize = 4 + 5 * 23;
 
@@ -195,9 +195,9 @@ impl Numbers {
     }
 }
 
-/// A client's own words, as far as they may stand in an error.
+/// A client's input for an error, cut to a bounded length.
 pub(super) fn quoted(bytes: &[u8]) -> String {
-    let shown = bytes.get(..QUOTED).unwrap_or(bytes);
+    let shown = bytes.get(..MAX_QUOTED_BYTES).unwrap_or(bytes);
     String::from_utf8_lossy(shown).into_owned()
 }
 
@@ -205,17 +205,17 @@ pub(super) fn quoted(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn written(is_third: bool, write: impl FnOnce(&mut Reply<'_>)) -> String {
+    fn written(is_resp3: bool, write: impl FnOnce(&mut Reply<'_>)) -> String {
         let mut out = Vec::new();
         write(&mut Reply {
             out: &mut out,
-            is_third,
+            is_resp3,
         });
         String::from_utf8(out).unwrap()
     }
 
     #[test]
-    fn numbers_are_written_as_the_standard_library_does() {
+    fn integers_are_written_as_by_the_standard_library() {
         for number in [0, 9, 10, 99, 100, -1, -10, 12_345, i64::MAX, i64::MIN] {
             let text = written(false, |reply| reply.integer(number));
             assert_eq!(text, format!(":{number}\r\n"));
@@ -225,7 +225,7 @@ mod tests {
             [-1, -10, 12_345, i64::MAX, i64::MIN],
             [i64::MIN; 5],
         ] {
-            let mut five = Numbers::default();
+            let mut five = FiveIntegers::default();
             numbers.iter().for_each(|number| five.push(*number));
             let text: String = numbers
                 .iter()
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_json_says_is_told_in_both_versions() {
+    fn a_view_is_written_in_both_versions() {
         let value = serde_json::json!({"a": null, "b": [true, -3, "x"]});
         let second = written(false, |reply| reply.view(&value));
         assert_eq!(
@@ -256,6 +256,6 @@ mod tests {
     fn an_error_stays_on_one_line() {
         let text = written(false, |reply| reply.error("ERR a\r\n+OK\0b"));
         assert_eq!(text, "-ERR a  +OK b\r\n");
-        assert_eq!(quoted(&[0xff; 1000]).chars().count(), QUOTED);
+        assert_eq!(quoted(&[0xff; 1000]).chars().count(), MAX_QUOTED_BYTES);
     }
 }

@@ -1,6 +1,6 @@
-//! What JSON would say, written as RESP: structures and maps as maps, options as nil or what they hold.
+//! Serializer of views: structures and maps become maps, options nil or their value.
 //!
-//! Only what the views of this server need is known; anything else is an error and a defect.
+//! Only what the views of this server need is supported; anything else is an error and a defect.
 
 use std::fmt::{self, Display};
 
@@ -8,7 +8,7 @@ use serde::ser::{self, Impossible, Serialize};
 
 use super::reply::Reply;
 
-/// Writes values into a reply.
+/// Serializes a value into a reply.
 pub(super) struct Serializer<'r, 'o>(&'r mut Reply<'o>);
 
 impl<'r, 'o> Serializer<'r, 'o> {
@@ -17,107 +17,107 @@ impl<'r, 'o> Serializer<'r, 'o> {
     }
 }
 
-/// A value that this protocol does not say.
+/// A value that is not supported.
 #[derive(Debug)]
-pub(super) struct Unsayable(String);
+pub(super) struct SerializeError(String);
 
-impl Display for Unsayable {
+impl Display for SerializeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Unsayable {}
+impl std::error::Error for SerializeError {}
 
-impl ser::Error for Unsayable {
-    fn custom<T: Display>(what: T) -> Unsayable {
-        Unsayable(what.to_string())
+impl ser::Error for SerializeError {
+    fn custom<T: Display>(what: T) -> SerializeError {
+        SerializeError(what.to_string())
     }
 }
 
-/// A value of this kind cannot be written.
-fn unsayable<T>(what: &str) -> Result<T, Unsayable> {
-    Err(Unsayable(format!("{what} cannot be written here")))
+/// The error for values of this kind.
+fn unsupported<T>(what: &str) -> Result<T, SerializeError> {
+    Err(SerializeError(format!("{what} cannot be written here")))
 }
 
-macro_rules! unsayable {
+macro_rules! unsupported {
     ($($name:ident($($type:ty),*) $what:literal;)*) => {
-        $(fn $name(self, $(_: $type),*) -> Result<(), Unsayable> {
-            unsayable($what)
+        $(fn $name(self, $(_: $type),*) -> Result<(), SerializeError> {
+            unsupported($what)
         })*
     };
 }
 
 impl<'r, 'o> ser::Serializer for Serializer<'r, 'o> {
     type Ok = ();
-    type Error = Unsayable;
+    type Error = SerializeError;
     type SerializeSeq = Self;
-    type SerializeTuple = Impossible<(), Unsayable>;
-    type SerializeTupleStruct = Impossible<(), Unsayable>;
-    type SerializeTupleVariant = Impossible<(), Unsayable>;
+    type SerializeTuple = Impossible<(), SerializeError>;
+    type SerializeTupleStruct = Impossible<(), SerializeError>;
+    type SerializeTupleVariant = Impossible<(), SerializeError>;
     type SerializeMap = Self;
     type SerializeStruct = Self;
-    type SerializeStructVariant = Impossible<(), Unsayable>;
+    type SerializeStructVariant = Impossible<(), SerializeError>;
 
-    fn serialize_bool(self, is_so: bool) -> Result<(), Unsayable> {
-        self.0.truth(is_so);
+    fn serialize_bool(self, value: bool) -> Result<(), SerializeError> {
+        self.0.boolean(value);
         Ok(())
     }
 
-    fn serialize_i8(self, number: i8) -> Result<(), Unsayable> {
+    fn serialize_i8(self, number: i8) -> Result<(), SerializeError> {
         self.serialize_i64(number.into())
     }
 
-    fn serialize_i16(self, number: i16) -> Result<(), Unsayable> {
+    fn serialize_i16(self, number: i16) -> Result<(), SerializeError> {
         self.serialize_i64(number.into())
     }
 
-    fn serialize_i32(self, number: i32) -> Result<(), Unsayable> {
+    fn serialize_i32(self, number: i32) -> Result<(), SerializeError> {
         self.serialize_i64(number.into())
     }
 
-    fn serialize_i64(self, number: i64) -> Result<(), Unsayable> {
+    fn serialize_i64(self, number: i64) -> Result<(), SerializeError> {
         self.0.integer(number);
         Ok(())
     }
 
-    fn serialize_u8(self, count: u8) -> Result<(), Unsayable> {
+    fn serialize_u8(self, count: u8) -> Result<(), SerializeError> {
         self.serialize_u64(count.into())
     }
 
-    fn serialize_u16(self, count: u16) -> Result<(), Unsayable> {
+    fn serialize_u16(self, count: u16) -> Result<(), SerializeError> {
         self.serialize_u64(count.into())
     }
 
-    fn serialize_u32(self, count: u32) -> Result<(), Unsayable> {
+    fn serialize_u32(self, count: u32) -> Result<(), SerializeError> {
         self.serialize_u64(count.into())
     }
 
-    fn serialize_u64(self, count: u64) -> Result<(), Unsayable> {
+    fn serialize_u64(self, count: u64) -> Result<(), SerializeError> {
         self.0.count(count);
         Ok(())
     }
 
-    fn serialize_str(self, text: &str) -> Result<(), Unsayable> {
+    fn serialize_str(self, text: &str) -> Result<(), SerializeError> {
         self.0.text(text);
         Ok(())
     }
 
-    fn collect_str<T: Display + ?Sized>(self, text: &T) -> Result<(), Unsayable> {
+    fn collect_str<T: Display + ?Sized>(self, text: &T) -> Result<(), SerializeError> {
         self.0.text(&text.to_string());
         Ok(())
     }
 
-    fn serialize_none(self) -> Result<(), Unsayable> {
+    fn serialize_none(self) -> Result<(), SerializeError> {
         self.0.nil();
         Ok(())
     }
 
-    fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<(), Unsayable> {
+    fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<(), SerializeError> {
         value.serialize(self)
     }
 
-    fn serialize_unit(self) -> Result<(), Unsayable> {
+    fn serialize_unit(self) -> Result<(), SerializeError> {
         self.serialize_none()
     }
 
@@ -125,32 +125,32 @@ impl<'r, 'o> ser::Serializer for Serializer<'r, 'o> {
         self,
         _: &'static str,
         value: &T,
-    ) -> Result<(), Unsayable> {
+    ) -> Result<(), SerializeError> {
         value.serialize(self)
     }
 
-    fn serialize_seq(self, items: Option<usize>) -> Result<Self, Unsayable> {
+    fn serialize_seq(self, items: Option<usize>) -> Result<Self, SerializeError> {
         match items {
             Some(items) => self.0.array(items),
-            None => return unsayable("a list of unknown length"),
+            None => return unsupported("a list of unknown length"),
         }
         Ok(self)
     }
 
-    fn serialize_map(self, pairs: Option<usize>) -> Result<Self, Unsayable> {
+    fn serialize_map(self, pairs: Option<usize>) -> Result<Self, SerializeError> {
         match pairs {
             Some(pairs) => self.0.map(pairs),
-            None => return unsayable("a map of unknown length"),
+            None => return unsupported("a map of unknown length"),
         }
         Ok(self)
     }
 
-    fn serialize_struct(self, _: &'static str, fields: usize) -> Result<Self, Unsayable> {
+    fn serialize_struct(self, _: &'static str, fields: usize) -> Result<Self, SerializeError> {
         self.0.map(fields);
         Ok(self)
     }
 
-    unsayable! {
+    unsupported! {
         serialize_f32(f32) "a fraction";
         serialize_f64(f64) "a fraction";
         serialize_char(char) "a character";
@@ -165,20 +165,20 @@ impl<'r, 'o> ser::Serializer for Serializer<'r, 'o> {
         _: u32,
         _: &'static str,
         _: &T,
-    ) -> Result<(), Unsayable> {
-        unsayable("a variant")
+    ) -> Result<(), SerializeError> {
+        unsupported("a variant")
     }
 
-    fn serialize_tuple(self, _: usize) -> Result<Self::SerializeTuple, Unsayable> {
-        unsayable("a tuple")
+    fn serialize_tuple(self, _: usize) -> Result<Self::SerializeTuple, SerializeError> {
+        unsupported("a tuple")
     }
 
     fn serialize_tuple_struct(
         self,
         _: &'static str,
         _: usize,
-    ) -> Result<Self::SerializeTupleStruct, Unsayable> {
-        unsayable("a tuple")
+    ) -> Result<Self::SerializeTupleStruct, SerializeError> {
+        unsupported("a tuple")
     }
 
     fn serialize_tuple_variant(
@@ -187,8 +187,8 @@ impl<'r, 'o> ser::Serializer for Serializer<'r, 'o> {
         _: u32,
         _: &'static str,
         _: usize,
-    ) -> Result<Self::SerializeTupleVariant, Unsayable> {
-        unsayable("a variant")
+    ) -> Result<Self::SerializeTupleVariant, SerializeError> {
+        unsupported("a variant")
     }
 
     fn serialize_struct_variant(
@@ -197,55 +197,58 @@ impl<'r, 'o> ser::Serializer for Serializer<'r, 'o> {
         _: u32,
         _: &'static str,
         _: usize,
-    ) -> Result<Self::SerializeStructVariant, Unsayable> {
-        unsayable("a variant")
+    ) -> Result<Self::SerializeStructVariant, SerializeError> {
+        unsupported("a variant")
     }
 }
 
 impl ser::SerializeSeq for Serializer<'_, '_> {
     type Ok = ();
-    type Error = Unsayable;
+    type Error = SerializeError;
 
-    fn serialize_element<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Unsayable> {
+    fn serialize_element<T: Serialize + ?Sized>(
+        &mut self,
+        value: &T,
+    ) -> Result<(), SerializeError> {
         value.serialize(Serializer(self.0))
     }
 
-    fn end(self) -> Result<(), Unsayable> {
+    fn end(self) -> Result<(), SerializeError> {
         Ok(())
     }
 }
 
 impl ser::SerializeMap for Serializer<'_, '_> {
     type Ok = ();
-    type Error = Unsayable;
+    type Error = SerializeError;
 
-    fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), Unsayable> {
+    fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), SerializeError> {
         key.serialize(Serializer(self.0))
     }
 
-    fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Unsayable> {
+    fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), SerializeError> {
         value.serialize(Serializer(self.0))
     }
 
-    fn end(self) -> Result<(), Unsayable> {
+    fn end(self) -> Result<(), SerializeError> {
         Ok(())
     }
 }
 
 impl ser::SerializeStruct for Serializer<'_, '_> {
     type Ok = ();
-    type Error = Unsayable;
+    type Error = SerializeError;
 
     fn serialize_field<T: Serialize + ?Sized>(
         &mut self,
         name: &'static str,
         value: &T,
-    ) -> Result<(), Unsayable> {
+    ) -> Result<(), SerializeError> {
         self.0.text(name);
         value.serialize(Serializer(self.0))
     }
 
-    fn end(self) -> Result<(), Unsayable> {
+    fn end(self) -> Result<(), SerializeError> {
         Ok(())
     }
 }

@@ -1,132 +1,132 @@
-//! What a client is to us: the version it speaks, whether it may ask, its name; and the commands that clients
-//! send when they connect.
+//! The session of a client (protocol version, authentication, name, database), and the commands that client libraries send
+//! when they connect.
 //!
-//! Answers are those of Redis 7, because client libraries compare them: what they are told decides which
-//! features they use. We claim no more than they need to go on.
+//! Replies are those of Redis 7, because client libraries choose their features by them. Nothing is claimed beyond what they
+//! need.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use super::about::{self, VERSION, arity, help, no_such_part};
 use super::codec::{Bounds, Command};
-use super::password::{PAUSE, Password, Shown, USER};
+use super::introspection::{self, VERSION, arity, help, unknown_subcommand};
+use super::password::{AuthResult, FAILURE_DELAY, Password, USER};
 use super::reply::{Reply, quoted};
 
 /// Databases: each has keys of its own.
 const DATABASES: u64 = 16;
 /// Bytes of a client's name.
 const NAME_BYTES: usize = 128;
-/// Commands that are answered with nothing but the wish for a password, before the connection ends.
-const STRANGE_MOST: u32 = 32;
+/// Commands before authentication, after which the connection closes.
+const MAX_UNAUTHENTICATED_COMMANDS: u32 = 32;
 
-const WRONG: &str = "WRONGPASS invalid username-password pair or user is disabled.";
-const TOO_OFTEN: &str =
-    "ERR too many wrong passwords came from this address; wait a few seconds and try again";
+const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+const RATE_LIMITED: &str =
+    "ERR too many failed authentications from this address; try again in a few seconds";
 
-/// The parts of `CLIENT`. Connections do not know each other, so there is no list of them.
+/// The subcommands of `CLIENT`. There is no list of connections.
 const CLIENT: [(&str, &str); 7] = [
     ("GETNAME", "The name of this connection."),
     ("ID", "The number of this connection."),
-    ("INFO", "What is known of this connection."),
-    ("NO-EVICT (ON|OFF)", "Nothing: nobody is evicted."),
-    ("NO-TOUCH (ON|OFF)", "Nothing: asking is what uses a key."),
-    ("SETINFO <name> <value>", "Nothing: it is not kept."),
+    ("INFO", "Information about this connection."),
+    ("NO-EVICT (ON|OFF)", "No effect: no client is evicted."),
+    ("NO-TOUCH (ON|OFF)", "No effect."),
+    ("SETINFO <name> <value>", "No effect: not stored."),
     ("SETNAME <name>", "Names this connection."),
 ];
 
-/// One client.
+/// The session of one client.
 #[derive(Debug)]
 pub(super) struct Session {
     id: u64,
     peer: SocketAddr,
-    /// Does it speak the third version?
-    pub(super) is_third: bool,
-    /// May it ask?
-    pub(super) is_known: bool,
+    /// It negotiated RESP3.
+    pub(super) is_resp3: bool,
+    /// It may use limits.
+    pub(super) is_authenticated: bool,
     name: Vec<u8>,
-    /// The database that it has selected.
+    /// The selected database.
     pub(super) database: u64,
-    /// Commands that it sent without having shown its password.
-    strange: u32,
+    /// Commands sent before authentication.
+    unauthenticated: u32,
 }
 
-/// What follows an answer.
+/// What follows a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Then {
+pub(super) enum AfterReply {
     /// The next command.
-    Next,
-    /// The end of the connection.
+    Continue,
+    /// The connection closes.
     Close,
-    /// The answer is there, and goes out after a pause.
-    Pause(Duration),
+    /// The reply is sent after a delay.
+    Delay(Duration),
 }
 
 impl Session {
-    pub(super) fn new(id: u64, peer: SocketAddr, is_known: bool) -> Session {
+    pub(super) fn new(id: u64, peer: SocketAddr, is_authenticated: bool) -> Session {
         Session {
             id,
             peer,
-            is_third: false,
-            is_known,
+            is_resp3: false,
+            is_authenticated,
             name: Vec::new(),
             database: 0,
-            strange: 0,
+            unauthenticated: 0,
         }
     }
 
-    /// Where it comes from.
+    /// The address of the client.
     pub(super) fn peer(&self) -> IpAddr {
         self.peer.ip()
     }
 
-    /// How much it may send at once.
+    /// The bounds of its commands.
     pub(super) fn bounds(&self) -> &'static Bounds {
-        match self.is_known {
-            true => &Bounds::KNOWN,
-            false => &Bounds::STRANGE,
+        match self.is_authenticated {
+            true => &Bounds::AUTHENTICATED,
+            false => &Bounds::UNAUTHENTICATED,
         }
     }
 
-    /// Answers what is not a question about limits.
-    pub(super) fn answer(
+    /// Replies to a command that is not about limits.
+    pub(super) fn reply(
         &mut self,
         command: &Command<'_>,
         password: Option<&Password>,
         out: &mut Vec<u8>,
-        facts: &dyn Fn() -> String,
-    ) -> Then {
+        counters: &dyn Fn() -> String,
+    ) -> AfterReply {
         let mut reply = Reply {
             out,
-            is_third: self.is_third,
+            is_resp3: self.is_resp3,
         };
         let mut name = [0; 16];
         let name = lower(command.word(0), &mut name);
-        if !self.is_known {
-            // Whatever it says: who only begins anew has not shown its password either.
-            self.strange += 1;
-            if self.strange > STRANGE_MOST {
+        if !self.is_authenticated {
+            // `RESET` counts, too.
+            self.unauthenticated += 1;
+            if self.unauthenticated > MAX_UNAUTHENTICATED_COMMANDS {
                 reply.error("NOAUTH Authentication required.");
-                return Then::Close;
+                return AfterReply::Close;
             }
         }
         match name {
             b"quit" => {
                 reply.simple("OK");
-                return Then::Close;
+                return AfterReply::Close;
             }
             b"reset" => {
                 *self = Session {
-                    strange: self.strange,
+                    unauthenticated: self.unauthenticated,
                     ..Session::new(self.id, self.peer, password.is_none())
                 };
                 reply.simple("RESET");
             }
             b"hello" => return self.hello(command, password, reply.out),
             b"auth" => return self.auth(command, password, &mut reply),
-            _ if !self.is_known => {
+            _ if !self.is_authenticated => {
                 reply.error("NOAUTH Authentication required.");
-                if self.strange >= STRANGE_MOST {
-                    return Then::Close;
+                if self.unauthenticated >= MAX_UNAUTHENTICATED_COMMANDS {
+                    return AfterReply::Close;
                 }
             }
             b"ping" => match command.len() {
@@ -141,13 +141,15 @@ impl Session {
             b"select" => self.select(command, &mut reply),
             b"client" => self.client(command, &mut reply),
             b"command" => {
-                about::commands(lower(command.word(1), &mut [0; 16]), command, &mut reply);
+                introspection::commands(lower(command.word(1), &mut [0; 16]), command, &mut reply);
             }
-            b"config" => about::config(lower(command.word(1), &mut [0; 16]), command, &mut reply),
-            b"info" => reply.text(&about::info(command, facts)),
-            _ => about::unknown(command, &mut reply),
+            b"config" => {
+                introspection::config(lower(command.word(1), &mut [0; 16]), command, &mut reply);
+            }
+            b"info" => reply.text(&introspection::info(command, counters)),
+            _ => introspection::unknown(command, &mut reply),
         }
-        Then::Next
+        AfterReply::Continue
     }
 
     fn auth(
@@ -155,14 +157,14 @@ impl Session {
         command: &Command<'_>,
         password: Option<&Password>,
         reply: &mut Reply<'_>,
-    ) -> Then {
+    ) -> AfterReply {
         let (user, offered) = match command.len() {
             2 if password.is_none() => {
                 reply.error(
                     "ERR AUTH <password> called without any password configured for the default \
                      user. Are you sure your configuration is correct?",
                 );
-                return Then::Next;
+                return AfterReply::Continue;
             }
             2 => (USER, command.word(1)),
             3 => (command.word(1), command.word(2)),
@@ -171,40 +173,40 @@ impl Session {
                     1 => arity(reply, "auth"),
                     _ => reply.error("ERR syntax error"),
                 }
-                return Then::Next;
+                return AfterReply::Continue;
             }
         };
-        match self.show(user, offered, password) {
+        match self.authenticate(user, offered, password) {
             Ok(()) => {
                 reply.simple("OK");
-                Then::Next
+                AfterReply::Continue
             }
-            Err((told, then)) => {
-                reply.error(told);
-                then
+            Err((error, after)) => {
+                reply.error(error);
+                after
             }
         }
     }
 
-    /// Lets the client in if this is the password.
-    fn show(
+    /// Authenticates the client by user and password.
+    fn authenticate(
         &mut self,
         user: &[u8],
         offered: &[u8],
         password: Option<&Password>,
-    ) -> Result<(), (&'static str, Then)> {
-        let shown = match password {
-            None if user == USER => Shown::Right,
-            None => Shown::Wrong,
-            Some(password) => password.shown(user, offered, self.peer.ip()),
+    ) -> Result<(), (&'static str, AfterReply)> {
+        let result = match password {
+            None if user == USER => AuthResult::Valid,
+            None => AuthResult::Wrong,
+            Some(password) => password.verify(user, offered, self.peer.ip()),
         };
-        match shown {
-            Shown::Right => {
-                (self.is_known, self.strange) = (true, 0);
+        match result {
+            AuthResult::Valid => {
+                (self.is_authenticated, self.unauthenticated) = (true, 0);
                 Ok(())
             }
-            Shown::Wrong => Err((WRONG, Then::Pause(PAUSE))),
-            Shown::TooOften => Err((TOO_OFTEN, Then::Close)),
+            AuthResult::Wrong => Err((WRONG_PASSWORD, AfterReply::Delay(FAILURE_DELAY))),
+            AuthResult::RateLimited => Err((RATE_LIMITED, AfterReply::Close)),
         }
     }
 
@@ -214,10 +216,10 @@ impl Session {
         command: &Command<'_>,
         password: Option<&Password>,
         out: &mut Vec<u8>,
-    ) -> Then {
+    ) -> AfterReply {
         let mut reply = Reply {
             out,
-            is_third: self.is_third,
+            is_resp3: self.is_resp3,
         };
         let mut version = None;
         if command.len() > 1 {
@@ -227,11 +229,11 @@ impl Session {
                 Some(3) => version = Some(true),
                 Some(_) => {
                     reply.error("NOPROTO unsupported protocol version");
-                    return Then::Next;
+                    return AfterReply::Continue;
                 }
                 None => {
                     reply.error("ERR Protocol version is not an integer or out of range");
-                    return Then::Next;
+                    return AfterReply::Continue;
                 }
             }
         }
@@ -241,9 +243,9 @@ impl Session {
             match lower(command.word(at), &mut [0; 16]) {
                 b"auth" if behind >= 2 => {
                     let (user, offered) = (command.word(at + 1), command.word(at + 2));
-                    if let Err((told, then)) = self.show(user, offered, password) {
-                        reply.error(told);
-                        return then;
+                    if let Err((error, after)) = self.authenticate(user, offered, password) {
+                        reply.error(error);
+                        return after;
                     }
                     at += 3;
                 }
@@ -254,33 +256,33 @@ impl Session {
                 _ => {
                     let option = quoted(command.word(at));
                     reply.error(&format!("ERR Syntax error in HELLO option '{option}'"));
-                    return Then::Next;
+                    return AfterReply::Continue;
                 }
             }
         }
-        if !self.is_known {
+        if !self.is_authenticated {
             reply.error(
                 "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
                  HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
                  select the RESP protocol version at the same time",
             );
-            return Then::Next;
+            return AfterReply::Continue;
         }
         if let Some(name) = name
-            && !self.take_name(name)
+            && !self.set_name(name)
         {
             bad_name(&mut reply);
-            return Then::Next;
+            return AfterReply::Continue;
         }
-        self.is_third = version.unwrap_or(self.is_third);
-        reply.is_third = self.is_third;
+        self.is_resp3 = version.unwrap_or(self.is_resp3);
+        reply.is_resp3 = self.is_resp3;
         reply.map(7);
         reply.text("server");
         reply.text("redis");
         reply.text("version");
         reply.text(VERSION);
         reply.text("proto");
-        reply.integer(if self.is_third { 3 } else { 2 });
+        reply.integer(if self.is_resp3 { 3 } else { 2 });
         reply.text("id");
         reply.count(self.id);
         reply.text("mode");
@@ -289,7 +291,7 @@ impl Session {
         reply.text("master");
         reply.text("modules");
         reply.array(0);
-        Then::Next
+        AfterReply::Continue
     }
 
     fn select(&mut self, command: &Command<'_>, reply: &mut Reply<'_>) {
@@ -314,7 +316,7 @@ impl Session {
         match (lower(command.word(1), &mut [0; 16]), command.len()) {
             (_, 0 | 1) => arity(reply, "client"),
             (b"setinfo", 4) | (b"no-evict" | b"no-touch", 3) => reply.simple("OK"),
-            (b"setname", 3) => match self.take_name(command.word(2)) {
+            (b"setname", 3) => match self.set_name(command.word(2)) {
                 true => reply.simple("OK"),
                 false => bad_name(reply),
             },
@@ -323,7 +325,7 @@ impl Session {
                 false => reply.bulk(&self.name),
             },
             (b"id", 2) => reply.count(self.id),
-            (b"info", 2) => reply.text(&self.told()),
+            (b"info", 2) => reply.text(&self.info()),
             (b"help", 2) => help(reply, "CLIENT", &CLIENT),
             (
                 part @ (b"setinfo" | b"setname" | b"getname" | b"id" | b"info" | b"help"
@@ -333,23 +335,23 @@ impl Session {
                 let part = String::from_utf8_lossy(part);
                 arity(reply, &format!("client|{part}"));
             }
-            _ => no_such_part(reply, "CLIENT", command.word(1)),
+            _ => unknown_subcommand(reply, "CLIENT", command.word(1)),
         }
     }
 
-    /// What we know of the client, in the words of Redis.
-    fn told(&self) -> String {
+    /// The line of `CLIENT INFO`.
+    fn info(&self) -> String {
         format!(
             "id={} addr={} name={} db={} user=default resp={}\n",
             self.id,
             self.peer,
             String::from_utf8_lossy(&self.name),
             self.database,
-            if self.is_third { 3 } else { 2 }
+            if self.is_resp3 { 3 } else { 2 }
         )
     }
 
-    fn take_name(&mut self, name: &[u8]) -> bool {
+    fn set_name(&mut self, name: &[u8]) -> bool {
         let is_name = name.len() <= NAME_BYTES && name.iter().all(u8::is_ascii_graphic);
         if is_name {
             self.name = name.to_vec();
@@ -358,7 +360,7 @@ impl Session {
     }
 }
 
-/// The word in lower case; a longer one than all that we know is as good as none.
+/// An argument in lower case. One that is longer than every known name becomes an unknown name.
 fn lower<'a>(word: &[u8], room: &'a mut [u8; 16]) -> &'a [u8] {
     match room.get_mut(..word.len()) {
         Some(room) => {

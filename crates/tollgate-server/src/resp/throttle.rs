@@ -1,59 +1,60 @@
-//! Limits that come with the call, as two kinds of callers know them.
+//! Limits sent with the call, in two dialects.
 //!
-//! | command | asks | answers |
+//! | command | arguments | reply |
 //! |---|---|---|
 //! | `CL.THROTTLE` | key, max burst, count, period, quantity | limited 0 or 1, limit (burst + 1), remaining, retry after or -1, reset after |
 //! | `THROTTLE` | the same | allowed 1 or 0, limit (the burst itself), remaining, reset after, retry after or 0 |
 //!
-//! Seconds are rounded as callers know them: up, unless less than a millisecond is beyond the whole second.
+//! Seconds are rounded as in redis-cell: up, unless less than a millisecond is beyond the whole second.
 //!
-//! What differs from the original on purpose: keys are any bytes; a negative burst, count or period is an
-//! error (there it refuses for ever); what remains is divided in nanoseconds (there in microseconds, which
-//! tells too much for intervals that are not whole ones, and nonsense below one).
+//! Differences from redis-cell: keys are any bytes; a negative burst, count or period is an error (there it refuses for
+//! ever); the remaining quantity is computed in nanoseconds (there in microseconds, which reports too much for fractional
+//! intervals, and nonsense for intervals below one microsecond).
 
 use std::str::FromStr;
 
 use tollgate::{OutOfRange, Span, Terms, TermsError, Throttled};
 
 use super::codec::Command;
-use super::reply::{Numbers, Reply, quoted};
+use super::reply::{FiveIntegers, Reply, quoted};
 
-/// How a call is understood and answered.
+/// How a call is read and its reply written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum Dialect {
     /// `CL.THROTTLE`.
     Cell,
     /// `THROTTLE`.
     Plain,
 }
 
-/// What every error of the first form begins with.
+/// The prefix of all errors of the first dialect.
 const CELL: &str = "Cell error: Store error: ";
 
-/// What a call says.
+/// A call.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Said<'a> {
+pub(super) struct ThrottleCall<'a> {
+    pub(super) dialect: Dialect,
     pub(super) key: &'a [u8],
     pub(super) terms: Terms,
     pub(super) quantity: i64,
 }
 
-impl Form {
-    /// The form of a command by its name.
+impl Dialect {
+    /// The dialect of a command name.
     #[inline]
-    pub(super) fn of(name: &[u8]) -> Option<Form> {
+    pub(super) fn from_name(name: &[u8]) -> Option<Dialect> {
         match name.len() {
-            11 if name.eq_ignore_ascii_case(b"CL.THROTTLE") => Some(Form::Cell),
-            8 if name.eq_ignore_ascii_case(b"THROTTLE") => Some(Form::Plain),
+            11 if name.eq_ignore_ascii_case(b"CL.THROTTLE") => Some(Dialect::Cell),
+            8 if name.eq_ignore_ascii_case(b"THROTTLE") => Some(Dialect::Plain),
             _ => None,
         }
     }
 
-    /// What is told where callers may not choose their limits.
-    pub(super) const OFF: &str = "ERR callers may not choose their own limits here; ask TOLLGATE.CHECK, or start \
+    /// The error where callers may not send limits.
+    pub(super) const OFF: &str = "ERR callers may not send limits to this server; use TOLLGATE.CHECK, or start \
                                   the server without --resp-policy-only";
 
-    /// What is wrong with how many words a call has, if anything is.
+    /// The error of a wrong number of arguments, if it is wrong.
     pub(super) fn wrong_count(self, command: &Command<'_>) -> Option<String> {
         (!matches!(command.len(), 5 | 6)).then(|| self.arity())
     }
@@ -63,7 +64,7 @@ impl Form {
     /// # Errors
     /// The whole text of the error.
     #[inline]
-    pub(super) fn read<'a>(self, command: &Command<'a>) -> Result<Said<'a>, String> {
+    pub(super) fn read<'a>(self, command: &Command<'a>) -> Result<ThrottleCall<'a>, String> {
         if let Some(wrong) = self.wrong_count(command) {
             return Err(wrong);
         }
@@ -79,38 +80,39 @@ impl Form {
             _ => 1,
         };
         let terms = match self {
-            Form::Cell => Terms::new(burst, count, period).map_err(cell_terms)?,
-            Form::Plain => plain_terms(burst, count, period, quantity)?,
+            Dialect::Cell => Terms::new(burst, count, period).map_err(cell_terms)?,
+            Dialect::Plain => plain_terms(burst, count, period, quantity)?,
         };
-        Ok(Said {
+        Ok(ThrottleCall {
+            dialect: self,
             key: command.word(1),
             terms,
             quantity,
         })
     }
 
-    /// Writes what a call came to.
+    /// Writes the reply.
     #[inline]
-    pub(super) fn write(self, reply: &mut Reply<'_>, told: Result<Throttled, OutOfRange>) {
-        let told = match told {
-            Ok(told) => told,
+    pub(super) fn write(self, reply: &mut Reply<'_>, result: Result<Throttled, OutOfRange>) {
+        let result = match result {
+            Ok(result) => result,
             Err(error) => return self.write_error(reply, error),
         };
         let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-        let retry = told.retry_after.map(seconds);
-        let reset = seconds(told.reset_after);
-        let (limit, remaining) = (count(told.limit), count(told.remaining));
+        let retry = result.retry_after.map(seconds);
+        let reset = seconds(result.reset_after);
+        let (limit, remaining) = (count(result.limit), count(result.remaining));
         let numbers = match self {
-            Form::Cell => {
-                let limited = i64::from(told.is_limited);
+            Dialect::Cell => {
+                let limited = i64::from(result.is_limited);
                 [limited, limit, remaining, retry.unwrap_or(-1), reset]
             }
-            Form::Plain => {
-                let allowed = i64::from(!told.is_limited);
+            Dialect::Plain => {
+                let allowed = i64::from(!result.is_limited);
                 [allowed, limit, remaining, reset, retry.unwrap_or(0)]
             }
         };
-        let mut text = Numbers::default();
+        let mut text = FiveIntegers::default();
         for number in numbers {
             text.push(number);
         }
@@ -120,26 +122,26 @@ impl Form {
     #[cold]
     fn write_error(self, reply: &mut Reply<'_>, error: OutOfRange) {
         match self {
-            Form::Cell => reply.error(&format!("{CELL}Error while setting key expire")),
-            Form::Plain => reply.error(&format!("ERR {error}")),
+            Dialect::Cell => reply.error(&format!("{CELL}Error while setting key expire")),
+            Dialect::Plain => reply.error(&format!("ERR {error}")),
         }
     }
 
     #[cold]
     fn arity(self) -> String {
         match self {
-            Form::Cell => format!(
+            Dialect::Cell => format!(
                 "{CELL}Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>]"
             ),
-            Form::Plain => "ERR wrong number of arguments for 'throttle' command".into(),
+            Dialect::Plain => "ERR wrong number of arguments for 'throttle' command".into(),
         }
     }
 
     #[cold]
     fn no_number(self, name: &str, word: &[u8]) -> String {
         match self {
-            Form::Cell => format!("{CELL}Couldn't parse as integer: {}", quoted(word)),
-            Form::Plain => format!("ERR invalid {name}"),
+            Dialect::Cell => format!("{CELL}Couldn't parse as integer: {}", quoted(word)),
+            Dialect::Plain => format!("ERR invalid {name}"),
         }
     }
 }
@@ -152,7 +154,7 @@ fn cell_terms(error: TermsError) -> String {
     }
 }
 
-/// In this form the burst is all that passes at once, and nothing can be given back.
+/// In this dialect the burst is all that passes at once, and nothing can be refunded.
 fn plain_terms(burst: i64, count: i64, period: i64, quantity: i64) -> Result<Terms, String> {
     if quantity < 0 {
         return Err(format!("ERR negative quantity: {quantity}"));
@@ -163,7 +165,7 @@ fn plain_terms(burst: i64, count: i64, period: i64, quantity: i64) -> Result<Ter
     Terms::new(burst - 1, count, period).map_err(|_| "ERR invalid rate limit parameters".into())
 }
 
-/// A whole number, with a sign if it has one, and nothing else.
+/// Parses an integer with an optional sign.
 #[inline]
 fn whole(word: &[u8]) -> Option<i64> {
     // Most are a few digits.
@@ -185,7 +187,7 @@ fn signed(word: &[u8]) -> Option<i64> {
     i64::from_str(std::str::from_utf8(word).ok()?).ok()
 }
 
-/// Whole seconds, and one more if a millisecond or more is beyond them.
+/// Whole seconds, and one more if at least a millisecond is beyond them.
 #[inline]
 fn seconds(span: Span) -> i64 {
     let ns = span.as_nanos();
@@ -198,14 +200,16 @@ mod tests {
     use super::super::codec::{Bounds, Words};
     use super::*;
 
-    /// Reads a line, and tells its error or its numbers.
+    /// Reads an inline command.
     fn read(line: &str) -> Result<(Terms, i64), String> {
         let mut words = Words::default();
         let line = format!("{line}\n");
-        words.find(line.as_bytes(), &Bounds::KNOWN).unwrap();
+        words.find(line.as_bytes(), &Bounds::AUTHENTICATED).unwrap();
         let command = words.command(line.as_bytes());
-        let form = Form::of(command.word(0)).unwrap();
-        form.read(&command).map(|said| (said.terms, said.quantity))
+        let dialect = Dialect::from_name(command.word(0)).unwrap();
+        dialect
+            .read(&command)
+            .map(|call| (call.terms, call.quantity))
     }
 
     #[test]
@@ -271,7 +275,7 @@ mod tests {
 
     #[test]
     fn seconds_are_rounded_up_from_a_millisecond_on() {
-        for (ns, told) in [
+        for (ns, result) in [
             (0, 0),
             (999_999, 0),
             (1_000_000, 1),
@@ -280,7 +284,7 @@ mod tests {
             (1_001_000_000, 2),
             (u64::MAX, 18_446_744_074),
         ] {
-            assert_eq!(seconds(Span::from_nanos(ns)), told, "{ns}");
+            assert_eq!(seconds(Span::from_nanos(ns)), result, "{ns}");
         }
     }
 }

@@ -229,7 +229,7 @@ fn a_limit_is_asked_by_its_name() {
     );
     let parts = server.check(r#"{"limit":"by-field","key":"one"}"#);
     assert_eq!(parts.status, 400);
-    assert!(parts.body.contains("counts by 2 parts"), "{}", parts.body);
+    assert!(parts.body.contains("has 2 parts"), "{}", parts.body);
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn the_limits_in_force_are_told_without_keys() {
     assert_eq!(rider["key"], serde_json::json!(["header.x-rider-id"]));
     assert_eq!(rider["tiers"][0]["weight"], 4);
     assert_eq!(
-        (&rider["owner"], &rider["expires"]),
+        (&rider["owner"], &rider["expires_at"]),
         (&"rides".into(), &serde_json::Value::Null)
     );
     for secret in ["thief", "boss", "198.51.100"] {

@@ -316,7 +316,7 @@ fn every_change_leaves_a_line_that_says_who_and_what_it_was_before() {
         .iter()
         .filter(|line| line.starts_with("tollgate::audit"));
     let audit: Vec<_> = audit
-        .filter(|line| line.contains("who=127.0.0.1"))
+        .filter(|line| line.contains("actor=127.0.0.1"))
         .collect();
     for (old, new) in [
         ("none", "{\"allow\":\"7/h\"}"),
@@ -330,7 +330,7 @@ fn every_change_leaves_a_line_that_says_who_and_what_it_was_before() {
         };
         assert!(audit.iter().find(says).is_some(), "{old} {new}: {audit:#?}");
     }
-    let switched = "what=\"limiting\" old=\"on\" new=\"off\"";
+    let switched = "action=\"switch\" old=\"on\" new=\"off\"";
     assert!(
         audit.iter().any(|line| line.contains(switched)),
         "{audit:#?}"

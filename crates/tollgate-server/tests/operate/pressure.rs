@@ -124,8 +124,8 @@ fn every_change_of_pressure_leaves_a_line() {
     operate(desk.at, "DELETE", "/pressure", "");
     let lines = logged_by_all();
     for says in [
-        "what=\"pressure\" old=100% new=37.5",
-        "what=\"pressure\" old=\"held\" new=\"free\"",
+        "action=\"pressure\" old=100% new=37.5",
+        "action=\"pressure\" old=\"held\" new=\"automatic\"",
     ] {
         let is = |line: &&String| line.starts_with("tollgate::audit") && line.contains(says);
         assert!(lines.iter().any(|line| is(&line)), "{says}: {lines:#?}");

@@ -155,8 +155,8 @@ fn another_policy_leaves_a_line_with_what_was_and_what_is() {
         .find(|l| l.starts_with("tollgate::audit"))
         .unwrap();
     for part in [
-        "who=192.0.2.9",
-        "what=\"policy\"",
+        "actor=192.0.2.9",
+        "action=\"reload\"",
         &format!("old={old}"),
         &format!("new={new}"),
     ] {

@@ -1,9 +1,17 @@
 //! A whole server, from start to end.
 
 use std::net::SocketAddr;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
+use tollgate::LimitError;
+use tollgate_policy::shared::{
+    Answering, ServerReport, SharedLimit, SharedLimits, SharedOutcome, SharedRequest, SharedSettle,
+    SharedStore, StoreReport,
+};
+use tollgate_server::engine::{EngineSettings, OpenStore, PolicySource};
 use tollgate_server::{AdminBind, RunError, Settings, Started, run};
 
 use crate::world::{Directory, TOKEN, admitted, policy, send, settings, soon};
@@ -143,4 +151,70 @@ async fn a_hangup_is_a_reason_to_look_and_not_to_end() {
         soon("the other policy", || started.engine.epoch().version == 2).await;
     })
     .await;
+}
+
+/// A shared store whose only server is connected after a delay.
+#[derive(Debug)]
+struct SlowStore {
+    connected_at: Instant,
+}
+
+impl SharedStore for SlowStore {
+    fn prepare(&self, _: &[SharedLimit<'_>]) -> Result<Arc<dyn SharedLimits>, (usize, LimitError)> {
+        Ok(Arc::new(NoLimits))
+    }
+
+    fn nodes(&self) -> u32 {
+        1
+    }
+
+    fn report(&self) -> StoreReport {
+        let server = ServerReport {
+            is_up: Instant::now() >= self.connected_at,
+            ..ServerReport::default()
+        };
+        StoreReport {
+            servers: vec![server],
+            ..StoreReport::default()
+        }
+    }
+}
+
+/// The limits of a policy without any.
+#[derive(Debug)]
+struct NoLimits;
+
+impl SharedLimits for NoLimits {
+    fn charge<'a>(&'a self, _: &'a SharedRequest) -> Answering<'a, Vec<SharedOutcome>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn settle<'a>(&'a self, _: &'a SharedSettle) -> Answering<'a, u64> {
+        Box::pin(async { Ok(0) })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn listeners_open_when_the_store_is_connected_or_after_a_bounded_time() {
+    for (delay, least, most) in [(300, 300, 1_900), (60_000, 1_900, 20_000)] {
+        let begun = Instant::now();
+        let connected_at = begun + Duration::from_millis(delay);
+        let mut settings = all(&Directory::new(), &[TOKEN], local());
+        settings.engine = EngineSettings {
+            source: PolicySource::Text {
+                name: "test".into(),
+                text: "default: pass\nlimits: []\nstore: redis://127.0.0.1:1\n".into(),
+            },
+            state: None,
+            open_store: Some(OpenStore(Arc::new(move |_| {
+                Ok(Arc::new(SlowStore { connected_at }))
+            }))),
+        };
+        running(settings, async |_| {
+            let took = begun.elapsed();
+            let bounds = Duration::from_millis(least)..Duration::from_millis(most);
+            assert!(bounds.contains(&took), "{delay} ms: {took:?}");
+        })
+        .await;
+    }
 }

@@ -1,7 +1,7 @@
 use super::*;
 
 fn read(bytes: &[u8]) -> Result<(Found, Vec<Vec<u8>>), Malformed> {
-    read_within(bytes, &Bounds::KNOWN)
+    read_within(bytes, &Bounds::AUTHENTICATED)
 }
 
 fn read_within(bytes: &[u8], bounds: &Bounds) -> Result<(Found, Vec<Vec<u8>>), Malformed> {
@@ -31,7 +31,7 @@ fn a_command_cut_at_any_byte_is_a_part_that_asks_for_more() {
     ] {
         for cut in 0..whole.len() {
             match read(&whole[..cut]) {
-                Ok((Found::Part(needed), _)) => {
+                Ok((Found::Partial(needed), _)) => {
                     assert!(cut < needed && needed <= whole.len(), "{cut}: {needed}");
                 }
                 other => panic!("{cut}: {other:?}"),
@@ -53,10 +53,7 @@ fn what_asks_for_nothing_is_passed_over() {
         (b"\r\nx", 2),
         (b"   \nx", 4),
     ] {
-        assert_eq!(
-            read(bytes).map(|(found, _)| found),
-            Ok(Found::Nothing(size))
-        );
+        assert_eq!(read(bytes).map(|(found, _)| found), Ok(Found::Empty(size)));
     }
 }
 
@@ -118,11 +115,18 @@ fn what_cannot_be_read_is_told_in_the_words_of_the_protocol() {
 
 #[test]
 fn strangers_have_narrower_bounds() {
-    let strange = |bytes: &[u8]| read_within(bytes, &Bounds::STRANGE).map(|(found, _)| found);
-    assert_eq!(strange(b"*11\r\n"), Err(Malformed::StrangeCount));
-    assert!(matches!(strange(b"*10\r\n"), Ok(Found::Part(_))));
-    assert_eq!(strange(b"*1\r\n$16385\r\n"), Err(Malformed::StrangeLength));
-    assert!(matches!(strange(b"*1\r\n$16384\r\n"), Ok(Found::Part(_))));
+    let strange =
+        |bytes: &[u8]| read_within(bytes, &Bounds::UNAUTHENTICATED).map(|(found, _)| found);
+    assert_eq!(strange(b"*11\r\n"), Err(Malformed::UnauthenticatedCount));
+    assert!(matches!(strange(b"*10\r\n"), Ok(Found::Partial(_))));
+    assert_eq!(
+        strange(b"*1\r\n$16385\r\n"),
+        Err(Malformed::UnauthenticatedLength)
+    );
+    assert!(matches!(
+        strange(b"*1\r\n$16384\r\n"),
+        Ok(Found::Partial(_))
+    ));
     assert_eq!(strange(&[b'a'; 32 * 1024]), Err(Malformed::LongLine));
 }
 
@@ -131,8 +135,8 @@ fn what_is_announced_takes_no_memory_before_it_is_there() {
     let mut words = Words::default();
     for bytes in [&b"*1024\r\n"[..], b"*1024\r\n$65536\r\n"] {
         assert!(matches!(
-            words.find(bytes, &Bounds::KNOWN),
-            Ok(Found::Part(_))
+            words.find(bytes, &Bounds::AUTHENTICATED),
+            Ok(Found::Partial(_))
         ));
         assert_eq!(words.ranges.capacity(), 0);
     }
@@ -160,9 +164,9 @@ fn no_bytes_at_all_make_it_fail() {
                 bytes.push(letters[rest % letters.len()]);
                 rest /= letters.len();
             }
-            match words.find(&bytes, &Bounds::KNOWN) {
-                Ok(Found::Command(size) | Found::Nothing(size)) => assert!(size <= bytes.len()),
-                Ok(Found::Part(needed)) => assert!(needed > bytes.len()),
+            match words.find(&bytes, &Bounds::AUTHENTICATED) {
+                Ok(Found::Command(size) | Found::Empty(size)) => assert!(size <= bytes.len()),
+                Ok(Found::Partial(needed)) => assert!(needed > bytes.len()),
                 Err(_) => {}
             }
         }
@@ -182,7 +186,7 @@ fn a_command_beyond_the_bound_is_refused_however_much_of_it_has_come() {
     for come in [bulk.len() + 100, long.len() - 1, long.len()] {
         assert_eq!(read(&long[..come]), Err(Malformed::Length), "{come}");
     }
-    let most = Bounds::KNOWN.whole - b"*2\r\n".len() - bulk.len() - b"$65536\r\n\r\n".len();
+    let most = Bounds::AUTHENTICATED.bytes - b"*2\r\n".len() - bulk.len() - b"$65536\r\n\r\n".len();
     for (length, fits) in [(most, true), (most + 1, false)] {
         let head = format!("${length}\r\n");
         let last = [head.into_bytes(), vec![b'x'; length], b"\r\n".to_vec()].concat();

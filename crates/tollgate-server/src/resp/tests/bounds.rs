@@ -238,9 +238,9 @@ fn whoever_shows_no_password_may_say_so_much() {
     let server = with_password(limits());
     for words in ANEW {
         let mut client = server.client();
-        let said = (0..100).take_while(|_| !client.is_over_after(words));
+        let call = (0..100).take_while(|_| !client.is_over_after(words));
         // The last time it is told why.
-        assert_eq!(said.count(), 33, "{words:?}");
+        assert_eq!(call.count(), 33, "{words:?}");
     }
     // Who is in may begin anew as often as it likes.
     let mut client = server.client();

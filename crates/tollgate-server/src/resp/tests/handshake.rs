@@ -208,7 +208,9 @@ fn guessing_passwords_is_slow_and_hurts_nobody_who_is_in() {
     });
     let mut client = server.client();
     client.send(array(&["AUTH", "guess"]));
-    client.expect("-ERR too many wrong passwords came from this address; wait a few seconds and try again\r\n");
+    client.expect(
+        "-ERR too many failed authentications from this address; try again in a few seconds\r\n",
+    );
     client.expect_end();
     inside.ask(&["PING"], "+PONG\r\n");
 }
@@ -221,14 +223,16 @@ fn an_address_that_is_open_to_the_network_needs_a_password() {
         keys: Some(100),
     };
     for address in ["0.0.0.0:6390", "[::]:6390", "10.0.0.1:6390"] {
-        let refused = RespDoor::of(&bind(address, None)).unwrap_err().to_string();
+        let refused = RespConfig::new(&bind(address, None))
+            .unwrap_err()
+            .to_string();
         assert!(refused.contains("without a password\nhint: "), "{refused}");
-        assert!(RespDoor::of(&bind(address, Some(PASSWORD))).is_ok());
+        assert!(RespConfig::new(&bind(address, Some(PASSWORD))).is_ok());
     }
     for address in ["127.0.0.1:6390", "[::1]:6390", "[::ffff:127.0.0.1]:6390"] {
-        assert!(RespDoor::of(&bind(address, None)).is_ok(), "{address}");
+        assert!(RespConfig::new(&bind(address, None)).is_ok(), "{address}");
     }
-    assert!(RespDoor::of(&bind("127.0.0.1:1", Some("short"))).is_err());
+    assert!(RespConfig::new(&bind("127.0.0.1:1", Some("short"))).is_err());
     assert!(!format!("{:?}", bind("127.0.0.1:1", Some(PASSWORD))).contains(PASSWORD));
 }
 
@@ -241,7 +245,7 @@ fn where_callers_may_not_choose_their_limits_they_are_told_so() {
     let mut client = server.client();
     for name in ["CL.THROTTLE", "THROTTLE"] {
         client.send(array(&[name, "k", "1", "1", "1"]));
-        client.expect("-ERR callers may not choose their own limits here; ask TOLLGATE.CHECK, or start the server without --resp-policy-only\r\n");
+        client.expect("-ERR callers may not send limits to this server; use TOLLGATE.CHECK, or start the server without --resp-policy-only\r\n");
     }
     client.ask(&["PING"], "+PONG\r\n");
 }

@@ -59,7 +59,7 @@ impl Server {
         };
         let engine = crate::engine::for_tests(open.policy);
         let service = Service::new(engine, stopped.clone());
-        let door = RespDoor::of(&bind).unwrap().opens(service);
+        let door = RespConfig::new(&bind).unwrap().build(service);
         let events = tokio::runtime::Builder::new_current_thread();
         let events = { events }.enable_all().build().unwrap();
         let thread = std::thread::spawn(move || {

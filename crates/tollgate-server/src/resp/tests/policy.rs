@@ -198,7 +198,7 @@ fn what_is_wrong_with_a_question_is_told_and_nothing_is_taken() {
     for (words, wrong) in [
         (
             &["path"][..],
-            "\"path\" has no value: facts are pairs of a name and a value",
+            "\"path\" has no value; send pairs of a name and a value",
         ),
         (
             &["paht", "/"],
@@ -231,7 +231,7 @@ fn what_is_wrong_with_a_question_is_told_and_nothing_is_taken() {
         ),
         (
             &["limit", "riders"],
-            "the limit `riders` counts by 1 parts, and `key` has 0; see /v1/limits for which they are",
+            "the key of the limit `riders` has 1 parts, and `key` has 0; see /v1/limits",
         ),
     ] {
         let mut command = vec!["TOLLGATE.CHECK"];
@@ -242,7 +242,7 @@ fn what_is_wrong_with_a_question_is_told_and_nothing_is_taken() {
     client.send(array(&latin));
     client.expect("-ERR path is not UTF-8; policies match text\r\n");
     let peek = ["TOLLGATE.PEEK", "path", "/rides", "reserve", "yes"];
-    assert!(told(&mut client, &peek).starts_with("!ERR `reserve` keeps what was taken"));
+    assert!(told(&mut client, &peek).starts_with("!ERR a peek takes nothing to reserve"));
     let settle = ["TOLLGATE.SETTLE"];
     assert!(told(&mut client, &settle).starts_with("!ERR the reservation is missing"));
     assert!(told(&mut client, &ASK).contains("remaining=2 "));
@@ -258,7 +258,7 @@ fn when_limiting_is_switched_off_nobody_is_limited_and_nothing_is_taken() {
         keys: Some(100),
     };
     let service = Service::new(Arc::clone(&engine), stopped.clone());
-    let door = RespDoor::of(&bind).unwrap().opens(service);
+    let door = RespConfig::new(&bind).unwrap().build(service);
     let events = tokio::runtime::Builder::new_multi_thread();
     let events = { events }.worker_threads(1).enable_all().build().unwrap();
     let listener = events.block_on(TcpListener::bind(bind.address)).unwrap();

@@ -207,7 +207,7 @@ fn where_callers_may_not_choose_their_limits_nothing_of_it_runs() {
     client.ask(&["MULTI"], "+OK\r\n");
     client.ask(&["TOLLGATE.CHECK", "path", "/"], QUEUED);
     client.send(array(&CALL));
-    client.expect("-ERR callers may not choose their own limits here; ask TOLLGATE.CHECK, or start the server without --resp-policy-only\r\n");
+    client.expect("-ERR callers may not send limits to this server; use TOLLGATE.CHECK, or start the server without --resp-policy-only\r\n");
     client.ask(&["EXEC"], ABORTED);
     client.ask(&["MULTI"], "+OK\r\n");
     client.ask(&["TOLLGATE.CHECK", "path", "/"], QUEUED);

@@ -1,14 +1,14 @@
-//! What the server tells about itself: its commands, its settings, its numbers.
+//! Introspection commands: `COMMAND`, `CONFIG`, `INFO`.
 
 use super::codec::Command;
 use super::reply::{Reply, quoted};
 
-/// The server that client libraries take us for.
+/// The version of Redis reported to client libraries.
 pub(super) const VERSION: &str = "7.0.15";
-/// Bytes of arguments that an unknown command is told with.
-const SHOWN_BYTES: usize = 128;
+/// Most bytes of arguments in the error of an unknown command.
+const MAX_ARGUMENT_BYTES: usize = 128;
 
-/// The commands that we have: name, words at the least (negative) or exactly, whether the first is a key.
+/// The commands: name, number of arguments (at least, if negative), and whether the first argument is a key.
 const COMMANDS: [(&str, i64, bool); 22] = [
     ("auth", -2, false),
     ("cl.throttle", -1, true),
@@ -34,28 +34,28 @@ const COMMANDS: [(&str, i64, bool); 22] = [
     ("watch", -2, false),
 ];
 
-type Known = (&'static str, i64, bool);
+type CommandInfo = (&'static str, i64, bool);
 
-fn known(name: &[u8]) -> Option<&'static Known> {
-    let is = |known: &&Known| name.eq_ignore_ascii_case(known.0.as_bytes());
+fn find(name: &[u8]) -> Option<&'static CommandInfo> {
+    let is = |info: &&CommandInfo| name.eq_ignore_ascii_case(info.0.as_bytes());
     COMMANDS.iter().find(is)
 }
 
-/// Is this a command that we have, with as many words as it takes? If not, that is answered.
-pub(super) fn is_fit(command: &Command<'_>, reply: &mut Reply<'_>) -> bool {
-    let Some((name, words, _)) = known(command.word(0)) else {
+/// True for a known command with a valid number of arguments; otherwise an error is written.
+pub(super) fn is_valid(command: &Command<'_>, reply: &mut Reply<'_>) -> bool {
+    let Some((name, words, _)) = find(command.word(0)) else {
         unknown(command, reply);
         return false;
     };
     let count = i64::try_from(command.len()).unwrap_or(i64::MAX);
-    let is_fit = match *words {
+    let is_valid = match *words {
         least @ ..0 => count >= -least,
         exactly => count == exactly,
     };
-    if !is_fit {
+    if !is_valid {
         arity(reply, name);
     }
-    is_fit
+    is_valid
 }
 
 pub(super) fn arity(reply: &mut Reply<'_>, name: &str) {
@@ -71,7 +71,7 @@ pub(super) fn unknown(command: &Command<'_>, reply: &mut Reply<'_>) {
     );
     let begin = text.len();
     for word in command.from(1) {
-        if text.len() - begin >= SHOWN_BYTES {
+        if text.len() - begin >= MAX_ARGUMENT_BYTES {
             break;
         }
         text.push('\'');
@@ -81,13 +81,13 @@ pub(super) fn unknown(command: &Command<'_>, reply: &mut Reply<'_>) {
     reply.error(&text);
 }
 
-/// A part of a command that we do not have; `HELP` tells those that we have.
-pub(super) fn no_such_part(reply: &mut Reply<'_>, of: &str, part: &[u8]) {
+/// The error of an unknown subcommand.
+pub(super) fn unknown_subcommand(reply: &mut Reply<'_>, of: &str, part: &[u8]) {
     let part = quoted(part);
     reply.error(&format!("ERR unknown subcommand '{part}'. Try {of} HELP."));
 }
 
-/// `HELP` of a command: each part, and what it does.
+/// `HELP` of a command: each subcommand and its effect.
 pub(super) fn help(reply: &mut Reply<'_>, of: &str, parts: &[(&str, &str)]) {
     reply.array(1 + 2 * parts.len());
     reply.simple(&format!("{of} <subcommand>. Subcommands are:"));
@@ -97,7 +97,7 @@ pub(super) fn help(reply: &mut Reply<'_>, of: &str, parts: &[(&str, &str)]) {
     }
 }
 
-/// `COMMAND`, of which clients want to know whether there is such a thing at all.
+/// `COMMAND`: clients only check that it exists.
 pub(super) fn commands(part: &[u8], command: &Command<'_>, reply: &mut Reply<'_>) {
     const PARTS: [(&str, &str); 5] = [
         ("(no subcommand)", "All commands."),
@@ -109,7 +109,7 @@ pub(super) fn commands(part: &[u8], command: &Command<'_>, reply: &mut Reply<'_>
         ("INFO [<name> ...]", "These commands, or all."),
         ("LIST", "The names of all commands."),
     ];
-    let one = |reply: &mut Reply<'_>, (name, arity, is_keyed): &Known| {
+    let one = |reply: &mut Reply<'_>, (name, arity, is_keyed): &CommandInfo| {
         reply.array(6);
         reply.text(name);
         reply.integer(*arity);
@@ -127,8 +127,8 @@ pub(super) fn commands(part: &[u8], command: &Command<'_>, reply: &mut Reply<'_>
         (b"info", _) => {
             reply.array(command.len() - 2);
             for word in command.from(2) {
-                match known(word) {
-                    Some(known) => one(reply, known),
+                match find(word) {
+                    Some(info) => one(reply, info),
                     None => reply.nil(),
                 }
             }
@@ -140,11 +140,11 @@ pub(super) fn commands(part: &[u8], command: &Command<'_>, reply: &mut Reply<'_>
             COMMANDS.iter().for_each(|(name, ..)| reply.text(name));
         }
         (b"help", 2) => help(reply, "COMMAND", &PARTS),
-        _ => no_such_part(reply, "COMMAND", command.word(1)),
+        _ => unknown_subcommand(reply, "COMMAND", command.word(1)),
     }
 }
 
-/// `CONFIG GET`, of which load tools want to know whether anything is written to disk.
+/// `CONFIG GET`: load tools check whether anything is persisted.
 pub(super) fn config(part: &[u8], command: &Command<'_>, reply: &mut Reply<'_>) {
     match (part, command.len()) {
         (_, 0 | 1) => arity(reply, "config"),
@@ -158,18 +158,18 @@ pub(super) fn config(part: &[u8], command: &Command<'_>, reply: &mut Reply<'_>) 
                 "The settings `save` and `appendonly`: nothing is written.",
             )],
         ),
-        _ => no_such_part(reply, "CONFIG", command.word(1)),
+        _ => unknown_subcommand(reply, "CONFIG", command.word(1)),
     }
 }
 
 fn settings(command: &Command<'_>, reply: &mut Reply<'_>) {
     const SETTINGS: [(&str, &str); 2] = [("save", ""), ("appendonly", "no")];
-    let asked = |name: &str| {
+    let is_requested = |name: &str| {
         command
             .from(2)
             .any(|word| word.eq_ignore_ascii_case(name.as_bytes()))
     };
-    let found = || SETTINGS.iter().filter(|(name, _)| asked(name));
+    let found = || SETTINGS.iter().filter(|(name, _)| is_requested(name));
     reply.map(found().count());
     for (name, value) in found() {
         reply.text(name);
@@ -177,8 +177,8 @@ fn settings(command: &Command<'_>, reply: &mut Reply<'_>) {
     }
 }
 
-/// `INFO [section ...]`: the sections that are asked for, or all of them. There is nothing to tell of others.
-pub(super) fn info(command: &Command<'_>, facts: &dyn Fn() -> String) -> String {
+/// `INFO [section ...]`: these sections, or all. Unknown ones are empty.
+pub(super) fn info(command: &Command<'_>, counters: &dyn Fn() -> String) -> String {
     let server = || {
         let ours = env!("CARGO_PKG_VERSION");
         format!("redis_version:{VERSION}\r\nredis_mode:standalone\r\ntollgate_version:{ours}\r\n")
@@ -189,9 +189,9 @@ pub(super) fn info(command: &Command<'_>, facts: &dyn Fn() -> String) -> String 
         ("Replication", &|| {
             "role:master\r\nconnected_slaves:0\r\n".into()
         }),
-        ("Tollgate", facts),
+        ("Tollgate", counters),
     ];
-    let asked = |name: &str| {
+    let is_requested = |name: &str| {
         let is = |word: &[u8]| {
             ["all", "default", "everything", name]
                 .iter()
@@ -199,9 +199,9 @@ pub(super) fn info(command: &Command<'_>, facts: &dyn Fn() -> String) -> String 
         };
         command.len() == 1 || command.from(1).any(is)
     };
-    let told = sections.iter().filter(|(name, _)| asked(name));
-    let told: Vec<String> = told
-        .map(|(name, tell)| format!("# {name}\r\n{}", tell()))
+    let sections = sections.iter().filter(|(name, _)| is_requested(name));
+    let sections: Vec<String> = sections
+        .map(|(name, write)| format!("# {name}\r\n{}", write()))
         .collect();
-    told.join("\r\n")
+    sections.join("\r\n")
 }

@@ -1,7 +1,6 @@
-//! Questions by policy: what `/v1/check`, `/v1/peek` and `/v1/settle` answer in JSON, and an explanation, for
-//! Redis clients.
+//! Commands decided by the policy: `/v1/check`, `/v1/peek`, `/v1/settle` and an explanation for Redis clients.
 //!
-//! The request is told in pairs of a name and a value:
+//! The arguments are pairs of a name and a value:
 //!
 //! ```text
 //! TOLLGATE.CHECK path /api/rides header.x-rider-id 42 ip 203.0.113.7
@@ -9,7 +8,7 @@
 //! TOLLGATE.SETTLE 0123456789abcdef0123456789abcdef actual 2
 //! ```
 //!
-//! It is decided by the same code as over HTTP, and reservations of either front end can be settled at both.
+//! The decision is made by the same code as over HTTP, and reservations of either front end can be settled at both.
 
 use std::borrow::Cow;
 use std::pin::{Pin, pin};
@@ -25,94 +24,90 @@ use crate::decision_view::{DecisionView, Reserved};
 use crate::engine::{Decide, Epoch};
 use crate::http::{Ask, Service, op_of, reservation_name};
 
-/// What can be asked.
+/// A command decided by the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Question {
+pub(super) enum PolicyCommand {
     Check,
     Peek,
     Settle,
     Explain,
 }
 
-/// A name that there is not, or a value that is none.
-type Wrong = String;
-
-impl Question {
-    /// The question by the name of its command.
-    pub(super) fn of(name: &[u8]) -> Option<Question> {
+impl PolicyCommand {
+    pub(super) fn from_name(name: &[u8]) -> Option<PolicyCommand> {
         let (tollgate, rest) = name.split_at_checked(9)?;
         if !tollgate.eq_ignore_ascii_case(b"TOLLGATE.") {
             return None;
         }
         let is = |known: &[u8]| rest.eq_ignore_ascii_case(known);
         Some(match () {
-            () if is(b"CHECK") => Question::Check,
-            () if is(b"PEEK") => Question::Peek,
-            () if is(b"SETTLE") => Question::Settle,
-            () if is(b"EXPLAIN") => Question::Explain,
+            () if is(b"CHECK") => PolicyCommand::Check,
+            () if is(b"PEEK") => PolicyCommand::Peek,
+            () if is(b"SETTLE") => PolicyCommand::Settle,
+            () if is(b"EXPLAIN") => PolicyCommand::Explain,
             () => return None,
         })
     }
 
-    /// Answers it. Returned is an answer that has to be waited for; nothing is written then.
-    pub(super) fn answer(
+    /// Writes the reply, or returns a pending one.
+    pub(super) fn reply(
         self,
         shared: &Shared,
         words: &[&[u8]],
         reply: &mut Reply<'_>,
-    ) -> Option<PendingAnswer> {
+    ) -> Option<PendingReply> {
         let service = shared.service.clone();
         let answered = match self {
-            Question::Check => check(shared, words, Op::Charge, reply),
-            Question::Peek => check(shared, words, Op::Peek, reply),
-            Question::Settle => settlement(words).map(|(name, how)| {
+            PolicyCommand::Check => check(shared, words, Op::Charge, reply),
+            PolicyCommand::Peek => check(shared, words, Op::Peek, reply),
+            PolicyCommand::Settle => settlement(words).map(|(name, how)| {
                 let settled = async move { settle(&service, name, how).await };
-                now_or_later(Box::pin(settled), reply)
+                write_if_ready(Box::pin(settled), reply)
             }),
-            Question::Explain => {
+            PolicyCommand::Explain => {
                 let words: Vec<_> = words.iter().map(|word| word.to_vec()).collect();
                 let explained = async move { explain(&service, &words).await };
-                Ok(now_or_later(Box::pin(explained), reply))
+                Ok(write_if_ready(Box::pin(explained), reply))
             }
         };
-        answered.unwrap_or_else(|wrong| {
-            Answered::Wrong(wrong).write(reply);
+        answered.unwrap_or_else(|error| {
+            PolicyReply::Error(error).write(reply);
             None
         })
     }
 }
 
-/// The answer to a question, which does not depend on the version that the client speaks.
-pub(super) enum Answered {
+/// A reply before it is written, independent of the protocol version.
+pub(super) enum PolicyReply {
     Decision(Arc<Epoch>, PolicyDecision, Reserved),
-    /// What could not be taken.
+    /// The units that could not be charged.
     Settled(u64),
     Explained(Value),
-    Wrong(Wrong),
+    Error(String),
 }
 
-/// An answer that has to be waited for. Dropped, the question has taken nothing.
-pub(super) type PendingAnswer = Pin<Box<dyn Future<Output = Answered> + Send>>;
+/// A reply that waits for a store. Dropping it refunds what the command took.
+pub(super) type PendingReply = Pin<Box<dyn Future<Output = PolicyReply> + Send>>;
 
-impl Answered {
+impl PolicyReply {
     pub(super) fn write(&self, reply: &mut Reply<'_>) {
         match self {
-            Answered::Decision(policy, answer, reserved) => {
+            PolicyReply::Decision(policy, answer, reserved) => {
                 reply.view(&DecisionView::new(policy, answer, *reserved));
             }
-            Answered::Settled(unpaid) => {
+            PolicyReply::Settled(unpaid) => {
                 reply.map(1);
                 reply.text("unpaid");
                 reply.count(*unpaid);
             }
-            Answered::Explained(told) => reply.view(told),
-            Answered::Wrong(wrong) => reply.error(&format!("ERR {wrong}")),
+            PolicyReply::Explained(told) => reply.view(told),
+            PolicyReply::Error(error) => reply.error(&format!("ERR {error}")),
         }
     }
 }
 
-/// Writes an answer that is ready at the first look, as without a shared store.
-fn now_or_later(mut pending: PendingAnswer, reply: &mut Reply<'_>) -> Option<PendingAnswer> {
+/// Writes a reply that is ready at the first poll, as without a shared store.
+fn write_if_ready(mut pending: PendingReply, reply: &mut Reply<'_>) -> Option<PendingReply> {
     match pin!(&mut pending).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answered) => {
             answered.write(reply);
@@ -127,12 +122,11 @@ fn check(
     words: &[&[u8]],
     op: Op,
     reply: &mut Reply<'_>,
-) -> Result<Option<PendingAnswer>, Wrong> {
+) -> Result<Option<PendingReply>, String> {
     let ask = read(words)?;
     if ask.reserve && op == Op::Peek {
         return Err(
-            "`reserve` keeps what was taken, and a peek takes nothing; ask TOLLGATE.CHECK, or leave it out"
-                .into(),
+            "a peek takes nothing to reserve; use TOLLGATE.CHECK, or leave out `reserve`".into(),
         );
     }
     let op = op_of(&ask, op);
@@ -151,19 +145,19 @@ fn check(
                 let policy = Arc::clone(pending.policy());
                 let answer = pending.await;
                 let reserved = service.reserve(&policy, wanted, &answer, op);
-                Answered::Decision(policy, answer, reserved)
+                PolicyReply::Decision(policy, answer, reserved)
             })))
         }
     }
 }
 
-/// Which reservation is settled, and how.
-fn settlement(words: &[&[u8]]) -> Result<(Option<u128>, Settlement), Wrong> {
+/// The reservation and how it is settled.
+fn settlement(words: &[&[u8]]) -> Result<(Option<u128>, Settlement), String> {
     let name = reservation_name(&words.first().map(|name| quoted(name)).unwrap_or_default());
     let how = match words.get(1..).unwrap_or_default() {
         _ if words.is_empty() => {
             return Err(
-                "the reservation is missing: what TOLLGATE.CHECK answered with `reserve yes`"
+                "the reservation is missing; send the one that TOLLGATE.CHECK returned for `reserve yes`"
                     .into(),
             );
         }
@@ -177,33 +171,33 @@ fn settlement(words: &[&[u8]]) -> Result<(Option<u128>, Settlement), Wrong> {
     Ok((name, how))
 }
 
-async fn settle(service: &Service, name: Option<u128>, how: Settlement) -> Answered {
+async fn settle(service: &Service, name: Option<u128>, how: Settlement) -> PolicyReply {
     let unpaid = service.settle(name, how).await;
     unpaid.map_or_else(
         || {
-            Answered::Wrong(
+            PolicyReply::Error(
                 "there is no such reservation: it was settled already, is older than ten minutes, or was made at another node"
                     .into(),
             )
         },
-        Answered::Settled,
+        PolicyReply::Settled,
     )
 }
 
-async fn explain(service: &Service, words: &[Vec<u8>]) -> Answered {
+async fn explain(service: &Service, words: &[Vec<u8>]) -> PolicyReply {
     let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
     let ask = match read(&words) {
         Ok(ask) if ask.limit.is_some() => {
-            return Answered::Wrong(
+            return PolicyReply::Error(
                 "a limit by its name explains itself; leave out `limit` and tell the request"
                     .into(),
             );
         }
         Ok(ask) => ask,
-        Err(wrong) => return Answered::Wrong(wrong),
+        Err(wrong) => return PolicyReply::Error(wrong),
     };
     let policy = service.engine().epoch_for_long();
-    Answered::Explained(service.explain(&policy, &ask).await)
+    PolicyReply::Explained(service.explain(&policy, &ask).await)
 }
 
 const NAMES: [&str; 12] = [
@@ -221,9 +215,9 @@ const NAMES: [&str; 12] = [
     "descriptor.",
 ];
 
-/// Reads pairs of names and values. What is not understood is an error: a misspelt name that was ignored
-/// would be a limit that is not enforced.
-fn read<'a>(words: &[&'a [u8]]) -> Result<Ask<'a>, Wrong> {
+/// Reads pairs of names and values. Unknown names are errors: a misspelt name that was ignored would be a limit that is
+/// not enforced.
+fn read<'a>(words: &[&'a [u8]]) -> Result<Ask<'a>, String> {
     let mut ask = Ask::default();
     let (mut seen, mut has_facts) = (0u32, false);
     let mut pairs = words.chunks_exact(2);
@@ -250,7 +244,7 @@ fn read<'a>(words: &[&'a [u8]]) -> Result<Ask<'a>, Wrong> {
             }
             "key" => ask.key.push(text(kind, value)?.into()),
             "cost" => ask.cost = Some(number(kind, value)?),
-            "reserve" => ask.reserve = truth(kind, value)?,
+            "reserve" => ask.reserve = boolean(kind, value)?,
             kind => {
                 has_facts = true;
                 fact(&mut ask, kind, rest, value)?;
@@ -260,7 +254,7 @@ fn read<'a>(words: &[&'a [u8]]) -> Result<Ask<'a>, Wrong> {
     if let [name] = pairs.remainder() {
         let name = quoted(name);
         return Err(format!(
-            "{name:?} has no value: facts are pairs of a name and a value"
+            "{name:?} has no value; send pairs of a name and a value"
         ));
     }
     match (&ask.limit, ask.key.is_empty(), has_facts) {
@@ -275,7 +269,7 @@ fn read<'a>(words: &[&'a [u8]]) -> Result<Ask<'a>, Wrong> {
 }
 
 /// One fact of the request.
-fn fact<'a>(ask: &mut Ask<'a>, kind: &str, name: &'a str, value: &'a [u8]) -> Result<(), Wrong> {
+fn fact<'a>(ask: &mut Ask<'a>, kind: &str, name: &'a str, value: &'a [u8]) -> Result<(), String> {
     let value = text(kind, value)?;
     let pair = (Cow::Borrowed(name), Cow::Borrowed(value));
     match kind {
@@ -302,7 +296,7 @@ fn fact<'a>(ask: &mut Ask<'a>, kind: &str, name: &'a str, value: &'a [u8]) -> Re
 }
 
 #[cold]
-fn no_such_name(name: &str) -> Wrong {
+fn no_such_name(name: &str) -> String {
     let shown: String = name.chars().take(64).collect();
     match tollgate_config::suggest::suggest(name, NAMES) {
         Some(meant) => format!("there is no name {shown:?}; did you mean `{meant}`?"),
@@ -313,11 +307,11 @@ fn no_such_name(name: &str) -> Wrong {
     }
 }
 
-fn text<'a>(what: &str, value: &'a [u8]) -> Result<&'a str, Wrong> {
+fn text<'a>(what: &str, value: &'a [u8]) -> Result<&'a str, String> {
     std::str::from_utf8(value).map_err(|_| format!("{what} is not UTF-8; policies match text"))
 }
 
-fn number(what: &str, value: &[u8]) -> Result<u64, Wrong> {
+fn number(what: &str, value: &[u8]) -> Result<u64, String> {
     let number = std::str::from_utf8(value)
         .ok()
         .and_then(|text| text.parse().ok());
@@ -327,7 +321,7 @@ fn number(what: &str, value: &[u8]) -> Result<u64, Wrong> {
     })
 }
 
-fn truth(what: &str, value: &[u8]) -> Result<bool, Wrong> {
+fn boolean(what: &str, value: &[u8]) -> Result<bool, String> {
     let is = |words: [&str; 3]| {
         words
             .iter()

@@ -1,13 +1,14 @@
-//! The door for Redis clients without its sockets, for the fuzz targets.
+//! The front end for Redis clients without sockets, for the fuzz targets.
 
 use std::net::Ipv4Addr;
 
 use tokio::sync::watch;
 
+use bytes::{Buf, BytesMut};
+
+use super::codec::{Bounds, Found, Words};
+use super::connection::{Connection, Stop};
 use super::*;
-use crate::http::Service;
-use crate::resp::codec::Bounds;
-use crate::resp::{RespBind, RespDoor};
 
 /// Bytes of answers that wait before more is read, and the most that one more command adds.
 pub const KEPT_MOST: usize = 256 * 1024 + 192 * 1024;
@@ -28,10 +29,10 @@ pub struct Read {
 }
 
 /// Reads commands as a connection does, of pieces that come one after the other.
-pub fn read<'a>(pieces: impl Iterator<Item = &'a [u8]>, is_known: bool) -> Read {
-    let bounds = match is_known {
-        true => Bounds::KNOWN,
-        false => Bounds::STRANGE,
+pub fn read<'a>(pieces: impl Iterator<Item = &'a [u8]>, is_authenticated: bool) -> Read {
+    let bounds = match is_authenticated {
+        true => Bounds::AUTHENTICATED,
+        false => Bounds::UNAUTHENTICATED,
     };
     let (mut words, mut bytes, mut needed) = (Words::default(), BytesMut::new(), 1);
     let mut all = Read::default();
@@ -46,11 +47,11 @@ pub fn read<'a>(pieces: impl Iterator<Item = &'a [u8]>, is_known: bool) -> Read 
                     bytes.advance(size);
                     needed = 1;
                 }
-                Ok(Found::Nothing(size)) => {
+                Ok(Found::Empty(size)) => {
                     bytes.advance(size);
                     needed = 1;
                 }
-                Ok(Found::Part(more)) => {
+                Ok(Found::Partial(more)) => {
                     needed = more;
                     all.needed = all.needed.max(more);
                 }
@@ -72,7 +73,7 @@ pub struct FrontEnd {
 
 /// What a client was answered.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Answered {
+pub struct PolicyReply {
     /// All answers.
     pub bytes: Vec<u8>,
     /// Did the server end the connection?
@@ -93,7 +94,7 @@ impl FrontEnd {
             keys: Some(1_000),
         };
         let service = Service::new(crate::engine::for_tests(policy), stopped);
-        let shared = RespDoor::of(&bind).ok()?.opens(service).0;
+        let shared = RespConfig::new(&bind).ok()?.build(service).0;
         Some(FrontEnd {
             shared,
             _stop: stop,
@@ -101,24 +102,24 @@ impl FrontEnd {
     }
 
     /// Answers one client that sends these pieces and reads whenever something waits for it. Pauses are left out.
-    pub fn answer<'a>(&self, pieces: impl Iterator<Item = &'a [u8]>) -> Answered {
+    pub fn answer<'a>(&self, pieces: impl Iterator<Item = &'a [u8]>) -> PolicyReply {
         let mut connection = Connection::new(&self.shared, (Ipv4Addr::LOCALHOST, 0).into());
         let (mut read, mut needed) = (BytesMut::new(), 1);
-        let mut all = Answered::default();
+        let mut all = PolicyReply::default();
         for piece in pieces {
             read.extend_from_slice(piece);
-            while !all.is_closed && (read.len() >= needed || connection.run.is_some()) {
-                let stop = connection.answer_all(&mut read);
-                all.kept = all.kept.max(connection.out.left());
-                while !connection.out.is_empty() {
-                    let sent = connection.out.next().len();
-                    all.bytes.extend_from_slice(connection.out.next());
-                    connection.out.sent(sent);
+            while !all.is_closed && (read.len() >= needed || connection.is_executing()) {
+                let stop = connection.reply_all(&mut read);
+                all.kept = all.kept.max(connection.output.unsent());
+                while !connection.output.is_empty() {
+                    let sent = connection.output.next().len();
+                    all.bytes.extend_from_slice(connection.output.next());
+                    connection.output.consume(sent);
                 }
                 needed = match stop {
-                    Stop::Needs(more) => more,
+                    Stop::NeedsBytes(more) => more,
                     // There is no store to wait for.
-                    Stop::Full | Stop::Pause(_) | Stop::Waits(_) => 1,
+                    Stop::Full | Stop::Delay(_) | Stop::Pending(_) => 1,
                     Stop::Close => {
                         all.is_closed = true;
                         break;

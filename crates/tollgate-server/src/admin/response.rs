@@ -1,19 +1,20 @@
-//! Answers to operators: JSON, and problems with how to mend them (RFC 9457).
+//! Responses to operators: JSON, and problems with a code and a hint (RFC 9457).
 
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
-pub(super) type Answer = Response<Full<Bytes>>;
+pub(super) type AdminResponse = Response<Full<Bytes>>;
 
-/// Something that is wrong with a request. Boxed, because it is the rare end of many functions.
+/// A problem with a request. Boxed, because it is the rare result of many functions.
 #[derive(Debug)]
-pub(super) struct Problem(Box<Told>);
+pub(super) struct Problem(Box<ProblemDetails>);
 
 #[derive(Debug)]
-struct Told {
+struct ProblemDetails {
     status: StatusCode,
     code: &'static str,
     detail: String,
@@ -29,7 +30,7 @@ impl Problem {
         detail: impl Into<String>,
         hint: impl Into<String>,
     ) -> Problem {
-        Problem(Box::new(Told {
+        Problem(Box::new(ProblemDetails {
             status,
             code,
             detail: detail.into(),
@@ -52,7 +53,7 @@ impl Problem {
         self
     }
 
-    /// With all that is wrong with something that was read.
+    /// Adds the problems of a policy or an override.
     pub(super) fn with_problems(mut self, problems: &tollgate_config::Problems) -> Problem {
         let name = problems.name();
         let list = problems.iter().map(|problem| problem.to_json(name));
@@ -61,36 +62,38 @@ impl Problem {
         self
     }
 
-    pub(super) fn answer(self) -> Answer {
-        let told = *self.0;
-        let mut body = json!({
+    pub(super) fn into_response(self) -> AdminResponse {
+        let details = *self.0;
+        let mut body = serde_json::json!({
             "type": "about:blank",
-            "title": told.status.canonical_reason().unwrap_or_default(),
-            "status": told.status.as_u16(),
-            "code": told.code,
-            "detail": told.detail,
-            "hint": told.hint,
+            "title": details.status.canonical_reason().unwrap_or_default(),
+            "status": details.status.as_u16(),
+            "code": details.code,
+            "detail": details.detail,
+            "hint": details.hint,
         });
-        if let (Some((name, value)), Some(object)) = (told.more, body.as_object_mut()) {
+        if let (Some((name, value)), Some(object)) = (details.more, body.as_object_mut()) {
             object.insert(name.into(), value);
         }
         let kind = HeaderValue::from_static("application/problem+json");
-        let mut answer = with_body(told.status, kind, body.to_string());
-        if let Some((name, value)) = told.header {
+        let mut answer = with_body(details.status, kind, body.to_string());
+        if let Some((name, value)) = details.header {
             answer.headers_mut().insert(name, value);
         }
         answer
     }
 }
 
-/// A value, as JSON.
-pub(super) fn value(value: &Value) -> Answer {
+/// A view as JSON.
+pub(super) fn json(view: &impl Serialize) -> AdminResponse {
     let kind = HeaderValue::from_static("application/json");
-    with_body(StatusCode::OK, kind, value.to_string())
+    // A view has text keys and finite numbers, so it always can be JSON.
+    let text = serde_json::to_string(view).unwrap_or_default();
+    with_body(StatusCode::OK, kind, text)
 }
 
-/// A text of some kind.
-pub(super) fn with_body(status: StatusCode, kind: HeaderValue, body: String) -> Answer {
+/// A text of a media type.
+pub(super) fn with_body(status: StatusCode, kind: HeaderValue, body: String) -> AdminResponse {
     let mut answer = Response::new(Full::from(body));
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
