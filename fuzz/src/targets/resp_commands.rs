@@ -1,6 +1,6 @@
 //! Commands of Redis clients.
 
-use tollgate_server::fuzzing::resp::{COMMAND_MOST, Read, read};
+use tollgate_server::fuzzing::resp::{MAX_COMMAND_BYTES, Read, read};
 
 use crate::cut::{WAYS, pieces, whole};
 use crate::{Target, memory};
@@ -43,7 +43,11 @@ fn run(bytes: &[u8]) {
             "{taken} bytes of memory for {} bytes",
             bytes.len()
         );
-        assert!(all.needed <= COMMAND_MOST, "{} are waited for", all.needed);
+        assert!(
+            all.needed <= MAX_COMMAND_BYTES,
+            "{} are waited for",
+            all.needed
+        );
         for way in 0..WAYS {
             let cut = read(pieces(bytes, way), is_known);
             assert_eq!((&cut.commands, &cut.wrong), (&all.commands, &all.wrong));

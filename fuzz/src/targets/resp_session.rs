@@ -1,6 +1,8 @@
 //! A Redis client from its first byte to its last.
 
-use tollgate_server::fuzzing::resp::{self, Answered, COMMAND_MOST, FrontEnd, KEPT_MOST};
+use tollgate_server::fuzzing::resp::{
+    self, Exchange, FrontEnd, MAX_COMMAND_BYTES, MAX_OUTPUT_BYTES,
+};
 
 use super::POLICY;
 use crate::Target;
@@ -65,7 +67,7 @@ fn run(bytes: &[u8]) {
         };
         let all = answer(&mut whole(bytes));
         let (kept, unread) = (all.kept, all.unread);
-        assert!(kept <= KEPT_MOST, "{kept} bytes of answers are kept");
+        assert!(kept <= MAX_OUTPUT_BYTES, "{kept} bytes of answers are kept");
         let told = timeless(&all);
         if password.is_none() {
             one_for_each(bytes, &all, told.len());
@@ -75,13 +77,13 @@ fn run(bytes: &[u8]) {
         let cut = answer(&mut pieces(bytes, way));
         assert_eq!(timeless(&cut), told);
         assert_eq!(cut.is_closed, all.is_closed);
-        let most = COMMAND_MOST + bytes.len().min(COMMAND_MOST);
+        let most = MAX_COMMAND_BYTES + bytes.len().min(MAX_COMMAND_BYTES);
         assert!(unread <= most && cut.unread <= most, "{unread} are unread");
     }
 }
 
 /// A client that needs no password is answered once for each command, up to the one that ends the connection.
-fn one_for_each(bytes: &[u8], all: &Answered, replies: usize) {
+fn one_for_each(bytes: &[u8], all: &Exchange, replies: usize) {
     let read = resp::read(whole(bytes), true);
     let due = read.commands.len() + usize::from(read.wrong.is_some());
     match all.is_closed && read.wrong.is_none() {
@@ -93,7 +95,7 @@ fn one_for_each(bytes: &[u8], all: &Answered, replies: usize) {
     }
 }
 
-fn timeless(answered: &Answered) -> Vec<Reply> {
+fn timeless(answered: &Exchange) -> Vec<Reply> {
     let replies = replies::all(&answered.bytes);
     let Some(replies) = replies else {
         panic!("no whole replies: {}", answered.bytes.escape_ascii())

@@ -10,10 +10,10 @@ use super::codec::{Bounds, Found, Words};
 use super::connection::{Connection, Stop};
 use super::*;
 
-/// Bytes of answers that wait before more is read, and the most that one more command adds.
-pub const KEPT_MOST: usize = 256 * 1024 + 192 * 1024;
-/// Bytes of a command.
-pub const COMMAND_MOST: usize = 128 * 1024;
+/// Most unsent output: what may wait, and the reply to one more command.
+pub const MAX_OUTPUT_BYTES: usize = 256 * 1024 + 192 * 1024;
+/// Largest command.
+pub const MAX_COMMAND_BYTES: usize = 128 * 1024;
 
 /// What was read of a stream.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -71,16 +71,16 @@ pub struct FrontEnd {
     _stop: watch::Sender<bool>,
 }
 
-/// What a client was answered.
+/// What a connection did with the bytes of a client.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct PolicyReply {
-    /// All answers.
+pub struct Exchange {
+    /// All output.
     pub bytes: Vec<u8>,
-    /// Did the server end the connection?
+    /// The server closed the connection.
     pub is_closed: bool,
-    /// The most bytes of answers that waited for the client.
+    /// The most unsent output.
     pub kept: usize,
-    /// The most bytes of questions that were kept unread.
+    /// The most input kept.
     pub unread: usize,
 }
 
@@ -102,10 +102,10 @@ impl FrontEnd {
     }
 
     /// Answers one client that sends these pieces and reads whenever something waits for it. Pauses are left out.
-    pub fn answer<'a>(&self, pieces: impl Iterator<Item = &'a [u8]>) -> PolicyReply {
+    pub fn answer<'a>(&self, pieces: impl Iterator<Item = &'a [u8]>) -> Exchange {
         let mut connection = Connection::new(&self.shared, (Ipv4Addr::LOCALHOST, 0).into());
         let (mut read, mut needed) = (BytesMut::new(), 1);
-        let mut all = PolicyReply::default();
+        let mut all = Exchange::default();
         for piece in pieces {
             read.extend_from_slice(piece);
             while !all.is_closed && (read.len() >= needed || connection.is_executing()) {
