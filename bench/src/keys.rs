@@ -9,7 +9,7 @@
 //! from a list of ten million, every contestant would pay for the cache misses of that list, and the differences between
 //! them would drown in it. It also means that ten million keys take no memory outside the contestant.
 
-use tollgate_load::Keys;
+use tollgate_load::KeyPicker;
 
 use crate::cell::{Distribution, KeyKind};
 
@@ -41,9 +41,9 @@ impl KeyOrder {
             Distribution::Uniform => None,
             Distribution::Zipf => Some(1.0),
         };
-        let mut keys = Keys::new(count, exponent, seed);
+        let mut keys = KeyPicker::new(count, exponent, seed);
         // Key numbers stay below `KEYS_MAX`, which fits.
-        let number = |_| (first + scatter(keys.draw(), count)) as u32;
+        let number = |_| (first + scatter(keys.pick(), count)) as u32;
         Self {
             numbers: (0..len).map(number).collect(),
             one_key: count == 1,

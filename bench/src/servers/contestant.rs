@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use tollgate_load::{HttpAsk, Plan, Protocol, Rule, Speaker, Target, UnaryCall};
+use tollgate_load::{AdmitRule, Codec, HttpTemplate, Plan, Protocol, Target, UnaryCall};
 use tollgate_testkit::servers::Access;
 
 use super::cases::Expected;
@@ -158,7 +158,7 @@ impl Contestant {
         expected: Expected,
         keys: u64,
         to: SocketAddr,
-    ) -> io::Result<Speaker> {
+    ) -> io::Result<Box<dyn Codec>> {
         let (path, http) = self.http();
         let target = Target {
             is_tls: false,
@@ -182,7 +182,7 @@ impl Contestant {
         plan.command = match self {
             CrabResp => format!("THROTTLE {{key}} {burst} {count} {seconds}"),
             Lua => {
-                plan.rule = Some(Rule::NonZero);
+                plan.admit_rule = Some(AdmitRule::NonZero);
                 let (script, burst) = (load_script(to)?, burst + 1);
                 format!("EVALSHA {script} 1 {{key}} {burst} {count} {seconds} 1")
             }
@@ -191,20 +191,20 @@ impl Contestant {
         plan.grpc.domain = files::DOMAIN.to_owned();
         if self == CrabRls {
             let call = throttle_call(burst, count, seconds);
-            return Ok(Speaker::calling(&call, &plan, &target.host));
+            return Ok(plan.unary_codec(&call, &target.host));
         }
-        Speaker::of(&plan, &target).map_err(io::Error::other)
+        plan.codec(&target).map_err(io::Error::other)
     }
 
     /// The path and the rest of a request over HTTP.
-    fn http(self) -> (String, HttpAsk) {
+    fn http(self) -> (String, HttpTemplate) {
         let key_header = files::KEY_HEADER;
         let post = |path: &str, body: String, admitted_body: &str| {
-            let ask = HttpAsk {
+            let ask = HttpTemplate {
                 method: "POST".into(),
                 body,
                 admitted_body: admitted_body.into(),
-                ..HttpAsk::default()
+                ..HttpTemplate::default()
             };
             (path.to_owned(), ask)
         };
@@ -217,9 +217,9 @@ impl Contestant {
         let get = |path: &str, fields: &[(&str, &str)]| {
             let all = [&[(key_header, "{key}")], fields].concat();
             let own = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
-            let ask = HttpAsk {
+            let ask = HttpTemplate {
                 headers: all.into_iter().map(own).collect(),
-                ..HttpAsk::default()
+                ..HttpTemplate::default()
             };
             (path.to_owned(), ask)
         };
@@ -335,7 +335,7 @@ mod tests {
         let address = SocketAddr::from(([127, 0, 0, 1], 4711));
         let mut codec = contestant.codec(expected, keys, address).unwrap();
         let mut out = Vec::new();
-        codec.ask(7, &mut out);
+        codec.write_request(7, &mut out);
         out.escape_ascii().to_string()
     }
 

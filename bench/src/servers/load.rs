@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 use socket2::SockRef;
-use tollgate_load::{Heard, Histogram, Keys, Speaker};
+use tollgate_load::{Codec, Event, Histogram, Judgement, KeyPicker};
 
 /// Longest wait between two readings of the clock.
 const IDLE: Duration = Duration::from_millis(100);
@@ -40,14 +40,14 @@ pub(crate) struct Shape {
 #[derive(Debug)]
 pub(crate) enum Order {
     /// Random ones, forever.
-    Random(Keys),
+    Random(KeyPicker),
     /// Each of this range once.
     Each(u64, u64),
 }
 
 impl Order {
     pub(crate) fn random(keys: u64) -> Order {
-        Order::Random(Keys::new(keys, None, SEED))
+        Order::Random(KeyPicker::new(keys, None, SEED))
     }
 
     fn is_used_up(&self) -> bool {
@@ -56,7 +56,7 @@ impl Order {
 
     fn next(&mut self) -> Option<u64> {
         match self {
-            Order::Random(keys) => Some(keys.draw()),
+            Order::Random(keys) => Some(keys.pick()),
             Order::Each(next, end) => {
                 let key = *next;
                 (key < *end).then(|| {
@@ -84,7 +84,7 @@ pub(crate) struct Load {
 
 struct Connection {
     stream: TcpStream,
-    codec: Speaker,
+    codec: Box<dyn Codec>,
     out: Vec<u8>,
     read: Vec<u8>,
     received: usize,
@@ -101,7 +101,7 @@ impl Load {
         shape: Shape,
         order: Order,
         expected: bool,
-        codec: &dyn Fn() -> io::Result<Speaker>,
+        codec: &dyn Fn() -> io::Result<Box<dyn Codec>>,
     ) -> io::Result<Load> {
         let mut load = Load {
             poll: Poll::new()?,
@@ -132,7 +132,7 @@ impl Load {
                 first: 0,
                 in_flight: 0,
             };
-            connection.codec.greet(&mut connection.out);
+            connection.codec.start(&mut connection.out);
             connection.ask(shape, &mut load.order, load.begin.elapsed())?;
             load.connections.push(connection);
         }
@@ -234,9 +234,12 @@ impl Connection {
     /// Sends as many requests as the shape allows.
     fn ask(&mut self, shape: Shape, order: &mut Order, now: Duration) -> io::Result<()> {
         if !shape.in_batches || self.in_flight == 0 {
-            while self.in_flight < shape.depth && self.codec.may_ask(self.in_flight) {
+            while self.in_flight < shape.depth
+                && self.codec.can_send(self.in_flight)
+                && self.codec.request_limit().is_none()
+            {
                 let Some(key) = order.next() else { break };
-                self.codec.ask(key, &mut self.out);
+                self.codec.write_request(key, &mut self.out);
                 self.sent_at.push_back(Some(now));
                 self.in_flight += 1;
             }
@@ -283,23 +286,32 @@ impl Connection {
     fn parse_answers(&mut self, now: Duration, counted: &mut Counted<'_>) -> io::Result<()> {
         let mut used = 0;
         while used < self.received {
-            let heard = self
+            let event = self
                 .codec
                 .read(&self.read[used..self.received], &mut self.out);
-            match heard.map_err(io::Error::other)? {
-                Heard::More if used == 0 && self.received == self.read.len() => {
+            match event.map_err(io::Error::other)? {
+                Event::Incomplete if used == 0 && self.received == self.read.len() => {
                     return Err(io::Error::other("an answer is too long"));
                 }
-                Heard::More => break,
-                Heard::Passed(len) => used += len,
-                Heard::Answer { len, to, said } => {
-                    used += len;
-                    let at = to.unwrap_or(self.first).checked_sub(self.first);
+                Event::Incomplete => break,
+                Event::Skip(len) => used += len,
+                Event::Response(response) => {
+                    used += response.len;
+                    let at = response
+                        .request
+                        .unwrap_or(self.first)
+                        .checked_sub(self.first);
                     let at = at.and_then(|at| usize::try_from(at).ok());
                     let flight = at.and_then(|at| self.sent_at.get_mut(at)?.take());
                     let sent =
                         flight.ok_or_else(|| io::Error::other("an answer without a request"))?;
-                    counted.answer(now.saturating_sub(sent), said);
+                    let admitted = match response.judgement {
+                        Judgement::Admitted => Ok(true),
+                        Judgement::Refused => Ok(false),
+                        Judgement::Unjudged => Err("no rule judges this command".to_owned()),
+                        Judgement::Failed(failure) => Err(failure.to_string()),
+                    };
+                    counted.answer(now.saturating_sub(sent), admitted);
                     self.in_flight -= 1;
                     while let Some(None) = self.sent_at.front() {
                         self.sent_at.pop_front();

@@ -1,95 +1,102 @@
-//! What every protocol is to the connection that speaks it: requests into bytes, bytes into answers.
+//! The client side of a protocol: requests into bytes, bytes into responses.
 
 use std::fmt;
 
-use crate::rule::Rule;
+use crate::admit_rule::AdmitRule;
+use crate::error::LoadError;
 
-/// One way to ask and to be answered. A codec belongs to one connection at a time.
-pub(crate) trait Codec {
-    /// A new connection begins: forget the old one, and write what comes before any request.
-    fn greet(&mut self, _out: &mut Vec<u8>) {}
+/// One connection's side of a protocol. It owns no socket and no clock.
+///
+/// [`run()`](crate::run()) drives codecs on many connections and threads. A benchmark that needs a loop of its own drives them
+/// itself: [`Plan::codec`](crate::Plan::codec).
+pub trait Codec {
+    /// Starts a new connection: forgets the old one, and writes what precedes the first request.
+    fn start(&mut self, _out: &mut Vec<u8>) {}
 
-    /// May one more be asked, with so many under way?
-    fn may_ask(&self, _under_way: usize) -> bool {
+    /// Whether another request may be sent, with this many in flight.
+    fn can_send(&self, _in_flight: usize) -> bool {
         true
     }
 
-    /// The server has said that it answers only requests with lower numbers, and then leaves.
-    fn ends_before(&self) -> Option<u64> {
+    /// The server only responds to requests with lower numbers, and then closes.
+    fn request_limit(&self) -> Option<u64> {
         None
     }
 
-    /// Writes a request for this key. Requests of a connection are numbered from 0.
-    fn ask(&mut self, key: u64, out: &mut Vec<u8>);
+    /// Writes a request for the key with this number. The requests of a connection are numbered from 0.
+    fn write_request(&mut self, key: u64, out: &mut Vec<u8>);
 
-    /// Looks at what has come; may write what the protocol itself has to answer.
+    /// Reads received bytes; may write what the protocol itself responds.
     ///
     /// # Errors
-    /// Bytes that will never be an answer.
-    fn read<'a>(&mut self, bytes: &'a [u8], out: &mut Vec<u8>) -> Result<Step<'a>, Gibberish>;
+    /// Bytes that violate the protocol.
+    fn read<'a>(&mut self, bytes: &'a [u8], out: &mut Vec<u8>) -> Result<Event<'a>, LoadError>;
 }
 
-/// What stands at the beginning of what has come.
+/// What received bytes start with.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Step<'a> {
-    /// Not yet a whole thing.
-    More,
-    /// So many bytes that answer no request.
-    Passed(usize),
-    /// An answer.
-    Answer(Answer<'a>),
+pub enum Event<'a> {
+    /// An incomplete message.
+    Incomplete,
+    /// This many bytes belong to no request.
+    Skip(usize),
+    /// A response.
+    Response(Response<'a>),
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Answer<'a> {
+pub struct Response<'a> {
     /// Bytes up to its end.
-    pub(crate) len: usize,
-    /// Which request it answers; the oldest one if the protocol keeps the order.
-    pub(crate) to: Option<u64>,
-    /// What it says.
-    pub(crate) verdict: Verdict<'a>,
-    /// The server answers nothing more on this connection.
-    pub(crate) last: bool,
+    pub len: usize,
+    /// The number of its request; `None`: the oldest one in flight.
+    pub request: Option<u64>,
+    /// What it means.
+    pub judgement: Judgement<'a>,
+    /// The server sends no further response on this connection.
+    pub is_last: bool,
 }
 
-/// What an answer says.
+/// What a response means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict<'a> {
+pub enum Judgement<'a> {
+    /// The request was admitted.
     Admitted,
+    /// The request was refused.
     Refused,
-    /// Something that is no error; nobody has said how it would say yes.
-    Answered,
+    /// No error, and no rule says what it means.
+    Unjudged,
+    /// An error.
     Failed(Failure<'a>),
 }
 
-/// Why an answer is neither yes nor no.
+/// Why a response neither admits nor refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Failure<'a> {
-    /// An error of Redis, in its words.
-    Said(&'a [u8]),
-    /// A reply that the rule of judgement does not fit.
-    Unjudged(Rule),
-    /// A status of HTTP that is neither.
+pub enum Failure<'a> {
+    /// An error reply of the Redis protocol.
+    ServerError(&'a [u8]),
+    /// A reply that the rule does not fit.
+    Unjudged(AdmitRule),
+    /// Another status of HTTP.
     Http(u16),
     /// A status of gRPC.
     Grpc(u32),
-    /// Envoy's code that is neither.
-    Code(u64),
-    /// The stream was reset, with this code of HTTP/2.
+    /// Another overall code of Envoy.
+    EnvoyCode(u64),
+    /// A stream reset with this HTTP/2 error code.
     Reset(u32),
-    /// The answer on a stream is no message.
+    /// A stream that ended without a message.
     NoMessage,
 }
 
-/// Longer texts of servers are cut.
-const TEXT_MAX: usize = 80;
+/// Longer texts of servers are truncated.
+const MAX_TEXT: usize = 80;
 
 impl fmt::Display for Failure<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Said(text) => f.write_str(&shown(kind(text))),
-            Failure::Unjudged(Rule::Verdict) => {
+            Failure::ServerError(text) => f.write_str(&shown(kind(text))),
+            Failure::Unjudged(AdmitRule::VerdictField) => {
                 f.write_str("a reply that cannot be judged: it has no `verdict` that is known")
             }
             Failure::Unjudged(_) => f.write_str(
@@ -100,29 +107,29 @@ impl fmt::Display for Failure<'_> {
                 Some(name) => write!(f, "grpc status {code} {name}"),
                 None => write!(f, "grpc status {code}"),
             },
-            Failure::Code(0) => f.write_str("overall code UNKNOWN"),
-            Failure::Code(code) => write!(f, "overall code {code}"),
+            Failure::EnvoyCode(0) => f.write_str("overall code UNKNOWN"),
+            Failure::EnvoyCode(code) => write!(f, "overall code {code}"),
             Failure::Reset(code) => write!(f, "stream reset with code {code}"),
             Failure::NoMessage => f.write_str("a stream that ended without a message"),
         }
     }
 }
 
-/// What comes before a list of arguments: the same for all requests of a kind.
+/// The text before a list of arguments: the same for all requests of a kind.
 fn kind(text: &[u8]) -> &[u8] {
     let cut = text.windows(2).position(|pair| pair == b", ");
     text.get(..cut.unwrap_or(text.len())).unwrap_or(text)
 }
 
-/// What a server wrote, safe for a terminal and not too long.
+/// A text of a server, truncated and safe for a terminal.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let mut shown: String = text
         .chars()
-        .take(TEXT_MAX)
+        .take(MAX_TEXT)
         .map(|c| if c.is_control() { '\u{fffd}' } else { c })
         .collect();
-    if text.chars().nth(TEXT_MAX).is_some() {
+    if text.chars().nth(MAX_TEXT).is_some() {
         shown.push('…');
     }
     shown
@@ -151,32 +158,16 @@ fn grpc_name(code: u32) -> Option<&'static str> {
     NAMES.get(usize::try_from(code).ok()?).copied()
 }
 
-/// Why the bytes will never be an answer, and what to do about it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Gibberish {
-    pub(crate) what: String,
-    pub(crate) hint: &'static str,
-}
-
-impl Gibberish {
-    pub(crate) fn new(what: impl Into<String>, hint: &'static str) -> Gibberish {
-        Gibberish {
-            what: what.into(),
-            hint,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn errors_of_one_kind_are_one_whatever_their_arguments() {
-        let said = |text: &'static str| Failure::Said(text.as_bytes()).to_string();
-        let one = said("ERR unknown command 'X', with args beginning with: 'a'");
+    fn errors_of_one_kind_count_as_one_with_any_arguments() {
+        let message = |text: &'static str| Failure::ServerError(text.as_bytes()).to_string();
+        let one = message("ERR unknown command 'X', with args beginning with: 'a'");
         assert_eq!(one, "ERR unknown command 'X'");
-        assert_eq!(said("NOAUTH no"), "NOAUTH no");
+        assert_eq!(message("NOAUTH no"), "NOAUTH no");
         assert_eq!(
             Failure::Grpc(12).to_string(),
             "grpc status 12 UNIMPLEMENTED"
@@ -185,8 +176,8 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_says_cannot_steer_a_terminal_or_fill_it() {
+    fn a_text_of_a_server_neither_controls_nor_floods_a_terminal() {
         assert_eq!(shown(b"\x1b[2J\xff"), "\u{fffd}[2J\u{fffd}");
-        assert_eq!(shown(&[b'x'; 1000]).chars().count(), TEXT_MAX + 1);
+        assert_eq!(shown(&[b'x'; 1000]).chars().count(), MAX_TEXT + 1);
     }
 }

@@ -1,7 +1,7 @@
-//! One connection for as long as the run lasts: asks, listens, counts, and comes back when it was closed.
+//! One connection during a run: sends requests, reads and counts responses, and reconnects after a close.
 //!
-//! What may be asked is written into one buffer and sent with one call; what comes is read with one call, and every whole
-//! answer in it is counted before the next round. So a round costs two system calls however many requests are in it, and
+//! All requests that may be sent are written into one buffer and sent with one call. Received bytes are read with one call, and
+//! all complete responses are counted before the next round. So a round costs two system calls for any number of requests, and
 //! nothing is allocated once the buffers have grown.
 //!
 //! # What ends a connection
@@ -9,7 +9,7 @@
 //! - It has asked all it should, and has all answers.
 //! - The server closed it, or said nothing for too long: what was under way counts as errors, and it is opened again. If it
 //!   ends three times in a row without any answer it is given up, and the others go on: a server that died is part of what is
-//!   to be told, and no reason to tell nothing.
+//!   to be told, and no reason to on_progress nothing.
 //! - What came is of another protocol: the whole run ends, because no further answer would be worth more.
 //! - The end of the run, and the time that answers have after it.
 
@@ -27,60 +27,60 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
-use crate::clock::{Watch, nanos};
-use crate::codec::{Codec, Gibberish, Step};
-use crate::keys::Keys;
-use crate::pace::Pace;
+use crate::codec::{Codec, Event};
+use crate::counters::{Counters, SentRequest};
+use crate::error::LoadError;
+use crate::keys::KeyPicker;
 use crate::run::Progress;
-use crate::tally::{Flight, Tally};
-use crate::tls::{Stream, TlsRoute};
-use crate::wrong::Wrong;
+use crate::schedule::Schedule;
+use crate::stopwatch::{Stopwatch, nanos};
+use crate::tls::{Stream, TlsEndpoint};
 
-/// What is read into at first, and the largest answer that is waited for.
+/// The initial read buffer, and the largest response.
 const READ_START: usize = 16 << 10;
 const READ_MAX: usize = 4 << 20;
-/// Bytes that are written before the next look at what has come.
+/// Bytes that are written before the next read.
 const WRITE_MAX: usize = 256 << 10;
-/// Times that a connection may end without any answer before it is given up.
-const FRUITLESS_MAX: u32 = 3;
-/// Before it is opened again.
-const PAUSE: Duration = Duration::from_millis(50);
+/// Sessions without any response before a connection is given up.
+const MAX_FAILED_SESSIONS: u32 = 3;
+/// The pause before reconnecting.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What a connection needs to know.
-pub(crate) struct Caller {
-    pub(crate) route: Route,
+/// A connection of the plan, across reconnects.
+pub(crate) struct Connection {
+    pub(crate) endpoint: Endpoint,
     /// The number of its target.
     pub(crate) target: usize,
-    /// For messages.
+    /// The target, for messages.
     pub(crate) name: String,
     pub(crate) codec: Box<dyn Codec>,
-    pub(crate) keys: Keys,
-    pub(crate) pace: Pace,
+    pub(crate) keys: KeyPicker,
+    pub(crate) schedule: Schedule,
     pub(crate) pipeline: usize,
-    pub(crate) watch: Watch,
-    pub(crate) tally: Rc<RefCell<Tally>>,
+    pub(crate) stopwatch: Stopwatch,
+    pub(crate) counters: Rc<RefCell<Counters>>,
     pub(crate) progress: std::sync::Arc<Progress>,
     pub(crate) is_given_up: bool,
 }
 
-/// How a conversation ended.
-enum End {
+/// How a session ended.
+enum SessionEnd {
     Done,
     Closed(Option<io::Error>),
-    Silent,
-    Gibberish(Gibberish),
+    TimedOut,
+    Protocol(LoadError),
 }
 
-/// How a server is reached.
+/// How to reach a server.
 #[derive(Clone)]
-pub(crate) struct Route {
+pub(crate) struct Endpoint {
     pub(crate) address: SocketAddr,
-    pub(crate) tls: Option<TlsRoute>,
-    /// How long it may say nothing.
+    pub(crate) tls: Option<TlsEndpoint>,
+    /// How long it may be silent.
     pub(crate) timeout: Duration,
 }
 
-impl Route {
+impl Endpoint {
     /// Opens a connection.
     pub(crate) async fn connect(&self) -> io::Result<Stream> {
         let opened = async {
@@ -92,251 +92,263 @@ impl Route {
             }
         };
         let opened = tokio::time::timeout(self.timeout, opened).await;
-        opened.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "no answer in time"))?
+        opened.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "no response in time"))?
     }
 }
 
-impl Caller {
-    /// Asks until it is enough, beginning on a connection that is open.
+impl Connection {
+    /// Runs sessions until the schedule ends, the first on an open stream.
     ///
     /// # Errors
-    /// Something that makes the whole run worthless.
-    pub(crate) async fn call(mut self, stream: Stream) -> Result<(), Wrong> {
+    /// A protocol violation, which ends the run.
+    pub(crate) async fn run(mut self, stream: Stream) -> Result<(), LoadError> {
         let mut stream = Some(stream);
-        let mut fruitless = 0;
+        let mut failed_sessions = 0;
         loop {
             let open = match stream.take() {
                 Some(open) => open,
-                None => match self.route.connect().await {
+                None => match self.endpoint.connect().await {
                     Ok(open) => open,
                     Err(error) => {
-                        fruitless += 1;
+                        failed_sessions += 1;
                         let kind = format!("cannot connect: {error}");
-                        self.tally.borrow_mut().error(self.target, &kind, 1);
+                        self.counters.borrow_mut().error(self.target, &kind, 1);
                         let why = format!("cannot be reached again: {error}");
-                        if self.pace.is_over(self.watch.nanos()) || self.gives_up(fruitless, &why) {
+                        if self.schedule.is_over(self.stopwatch.nanos())
+                            || self.should_give_up(failed_sessions, &why)
+                        {
                             break;
                         }
-                        tokio::time::sleep(PAUSE).await;
+                        tokio::time::sleep(RECONNECT_PAUSE).await;
                         continue;
                     }
                 },
             };
-            let mut talk = Talk::begin(&mut self, open);
-            let end = talk.run().await;
-            let (lost, answers) = (talk.under_way as u64, talk.answers);
-            fruitless = if answers > 0 { 0 } else { fruitless + 1 };
+            let mut session = Session::begin(&mut self, open);
+            let end = session.run().await;
+            let (lost, responses) = (session.in_flight as u64, session.responses);
+            failed_sessions = if responses > 0 {
+                0
+            } else {
+                failed_sessions + 1
+            };
             let Some(why) = self.ended(end, lost)? else {
                 break;
             };
-            if self.gives_up(fruitless, &why) {
+            if self.should_give_up(failed_sessions, &why) {
                 break;
             }
-            if fruitless > 0 {
-                tokio::time::sleep(PAUSE).await;
+            if failed_sessions > 0 {
+                tokio::time::sleep(RECONNECT_PAUSE).await;
             }
         }
         Ok(())
     }
 
-    /// Counts what a conversation left unanswered; what is to be said about it, if there is to be another one.
-    fn ended(&self, end: End, lost: u64) -> Result<Option<String>, Wrong> {
-        let mut tally = self.tally.borrow_mut();
+    /// Counts what a session left unanswered; returns why it ended if there is to be another one.
+    fn ended(&self, end: SessionEnd, lost: u64) -> Result<Option<String>, LoadError> {
+        let mut counters = self.counters.borrow_mut();
         let why = match end {
-            End::Done => return Ok(None),
-            End::Gibberish(gibberish) => {
-                let what = format!("{}: {}", self.name, gibberish.what);
-                return Err(Wrong::new(what, gibberish.hint));
+            SessionEnd::Done => return Ok(None),
+            SessionEnd::Protocol(error) => {
+                let what = format!("{}: {}", self.name, error.problem);
+                return Err(LoadError::new(what, error.hint));
             }
-            End::Silent => {
-                let kind = format!("no answer within {:?}", self.route.timeout);
-                tally.error(self.target, &kind, lost);
-                "says nothing".to_owned()
+            SessionEnd::TimedOut => {
+                let kind = format!("no response within {:?}", self.endpoint.timeout);
+                counters.error(self.target, &kind, lost);
+                "does not respond".to_owned()
             }
-            End::Closed(error) => {
-                tally.error(self.target, "closed before the answer", lost);
-                error.map_or("closes connections without an answer".into(), |error| {
-                    format!("breaks connections without an answer: {error}")
+            SessionEnd::Closed(error) => {
+                counters.error(self.target, "closed before the response", lost);
+                error.map_or("closes connections without a response".into(), |error| {
+                    format!("breaks connections without a response: {error}")
                 })
             }
         };
-        if self.pace.is_over(self.watch.nanos()) {
+        if self.schedule.is_over(self.stopwatch.nanos()) {
             return Ok(None);
         }
-        tally.reconnects += 1;
+        counters.reconnects += 1;
         Ok(Some(why))
     }
 
-    /// Is it to be given up, after so many ends without an answer? That is counted.
-    fn gives_up(&mut self, fruitless: u32, why: &str) -> bool {
-        self.is_given_up = fruitless >= FRUITLESS_MAX;
+    /// Whether to give up after this many sessions without a response. Counts it.
+    fn should_give_up(&mut self, failed_sessions: u32, why: &str) -> bool {
+        self.is_given_up = failed_sessions >= MAX_FAILED_SESSIONS;
         if self.is_given_up {
-            let why = format!("{why}, {fruitless} times in a row");
-            let now = self.watch.nanos();
-            self.tally.borrow_mut().give_up(self.target, now, why);
+            let why = format!("{why}, {failed_sessions} times in a row");
+            let now = self.stopwatch.nanos();
+            self.counters.borrow_mut().give_up(self.target, now, why);
         }
         self.is_given_up
     }
 }
 
-/// Counted when it goes, whether it was done or broken off.
-impl Drop for Caller {
+/// Adds its last counters, whether it is done or interrupted.
+impl Drop for Connection {
     fn drop(&mut self) {
-        let now = self.watch.nanos();
-        if let Ok(mut tally) = self.tally.try_borrow_mut() {
+        let now = self.stopwatch.nanos();
+        if let Ok(mut counters) = self.counters.try_borrow_mut() {
             match self.is_given_up {
-                // What is due on it until all are done is still to come.
-                true => tally.abandoned.push(self.pace.clone()),
-                false => tally.unsent += self.pace.unsent(now),
+                // What is due on it until all are done is counted later.
+                true => counters.abandoned.push(self.schedule.clone()),
+                false => counters.unsent += self.schedule.unsent(now),
             }
-            tally.ended = tally.ended.max(now.min(self.pace.stop));
+            counters.ended = counters.ended.max(now.min(self.schedule.stop));
         }
     }
 }
 
-/// One connection from its opening to its end.
-struct Talk<'a> {
-    caller: &'a mut Caller,
+/// One connection from its opening to its close.
+struct Session<'a> {
+    connection: &'a mut Connection,
     stream: Stream,
     timer: Pin<Box<Sleep>>,
     out: Vec<u8>,
     written: usize,
     read: Vec<u8>,
-    /// Bytes of `read` that have come and are not yet understood.
-    come: usize,
-    /// Requests in the order of their numbers, from `first` on; `None` once answered.
-    flights: VecDeque<Option<Flight>>,
+    /// Bytes of `read` that have arrived and are not processed.
+    received: usize,
+    /// Requests by number, from `first` on; `None` once answered.
+    requests: VecDeque<Option<SentRequest>>,
     first: u64,
-    under_way: usize,
-    answers: u64,
-    /// When something last came, or when it was last idle.
-    heard: u64,
+    in_flight: usize,
+    responses: u64,
+    /// When bytes last arrived, or when it was last idle.
+    last_activity: u64,
     is_last: bool,
 }
 
-impl<'a> Talk<'a> {
-    fn begin(caller: &'a mut Caller, stream: Stream) -> Talk<'a> {
+impl<'a> Session<'a> {
+    fn begin(connection: &'a mut Connection, stream: Stream) -> Session<'a> {
         let mut out = Vec::new();
-        caller.codec.greet(&mut out);
-        let heard = caller.watch.nanos();
-        let timer = Box::pin(tokio::time::sleep_until(caller.watch.moment(heard)));
-        Talk {
-            caller,
+        connection.codec.start(&mut out);
+        let last_activity = connection.stopwatch.nanos();
+        let timer = Box::pin(tokio::time::sleep_until(
+            connection.stopwatch.moment(last_activity),
+        ));
+        Session {
+            connection,
             stream,
             timer,
             out,
             written: 0,
             read: vec![0; READ_START],
-            come: 0,
-            flights: VecDeque::new(),
+            received: 0,
+            requests: VecDeque::new(),
             first: 0,
-            under_way: 0,
-            answers: 0,
-            heard,
+            in_flight: 0,
+            responses: 0,
+            last_activity,
             is_last: false,
         }
     }
 
-    async fn run(&mut self) -> End {
-        let timeout = nanos(self.caller.route.timeout);
+    async fn run(&mut self) -> SessionEnd {
+        let timeout = nanos(self.connection.endpoint.timeout);
         loop {
-            let now = self.caller.watch.nanos();
-            let waits_to_ask = self.fill(now);
-            let is_over = self.caller.pace.is_over(now);
-            if self.under_way == 0 && is_over {
-                return End::Done;
+            let now = self.connection.stopwatch.nanos();
+            let is_blocked = self.fill(now);
+            let is_over = self.connection.schedule.is_over(now);
+            if self.in_flight == 0 && is_over {
+                return SessionEnd::Done;
             }
-            if self.is_last || self.is_left_alone() {
-                return End::Closed(None);
+            if self.is_last || self.is_drained() {
+                return SessionEnd::Closed(None);
             }
-            // Only who waits for something can wait too long.
-            if self.under_way == 0 && !waits_to_ask {
-                self.heard = now;
+            // Without requests in flight the server may be silent.
+            if self.in_flight == 0 && !is_blocked {
+                self.last_activity = now;
             }
-            let after_end = self.caller.pace.stop.saturating_add(timeout);
-            let deadline = self.heard.saturating_add(timeout).min(after_end);
+            let after_end = self.connection.schedule.stop.saturating_add(timeout);
+            let deadline = self.last_activity.saturating_add(timeout).min(after_end);
             if now >= deadline {
-                return End::Silent;
+                return SessionEnd::TimedOut;
             }
-            let due = self.caller.pace.due().filter(|_| !waits_to_ask && !is_over);
+            let due = self
+                .connection
+                .schedule
+                .due()
+                .filter(|_| !is_blocked && !is_over);
             let wake = deadline.min(due.unwrap_or(u64::MAX));
-            let end = self.caller.pace.stop;
+            let end = self.connection.schedule.stop;
             let wake = if now < end { wake.min(end) } else { wake };
-            match self.exchange(wake).await {
+            match self.transfer(wake).await {
                 Ok(None) => {}
-                Ok(Some(0)) => return End::Closed(None),
+                Ok(Some(0)) => return SessionEnd::Closed(None),
                 Ok(Some(len)) => {
-                    self.come += len;
-                    if let Err(gibberish) = self.understand() {
-                        return End::Gibberish(gibberish);
+                    self.received += len;
+                    if let Err(error) = self.process_input() {
+                        return SessionEnd::Protocol(error);
                     }
                 }
-                Err(error) => return End::Closed(Some(error)),
+                Err(error) => return SessionEnd::Closed(Some(error)),
             }
         }
     }
 
-    /// Has the server said that it leaves, and answered all that it will?
-    fn is_left_alone(&self) -> bool {
-        let Some(end) = self.caller.codec.ends_before() else {
+    /// Whether the server has announced its close and answered all that it will.
+    fn is_drained(&self) -> bool {
+        let Some(end) = self.connection.codec.request_limit() else {
             return false;
         };
         let taken = usize::try_from(end.saturating_sub(self.first)).unwrap_or(usize::MAX);
-        self.flights.iter().take(taken).all(Option::is_none)
+        self.requests.iter().take(taken).all(Option::is_none)
     }
 
-    /// Writes what may be asked now. True if more would be asked if there were room.
+    /// Writes all requests that may be sent now. True if more are due than there is room for.
     fn fill(&mut self, now: u64) -> bool {
-        let caller = &mut *self.caller;
-        // Numbers that are answered out of turn are kept until those before them are.
-        let most = caller.pipeline.saturating_mul(64).max(4096);
+        let connection = &mut *self.connection;
+        // Requests that are answered out of order are kept until those before them are.
+        let most = connection.pipeline.saturating_mul(64).max(4096);
         loop {
-            if caller.pace.is_over(now) {
+            if connection.schedule.is_over(now) {
                 return false;
             }
-            let has_room = self.under_way < caller.pipeline
-                && self.flights.len() < most
+            let has_room = self.in_flight < connection.pipeline
+                && self.requests.len() < most
                 && self.out.len() < WRITE_MAX
                 && !self.is_last
-                && caller.codec.may_ask(self.under_way);
-            if caller.pace.due().is_some_and(|due| due > now) {
-                caller.pace.is_held_back = false;
+                && connection.codec.can_send(self.in_flight);
+            if connection.schedule.due().is_some_and(|due| due > now) {
+                connection.schedule.is_delayed = false;
                 return false;
             }
             if !has_room {
-                caller.pace.is_held_back = true;
+                connection.schedule.is_delayed = true;
                 return true;
             }
-            let start = caller.pace.start(now);
-            let key = caller.keys.draw();
-            caller.codec.ask(key, &mut self.out);
-            caller.pace.note(start);
-            if self.under_way == 0 {
-                self.heard = now;
+            let start = connection.schedule.start(now);
+            let key = connection.keys.pick();
+            connection.codec.write_request(key, &mut self.out);
+            connection.schedule.record_sent(start);
+            if self.in_flight == 0 {
+                self.last_activity = now;
             }
-            self.flights.push_back(Some(Flight {
+            self.requests.push_back(Some(SentRequest {
                 key,
                 sent: now,
                 start,
             }));
-            self.under_way += 1;
+            self.in_flight += 1;
         }
     }
 
-    /// Sends what is to be sent and waits for something to come: how much, or `None` when it is `wake`.
-    async fn exchange(&mut self, wake: u64) -> io::Result<Option<usize>> {
-        if self.come == self.read.len() {
-            self.read.resize(self.come * 2, 0);
+    /// Writes, and waits until bytes arrive (how many) or until `wake` (`None`).
+    async fn transfer(&mut self, wake: u64) -> io::Result<Option<usize>> {
+        if self.received == self.read.len() {
+            self.read.resize(self.received * 2, 0);
         }
-        // Moving a timer costs more than letting it go off early and looking again, except where it must be exact.
-        let wanted = self.caller.watch.moment(wake);
+        // Moving a timer costs more than an early wake-up, except where it must be exact.
+        let wanted = self.connection.stopwatch.moment(wake);
         let set = self.timer.deadline();
         if self.timer.is_elapsed() || wanted < set {
             self.timer.as_mut().reset(wanted);
         }
         let (stream, timer) = (&mut self.stream, &mut self.timer);
         let (out, written) = (&mut self.out, &mut self.written);
-        let space = self.read.get_mut(self.come..).unwrap_or_default();
+        let space = self.read.get_mut(self.received..).unwrap_or_default();
         poll_fn(|cx| {
             while *written < out.len() {
                 let rest = out.get(*written..).unwrap_or_default();
@@ -347,7 +359,7 @@ impl<'a> Talk<'a> {
                 }
             }
             if *written == out.len() {
-                // Over TLS what was written may still wait here. If it has to go on waiting, the next round goes on.
+                // TLS may buffer written bytes; the next round continues to flush.
                 let _ = Pin::new(&mut *stream).poll_flush(cx)?;
                 out.clear();
                 *written = 0;
@@ -364,54 +376,59 @@ impl<'a> Talk<'a> {
         .await
     }
 
-    /// Counts every whole answer in what has come.
-    fn understand(&mut self) -> Result<(), Gibberish> {
-        let now = self.caller.watch.nanos();
-        self.heard = now;
+    /// Counts all complete responses among the received bytes.
+    fn process_input(&mut self) -> Result<(), LoadError> {
+        let now = self.connection.stopwatch.nanos();
+        self.last_activity = now;
         let mut used = 0;
         let mut counted = 0;
-        let mut tally = self.caller.tally.borrow_mut();
+        let mut counters = self.connection.counters.borrow_mut();
         while !self.is_last {
-            let bytes = self.read.get(used..self.come).unwrap_or_default();
+            let bytes = self.read.get(used..self.received).unwrap_or_default();
             if bytes.is_empty() {
                 break;
             }
-            match self.caller.codec.read(bytes, &mut self.out)? {
-                Step::More => break,
-                Step::Passed(len) => used += len,
-                Step::Answer(answer) => {
-                    used += answer.len;
-                    self.is_last = answer.last;
-                    let number = answer.to.unwrap_or(self.first);
+            match self.connection.codec.read(bytes, &mut self.out)? {
+                Event::Incomplete => break,
+                Event::Skip(len) => used += len,
+                Event::Response(response) => {
+                    used += response.len;
+                    self.is_last = response.is_last;
+                    let number = response.request.unwrap_or(self.first);
                     let at = number
                         .checked_sub(self.first)
                         .and_then(|at| usize::try_from(at).ok());
-                    let flight = at.and_then(|at| self.flights.get_mut(at)?.take());
-                    let Some(flight) = flight else {
-                        return Err(Gibberish::new(
-                            "an answer that nobody asked for",
-                            "see that nothing between here and the server adds or repeats answers",
+                    let request = at.and_then(|at| self.requests.get_mut(at)?.take());
+                    let Some(request) = request else {
+                        return Err(LoadError::new(
+                            "a response to no request",
+                            "check that no proxy adds or repeats responses",
                         ));
                     };
-                    tally.answer(self.caller.target, flight, answer.verdict, now);
+                    counters.record_response(
+                        self.connection.target,
+                        request,
+                        response.judgement,
+                        now,
+                    );
                     counted += 1;
-                    self.under_way -= 1;
-                    while let Some(None) = self.flights.front() {
-                        self.flights.pop_front();
+                    self.in_flight -= 1;
+                    while let Some(None) = self.requests.front() {
+                        self.requests.pop_front();
                         self.first += 1;
                     }
                 }
             }
         }
-        drop(tally);
-        self.answers += counted;
-        self.caller.progress.add(counted);
-        self.read.copy_within(used..self.come, 0);
-        self.come -= used;
-        if self.come >= READ_MAX {
-            return Err(Gibberish::new(
-                "an answer of more than 4 MiB",
-                "ask for something that is answered in fewer bytes",
+        drop(counters);
+        self.responses += counted;
+        self.connection.progress.add(counted);
+        self.read.copy_within(used..self.received, 0);
+        self.received -= used;
+        if self.received >= READ_MAX {
+            return Err(LoadError::new(
+                "a response of more than 4 MiB",
+                "send a request with a shorter response",
             ));
         }
         Ok(())

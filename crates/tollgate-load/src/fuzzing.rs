@@ -1,56 +1,56 @@
-//! What is read of servers, for the fuzz targets. No part of the interface: it may change at any time.
+//! The codecs, for the fuzz targets. Not part of the interface: it may change at any time.
 
-use crate::codec::{Answer, Step};
+use crate::codec::{Event, Response};
 use crate::plan::Plan;
 use crate::target::{Protocol, Target};
 
-/// What was read of a stream.
+/// The content of a stream.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Read {
-    /// What each answer says, and which request it answers if that is told.
-    pub answers: Vec<(Option<u64>, String)>,
-    /// Why no more is read, if the stream makes no sense.
-    pub wrong: Option<String>,
-    /// Was this the last answer on the connection?
+    /// Each response, with the number of its request if the protocol has one.
+    pub responses: Vec<(Option<u64>, String)>,
+    /// The protocol violation that ended reading.
+    pub error: Option<String>,
+    /// The last response was the last of the connection.
     pub is_last: bool,
-    /// What was not read, because it is not whole.
-    pub left: usize,
+    /// Bytes of an incomplete message.
+    pub remaining: usize,
 }
 
-/// Reads answers as a connection does, of pieces that come one after the other. So many were asked before.
+/// Reads a stream like a connection, in pieces, after this many requests.
 pub fn read<'a>(
     protocol: Protocol,
-    asked: u64,
+    requests: u64,
     pieces: impl Iterator<Item = &'a [u8]>,
 ) -> Option<Read> {
     let target = Target::parse(&format!("{}://h", protocol.name())).ok()?;
     let mut codec = Plan::new(Vec::new()).codec(&target).ok()?;
     let mut out = Vec::new();
-    codec.greet(&mut out);
-    (0..asked).for_each(|key| codec.ask(key, &mut out));
+    codec.start(&mut out);
+    (0..requests).for_each(|key| codec.write_request(key, &mut out));
     let (mut bytes, mut all) = (Vec::new(), Read::default());
     for piece in pieces {
         bytes.extend_from_slice(piece);
         let mut used = 0;
-        while all.wrong.is_none() && !all.is_last && used < bytes.len() {
+        while all.error.is_none() && !all.is_last && used < bytes.len() {
             let rest = bytes.get(used..).unwrap_or_default();
             match codec.read(rest, &mut out) {
-                Ok(Step::More) => break,
-                Ok(Step::Passed(size)) => used += size,
-                Ok(Step::Answer(Answer {
+                Ok(Event::Incomplete) => break,
+                Ok(Event::Skip(size)) => used += size,
+                Ok(Event::Response(Response {
                     len,
-                    to,
-                    verdict,
-                    last,
+                    request,
+                    judgement,
+                    is_last,
                 })) => {
-                    all.answers.push((to, format!("{verdict:?}")));
-                    (used, all.is_last) = (used + len, last);
+                    all.responses.push((request, format!("{judgement:?}")));
+                    (used, all.is_last) = (used + len, is_last);
                 }
-                Err(gibberish) => all.wrong = Some(gibberish.what),
+                Err(error) => all.error = Some(error.problem),
             }
         }
         bytes.drain(..used.min(bytes.len()));
     }
-    all.left = bytes.len();
+    all.remaining = bytes.len();
     Some(all)
 }

@@ -23,7 +23,7 @@ pub const WHOLE: u64 = 10_000;
 pub struct Histogram {
     counts: Vec<u64>,
     total: u64,
-    most: u64,
+    longest: u64,
 }
 
 impl Default for Histogram {
@@ -31,7 +31,7 @@ impl Default for Histogram {
         Histogram {
             counts: vec![0; BUCKETS],
             total: 0,
-            most: 0,
+            longest: 0,
         }
     }
 }
@@ -42,7 +42,7 @@ impl Histogram {
         if let Some(count) = self.counts.get_mut(bucket(nanos)) {
             *count += 1;
             self.total += 1;
-            self.most = self.most.max(nanos);
+            self.longest = self.longest.max(nanos);
         }
     }
 
@@ -52,7 +52,7 @@ impl Histogram {
             *mine += theirs;
         }
         self.total += other.total;
-        self.most = self.most.max(other.most);
+        self.longest = self.longest.max(other.longest);
     }
 
     /// How many times were counted.
@@ -61,8 +61,8 @@ impl Histogram {
     }
 
     /// The longest time, exactly.
-    pub fn most(&self) -> u64 {
-        self.most
+    pub fn max(&self) -> u64 {
+        self.longest
     }
 
     /// The time that this share of all times, in parts of [`WHOLE`], does not exceed; zero if there are none.
@@ -75,7 +75,7 @@ impl Histogram {
             seen >= rank
         });
         // The last bucket in use may reach beyond the longest time.
-        found.map_or(0, |bucket| most_in(bucket).min(self.most))
+        found.map_or(0, |bucket| most_in(bucket).min(self.longest))
     }
 }
 
@@ -128,7 +128,7 @@ mod tests {
                 "{share}: {told}"
             );
         }
-        assert_eq!(histogram.most(), 10_000_000);
+        assert_eq!(histogram.max(), 10_000_000);
     }
 
     #[test]
@@ -151,8 +151,8 @@ mod tests {
         }
         one.add(&other);
         assert_eq!(
-            (one.total(), one.most(), one.counts),
-            (both.total(), both.most(), both.counts)
+            (one.total(), one.max(), one.counts),
+            (both.total(), both.max(), both.counts)
         );
     }
 

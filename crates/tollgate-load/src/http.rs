@@ -1,18 +1,25 @@
-//! HTTP/1.1, as much of it as a client needs to know that an answer is whole, and what it says.
+//! The client side of HTTP/1.1: complete responses and what they mean.
 //!
-//! # What it does not know
+//! # Limits
 //!
-//! Answers that end with their connection: there would be no telling whether one is whole.
+//! Responses that end with their connection are rejected: a client cannot know whether one is complete.
 
-use crate::codec::{Answer, Codec, Failure, Gibberish, Step, Verdict, shown};
-use crate::template::{Spelling, Template};
+use httparse::Status;
 
-/// A head that is longer is no answer of a limiter.
-const HEAD_MAX: usize = 64 << 10;
+use crate::codec::{Codec, Event, Failure, Judgement, Response, shown};
+use crate::error::LoadError;
+use crate::template::{KeyFormat, Template};
 
-/// What is asked over HTTP. Every text may have `{key}` and `{cost}` in it.
+/// The longest head of a response.
+const MAX_HEAD_BYTES: usize = 64 << 10;
+/// The most fields of a response.
+const MAX_FIELDS: usize = 96;
+/// The longest body: nothing longer is awaited.
+const MAX_BODY_BYTES: u64 = 999_999_999;
+
+/// A request over HTTP. All texts may contain `{key}` and `{cost}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HttpAsk {
+pub struct HttpTemplate {
     /// The method.
     pub method: String,
     /// Names and values.
@@ -25,9 +32,9 @@ pub struct HttpAsk {
     pub admitted_body: String,
 }
 
-impl Default for HttpAsk {
-    fn default() -> HttpAsk {
-        HttpAsk {
+impl Default for HttpTemplate {
+    fn default() -> HttpTemplate {
+        HttpTemplate {
             method: "GET".into(),
             headers: Vec::new(),
             body: String::new(),
@@ -37,95 +44,96 @@ impl Default for HttpAsk {
     }
 }
 
-/// Requests out, answers in.
+/// The codec.
 #[derive(Clone, Debug)]
 pub(crate) struct Http {
     request: Template,
     refused: Vec<u16>,
     admitted_body: Vec<u8>,
-    /// Answers to HEAD tell of a body and have none.
+    /// Responses to HEAD announce a body and have none.
     has_bodies: bool,
 }
 
 impl Http {
-    pub(crate) fn new(ask: &HttpAsk, host: &str, path: &str, spelling: &Spelling) -> Http {
-        let mut request = Template::typed(&format!("{} {path} HTTP/1.1\r\n", ask.method), spelling);
-        let is_there = |name: &str| {
-            let mut names = ask.headers.iter().map(|(name, _)| name);
-            names.any(|there| there.eq_ignore_ascii_case(name))
+    pub(crate) fn new(template: &HttpTemplate, host: &str, path: &str, keys: &KeyFormat) -> Http {
+        let mut request =
+            Template::parse(&format!("{} {path} HTTP/1.1\r\n", template.method), keys);
+        let is_given = |name: &str| {
+            let mut names = template.headers.iter().map(|(name, _)| name);
+            names.any(|given| given.eq_ignore_ascii_case(name))
         };
         let mut field = |name: &str, value: &str| {
-            request.append(&Template::typed(&format!("{name}: {value}\r\n"), spelling));
+            request.append(&Template::parse(&format!("{name}: {value}\r\n"), keys));
         };
-        if !is_there("host") {
+        if !is_given("host") {
             field("host", host);
         }
-        for (name, value) in &ask.headers {
+        for (name, value) in &template.headers {
             field(name, value);
         }
-        let body = Template::typed(&ask.body, spelling);
+        let body = Template::parse(&template.body, keys);
         if body.len() > 0 {
-            if !is_there("content-type") {
+            if !is_given("content-type") {
                 field("content-type", "application/json");
             }
             field("content-length", &body.len().to_string());
-        } else if !matches!(ask.method.as_str(), "GET" | "HEAD" | "OPTIONS") {
+        } else if !matches!(template.method.as_str(), "GET" | "HEAD" | "OPTIONS") {
             field("content-length", "0");
         }
         request.push(b"\r\n");
         request.append(&body);
         Http {
             request,
-            refused: ask.refused.clone(),
-            admitted_body: ask.admitted_body.clone().into_bytes(),
-            has_bodies: ask.method != "HEAD",
+            refused: template.refused.clone(),
+            admitted_body: template.admitted_body.clone().into_bytes(),
+            has_bodies: template.method != "HEAD",
         }
     }
 
-    fn judge(&self, status: u16, body: &[u8]) -> Verdict<'static> {
+    fn judge(&self, status: u16, body: &[u8]) -> Judgement<'static> {
         let text = self.admitted_body.as_slice();
         let has_text = || text.is_empty() || body.windows(text.len()).any(|part| part == text);
         match status {
-            status if self.refused.contains(&status) => Verdict::Refused,
-            200..=299 if has_text() => Verdict::Admitted,
-            200..=299 => Verdict::Refused,
-            status => Verdict::Failed(Failure::Http(status)),
+            status if self.refused.contains(&status) => Judgement::Refused,
+            200..=299 if has_text() => Judgement::Admitted,
+            200..=299 => Judgement::Refused,
+            status => Judgement::Failed(Failure::Http(status)),
         }
     }
 }
 
 impl Codec for Http {
-    fn ask(&mut self, key: u64, out: &mut Vec<u8>) {
+    fn write_request(&mut self, key: u64, out: &mut Vec<u8>) {
         self.request.write(key, out);
     }
 
-    fn read<'a>(&mut self, bytes: &'a [u8], _: &mut Vec<u8>) -> Result<Step<'a>, Gibberish> {
-        let Some(head) = head(bytes)? else {
-            return Ok(Step::More);
+    fn read<'a>(&mut self, bytes: &'a [u8], _: &mut Vec<u8>) -> Result<Event<'a>, LoadError> {
+        let Some(head) = Head::read(bytes)? else {
+            return Ok(Event::Incomplete);
         };
         if (100..200).contains(&head.status) {
-            return Ok(Step::Passed(head.len));
+            return Ok(Event::Skip(head.len));
         }
         let rest = bytes.get(head.len..).unwrap_or_default();
-        let bodiless = !self.has_bodies || matches!(head.status, 204 | 304);
+        let has_body = self.has_bodies && !matches!(head.status, 204 | 304);
         let body = match head.body {
-            _ if bodiless => Some(0),
+            _ if !has_body => Some(0),
             Body::Length(len) => (len <= rest.len()).then_some(len),
-            Body::Chunked => chunks(rest)?,
-            Body::ToTheEnd => {
-                return Err(Gibberish::new(
-                    "an answer without content-length or chunks, which ends with its connection",
+            Body::Chunked => chunked_len(rest)?,
+            Body::UntilClose => {
+                return Err(LoadError::new(
+                    "a response without content-length or chunks, which ends with its connection",
                     "have the server send `content-length` and keep its connections",
                 ));
             }
         };
-        Ok(body.map_or(Step::More, |length| {
+        Ok(body.map_or(Event::Incomplete, |length| {
             let body = rest.get(..length).unwrap_or_default();
-            Step::Answer(Answer {
+            Event::Response(Response {
                 len: head.len + length,
-                to: None,
-                verdict: self.judge(head.status, body),
-                last: head.last,
+                request: None,
+                judgement: self.judge(head.status, body),
+                is_last: head.is_last,
             })
         }))
     }
@@ -136,132 +144,103 @@ struct Head {
     status: u16,
     len: usize,
     body: Body,
-    last: bool,
+    /// The server closes the connection after this response.
+    is_last: bool,
 }
 
 #[derive(Debug)]
 enum Body {
     Length(usize),
     Chunked,
-    ToTheEnd,
+    UntilClose,
 }
 
-/// The head of an answer, if all of it is there.
-fn head(bytes: &[u8]) -> Result<Option<Head>, Gibberish> {
-    let known = bytes.len().min(5);
-    if bytes.get(..known) != b"HTTP/".get(..known) {
-        return Err(foreign(bytes));
-    }
-    let mut at = 0;
-    let Some(first) = line(bytes, &mut at) else {
-        return unfinished(bytes);
-    };
-    let status = status(first).ok_or_else(|| foreign(bytes))?;
-    let mut head = Head {
-        status,
-        len: 0,
-        body: Body::ToTheEnd,
-        last: first.starts_with(b"HTTP/1.0"),
-    };
-    loop {
-        let Some(field) = line(bytes, &mut at) else {
-            return unfinished(bytes);
+impl Head {
+    /// The head of a response, if it is complete.
+    fn read(bytes: &[u8]) -> Result<Option<Head>, LoadError> {
+        let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
+        let mut response = httparse::Response::new(&mut fields);
+        let len = match response.parse(bytes) {
+            Ok(Status::Complete(len)) if len <= MAX_HEAD_BYTES => len,
+            Ok(Status::Partial) if bytes.len() <= MAX_HEAD_BYTES => return Ok(None),
+            Ok(_) => {
+                return Err(malformed(
+                    "a response with a head of more than 64 KiB".into(),
+                ));
+            }
+            Err(_) => return Err(not_http(bytes)),
         };
-        if field.is_empty() {
-            head.len = at;
-            return Ok(Some(head));
-        }
-        if let Some(value) = value_of(field, b"content-length:") {
-            let len = number(value).ok_or_else(|| {
-                let what = format!("a content-length that is none: `{}`", shown(value));
-                Gibberish::new(what, "name a server that speaks HTTP/1.1")
-            })?;
-            head.body = Body::Length(len);
-        } else if value_of(field, b"transfer-encoding:").is_some() {
-            head.body = Body::Chunked;
-        } else if let Some(value) = value_of(field, b"connection:") {
-            if value.eq_ignore_ascii_case(b"close") {
-                head.last = true;
-            } else if value.eq_ignore_ascii_case(b"keep-alive") {
-                head.last = false;
+        let mut head = Head {
+            status: response.code.ok_or_else(|| not_http(bytes))?,
+            len,
+            body: Body::UntilClose,
+            is_last: response.version == Some(0),
+        };
+        for field in response.headers.iter() {
+            let value = field.value.trim_ascii();
+            let is = |name: &str| field.name.eq_ignore_ascii_case(name);
+            if is("content-length") {
+                head.body = Body::Length(content_length(value)?);
+            } else if is("transfer-encoding") {
+                head.body = Body::Chunked;
+            } else if is("connection") {
+                if value.eq_ignore_ascii_case(b"close") {
+                    head.is_last = true;
+                } else if value.eq_ignore_ascii_case(b"keep-alive") {
+                    head.is_last = false;
+                }
             }
         }
+        Ok(Some(head))
     }
 }
 
-fn unfinished(bytes: &[u8]) -> Result<Option<Head>, Gibberish> {
-    match bytes.len() > HEAD_MAX {
-        true => Err(Gibberish::new(
-            "an answer with a head of more than 64 KiB",
-            "name a server that speaks HTTP/1.1",
-        )),
-        false => Ok(None),
-    }
+fn content_length(value: &[u8]) -> Result<usize, LoadError> {
+    let is_number = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+    let text = std::str::from_utf8(value).ok().filter(|_| is_number);
+    let len: Option<u64> = text.and_then(|digits| digits.parse().ok());
+    len.filter(|len| *len <= MAX_BODY_BYTES)
+        .and_then(|len| usize::try_from(len).ok())
+        .ok_or_else(|| malformed(format!("a malformed content-length: `{}`", shown(value))))
 }
 
-/// How long a body in chunks is, if all of it is there.
-fn chunks(bytes: &[u8]) -> Result<Option<usize>, Gibberish> {
-    let mut at = 0;
+/// The length of a chunked body, if it is complete.
+fn chunked_len(bytes: &[u8]) -> Result<Option<usize>, LoadError> {
+    let mut at = 0_usize;
     loop {
-        let Some(size) = line(bytes, &mut at) else {
-            return Ok(None);
+        let rest = bytes.get(at..).unwrap_or_default();
+        let (line, size) = match httparse::parse_chunk_size(rest) {
+            Ok(Status::Complete((line, size))) if size <= MAX_BODY_BYTES => (line, size),
+            Ok(Status::Partial) => return Ok(None),
+            _ => {
+                let line = rest.split(|byte| *byte == b'\n').next().unwrap_or(rest);
+                return Err(malformed(format!("a malformed chunk: `{}`", shown(line))));
+            }
         };
-        let digits = size.split(|byte| *byte == b';').next().unwrap_or(size);
-        let size = std::str::from_utf8(digits.trim_ascii()).ok();
-        let size = size.and_then(|digits| u32::from_str_radix(digits, 16).ok());
-        let size = size.and_then(|size| usize::try_from(size).ok());
-        let size = size.ok_or_else(|| {
-            let what = format!("a chunk without a size: `{}`", shown(digits));
-            Gibberish::new(what, "name a server that speaks HTTP/1.1")
-        })?;
+        at += line;
         if size == 0 {
             break;
         }
-        at = at.saturating_add(size).saturating_add(2);
+        let end = at.saturating_add(usize::try_from(size).unwrap_or(usize::MAX));
+        at = end.saturating_add(2);
         if at > bytes.len() {
             return Ok(None);
         }
     }
     // Trailers, and an empty line.
-    loop {
-        match line(bytes, &mut at) {
-            None => return Ok(None),
-            Some([]) => return Ok(Some(at)),
-            Some(_) => {}
-        }
+    let mut trailers = [httparse::EMPTY_HEADER; MAX_FIELDS];
+    match httparse::parse_headers(bytes.get(at..).unwrap_or_default(), &mut trailers) {
+        Ok(Status::Complete((len, _))) => Ok(Some(at + len)),
+        Ok(Status::Partial) => Ok(None),
+        Err(error) => Err(malformed(format!("malformed trailers: {error}"))),
     }
 }
 
-/// The next whole line, without its end.
-fn line<'a>(bytes: &'a [u8], at: &mut usize) -> Option<&'a [u8]> {
-    let rest = bytes.get(*at..)?;
-    let end = rest.iter().position(|byte| *byte == b'\n')?;
-    *at += end + 1;
-    let line = rest.get(..end)?;
-    Some(line.strip_suffix(b"\r").unwrap_or(line))
+fn malformed(problem: String) -> LoadError {
+    LoadError::new(problem, "name a server that speaks HTTP/1.1")
 }
 
-fn status(line: &[u8]) -> Option<u16> {
-    let digits = line.strip_prefix(b"HTTP/1.")?.get(2..5)?;
-    u16::try_from(number(digits)?).ok()
-}
-
-fn value_of<'a>(field: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
-    let (head, value) = field.split_at_checked(name.len())?;
-    head.eq_ignore_ascii_case(name).then(|| value.trim_ascii())
-}
-
-/// At most nine digits: nothing longer is waited for.
-fn number(digits: &[u8]) -> Option<usize> {
-    let is_number = (1..=9).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit);
-    std::str::from_utf8(digits)
-        .ok()
-        .filter(|_| is_number)?
-        .parse()
-        .ok()
-}
-
-fn foreign(bytes: &[u8]) -> Gibberish {
+fn not_http(bytes: &[u8]) -> LoadError {
     let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or(bytes);
     let hint = match bytes.first() {
         Some(b'+' | b'-' | b':' | b'$' | b'*') => {
@@ -271,54 +250,57 @@ fn foreign(bytes: &[u8]) -> Gibberish {
         Some(0x15 | 0x16) => "this server wants TLS: write `https://` before its address",
         _ => "name a server that speaks HTTP/1.1",
     };
-    Gibberish::new(format!("no answer of HTTP/1.1: `{}`", shown(line)), hint)
+    LoadError::new(format!("no HTTP/1.1 response: `{}`", shown(line)), hint)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn http(ask: &HttpAsk) -> Http {
-        Http::new(ask, "h:1", "/a?k={key}", &Spelling::new("k", 10, 2))
+    fn http(template: &HttpTemplate) -> Http {
+        Http::new(template, "h:1", "/a?k={key}", &KeyFormat::new("k", 10, 2))
     }
 
-    fn asked(ask: &HttpAsk) -> String {
+    fn request(template: &HttpTemplate) -> String {
         let mut out = Vec::new();
-        http(ask).ask(7, &mut out);
+        http(template).write_request(7, &mut out);
         String::from_utf8(out).unwrap()
     }
 
-    fn read(bytes: &[u8]) -> Result<Step<'_>, Gibberish> {
-        http(&HttpAsk::default()).read(bytes, &mut Vec::new())
+    fn read(bytes: &[u8]) -> Result<Event<'_>, LoadError> {
+        http(&HttpTemplate::default()).read(bytes, &mut Vec::new())
     }
 
-    fn answer(bytes: &[u8]) -> Answer<'_> {
+    fn response(bytes: &[u8]) -> Response<'_> {
         match read(bytes) {
-            Ok(Step::Answer(answer)) => answer,
+            Ok(Event::Response(response)) => response,
             other => panic!("{}: {other:?}", bytes.escape_ascii()),
         }
     }
 
     #[test]
     fn path_fields_and_body_are_filled_in_and_the_body_says_its_length() {
-        let ask = HttpAsk {
+        let template = HttpTemplate {
             method: "POST".into(),
             headers: vec![("x-api-key".into(), "{key}".into())],
             body: r#"{"key":"{key}","cost":{cost}}"#.into(),
-            ..HttpAsk::default()
+            ..HttpTemplate::default()
         };
         let text = "POST /a?k=k7 HTTP/1.1\r\nhost: h:1\r\nx-api-key: k7\r\ncontent-type: application/json\r\n\
                     content-length: 21\r\n\r\n{\"key\":\"k7\",\"cost\":2}";
-        assert_eq!(asked(&ask), text);
+        assert_eq!(request(&template), text);
     }
 
     #[test]
     fn a_host_of_ones_own_replaces_that_of_the_target() {
-        let ask = HttpAsk {
+        let template = HttpTemplate {
             headers: vec![("Host".into(), "app".into())],
-            ..HttpAsk::default()
+            ..HttpTemplate::default()
         };
-        assert_eq!(asked(&ask), "GET /a?k=k7 HTTP/1.1\r\nHost: app\r\n\r\n");
+        assert_eq!(
+            request(&template),
+            "GET /a?k=k7 HTTP/1.1\r\nHost: app\r\n\r\n"
+        );
     }
 
     #[test]
@@ -328,29 +310,29 @@ mod tests {
             b"HTTP/1.1 429 No\r\ntransfer-encoding: chunked\r\n\r\n5;x=y\r\nhello\r\na\r\n0123456789\r\n0\r\nx: y\r\n\r\n",
         ] {
             for len in 0..bytes.len() {
-                assert_eq!(read(&bytes[..len]), Ok(Step::More), "after {len}");
+                assert_eq!(read(&bytes[..len]), Ok(Event::Incomplete), "after {len}");
             }
-            assert_eq!(answer(bytes).len, bytes.len());
-            assert_eq!(answer(&[bytes, bytes].concat()).len, bytes.len());
+            assert_eq!(response(bytes).len, bytes.len());
+            assert_eq!(response(&[bytes, bytes].concat()).len, bytes.len());
         }
     }
 
     #[test]
     fn a_status_admits_refuses_or_fails() {
-        let verdict = |status: &str| {
+        let judgement = |status: &str| {
             let text = format!("HTTP/1.1 {status} x\r\ncontent-length: 0\r\n\r\n");
-            match answer(text.as_bytes()).verdict {
-                Verdict::Failed(Failure::Http(status)) => status.to_string(),
-                verdict => format!("{verdict:?}"),
+            match response(text.as_bytes()).judgement {
+                Judgement::Failed(Failure::Http(status)) => status.to_string(),
+                judgement => format!("{judgement:?}"),
             }
         };
-        let found = ["200", "204", "429", "503", "301"].map(verdict);
+        let found = ["200", "204", "429", "503", "301"].map(judgement);
         assert_eq!(found, ["Admitted", "Admitted", "Refused", "503", "301"]);
     }
 
     #[test]
     fn a_server_that_closes_says_so() {
-        let last = |bytes: &[u8]| answer(bytes).last;
+        let last = |bytes: &[u8]| response(bytes).is_last;
         assert!(!last(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"));
         assert!(last(
             b"HTTP/1.1 200 OK\r\nConnection: close\r\ncontent-length: 0\r\n\r\n"
@@ -363,14 +345,14 @@ mod tests {
 
     #[test]
     fn what_comes_before_an_answer_is_none_and_an_answer_to_head_has_no_body() {
-        assert_eq!(read(b"HTTP/1.1 100 Continue\r\n\r\n"), Ok(Step::Passed(25)));
-        let ask = HttpAsk {
+        assert_eq!(read(b"HTTP/1.1 100 Continue\r\n\r\n"), Ok(Event::Skip(25)));
+        let template = HttpTemplate {
             method: "HEAD".into(),
-            ..HttpAsk::default()
+            ..HttpTemplate::default()
         };
         let bytes = b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n";
-        match http(&ask).read(bytes, &mut Vec::new()) {
-            Ok(Step::Answer(answer)) => assert_eq!(answer.len, bytes.len()),
+        match http(&template).read(bytes, &mut Vec::new()) {
+            Ok(Event::Response(response)) => assert_eq!(response.len, bytes.len()),
             other => panic!("{other:?}"),
         }
     }
@@ -389,8 +371,8 @@ mod tests {
                 "HTTP/1.1",
             ),
         ] {
-            let gibberish = read(bytes).unwrap_err();
-            assert!(gibberish.hint.contains(hint), "{gibberish:?}");
+            let error = read(bytes).unwrap_err();
+            assert!(error.hint.contains(hint), "{error:?}");
         }
     }
 }

@@ -1,31 +1,31 @@
-//! Which key is asked next: all alike, or by Zipf's law.
+//! The order of keys: uniform, or by Zipf's law.
 //!
 //! # Theory
 //!
-//! By Zipf's law the `k`-th most popular of `n` keys is asked in proportion to `1 / k^s`. It is drawn by
-//! *rejection-inversion* (Hörmann and Derflinger, 1996): invert the integral of the continuous density, round to the
-//! nearest rank, and reject the few draws that rounding would favour. No table, so a hundred million keys cost nothing;
-//! on average less than 1.2 draws for each key.
+//! By Zipf's law the `k`-th most popular of `n` keys is used in proportion to `1 / k^s`. It is drawn by *rejection-inversion*
+//! (Hörmann and Derflinger, 1996): invert the integral of the continuous density, round to the nearest rank, and reject the few
+//! draws that rounding would favour. There is no table, so a hundred million keys cost nothing; a key takes less than 1.2 draws on
+//! average.
 //!
-//! # What it does not know
+//! # Limits
 //!
-//! Anything about time: popularity does not drift. Floats are fine here, because nothing is decided by them.
+//! Popularity does not drift with time. Floats are fine here, because nothing is decided by them.
 
 use fastrand::Rng;
 
 /// Draws keys, numbered from 0; by Zipf's law 0 is the most popular.
 #[derive(Clone, Debug)]
-pub struct Keys {
+pub struct KeyPicker {
     rng: Rng,
     count: u64,
     zipf: Option<Zipf>,
 }
 
-impl Keys {
-    /// Draws from `count` keys: all alike without an exponent, or by Zipf's law.
-    pub fn new(count: u64, exponent: Option<f64>, seed: u64) -> Keys {
+impl KeyPicker {
+    /// Picks from `count` keys: uniformly without an exponent, or by Zipf's law.
+    pub fn new(count: u64, exponent: Option<f64>, seed: u64) -> KeyPicker {
         let skewed = exponent.filter(|exponent| *exponent > 0.0 && count > 1);
-        Keys {
+        KeyPicker {
             rng: Rng::with_seed(seed),
             count,
             zipf: skewed.map(|exponent| Zipf::new(count, exponent)),
@@ -33,9 +33,9 @@ impl Keys {
     }
 
     /// The next key.
-    pub fn draw(&mut self) -> u64 {
+    pub fn pick(&mut self) -> u64 {
         match &self.zipf {
-            Some(zipf) => zipf.draw(&mut self.rng),
+            Some(zipf) => zipf.pick(&mut self.rng),
             None if self.count <= 1 => 0,
             None => self.rng.u64(..self.count),
         }
@@ -93,7 +93,7 @@ impl Zipf {
         }
     }
 
-    fn draw(&self, rng: &mut Rng) -> u64 {
+    fn pick(&self, rng: &mut Rng) -> u64 {
         loop {
             let area = self.to + rng.f64() * (self.from - self.to);
             let x = self.inverse(area);
@@ -113,10 +113,10 @@ mod tests {
     const DRAWS: u32 = 200_000;
 
     fn counts(count: u64, exponent: Option<f64>) -> Vec<u32> {
-        let mut keys = Keys::new(count, exponent, 7);
+        let mut keys = KeyPicker::new(count, exponent, 7);
         let mut counts = vec![0; usize::try_from(count).unwrap()];
         for _ in 0..DRAWS {
-            counts[usize::try_from(keys.draw()).unwrap()] += 1;
+            counts[usize::try_from(keys.pick()).unwrap()] += 1;
         }
         counts
     }
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_exponent_all_keys_are_alike() {
+    fn without_an_exponent_keys_are_uniform() {
         for exponent in [None, Some(0.0)] {
             let found = misfit(0.0, &counts(200, exponent));
             assert!((0.6..1.4).contains(&found), "{found}");
@@ -159,8 +159,8 @@ mod tests {
     fn every_draw_is_a_key_even_of_one_two_or_very_many() {
         for count in [1, 2, 1_000_000_000] {
             for exponent in [None, Some(0.7), Some(1.0), Some(8.0)] {
-                let mut keys = Keys::new(count, exponent, 3);
-                assert!((0..10_000).all(|_| keys.draw() < count));
+                let mut keys = KeyPicker::new(count, exponent, 3);
+                assert!((0..10_000).all(|_| keys.pick() < count));
             }
         }
     }

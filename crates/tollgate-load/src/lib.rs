@@ -1,34 +1,43 @@
 //! Load for rate limiters, and an audit of what they admit.
 //!
-//! A [`Plan`] says where the load goes, what is asked and how hard; [`run()`] does it and gives a [`Report`]. It speaks
-//! the Redis protocol, HTTP/1.1 and Envoy's rate limit service, so that it can try any limiter, ours or anyone's.
+//! A [`Plan`] states the targets, the requests and the rate; [`run()`] executes it and returns a [`Report`]. It uses the Redis
+//! protocol, HTTP/1.1 and Envoy's rate limit service, so it can load any limiter.
 //!
 //! ```no_run
 //! use tollgate_load::{Plan, Target, run};
 //!
 //! let plan = Plan::new(vec![Target::parse("resp://127.0.0.1:6379")?]);
-//! let report = run(plan, &mut |answers, passed| eprintln!("{answers} after {passed:?}"))?;
-//! println!("{:.0} a second, {} refused", report.per_second(), report.refused);
-//! # Ok::<(), tollgate_load::Wrong>(())
+//! let report = run(plan, &mut |responses, elapsed| eprintln!("{responses} after {elapsed:?}"))?;
+//! println!("{:.0} per second, {} refused", report.per_second(), report.refused);
+//! # Ok::<(), tollgate_load::LoadError>(())
 //! ```
 //!
-//! # Layout
+//! # Parts
 //!
-//! `target` and `plan` say what is to be done; `words` and `template` make requests of it, `keys` and `pace` say which
-//! and when. `resp`, `http` and `grpc` are what is spoken, each a `codec`, and `rule` how a reply of Redis says yes; `connection` speaks it, over `tls` if it should,
-//! `run` puts connections on threads; `speaker` is a codec for a loop that is not ours. `tally` counts, `histogram` keeps times,
-//! `audit` holds what was admitted against what was allowed, `report` puts it together.
+//! | module | content |
+//! |---|---|
+//! | `target`, `plan` | what is to be done, validated before the first request |
+//! | `template`, `keys`, `schedule` | requests, the order of keys, and when to send |
+//! | `codec`: `resp`, `http`, `grpc` | the protocols; `admit_rule` judges replies of the Redis protocol |
+//! | `run`, `connection`, `tls` | threads, connections and their reconnects |
+//! | `counters`, `histogram`, `report` | the results |
+//! | `audit` | what was admitted against the most that was allowed |
 //!
-//! # What it does not know
+//! A benchmark that needs a loop of its own takes a [`Codec`] from [`Plan::codec`].
 //!
-//! How any limiter decides, ours included: it sees them from outside.
+//! # Limits
+//!
+//! It sees every limiter from outside, Tollgate's included, and knows nothing of how one decides.
 
 #![forbid(unsafe_code)]
 
+mod admit_rule;
 mod audit;
-mod clock;
 mod codec;
+mod command_line;
 mod connection;
+mod counters;
+mod error;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -36,30 +45,26 @@ mod grpc;
 mod histogram;
 mod http;
 mod keys;
-mod pace;
 mod plan;
 mod report;
 mod resp;
-mod rule;
 mod run;
-mod speaker;
-mod tally;
+mod schedule;
+mod stopwatch;
 mod target;
 mod template;
 mod tls;
-mod words;
-mod wrong;
 
+pub use admit_rule::AdmitRule;
 pub use audit::{Allowance, Audit, Finding};
-pub use grpc::GrpcAsk;
+pub use codec::{Codec, Event, Failure, Judgement, Response};
+pub use error::LoadError;
+pub use grpc::{GrpcTemplate, UnaryCall};
 pub use histogram::{Histogram, WHOLE};
-pub use http::HttpAsk;
-pub use keys::Keys;
+pub use http::HttpTemplate;
+pub use keys::KeyPicker;
 pub use plan::{DEFAULT_COMMAND, Plan};
 pub use report::{Loss, Report, TargetReport};
-pub use resp::Login;
-pub use rule::Rule;
+pub use resp::Credentials;
 pub use run::{run, run_while};
-pub use speaker::{Heard, Speaker, UnaryCall};
 pub use target::{Protocol, Target};
-pub use wrong::Wrong;

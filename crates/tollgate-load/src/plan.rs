@@ -1,73 +1,73 @@
-//! What is to be done: where to, what is asked, how hard and for how long. Checked before anything is sent.
+//! The plan of a run: targets, requests, rate and duration. Validated before the first request.
 
 use std::time::Duration;
 
 use tollgate::{Algorithm, Rate, Span};
 
+use crate::admit_rule::{AdmitRule, has_inline_limit, is_read_only};
 use crate::audit::Allowance;
 use crate::codec::Codec;
-use crate::grpc::{Grpc, GrpcAsk};
-use crate::http::{Http, HttpAsk};
-use crate::resp::{Login, Resp};
-use crate::rule::{Rule, has_terms, only_looks};
+use crate::command_line;
+use crate::error::LoadError;
+use crate::grpc::{Grpc, GrpcTemplate, UnaryCall};
+use crate::http::{Http, HttpTemplate};
+use crate::resp::{Credentials, Resp};
 use crate::target::{Protocol, Target};
-use crate::template::Spelling;
-use crate::words;
-use crate::wrong::Wrong;
+use crate::template::KeyFormat;
 
-/// What redis-cell answers, with a hundred a second for each key.
+/// A command of redis-cell, with a hundred per second for each key.
 pub const DEFAULT_COMMAND: &str = "CL.THROTTLE {key} 99 100 1 {cost}";
 
-/// More file descriptors than most systems give a process.
-const CONNECTIONS_MAX: usize = 10_000;
-const PIPELINE_MAX: usize = 10_000;
-const KEYS_MAX: u64 = 1_000_000_000;
-/// Each thread keeps 24 bytes for each key that is audited.
-const AUDITED_KEYS_MAX: u64 = 10_000_000;
-const TEXT_MAX: usize = 16 << 10;
+/// More file descriptors than most systems grant a process.
+const MAX_CONNECTIONS: usize = 10_000;
+const MAX_PIPELINE: usize = 10_000;
+const MAX_KEYS: u64 = 1_000_000_000;
+/// Each thread keeps 24 bytes for each audited key.
+const MAX_AUDITED_KEYS: u64 = 10_000_000;
+const MAX_TEXT: usize = 16 << 10;
 
 /// A run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The servers; connections are dealt out to them in turn.
+    /// The servers; connections are assigned to them in turn.
     pub targets: Vec<Target>,
     /// Connections in all.
     pub connections: usize,
-    /// Requests under way on each connection at once.
+    /// Requests in flight on each connection.
     pub pipeline: usize,
-    /// Threads; `None` leaves it to the number of connections and processors.
+    /// Threads; `None`: by the number of connections and processors.
     pub threads: Option<usize>,
     /// Different keys.
     pub keys: u64,
-    /// What every key begins with.
+    /// The prefix of all keys.
     pub key_prefix: String,
-    /// The exponent of Zipf's law; all keys are alike without it.
+    /// The exponent of Zipf's law; without it keys are uniform.
     pub zipf: Option<f64>,
-    /// Units that each request takes.
+    /// The cost of each request.
     pub cost: u64,
-    /// How long it goes on, after the warm-up.
+    /// The duration after the warm-up.
     pub duration: Option<Duration>,
-    /// How many requests are sent, after the warm-up.
+    /// The number of requests after the warm-up.
     pub requests: Option<u64>,
-    /// Requests by the clock; each connection goes on as fast as it is answered without it.
+    /// Requests by the clock (open loop); without it each connection sends as fast as it gets responses (closed loop).
     pub rate: Option<Rate>,
-    /// What comes before anything is counted, except by the audit.
+    /// The time before requests are counted, except by the audit.
     pub warm_up: Duration,
-    /// How long a server may say nothing while something is asked of it.
+    /// How long a server may be silent while requests are in flight.
     pub timeout: Duration,
     /// The command for `resp://`.
     pub command: String,
-    /// How its reply says yes; by the command if it is one that is known. Otherwise replies are counted and not judged.
-    pub rule: Option<Rule>,
-    /// What is shown to `resp://` before anything is asked.
-    pub login: Option<Login>,
-    /// Who is believed over TLS, as certificates in PEM; whom the system believes without it.
-    pub roots: Option<Vec<u8>>,
+    /// How its reply admits; by default the rule of a known command. Otherwise replies are counted as unjudged.
+    pub admit_rule: Option<AdmitRule>,
+    /// The credentials for `resp://`.
+    pub credentials: Option<Credentials>,
+    /// The trusted certificates for TLS, in PEM; by default those of the system.
+    pub ca_certificates: Option<Vec<u8>>,
     /// The request for `http://`.
-    pub http: HttpAsk,
+    pub http: HttpTemplate,
     /// The call for `grpc://`.
-    pub grpc: GrpcAsk,
-    /// What the limiter is held to; none is no audit.
+    pub grpc: GrpcTemplate,
+    /// What the limiter may admit; `None`: no audit.
     pub allowance: Option<Allowance>,
 }
 
@@ -89,55 +89,55 @@ impl Plan {
             warm_up: Duration::ZERO,
             timeout: Duration::from_secs(5),
             command: DEFAULT_COMMAND.into(),
-            rule: None,
-            login: None,
-            roots: None,
-            http: HttpAsk::default(),
-            grpc: GrpcAsk::default(),
+            admit_rule: None,
+            credentials: None,
+            ca_certificates: None,
+            http: HttpTemplate::default(),
+            grpc: GrpcTemplate::default(),
             allowance: None,
         }
     }
 
-    /// The key with this number, as servers see it.
+    /// The key with this number, as it is sent.
     pub fn key(&self, number: u64) -> String {
-        self.spelling().key(number)
+        self.key_format().key(number)
     }
 
-    /// How long it goes on: ten seconds if nothing else ends it.
-    pub fn length(&self) -> Option<Duration> {
+    /// The duration: ten seconds if nothing else ends the run.
+    pub fn run_time(&self) -> Option<Duration> {
         let default = self.requests.is_none().then_some(Duration::from_secs(10));
         self.duration.or(default)
     }
 
-    /// Threads that there will be: one for 32 connections, and never more than there are processors.
+    /// The number of threads: one for 32 connections, at most one for each processor.
     pub fn thread_count(&self) -> usize {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let wanted = self.threads.unwrap_or(self.connections.div_ceil(32));
         wanted.clamp(1, processors).min(self.connections.max(1))
     }
 
-    /// Connections that the target with this number gets.
-    pub(crate) fn connections_of(&self, target: usize) -> u64 {
+    /// The number of connections to the target with this index.
+    pub(crate) fn connections_to(&self, target: usize) -> u64 {
         let each = self.targets.len().max(1);
         let more = usize::from(target < self.connections % each);
         (self.connections / each + more) as u64
     }
 
-    /// The allowance that `CL.THROTTLE` and `THROTTLE` have in themselves, if that is what is asked.
+    /// The limit that `CL.THROTTLE` and `THROTTLE` state in their arguments.
     ///
     /// # Errors
-    /// Another command, or terms that are no numbers.
-    pub fn allowance_in_command(&self) -> Result<Algorithm, Wrong> {
-        let words = words::split(&self.command)?;
+    /// Another command, or arguments that are no numbers.
+    pub fn allowance_in_command(&self) -> Result<Algorithm, LoadError> {
+        let words = command_line::split(&self.command)?;
         let wrong = |what: String| {
-            let hint = "say what the limiter enforces: `--allow 100/s --burst 100`";
-            Wrong::new(what, hint)
+            let hint = "state what the limiter enforces: `--allow 100/s --burst 100`";
+            LoadError::new(what, hint)
         };
         let [name, _, burst, count, period, ..] = words.as_slice() else {
-            return Err(wrong("the command does not say what it allows".into()));
+            return Err(wrong("the command does not state its limit".into()));
         };
-        if !has_terms(name) {
-            return Err(wrong(format!("`{name}` does not say what it allows")));
+        if !has_inline_limit(name) {
+            return Err(wrong(format!("`{name}` does not state its limit")));
         }
         let number = |word: &String| {
             let number = word.parse::<u64>().ok();
@@ -145,7 +145,7 @@ impl Plan {
         };
         let period = Span::from_secs(number(period)?);
         let rate = Rate::new(number(count)?, period).map_err(|error| wrong(error.to_string()))?;
-        // What may come at once is one more than what redis-cell calls the burst, and just that for throttlecrab.
+        // The capacity is one more than what redis-cell calls the burst, and equal to it for throttlecrab.
         let more = u64::from(name.eq_ignore_ascii_case("CL.THROTTLE"));
         Ok(Algorithm::TokenBucket {
             rate,
@@ -153,46 +153,62 @@ impl Plan {
         })
     }
 
-    pub(crate) fn spelling(&self) -> Spelling {
-        Spelling::new(&self.key_prefix, self.keys, self.cost)
+    pub(crate) fn key_format(&self) -> KeyFormat {
+        KeyFormat::new(&self.key_prefix, self.keys, self.cost)
     }
 
-    /// How one of the targets is spoken with.
-    pub(crate) fn codec(&self, target: &Target) -> Result<Box<dyn Codec>, Wrong> {
-        let spelling = self.spelling();
+    /// The codec for one of the targets.
+    ///
+    /// # Errors
+    /// An invalid command.
+    pub fn codec(&self, target: &Target) -> Result<Box<dyn Codec>, LoadError> {
+        let key_format = self.key_format();
         Ok(match target.protocol {
             Protocol::Resp => {
-                let words = words::split(&self.command)?;
+                let words = command_line::split(&self.command)?;
                 let name = words.first().map_or("", String::as_str);
-                let rule = self.rule.or_else(|| Rule::of(name));
-                Box::new(Resp::new(&words, rule, &spelling, self.login.as_ref()))
+                let rule = self.admit_rule.or_else(|| AdmitRule::for_command(name));
+                Box::new(Resp::new(
+                    &words,
+                    rule,
+                    &key_format,
+                    self.credentials.as_ref(),
+                ))
             }
-            Protocol::Http => {
-                Box::new(Http::new(&self.http, &target.host, &target.path, &spelling))
-            }
-            Protocol::Grpc => Box::new(Grpc::new(&self.grpc, target, self.cost, &spelling)),
+            Protocol::Http => Box::new(Http::new(
+                &self.http,
+                &target.host,
+                &target.path,
+                &key_format,
+            )),
+            Protocol::Grpc => Box::new(Grpc::new(&self.grpc, target, self.cost, &key_format)),
         })
     }
 
-    /// Looks for what would make the run senseless.
-    pub(crate) fn check(&self) -> Result<(), Wrong> {
+    /// The codec for unary calls of another service, with the keys of this plan.
+    pub fn unary_codec(&self, call: &UnaryCall, host: &str) -> Box<dyn Codec> {
+        Box::new(Grpc::unary(call, host, &self.key_format()))
+    }
+
+    /// Validates the plan.
+    pub(crate) fn validate(&self) -> Result<(), LoadError> {
         if self.targets.is_empty() {
-            return Err(Wrong::new(
+            return Err(LoadError::new(
                 "there is no target",
                 "name one, such as `resp://127.0.0.1:6379`",
             ));
         }
-        self.check_numbers()?;
-        self.check_texts()?;
+        self.validate_numbers()?;
+        self.validate_texts()?;
         self.targets
             .iter()
-            .try_for_each(|target| self.check_asked(target))
+            .try_for_each(|target| self.validate_request(target))
     }
 
-    fn check_numbers(&self) -> Result<(), Wrong> {
+    fn validate_numbers(&self) -> Result<(), LoadError> {
         let within = |flag: &str, number: u64, least: u64, most: u64| match number {
             number if (least..=most).contains(&number) => Ok(()),
-            number => Err(Wrong::new(
+            number => Err(LoadError::new(
                 format!("`{flag} {number}` is out of range"),
                 format!("use {least} to {most}"),
             )),
@@ -202,20 +218,20 @@ impl Plan {
             "--connections",
             self.connections as u64,
             least,
-            CONNECTIONS_MAX as u64,
+            MAX_CONNECTIONS as u64,
         )?;
-        within("--pipeline", self.pipeline as u64, 1, PIPELINE_MAX as u64)?;
+        within("--pipeline", self.pipeline as u64, 1, MAX_PIPELINE as u64)?;
         let audited = self.allowance.is_some();
-        let keys_max = if audited { AUDITED_KEYS_MAX } else { KEYS_MAX };
+        let keys_max = if audited { MAX_AUDITED_KEYS } else { MAX_KEYS };
         within("--keys", self.keys, 1, keys_max)?;
         within("--cost", self.cost, 1, u64::from(u32::MAX))?;
         if let Some(requests) = self.requests {
             within("--requests", requests, 1, u64::MAX)?;
         }
         if let Some(zipf) = self.zipf.filter(|zipf| !(0.0..=10.0).contains(zipf)) {
-            return Err(Wrong::new(
+            return Err(LoadError::new(
                 format!("`--zipf {zipf}` is out of range"),
-                "use 0 (all keys alike) to 10; 1 is what is often seen",
+                "use 0 (uniform) to 10; 1 is common",
             ));
         }
         let day = Duration::from_secs(86_400);
@@ -227,7 +243,7 @@ impl Plan {
         for (flag, span, needs_some) in spans {
             let is_wrong = span.is_some_and(|span| span > day || needs_some && span.is_zero());
             if is_wrong {
-                return Err(Wrong::new(
+                return Err(LoadError::new(
                     format!("`{flag}` is out of range"),
                     "use a span of time up to a day, such as `10s`",
                 ));
@@ -236,34 +252,34 @@ impl Plan {
         Ok(())
     }
 
-    fn check_texts(&self) -> Result<(), Wrong> {
+    fn validate_texts(&self) -> Result<(), LoadError> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
         if self.key_prefix.len() > 64 || !self.key_prefix.chars().all(is_plain) {
-            return Err(Wrong::new(
+            return Err(LoadError::new(
                 "`--key-prefix` cannot be part of every request",
                 "use up to 64 letters, digits, `-`, `_`, `.` and `:`",
             ));
         }
         let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
         if self.http.method.is_empty() || !self.http.method.chars().all(is_token) {
-            return Err(Wrong::new(
-                "`--method` is none of HTTP",
+            return Err(LoadError::new(
+                "`--method` is not an HTTP method",
                 "write one such as `POST`",
             ));
         }
         for (name, value) in &self.http.headers {
             if name.is_empty() || !name.chars().all(is_token) || value.contains(char::is_control) {
-                return Err(Wrong::new(
-                    "`--header` is no name and value of HTTP",
+                return Err(LoadError::new(
+                    "`--header` is not an HTTP field",
                     "write one such as `--header 'x-api-key: {key}'`",
                 ));
             }
             if name.eq_ignore_ascii_case("content-length")
                 || name.eq_ignore_ascii_case("transfer-encoding")
             {
-                return Err(Wrong::new(
-                    format!("`--header '{name}: …'` would contradict the request"),
-                    "leave it out: it is sent where it is needed",
+                return Err(LoadError::new(
+                    format!("`--header '{name}: …'` conflicts with the request"),
+                    "leave it out: it is sent where needed",
                 ));
             }
         }
@@ -271,9 +287,9 @@ impl Plan {
         let mut texts = vec![&self.command, &self.http.body, &self.grpc.domain];
         texts.extend(entries.iter().flat_map(|(key, value)| [key, value]));
         texts.extend(self.http.headers.iter().map(|(_, value)| value));
-        if texts.iter().map(|text| text.len()).sum::<usize>() > TEXT_MAX {
-            return Err(Wrong::new(
-                "a request of more than 16 KiB",
+        if texts.iter().map(|text| text.len()).sum::<usize>() > MAX_TEXT {
+            return Err(LoadError::new(
+                "the request is larger than 16 KiB",
                 "send a shorter one",
             ));
         }
@@ -281,7 +297,7 @@ impl Plan {
             || entries.is_empty()
             || entries.iter().any(|(key, _)| key.is_empty())
         {
-            return Err(Wrong::new(
+            return Err(LoadError::new(
                 "a domain or a key of a descriptor is empty",
                 "write `--domain edge --descriptor user={key}`",
             ));
@@ -289,9 +305,9 @@ impl Plan {
         Ok(())
     }
 
-    /// Do requests say what they are meant to say?
-    fn check_asked(&self, target: &Target) -> Result<(), Wrong> {
-        let (asked, place) = match target.protocol {
+    /// Validates that the requests contain their key and cost.
+    fn validate_request(&self, target: &Target) -> Result<(), LoadError> {
+        let (text, place) = match target.protocol {
             Protocol::Resp => (self.command.clone(), "--command"),
             Protocol::Http => {
                 let values = self.http.headers.iter().map(|(_, value)| value.as_str());
@@ -306,40 +322,40 @@ impl Plan {
                 (values.collect(), "--descriptor")
             }
         };
-        if self.keys > 1 && !asked.contains("{key}") {
-            return Err(Wrong::new(
-                format!("no request to {target} would have its key in it"),
-                format!("write `{{key}}` in {place}, or `--keys 1` if all are meant to be alike"),
+        if self.keys > 1 && !text.contains("{key}") {
+            return Err(LoadError::new(
+                format!("no request to {target} contains its key"),
+                format!("write `{{key}}` in {place}, or use `--keys 1`"),
             ));
         }
-        let says_cost = target.protocol == Protocol::Grpc || asked.contains("{cost}");
-        if self.cost != 1 && !says_cost {
-            return Err(Wrong::new(
-                format!("no request to {target} would have its cost in it"),
+        let has_cost = target.protocol == Protocol::Grpc || text.contains("{cost}");
+        if self.cost != 1 && !has_cost {
+            return Err(LoadError::new(
+                format!("no request to {target} contains its cost"),
                 format!("write `{{cost}}` in {place}, or leave `--cost` out"),
             ));
         }
         if target.protocol == Protocol::Resp && self.allowance.is_some() {
-            return self.check_audited();
+            return self.validate_audit();
         }
         Ok(())
     }
 
-    /// Can what the command is answered be held against a limit?
-    fn check_audited(&self) -> Result<(), Wrong> {
-        let words = words::split(&self.command)?;
+    /// Validates that replies can be judged for the audit.
+    fn validate_audit(&self) -> Result<(), LoadError> {
+        let words = command_line::split(&self.command)?;
         let name = words.first().map_or("", String::as_str);
-        if only_looks(name) {
-            return Err(Wrong::new(
+        if is_read_only(name) {
+            return Err(LoadError::new(
                 format!("`{name}` takes nothing, so there is nothing to audit"),
-                "ask `TOLLGATE.CHECK`, or leave out `--allow` and `--audit`",
+                "use `TOLLGATE.CHECK`, or leave out `--allow` and `--audit`",
             ));
         }
-        match self.rule.or_else(|| Rule::of(name)) {
+        match self.admit_rule.or_else(|| AdmitRule::for_command(name)) {
             Some(_) => Ok(()),
-            None => Err(Wrong::new(
-                format!("how `{name}` says yes is not known"),
-                "look at one of its replies and say it: `--admitted nonzero`, `zero` or `at-most:100` by its first \
+            None => Err(LoadError::new(
+                format!("the replies of `{name}` cannot be judged: the command is unknown"),
+                "state the rule by one of its replies: `--admitted nonzero`, `zero` or `at-most:100` by its first \
                  number, `verdict` by its field of that name, or `any`",
             )),
         }
@@ -355,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn the_allowance_of_a_command_is_its_burst_and_that_of_redis_cell_one_more() {
+    fn the_capacity_of_a_command_is_its_burst_and_one_more_for_redis_cell() {
         let mut plan = plan("resp://h");
         let allowed = Algorithm::TokenBucket {
             rate: Rate::new(100, Span::from_secs(1)).unwrap(),
@@ -385,21 +401,21 @@ mod tests {
                 plan.connections = connections;
                 for target in 0..targets {
                     let dealt = (0..connections).filter(|number| number % targets == target);
-                    assert_eq!(plan.connections_of(target), dealt.count() as u64);
+                    assert_eq!(plan.connections_to(target), dealt.count() as u64);
                 }
             }
         }
     }
 
     #[test]
-    fn the_plan_as_it_comes_is_good_for_redis_and_envoy() {
+    fn the_default_plan_is_valid_for_all_protocols() {
         for target in ["resp://h", "grpc://h", "http://h/{key}"] {
-            assert_eq!(plan(target).check(), Ok(()));
+            assert_eq!(plan(target).validate(), Ok(()));
         }
     }
 
     #[test]
-    fn what_would_make_a_run_senseless_is_told_before_it() {
+    fn an_invalid_plan_is_an_error_before_the_run() {
         type Change = fn(&mut Plan);
         let changes: [(&str, Change); 16] = [
             ("no target", |plan| plan.targets.clear()),
@@ -417,8 +433,8 @@ mod tests {
             ("--header", |plan| {
                 plan.http.headers = vec![("a b".into(), String::new())];
             }),
-            ("its key", |plan| plan.command = "PING".into()),
-            ("its cost", |plan| {
+            ("contains its key", |plan| plan.command = "PING".into()),
+            ("contains its cost", |plan| {
                 (plan.cost, plan.command) = (2, "INCR {key}".into());
             }),
             ("16 KiB", |plan| plan.http.body = "x".repeat(20_000)),
@@ -426,16 +442,16 @@ mod tests {
         for (why, change) in changes {
             let mut plan = plan("resp://h");
             change(&mut plan);
-            let wrong = plan.check().unwrap_err();
-            assert!(wrong.what.contains(why), "{why}: {wrong}");
+            let wrong = plan.validate().unwrap_err();
+            assert!(wrong.problem.contains(why), "{why}: {wrong}");
         }
     }
 
     #[test]
-    fn an_audit_needs_to_know_what_yes_is() {
+    fn an_audit_needs_a_rule() {
         let mut plan = plan("resp://h");
         plan.command = "INCRBY {key} {cost}".into();
-        assert_eq!(plan.check(), Ok(()));
+        assert_eq!(plan.validate(), Ok(()));
         plan.allowance = Some(Allowance {
             algorithm: Algorithm::SlidingLog {
                 limit: 5,
@@ -443,14 +459,14 @@ mod tests {
             },
             slack: Span::ZERO,
         });
-        assert!(plan.check().is_err());
-        plan.rule = Some(Rule::AtMost(5));
-        assert_eq!(plan.check(), Ok(()));
-        plan.rule = None;
+        assert!(plan.validate().is_err());
+        plan.admit_rule = Some(AdmitRule::AtMost(5));
+        assert_eq!(plan.validate(), Ok(()));
+        plan.admit_rule = None;
         plan.command = "tollgate.check path / header.x-org {key}".into();
-        assert_eq!(plan.check(), Ok(()));
+        assert_eq!(plan.validate(), Ok(()));
         plan.command = "TOLLGATE.PEEK path / header.x-org {key}".into();
-        let wrong = plan.check().unwrap_err();
-        assert!(wrong.what.contains("takes nothing"), "{wrong}");
+        let wrong = plan.validate().unwrap_err();
+        assert!(wrong.problem.contains("takes nothing"), "{wrong}");
     }
 }

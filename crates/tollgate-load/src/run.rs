@@ -1,4 +1,4 @@
-//! A run: threads with their connections, started together and put together at the end.
+//! A run: threads with connections that start together, and the sum of their counters.
 
 use std::cell::RefCell;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -11,93 +11,93 @@ use std::time::Duration;
 use tokio::sync::{Barrier, watch};
 use tokio::task::{JoinSet, LocalSet};
 
-use crate::audit::{EACH_MAX, Ledger};
-use crate::clock::{Watch, nanos};
-use crate::connection::{Caller, Route};
-use crate::keys::Keys;
-use crate::pace::Pace;
+use crate::audit::{AdmissionLog, MAX_ADMISSIONS};
+use crate::connection::{Connection, Endpoint};
+use crate::counters::Counters;
+use crate::error::LoadError;
+use crate::keys::KeyPicker;
 use crate::plan::Plan;
 use crate::report::Report;
-use crate::tally::Tally;
-use crate::tls::Trust;
-use crate::wrong::Wrong;
+use crate::schedule::Schedule;
+use crate::stopwatch::{Stopwatch, nanos};
+use crate::tls::TlsRoots;
 
-/// How often the caller is told how it goes.
-const TELL_EVERY: Duration = Duration::from_millis(200);
+/// How often the connection is told how it goes.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 const SEED: u64 = 0x746f_6c6c_6761_7465;
 
-/// How a run goes.
+/// Progress of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    answers: AtomicU64,
+    responses: AtomicU64,
     begin: OnceLock<u64>,
 }
 
 impl Progress {
-    /// A count for people: nothing else depends on its order.
-    pub(crate) fn add(&self, answers: u64) {
-        self.answers.fetch_add(answers, Relaxed);
+    /// For display only, so no ordering is needed.
+    pub(crate) fn add(&self, responses: u64) {
+        self.responses.fetch_add(responses, Relaxed);
     }
 }
 
-/// What every thread of a run needs.
+/// What all threads of a run share.
 struct Shared {
     plan: Plan,
     addresses: Vec<SocketAddr>,
-    watch: Watch,
+    stopwatch: Stopwatch,
     progress: Arc<Progress>,
-    /// Nobody begins before all are connected.
+    /// All threads start when all connections are open.
     connected: Barrier,
     stop: watch::Sender<Stop>,
-    /// Who is believed over TLS, if it is spoken.
-    trust: Option<Trust>,
+    /// The trusted certificates, if a target uses TLS.
+    tls_roots: Option<TlsRoots>,
 }
 
-/// Whether a run ends before its time.
+/// Whether a run ends early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
     No,
-    /// Somebody has seen enough. What was counted counts.
-    Enough,
-    /// No further answer would be worth anything.
-    Worthless,
+    /// The caller has interrupted it. The counters are reported.
+    Requested,
+    /// It has failed. The counters are dropped.
+    Failed,
 }
 
-/// Does what was planned. `tell` is called a few times a second: answers so far, and the time since the begin.
+/// Runs a plan. `on_progress` is called a few times a second, with the responses so far and the time since the start.
 ///
 /// # Errors
-/// A plan that makes no sense, a server that cannot be reached at the begin or never answers, or answers of another protocol.
-/// A server that is lost later is part of the report.
-pub fn run(plan: Plan, tell: &mut dyn FnMut(u64, Duration)) -> Result<Report, Wrong> {
+/// An invalid plan, a server that cannot be reached at the start or never responds, or a protocol violation. A server that is lost
+/// later is part of the report.
+pub fn run(plan: Plan, on_progress: &mut dyn FnMut(u64, Duration)) -> Result<Report, LoadError> {
     run_while(plan, &mut |answers, passed| {
-        tell(answers, passed);
+        on_progress(answers, passed);
         ControlFlow::Continue(())
     })
 }
 
-/// As [`run()`], for as long as `tell` says to go on. After that what was measured so far is reported.
+/// Like [`run()`], until `on_progress` returns [`ControlFlow::Break`]. The report then has what was measured so far.
 ///
 /// # Errors
 /// As [`run()`].
 pub fn run_while(
     plan: Plan,
-    tell: &mut dyn FnMut(u64, Duration) -> ControlFlow<()>,
-) -> Result<Report, Wrong> {
-    plan.check()?;
+    on_progress: &mut dyn FnMut(u64, Duration) -> ControlFlow<()>,
+) -> Result<Report, LoadError> {
+    plan.validate()?;
     let addresses = plan.targets.iter().map(|target| resolve(&target.host));
-    let addresses = addresses.collect::<Result<Vec<SocketAddr>, Wrong>>()?;
-    let trust = plan.targets.iter().any(|target| target.is_tls);
-    let trust = trust
-        .then(|| Trust::new(plan.roots.as_deref()))
+    let addresses = addresses.collect::<Result<Vec<SocketAddr>, LoadError>>()?;
+    let tls_roots = plan.targets.iter().any(|target| target.is_tls);
+    let tls_roots = tls_roots
+        .then(|| TlsRoots::new(plan.ca_certificates.as_deref()))
         .transpose()?;
     let threads = plan.thread_count();
     let shared = Arc::new(Shared {
         addresses,
-        watch: Watch::start(),
+        stopwatch: Stopwatch::start(),
         progress: Arc::default(),
         connected: Barrier::new(threads),
         stop: watch::Sender::new(Stop::No),
-        trust,
+        tls_roots,
         plan,
     });
     let (send, receive) = mpsc::channel();
@@ -105,45 +105,45 @@ pub fn run_while(
         let (mine, send) = (Arc::clone(&shared), send.clone());
         let named = std::thread::Builder::new().name(format!("load-{thread}"));
         let started = named.spawn(move || {
-            let done = work(&mine, thread, threads);
+            let done = run_thread(&mine, thread, threads);
             if done.is_err() {
-                mine.stop.send_replace(Stop::Worthless);
+                mine.stop.send_replace(Stop::Failed);
             }
-            // Nobody listens any more if another thread has failed.
+            // The receiver is gone if another thread has failed.
             let _ = send.send(done);
         });
         if let Err(error) = started {
-            shared.stop.send_replace(Stop::Worthless);
+            shared.stop.send_replace(Stop::Failed);
             let hint = "raise the limits of the process, or use fewer `--threads`";
-            return Err(Wrong::new(
+            return Err(LoadError::new(
                 format!("no thread can be started: {error}"),
                 hint,
             ));
         }
     }
     drop(send);
-    let tally = gather(&shared, &receive, threads, tell)?;
+    let counters = collect(&shared, &receive, threads, on_progress)?;
     let begin = shared.progress.begin.get().copied().unwrap_or(0);
     let warm_until = begin.saturating_add(nanos(shared.plan.warm_up));
-    let is_broken_off = *shared.stop.borrow() == Stop::Enough;
-    Report::of(&shared.plan, tally, (begin, warm_until), is_broken_off)
+    let is_interrupted = *shared.stop.borrow() == Stop::Requested;
+    Report::new(&shared.plan, counters, (begin, warm_until), is_interrupted)
 }
 
-/// Waits for all threads.
-fn gather(
+/// Waits for all threads and sums their counters.
+fn collect(
     shared: &Shared,
-    receive: &mpsc::Receiver<Result<Option<Tally>, Wrong>>,
+    receive: &mpsc::Receiver<Result<Option<Counters>, LoadError>>,
     threads: usize,
-    tell: &mut dyn FnMut(u64, Duration) -> ControlFlow<()>,
-) -> Result<Tally, Wrong> {
-    let mut all = Tally::of(shared.plan.targets.len());
+    on_progress: &mut dyn FnMut(u64, Duration) -> ControlFlow<()>,
+) -> Result<Counters, LoadError> {
+    let mut all = Counters::new(shared.plan.targets.len());
     let mut ended = 0;
     let mut wrong = None;
     while ended < threads {
-        match receive.recv_timeout(TELL_EVERY) {
-            Ok(Ok(tally)) => {
+        match receive.recv_timeout(PROGRESS_INTERVAL) {
+            Ok(Ok(counters)) => {
                 ended += 1;
-                tally.into_iter().for_each(|tally| all.add(tally));
+                counters.into_iter().for_each(|counters| all.add(counters));
             }
             Ok(Err(error)) => {
                 ended += 1;
@@ -151,24 +151,21 @@ fn gather(
             }
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 let begin = shared.progress.begin.get().copied();
-                let now = shared.watch.nanos();
+                let now = shared.stopwatch.nanos();
                 let passed = now.saturating_sub(begin.unwrap_or(now));
-                let answers = shared.progress.answers.load(Relaxed);
-                if tell(answers, Duration::from_nanos(passed)).is_break() {
-                    // Unless it is worthless already.
+                let answers = shared.progress.responses.load(Relaxed);
+                if on_progress(answers, Duration::from_nanos(passed)).is_break() {
+                    // Unless it has failed already.
                     shared.stop.send_if_modified(|stop| {
                         let goes_on = *stop == Stop::No;
-                        *stop = if goes_on { Stop::Enough } else { *stop };
+                        *stop = if goes_on { Stop::Requested } else { *stop };
                         goes_on
                     });
                 }
             }
             Err(mpsc::RecvTimeoutError::Disconnected) => {
-                let what = "a thread of the load ended without a word";
-                wrong = wrong.or(Some(Wrong::new(
-                    what,
-                    "report it: this is a mistake of the tool",
-                )));
+                let what = "a thread of the load generator ended unexpectedly";
+                wrong = wrong.or(Some(LoadError::new(what, "report it: this is a bug")));
                 break;
             }
         }
@@ -176,38 +173,42 @@ fn gather(
     wrong.map_or(Ok(all), Err)
 }
 
-/// All that one thread does; `None` if another one has stopped the run.
-fn work(shared: &Arc<Shared>, thread: usize, threads: usize) -> Result<Option<Tally>, Wrong> {
+/// Runs one thread; `None` if the run has failed elsewhere.
+fn run_thread(
+    shared: &Arc<Shared>,
+    thread: usize,
+    threads: usize,
+) -> Result<Option<Counters>, LoadError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
     let runtime = runtime.map_err(|error| {
         let hint = "raise the limits of the process (`ulimit -n`)";
-        Wrong::new(format!("no events can be waited for: {error}"), hint)
+        LoadError::new(format!("cannot start the event loop: {error}"), hint)
     })?;
     let mut stopped = shared.stop.subscribe();
-    let tally = Rc::new(RefCell::new(Tally::default()));
+    let counters = Rc::new(RefCell::new(Counters::default()));
     let local = LocalSet::new();
     let counts = local.block_on(&runtime, async {
         tokio::select! {
-            done = converse(shared, thread, threads, &tally) => done.map(|()| true),
+            done = run_connections(shared, thread, threads, &counters) => done.map(|()| true),
             stop = stopped.wait_for(|stop| *stop != Stop::No) => {
-                Ok(stop.is_ok_and(|stop| *stop == Stop::Enough))
+                Ok(stop.is_ok_and(|stop| *stop == Stop::Requested))
             }
         }
     });
-    // Connections that were broken off count what they have to as they go.
+    // Interrupted connections add their counters on drop.
     drop(local);
-    counts.map(|counts| counts.then(|| tally.take()))
+    counts.map(|counts| counts.then(|| counters.take()))
 }
 
-/// Opens the connections of a thread, waits for the other threads, and lets them call.
-async fn converse(
+/// Opens the connections of a thread, waits for the other threads, and runs them.
+async fn run_connections(
     shared: &Arc<Shared>,
     thread: usize,
     threads: usize,
-    tally: &Rc<RefCell<Tally>>,
-) -> Result<(), Wrong> {
+    counters: &Rc<RefCell<Counters>>,
+) -> Result<(), LoadError> {
     let plan = &shared.plan;
     let mut streams = Vec::new();
     for number in (thread..plan.connections).step_by(threads) {
@@ -215,70 +216,73 @@ async fn converse(
         let (Some(address), Some(target)) = (shared.addresses.get(at), plan.targets.get(at)) else {
             continue;
         };
-        let route = Route {
+        let endpoint = Endpoint {
             address: *address,
             tls: shared
-                .trust
+                .tls_roots
                 .as_ref()
                 .filter(|_| target.is_tls)
-                .map(|trust| trust.of(target))
+                .map(|roots| roots.endpoint_for(target))
                 .transpose()?,
             timeout: plan.timeout,
         };
-        let stream = route.connect().await.map_err(|error| {
-            Wrong::new(format!("{target} cannot be reached: {error}"), hint(&error))
+        let stream = endpoint.connect().await.map_err(|error| {
+            LoadError::new(format!("{target} cannot be reached: {error}"), hint(&error))
         })?;
-        streams.push((number, at, route, target, stream));
+        streams.push((number, at, endpoint, target, stream));
     }
     shared.connected.wait().await;
-    let begin = *shared.progress.begin.get_or_init(|| shared.watch.nanos());
+    let begin = *shared
+        .progress
+        .begin
+        .get_or_init(|| shared.stopwatch.nanos());
     let warm_until = begin.saturating_add(nanos(plan.warm_up));
     let audited = plan
         .allowance
         .is_some()
         .then(|| usize::try_from(plan.keys).unwrap_or(0));
-    *tally.borrow_mut() = Tally {
-        counts_from: warm_until,
-        ledger: audited.map(|keys| Ledger::new(keys, EACH_MAX / threads.max(1))),
-        ..Tally::of(plan.targets.len())
+    *counters.borrow_mut() = Counters {
+        measured_from: warm_until,
+        log: audited.map(|keys| AdmissionLog::new(keys, MAX_ADMISSIONS / threads.max(1))),
+        ..Counters::new(plan.targets.len())
     };
     let mut calls = JoinSet::new();
-    for (number, at, route, target, stream) in streams {
-        let lane = number as u64;
-        let caller = Caller {
-            route,
+    for (number, at, endpoint, target, stream) in streams {
+        let connection = number as u64;
+        let connection = Connection {
+            endpoint,
             target: at,
             name: target.to_string(),
             codec: plan.codec(target)?,
-            keys: Keys::new(
+            keys: KeyPicker::new(
                 plan.keys,
                 plan.zipf,
-                SEED ^ lane.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+                SEED ^ connection.wrapping_mul(0x9e37_79b9_7f4a_7c15),
             ),
-            pace: pace(plan, begin, warm_until, lane),
+            schedule: schedule(plan, begin, warm_until, connection),
             pipeline: plan.pipeline,
-            watch: shared.watch,
-            tally: Rc::clone(tally),
+            stopwatch: shared.stopwatch,
+            counters: Rc::clone(counters),
             progress: Arc::clone(&shared.progress),
             is_given_up: false,
         };
-        calls.spawn_local(caller.call(stream));
+        calls.spawn_local(connection.run(stream));
     }
     while let Some(ended) = calls.join_next().await {
         ended.map_err(|error| {
-            let what = format!("a connection ended with a mistake of the tool: {error}");
-            Wrong::new(what, "report it, with the command line")
+            let what = format!("a connection ended with a bug: {error}");
+            LoadError::new(what, "report it, with the command line")
         })??;
     }
     Ok(())
 }
 
-/// What helps against a connection that could not be opened.
+/// The hint for a connection that could not be opened.
 fn hint(error: &std::io::Error) -> &'static str {
     match error.kind() {
         std::io::ErrorKind::InvalidData => {
-            "see that the server speaks TLS there, that its certificate names the host of the target, and that who signed it is \
-             believed: `--ca FILE`"
+            "check that the server uses TLS on this port, that its certificate names the host of the target, and that its \
+             issuer is trusted: `--ca FILE`"
         }
         _ => {
             "start the server, or name the address that it listens on; for many connections raise `ulimit -n`"
@@ -286,31 +290,33 @@ fn hint(error: &std::io::Error) -> &'static str {
     }
 }
 
-fn pace(plan: &Plan, begin: u64, warm_until: u64, lane: u64) -> Pace {
-    let lanes = plan.connections as u64;
-    let length = plan.length().map_or(u64::MAX, nanos);
-    Pace {
+fn schedule(plan: &Plan, begin: u64, warm_until: u64, connection: u64) -> Schedule {
+    let connections = plan.connections as u64;
+    let length = plan.run_time().map_or(u64::MAX, nanos);
+    Schedule {
         begin,
         warm_until,
         stop: warm_until.saturating_add(length),
-        quota: plan
-            .requests
-            .map_or(u64::MAX, |all| all / lanes + u64::from(lane < all % lanes)),
+        quota: plan.requests.map_or(u64::MAX, |all| {
+            all / connections + u64::from(connection < all % connections)
+        }),
         rate: plan.rate,
-        lane,
-        lanes,
-        asked: 0,
-        counted: 0,
-        is_held_back: false,
+        connection,
+        connections,
+        sent: 0,
+        measured: 0,
+        is_delayed: false,
     }
 }
 
-fn resolve(host: &str) -> Result<SocketAddr, Wrong> {
+fn resolve(host: &str) -> Result<SocketAddr, LoadError> {
     let wrong = |why: &str| {
-        let hint = "write a host that can be found, such as `127.0.0.1`";
-        Wrong::new(format!("`{host}` is no address: {why}"), hint)
+        let hint = "write a host that can be resolved, such as `127.0.0.1`";
+        LoadError::new(format!("`{host}` cannot be resolved: {why}"), hint)
     };
     let found = host.to_socket_addrs();
     let mut found = found.map_err(|error| wrong(&error.to_string()))?;
-    found.next().ok_or_else(|| wrong("nothing has that name"))
+    found
+        .next()
+        .ok_or_else(|| wrong("no address has that name"))
 }

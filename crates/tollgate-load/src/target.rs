@@ -1,23 +1,23 @@
-//! Where the load goes: `resp://host:port`, `http://host:port/path`, `grpc://host:port`, and with an `s` over TLS.
+//! The address of a server: `resp://host:port`, `http://host:port/path`, `grpc://host:port`, and with an `s` over TLS.
 
 use std::fmt;
 
-use crate::wrong::Wrong;
+use crate::error::LoadError;
 
-/// A server, and what is spoken with it.
+/// A server and its protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// What is spoken.
+    /// The protocol.
     pub protocol: Protocol,
-    /// Over TLS?
+    /// Whether the connection uses TLS.
     pub is_tls: bool,
     /// Name or address, and port.
     pub host: String,
-    /// What comes after it; only HTTP has it. It may have `{key}` and `{cost}` in it.
+    /// The path of an HTTP target. It may contain `{key}` and `{cost}`.
     pub path: String,
 }
 
-/// What is spoken with a server.
+/// A protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// The Redis protocol.
@@ -29,7 +29,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// As it is written.
+    /// Its name in targets.
     pub const fn name(self) -> &'static str {
         match self {
             Protocol::Resp => "resp",
@@ -51,11 +51,11 @@ impl Protocol {
 const SAMPLE: &str =
     "write `resp://127.0.0.1:6379`, `http://127.0.0.1:8080/path` or `grpc://127.0.0.1:8081`";
 
-/// No name of a host is longer.
-const HOST_MAX: usize = 255;
+/// The longest name of a host.
+const MAX_HOST: usize = 255;
 
 impl Target {
-    /// The name or address without its port and brackets, as certificates have it.
+    /// The name or address without port and brackets, as in certificates.
     pub(crate) fn name(&self) -> &str {
         let name = self
             .host
@@ -64,14 +64,14 @@ impl Target {
         name.trim_matches(['[', ']'])
     }
 
-    /// Reads a target.
+    /// Parses a target.
     ///
     /// # Errors
-    /// A protocol that is not spoken, no host, or a path where none can be.
-    pub fn parse(text: &str) -> Result<Target, Wrong> {
-        let wrong = |why: &str| Wrong::new(format!("`{}` {why}", clean(text)), SAMPLE);
+    /// An unknown protocol, no host, or a path without HTTP.
+    pub fn parse(text: &str) -> Result<Target, LoadError> {
+        let wrong = |why: &str| LoadError::new(format!("`{}` {why}", clean(text)), SAMPLE);
         let Some((scheme, rest)) = text.split_once("://") else {
-            return Err(wrong("does not say what is spoken there"));
+            return Err(wrong("names no protocol"));
         };
         let (protocol, is_tls) = match scheme {
             "resp" | "redis" => (Protocol::Resp, false),
@@ -80,19 +80,19 @@ impl Target {
             "https" => (Protocol::Http, true),
             "grpc" => (Protocol::Grpc, false),
             "grpcs" => (Protocol::Grpc, true),
-            _ => return Err(wrong("names a protocol that is not spoken here")),
+            _ => return Err(wrong("names an unknown protocol")),
         };
         let split = rest.find(['/', '?']).unwrap_or(rest.len());
         let (host, path) = rest.split_at_checked(split).unwrap_or((rest, ""));
         if host.contains('@') {
-            return Err(Wrong::new(
-                "the target has a name or a password in it".to_owned(),
+            return Err(LoadError::new(
+                "the target contains a name or a password".to_owned(),
                 "write the password into a file and name that: `--password-file FILE`",
             ));
         }
         let is_odd = |c: char| c.is_whitespace() || c.is_control();
-        if host.is_empty() || host.len() > HOST_MAX || text.contains(is_odd) {
-            return Err(wrong("has no host that can be read"));
+        if host.is_empty() || host.len() > MAX_HOST || text.contains(is_odd) {
+            return Err(wrong("has no valid host"));
         }
         let path = match (protocol, path) {
             (Protocol::Http, "") => "/".to_owned(),
@@ -105,14 +105,14 @@ impl Target {
             protocol,
             is_tls,
             host: with_port(host, protocol.default_port(is_tls))
-                .ok_or_else(|| wrong("has a port that is none"))?,
+                .ok_or_else(|| wrong("has an invalid port"))?,
             path,
         })
     }
 }
 
 fn with_port(host: &str, usual: u16) -> Option<String> {
-    // An address of version 6 has colons of its own, in brackets.
+    // The colons of an IPv6 address are in brackets.
     let after = host
         .rfind(']')
         .map_or(host, |end| host.get(end..).unwrap_or(host));
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn targets_are_read_with_their_usual_ports_and_printed_whole() {
+    fn targets_get_their_default_ports_and_print_completely() {
         for (text, printed) in [
             ("resp://localhost", "resp://localhost:6379"),
             ("redis://10.0.0.1:7000/", "resp://10.0.0.1:7000"),
@@ -164,13 +164,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_target_is_told_with_one_that_is() {
+    fn an_invalid_target_is_an_error_with_an_example() {
         for (text, why) in [
-            ("127.0.0.1:6379", "what is spoken"),
-            ("ftp://h", "not spoken here"),
-            ("resp://", "no host"),
-            ("http:///path", "no host"),
-            ("http://h /a", "no host"),
+            ("127.0.0.1:6379", "no protocol"),
+            ("ftp://h", "unknown protocol"),
+            ("resp://", "no valid host"),
+            ("http:///path", "no valid host"),
+            ("http://h /a", "no valid host"),
             ("resp://h:0", "port"),
             ("resp://h:99999", "port"),
             ("resp://h:x", "port"),
@@ -178,7 +178,7 @@ mod tests {
             ("resp://:secret@h", "password"),
         ] {
             let wrong = Target::parse(text).unwrap_err();
-            assert!(wrong.what.contains(why), "{text}: {wrong}");
+            assert!(wrong.problem.contains(why), "{text}: {wrong}");
             assert!(!wrong.to_string().contains("secret"));
         }
     }

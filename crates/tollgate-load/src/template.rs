@@ -1,23 +1,23 @@
-//! Requests that are written once and then only patched.
+//! Requests that are rendered once and then patched.
 //!
-//! Every key has the same length: a prefix, and a number with leading zeros. So lengths that are part of a request
-//! (of a bulk string, of a body, of a message) never change, and the next request is a copy and a few digits.
+//! All keys have the same length: a prefix, and a number with leading zeros. So lengths inside a request (of a bulk string, a
+//! body, a message) never change, and the next request is a copy and a few digits.
 //!
-//! `{key}` and `{cost}` are filled in, and `{key%100}` with the number of the key modulo 100. Other braces stand as they
-//! are: JSON and Lua are full of them.
+//! `{key}` and `{cost}` are replaced, and `{key%100}` by the number of the key modulo 100. Other braces stay: JSON and Lua are
+//! full of them.
 
-/// How keys are spelt.
+/// The format of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Spelling {
+pub(crate) struct KeyFormat {
     prefix: String,
     digits: usize,
     cost: u64,
 }
 
-impl Spelling {
-    /// For this many keys.
-    pub(crate) fn new(prefix: &str, keys: u64, cost: u64) -> Spelling {
-        Spelling {
+impl KeyFormat {
+    /// The format for this many keys.
+    pub(crate) fn new(prefix: &str, keys: u64, cost: u64) -> KeyFormat {
+        KeyFormat {
             prefix: prefix.into(),
             digits: keys.saturating_sub(1).to_string().len(),
             cost,
@@ -47,7 +47,7 @@ struct Hole {
 }
 
 impl Template {
-    /// Bytes that never change.
+    /// Fixed bytes.
     pub(crate) fn fixed(bytes: impl Into<Vec<u8>>) -> Template {
         Template {
             bytes: bytes.into(),
@@ -55,16 +55,16 @@ impl Template {
         }
     }
 
-    /// What was typed, with `{cost}` filled in and a hole at each `{key}`.
-    pub(crate) fn typed(text: &str, spelling: &Spelling) -> Template {
-        let text = text.replace("{cost}", &spelling.cost.to_string());
+    /// Parses a text: replaces `{cost}`, and makes a hole of each `{key}`.
+    pub(crate) fn parse(text: &str, key_format: &KeyFormat) -> Template {
+        let text = text.replace("{cost}", &key_format.cost.to_string());
         let mut template = Template::default();
         let mut rest = text.as_str();
         while let Some((before, after)) = rest.split_once("{key") {
             template.push(before.as_bytes());
             if let Some(after) = after.strip_prefix('}') {
-                template.push(spelling.prefix.as_bytes());
-                template.push_hole(spelling.digits, u64::MAX);
+                template.push(key_format.prefix.as_bytes());
+                template.push_hole(key_format.digits, u64::MAX);
                 rest = after;
             } else if let Some((modulus, after)) = modulus(after) {
                 let digits = (modulus - 1).to_string().len();
@@ -89,12 +89,12 @@ impl Template {
         self.push("0".repeat(digits).as_bytes());
     }
 
-    /// Adds bytes that never change.
+    /// Appends fixed bytes.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Adds another, with its holes.
+    /// Appends another template, with its holes.
     pub(crate) fn append(&mut self, other: &Template) {
         let at = self.bytes.len();
         let moved = |hole: &Hole| Hole {
@@ -105,12 +105,12 @@ impl Template {
         self.push(&other.bytes);
     }
 
-    /// How long every request is.
+    /// The length of every request.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Adds the request for this key to `out`.
+    /// Writes the request for a key.
     pub(crate) fn write(&self, key: u64, out: &mut Vec<u8>) {
         let at = out.len();
         out.extend_from_slice(&self.bytes);
@@ -129,7 +129,7 @@ impl Template {
     }
 }
 
-/// Reads `%N}` with an `N` of at least 2.
+/// Parses `%N}` with `N` at least 2.
 fn modulus(text: &str) -> Option<(u64, &str)> {
     let (digits, rest) = text.strip_prefix('%')?.split_once('}')?;
     let modulus = digits.parse().ok().filter(|modulus| *modulus > 1)?;
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     fn written(text: &str, key: u64) -> String {
-        let template = Template::typed(text, &Spelling::new("k", 100_000, 3));
+        let template = Template::parse(text, &KeyFormat::new("k", 100_000, 3));
         let mut out = b">".to_vec();
         template.write(key, &mut out);
         assert_eq!(out.len(), template.len() + 1);
@@ -149,20 +149,20 @@ mod tests {
     }
 
     #[test]
-    fn a_key_fills_every_hole_and_leaves_nothing_of_the_one_before() {
+    fn a_key_fills_every_hole_completely() {
         assert_eq!(written("{key}/{key}!", 99_999), ">k99999/k99999!");
         assert_eq!(written("{key}/{key}!", 12), ">k00012/k00012!");
     }
 
     #[test]
-    fn a_cost_is_filled_in_and_other_braces_stand() {
+    fn a_cost_is_replaced_and_other_braces_stay() {
         let text = r#"{"key":"{key}","cost":{cost},"x":{}} {keys} {"#;
         let filled = r#">{"key":"k00001","cost":3,"x":{}} {keys} {"#;
         assert_eq!(written(text, 1), filled);
     }
 
     #[test]
-    fn a_modulus_is_filled_in_with_as_many_digits_as_it_needs() {
+    fn a_modulus_is_written_with_as_many_digits_as_it_needs() {
         assert_eq!(written("p{key%10}/{key}", 123), ">p3/k00123");
         assert_eq!(written("p{key%1000}", 90_012), ">p012");
         assert_eq!(written("{key%1}{key%x}{key%", 1), ">{key%1}{key%x}{key%");
@@ -170,24 +170,24 @@ mod tests {
 
     #[test]
     fn a_part_keeps_its_holes_where_it_is_put() {
-        let spelling = Spelling::new("k", 10, 1);
+        let key_format = KeyFormat::new("k", 10, 1);
         let mut whole = Template::fixed("ab");
-        whole.append(&Template::typed("<{key}>", &spelling));
-        whole.append(&Template::typed("{key}", &spelling));
+        whole.append(&Template::parse("<{key}>", &key_format));
+        whole.append(&Template::parse("{key}", &key_format));
         let mut out = Vec::new();
         whole.write(7, &mut out);
         assert_eq!(out, b"ab<k7>k7");
     }
 
     #[test]
-    fn what_is_written_is_the_key_as_it_is_told() {
+    fn a_written_key_equals_the_reported_one() {
         for keys in [1, 10, 11, 1_000_000] {
-            let spelling = Spelling::new("bench-", keys, 1);
-            let template = Template::typed("{key}", &spelling);
+            let key_format = KeyFormat::new("bench-", keys, 1);
+            let template = Template::parse("{key}", &key_format);
             for key in [0, keys / 2, keys - 1] {
                 let mut out = Vec::new();
                 template.write(key, &mut out);
-                assert_eq!(out, spelling.key(key).as_bytes());
+                assert_eq!(out, key_format.key(key).as_bytes());
             }
         }
     }

@@ -1,7 +1,7 @@
-//! Connections, in the open and over TLS.
+//! Plain and TLS connections.
 //!
-//! A certificate is believed if it names the host of the target and was signed by somebody who is believed: those of the system, or
-//! only those of a file. There is no way to believe everybody: a load that goes to the wrong server measures nothing.
+//! A certificate is accepted if it names the host of the target and a trusted authority signed it: one of the system, or only those of a
+//! file. Verification cannot be disabled: a load that reaches the wrong server measures nothing.
 
 use std::io;
 use std::pin::Pin;
@@ -16,26 +16,26 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use crate::error::LoadError;
 use crate::target::{Protocol, Target};
-use crate::wrong::Wrong;
 
-/// Who is believed.
+/// The trusted certificates.
 #[derive(Clone, Debug)]
-pub(crate) struct Trust(ClientConfig);
+pub(crate) struct TlsRoots(ClientConfig);
 
-impl Trust {
-    /// Those whose certificates are in this file, or whom the system believes.
+impl TlsRoots {
+    /// The certificates of this file, or those of the system.
     ///
     /// # Errors
-    /// There is nobody to believe.
-    pub(crate) fn new(file: Option<&[u8]>) -> Result<Trust, Wrong> {
+    /// There is no certificate.
+    pub(crate) fn new(file: Option<&[u8]>) -> Result<TlsRoots, LoadError> {
         let mut roots = RootCertStore::empty();
         match file {
             Some(pem) => {
                 let wrong = |why: String| {
                     let hint =
                         "name a file with certificates in PEM: `-----BEGIN CERTIFICATE-----`";
-                    Wrong::new(format!("`--ca` cannot be used: {why}"), hint)
+                    LoadError::new(format!("`--ca` cannot be used: {why}"), hint)
                 };
                 for certificate in CertificateDer::pem_slice_iter(pem) {
                     let certificate = certificate.map_err(|error| wrong(error.to_string()))?;
@@ -51,9 +51,9 @@ impl Trust {
                 let found = rustls_native_certs::load_native_certs();
                 roots.add_parsable_certificates(found.certs);
                 if roots.is_empty() {
-                    return Err(Wrong::new(
-                        "this system believes nobody, so no certificate can be checked",
-                        "install `ca-certificates`, or name who signed the server's: `--ca FILE`",
+                    return Err(LoadError::new(
+                        "this system has no trusted certificates",
+                        "install `ca-certificates`, or name the issuer of the server's certificate: `--ca FILE`",
                     ));
                 }
             }
@@ -62,21 +62,21 @@ impl Trust {
         let config =
             ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let config = config.map_err(|error| {
-            let hint = "report it: this is a mistake of the tool";
-            Wrong::new(format!("TLS cannot be spoken: {error}"), hint)
+            let hint = "report it: this is a bug";
+            LoadError::new(format!("cannot set up TLS: {error}"), hint)
         })?;
         let config = config.with_root_certificates(roots).with_no_client_auth();
-        Ok(Trust(config))
+        Ok(TlsRoots(config))
     }
 
-    /// How this target is reached.
+    /// The endpoint of a target.
     ///
     /// # Errors
-    /// Its name can be in no certificate.
-    pub(crate) fn of(&self, target: &Target) -> Result<TlsRoute, Wrong> {
+    /// A name that no certificate can have.
+    pub(crate) fn endpoint_for(&self, target: &Target) -> Result<TlsEndpoint, LoadError> {
         let name = ServerName::try_from(target.name().to_owned()).map_err(|_| {
-            let what = format!("`{}` can be in no certificate", target.name());
-            Wrong::new(
+            let what = format!("no certificate can name `{}`", target.name());
+            LoadError::new(
                 what,
                 "write the name or the address that the server's certificate has",
             )
@@ -87,21 +87,21 @@ impl Trust {
             Protocol::Http => vec![b"http/1.1".to_vec()],
             Protocol::Grpc => vec![b"h2".to_vec()],
         };
-        Ok(TlsRoute {
+        Ok(TlsEndpoint {
             connector: Arc::new(config).into(),
             name,
         })
     }
 }
 
-/// How a server is spoken with over TLS.
+/// How to connect to a server over TLS.
 #[derive(Clone)]
-pub(crate) struct TlsRoute {
+pub(crate) struct TlsEndpoint {
     connector: TlsConnector,
     name: ServerName<'static>,
 }
 
-impl TlsRoute {
+impl TlsEndpoint {
     pub(crate) async fn begin(&self, stream: TcpStream) -> io::Result<Stream> {
         let stream = self.connector.connect(self.name.clone(), stream).await?;
         Ok(Stream::Tls(Box::new(stream)))

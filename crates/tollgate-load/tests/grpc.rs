@@ -11,7 +11,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Response};
 use tokio::net::{TcpListener, TcpStream};
 use tollgate::{Algorithm, Span};
-use tollgate_load::{Allowance, Plan, Report, Target, Wrong, run};
+use tollgate_load::{Allowance, LoadError, Plan, Report, Target, run};
 
 /// How a server answers.
 #[derive(Clone, Copy, Debug, Default)]
@@ -145,7 +145,7 @@ fn plan(port: u16) -> Plan {
     plan
 }
 
-fn ran(plan: Plan) -> Result<Report, Wrong> {
+fn ran(plan: Plan) -> Result<Report, LoadError> {
     run(plan, &mut |_, _| {})
 }
 
@@ -230,7 +230,7 @@ fn a_status_instead_of_a_message_is_told_by_its_name() {
         ..Manner::default()
     });
     let report = ran(plan(port)).unwrap();
-    assert_eq!(report.answers(), 0);
+    assert_eq!(report.responses(), 0);
     assert_eq!(
         report.errors.get("grpc status 12 UNIMPLEMENTED"),
         Some(&3000)

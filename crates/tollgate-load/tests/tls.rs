@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
-use tollgate_load::{Plan, Report, Rule, Target, Wrong, run};
+use tollgate_load::{AdmitRule, LoadError, Plan, Report, Target, run};
 
 /// Who signs, and a server's configuration signed by it.
 fn certificate(name: &str) -> (Vec<u8>, ServerConfig) {
@@ -119,14 +119,14 @@ fn plan(target: &str, roots: &[u8]) -> Plan {
     plan.connections = 4;
     plan.pipeline = 4;
     plan.command = "PING {key}".into();
-    plan.rule = Some(Rule::Any);
+    plan.admit_rule = Some(AdmitRule::Any);
     plan.requests = Some(1000);
     plan.timeout = Duration::from_secs(10);
-    plan.roots = Some(roots.to_vec());
+    plan.ca_certificates = Some(roots.to_vec());
     plan
 }
 
-fn ran(target: &str, roots: &[u8]) -> Result<Report, Wrong> {
+fn ran(target: &str, roots: &[u8]) -> Result<Report, LoadError> {
     run(plan(target, roots), &mut |_, _| {})
 }
 
@@ -164,9 +164,9 @@ fn nobody_else_is_believed() {
         (&others, "invalid peer certificate"),
     ] {
         let wrong = ran(&format!("resps://127.0.0.1:{port}"), roots).unwrap_err();
-        assert!(wrong.what.contains(why), "{wrong}");
+        assert!(wrong.problem.contains(why), "{wrong}");
         assert!(wrong.hint.contains("--ca"), "{wrong}");
     }
     let none = ran(&format!("resps://127.0.0.1:{port}"), b"nothing").unwrap_err();
-    assert!(none.what.contains("there is no certificate"), "{none}");
+    assert!(none.problem.contains("there is no certificate"), "{none}");
 }

@@ -32,29 +32,33 @@ pub(super) const TARGET: Target = Target {
     ],
 };
 
-/// Requests that are under way.
-const ASKED: u64 = 8;
+/// Requests in flight.
+const REQUESTS: u64 = 8;
 
 fn run(bytes: &[u8]) {
     for protocol in [Protocol::Resp, Protocol::Http, Protocol::Grpc] {
-        let (all, taken) = memory::most(|| read(protocol, ASKED, whole(bytes)));
+        let (all, taken) = memory::most(|| read(protocol, REQUESTS, whole(bytes)));
         let room = 64 * 1024 + bytes.len().saturating_mul(256);
         assert!(taken <= room, "{taken} bytes of memory");
         let Some(all) = all else {
             panic!("the plan of this target is wrong")
         };
         for way in 0..WAYS {
-            let cut = read(protocol, ASKED, pieces(bytes, way));
-            assert_eq!(cut.as_ref().map(said), Some(said(&all)), "{protocol:?}");
+            let cut = read(protocol, REQUESTS, pieces(bytes, way));
+            assert_eq!(
+                cut.as_ref().map(read_result),
+                Some(read_result(&all)),
+                "{protocol:?}"
+            );
         }
     }
 }
 
-/// Answers, whether the rest makes no sense, and what is left.
-type Said<'a> = (&'a [(Option<u64>, String)], bool, Option<usize>);
+/// Responses, whether the stream violates the protocol, and the bytes that remain.
+type ReadResult<'a> = (&'a [(Option<u64>, String)], bool, Option<usize>);
 
-/// What is not whole is left, unless there is no sense in it.
-fn said(read: &Read) -> Said<'_> {
-    let left = (read.wrong.is_none() && !read.is_last).then_some(read.left);
-    (&read.answers, read.wrong.is_some(), left)
+/// Bytes of an incomplete message remain, unless the stream violates the protocol.
+fn read_result(read: &Read) -> ReadResult<'_> {
+    let left = (read.error.is_none() && !read.is_last).then_some(read.remaining);
+    (&read.responses, read.error.is_some(), left)
 }

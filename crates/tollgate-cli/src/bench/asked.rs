@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tollgate::{Algorithm, Estimate, Limit, Rate, Span};
-use tollgate_load::{Allowance, Login, Plan, Protocol, Rule, Target};
+use tollgate_load::{AdmitRule, Allowance, Credentials, Plan, Protocol, Target};
 
 use super::args::{Bench, Counting};
 use crate::fault::{Stop, shown};
@@ -27,8 +27,8 @@ pub(super) fn plan(asked: &Bench) -> Result<Plan, Stop> {
     }
     fits(asked, &targets)?;
     let mut plan = Plan::new(targets);
-    plan.login = login(asked)?;
-    plan.roots = asked.ca.as_deref().map(certificates).transpose()?;
+    plan.credentials = credentials(asked)?;
+    plan.ca_certificates = asked.ca.as_deref().map(certificates).transpose()?;
     plan.connections = asked.connections;
     plan.pipeline = asked.pipeline;
     plan.threads = asked.threads;
@@ -49,7 +49,7 @@ pub(super) fn plan(asked: &Bench) -> Result<Plan, Stop> {
 }
 
 /// What is shown before anything is asked.
-fn login(asked: &Bench) -> Result<Option<Login>, Stop> {
+fn credentials(asked: &Bench) -> Result<Option<Credentials>, Stop> {
     let Some(path) = asked.password_file.as_deref() else {
         return Ok(None);
     };
@@ -63,7 +63,7 @@ fn login(asked: &Bench) -> Result<Option<Login>, Stop> {
             hint: "write the password into it, and nothing else".into(),
         });
     }
-    Ok(Some(Login {
+    Ok(Some(Credentials {
         user: asked.user.clone(),
         password,
     }))
@@ -88,7 +88,7 @@ fn requests(asked: &Bench, plan: &mut Plan) -> Result<(), Stop> {
         plan.command.clone_from(command);
     }
     let rule = asked.admitted.as_deref();
-    plan.rule = rule.map(rule_of).transpose()?;
+    plan.admit_rule = rule.map(rule_of).transpose()?;
     plan.http.body = asked.body.clone().unwrap_or_default();
     plan.http.method = match (&asked.method, &asked.body) {
         (Some(method), _) => method.clone(),
@@ -213,17 +213,17 @@ fn algorithm(asked: &Bench, rate: Rate) -> Result<Algorithm, Stop> {
     }
 }
 
-fn rule_of(text: &str) -> Result<Rule, Stop> {
+fn rule_of(text: &str) -> Result<AdmitRule, Stop> {
     match text {
-        "zero" => Ok(Rule::Zero),
-        "nonzero" => Ok(Rule::NonZero),
-        "verdict" => Ok(Rule::Verdict),
-        "any" => Ok(Rule::Any),
+        "zero" => Ok(AdmitRule::Zero),
+        "nonzero" => Ok(AdmitRule::NonZero),
+        "verdict" => Ok(AdmitRule::VerdictField),
+        "any" => Ok(AdmitRule::Any),
         text => {
             let most = text
                 .strip_prefix("at-most:")
                 .and_then(|most| most.parse().ok());
-            most.map(Rule::AtMost).ok_or_else(|| Stop::Other {
+            most.map(AdmitRule::AtMost).ok_or_else(|| Stop::Other {
                 what: format!("`--admitted {}` is no rule", shown(text)),
                 hint: "write `zero`, `nonzero`, `at-most:100`, `verdict` or `any`".into(),
             })
@@ -277,9 +277,9 @@ fn pairs(
     texts.iter().map(cut).collect()
 }
 
-pub(super) fn wrong(wrong: tollgate_load::Wrong) -> Stop {
+pub(super) fn wrong(error: tollgate_load::LoadError) -> Stop {
     Stop::Other {
-        what: wrong.what,
-        hint: wrong.hint,
+        what: error.problem,
+        hint: error.hint,
     }
 }

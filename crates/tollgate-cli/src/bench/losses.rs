@@ -15,7 +15,7 @@ pub(super) fn of<'a>(
 
 /// Which one and when. The last answer is the nearest that is known of the end of a server; one that still answers has none.
 pub(super) fn when(target: &Target, told: &TargetReport, loss: &Loss) -> String {
-    match (told.is_lost(), told.last_answer) {
+    match (told.is_lost(), told.last_response) {
         (true, Some(last)) => format!("{target} answered nothing after {}", seconds(last)),
         (true, None) => format!("{target} never answered"),
         (false, _) => format!(
@@ -31,7 +31,7 @@ pub(super) fn when(target: &Target, told: &TargetReport, loss: &Loss) -> String 
 pub(super) fn error(plan: &Plan, report: &Report) -> Option<String> {
     let lines = of(plan, report).map(|(target, told, loss)| {
         let when = when(target, told, loss);
-        format!("error: {when}: it {}\n", loss.why)
+        format!("error: {when}: it {}\n", loss.reason)
     });
     let lines: String = lines.collect();
     (!lines.is_empty()).then(|| {

@@ -41,8 +41,8 @@ pub(crate) fn run(asked: &Bench, out: &mut impl Write) -> Result<ExitCode, Stop>
     }
     .and_then(|()| out.flush())
     .map_err(Stop::Write)?;
-    if report.answers() == 0 {
-        if report.is_broken_off && report.errors.is_empty() {
+    if report.responses() == 0 {
+        if report.is_interrupted && report.errors.is_empty() {
             return Ok(ExitCode::from(interrupt::BROKEN_OFF));
         }
         return Err(Stop::Plain(nothing(&report)));
@@ -52,7 +52,7 @@ pub(crate) fn run(asked: &Bench, out: &mut impl Write) -> Result<ExitCode, Stop>
     }
     let over = report.audit.as_ref().map_or(0, |audit| audit.over);
     Ok(match over {
-        0 if report.is_broken_off => ExitCode::from(interrupt::BROKEN_OFF),
+        0 if report.is_interrupted => ExitCode::from(interrupt::BROKEN_OFF),
         0 => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     })

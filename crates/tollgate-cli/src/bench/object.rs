@@ -23,9 +23,9 @@ pub(super) fn object(plan: &Plan, report: &Report) -> Value {
         "cost": plan.cost,
         "rate": plan.rate.map(|rate| rate.to_string()),
         "seconds": report.elapsed.as_secs_f64(),
-        "broken_off": report.is_broken_off,
+        "broken_off": report.is_interrupted,
         "requests_per_second": report.per_second(),
-        "answers": report.answers(),
+        "answers": report.responses(),
         "admitted": report.admitted,
         "refused": report.refused,
         "unjudged": report.unjudged,
@@ -38,7 +38,7 @@ pub(super) fn object(plan: &Plan, report: &Report) -> Value {
             "p90": quantile(WHOLE / 10 * 9),
             "p99": quantile(WHOLE / 100 * 99),
             "p99.9": quantile(WHOLE / 1000 * 999),
-            "max": report.times.most(),
+            "max": report.times.max(),
         },
         "by_target": by_target,
         "audit": audit(plan, report),
@@ -51,18 +51,18 @@ fn share(target: &Target, told: &TargetReport) -> Value {
         json!({
             "connections": loss.connections,
             "after_seconds": loss.after.as_secs_f64(),
-            "why": loss.why,
+            "why": loss.reason,
         })
     });
     json!({
         "target": target.to_string(),
         "connections": told.connections,
-        "answers": told.answers(),
+        "answers": told.responses(),
         "admitted": told.admitted,
         "refused": told.refused,
         "unjudged": told.unjudged,
         "errors": told.errors,
-        "last_answer_seconds": told.last_answer.map(|last| last.as_secs_f64()),
+        "last_answer_seconds": told.last_response.map(|last| last.as_secs_f64()),
         "is_lost": told.is_lost(),
         "given_up": given_up,
     })

@@ -23,7 +23,7 @@ impl Progress {
     pub(super) fn new(is_quiet: bool, plan: &Plan) -> Progress {
         Progress {
             is_shown: !is_quiet && io::stderr().is_terminal(),
-            length: plan.length().map(|length| length + plan.warm_up),
+            length: plan.run_time().map(|length| length + plan.warm_up),
             requests: plan.requests,
         }
     }

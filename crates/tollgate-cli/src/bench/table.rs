@@ -21,7 +21,7 @@ pub(super) fn print(plan: &Plan, report: &Report, out: &mut impl Write) -> io::R
         &format!(
             "{:.2} s{}",
             report.elapsed.as_secs_f64(),
-            if report.is_broken_off {
+            if report.is_interrupted {
                 ", broken off"
             } else {
                 ""
@@ -52,7 +52,7 @@ pub(super) fn print(plan: &Plan, report: &Report, out: &mut impl Write) -> io::R
     for (target, told, loss) in losses::of(plan, report) {
         let name = if told.is_lost() { "LOST" } else { "GIVEN UP" };
         line(out, name, &losses::when(target, told, loss))?;
-        line(out, "", &format!("it {}", loss.why))?;
+        line(out, "", &format!("it {}", loss.reason))?;
     }
     writeln!(out)?;
     times(report, out)?;
@@ -92,7 +92,7 @@ fn by_target(plan: &Plan, report: &Report, out: &mut impl Write) -> io::Result<(
     writeln!(out)?;
     line(out, "by target", &row(head))?;
     for (target, told) in plan.targets.iter().zip(&report.targets) {
-        let counts = [told.answers(), told.admitted, told.refused, told.errors];
+        let counts = [told.responses(), told.admitted, told.refused, told.errors];
         let counts = row(counts.map(grouped));
         line(out, "", &format!("{counts}  {target}"))?;
     }
@@ -131,7 +131,7 @@ fn times(report: &Report, out: &mut impl Write) -> io::Result<()> {
     let mut names = String::new();
     let mut values = String::new();
     let told = quantiles.map(|(name, share)| (name, report.times.quantile(share)));
-    for (name, nanos) in told.into_iter().chain([("max", report.times.most())]) {
+    for (name, nanos) in told.into_iter().chain([("max", report.times.max())]) {
         names.push_str(&format!("{name:>11}"));
         values.push_str(&format!("{:>11}", rounded(nanos)));
     }

@@ -27,17 +27,17 @@ const REDIS: &str = "resp://127.0.0.1:1";
 fn a_target_says_what_is_spoken_there() {
     says(
         &["127.0.0.1:6379"],
-        "`127.0.0.1:6379` does not say what is spoken there",
+        "`127.0.0.1:6379` names no protocol",
         "resp://",
     );
     says(
         &["ftp://h"],
-        "`ftp://h` names a protocol that is not spoken here",
+        "`ftp://h` names an unknown protocol",
         "resp://",
     );
     says(
         &["resp://:secret@h"],
-        "the target has a name or a password in it",
+        "the target contains a name or a password",
         "--password-file",
     );
 }
@@ -58,7 +58,7 @@ fn numbers_and_spans_are_looked_at() {
     says(
         &[REDIS, "--zipf", "99"],
         "`--zipf 99` is out of range",
-        "0 (all keys alike)",
+        "0 (uniform)",
     );
     says(
         &[REDIS, "--rate", "0"],
@@ -103,13 +103,13 @@ fn a_flag_for_another_protocol_is_not_ignored() {
 
 #[test]
 fn a_request_without_its_key_or_cost_is_told() {
-    let without = "no request to resp://127.0.0.1:1 would have its key in it";
+    let without = "no request to resp://127.0.0.1:1 contains its key";
     says(
         &[REDIS, "--command", "INCR {kye}"],
         without,
         "`{key}` in --command",
     );
-    let without = "no request to http://127.0.0.1:1/ would have its cost in it";
+    let without = "no request to http://127.0.0.1:1/ contains its cost";
     says(
         &["http://127.0.0.1:1", "--keys", "1", "--cost", "2"],
         without,
@@ -123,12 +123,12 @@ fn an_audit_needs_something_to_hold_the_limiter_to() {
     says(&["grpc://h", "--audit"], unsaid, "--allow 5/s --burst 10");
     says(
         &[REDIS, "--audit", "--command", "INCR {key}"],
-        "the command does not say what it allows",
+        "the command does not state its limit",
         "--allow",
     );
     says(
         &[REDIS, "--allow", "5/s", "--command", "INCR {key}"],
-        "how `INCR` says yes is not known",
+        "the replies of `INCR` cannot be judged: the command is unknown",
         "--admitted",
     );
     let windows = [

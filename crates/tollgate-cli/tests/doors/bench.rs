@@ -369,7 +369,7 @@ fn a_password_is_shown_and_tls_is_spoken_if_the_server_wants_them() {
     for (more, error, hint) in [
         (
             &["--ca", &ca, "--password-file", &wrong][..],
-            "the server does not take the password: `WRONGPASS",
+            "the server rejects the password: `WRONGPASS",
             "--password-file",
         ),
         (

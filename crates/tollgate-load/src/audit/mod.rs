@@ -1,4 +1,4 @@
-//! The audit: was anybody admitted who should not have been?
+//! The audit: whether a limiter admitted more than it may.
 //!
 //! # Theory
 //!
@@ -21,28 +21,28 @@
 //! Which of the windows of a clock a decision fell into: a fixed window's count may be up to one window's worth above what was
 //! allowed before that shows. Run it for several periods of the limit.
 
-mod most;
+mod bounds;
 mod windows;
 
 use tollgate::{Algorithm, Span};
 
-pub(crate) use most::most;
-use windows::Stretches;
+pub(crate) use bounds::max_admitted;
+use windows::WindowScan;
 
-/// What a limiter is held to.
+/// What a limiter may admit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowance {
-    /// What it is said to enforce for each key.
+    /// The limit that it enforces for each key.
     pub algorithm: Algorithm,
-    /// How much longer its clock may say that a window was.
+    /// How much longer a window may be by its clock.
     pub slack: Span,
 }
 
-/// What each key was admitted.
+/// The admissions of all keys.
 #[derive(Clone, Debug)]
-pub(crate) struct Ledger {
-    keys: Vec<Entry>,
-    /// Every admission by itself, as far as there is room.
+pub(crate) struct AdmissionLog {
+    keys: Vec<KeyCounts>,
+    /// Single admissions, as far as there is room.
     each: Vec<Admission>,
     room: usize,
 }
@@ -56,7 +56,7 @@ struct Admission {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct KeyCounts {
     times: u64,
     /// When the first of the admitted requests was sent.
     first: u64,
@@ -64,23 +64,23 @@ struct Entry {
     last: u64,
 }
 
-const NOTHING: Entry = Entry {
+const NO_ADMISSIONS: KeyCounts = KeyCounts {
     times: 0,
     first: u64::MAX,
     last: 0,
 };
 
-/// How many of the worst keys are told.
+/// How many of the worst keys are reported.
 const WORST_MAX: usize = 5;
 
 /// Admissions that are looked at one by one, in all threads together: 24 bytes each.
-pub(crate) const EACH_MAX: usize = 8_000_000;
+pub(crate) const MAX_ADMISSIONS: usize = 8_000_000;
 
-impl Ledger {
-    /// For this many keys, with room for so many single admissions.
-    pub(crate) fn new(keys: usize, room: usize) -> Ledger {
-        Ledger {
-            keys: vec![NOTHING; keys],
+impl AdmissionLog {
+    /// For this many keys, with room for this many single admissions.
+    pub(crate) fn new(keys: usize, room: usize) -> AdmissionLog {
+        AdmissionLog {
+            keys: vec![NO_ADMISSIONS; keys],
             each: Vec::new(),
             room,
         }
@@ -102,7 +102,7 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn add(&mut self, other: Ledger) {
+    pub(crate) fn add(&mut self, other: AdmissionLog) {
         for (mine, theirs) in self.keys.iter_mut().zip(&other.keys) {
             mine.times += theirs.times;
             mine.first = mine.first.min(theirs.first);
@@ -116,7 +116,7 @@ impl Ledger {
         self.keys[key].times
     }
 
-    /// Holds it against what was allowed; each admission took `cost`.
+    /// Compares the admissions with the allowance; each took `cost`.
     pub(crate) fn audit(mut self, allowance: &Allowance, cost: u64) -> Audit {
         self.each.sort_unstable();
         let mut audit = Audit {
@@ -124,7 +124,7 @@ impl Ledger {
             ..Audit::default()
         };
         let run = self.keys.iter().map(|entry| entry.last).max().unwrap_or(0);
-        let mut stretches = Stretches::new(allowance, cost, run);
+        let mut windows = WindowScan::new(allowance, cost, run);
         let mut each = self.each.as_slice();
         for (number, entry) in self.keys.iter().enumerate().filter(|(_, e)| e.times > 0) {
             let key = number as u64;
@@ -132,36 +132,36 @@ impl Ledger {
             let (own, others) = each.split_at_checked(own).unwrap_or_default();
             each = others;
             let whole = Finding::new(allowance, key, (entry.first, entry.last), entry.times, cost);
-            let in_stretch = stretches.worst(key, own);
+            let in_stretch = windows.worst(key, own);
             audit.add(whole, in_stretch);
         }
         audit
     }
 }
 
-/// What the audit found, in units.
+/// The result of an audit, in units.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Audit {
-    /// Keys that were admitted anything.
+    /// KeyPicker that were admitted anything.
     pub keys: u64,
-    /// What they were admitted.
+    /// Units admitted.
     pub admitted: u64,
-    /// The most that they could rightly have been.
+    /// The most that was allowed.
     pub allowed: u64,
-    /// What was admitted beyond what was right, of each key in the window that it was worst in. Zero, if the limiter is right.
+    /// What was admitted beyond the bound, of each key in the window that it was worst in. Zero, if the limiter is right.
     pub over: u64,
-    /// Keys that were admitted too much.
+    /// KeyPicker that were admitted too much.
     pub keys_over: u64,
     /// Those of them that were admitted the most too much.
     pub worst: Vec<Finding>,
     /// The key that was admitted the most.
     pub busiest: Option<Finding>,
-    /// Admissions that were looked at one by one, in stretches of the run: all, unless there were too many to keep.
+    /// Admissions that were looked at one by one, in windows of the run: all, unless there were too many to keep.
     pub looked_at: u64,
 }
 
 impl Audit {
-    /// Adds a key: how it stands in the whole run, and in the worst stretch of it if any is worse than it should be.
+    /// Adds a key: its whole run, and its worst window if one exceeds its bound.
     fn add(&mut self, whole: Finding, in_stretch: Option<Finding>) {
         self.keys += 1;
         self.admitted = self.admitted.saturating_add(whole.admitted);
@@ -186,12 +186,12 @@ impl Audit {
     }
 }
 
-/// How one key stands.
+/// The admissions of one key in a window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Its number.
+    /// The number of the key.
     pub key: u64,
-    /// What it was admitted.
+    /// Units admitted.
     pub admitted: u64,
     /// The most that it could rightly have been.
     pub allowed: u64,
@@ -202,7 +202,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// So many admissions, decided between two moments.
+    /// Admissions that were decided between two moments.
     fn new(
         allowance: &Allowance,
         key: u64,
@@ -216,7 +216,7 @@ impl Finding {
         Finding {
             key,
             admitted: times.saturating_mul(cost),
-            allowed: most(&allowance.algorithm, within),
+            allowed: max_admitted(&allowance.algorithm, within),
             window: Span::from_nanos(window),
             from: Span::from_nanos(first),
         }
@@ -244,12 +244,12 @@ mod tests {
         }
     }
 
-    fn ledger(admissions: &[(u64, u64, u64)]) -> Ledger {
-        let mut ledger = Ledger::new(3, 1000);
+    fn log(admissions: &[(u64, u64, u64)]) -> AdmissionLog {
+        let mut log = AdmissionLog::new(3, 1000);
         for (key, sent, arrived) in admissions {
-            ledger.admit(*key, *sent, *arrived);
+            log.admit(*key, *sent, *arrived);
         }
-        ledger
+        log
     }
 
     #[test]
@@ -257,11 +257,11 @@ mod tests {
         // Five at once, and then one for each tenth of a second.
         let mut right: Vec<(u64, u64, u64)> = (0..5).map(|n| (1, n, n + 9)).collect();
         right.extend((1..=10).map(|n| (1, n * SECOND / 10 - 9, n * SECOND / 10)));
-        let audit = ledger(&right).audit(&ten_a_second(), 1);
+        let audit = log(&right).audit(&ten_a_second(), 1);
         assert_eq!((audit.keys, audit.admitted, audit.allowed), (1, 15, 15));
         assert_eq!((audit.over, audit.keys_over), (0, 0));
         right.push((1, 5, 6));
-        let audit = ledger(&right).audit(&ten_a_second(), 1);
+        let audit = log(&right).audit(&ten_a_second(), 1);
         assert_eq!((audit.over, audit.keys_over), (1, 1));
         assert_eq!(audit.worst.len(), 1);
         assert_eq!(audit.worst[0].over(), 1);
@@ -272,14 +272,14 @@ mod tests {
     fn one_key_does_not_make_up_for_another() {
         let mut all: Vec<(u64, u64, u64)> = (0..6).map(|n| (0, n, n)).collect();
         all.push((2, 0, SECOND));
-        let audit = ledger(&all).audit(&ten_a_second(), 1);
+        let audit = log(&all).audit(&ten_a_second(), 1);
         assert_eq!((audit.keys, audit.over), (2, 1));
         assert_eq!(audit.busiest.map(|busiest| busiest.key), Some(0));
     }
 
     #[test]
     fn a_cost_counts_in_units_and_slack_widens_the_window() {
-        let six = ledger(&[(0, 0, 0), (0, 0, 0)]);
+        let six = log(&[(0, 0, 0), (0, 0, 0)]);
         assert_eq!(six.clone().audit(&ten_a_second(), 3).over, 1);
         let patient = Allowance {
             slack: Span::from_millis(100),
@@ -290,8 +290,8 @@ mod tests {
 
     #[test]
     fn what_two_threads_saw_of_a_key_is_put_together() {
-        let mut one = ledger(&[(0, 50, 60), (1, 5, 6)]);
-        one.add(ledger(&[(0, 40, 55), (0, 70, 90)]));
+        let mut one = log(&[(0, 50, 60), (1, 5, 6)]);
+        one.add(log(&[(0, 40, 55), (0, 70, 90)]));
         let audit = one.audit(&ten_a_second(), 1);
         let busiest = audit.busiest.unwrap();
         assert_eq!(
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn only_the_worst_are_told_by_name() {
-        let mut many = Ledger::new(100, 10_000);
+        let mut many = AdmissionLog::new(100, 10_000);
         for key in 0..100 {
             (0..6 + key).for_each(|_| many.admit(key, 0, 0));
         }

@@ -1,20 +1,20 @@
-//! Every stretch of a run: did a key get too much in any of them?
+//! Windows within a run: whether a key got too much in any of them.
 //!
 //! # Theory
 //!
-//! A limiter that admits twice its burst at once, and nothing for a while after that, has admitted no more in the whole run than it may.
-//! It shows only in the stretch of the burst. So for each of some lengths, and for each moment at which an admitted request was
-//! sent, those are counted that were sent at that moment or later and whose answer was there before the length had passed. All of them
-//! were decided within it, so they may not be more than the most of that length.
+//! A limiter that admits twice its burst at once, and then nothing for a while, admits no more than allowed in the whole run. It shows
+//! only in the window of the burst. So for several lengths, and for each moment at which an admitted request was sent, the scan counts
+//! the requests that were sent at that moment or later and whose responses arrived within the length. All of them were decided within
+//! it, so they may not exceed the most of that length.
 //!
 //! The lengths are the period of the limit, its halves down to a 1024th, and its doubles up to the run, each less a
 //! nanosecond: a window of the sliding algorithms is half open, and one that holds both its ends may hold two windows' worth.
-//! A stretch of any other length is at most twice as long as one of these.
+//! A window of any other length is at most twice as long as one of these.
 //!
 //! # Cost
 //!
-//! Admissions are in the order in which they were sent. Both ends of a stretch only move forward, so a length takes one pass
-//! over those that were sent and one over those that arrived.
+//! Admissions are in the order of sending. Both ends of a window only move forward, so a length takes one pass over the requests
+//! and one over the responses.
 
 use tollgate::{Algorithm, Span};
 
@@ -23,20 +23,20 @@ use super::{Admission, Allowance, Finding};
 /// The shortest length is the period divided by two so many times.
 const HALVES: u32 = 10;
 
-/// Looks at the stretches of one key after the other.
+/// Looks at the windows of one key after the other.
 #[derive(Debug)]
-pub(super) struct Stretches<'a> {
+pub(super) struct WindowScan<'a> {
     allowance: &'a Allowance,
     cost: u64,
     lengths: Vec<u64>,
-    /// The places of a key's admissions in the order in which they arrived. Used again.
+    /// The indices of a key's admissions in order of arrival. Reused.
     arrivals: Vec<usize>,
 }
 
-impl<'a> Stretches<'a> {
-    /// For a run of so many nanoseconds.
-    pub(super) fn new(allowance: &'a Allowance, cost: u64, run: u64) -> Stretches<'a> {
-        Stretches {
+impl<'a> WindowScan<'a> {
+    /// For a run of this many nanoseconds.
+    pub(super) fn new(allowance: &'a Allowance, cost: u64, run: u64) -> WindowScan<'a> {
+        WindowScan {
             allowance,
             cost,
             lengths: lengths(&allowance.algorithm, run),
@@ -44,8 +44,7 @@ impl<'a> Stretches<'a> {
         }
     }
 
-    /// The stretch in which this key was admitted the most too much, if there is one. Its admissions are in the order in which
-    /// they were sent.
+    /// The window in which this key exceeded its bound the most, if any. Its admissions are in the order of sending.
     pub(super) fn worst(&mut self, key: u64, own: &[Admission]) -> Option<Finding> {
         if own.len() < 2 {
             return None;
@@ -68,7 +67,7 @@ impl<'a> Stretches<'a> {
         worst
     }
 
-    /// Of all stretches of this length: where the one begins that most were decided in, and how many.
+    /// Of all windows of this length: where the one begins that most were decided in, and how many.
     fn fullest(&self, own: &[Admission], length: u64) -> Option<(u64, u64)> {
         let mut arrivals = self
             .arrivals
@@ -80,7 +79,7 @@ impl<'a> Stretches<'a> {
         let mut fullest = None;
         for begin in own {
             let from = begin.sent;
-            // Those sent before this moment leave, if they were counted.
+            // Requests sent before this moment leave the window, if they were counted.
             while let Some(left) = leaving.next_if(|left| left.sent < from) {
                 if left.arrived <= until {
                     within -= 1;
@@ -100,12 +99,12 @@ impl<'a> Stretches<'a> {
     }
 }
 
-/// The lengths that are looked at; none if the limit does not say how much may pass in a time.
+/// The lengths to scan; none if the limit does not bound what passes in a time.
 fn lengths(algorithm: &Algorithm, run: u64) -> Vec<u64> {
     let Some(period) = period(algorithm).map(|period| period.as_nanos()) else {
         return Vec::new();
     };
-    // From the shortest on: of two stretches that are as wrong the shorter one says more.
+    // From the shortest on: of two windows that are as wrong the shorter one says more.
     let shorter = (1..=HALVES).rev().map(|half| period >> half);
     let longer = std::iter::successors(Some(period), |length| length.checked_mul(2));
     let longer = longer.take_while(|length| *length <= run.max(period));
@@ -152,11 +151,11 @@ mod tests {
 
     fn worst(allowance: &Allowance, own: &[Admission]) -> Option<Finding> {
         let run = own.iter().map(|admission| admission.arrived).max();
-        Stretches::new(allowance, 1, run.unwrap_or(0)).worst(0, own)
+        WindowScan::new(allowance, 1, run.unwrap_or(0)).worst(0, own)
     }
 
     #[test]
-    fn too_much_at_once_is_found_though_it_is_made_up_for() {
+    fn an_excessive_burst_is_found_though_the_average_is_right() {
         // Twenty at once every second, where ten may come at once and a hundred in a second.
         let bursts = (0..5).flat_map(|second| [second * 1000 * MS; 20]);
         let found = worst(&bucket(10), &admissions(bursts, MS / 2)).unwrap();
@@ -168,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_perhaps_decided_elsewhere_is_not_counted() {
+    fn requests_perhaps_decided_outside_are_not_counted() {
         // All answers are there only after the shortest lengths: nobody can say that they were decided together.
         let bursts = admissions([0; 20].into_iter(), 200 * MS);
         assert_eq!(worst(&bucket(10), &bursts), None);
@@ -179,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn every_stretch_is_counted_as_one_by_one_would() {
+    fn windows_are_counted_like_a_naive_count() {
         let mut random = 1_u64;
         let mut next = |below: u64| {
             random = random
@@ -200,15 +199,15 @@ mod tests {
                 .collect();
             own.sort_unstable();
             let allowance = bucket(1);
-            let mut stretches = Stretches::new(&allowance, 1, 0);
-            stretches.worst(0, &own);
+            let mut windows = WindowScan::new(&allowance, 1, 0);
+            windows.worst(0, &own);
             for length in [0, 1, 5, 19, 50, 200] {
                 let inside = |from: u64| {
                     let is_in = |a: &&Admission| a.sent >= from && a.arrived <= from + length;
                     own.iter().filter(is_in).count() as u64
                 };
                 let most = own.iter().map(|a| inside(a.sent)).max();
-                let found = stretches.fullest(&own, length);
+                let found = windows.fullest(&own, length);
                 assert_eq!(found.map(|(_, times)| times), most, "{length}: {own:?}");
                 assert_eq!(found.map(|(from, _)| inside(from)), most);
             }

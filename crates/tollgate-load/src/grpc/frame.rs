@@ -1,13 +1,13 @@
-//! Frames of HTTP/2 (RFC 9113): nine bytes of header, then what they carry.
+//! HTTP/2 frames (RFC 9113): nine bytes of header, then the payload.
 
-/// What a client says first.
+/// The first bytes of a client.
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Bytes before what a frame carries.
+/// Bytes before the payload.
 pub(super) const HEADER: usize = 9;
-/// Nobody may send larger frames to a client that did not ask for them.
-const PAYLOAD_MAX: usize = 16_384;
+/// The largest payload, unless a client raises it.
+const MAX_PAYLOAD: usize = 16_384;
 /// Requests on one connection: clients have the odd numbers below 2^31.
-pub(super) const STREAMS_MAX: u64 = 1 << 30;
+pub(super) const MAX_STREAMS: u64 = 1 << 30;
 
 pub(super) const END_STREAM: u8 = 0x1;
 pub(super) const ACK: u8 = 0x1;
@@ -66,22 +66,23 @@ pub(super) struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// The frame at the beginning, if all of it is there.
+    /// The first frame, if it is complete.
     pub(super) fn read(bytes: &[u8]) -> Result<Option<Frame<'_>>, &'static str> {
         let Some((header, rest)) = bytes.split_first_chunk::<HEADER>() else {
             return Ok(None);
         };
         let [a, b, c, kind, flags, s0, s1, s2, s3] = *header;
         let len = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
-        if len > PAYLOAD_MAX {
-            return Err("a frame that is larger than agreed");
+        if len > MAX_PAYLOAD {
+            return Err("a frame above the agreed size");
         }
         let Some(mut payload) = rest.get(..len) else {
             return Ok(None);
         };
         let kind = Kind::read(kind);
         if matches!(kind, Kind::Data | Kind::Headers) {
-            payload = without_padding(payload, flags).ok_or("a frame of padding only")?;
+            payload =
+                without_padding(payload, flags).ok_or("a frame with more padding than payload")?;
             if kind == Kind::Headers && flags & PRIORITY != 0 {
                 payload = payload.get(5..).ok_or("a frame without its fields")?;
             }
@@ -125,7 +126,7 @@ pub(super) fn number(payload: &[u8]) -> u32 {
         .map_or(0, |bytes| u32::from_be_bytes(*bytes))
 }
 
-/// Names and values of settings.
+/// HeaderBlocks and values of settings.
 pub(super) fn settings(payload: &[u8]) -> impl Iterator<Item = (u16, u32)> + '_ {
     payload.chunks_exact(6).filter_map(|setting| {
         let (name, value) = setting.split_first_chunk::<2>()?;
@@ -133,7 +134,7 @@ pub(super) fn settings(payload: &[u8]) -> impl Iterator<Item = (u16, u32)> + '_ 
     })
 }
 
-/// Can this be the frame that every server sends first?
+/// Whether these bytes can start a SETTINGS frame, the first of every server.
 pub(super) fn may_be_settings(bytes: &[u8]) -> bool {
     let small = bytes.iter().take(1).all(|byte| *byte == 0);
     small
@@ -147,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_is_read_as_it_was_written_and_waited_for_at_every_split() {
+    fn a_frame_is_read_as_written_and_incomplete_at_every_split() {
         let mut bytes = header(3, Kind::Data, END_STREAM).to_vec();
         bytes.extend_from_slice(b"abc");
         put_stream(&mut bytes, 0, 0x0102_0305);
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_and_priority_are_not_part_of_what_is_carried() {
+    fn padding_and_priority_are_not_payload() {
         let mut bytes = header(10, Kind::Headers, PADDED | PRIORITY).to_vec();
         bytes.extend_from_slice(b"\x02.....xy\0\0");
         let frame = Frame::read(&bytes).unwrap().unwrap();
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_larger_than_agreed_is_told_before_it_has_come() {
+    fn a_frame_above_the_agreed_size_is_rejected_before_it_arrives() {
         assert!(Frame::read(&header(16_385, Kind::Data, 0)).is_err());
     }
 }

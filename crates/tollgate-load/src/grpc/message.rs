@@ -1,20 +1,20 @@
-//! The two messages of the service in protobuf, as much of them as is sent and looked at.
+//! The messages of the service in protobuf, as far as they are sent and read.
 
-use super::GrpcAsk;
-use crate::codec::Gibberish;
-use crate::template::{Spelling, Template};
+use super::GrpcTemplate;
+use crate::error::LoadError;
+use crate::template::{KeyFormat, Template};
 
 /// `RateLimitRequest { domain = 1, descriptors = 2 { entries = 1 { key = 1, value = 2 } }, hits_addend = 3 }`.
-pub(super) fn request(ask: &GrpcAsk, hits: u64, spelling: &Spelling) -> Template {
+pub(super) fn request(template: &GrpcTemplate, hits: u64, key_format: &KeyFormat) -> Template {
     let mut descriptor = Template::default();
-    for (key, value) in &ask.descriptor {
-        let mut entry = field(1, &Template::typed(key, spelling));
-        entry.append(&field(2, &Template::typed(value, spelling)));
+    for (key, value) in &template.descriptor {
+        let mut entry = field(1, &Template::parse(key, key_format));
+        entry.append(&field(2, &Template::parse(value, key_format)));
         descriptor.append(&field(1, &entry));
     }
-    let mut request = field(1, &Template::typed(&ask.domain, spelling));
+    let mut request = field(1, &Template::parse(&template.domain, key_format));
     request.append(&field(2, &descriptor));
-    // Nothing said is one hit.
+    // The default is one hit.
     if hits != 1 {
         let mut addend = vec![3 << 3];
         varint(hits, &mut addend);
@@ -23,7 +23,7 @@ pub(super) fn request(ask: &GrpcAsk, hits: u64, spelling: &Spelling) -> Template
     request
 }
 
-/// A text or a message with its number and length.
+/// A length-delimited field.
 fn field(number: u8, inner: &Template) -> Template {
     let mut head = vec![number << 3 | 2];
     varint(inner.len() as u64, &mut head);
@@ -40,15 +40,15 @@ fn varint(mut value: u64, out: &mut Vec<u8>) {
     out.extend(u8::try_from(value));
 }
 
-/// The overall code of a call's answer; `None` while not all of it is there.
-pub(super) fn code_of_call(bytes: &[u8]) -> Result<Option<u64>, Gibberish> {
+/// The overall code of a response; `None` while it is incomplete.
+pub(super) fn code_of_call(bytes: &[u8]) -> Result<Option<u64>, LoadError> {
     let Some((&[is_compressed, a, b, c, d], rest)) = bytes.split_first_chunk::<5>() else {
         return Ok(None);
     };
-    let wrong = |what: &str| Gibberish::new(what, "name a server of Envoy's rate limit service");
+    let wrong = |what: &str| LoadError::new(what, "name a server of Envoy's rate limit service");
     if is_compressed != 0 {
         return Err(wrong(
-            "an answer that is compressed, though nobody asked for that",
+            "a compressed response, which the client did not accept",
         ));
     }
     let len = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
@@ -60,7 +60,7 @@ pub(super) fn code_of_call(bytes: &[u8]) -> Result<Option<u64>, Gibberish> {
     }
 }
 
-/// Field 1 of a `RateLimitResponse`; a number that is not said is 0.
+/// Field 1 of a `RateLimitResponse`; 0 if it is absent.
 fn overall_code(mut message: &[u8]) -> Option<u64> {
     let mut code = 0;
     while !message.is_empty() {
@@ -100,13 +100,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_what_a_protobuf_library_would_write() {
-        let ask = GrpcAsk {
+    fn a_request_equals_that_of_a_protobuf_library() {
+        let template = GrpcTemplate {
             domain: "edge".into(),
             descriptor: vec![("user".into(), "{key}".into()), ("a".into(), "b".into())],
         };
         let mut out = Vec::new();
-        request(&ask, 300, &Spelling::new("k", 10, 1)).write(7, &mut out);
+        request(&template, 300, &KeyFormat::new("k", 10, 1)).write(7, &mut out);
         let expected = b"\x0a\x04edge\x12\x14\x0a\x0a\x0a\x04user\x12\x02k7\x0a\x06\x0a\x01a\x12\x01b\x18\xac\x02";
         assert_eq!(
             out.escape_ascii().to_string(),

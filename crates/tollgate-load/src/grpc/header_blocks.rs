@@ -1,35 +1,34 @@
-//! Header fields of HTTP/2 (RFC 7541), as few as a unary call has.
+//! HPACK (RFC 7541), as far as a unary call needs it.
 //!
-//! Out: the fields of every call are the same, so the first call puts four of them into the server's table and later ones
-//! name them by their places, six bytes in all. A server that keeps no table gets them spelt each time.
+//! Requests: the fields of every call are the same, so the first call puts four of them into the server's table and later ones
+//! name their indices, six bytes in all. For a server without a table they are spelt each time.
 //!
-//! In: of an answer only `:status` and `grpc-status` matter. The server was told to keep no table, so each is either in
-//! the static table or spelt, plainly or in Huffman's code. A name is compared in both spellings; of values only digits
-//! are decoded, because both are numbers.
+//! Responses: only `:status` and `grpc-status` matter. The server was told to keep no table, so each is in the static table or
+//! spelt, plainly or in Huffman code. A name is compared in both encodings; of values only digits are decoded.
 
-/// The one method of the service.
+/// The method of the service.
 pub(super) const SHOULD_RATE_LIMIT: &str =
     "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 const STATUS: u64 = 8;
 const GRPC_STATUS: &[u8] = b"grpc-status";
-/// The same in Huffman's code.
+/// The same in Huffman code.
 const GRPC_STATUS_CODED: &[u8] = &[0x9a, 0xca, 0xc8, 0xb2, 0x12, 0x34, 0xda, 0x8f];
 
 /// The header blocks of calls to one host.
 #[derive(Clone, Debug)]
-pub(super) struct Names {
+pub(super) struct HeaderBlocks {
     /// Fills the table.
     first: Vec<u8>,
     /// Uses it.
     later: Vec<u8>,
-    /// Says that no table is used, then spells everything.
+    /// Announces that no table is used, then spells all fields.
     first_spelt: Vec<u8>,
-    /// Spells everything.
+    /// Spells all fields.
     spelt: Vec<u8>,
 }
 
-impl Names {
-    pub(super) fn new(path: &str, host: &str, is_tls: bool) -> Names {
+impl HeaderBlocks {
+    pub(super) fn new(path: &str, host: &str, is_tls: bool) -> HeaderBlocks {
         // `:method: POST`, `:scheme: http` or `https`.
         let common = [0x83, if is_tls { 0x87 } else { 0x86 }];
         let block = |place: u8, authority: u8, content_type: &[u8], te: u8| {
@@ -45,11 +44,11 @@ impl Names {
             string("trailers", &mut block);
             block
         };
-        // Places of names in the static table: 4, 1, 31; with the sign of what becomes of them before it.
+        // Indices of names in the static table: 4, 1, 31; the prefix says whether the field is indexed.
         let spelt = block(0x04, 0x01, &[0x0f, 0x10], 0x00);
-        Names {
+        HeaderBlocks {
             first: block(0x44, 0x41, &[0x5f], 0x40),
-            // The newest has place 62.
+            // The newest entry has index 62.
             later: [&common[..], &[0xc1, 0xc0, 0xbf, 0xbe]].concat(),
             first_spelt: [&[0x20], spelt.as_slice()].concat(),
             spelt,
@@ -82,53 +81,55 @@ fn string(text: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// What a block says.
+/// The status fields of a header block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Block {
+pub(super) struct StatusFields {
     pub(super) http: Option<u16>,
     pub(super) grpc: Option<u32>,
 }
 
-/// Reads a block; `None` if it is none.
-pub(super) fn read(mut bytes: &[u8]) -> Option<Block> {
-    let mut block = Block::default();
-    while let Some(&first) = bytes.first() {
-        if first & 0x80 != 0 {
-            let place = number(&mut bytes, 7)?;
-            let known = [200, 204, 206, 304, 400, 404, 500];
-            let status = place
-                .checked_sub(STATUS)
-                .and_then(|at| usize::try_from(at).ok());
-            block.http = status.and_then(|at| known.get(at).copied()).or(block.http);
-            continue;
-        }
-        if first & 0xe0 == 0x20 {
-            // The size of a table that is not kept.
-            number(&mut bytes, 5)?;
-            continue;
-        }
-        let place = number(&mut bytes, if first & 0x40 != 0 { 6 } else { 4 })?;
-        let is_grpc_status = place == 0 && {
-            let (name, is_coded) = text(&mut bytes)?;
-            name == if is_coded {
-                GRPC_STATUS_CODED
-            } else {
-                GRPC_STATUS
+impl StatusFields {
+    /// Reads a header block; `None` if it is malformed.
+    pub(super) fn read(mut bytes: &[u8]) -> Option<StatusFields> {
+        let mut block = StatusFields::default();
+        while let Some(&first) = bytes.first() {
+            if first & 0x80 != 0 {
+                let place = number(&mut bytes, 7)?;
+                let known = [200, 204, 206, 304, 400, 404, 500];
+                let status = place
+                    .checked_sub(STATUS)
+                    .and_then(|at| usize::try_from(at).ok());
+                block.http = status.and_then(|at| known.get(at).copied()).or(block.http);
+                continue;
             }
-        };
-        let (value, is_coded) = text(&mut bytes)?;
-        // The static table has `:status` at seven places.
-        if (STATUS..STATUS + 7).contains(&place) {
-            block.http = digits(value, is_coded).and_then(|status| u16::try_from(status).ok());
-        } else if is_grpc_status {
-            // A status that is no number is none that anybody defined: unknown.
-            block.grpc = digits(value, is_coded).or(Some(2));
+            if first & 0xe0 == 0x20 {
+                // The size of the unused table.
+                number(&mut bytes, 5)?;
+                continue;
+            }
+            let place = number(&mut bytes, if first & 0x40 != 0 { 6 } else { 4 })?;
+            let is_grpc_status = place == 0 && {
+                let (name, is_coded) = text(&mut bytes)?;
+                name == if is_coded {
+                    GRPC_STATUS_CODED
+                } else {
+                    GRPC_STATUS
+                }
+            };
+            let (value, is_coded) = text(&mut bytes)?;
+            // The static table has `:status` at seven places.
+            if (STATUS..STATUS + 7).contains(&place) {
+                block.http = digits(value, is_coded).and_then(|status| u16::try_from(status).ok());
+            } else if is_grpc_status {
+                // A status that is no number counts as UNKNOWN.
+                block.grpc = digits(value, is_coded).or(Some(2));
+            }
         }
+        Some(block)
     }
-    Some(block)
 }
 
-/// A number whose first `bits` are in the byte at the beginning.
+/// An integer whose prefix of `bits` is in the first byte.
 fn number(bytes: &mut &[u8], bits: u32) -> Option<u64> {
     let (&first, rest) = bytes.split_first()?;
     *bytes = rest;
@@ -137,7 +138,7 @@ fn number(bytes: &mut &[u8], bits: u32) -> Option<u64> {
     if value < most {
         return Some(value);
     }
-    // Four more bytes are more than any block of ours has use for.
+    // Four more bytes are more than any block needs.
     for shift in [0, 7, 14, 21] {
         let (&byte, rest) = bytes.split_first()?;
         *bytes = rest;
@@ -149,7 +150,7 @@ fn number(bytes: &mut &[u8], bits: u32) -> Option<u64> {
     None
 }
 
-/// The string at the beginning, and whether it is in Huffman's code.
+/// The first string, and whether it is in Huffman code.
 fn text<'a>(bytes: &mut &'a [u8]) -> Option<(&'a [u8], bool)> {
     let is_coded = bytes.first()? & 0x80 != 0;
     let len = usize::try_from(number(bytes, 7)?).ok()?;
@@ -192,7 +193,7 @@ fn digits(text: &[u8], is_coded: bool) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// Digits in Huffman's code.
+    /// Digits in Huffman code.
     fn coded(text: &str) -> Vec<u8> {
         let mut bits = String::new();
         for digit in text.bytes().map(|byte| byte - b'0') {
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn every_status_is_read_plainly_and_in_huffmans_code() {
+    fn every_status_is_read_plainly_and_in_huffman_code() {
         for status in (0..=16).chain(100..600) {
             let text = status.to_string();
             assert_eq!(digits(text.as_bytes(), false), Some(status));
@@ -232,30 +233,30 @@ mod tests {
         bytes.push(0x10);
         string("grpc-message", &mut bytes);
         string("no", &mut bytes);
-        let both = Block {
+        let both = StatusFields {
             http: Some(200),
             grpc: Some(12),
         };
-        assert_eq!(read(&bytes), Some(both));
+        assert_eq!(StatusFields::read(&bytes), Some(both));
         let mut bytes = vec![0x48, 0x83];
         bytes.extend(coded("503"));
-        let coded_block = Block {
+        let coded_block = StatusFields {
             http: Some(503),
             grpc: None,
         };
         assert_eq!(
-            read(&bytes).filter(|_| coded("503").len() == 3),
+            StatusFields::read(&bytes).filter(|_| coded("503").len() == 3),
             Some(coded_block)
         );
     }
 
     #[test]
-    fn a_block_that_is_cut_short_is_none() {
+    fn a_truncated_block_is_malformed() {
         let mut bytes = vec![0x00];
         string("grpc-status", &mut bytes);
         string("0", &mut bytes);
         for len in 1..bytes.len() {
-            assert_eq!(read(&bytes[..len]), None, "{len}");
+            assert_eq!(StatusFields::read(&bytes[..len]), None, "{len}");
         }
     }
 }

@@ -1,12 +1,12 @@
-//! The most that a right limiter admits in a window of a given length, for each algorithm.
+//! The most that a correct limiter admits in a window of a given length, for each algorithm.
 //!
-//! These are the invariants of the modules under [`tollgate::algorithm`], as numbers. Each is the least bound that holds
-//! wherever the window begins, and all are rounded up to what is whole, so that nothing right is ever called wrong.
+//! These are the invariants of the modules under [`tollgate::algorithm`] as numbers. Each is the least bound that holds for
+//! every start of the window, rounded up, so that a correct limiter is never accused.
 
 use tollgate::{Algorithm, Estimate, Span};
 
 /// The most units that are admitted from some moment to `window` later, both included.
-pub(crate) fn most(algorithm: &Algorithm, window: Span) -> u64 {
+pub(crate) fn max_admitted(algorithm: &Algorithm, window: Span) -> u64 {
     match *algorithm {
         Algorithm::TokenBucket { rate, burst } => burst.saturating_add(rate.earned_in(window)),
         Algorithm::Gcra { rate, tolerance } => {
@@ -14,7 +14,7 @@ pub(crate) fn most(algorithm: &Algorithm, window: Span) -> u64 {
             rate.earned_in(early).saturating_add(1)
         }
         Algorithm::LeakyBucket { rate, queue, .. } => queue.saturating_add(rate.earned_in(window)),
-        // Wherever it begins, a window of the clock more than fits may be touched.
+        // A window may touch one clock window more than fit into it.
         Algorithm::FixedWindow {
             limit,
             window: length,
@@ -38,7 +38,7 @@ pub(crate) fn most(algorithm: &Algorithm, window: Span) -> u64 {
             };
             each.saturating_mul(half_open(window, length))
         }
-        // How many were let in says nothing about how many were there at once.
+        // The number of admissions says nothing about how many were in flight.
         _ => u64::MAX,
     }
 }
@@ -105,10 +105,10 @@ mod tests {
                 let moments = admitted(&limit, seed);
                 for (at, from) in moments.iter().enumerate() {
                     for (count, to) in moments.iter().skip(at).enumerate() {
-                        let most = most(limit.algorithm(), Span::from_nanos(to - from));
+                        let bound = max_admitted(limit.algorithm(), Span::from_nanos(to - from));
                         let count = count as u64 + 1;
-                        assert!(count <= most, "{limit}: {count} of {most}");
-                        closest = closest.min(most - count);
+                        assert!(count <= bound, "{limit}: {count} of {bound}");
+                        closest = closest.min(bound - count);
                     }
                 }
             }
@@ -117,22 +117,23 @@ mod tests {
     }
 
     #[test]
-    fn bounds_are_told_to_the_unit() {
+    fn bounds_are_exact_to_the_unit() {
         let rate: Rate = "10/s".parse().unwrap();
         let bucket = Algorithm::TokenBucket { rate, burst: 5 };
-        let told = |algorithm: &Algorithm, millis| most(algorithm, Span::from_millis(millis));
+        let bound_of =
+            |algorithm: &Algorithm, millis| max_admitted(algorithm, Span::from_millis(millis));
         assert_eq!(
-            [0, 99, 100, 1000].map(|ms| told(&bucket, ms)),
+            [0, 99, 100, 1000].map(|ms| bound_of(&bucket, ms)),
             [5, 5, 6, 15]
         );
         let fixed = *Limit::fixed_window(rate).unwrap().algorithm();
         assert_eq!(
-            [0, 1, 1000, 1001].map(|ms| told(&fixed, ms)),
+            [0, 1, 1000, 1001].map(|ms| bound_of(&fixed, ms)),
             [10, 20, 20, 30]
         );
         let log = *Limit::sliding_log(rate).unwrap().algorithm();
         assert_eq!(
-            [0, 999, 1000, 1999].map(|ms| told(&log, ms)),
+            [0, 999, 1000, 1999].map(|ms| bound_of(&log, ms)),
             [10, 10, 20, 20]
         );
     }

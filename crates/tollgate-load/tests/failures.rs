@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use tollgate_load::{Plan, Report, Rule, Target, Wrong, run};
+use tollgate_load::{AdmitRule, LoadError, Plan, Report, Target, run};
 
 /// Does this with every connection, each on a thread of its own; gives the port.
 fn server(serve: fn(TcpStream)) -> u16 {
@@ -27,13 +27,13 @@ fn plan(scheme: &str, port: u16) -> Plan {
     let mut plan = Plan::new(vec![target]);
     plan.connections = 4;
     plan.command = "PING {key}".into();
-    plan.rule = Some(Rule::Any);
+    plan.admit_rule = Some(AdmitRule::Any);
     plan.duration = Some(Duration::from_millis(200));
     plan.timeout = Duration::from_millis(300);
     plan
 }
 
-fn ran(plan: Plan) -> Result<Report, Wrong> {
+fn ran(plan: Plan) -> Result<Report, LoadError> {
     run(plan, &mut |_, _| {})
 }
 
@@ -52,7 +52,7 @@ fn listen_only(mut stream: TcpStream) {
 fn a_server_that_says_nothing_is_given_up_when_the_time_is_over() {
     for scheme in ["resp", "http", "grpc"] {
         let report = ran(plan(scheme, server(listen_only))).unwrap();
-        assert_eq!(report.answers(), 0);
+        assert_eq!(report.responses(), 0);
         let lost = if scheme == "grpc" { 0 } else { 4 };
         assert_eq!(report.error_count(), lost, "{scheme}: {:?}", report.errors);
     }
@@ -64,7 +64,10 @@ fn a_number_of_requests_does_not_wait_for_ever_for_a_server_that_says_nothing() 
         let mut plan = plan(scheme, server(listen_only));
         (plan.duration, plan.requests) = (None, Some(1000));
         let wrong = ran(plan).unwrap_err();
-        assert!(wrong.what.contains("says nothing, 3 times"), "{wrong}");
+        assert!(
+            wrong.problem.contains("does not respond, 3 times"),
+            "{wrong}"
+        );
     }
 }
 
@@ -75,8 +78,8 @@ fn a_server_that_closes_at_once_is_told() {
         plan.duration = Some(Duration::from_secs(60));
         let wrong = ran(plan).unwrap_err();
         // What was sent and never read makes a reset of the end, if it arrives in time.
-        let what = &wrong.what;
-        assert!(what.contains(" connections without an answer"), "{wrong}");
+        let what = &wrong.problem;
+        assert!(what.contains(" connections without a response"), "{wrong}");
         assert!(what.ends_with(", 3 times in a row"), "{wrong}");
     }
 }
@@ -97,7 +100,7 @@ fn what_a_server_leaves_unanswered_counts_and_the_rest_goes_on() {
     (plan.duration, plan.requests) = (None, Some(400));
     let report = ran(plan).unwrap();
     assert_eq!((report.admitted, report.error_count()), (360, 40));
-    assert_eq!(report.errors.get("closed before the answer"), Some(&40));
+    assert_eq!(report.errors.get("closed before the response"), Some(&40));
     // The last one on each connection is the last of all.
     assert_eq!(report.reconnects, 36);
 }
@@ -143,7 +146,7 @@ fn an_answer_that_nobody_asked_for_ends_the_run() {
         }
     }
     let wrong = ran(plan("resp", server(twice))).unwrap_err();
-    assert!(wrong.what.contains("nobody asked for"), "{wrong}");
+    assert!(wrong.problem.contains("to no request"), "{wrong}");
 }
 
 #[test]
@@ -169,7 +172,7 @@ fn answers_on_streams_that_were_never_opened_are_not_kept() {
         listen_only(stream);
     }
     let wrong = ran(plan("grpc", server(odd))).unwrap_err();
-    assert!(wrong.what.contains("nobody asked for"), "{wrong}");
+    assert!(wrong.problem.contains("to no request"), "{wrong}");
 }
 
 #[test]
@@ -180,7 +183,7 @@ fn nobody_there_is_told_at_once() {
         .unwrap()
         .port();
     let wrong = ran(plan("resp", port)).unwrap_err();
-    assert!(wrong.what.contains("cannot be reached"), "{wrong}");
+    assert!(wrong.problem.contains("cannot be reached"), "{wrong}");
 }
 
 /// Answers every command, but stalls once for a tenth of a second.
@@ -209,7 +212,7 @@ fn by_the_clock_a_stall_counts_for_all_who_would_have_met_it() {
         200 - share.map_or(200, |share| share * 200 / 1000)
     };
     let (closed, open) = (ran(closed).unwrap(), ran(open).unwrap());
-    assert!(closed.times.most() >= 100 * MILLIS && open.times.most() >= 100 * MILLIS);
+    assert!(closed.times.max() >= 100 * MILLIS && open.times.max() >= 100 * MILLIS);
     // One request met the stall; a hundred were due while it lasted, sixty of them for more than 40 ms.
     assert!(slow(&closed) <= 20, "{}", slow(&closed));
     assert!(slow(&open) >= 50, "{}", slow(&open));
@@ -269,8 +272,8 @@ fn a_server_that_dies_is_told_and_the_others_are_asked_to_the_end() {
     assert!(died.is_lost(), "{died:?}");
     let loss = died.loss.as_ref().unwrap();
     assert_eq!(loss.connections, 2);
-    assert!(loss.why.ends_with(", 3 times in a row"), "{loss:?}");
-    assert!(died.last_answer.unwrap() < loss.after, "{died:?}");
+    assert!(loss.reason.ends_with(", 3 times in a row"), "{loss:?}");
+    assert!(died.last_response.unwrap() < loss.after, "{died:?}");
 }
 
 #[test]
@@ -319,9 +322,9 @@ fn a_connection_that_is_given_up_is_not_the_whole_server() {
 #[test]
 fn without_a_rule_answers_are_counted_and_timed_and_not_judged() {
     let mut plan = plan("resp", server(answers));
-    (plan.rule, plan.duration, plan.requests) = (None, None, Some(40));
+    (plan.admit_rule, plan.duration, plan.requests) = (None, None, Some(40));
     let report = ran(plan).unwrap();
-    assert_eq!((report.answers(), report.unjudged), (40, 40));
+    assert_eq!((report.responses(), report.unjudged), (40, 40));
     assert_eq!((report.admitted, report.refused), (0, 0));
     assert_eq!((report.error_count(), report.times.total()), (0, 40));
 }

@@ -1,13 +1,13 @@
-//! A command line for Redis, split into words as `redis-cli` would: by spaces, with `'…'` and `"…"` around words
-//! that have some. In double quotes a backslash takes the next character as it is.
+//! A Redis command line, split into words like `redis-cli` does: by spaces, with `'…'` and `"…"` around words that contain some.
+//! In double quotes a backslash escapes the next character.
 
-use crate::wrong::Wrong;
+use crate::error::LoadError;
 
 /// More than any command needs.
-const WORDS_MAX: usize = 1024;
+const MAX_WORDS: usize = 1024;
 
 /// The words of a command.
-pub(crate) fn split(text: &str) -> Result<Vec<String>, Wrong> {
+pub(crate) fn split(text: &str) -> Result<Vec<String>, LoadError> {
     let mut words = Vec::new();
     let mut chars = text.chars().peekable();
     loop {
@@ -25,12 +25,12 @@ pub(crate) fn split(text: &str) -> Result<Vec<String>, Wrong> {
         words.push(word);
     }
     match words.len() {
-        0 => Err(Wrong::new(
+        0 => Err(LoadError::new(
             "`--command` is empty",
             "write a command, such as `CL.THROTTLE {key} 99 100 1 {cost}`",
         )),
-        1..=WORDS_MAX => Ok(words),
-        many => Err(Wrong::new(
+        1..=MAX_WORDS => Ok(words),
+        many => Err(LoadError::new(
             format!("`--command` has {many} words"),
             "use at most 1024",
         )),
@@ -41,7 +41,7 @@ fn quoted(
     quote: char,
     chars: &mut impl Iterator<Item = char>,
     word: &mut String,
-) -> Result<(), Wrong> {
+) -> Result<(), LoadError> {
     while let Some(c) = chars.next() {
         match c {
             c if c == quote => return Ok(()),
@@ -49,7 +49,7 @@ fn quoted(
             c => word.push(c),
         }
     }
-    Err(Wrong::new(
+    Err(LoadError::new(
         format!("a {quote} in `--command` is not closed"),
         "close it, or put the other kind of quotes around it",
     ))
@@ -75,13 +75,13 @@ mod tests {
     }
 
     #[test]
-    fn an_open_quote_and_an_empty_command_are_told() {
+    fn an_open_quote_and_an_empty_command_are_errors() {
         assert!(
             split("EVAL 'return")
                 .unwrap_err()
-                .what
+                .problem
                 .contains("not closed")
         );
-        assert!(split("   ").unwrap_err().what.contains("empty"));
+        assert!(split("   ").unwrap_err().problem.contains("empty"));
     }
 }

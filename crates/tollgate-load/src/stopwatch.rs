@@ -1,27 +1,24 @@
-//! The one place that reads the clock: nanoseconds since the run was planned, the same for all threads.
+//! The clock of a run: nanoseconds since it was planned, the same for all threads.
 
 use std::time::{Duration, Instant};
 
-/// A clock that every thread of a run shares.
+/// A clock that every thread of a run targets.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Watch(Instant);
+pub(crate) struct Stopwatch(Instant);
 
-impl Watch {
-    /// Counts from now on.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "what is measured here is real time"
-    )]
-    pub(crate) fn start() -> Watch {
-        Watch(Instant::now())
+impl Stopwatch {
+    /// Starts now.
+    #[expect(clippy::disallowed_methods, reason = "a load measures real time")]
+    pub(crate) fn start() -> Stopwatch {
+        Stopwatch(Instant::now())
     }
 
-    /// Nanoseconds so far; 584 years fit.
+    /// Nanoseconds since the start; 584 years fit.
     pub(crate) fn nanos(self) -> u64 {
         nanos(self.0.elapsed())
     }
 
-    /// That moment, for a timer; a moment that no clock reaches is a day away, and looked at again then.
+    /// This moment for a timer. A moment out of range becomes one a day away.
     pub(crate) fn moment(self, at: u64) -> tokio::time::Instant {
         const DAY: Duration = Duration::from_secs(86_400);
         let far = self.0 + self.0.elapsed() + DAY;
