@@ -31,17 +31,28 @@ pub(super) struct Keeper {
     _lock: File,
 }
 
-/// Takes the state file for this process: a file beside it is locked. Two servers that keep one file would
-/// each forget what the other has counted.
+/// Locks a file beside the state file for this process. Two servers that write one state file would each lose the counts
+/// of the other.
+///
+/// The lock file must be a regular file: a link could make this process create or lock a file elsewhere.
 pub(super) fn take(path: &Path) -> Result<File, StateError> {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".lock");
     let beside = path.with_file_name(name);
+    let unwritable = |cause| StateError::unwritable(path, &cause);
     let mut options = OpenOptions::new();
-    options.create(true).truncate(false).write(true);
-    let lock = options
-        .open(beside)
-        .map_err(|cause| StateError::unwritable(path, &cause))?;
+    options.write(true);
+    let lock = match options.clone().create_new(true).open(&beside) {
+        Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => {
+            if !beside.symlink_metadata().map_err(unwritable)?.is_file() {
+                let cause = format!("{} is not a file", beside.display());
+                return Err(unwritable(io::Error::other(cause)));
+            }
+            options.open(&beside)
+        }
+        opened => opened,
+    };
+    let lock = lock.map_err(unwritable)?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => Err(StateError::taken(path)),
@@ -196,4 +207,26 @@ fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = options.open(path)?;
     file.write_all(bytes)?;
     file.sync_all()
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use tollgate_testkit::Directory;
+
+    #[test]
+    fn the_lock_file_is_not_opened_through_a_link() {
+        let folder = Directory::new();
+        let (state, target) = (folder.file("state"), folder.file("elsewhere"));
+        std::os::unix::fs::symlink(&target, folder.file("state.lock")).unwrap();
+        assert!(take(&state).is_err());
+        assert!(!target.exists());
+        std::fs::write(&target, "").unwrap();
+        assert!(take(&state).is_err());
+        std::fs::remove_file(folder.file("state.lock")).unwrap();
+        let lock = take(&state).unwrap();
+        assert!(take(&state).is_err(), "it is locked");
+        drop(lock);
+        take(&state).unwrap();
+    }
 }
