@@ -29,9 +29,6 @@ use tollgate::limit::{Algorithm, Limit};
 use tollgate::rate::Rate;
 use tollgate::time::Span;
 
-/// What may come at once by default: what the peak earns in this long.
-const AT_ONCE: Span = Span::from_millis(100);
-
 /// The numbers of burst credits, as a policy file says them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BurstCredits {
@@ -41,7 +38,8 @@ pub struct BurstCredits {
     pub times: u32,
     /// For how long, from full credit.
     pub duration: Span,
-    /// What may come at once; by default what a tenth of a second of the burst earns, at least one.
+    /// What may come at the same moment. Default: `times` times the units of the rate, at most what a burst admits in its
+    /// whole duration.
     pub slack: Option<u64>,
 }
 
@@ -53,8 +51,8 @@ impl BurstCredits {
     /// use tollgate_policy::BurstCredits;
     /// let credits = BurstCredits { rate: "10/s".parse()?, times: 10, duration: Span::from_secs(30), slack: None };
     /// let quota = credits.quota()?;
-    /// assert_eq!(quota.limit.to_string(), "token bucket 10/s burst 2710");
-    /// assert_eq!(quota.peak.as_ref().map(|peak| peak.to_string()).as_deref(), Some("token bucket 100/s burst 10"));
+    /// assert_eq!(quota.limit.to_string(), "token bucket 10/s burst 2800");
+    /// assert_eq!(quota.peak.as_ref().map(|peak| peak.to_string()).as_deref(), Some("token bucket 100/s burst 100"));
     /// assert_eq!(BurstCredits::from_quota(&quota), Some(credits));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -69,8 +67,9 @@ impl BurstCredits {
             let what = "burst duration";
             return Err(LimitError::ZeroSpan { what });
         }
-        let slack = self.slack.unwrap_or(default_slack(self.rate, self.times));
-        let peak = Limit::token_bucket(times(self.rate, self.times)?, slack)?;
+        let peak = times(self.rate, self.times)?;
+        let slack = self.slack.unwrap_or(default_slack(peak, self.duration));
+        let peak = Limit::token_bucket(peak, slack)?;
         let saved = self.duration.as_nanos().checked_mul(self.above());
         let saved = Span::from_nanos(saved.ok_or(LimitError::TooSlow)?);
         let whole = self.rate.earned_in(saved);
@@ -107,11 +106,12 @@ impl BurstCredits {
         };
         let times = u32::try_from(peak.units() / rate.units()).ok()?;
         let above = u64::from(times.checked_sub(1)?);
+        let duration = Span::from_nanos(saved.checked_div(above)?);
         Some(BurstCredits {
             rate,
             times,
-            duration: Span::from_nanos(saved.checked_div(above)?),
-            slack: (burst != default_slack(rate, times)).then_some(burst),
+            duration,
+            slack: (burst != default_slack(peak, duration)).then_some(burst),
         })
     }
 
@@ -137,8 +137,9 @@ fn cells(rate: Rate, slack: u64) -> u64 {
     u64::try_from(early / u128::from(rate.units())).unwrap_or(u64::MAX)
 }
 
-fn default_slack(rate: Rate, faster: u32) -> u64 {
-    times(rate, faster).map_or(1, |peak| peak.earned_in(AT_ONCE).max(1))
+/// The units of the peak rate, as the default burst of a token bucket has those of its rate; at most what a burst admits.
+fn default_slack(peak: Rate, duration: Span) -> u64 {
+    peak.units().min(peak.earned_in(duration)).max(1)
 }
 
 #[cfg(test)]
@@ -174,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_fraction_of_a_unit_is_held_too() {
-        let quota = credits("1/h", 3, 6_000, None).quota().unwrap();
+        let quota = credits("1/h", 3, 6_000, Some(1)).quota().unwrap();
         let tolerance = Span::from_secs(12_000);
         assert_eq!(
             *quota.limit.algorithm(),

@@ -135,7 +135,7 @@ mod tests {
         let share = credits.quota().unwrap().share(2);
         let half = BurstCredits {
             rate: Rate::new(10, Span::from_secs(2)).unwrap(),
-            slack: Some(5),
+            slack: Some(50),
             ..credits
         };
         assert_eq!(share, half.quota().unwrap());

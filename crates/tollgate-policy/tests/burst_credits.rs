@@ -16,7 +16,7 @@ fn tenfold() -> BurstCredits {
         rate: "10/s".parse().unwrap(),
         times: 10,
         duration: Span::from_secs(30),
-        slack: None,
+        slack: Some(10),
     }
 }
 
@@ -50,6 +50,25 @@ fn with_user<T>(cost: u64, ask: impl FnOnce(&Facts<'_>) -> T) -> T {
 fn passes(gate: &Gate, tries: usize) -> usize {
     let admitted = |_: &usize| with_user(1, |facts| gate.admit(facts)).is_admitted();
     (0..tries).filter(admitted).count()
+}
+
+#[test]
+fn a_burst_may_come_at_once_without_slack() {
+    let credits = |rate: &str, times, secs| BurstCredits {
+        rate: rate.parse().unwrap(),
+        times,
+        duration: Span::from_secs(secs),
+        slack: None,
+    };
+    // `times` times the units of the rate, but no more than a burst of that length admits.
+    for (credits, at_once) in [
+        (credits("2/s", 5, 30), 10),
+        (credits("1000/h", 3, 30), 25),
+        (credits("1/h", 2, 10), 1),
+    ] {
+        let gate = gate(rule(credits.quota().unwrap()));
+        assert_eq!(passes(&gate, 50), at_once, "{credits:?}");
+    }
 }
 
 fn peek(gate: &Gate, limit: &str) -> u64 {

@@ -165,7 +165,7 @@ fn burst_credits_tell_what_is_saved_and_the_peak() {
         rate: "10/s".parse().unwrap(),
         times: 2,
         duration: Span::from_secs(10),
-        slack: None,
+        slack: Some(2),
     };
     let (gate, _) = gate_of(vec![LimitRule::new("x", credits.quota().unwrap())]);
     let lines = told(&gate, &ask(&gate, 1));

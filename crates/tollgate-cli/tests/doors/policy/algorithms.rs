@@ -32,7 +32,7 @@ fn every_algorithm_admits_what_it_says_and_refuses_the_next() {
         ),
         (
             "algorithm: burst-credits, allow: 1/h, times: 3, for: 2h",
-            1,
+            3,
             1_190,
             1_200,
         ),
