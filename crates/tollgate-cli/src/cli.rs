@@ -113,21 +113,29 @@ pub(crate) enum Command {
 /// Whose files `tollgate convert` was given.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Convert {
-    /// Of Envoy's rate limit service (envoyproxy/ratelimit): the policy goes to standard output, what cannot be
-    /// carried over is told on standard error and in comments
+    /// Files of Envoy's rate limit service (envoyproxy/ratelimit)
+    ///
+    /// The policy goes to standard output. What it cannot express is a comment in it, and a problem on standard error.
+    /// Names of response headers are settings of that service and not in its files; those of Tollgate are fixed.
     Envoy {
-        /// The files; each has a domain of its own
+        /// The files; each has a different domain
         #[arg(required = true, value_name = "FILE")]
         files: Vec<String>,
-        /// Fail if there is a warning: something that is not carried over
+        /// Merge files with the same domain, as with MERGE_DOMAIN_CONFIG of the service
+        #[arg(long)]
+        merge_domains: bool,
+        /// Only count, as with SHADOW_MODE of the service
+        #[arg(long)]
+        shadow: bool,
+        /// Fail if there is a warning: a part of a file that the policy cannot express
         #[arg(long)]
         deny_warnings: bool,
     },
-    /// Of Limitador: its limits file
+    /// The limits file of Limitador
     Limitador {
         /// The file
         file: String,
-        /// Fail if there is a warning: something that is not carried over
+        /// Fail if there is a warning: a part of the file that the policy cannot express
         #[arg(long)]
         deny_warnings: bool,
     },

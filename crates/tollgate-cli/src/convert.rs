@@ -1,13 +1,12 @@
-//! `tollgate convert`: files of other rate limiters in, a policy out.
+//! `tollgate convert`: converts files of other rate limiters to a policy.
 //!
-//! The policy goes to standard output; what could not be carried over goes to standard error, and stands as comments
-//! in the policy.
+//! The policy goes to standard output. What it cannot express is a comment in it, and a problem on standard error.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::process::ExitCode;
 
-use tollgate_config::import::{Converted, envoy, limitador};
+use tollgate_config::import::{Converted, EnvoyOptions, envoy, limitador};
 use tollgate_config::{FILE_MAX, Problems, Severity};
 
 use crate::cli::Convert;
@@ -18,11 +17,17 @@ pub(crate) fn run(asked: &Convert, out: &mut impl Write) -> Result<ExitCode, Sto
     let (converted, deny_warnings) = match asked {
         Convert::Envoy {
             files,
+            merge_domains,
+            shadow,
             deny_warnings,
         } => {
             let files = files.iter().map(|name| Ok((name.clone(), bytes(name)?)));
             let files = files.collect::<Result<Vec<_>, Stop>>()?;
-            let converted = envoy(&files).map_err(|all| {
+            let options = EnvoyOptions {
+                merge_domains: *merge_domains,
+                shadow: *shadow,
+            };
+            let converted = envoy(&files, options).map_err(|all| {
                 let texts: Vec<String> = all.iter().map(ToString::to_string).collect();
                 Stop::Plain(texts.join("\n"))
             })?;

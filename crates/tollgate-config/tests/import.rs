@@ -3,13 +3,14 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
 use tollgate::{ManualClock, Moment, Span};
-use tollgate_config::import::{envoy, envoy_folder, limitador};
+use tollgate_config::import::{EnvoyOptions, envoy, envoy_folder, limitador};
 use tollgate_config::{Problems, parse};
 use tollgate_policy::{Facts, PolicyGate};
 
 fn converted(text: &str) -> String {
     let files = [("config.yaml".to_owned(), text.as_bytes().to_vec())];
-    let converted = envoy(&files).unwrap_or_else(|all| panic!("{}", all[0]));
+    let converted =
+        envoy(&files, EnvoyOptions::default()).unwrap_or_else(|all| panic!("{}", all[0]));
     parse("converted", converted.policy.as_bytes())
         .map(|_| converted.policy)
         .unwrap()
@@ -165,7 +166,7 @@ descriptors:
     rate_limit: { name: some, unit: hour, requests_per_unit: 3, replaces: [{ name: none }] }
 ";
     let files = [("config.yaml".to_owned(), text.as_bytes().to_vec())];
-    let converted = envoy(&files).unwrap();
+    let converted = envoy(&files, EnvoyOptions::default()).unwrap();
     let said = converted.notes[0].to_string();
     assert!(said.contains("names 'none', which allows 0"), "{said}");
     let policy = converted.policy;
@@ -183,7 +184,7 @@ descriptors:
     rate_limit: { unit: second, requests_per_unit: 1, sleep_on_throttle: true }
 ";
     let files = [("config.yaml".to_owned(), text.as_bytes().to_vec())];
-    let converted = envoy(&files).unwrap();
+    let converted = envoy(&files, EnvoyOptions::default()).unwrap();
     let said = converted.notes[0].to_string();
     for word in ["detailed_metric", "quota_mode", "sleep_on_throttle"] {
         assert!(said.contains(&format!("`{word}`")), "{said}");
@@ -196,7 +197,7 @@ descriptors:
 fn wrong(files: &[&str]) -> Vec<Problems> {
     let name = |(at, text): (usize, &&str)| (format!("{at}.yaml"), text.as_bytes().to_vec());
     let files: Vec<_> = files.iter().enumerate().map(name).collect();
-    envoy(&files).unwrap_err()
+    envoy(&files, EnvoyOptions::default()).unwrap_err()
 }
 
 #[test]
@@ -366,7 +367,8 @@ fn limits_of_limitador_become_limits() {
   variables: []
 ";
     let converted = limitador("limits.yaml", text.as_bytes()).unwrap();
-    assert!(converted.notes.is_empty());
+    let notes: Vec<&str> = converted.notes[0].iter().map(|p| p.code).collect();
+    assert_eq!(notes, ["first-descriptor"]);
     let (gate, _) = gate(&converted.policy);
     let get = [("req.method", "GET"), ("user_id", "ann")];
     assert_eq!(met(&gate, "api", &get).as_deref(), Some("per-user"));
@@ -392,13 +394,9 @@ fn what_a_policy_cannot_say_is_left_out_loudly() {
 ";
     let converted = limitador("limits.yaml", text.as_bytes()).unwrap();
     let said = converted.notes[0].to_string();
-    assert_eq!(said.matches("not carried over").count(), 2, "{said}");
+    assert_eq!(said.matches("this limit is left out").count(), 2, "{said}");
     let policy = &converted.policy;
-    assert_eq!(
-        policy.matches("# NOT CARRIED OVER, line").count(),
-        2,
-        "{policy}"
-    );
+    assert_eq!(policy.matches("# LEFT OUT, line").count(), 2, "{policy}");
     assert!(policy.contains("allow: 3/1s") && !policy.contains("allow: 1/1s"));
 }
 
@@ -422,4 +420,102 @@ fn a_wrong_limits_file_is_refused_with_places() {
         assert!(problems.to_string().contains(said), "{problems}");
         assert_eq!(problems.iter().next().unwrap().line, 1);
     }
+}
+
+#[test]
+fn the_limit_of_a_condition_is_known_when_it_is_converted() {
+    let text = "
+- { namespace: a, name: gold, max_value: 1, seconds: 60, conditions: [\"limit.name == 'gold'\"], variables: [limit.name] }
+- { namespace: b, id: x, max_value: 1, seconds: 60, conditions: [\"limit.id == 'y'\"] }
+";
+    let converted = limitador("limits.yaml", text.as_bytes()).unwrap();
+    let (gate, _) = gate(&converted.policy);
+    assert_eq!(met(&gate, "a", &[("x", "y")]).as_deref(), Some("gold"));
+    assert_eq!(met(&gate, "b", &[("x", "y")]), None);
+    let said = converted.notes[0].to_string();
+    assert!(said.contains("it never holds for this limit"), "{said}");
+}
+
+#[test]
+fn tests_that_a_policy_can_express_are_converted() {
+    let text = "
+- { namespace: a, name: one, max_value: 1, seconds: 60, conditions: [\"descriptors[0].path.startsWith('/api')\"] }
+- { namespace: b, name: two, max_value: 1, seconds: 60, conditions: [\"m in ['GET', 'PUT']\", \"m != 'PUT'\"] }
+- { namespace: c, name: three, max_value: 1, seconds: 60, conditions: [\"(m == 'GET' || m == 'PUT') && !has(user)\"] }
+- { namespace: d, name: four, max_value: 1, seconds: 60, conditions: [\"m in ['a', 'b']\", \"m in ['b', 'c']\"] }
+";
+    let converted = limitador("limits.yaml", text.as_bytes()).unwrap();
+    let (gate, _) = gate(&converted.policy);
+    for (domain, entries, expected) in [
+        ("a", &[("path", "/api/x")][..], Some("one")),
+        ("a", &[("path", "/x")], None),
+        ("b", &[("m", "GET")], Some("two")),
+        ("b", &[("m", "PUT")], None),
+        ("c", &[("m", "PUT")], Some("three")),
+        ("c", &[("m", "PUT"), ("user", "ann")], None),
+        ("d", &[("m", "b")], Some("four")),
+        ("d", &[("m", "a")], None),
+    ] {
+        assert_eq!(
+            met(&gate, domain, entries).as_deref(),
+            expected,
+            "{domain} {entries:?}"
+        );
+    }
+}
+
+#[test]
+fn files_of_one_domain_are_merged_if_that_is_requested() {
+    let file = |name: &str, text: &str| (name.to_owned(), text.as_bytes().to_vec());
+    let limit = "rate_limit: { unit: minute, requests_per_unit: 1 }";
+    let files = [
+        file(
+            "a.yaml",
+            &format!("domain: d\ndescriptors: [{{ key: k, value: v, {limit} }}]\n"),
+        ),
+        file(
+            "b.yaml",
+            &format!(
+                "domain: d\ndescriptors: [{{ key: k, {limit} }}, {{ key: l, quota_mode: true, {limit} }}]\n"
+            ),
+        ),
+    ];
+    assert!(envoy(&files, EnvoyOptions::default()).is_err());
+    let merge = EnvoyOptions {
+        merge_domains: true,
+        ..EnvoyOptions::default()
+    };
+    let converted = envoy(&files, merge).unwrap();
+    let notes: Vec<_> = converted.notes.iter().flatten().map(|p| p.code).collect();
+    assert_eq!(
+        (converted.notes[0].name(), notes),
+        ("b.yaml", vec!["quota-mode"])
+    );
+    let (gate, _) = gate(&converted.policy);
+    // The value of the first file takes precedence over the key of the second.
+    assert_eq!(met(&gate, "d", &[("k", "v")]).as_deref(), Some("d.k.v"));
+    assert_eq!(met(&gate, "d", &[("k", "w")]).as_deref(), Some("d.k"));
+    let twice = [files[0].clone(), files[0].clone()];
+    let wrong = envoy(&twice, merge).unwrap_err();
+    assert!(
+        wrong[0]
+            .to_string()
+            .contains("duplicate descriptor composite key 'k_v'"),
+        "{}",
+        wrong[0]
+    );
+}
+
+#[test]
+fn all_limits_can_be_converted_to_shadow_mode() {
+    let shadow = EnvoyOptions {
+        shadow: true,
+        ..EnvoyOptions::default()
+    };
+    let files = [("config.yaml".to_owned(), TREE.as_bytes().to_vec())];
+    let policy = envoy(&files, shadow).unwrap().policy;
+    let limits = policy.matches("algorithm: fixed-window").count();
+    assert!(limits > 3);
+    assert_eq!(policy.matches("mode: shadow").count(), limits);
+    assert!(!policy.contains("\ndeny:"));
 }

@@ -220,7 +220,7 @@ fn a_large_log_is_unwise_only_in_a_shared_store() {
         problems.to_string()
     };
     let too_large = refused("limits: [{ name: a, algorithm: sliding-log, allow: 50001/h }]");
-    assert!(too_large.contains("keeps 50000 at the most"), "{too_large}");
+    assert!(too_large.contains("keeps at most 50000"), "{too_large}");
     // Also where a tier makes it so.
     let tiers = "tiers: { big: { times: 10 } }\n";
     let limit = "limits: [{ name: a, algorithm: sliding-log, allow: 10000/h, tier: header.plan }]";

@@ -205,7 +205,7 @@ fn too_many_limits_are_refused() {
     let ran = fed(&["check", "-"], text.as_bytes());
     assert!(
         ran.out
-            .starts_with("error: there are 10001 limits; 10000 are read\n"),
+            .starts_with("error: there are 10001 limits; the maximum is 10000\n"),
         "{}",
         ran.out
     );

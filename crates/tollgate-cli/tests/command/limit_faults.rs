@@ -53,7 +53,7 @@ fn a_limit_that_allows_nothing_is_incomplete() {
     assert_says(
         &tollgate(&["try", "algorithm: token-bucket"]),
         "
-error: a limit does not say how much it allows
+error: a limit has no `allow`
   --> limit:1:3
    |  { algorithm: token-bucket }
    |    ^^^^^^^^^
@@ -265,7 +265,7 @@ error: `key` is not a field of a limit
   --> limit:1:15
    |  { allow: 5/s, key: ip }
    |                ^^^
-hint: leave `key` out: it says for which requests a limit is, not how much it allows
+hint: remove `key`: it selects requests, and does not say how much the limit allows
 
 1 error
 ",
@@ -325,7 +325,7 @@ fn a_number_beyond_counting_is_refused() {
     assert_says(
         &tollgate(&["try", "allow: 5/s, burst: 99999999999999999999"]),
         "
-error: `99999999999999999999` is more than can be counted
+error: `99999999999999999999` is too large
   --> limit:1:22
    |  { allow: 5/s, burst: 99999999999999999999 }
    |                       ^^^^^^^^^^^^^^^^^^^^

@@ -1,7 +1,6 @@
-//! The tree of descriptors in a file of the reference service, with everything that it says is wrong.
+//! Reads the tree of descriptors in a file of the reference service.
 //!
-//! Messages have the words that the reference service has for the same mistake, so that they are found by whoever
-//! looks for them; and a place, which it does not tell.
+//! Errors have the message of the reference service, so that a search for it finds them, and also a place.
 
 use std::collections::HashMap;
 
@@ -61,14 +60,16 @@ pub(super) struct Descriptor {
     pub(super) place: Place,
     pub(super) limit: Option<RateLimit>,
     pub(super) is_shadow: bool,
-    /// Do all values that are like a pattern share one count?
+    /// Whether all values that match the pattern share one count.
     pub(super) shares: bool,
     pub(super) children: Vec<Descriptor>,
-    /// What is not carried over.
+    /// What the policy cannot express.
     pub(super) notes: Vec<String>,
+    /// The position of its file among all files.
+    pub(super) file: usize,
 }
 
-/// What a node allows.
+/// The limit of a node.
 #[derive(Debug)]
 pub(super) struct RateLimit {
     pub(super) name: String,
@@ -79,11 +80,28 @@ pub(super) struct RateLimit {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Quota {
     Unlimited,
-    /// So many in a span as we write it.
+    /// This many in a span of the policy.
     Per(u64, &'static str),
 }
 
 impl Descriptor {
+    /// Sets the file of a node and of all below it, and whether they are only counted.
+    pub(super) fn set_file(&mut self, file: usize, shadow: bool) {
+        self.file = file;
+        self.is_shadow |= shadow;
+        for child in &mut self.children {
+            child.set_file(file, shadow);
+        }
+    }
+
+    /// The key and the value, as the reference service joins them.
+    pub(super) fn composite(&self) -> String {
+        match &self.value {
+            Some(value) => format!("{}_{value}", self.key),
+            None => self.key.clone(),
+        }
+    }
+
     pub(super) fn is_wildcard(&self) -> bool {
         self.value.as_ref().is_some_and(|value| value.contains('*'))
     }
@@ -122,14 +140,10 @@ fn descriptors(node: Option<Item<'_>>) -> Read<Vec<Descriptor>> {
         };
         let before = seen.insert((one.key.clone(), one.value.clone()), one.place.line);
         if let Some(line) = before {
-            let composite = match &one.value {
-                Some(value) => format!("{}_{value}", one.key),
-                None => one.key.clone(),
-            };
             done = Err(fields_report.error(
                 one.place,
                 "duplicate-descriptor",
-                format!("duplicate descriptor composite key '{composite}'"),
+                format!("duplicate descriptor composite key '{}'", one.composite()),
                 format!("keep one of the two; the first is in line {line}"),
             ));
         }
@@ -146,10 +160,10 @@ fn descriptor(node: Item<'_>) -> Read<Descriptor> {
             "key",
             "empty-key",
             "descriptor has empty key",
-            "write `key: remote_address`, or whatever the action of Envoy is called",
+            "write `key: remote_address`, or the key that the action of Envoy has",
         ));
     }
-    // An empty value is as none there.
+    // The reference service treats an empty value as none.
     let value = fields.text("value")?.filter(|v| !v.is_empty());
     let limit = match fields.get("rate_limit") {
         Some(node) => Some(rate_limit(node)?),
@@ -159,36 +173,32 @@ fn descriptor(node: Item<'_>) -> Read<Descriptor> {
     let shares = fields.boolean("share_threshold")?;
     let mut notes = Vec::new();
     let mut note = |field: &str, code: &'static str, message: String| {
-        if fields.get(field).is_some() {
-            node.report
-                .note(fields.place_of(field), code, message.clone(), HINT);
-            notes.push(message);
-        }
+        let place = fields.place_of(field);
+        let hint = "nothing has to be done unless it is needed";
+        node.report.note(place, code, message.clone(), hint);
+        notes.push(message);
     };
-    const HINT: &str = "nothing has to be done unless you need it";
     for field in ["detailed_metric", "value_to_metric"] {
-        let message = format!("`{field}` only names metrics, and is left out: ours are by limit");
-        note(field, "metric-names", message);
+        if fields.get(field).is_some() {
+            let message = format!("`{field}` is left out: metrics have the name of the limit");
+            note(field, "metric-names", message);
+        }
+    }
+    if fields.get("metadata").is_some() {
+        let message = "`metadata` is left out: responses have no metadata";
+        note("metadata", "metadata", message.into());
+    }
+    if limit.as_ref().is_some_and(|limit| limit.sleeps) {
+        let message = "`sleep_on_throttle` is left out: requests are not delayed";
+        note("rate_limit", "sleep", message.into());
     }
     if fields.boolean("quota_mode")? {
-        let message =
-            "`quota_mode` is left out: the limit counts by itself and refuses as any other";
-        note("quota_mode", "quota-mode", message.into());
-    }
-    note(
-        "metadata",
-        "metadata",
-        "`metadata` is left out: answers carry no metadata".into(),
-    );
-    if limit.as_ref().is_some_and(|limit| limit.sleeps) {
-        let message = "`sleep_on_throttle` is left out: nobody is held back".to_owned();
-        node.report.note(
-            fields.place_of("rate_limit"),
-            "sleep",
-            message.clone(),
-            HINT,
-        );
-        notes.push(message);
+        let message = "`quota_mode` is left out: the limit refuses a request alone, not only if all limits in quota mode are over";
+        let place = fields.place_of("quota_mode");
+        let hint =
+            "write `mode: shadow` in the limit to count only, or keep it if it may refuse alone";
+        node.report.warn(place, "quota-mode", message, hint);
+        notes.push(message.into());
     }
     let one = Descriptor {
         key,
@@ -199,18 +209,19 @@ fn descriptor(node: Item<'_>) -> Read<Descriptor> {
         shares,
         children: descriptors(fields.get("descriptors"))?,
         notes,
+        file: 0,
     };
     if shares && !one.is_wildcard() {
         return Err(fields.error("share_threshold",
             "share-threshold",
             "`share_threshold` needs a value with `*`",
-            "write a pattern such as `value: /api/*`, or leave it out: without one there is nothing to share",
+            "write a pattern such as `value: /api/*`, or remove it: without a pattern there is nothing to share",
         ));
     }
     Ok(one)
 }
 
-/// A limit, and what is only noted.
+/// A limit, and what only causes a note.
 struct ReadLimit {
     read: RateLimit,
     sleeps: bool,
@@ -247,7 +258,7 @@ fn rate_limit(node: Item<'_>) -> Read<ReadLimit> {
                 "unit",
                 "unlimited-unit",
                 "should not specify rate limit unit when unlimited",
-                "leave out `unit`, or `unlimited`",
+                "remove `unit` or `unlimited`",
             ));
         }
         Quota::Unlimited
@@ -272,7 +283,7 @@ fn rate_limit(node: Item<'_>) -> Read<ReadLimit> {
             fields.place_of("algorithm"),
             "algorithm",
             format!("{} becomes a fixed window", quoted(&algorithm)),
-            "choose an algorithm in the policy: token-bucket, sliding-window and others are there",
+            "choose another algorithm in the policy, such as token-bucket or sliding-window",
         );
     }
     Ok(ReadLimit {

@@ -1,25 +1,26 @@
-//! The files of the reference service, as one policy.
+//! Converts the files of the reference service to one policy.
 //!
-//! # What a descriptor matches there, and here
+//! # Matching
 //!
-//! The entries of a descriptor are walked in order, one level of the tree for each. At a level the child with the
-//! very value is taken, else the first pattern in the file that the value is like, else the child without a value;
-//! and nobody goes back up. A limit counts only at the depth of the last entry.
+//! The reference service walks the entries of a descriptor in order, one level of the tree for each. At a level it takes the
+//! child with exactly that value, else the first matching pattern of the file, else the child without a value. It never
+//! backtracks. A limit applies only at the depth of the last entry.
 //!
-//! Here that is `entries`, which lists all entries in order; and `except`, for what another child takes at some
-//! level. So every descriptor matches one rule at the most, and the rules can be read one by one.
+//! The policy has `entries`, which lists all entries in order, and `except` for the values that another child takes. So
+//! every descriptor matches at most one rule.
 //!
-//! | there | here |
+//! | file | policy |
 //! |---|---|
 //! | a value | the same in `entries` |
 //! | no value, or a pattern | the entry is part of the `key`: one count for each value |
 //! | a pattern with `share_threshold` | the entry is not part of the `key` |
 //! | `unlimited` | an entry of `allow`; if it replaces others, a limit that is never reached |
 //! | 0 requests | an entry of `deny` |
-//! | month, year | 30 and 365 days, as there |
+//! | month, year | 30 and 365 days, as in the reference service |
+//! | `quota_mode` | an ordinary limit, with a warning: there a request is refused if all limits in quota mode are over |
+//! | `metadata`, names of metrics | left out, with a note |
 //!
-//! Where keys and values are told apart by `_` there, two different descriptors can be taken for the same. They
-//! are not here.
+//! The reference service joins keys and values by `_`, so it can confuse two different descriptors. The policy does not.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -32,63 +33,80 @@ use tollgate_policy::pattern::TextPattern;
 use super::Converted;
 use super::descriptors::{Config, Descriptor, Quota, config};
 use super::write::{Limit, Rule, What, policy, quoted};
-use crate::problem::Problems;
+use crate::problem::{Problems, Severity};
 use crate::read::Item;
 use crate::report::Report;
 use crate::{decoded, parse, read_file, yaml};
 
-/// The most that a window counts to: one less than there, which nobody will miss.
-const MOST: u64 = 4_294_967_294;
+/// The largest limit of a window: one less than in the reference service.
+const MAX: u64 = 4_294_967_294;
 /// Files of one folder.
-const FILES: usize = 1_000;
+const FILES_MAX: usize = 1_000;
 
-/// Makes a policy of these files, given by their names and texts.
+/// Settings of the reference service that are not in its files.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EnvoyOptions {
+    /// Whether files with the same domain are merged, as with its `MERGE_DOMAIN_CONFIG`. Otherwise they are an error.
+    pub merge_domains: bool,
+    /// Whether limits are only counted, as with its `SHADOW_MODE`.
+    pub shadow: bool,
+}
+
+/// Converts these files, given by their names and texts, to a policy.
 ///
 /// # Errors
-/// Everything in them that is wrong, for each file.
-pub fn envoy(files: &[(String, Vec<u8>)]) -> Result<Converted, Vec<Problems>> {
-    let mut rules = Rules::default();
-    let mut domains: HashMap<String, String> = HashMap::new();
-    let (mut notes, mut wrong) = (Vec::new(), Vec::new());
+/// All errors in them, for each file.
+pub fn envoy(
+    files: &[(String, Vec<u8>)],
+    options: EnvoyOptions,
+) -> Result<Converted, Vec<Problems>> {
+    let mut undecodable = Vec::new();
+    let mut reports: Vec<(&str, Report<'_>)> = Vec::new();
+    let mut configs: Vec<Config> = Vec::new();
     for (name, bytes) in files {
         let text = match decoded(name, bytes) {
             Ok(text) => text,
             Err(problems) => {
-                wrong.push(problems);
+                undecodable.push(problems);
                 continue;
             }
         };
         let report = Report::new(text);
         let read = yaml::tree(text, &report).and_then(|root| config(Item::new(&root, &report)));
-        if let Ok(read) = read {
-            match domains.insert(read.domain.clone(), name.clone()) {
-                Some(first) => {
-                    let message = format!("duplicate domain '{}' in config file", read.domain);
-                    let hint = format!("put both into one file; the first is {first}");
-                    report.error(read.domain_place, "duplicate-domain", message, hint);
-                }
-                None => rules.add(&read, &report),
+        let file = reports.len();
+        if let Ok(mut read) = read {
+            for descriptor in &mut read.descriptors {
+                descriptor.set_file(file, options.shadow);
             }
+            add(read, &mut configs, options, &report, &reports);
         }
-        let failed = report.has_errors();
-        let problems = report.finish(name);
-        match (failed, problems.is_empty()) {
-            (true, _) => wrong.push(problems),
-            (false, false) => notes.push(problems),
-            (false, true) => {}
-        }
+        reports.push((name, report));
     }
+    let mut rules = Rules::default();
+    for config in &configs {
+        rules.add(config, &reports);
+    }
+    let is_wrong = |problems: &Problems| problems.count(Severity::Error) > 0;
+    let problems = reports
+        .into_iter()
+        .map(|(name, report)| report.finish(name));
+    let (mut wrong, notes): (Vec<_>, Vec<_>) = problems
+        .filter(|problems| !problems.is_empty())
+        .partition(is_wrong);
+    wrong.append(&mut undecodable);
     if !wrong.is_empty() {
         return Err(wrong);
     }
     let from: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
     let head = [
-        format!("Made by `tollgate convert envoy` of {}.", from.join(", ")),
-        "A limit is for descriptors with all of its `entries`, in their order, and no other."
-            .into(),
+        format!(
+            "Converted by `tollgate convert envoy` from {}.",
+            from.join(", ")
+        ),
+        "A limit applies to descriptors with exactly its `entries`, in their order.".into(),
     ];
     let text = policy(&head, &rules.all);
-    // What comes out can be used, or nothing does.
+    // The result is a valid policy, or an error.
     match parse("converted policy", text.as_bytes()) {
         Ok(_) => Ok(Converted {
             policy: text,
@@ -98,7 +116,43 @@ pub fn envoy(files: &[(String, Vec<u8>)]) -> Result<Converted, Vec<Problems>> {
     }
 }
 
-/// Why the files of a folder are no policy.
+/// Adds the configuration of a file, merged into the one of its domain if that is requested.
+fn add(
+    read: Config,
+    configs: &mut Vec<Config>,
+    options: EnvoyOptions,
+    report: &Report<'_>,
+    reports: &[(&str, Report<'_>)],
+) {
+    let Some(first) = configs.iter_mut().find(|known| known.domain == read.domain) else {
+        return configs.push(read);
+    };
+    if !options.merge_domains {
+        let file = first.descriptors.first().map_or(0, |first| first.file);
+        let first = reports.get(file).map_or("", |(name, _)| name);
+        let message = format!("duplicate domain '{}' in config file", read.domain);
+        let hint = format!(
+            "put both into one file, or merge them with `--merge-domains`; the first is {first}"
+        );
+        report.error(read.domain_place, "duplicate-domain", message, hint);
+        return;
+    }
+    for descriptor in read.descriptors {
+        let same =
+            |known: &&Descriptor| known.key == descriptor.key && known.value == descriptor.value;
+        if first.descriptors.iter().any(|known| same(&known)) {
+            let message = format!(
+                "duplicate descriptor composite key '{}'",
+                descriptor.composite()
+            );
+            let hint = "another file of this domain has it; keep one of the two";
+            report.error(descriptor.place, "duplicate-descriptor", message, hint);
+        }
+        first.descriptors.push(descriptor);
+    }
+}
+
+/// Why the files of a folder cannot be converted.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ReadError {
@@ -109,12 +163,12 @@ pub enum ReadError {
         /// Why not.
         cause: io::Error,
     },
-    /// There is no file of this kind.
+    /// There is no YAML file.
     Empty {
         /// The folder.
         path: PathBuf,
     },
-    /// What is wrong in the files.
+    /// Errors in the files.
     Wrong(Vec<Problems>),
 }
 
@@ -123,7 +177,7 @@ impl fmt::Display for ReadError {
         match self {
             Self::Unreadable { path, cause } => write!(
                 f,
-                "`{}` cannot be read: {cause}\nhint: see that it is there and that this program may read it",
+                "`{}` cannot be read: {cause}\nhint: check that it exists and that this process may read it",
                 path.display()
             ),
             Self::Empty { path } => write!(
@@ -138,10 +192,10 @@ impl fmt::Display for ReadError {
 
 impl std::error::Error for ReadError {}
 
-/// Makes a policy of all files of a folder that end in `.yaml` or `.yml`, in the order of their names.
+/// Converts all files of a folder that end in `.yaml` or `.yml`, in the order of their names.
 ///
 /// # Errors
-/// What cannot be read, or is wrong in what can.
+/// A file that cannot be read, or errors in the files.
 pub fn envoy_folder(folder: &Path) -> Result<Converted, ReadError> {
     let failed = |path: &Path| {
         let path = path.to_path_buf();
@@ -151,15 +205,15 @@ pub fn envoy_folder(folder: &Path) -> Result<Converted, ReadError> {
     for entry in std::fs::read_dir(folder).map_err(failed(folder))? {
         let path = entry.map_err(failed(folder))?.path();
         let is_ours = path.extension().is_some_and(|e| e == "yaml" || e == "yml");
-        // Followed, because Kubernetes has links there; what is hidden is not meant.
+        // Links are followed, because Kubernetes mounts files as links; its hidden files are skipped.
         let is_hidden = path
             .file_name()
             .is_some_and(|n| n.as_encoded_bytes().starts_with(b"."));
         if is_ours && !is_hidden && path.is_file() {
             paths.push(path);
         }
-        if paths.len() > FILES {
-            let cause = io::Error::other(format!("there are more than {FILES} files"));
+        if paths.len() > FILES_MAX {
+            let cause = io::Error::other(format!("there are more than {FILES_MAX} files"));
             return Err(failed(folder)(cause));
         }
     }
@@ -174,7 +228,7 @@ pub fn envoy_folder(folder: &Path) -> Result<Converted, ReadError> {
         Ok((path.display().to_string(), bytes))
     };
     let files = paths.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
-    envoy(&files).map_err(ReadError::Wrong)
+    envoy(&files, EnvoyOptions::default()).map_err(ReadError::Wrong)
 }
 
 /// A step from a node to one of its children.
@@ -185,13 +239,13 @@ struct Level<'c> {
 }
 
 impl<'c> Level<'c> {
-    /// What the entry must be, as it is written in `entries`.
+    /// The item of `entries` for this level.
     fn entry(&self) -> String {
         let value = self.child.value.as_deref().map(quoted);
         one(&self.child.key, value.as_deref().unwrap_or("true"))
     }
 
-    /// Values that another child takes before this one does.
+    /// Values that another child matches before this one.
     fn taken_before(&self) -> Vec<&'c str> {
         let child = self.child;
         let Some(value) = &child.value else {
@@ -216,7 +270,7 @@ impl<'c> Level<'c> {
         taken
     }
 
-    /// Is each value counted by itself?
+    /// Is each value counted separately?
     fn is_in_key(&self) -> bool {
         match self.child.is_wildcard() {
             true => !self.child.shares,
@@ -235,7 +289,7 @@ struct Rules {
     all: Vec<Rule>,
 }
 
-/// What replaces what, by names that are not unique.
+/// A rule that replaces others, by names that are not unique.
 struct Replacing<'c> {
     rule: usize,
     names: &'c [String],
@@ -243,7 +297,7 @@ struct Replacing<'c> {
 }
 
 impl Rules {
-    fn add(&mut self, config: &Config, report: &Report<'_>) {
+    fn add(&mut self, config: &Config, reports: &[(&str, Report<'_>)]) {
         let mut named: HashMap<&str, Vec<usize>> = HashMap::new();
         let mut replacing = Vec::new();
         let mut path = Vec::new();
@@ -251,7 +305,7 @@ impl Rules {
             &config.domain,
             &config.descriptors,
             &mut path,
-            report,
+            reports,
             &mut |rule, of| {
                 let Some(limit) = &of.limit else { return };
                 if !limit.name.is_empty() {
@@ -267,13 +321,16 @@ impl Rules {
             },
         );
         for Replacing { rule, names, of } in replacing {
+            let Some((_, report)) = reports.get(of.file) else {
+                continue;
+            };
             for name in names {
                 let found = named.get(name.as_str());
                 if found.is_none() {
                     let message = format!(
                         "`replaces` names '{name}', and no limit of this domain has that name"
                     );
-                    let hint = "it is left out; see whether another name was meant";
+                    let hint = "it is left out; check the name";
                     report.warn(of.place, "replaces-nothing", message.clone(), hint);
                     if let Some(rule) = self.all.get_mut(rule) {
                         rule.notes.push(message);
@@ -287,7 +344,8 @@ impl Rules {
                     let message = format!(
                         "`replaces` names '{name}', which allows 0 and becomes an entry of `deny`: that cannot be replaced"
                     );
-                    let hint = "what it meets is refused; write a limit above 0, or leave it out";
+                    let hint =
+                        "requests that it matches are refused; write a limit above 0, or remove it";
                     report.warn(of.place, "replaces-nothing", message.clone(), hint);
                     if let Some(rule) = self.all.get_mut(rule) {
                         rule.notes.push(message);
@@ -314,7 +372,7 @@ impl Rules {
         domain: &str,
         descriptors: &'c [Descriptor],
         path: &mut Vec<Level<'c>>,
-        report: &Report<'_>,
+        reports: &[(&str, Report<'_>)],
         added: &mut dyn FnMut(usize, &'c Descriptor),
     ) {
         for child in descriptors {
@@ -322,11 +380,12 @@ impl Rules {
                 child,
                 siblings: descriptors,
             });
-            if let Some(rule) = rule(domain, path, report) {
+            let report = reports.get(child.file).map(|(_, report)| report);
+            if let Some(rule) = report.and_then(|report| rule(domain, path, report)) {
                 added(self.all.len(), child);
                 self.all.push(rule);
             }
-            self.walk(domain, &child.children, path, report, added);
+            self.walk(domain, &child.children, path, reports, added);
             path.pop();
         }
     }
@@ -338,7 +397,7 @@ fn rule(domain: &str, path: &[Level<'_>], report: &Report<'_>) -> Option<Rule> {
     let limit = node.limit.as_ref()?;
     let mut rule = Rule {
         name: match limit.name.as_str() {
-            "" => called(domain, path),
+            "" => default_name(domain, path),
             name => name.to_owned(),
         },
         matches: format!(
@@ -361,25 +420,25 @@ fn rule(domain: &str, path: &[Level<'_>], report: &Report<'_>) -> Option<Rule> {
     rule.what = match limit.quota {
         Quota::Unlimited if limit.replaces.is_empty() => What::Pass,
         Quota::Unlimited => {
-            let note = "Unlimited there; here a limit that is never reached, so that it can replace others.";
+            let note = "Unlimited in the original; a limit that is never reached, so that it can replace others.";
             rule.notes.push(note.into());
-            limited(format!("{MOST}/s"), false)
+            limited(format!("{MAX}/s"), false)
         }
         Quota::Per(0, _) if node.is_shadow => {
             let message =
-                "a limit of 0 in shadow mode is left out: it refuses nobody, and counts nothing";
-            let hint = "give it at least 1 if what it would refuse is to be counted";
+                "a limit of 0 in shadow mode is left out: it would refuse and count nothing";
+            let hint = "write at least 1 to count what it would refuse";
             report.warn(node.place, "shadow-of-nothing", message, hint);
             return None;
         }
         Quota::Per(0, _) => What::Refuse,
-        Quota::Per(count, span) => limited(format!("{}/{span}", count.min(MOST)), node.is_shadow),
+        Quota::Per(count, span) => limited(format!("{}/{span}", count.min(MAX)), node.is_shadow),
     };
     Some(rule)
 }
 
 /// `edge.remote_address.50.0.0.5`
-fn called(domain: &str, path: &[Level<'_>]) -> String {
+fn default_name(domain: &str, path: &[Level<'_>]) -> String {
     let mut name = domain.to_owned();
     for level in path {
         name.push('.');
@@ -392,7 +451,7 @@ fn called(domain: &str, path: &[Level<'_>]) -> String {
     name
 }
 
-/// For each level at which other children come first: what they take.
+/// For each level, the values that other children match first.
 fn excepted(path: &[Level<'_>]) -> Vec<String> {
     let mut all = Vec::new();
     for (at, level) in path.iter().enumerate() {
@@ -412,7 +471,7 @@ fn excepted(path: &[Level<'_>]) -> Vec<String> {
     all
 }
 
-/// What is counted by.
+/// The parts of the key.
 fn key(path: &[Level<'_>], report: &Report<'_>) -> Vec<String> {
     let counted: Vec<&Level<'_>> = path.iter().filter(|level| level.is_in_key()).collect();
     let keys: Vec<&str> = counted.iter().map(|l| l.child.key.as_str()).collect();
@@ -423,11 +482,11 @@ fn key(path: &[Level<'_>], report: &Report<'_>) -> Vec<String> {
             && !key.contains('|')
             && !key.chars().any(|c| c.is_control() || c.is_whitespace());
         let wrong = if is_twice {
-            "is there at two levels, and the policy cannot tell their values apart"
+            "is at two levels, and a policy cannot distinguish their values"
         } else if !is_fit {
-            "is no name that the policy can count by"
+            "is not a name that a policy can count by"
         } else if at >= KEY_PARTS_MAX {
-            "is one more than a key has parts"
+            "is beyond the maximum number of parts of a key"
         } else {
             continue;
         };

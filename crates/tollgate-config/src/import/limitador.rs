@@ -1,18 +1,19 @@
-//! The limits file of Limitador, as a policy.
+//! Converts the limits file of Limitador to a policy.
 //!
-//! | there | here |
+//! | file | policy |
 //! |---|---|
 //! | `namespace` | the `domain` |
-//! | `conditions` | what entries of a descriptor must be; see `conditions` |
-//! | `variables` | the `key`; the entries must be there |
+//! | `conditions` | tests of the entries of a descriptor; see [`super::conditions`] |
+//! | `variables` | the `key`; the entries must be present |
 //! | `max_value`, `seconds` | a fixed window; 0 is an entry of `deny` |
 //!
-//! A window begins there with the first request that it counts, and here with the clock. And there the entries of
-//! all descriptors of a request may be named in one limit; here a limit is for one descriptor.
+//! Two differences remain, and the policy names them. Windows of Limitador begin with the first request, those of a policy
+//! are aligned to the clock. `descriptors[0]` is the first descriptor of a request; a limit of a policy applies to every
+//! descriptor that matches.
 
 use super::Converted;
-use super::conditions::{Condition, condition, selector};
-use super::descriptors::{known, listed};
+use super::conditions::{OwnLimit, Test, condition, variable};
+use super::descriptors::{Known, known, listed};
 use super::write::{Limit, Rule, What, policy, quoted};
 use crate::problem::Problems;
 use crate::read::Item;
@@ -30,29 +31,27 @@ const LIMIT: &[&str] = &[
     "variables",
 ];
 
-/// Makes a policy of a limits file; `name` is what it is called in problems.
+/// Converts a limits file to a policy; `name` is the name of the file in problems.
 ///
 /// # Errors
-/// Everything in it that is wrong.
+/// All errors in it.
 pub fn limitador(name: &str, bytes: &[u8]) -> Result<Converted, Problems> {
     let file = decoded(name, bytes)?;
     let report = Report::new(file);
     let mut head = vec![
-        format!("Made by `tollgate convert limitador` of {name}."),
-        "Windows begin with the clock here, and with the first request there.".to_owned(),
+        format!("Converted by `tollgate convert limitador` from {name}."),
+        "Windows are aligned to the clock; those of Limitador begin with the first request."
+            .to_owned(),
     ];
     let rules =
         yaml::tree(file, &report).and_then(|root| rules(Item::new(&root, &report), &mut head));
     let failed = report.has_errors();
     let problems = report.finish(name);
-    let Ok(rules) = rules else {
+    let (Ok(rules), false) = (rules, failed) else {
         return Err(problems);
     };
-    if failed {
-        return Err(problems);
-    }
     let text = policy(&head, &rules);
-    // What comes out can be used, or nothing does.
+    // The result is a valid policy, or an error.
     parse("converted policy", text.as_bytes())?;
     Ok(Converted {
         policy: text,
@@ -66,103 +65,156 @@ pub fn limitador(name: &str, bytes: &[u8]) -> Result<Converted, Problems> {
 fn rules(root: Item<'_>, head: &mut Vec<String>) -> Read<Vec<Rule>> {
     let mut rules = Vec::new();
     let mut done = Ok(());
+    let mut names_first = None;
     for node in listed(Some(root), "the file")? {
-        match rule(node, head) {
+        match rule(node, head, &mut names_first) {
             Ok(rule) => rules.extend(rule),
             Err(Reported) => done = Err(Reported),
         }
     }
+    if let Some(node) = names_first {
+        let message = "`descriptors[0]` is the first descriptor of a request, but the policy counts every descriptor that matches";
+        node.report.note(
+            node.place,
+            "first-descriptor",
+            message,
+            "nothing has to be done if requests have one descriptor",
+        );
+        head.push(format!("{message}."));
+    }
     done.map(|()| rules)
 }
 
-/// One limit. None if it cannot be carried over.
-fn rule(node: Item<'_>, head: &mut Vec<String>) -> Read<Option<Rule>> {
+/// The test of an entry: its values, or only that it is present or absent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Wanted {
+    Present,
+    Absent,
+    Values(Vec<String>),
+}
+
+/// One limit. None if a policy cannot express it.
+fn rule<'n>(
+    node: Item<'n>,
+    head: &mut Vec<String>,
+    names_first: &mut Option<Item<'n>>,
+) -> Read<Option<Rule>> {
     let fields = known(node, LIMIT)?;
-    let missing = |field: &str| {
-        let message = format!("this limit has no `{field}`");
-        node.report.error(
-            fields.place(),
-            "missing-field",
-            message,
-            format!("add `{field}: …`"),
-        )
-    };
-    let namespace = fields.text("namespace")?;
-    let namespace = namespace.ok_or_else(|| missing("namespace"))?;
-    let most = fields.number("max_value", 4_294_967_294)?;
-    let most = most.ok_or_else(|| missing("max_value"))?;
-    let seconds = fields.number("seconds", 10 * 365 * 86_400)?;
-    let seconds = seconds.ok_or_else(|| missing("seconds"))?;
+    let namespace = required(&fields, "namespace", fields.text("namespace"))?;
+    let max = required(
+        &fields,
+        "max_value",
+        fields.number("max_value", 4_294_967_294),
+    )?;
+    let seconds = fields.number("seconds", 10 * 365 * 86_400);
+    let seconds = required(&fields, "seconds", seconds)?;
     if seconds == 0 {
-        let message = "`seconds` is 0: that is no window";
-        return Err(node.report.error(
-            fields.place(),
-            "out-of-range",
-            message,
-            "write how long the window is: `seconds: 60`",
-        ));
+        let hint = "write the length of the window: `seconds: 60`";
+        return Err(node.error("out-of-range", "a window of 0 seconds is empty", hint));
     }
-    let mut entries: Vec<(String, Option<String>)> = Vec::new();
+    let (name, id) = (fields.text("name")?, fields.text("id")?);
+    let limit = OwnLimit {
+        name: name.as_deref(),
+        id: id.as_deref(),
+    };
+    let mut entries: Vec<(String, Wanted)> = Vec::new();
     let mut except = Vec::new();
     let mut key = Vec::new();
+    let mut left_out = |node: Item<'_>, written: &str, why: &str| {
+        let message = format!("this limit is left out: {why}");
+        let hint = "add it to the policy by hand, with `match`, `except` and `key`";
+        node.warn("not-carried-over", message, hint);
+        let line = node.place.line;
+        head.push(format!("LEFT OUT, line {line}: {written}: {why}"));
+        Ok(None)
+    };
     for node in listed(fields.get("conditions"), "`conditions`")? {
         let written = text(node)?;
-        let read = match condition(written) {
-            Ok(read) => read,
-            Err(why) => return Ok(left_out(node, written, &why, head)),
+        let read = match condition(written, limit) {
+            Ok(Some(read)) => read,
+            Ok(None) => return left_out(node, written, "it never holds for this limit"),
+            Err(why) => return left_out(node, written, &why),
         };
+        note_first(node, written, names_first);
         for condition in read {
-            let (name, value) = match condition {
-                Condition::Is(name, value) => (name, Some(value)),
-                Condition::IsNot(name, value) => {
-                    let test = format!("{{ {}: {} }}", quoted(&name), quoted(&value));
+            let entry = condition.entry;
+            let wanted = match condition.test {
+                Test::Is(values) => Wanted::Values(values),
+                Test::Present => Wanted::Present,
+                Test::Absent => Wanted::Absent,
+                Test::IsNot(value) => {
+                    let test = format!("{{ {}: {} }}", quoted(&entry), quoted(&value));
                     except.push(format!("{{ descriptor: {test} }}"));
-                    (name, None)
+                    Wanted::Present
                 }
             };
-            if !add(&mut entries, name, value) {
-                let why = "it asks for two values of one entry, so it never holds";
-                return Ok(left_out(node, written, why, head));
+            if let Err(why) = add(&mut entries, entry, wanted) {
+                return left_out(node, written, why);
             }
         }
     }
     for node in listed(fields.get("variables"), "`variables`")? {
         let written = text(node)?;
-        let name = match selector(written) {
-            Ok(name) => name,
-            Err(why) => return Ok(left_out(node, written, &why, head)),
+        let entry = match variable(written, limit) {
+            Ok(Some(entry)) => entry,
+            // It does not separate requests.
+            Ok(None) => continue,
+            Err(why) => return left_out(node, written, &why),
         };
-        add(&mut entries, name.clone(), None);
-        key.push(format!("descriptor.{name}"));
+        note_first(node, written, names_first);
+        if let Err(why) = add(&mut entries, entry.clone(), Wanted::Present) {
+            return left_out(node, written, why);
+        }
+        key.push(format!("descriptor.{entry}"));
     }
-    let name = match fields.text("name")? {
-        Some(name) => name,
-        None => namespace.clone(),
-    };
     Ok(Some(Rule {
-        name,
+        name: name.unwrap_or_else(|| namespace.clone()),
         matches: matches(&namespace, &entries),
         except,
         notes: Vec::new(),
-        what: match most {
+        what: match max {
             0 => What::Refuse,
-            most => What::Limit(Limit {
+            max => What::Limit(Limit {
                 key,
-                allow: format!("{most}/{seconds}s"),
+                allow: format!("{max}/{seconds}s"),
                 ..Limit::default()
             }),
         },
     }))
 }
 
-fn matches(namespace: &str, entries: &[(String, Option<String>)]) -> String {
+fn required<T>(fields: &Known<'_>, name: &str, value: Read<Option<T>>) -> Read<T> {
+    value?.ok_or_else(|| {
+        let message = format!("this limit has no `{name}`");
+        fields.error(name, "missing-field", message, format!("add `{name}: …`"))
+    })
+}
+
+/// Remembers the first use of `descriptors[0]`.
+fn note_first<'n>(node: Item<'n>, written: &str, names_first: &mut Option<Item<'n>>) {
+    if written.contains("descriptors[0]") {
+        names_first.get_or_insert(node);
+    }
+}
+
+fn matches(namespace: &str, entries: &[(String, Wanted)]) -> String {
     let domain = quoted(namespace);
     if entries.is_empty() {
         return format!("{{ domain: {domain} }}");
     }
-    let tests = entries.iter().map(|(name, value)| {
-        let value = value.as_deref().map(quoted);
-        format!("{}: {}", quoted(name), value.as_deref().unwrap_or("true"))
+    let tests = entries.iter().map(|(name, wanted)| {
+        let test = match wanted {
+            Wanted::Present => "true".to_owned(),
+            Wanted::Absent => "false".to_owned(),
+            Wanted::Values(values) => {
+                let values: Vec<String> = values.iter().map(|value| quoted(value)).collect();
+                match values.as_slice() {
+                    [one] => one.clone(),
+                    many => format!("[{}]", many.join(", ")),
+                }
+            }
+        };
+        format!("{}: {test}", quoted(name))
     });
     let tests: Vec<String> = tests.collect();
     format!(
@@ -171,22 +223,31 @@ fn matches(namespace: &str, entries: &[(String, Option<String>)]) -> String {
     )
 }
 
-/// Asks for an entry, with a value if it must have one. False if it must have two.
-fn add(entries: &mut Vec<(String, Option<String>)>, name: String, value: Option<String>) -> bool {
-    match entries.iter_mut().find(|(known, _)| *known == name) {
-        None => entries.push((name, value)),
-        Some((_, known @ None)) => *known = value,
-        Some((_, Some(known))) => return value.is_none_or(|value| value == *known),
-    }
-    true
-}
-
-/// Says that a limit is not carried over.
-fn left_out(node: Item<'_>, written: &str, why: &str, head: &mut Vec<String>) -> Option<Rule> {
-    let message = format!("this limit is not carried over: {why}");
-    let hint = "write it as a limit of the policy: `match`, `except` and `key` say whom it is for";
-    node.warn("not-carried-over", message, hint);
-    let line = node.place.line;
-    head.push(format!("NOT CARRIED OVER, line {line}: {written}: {why}"));
-    None
+/// Adds the test of an entry to those that must hold as well.
+fn add(
+    entries: &mut Vec<(String, Wanted)>,
+    name: String,
+    wanted: Wanted,
+) -> Result<(), &'static str> {
+    const NEVER: &str = "its conditions on one entry never hold together";
+    let Some((_, known)) = entries.iter_mut().find(|(known, _)| *known == name) else {
+        entries.push((name, wanted));
+        return Ok(());
+    };
+    *known = match (known.clone(), wanted) {
+        (one, other) if one == other => one,
+        (Wanted::Absent, _) | (_, Wanted::Absent) => return Err(NEVER),
+        (Wanted::Present, other) | (other, Wanted::Present) => other,
+        (Wanted::Values(one), Wanted::Values(other)) => {
+            if one.iter().chain(&other).any(|value| value.contains('*')) {
+                return Err("a policy has one pattern, or a list of alternatives, for an entry");
+            }
+            let both: Vec<String> = one.into_iter().filter(|v| other.contains(v)).collect();
+            if both.is_empty() {
+                return Err(NEVER);
+            }
+            Wanted::Values(both)
+        }
+    };
+    Ok(())
 }

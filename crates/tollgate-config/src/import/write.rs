@@ -1,32 +1,32 @@
-//! A policy as text.
+//! Writes a policy.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-/// A rule that is to be written.
+/// A rule of the policy.
 #[derive(Debug, Default)]
 pub(super) struct Rule {
-    /// Its name; made fit and unique when it is written.
+    /// Its name, which [`policy`] makes valid and unique.
     pub(super) name: String,
-    /// Conditions, as they are written behind `match:`.
+    /// The text of `match`.
     pub(super) matches: String,
-    /// The same behind `except:`, each.
+    /// The text of each `except`.
     pub(super) except: Vec<String>,
-    /// What cannot be said in the policy itself.
+    /// Comments on what the policy cannot express.
     pub(super) notes: Vec<String>,
-    /// What becomes of whom it is for.
+    /// What happens to requests that match.
     pub(super) what: What,
 }
 
-/// What becomes of requests.
+/// What a rule does.
 #[derive(Debug, Default)]
 pub(super) enum What {
-    /// They are never limited.
+    /// It admits them.
     #[default]
     Pass,
-    /// They are always refused.
+    /// It refuses them.
     Refuse,
-    /// They have a limit.
+    /// It limits them.
     Limit(Limit),
 }
 
@@ -38,11 +38,11 @@ pub(super) struct Limit {
     /// `10/s`.
     pub(super) allow: String,
     pub(super) is_shadow: bool,
-    /// Places of the rules that are not charged where this one is.
+    /// Indices of the rules that are not charged where this one is.
     pub(super) replaces: Vec<usize>,
 }
 
-/// The rules as a policy; `head` is said first.
+/// The text of a policy with these rules; `head` is its first comment.
 pub(super) fn policy(head: &[String], rules: &[Rule]) -> String {
     let names = names(rules);
     let mut text = String::new();
@@ -110,7 +110,7 @@ fn one(text: &mut String, rule: &Rule, name: &str, names: &[String]) {
 }
 
 fn comment(text: &mut String, indent: &str, line: &str) {
-    // One line whatever is in it: a comment ends where the line does.
+    // A comment ends with its line, so it must not contain a line break.
     let line: String = line
         .chars()
         .map(|c| if c.is_control() { ' ' } else { c })
@@ -118,22 +118,22 @@ fn comment(text: &mut String, indent: &str, line: &str) {
     let _ = writeln!(text, "{indent}# {line}");
 }
 
-/// A text in quotes, as YAML and JSON write it.
+/// A text in quotes, in the notation of YAML and JSON.
 pub(super) fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Names that are fit and each there once, in the order of the rules.
+/// Valid and unique names, in the order of the rules.
 fn names(rules: &[Rule]) -> Vec<String> {
     let mut taken: HashSet<String> = HashSet::from(["default".to_owned()]);
     let mut fresh = |wanted: &str| {
-        let fit = fit(wanted);
-        let mut name = fit.clone();
+        let base = valid_name(wanted);
+        let mut name = base.clone();
         let mut number = 2u64;
         while !taken.insert(name.clone()) {
             let tail = format!("-{number}");
             let room = 64usize.saturating_sub(tail.len());
-            name = fit.chars().take(room).collect::<String>() + &tail;
+            name = base.chars().take(room).collect::<String>() + &tail;
             number += 1;
         }
         name
@@ -142,7 +142,7 @@ fn names(rules: &[Rule]) -> Vec<String> {
 }
 
 /// Letters, digits, `-`, `_` and `.`, a letter or digit first, at most 64.
-fn fit(text: &str) -> String {
+fn valid_name(text: &str) -> String {
     let plain = |c: char| match c {
         c if c.is_ascii_alphanumeric() || "_.-".contains(c) => c,
         _ => '-',
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_made_fit_and_unique() {
+    fn names_are_made_valid_and_unique() {
         let rule = |name: &str| Rule {
             name: name.into(),
             ..Rule::default()

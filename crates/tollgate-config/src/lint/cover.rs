@@ -1,10 +1,10 @@
-//! Which of two conditions is the wider one, as far as that can be told from how they are written.
+//! Whether one condition covers another, as far as their text shows.
 
 use tollgate_policy::address::CidrSet;
 use tollgate_policy::pattern::{PathPattern, TextPattern};
 use tollgate_policy::{Match, ValueTest};
 
-/// Does this hold for every request?
+/// Does this match every request?
 pub(crate) fn is_everything(matches: &Match) -> bool {
     let Match {
         methods,
@@ -33,7 +33,7 @@ fn is_every_address(addresses: &CidrSet) -> bool {
     all.filter(|network| network.bits() == 0).count() > 0
 }
 
-/// Does `wide` surely hold wherever `narrow` does?
+/// Does `wide` match every request that `narrow` matches? True only if that is certain.
 pub(crate) fn covers(wide: &Match, narrow: &Match) -> bool {
     let texts = |wide: &[TextPattern], narrow: &[TextPattern]| {
         let covered = |n: &TextPattern| wide.iter().any(|w| w == n || w.as_str() == "*");
@@ -67,7 +67,7 @@ pub(crate) fn covers(wide: &Match, narrow: &Match) -> bool {
         }
 }
 
-/// `/a/**` covers `/a`, `/a/b` and `/a/{c}/**`; otherwise only the same pattern surely does.
+/// `/a/**` covers `/a`, `/a/b` and `/a/{c}/**`; otherwise only the same pattern does for certain.
 fn path_covers(wide: &str, narrow: &str) -> bool {
     if wide == narrow {
         return true;

@@ -1,14 +1,14 @@
-//! What is unwise about a gateway.
+//! Warnings about a gateway.
 
 use super::cover::is_everything;
 use crate::gateway::UpstreamSpec;
 use crate::read::{Draft, FieldSpans};
 use crate::report::Report;
 
-/// Tries of one request beside the first. Every one of them is more work for servers that are in trouble.
+/// Retries of one request before a warning. Each is more work for servers that fail already.
 const RETRIES_WISE: u32 = 3;
 
-/// Says what is unwise about the gateway of a policy.
+/// Reports on the gateway of a policy.
 pub(super) fn lint(draft: &Draft, report: &Report<'_>) {
     let gateway = &draft.gateway;
     let accept = &gateway.spec.accept;
@@ -17,7 +17,7 @@ pub(super) fn lint(draft: &Draft, report: &Report<'_>) {
             gateway.accept.at("per_address"),
             "per-address-above-connections",
             format!(
-                "one address can never have {} connections: there are {} in all",
+                "one address can never have {} connections: the maximum is {}",
                 accept.per_address, accept.connections
             ),
             format!(
@@ -35,10 +35,10 @@ pub(super) fn lint(draft: &Draft, report: &Report<'_>) {
                 spans.at("name"),
                 "unreachable",
                 format!(
-                    "nothing goes to upstream `{}`: `{earlier}` before it takes every request",
+                    "no request is sent to upstream `{}`: `{earlier}` before it matches every request",
                     spec.name
                 ),
-                "put it before that one; the first upstream that matches is the one",
+                "move it before that one; the first upstream that matches is used",
             );
         }
         upstream(spec, spans, report);
@@ -51,7 +51,7 @@ fn upstream(spec: &UpstreamSpec, spans: &FieldSpans, report: &Report<'_>) {
             spans.at("retries"),
             "many-retries",
             format!(
-                "each request may be tried {} times, when servers have least to spare",
+                "each request may be sent {} times, when servers are already overloaded",
                 spec.retries.saturating_add(1)
             ),
             format!("write at most {RETRIES_WISE}"),
@@ -64,7 +64,7 @@ fn upstream(spec: &UpstreamSpec, spans: &FieldSpans, report: &Report<'_>) {
             spans.at("health"),
             "slow-health",
             format!(
-                "an answer may take {}, but health is asked every {}: a slow server is asked faster than it answers",
+                "a response may take {}, but the health check runs every {}: checks of a slow server overlap",
                 health.timeout, health.every
             ),
             "write a `timeout` below `every`",

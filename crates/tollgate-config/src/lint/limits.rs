@@ -1,24 +1,31 @@
-//! What is unwise about single limits.
+//! Warnings about single limits.
 
 use tollgate::{Algorithm, Moment};
 use tollgate_policy::{
-    CostRule, FULLY_ENFORCED, LimitRule, Match, Mode, OverrideAction, Quota, Source, WhenOver,
+    CostRule, FULLY_ENFORCED, KeyPart, LimitRule, Match, Mode, OverrideAction, Quota, Source,
+    ValueTest, WhenOver,
 };
 
 use super::cover::covers as is_wider;
+use super::quotas;
 use crate::read::{FieldSpans, max_cost, source_text, when};
 use crate::report::Report;
 
-/// Bytes that the logs of one limit may take before it is worth a warning.
-const LOG_BYTES: u128 = 1 << 30;
-/// Limits that are looked at as backstops for others: enough for any real file, and few enough that a
-/// hostile one cannot make loading slow.
+/// Bytes of an entry of a sliding log.
+const ENTRY_BYTES: u128 = 8;
+/// Bytes of all logs of one limit before it is worth a warning.
+const LOGS_WARN: u128 = 1 << 30;
+/// Bytes of the log of one key before it is worth a warning.
+const LOG_WARN: u128 = 1 << 20;
+/// Entries of the log of one key: 8 MB.
+const LOG_MAX: u64 = 1_000_000;
+/// Limits that are compared as backstops of others: enough for any real file, and few enough that no file loads slowly.
 const COVERS_MAX: usize = 256;
 
-/// The limits that hold whoever changes its key: enforced for everybody, by address or for all.
+/// The limits that a client cannot evade by changing its key: always enforced, and counted by address or for all.
 pub(super) fn covers(rules: &[LimitRule], now: Moment) -> Vec<&Match> {
     let holds = |rule: &&LimitRule| {
-        let by_address = |part: &tollgate_policy::KeyPart| {
+        let by_address = |part: &KeyPart| {
             matches!(
                 part.source,
                 Source::Address { .. } | Source::Method | Source::Host
@@ -37,7 +44,7 @@ pub(super) fn covers(rules: &[LimitRule], now: Moment) -> Vec<&Match> {
     all
 }
 
-/// Says what is unwise about one limit; `covers` hold beside it.
+/// Reports on one limit; the limits in `covers` apply beside it.
 pub(super) fn lint(
     rule: &LimitRule,
     spans: &FieldSpans,
@@ -61,11 +68,11 @@ pub(super) fn lint(
             spans.at("expires"),
             "expired",
             format!(
-                "limit `{}` expired on {} and does nothing any more",
+                "limit `{}` expired on {} and has no effect",
                 rule.name,
                 when::day(expires)
             ),
-            "remove it, or write a later date",
+            "remove it, or set a later date",
         );
         return;
     }
@@ -74,6 +81,7 @@ pub(super) fn lint(
     cost(rule, spans, report);
     overrides(rule, spans, now, report);
     memory(rule, spans, report);
+    missing_key(rule, spans, report);
     rotation(rule, spans, covers, report);
     if rule.reason.is_none() {
         surprises(rule, spans, report);
@@ -90,7 +98,7 @@ fn reach(rule: &LimitRule, spans: &FieldSpans, report: &Report<'_>) {
             spans.at("except"),
             "unreachable",
             format!(
-                "`except` takes away all that `match` lets in: limit `{}` is for nobody",
+                "`except` covers all of `match`: limit `{}` applies to no request",
                 rule.name
             ),
             "narrow `except`",
@@ -101,7 +109,7 @@ fn reach(rule: &LimitRule, spans: &FieldSpans, report: &Report<'_>) {
             spans.at("candidate"),
             "same-candidate",
             "the candidate is the same as the limit",
-            "change what is to be tried, such as `candidate: { allow: 3/s }`",
+            "change a field of it, such as `candidate: { allow: 3/s }`",
         );
     }
 }
@@ -111,20 +119,20 @@ fn mode(rule: &LimitRule, spans: &FieldSpans, report: &Report<'_>) {
         report.warn(
             spans.name_of("enforce"),
             "unused-share",
-            "`enforce` does nothing in `mode: shadow`",
-            "leave `mode` out to enforce for that share of the keys",
+            "`enforce` has no effect with `mode: shadow`",
+            "remove `mode` to enforce the limit for that share of the keys",
         );
     } else if rule.enforced == 0 {
         report.warn(
             spans.at("enforce"),
             "unused-share",
-            "a limit that is enforced for nobody is a shadow",
+            "a limit that is enforced for 0% of the keys is only counted",
             "write `mode: shadow` instead",
         );
     }
 }
 
-/// The most that one request can ever take from a quota.
+/// The largest cost that a quota can admit.
 fn capacity(quota: &Quota) -> u64 {
     let limits = std::iter::once(&quota.limit).chain(&quota.peak);
     let capacities = limits.map(|limit| capacity_of(limit.algorithm()));
@@ -144,7 +152,7 @@ fn capacity_of(algorithm: &Algorithm) -> u64 {
 }
 
 fn cost(rule: &LimitRule, spans: &FieldSpans, report: &Report<'_>) {
-    let most = max_cost(&rule.cost);
+    let max = max_cost(&rule.cost);
     let tiers = rule.tiers.iter().flat_map(|tiers| &tiers.tiers);
     let tiers = tiers.map(|tier| (format!("tier `{}`", tier.name), &tier.quota));
     let overrides = rule
@@ -161,16 +169,16 @@ fn cost(rule: &LimitRule, spans: &FieldSpans, report: &Report<'_>) {
     let too_small = own
         .chain(tiers)
         .chain(overrides)
-        .find(|(_, quota)| capacity(quota) < most);
+        .find(|(_, quota)| capacity(quota) < max);
     if let Some((whose, quota)) = too_small {
         report.warn(
             spans.at("cost"),
             "cost-above-capacity",
             format!(
-                "a request of cost {most} never passes: {whose} holds {} at the most",
+                "a request of cost {max} never passes: {whose} holds at most {}",
                 capacity(quota)
             ),
-            format!("lower the cost, or let it hold at least {most}"),
+            format!("lower the cost, or raise the capacity to at least {max}"),
         );
     }
 }
@@ -186,52 +194,90 @@ fn overrides(rule: &LimitRule, spans: &FieldSpans, now: Moment, report: &Report<
                     change.key.join(", "),
                     when::day(expires)
                 ),
-                "remove it, or write a later date",
+                "remove it, or set a later date",
             );
         }
     }
 }
 
+/// Sliding logs that take much memory, by what they take; beyond a bound they are an error.
 fn memory(rule: &LimitRule, spans: &FieldSpans, report: &Report<'_>) {
-    let quotas = rule
-        .tiers
-        .iter()
-        .flat_map(|tiers| &tiers.tiers)
-        .map(|tier| &tier.quota);
-    for quota in std::iter::once(&rule.quota).chain(quotas) {
-        let Algorithm::SlidingLog { limit, .. } = *quota.limit.algorithm() else {
-            continue;
-        };
-        let keys = if rule.key.is_empty() {
-            1
-        } else {
-            quota.limit.max_keys()
-        };
-        let bytes = u128::from(limit) * 8 * keys as u128;
-        if bytes > LOG_BYTES {
-            report.warn(
-                spans.at("allow"),
-                "large-log",
-                format!(
-                    "the log of limit `{}` may take {}: {limit} times 8 bytes for each of {keys} keys",
-                    rule.name,
-                    sized(bytes)
-                ),
-                "write `algorithm: sliding-window`, which takes 8 bytes for each key, or lower `max_keys`",
-            );
-            return;
-        }
+    let log = |quota: &Quota| match *quota.limit.algorithm() {
+        Algorithm::SlidingLog { limit, .. } => Some((limit, quota.limit.max_keys())),
+        _ => None,
+    };
+    let Some((limit, max_keys)) = quotas(rule).filter_map(log).max() else {
+        return;
+    };
+    const HINT: &str =
+        "write `algorithm: sliding-window`, which takes 8 bytes for each key, or lower";
+    let (place, name) = (spans.at("allow"), &rule.name);
+    if limit > LOG_MAX {
+        let message = format!(
+            "the log of limit `{name}` has {limit} entries for each key; the maximum is {LOG_MAX}"
+        );
+        report.error(place, "large-log", message, format!("{HINT} `allow`"));
+        return;
+    }
+    let keys = if rule.key.is_empty() { 1 } else { max_keys };
+    let one = u128::from(limit) * ENTRY_BYTES;
+    let all = one * keys as u128;
+    if all > LOGS_WARN {
+        let message = format!(
+            "the logs of limit `{name}` may take {}: {limit} times {ENTRY_BYTES} bytes for each of {keys} keys",
+            size(all)
+        );
+        report.warn(place, "large-log", message, format!("{HINT} `max_keys`"));
+    } else if one > LOG_WARN {
+        let message = format!(
+            "the log of limit `{name}` takes {} for each key: {limit} times {ENTRY_BYTES} bytes",
+            size(one)
+        );
+        report.warn(place, "large-log", message, format!("{HINT} `allow`"));
     }
 }
 
-fn sized(bytes: u128) -> String {
-    match bytes >> 30 {
-        0..=9 => format!("{} MiB", bytes >> 20),
-        gib => format!("{gib} GiB"),
+fn size(bytes: u128) -> String {
+    match bytes >> 20 {
+        mib @ 0..=10_239 => format!("{mib} MiB"),
+        mib => format!("{} GiB", mib >> 10),
     }
 }
 
-/// Can a client choose this freely?
+/// A request that matches by a header or parameter, but whose key is missing, is counted under `missing_key`. So it
+/// leaves the limit that is meant for requests without a key.
+fn missing_key(rule: &LimitRule, spans: &FieldSpans, report: &Report<'_>) {
+    if rule.mode != Mode::Enforce || spans.has("missing_key") {
+        return;
+    }
+    let tests = |tests: &[(String, ValueTest)], name: &str, blank_is_present: bool| {
+        tests.iter().any(|(tested, test)| match test {
+            ValueTest::Like(_) => tested == name,
+            ValueTest::Present => tested == name && blank_is_present,
+            ValueTest::Absent => false,
+        })
+    };
+    let is_matched = |part: &&KeyPart| match &part.source {
+        Source::Header(name) => tests(&rule.matches.headers, name, false),
+        Source::Query(name) => tests(&rule.matches.query, name, true),
+        _ => false,
+    };
+    if let Some(part) = rule.key.iter().find(is_matched) {
+        let source = source_text(&part.source);
+        report.warn(
+            spans.at("key"),
+            "matched-without-key",
+            format!(
+                "a request with a blank or repeated `{source}` can match limit `{}`, but has no key: the limit counts it by \
+                 its address",
+                rule.name
+            ),
+            "write `missing_key: deny` to refuse such requests, or `missing_key: ip` if that is meant",
+        );
+    }
+}
+
+/// Can a client choose this value freely?
 fn is_chosen(source: &Source) -> bool {
     matches!(
         source,
@@ -261,22 +307,22 @@ fn rotation(rule: &LimitRule, spans: &FieldSpans, covers: &[&Match], report: &Re
         spans.at("key"),
         "rotating-key",
         format!(
-            "a client that changes `{}` with every request has a new allowance each time",
+            "a client that changes `{}` with every request gets a new allowance each time",
             names.join("`, `")
         ),
-        "add a looser limit with `key: ip` for the same requests, so that changing the key does not help",
+        "add a looser limit with `key: ip` for the same requests",
     );
 }
 
-/// What works, but not as some expect.
+/// Notes on what works but may surprise.
 fn surprises(rule: &LimitRule, spans: &FieldSpans, report: &Report<'_>) {
     const SILENCE: &str = "a `reason` in the limit silences this note";
     if let Algorithm::Concurrency { ttl, .. } = rule.quota.limit.algorithm() {
         report.note(
             spans.at("algorithm"),
             "permits-expire",
-            format!("callers that cannot give a permit back, such as forward-auth, hold it for the whole `ttl` of {ttl}"),
-            format!("keep the `ttl` near the longest request; {SILENCE}"),
+            format!("callers that cannot return a permit, such as forward-auth, hold it for the whole `ttl` of {ttl}"),
+            format!("set `ttl` close to the longest request; {SILENCE}"),
         );
     }
     let earns_at_once = matches!(
@@ -287,9 +333,9 @@ fn surprises(rule: &LimitRule, spans: &FieldSpans, report: &Report<'_>) {
         report.note(
             spans.at("when_over"),
             "rest-of-a-bucket",
-            "after `take-rest` a bucket is empty and earns on at once, however much was over",
+            "after `take-rest` a bucket is empty and refills at once, whatever the excess was",
             format!(
-                "write `algorithm: fixed-window`, which stays used up until it ends; {SILENCE}"
+                "write `algorithm: fixed-window`, which stays exhausted until it ends; {SILENCE}"
             ),
         );
     }
@@ -300,10 +346,10 @@ fn surprises(rule: &LimitRule, spans: &FieldSpans, report: &Report<'_>) {
             spans.at("cost"),
             "cost-from-client",
             format!(
-                "the cost is what `{}` says, and a client may be able to write that",
+                "the cost is read from `{}`, which a client may be able to set",
                 source_text(source)
             ),
-            format!("see that only your own services can; {SILENCE}"),
+            format!("make sure that only your own services can set it; {SILENCE}"),
         );
     }
     if let Some(tiers) = &rule.tiers
@@ -313,10 +359,10 @@ fn surprises(rule: &LimitRule, spans: &FieldSpans, report: &Report<'_>) {
             spans.at("tier"),
             "tier-from-client",
             format!(
-                "the tier is what `{}` says, and a client may be able to write that",
+                "the tier is read from `{}`, which a client may be able to set",
                 source_text(&tiers.source)
             ),
-            format!("see that your proxy sets or removes it; {SILENCE}"),
+            format!("make sure that your proxy sets or removes it; {SILENCE}"),
         );
     }
 }

@@ -1,4 +1,4 @@
-//! What is unwise about `allow` and `deny`.
+//! Warnings about `allow` and `deny`.
 
 use tollgate::Moment;
 use tollgate_policy::ListRule;
@@ -7,7 +7,7 @@ use super::cover::is_everything;
 use crate::read::{Draft, FieldSpans, when};
 use crate::report::Report;
 
-/// Says what is unwise about both lists.
+/// Reports on both lists.
 pub(super) fn lint(draft: &Draft, now: Moment, report: &Report<'_>) {
     let policy = &draft.policy;
     for (rule, spans) in policy.allow.iter().zip(&draft.allow) {
@@ -16,7 +16,7 @@ pub(super) fn lint(draft: &Draft, now: Moment, report: &Report<'_>) {
                 spans.at("match"),
                 "allow-everybody",
                 format!(
-                    "`{}` lets everybody through, so no limit is ever asked",
+                    "`{}` matches every request, so no limit is ever applied",
                     rule.name
                 ),
                 "narrow its `match`; to try limits without enforcing them write `mode: shadow`",
@@ -28,7 +28,7 @@ pub(super) fn lint(draft: &Draft, now: Moment, report: &Report<'_>) {
             report.warn(
                 spans.at("match"),
                 "deny-everybody",
-                format!("`{}` refuses everybody", rule.name),
+                format!("`{}` refuses every request", rule.name),
                 "narrow its `match`",
             );
         }
@@ -43,11 +43,11 @@ fn expired(rule: &ListRule, spans: &FieldSpans, now: Moment, report: &Report<'_>
         spans.at("expires"),
         "expired",
         format!(
-            "`{}` expired on {} and does nothing any more",
+            "`{}` expired on {} and has no effect",
             rule.name,
             when::day(expires)
         ),
-        "remove it, or write a later date",
+        "remove it, or set a later date",
     );
     true
 }

@@ -1,10 +1,7 @@
-//! What a policy says that is probably not meant.
+//! Warnings and notes about a policy that is valid.
 //!
-//! Only what can be decided from the file alone is told: a warning that is wrong now and then teaches
-//! people to skip them all. Warnings are about what will not work as written; notes are about what works,
-//! but surprises, and are not given for a limit that has a `reason`: somebody thought about it.
-//!
-//! It does not know traffic; that is for simulation.
+//! A warning is about what will not work as written. A note is about what works but may surprise; a limit with a `reason`
+//! gets none. Both depend on the file alone: a warning that is sometimes wrong teaches operators to skip all of them.
 
 mod cover;
 mod gateway;
@@ -16,13 +13,13 @@ mod store;
 
 use tollgate::CHARGES_MAX;
 use tollgate::Moment;
-use tollgate_policy::{DefaultAction, LimitRule, Mode};
+use tollgate_policy::{DefaultAction, LimitRule, Mode, OverrideAction, Quota};
 
 use crate::read::Draft;
 use crate::report::Report;
 use cover::is_everything;
 
-/// Says what is unwise about a policy at `now`.
+/// Reports on a policy at `now`.
 pub(crate) fn lint(draft: &Draft, now: Moment, report: &Report<'_>) {
     file(draft, report);
     store::lint(draft, report);
@@ -41,7 +38,20 @@ pub(crate) fn lint(draft: &Draft, now: Moment, report: &Report<'_>) {
     gateway::lint(draft, report);
 }
 
-/// Is this limit asked for every request?
+/// All quotas that a limit can apply.
+fn quotas(rule: &LimitRule) -> impl Iterator<Item = &Quota> {
+    let tiers = rule.tiers.iter().flat_map(|tiers| &tiers.tiers);
+    let overrides = rule.overrides.iter();
+    std::iter::once(&rule.quota)
+        .chain(&rule.candidate)
+        .chain(tiers.map(|tier| &tier.quota))
+        .chain(overrides.filter_map(|change| match &change.grant {
+            OverrideAction::Quota(quota) => Some(quota),
+            OverrideAction::Unlimited | OverrideAction::Blocked => None,
+        }))
+}
+
+/// Does this limit match every request?
 fn is_always_on(rule: &LimitRule) -> bool {
     rule.mode != Mode::Off && is_everything(&rule.matches) && rule.except.is_empty()
 }
@@ -54,24 +64,24 @@ fn file(draft: &Draft, report: &Report<'_>) {
         (DefaultAction::Unset, None) => report.warn(
             top.at("default"),
             "no-default",
-            "nothing is said about requests that no limit matches; they pass",
-            "add `default: pass` if that is meant, or a limit: `default: { key: ip, allow: 100/s }`",
+            "there is no `default`, so requests that no limit matches pass",
+            "add `default: pass` if that is intended, or a limit: `default: { key: ip, allow: 100/s }`",
         ),
         (DefaultAction::Refuse | DefaultAction::Limit(_), Some(rule)) => report.warn(
             top.name_of("default"),
             "default-unreachable",
-            format!("limit `{}` matches every request, so nothing is left for `default`", rule.name),
-            "give that limit a `match`, or leave `default` out",
+            format!("limit `{}` matches every request, so `default` has no effect", rule.name),
+            "add a `match` to that limit, or remove `default`",
         ),
         _ => {}
     }
-    let limits_nobody =
+    let has_no_limit =
         policy.limits.is_empty() && !matches!(policy.default, DefaultAction::Limit(_));
-    if limits_nobody && policy.queues.is_empty() && policy.follow.is_none() {
+    if has_no_limit && policy.queues.is_empty() && policy.follow.is_none() {
         report.warn(
             top.at("limits"),
             "no-limits",
-            "this policy limits nobody",
+            "this policy has no limits",
             "add a limit: `limits: [{ name: per-ip, key: ip, allow: 100/s }]`",
         );
     }
@@ -83,8 +93,8 @@ fn file(draft: &Draft, report: &Report<'_>) {
         report.warn(
             top.name_of("tiers"),
             "unused-tiers",
-            "no limit names where the tier is found, so the tiers scale nothing",
-            "add `tier: header.x-plan` to the limits that they are for",
+            "no limit has a `tier`, so `tiers` has no effect",
+            "add `tier: header.x-plan` to the limits that tiers should scale",
         );
     }
     let trusted = policy.proxies.trusted.networks();
@@ -92,21 +102,21 @@ fn file(draft: &Draft, report: &Report<'_>) {
         report.warn(
             top.name_of("client_address"),
             "unused-client-address",
-            "`client_address` is read from trusted proxies only, and there are none",
-            "add `trusted_proxies: [10.0.0.0/8]`, or leave `client_address` out",
+            "`client_address` has no effect without trusted proxies",
+            "add `trusted_proxies: [10.0.0.0/8]`, or remove `client_address`",
         );
     }
     for place in &draft.wide_networks {
         report.warn(
             *place,
             "wide-trust",
-            "a network this wide is not only proxies",
-            "whoever is in it can choose its own address: name the networks of your own proxies",
+            "a network this wide does not hold only proxies",
+            "every client in it can choose its own address: list the networks of your own proxies",
         );
     }
 }
 
-/// A request may be charged to so many limits at the most.
+/// Reports limits that match every request, if they are more than one request can be charged to.
 fn always_on(draft: &Draft, report: &Report<'_>) {
     let rules = draft.policy.limits.iter().zip(&draft.limits);
     let mut always = rules.filter(|(rule, _)| is_always_on(rule));
@@ -116,9 +126,9 @@ fn always_on(draft: &Draft, report: &Report<'_>) {
             spans.at("name"),
             "too-many-charges",
             format!(
-                "{count} limits match every request; it can be charged to {CHARGES_MAX} at the most"
+                "{count} limits match every request, and a request can be charged to at most {CHARGES_MAX}"
             ),
-            "give some of them a `match`, or put several into one",
+            "add a `match` to some of them, or merge several into one",
         );
     }
 }

@@ -1,11 +1,11 @@
-//! What is unwise about pressure, or worth knowing.
+//! Warnings about pressure.
 
 use tollgate::Scale;
 
 use crate::read::Draft;
 use crate::report::Report;
 
-/// Says what is unwise about what a policy does under pressure.
+/// Reports on `pressure`.
 pub(super) fn lint(draft: &Draft, report: &Report<'_>) {
     let Some(rule) = &draft.policy.pressure else {
         return;
@@ -15,16 +15,16 @@ pub(super) fn lint(draft: &Draft, report: &Report<'_>) {
         report.note(
             place,
             "pressure-by-hand",
-            "no signal is named, so limits shrink only when an operator says so",
-            "add `latency: 500ms`, `errors: 10%` or `cpu: 90%` if they are to shrink by themselves",
+            "there is no signal, so limits shrink only when an operator requests it",
+            "add `latency: 500ms`, `errors: 10%` or `cpu: 90%` to shrink them automatically",
         );
     }
     if rule.floor == Scale::ONE && rule.floors.iter().all(|(_, floor)| *floor == Scale::ONE) {
         report.warn(
             draft.pressure.at("floor"),
             "pressure-without-effect",
-            "a floor of 100% leaves every limit as it is, so pressure changes nothing",
-            "write how much is left at the least, such as `floor: 10%`",
+            "a floor of 100% keeps every limit as it is, so pressure has no effect",
+            "write the smallest part that is kept, such as `floor: 10%`",
         );
     }
 }

@@ -1,4 +1,4 @@
-//! What is unwise about queues.
+//! Warnings about queues.
 
 use tollgate_policy::{QueueConcurrency, QueueRule};
 
@@ -6,10 +6,10 @@ use super::cover::{covers, is_everything};
 use crate::read::{Draft, FieldSpans};
 use crate::report::Report;
 
-/// More at once than one process has under way with a backend that is well.
+/// More requests in flight than one process has with a healthy backend.
 const ADAPTIVE_WISE: u32 = 10_000;
 
-/// Says what is unwise about the queues of a policy.
+/// Reports on the queues of a policy.
 pub(super) fn lint(draft: &Draft, report: &Report<'_>) {
     let rules = &draft.policy.queues;
     let last = |rule: &QueueRule| is_everything(&rule.matches) && rule.except.is_empty();
@@ -21,10 +21,10 @@ pub(super) fn lint(draft: &Draft, report: &Report<'_>) {
                 spans.at("name"),
                 "unreachable",
                 format!(
-                    "nobody waits in queue `{}`: `{earlier}` before it takes every request",
+                    "no request waits in queue `{}`: `{earlier}` before it matches every request",
                     rule.name
                 ),
-                "put it before that one; the first queue that matches is the one",
+                "move it before that one; the first queue that matches is used",
             );
         }
         reach(rule, spans, report);
@@ -41,7 +41,7 @@ fn reach(rule: &QueueRule, spans: &FieldSpans, report: &Report<'_>) {
             spans.at("except"),
             "unreachable",
             format!(
-                "`except` takes away all that `match` lets in: queue `{}` is for nobody",
+                "`except` covers all of `match`: queue `{}` applies to no request",
                 rule.name
             ),
             "narrow `except`",
@@ -55,15 +55,15 @@ fn room(rule: &QueueRule, spans: &FieldSpans, report: &Report<'_>) {
         report.warn(
             spans.at("waiting_per_flow"),
             "waiting-per-flow-above-waiting",
-            format!("{own} of one flow can never wait: the queue holds {all} in all"),
+            format!("{own} requests of one flow can never wait: the queue holds {all}"),
             format!("write less than {all}, so that one flow cannot fill the queue"),
         );
     } else if rule.flow.is_empty() && own < all {
         report.warn(
             spans.at("waiting_per_flow"),
             "one-flow",
-            format!("without `flow` everybody is one flow, so {own} wait in all and not {all}"),
-            "add `flow: header.x-api-key`, or leave `waiting_per_flow` out",
+            format!("without `flow` all requests are one flow, so at most {own} wait, not {all}"),
+            "add `flow: header.x-api-key`, or remove `waiting_per_flow`",
         );
     }
 }
@@ -76,11 +76,11 @@ fn at_once(rule: &QueueRule, spans: &FieldSpans, report: &Report<'_>) {
             spans.at("at_once"),
             "large-adaptive",
             format!(
-                "a `max` of {} is not reached by any backend that is well: it bounds nothing",
+                "a `max` of {} is above what a healthy backend reaches, so it bounds nothing",
                 adaptive.max
             ),
             format!(
-                "write what the backend bore in its best hour, at most {ADAPTIVE_WISE}: the estimate may drift up to it"
+                "write what the backend has handled at its peak, at most {ADAPTIVE_WISE}: the estimate may drift up to it"
             ),
         );
     }
@@ -99,14 +99,14 @@ fn at_once_per_flow(rule: &QueueRule, spans: &FieldSpans, report: &Report<'_>) {
         report.warn(
             spans.at("at_once_per_flow"),
             "at-once-per-flow-without-effect",
-            format!("one flow may hold all {all} turns there are, so this bounds nothing"),
-            format!("write less than {all}, or leave `at_once_per_flow` out"),
+            format!("one flow may take all {all}, so this bounds nothing"),
+            format!("write less than {all}, or remove `at_once_per_flow`"),
         );
     } else if rule.flow.is_empty() {
         report.warn(
             spans.at("at_once_per_flow"),
             "one-flow",
-            format!("without `flow` everybody is one flow, so {own} go at once in all"),
+            format!("without `flow` all requests are one flow, so only {own} run at once"),
             format!("add `flow: header.x-api-key`, or write `at_once: {own}` instead"),
         );
     }
@@ -118,7 +118,7 @@ fn shares(rule: &QueueRule, spans: &FieldSpans, report: &Report<'_>) {
             spans.name_of("tier"),
             "one-flow",
             "`tier` has no effect: weights are between flows, and without `flow` there is one",
-            "add `flow: header.x-api-key`, or leave `tier` out",
+            "add `flow: header.x-api-key`, or remove `tier`",
         );
     }
     let equal = |weights: &tollgate_policy::TierWeights| weights.tiers.iter().all(|(_, w)| *w == 1);
@@ -127,7 +127,7 @@ fn shares(rule: &QueueRule, spans: &FieldSpans, report: &Report<'_>) {
             spans.name_of("tier"),
             "equal-weights",
             "`tier` has no effect: all tiers have a weight of 1",
-            "write `tiers: { pro: { weight: 4 } }` at the top, or leave `tier` out",
+            "write `tiers: { pro: { weight: 4 } }` at the top, or remove `tier`",
         );
     }
 }

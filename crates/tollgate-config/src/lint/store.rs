@@ -1,24 +1,23 @@
-//! What is unwise about a store that several processes share, and about what happens without it.
+//! Warnings about a shared store, and about what happens while it does not answer.
 
 use std::net::IpAddr;
 
 use tollgate::{Algorithm, Span};
 use tollgate_policy::shared::LOG_MAX;
-use tollgate_policy::{
-    DefaultAction, LimitRule, Mode, OnStoreError, OverrideAction, Quota, Sharing,
-};
+use tollgate_policy::{DefaultAction, LimitRule, Mode, OnStoreError, Quota, Sharing};
 
+use super::quotas;
 use crate::read::{Draft, FieldSpans};
 use crate::report::Report;
 use crate::store::{SecretSpec, SharedSpec, StoreSpec};
 
-/// Envoy waits for 20 ms unless told otherwise; the rest is for the way there and back.
+/// Envoy waits for 20 ms by default; the rest is for the network.
 const DEADLINE_WISE: Span = Span::from_millis(15);
-/// Entries of one log in a shared store: it is one key there, and every request walks its old end.
+/// Entries of one log in a shared store before a warning: it is one key, and every request trims it.
 const LOG_WISE: u64 = 10_000;
 const FIELD: &str = "on_store_error";
 
-/// Says what is unwise about the store of a policy.
+/// Reports on the store of a policy.
 pub(super) fn lint(draft: &Draft, report: &Report<'_>) {
     match &draft.store.spec {
         StoreSpec::Memory => unused(draft, report),
@@ -34,7 +33,7 @@ pub(super) fn lint(draft: &Draft, report: &Report<'_>) {
     }
 }
 
-/// Every limit that does something, with its places.
+/// Every limit that is not off, with its places.
 fn rules(draft: &Draft) -> impl Iterator<Item = (&LimitRule, &FieldSpans)> {
     let default = match (&draft.policy.default, &draft.default) {
         (DefaultAction::Limit(rule), Some(spans)) => Some((rule.as_ref(), spans)),
@@ -53,16 +52,16 @@ fn unused(draft: &Draft, report: &Report<'_>) {
             report.warn(
                 spans.name_of("sharing"),
                 "unused-sharing",
-                "`sharing` has no effect: the store is this process itself",
-                "leave it out, or name a store that a fleet shares: `store: redis://10.0.0.5:6379/0`",
+                "`sharing` has no effect with `store: memory`",
+                "remove it, or use a shared store: `store: redis://10.0.0.5:6379/0`",
             );
         }
         if spans.has(FIELD) {
             report.warn(
                 spans.name_of(FIELD),
                 "unused-on-store-error",
-                "`on_store_error` has no effect: the store is this process itself",
-                "leave it out, or name a store that a fleet shares: `store: redis://10.0.0.5:6379/0`",
+                "`on_store_error` has no effect with `store: memory`",
+                "remove it, or use a shared store: `store: redis://10.0.0.5:6379/0`",
             );
         }
     }
@@ -73,7 +72,7 @@ fn secrets(spec: &SharedSpec, spans: &FieldSpans, report: &Report<'_>) {
         report.warn(
             spans.at("url"),
             "password-in-file",
-            "the password of the store stands in the file, for everybody who can read it",
+            "the password of the store is in the file, and everything that can read the file has it",
             "write `password_env: TOLLGATE_STORE_PASSWORD` or `password_file: /run/secrets/store` beside `url`",
         );
     }
@@ -83,15 +82,13 @@ fn secrets(spec: &SharedSpec, spans: &FieldSpans, report: &Report<'_>) {
         report.warn(
             spans.at("url"),
             "password-in-clear",
-            format!(
-                "the password goes to `{host}` as plain text: whoever listens in between has it"
-            ),
+            format!("the password is sent to `{host}` in plain text"),
             "write `rediss` or `valkeys` in the scheme for TLS",
         );
     }
 }
 
-/// Without a password nobody logs in, whatever the user is called.
+/// A user without a password does not log in.
 fn users(spec: &SharedSpec, spans: &FieldSpans, report: &Report<'_>) {
     let both = [
         (&spec.username, &spec.password, "username", "password_env"),
@@ -108,8 +105,8 @@ fn users(spec: &SharedSpec, spans: &FieldSpans, report: &Report<'_>) {
             report.warn(
                 spans.at(at),
                 "user-without-password",
-                "a user without a password does not log in: the store is asked as its default user",
-                format!("add `{add}: …`, or leave the user out"),
+                "a user without a password does not log in: the default user of the store is used",
+                format!("add `{add}: …`, or remove the user"),
             );
         }
     }
@@ -126,10 +123,10 @@ fn deadline(spec: &SharedSpec, spans: &FieldSpans, report: &Report<'_>) {
             spans.at("deadline"),
             "slow-deadline",
             format!(
-                "while the store hangs, a decision takes {}: Envoy waits for 20ms and then decides without an answer",
+                "while the store hangs, a decision takes {}, but Envoy waits for only 20ms by default",
                 spec.deadline
             ),
-            format!("write at most `{DEADLINE_WISE}`, unless all who ask wait longer"),
+            format!("write at most `{DEADLINE_WISE}`, unless all callers wait longer"),
         );
     }
 }
@@ -144,17 +141,17 @@ fn logs(draft: &Draft, report: &Report<'_>) {
                 spans.at("allow"),
                 "large-shared-log",
                 format!(
-                    "the log of limit `{}` has up to {entries} entries for each key, and a shared store keeps {LOG_MAX} at the most",
+                    "the log of limit `{}` has up to {entries} entries for each key, and a shared store keeps at most {LOG_MAX}",
                     rule.name
                 ),
-                "write `algorithm: sliding-window`, which keeps a few numbers for each key; or a smaller limit, in every tier",
+                "write `algorithm: sliding-window`, which keeps a few numbers for each key; or lower the limit, in every tier",
             );
         } else if entries > LOG_WISE {
             report.warn(
                 spans.at("allow"),
                 "large-shared-log",
                 format!(
-                    "the log of limit `{}` has up to {entries} entries for each key in the shared store, which costs it memory and work",
+                    "the log of limit `{}` has up to {entries} entries for each key in the shared store, which takes memory and time there",
                     rule.name
                 ),
                 "write `algorithm: sliding-window`, which keeps a few numbers for each key",
@@ -163,7 +160,7 @@ fn logs(draft: &Draft, report: &Report<'_>) {
     }
 }
 
-/// One limit that the store decides is a round trip for every request that meets it, whatever others are shared by.
+/// A single exact limit costs a round trip for every request that matches it, however the other limits are shared.
 fn mixed(draft: &Draft, report: &Report<'_>) {
     if rules(draft).all(|(rule, _)| rule.sharing == Sharing::Exact) {
         return;
@@ -171,36 +168,21 @@ fn mixed(draft: &Draft, report: &Report<'_>) {
     let exact = rules(draft).filter(|(rule, _)| rule.sharing == Sharing::Exact);
     for (rule, spans) in exact.filter(|(_, spans)| !spans.has("sharing")) {
         let hint = match rule.quota.supports(Sharing::Lease) {
-            true => {
-                "write `sharing: lease` in it, too; or `sharing: exact`, if that is meant, which silences this note"
-            }
+            true => "write `sharing: lease` in it too, or `sharing: exact` to silence this note",
             false => {
-                "it cannot be shared otherwise: `match` it to requests that may wait for the store, or write `sharing: exact`, which silences this note"
+                "it supports no other `sharing`: narrow its `match`, or write `sharing: exact` to silence this note"
             }
         };
         report.note(
             spans.at("name"),
             "mixed-sharing",
             format!(
-                "limit `{}` is exact: every request that meets it asks the store, however its other limits are shared",
+                "limit `{}` is exact: every request that matches it waits for the store, however its other limits are shared",
                 rule.name
             ),
             hint,
         );
     }
-}
-
-/// All quotas that a limit may come to.
-fn quotas(rule: &LimitRule) -> impl Iterator<Item = &Quota> {
-    let tiers = rule.tiers.iter().flat_map(|tiers| &tiers.tiers);
-    let overrides = rule.overrides.iter();
-    std::iter::once(&rule.quota)
-        .chain(&rule.candidate)
-        .chain(tiers.map(|tier| &tier.quota))
-        .chain(overrides.filter_map(|change| match &change.grant {
-            OverrideAction::Quota(quota) => Some(quota),
-            OverrideAction::Unlimited | OverrideAction::Blocked => None,
-        }))
 }
 
 fn logged(quota: &Quota) -> Option<u64> {
@@ -210,7 +192,7 @@ fn logged(quota: &Quota) -> Option<u64> {
     }
 }
 
-/// Limits that do not limit while the store is away. Said once where it is said once for all of them.
+/// Limits that are not enforced during an outage. One warning if the file sets that for all of them.
 fn allows(draft: &Draft, report: &Report<'_>) {
     let mut by_file = 0_usize;
     for (rule, spans) in rules(draft) {
@@ -225,23 +207,23 @@ fn allows(draft: &Draft, report: &Report<'_>) {
                 spans.at(FIELD),
                 "unlimited-without-store",
                 format!(
-                    "limit `{}` limits nobody while the store gives no answer; whoever can slow the store down can switch it off",
+                    "limit `{}` is not enforced while the store does not answer: a client that can slow the store down can switch it off",
                     rule.name
                 ),
-                "write `local`, by which each node enforces its share; a `reason` in the limit silences this",
+                "write `local`, with which each node enforces its share; a `reason` in the limit silences this",
             );
         }
     }
     if by_file > 0 {
         let (these, them) = match by_file {
-            1 => ("1 enforced limit limits".to_owned(), "it"),
-            count => (format!("{count} enforced limits limit"), "them"),
+            1 => ("1 limit is".to_owned(), "it"),
+            count => (format!("{count} limits are"), "them"),
         };
         report.warn(
             draft.file.at(FIELD),
             "unlimited-without-store",
-            format!("{these} nobody while the store gives no answer; whoever can slow the store down can switch {them} off"),
-            "write `local`, by which each node enforces its share, and `allow` only in limits that can do without",
+            format!("{these} not enforced while the store does not answer: a client that can slow the store down can switch {them} off"),
+            "write `local`, with which each node enforces its share, and `allow` only in limits that may be off",
         );
     }
 }

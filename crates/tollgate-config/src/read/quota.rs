@@ -233,6 +233,7 @@ impl QuotaFields {
     /// The place of the value that an error of the core is about.
     fn place_of(&self, cause: &LimitError) -> Place {
         let fields: &[&str] = match cause {
+            LimitError::ZeroCapacity { what: "burst" } => &["burst"],
             LimitError::ZeroCapacity { what: "queue" } => &["queue"],
             LimitError::ZeroSpan { what: "lease" } => &["ttl"],
             LimitError::ZeroSpan { .. } => &["for"],

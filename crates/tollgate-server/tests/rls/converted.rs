@@ -1,6 +1,6 @@
 //! A configuration of the reference service, converted, gives the answers that it documents.
 
-use tollgate_config::import::envoy;
+use tollgate_config::import::{EnvoyOptions, envoy};
 use tollgate_server::rls::messages::{Code, Unit};
 
 use super::client::{Server, brief, of};
@@ -31,7 +31,7 @@ descriptors:
 
 async fn server() -> Server {
     let files = [("config.yaml".to_owned(), CONFIG.as_bytes().to_vec())];
-    Server::start(&envoy(&files).unwrap().policy).await
+    Server::start(&envoy(&files, EnvoyOptions::default()).unwrap().policy).await
 }
 
 #[tokio::test]
