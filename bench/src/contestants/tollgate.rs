@@ -64,7 +64,7 @@ impl KeyedLimiter for Coarse {
     const NAME: &'static str = "tollgate-coarse";
 
     fn new(config: &Config) -> Self {
-        let clock = CoarseClock::start().expect("a thread can be started");
+        let clock = CoarseClock::new().expect("a thread can be started");
         Self(limiter(config, clock))
     }
 

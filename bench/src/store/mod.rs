@@ -144,7 +144,7 @@ fn request(limits: &[usize], key: u64) -> SharedRequest {
     let mut name = SharedKey::new(KeyKind::Own);
     name.push(format!("org{key:06}").as_bytes());
     let charge = |limit: &usize| SharedCharge {
-        limit: LimitId::at(*limit),
+        limit: LimitId::new(*limit),
         key: name.clone(),
         cost: 1,
         enforced: true,

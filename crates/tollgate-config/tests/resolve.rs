@@ -117,8 +117,11 @@ fn every_algorithm_is_resolved() {
 fn burst_credits_are_two_buckets() {
     let rule = limit("algorithm: burst-credits, allow: 10/s, times: 10, for: 30s, slack: 4");
     let bucket = |rate: &str, burst| Limit::token_bucket(rate.parse().unwrap(), burst).unwrap();
-    assert_eq!(rule.quota.limit, bucket("10/s", 2_704).named("a"));
-    assert_eq!(rule.quota.peak, Some(bucket("100/s", 4).named("a/peak")));
+    assert_eq!(rule.quota.limit, bucket("10/s", 2_704).with_name("a"));
+    assert_eq!(
+        rule.quota.peak,
+        Some(bucket("100/s", 4).with_name("a/peak"))
+    );
     let roomy = limit("algorithm: burst-credits, allow: 10/s, times: 2, for: 1s, max_keys: 7");
     let rooms = [&roomy.quota.limit, &roomy.quota.peak.unwrap()].map(Limit::max_keys);
     assert_eq!(rooms, [7, 7]);

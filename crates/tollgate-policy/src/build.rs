@@ -44,7 +44,7 @@ use tollgate::gate::{Gate, LimitId};
 use tollgate::key::{Key, KeySecret};
 use tollgate::limit::{Algorithm, Limit};
 use tollgate::limiter::Limiter;
-use tollgate::saved::SavedLimiter;
+use tollgate::snapshot::RestoredLimiter;
 use tollgate::time::{Moment, Span};
 
 /// Keys that the limiter of an override has room for.
@@ -107,7 +107,7 @@ impl std::error::Error for PolicyError {}
 pub struct PriorState {
     pub(super) secret: KeySecret,
     /// By what they are known by.
-    pub(super) limiters: HashMap<Arc<str>, SavedLimiter>,
+    pub(super) limiters: HashMap<Arc<str>, RestoredLimiter>,
     /// The store that counts for a fleet. The limiters then hold this node's share.
     pub(super) store: Option<Arc<dyn SharedStore>>,
 }
@@ -443,7 +443,7 @@ impl<'a, C: Clock> Builder<'a, C> {
             .iter()
             .chain(of_this.map(|over| &over.change))
         {
-            let key: Box<[u8]> = Key::of(&over.key).as_bytes().into();
+            let key: Box<[u8]> = Key::from_parts(&over.key).as_bytes().into();
             let grant = self.grant(&name, over)?;
             keys.insert(key.clone(), over.key.clone());
             special.insert(
@@ -609,7 +609,7 @@ impl<'a, C: Clock> Builder<'a, C> {
         if let Some(limit) = self.ids.get(id.as_str()) {
             return Ok(*limit);
         }
-        let quota = quota.clone().named(name);
+        let quota = quota.clone().with_name(name);
         let peak = match &quota.peak {
             Some(peak) => {
                 let peak = Quota::plain(peak.clone());

@@ -23,7 +23,7 @@ use super::policy_decision::{PolicyDecision, Reason};
 use super::store::lease::report::LeaseReport;
 use super::store::stack::FleetStore;
 use super::store::{Apply, StoreOp, StoreRequest};
-use tollgate::CHARGES_MAX;
+use tollgate::MAX_CHARGES;
 use tollgate::clock::Clock;
 use tollgate::decision::Verdict;
 use tollgate::time::Moment;
@@ -90,7 +90,7 @@ impl<C: Clock> PolicyGate<C> {
             Some(fleet) if plan.stop.is_none() && plan.charges.iter().any(Charge::is_open) => fleet,
             _ => return Start::Decided(self.execute(plan, op, now)),
         };
-        if plan.enforced > CHARGES_MAX {
+        if plan.enforced > MAX_CHARGES {
             let answer = unlimited(Verdict::Never, Reason::TooManyLimits, now);
             return Start::Decided(answer);
         }

@@ -186,7 +186,7 @@ pub fn fields<C: Clock>(
                         Some(part) => text.extend_from_within(part),
                         None => push_number(text, remaining),
                     }
-                    lasting(quota, scale.of(advert.most), advert.window, answer)
+                    lasting(quota, scale.apply_to(advert.most), advert.window, answer)
                 }
             };
             if let Some(lasts) = lasts {
@@ -264,14 +264,14 @@ impl Advert {
     /// How many there are at the most; `brought` if the request said it.
     fn push_most(&self, scale: Scale, brought: Option<u32>, text: &mut String) {
         if let Some(most) = brought {
-            let left = |most| if most == 0 { 0 } else { scale.of(most) };
+            let left = |most| if most == 0 { 0 } else { scale.apply_to(most) };
             return push_number(text, left(u64::from(most)));
         }
         // Nothing at all is told as one.
         if scale == Scale::ONE && self.most > 0 {
             text.push_str(self.part(self.number.clone()));
         } else {
-            push_number(text, scale.of(self.most).min(MOST));
+            push_number(text, scale.apply_to(self.most).min(MOST));
         }
     }
 

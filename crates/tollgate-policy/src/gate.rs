@@ -225,7 +225,7 @@ impl<C: Clock> PolicyGate<C> {
     /// is known by.
     pub fn limiters(&self) -> impl Iterator<Item = (&str, &Limiter<C>)> {
         let numbered = self.variants.iter().enumerate();
-        numbered.map(|(at, v)| (&*v.id, self.memory.limiter(LimitId::at(at))))
+        numbered.map(|(at, v)| (&*v.id, self.memory.limiter(LimitId::new(at))))
     }
 
     /// The quota that is known by `id`.
@@ -531,7 +531,7 @@ impl CompiledRule {
         if self.special.is_empty() || key.kind() != KeyKind::Own {
             return None;
         }
-        let texts = Key::of(key.texts(&self.rule));
+        let texts = Key::from_parts(key.texts(&self.rule));
         self.special.get(texts.as_bytes())
     }
 }

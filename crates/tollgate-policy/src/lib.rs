@@ -18,7 +18,7 @@
 //! rule.key = vec![KeyPart::new(Source::Header("x-rider-id".into()))];
 //! let policy = Policy { limits: vec![rule], ..Policy::default() };
 //!
-//! let gate = PolicyGate::new(policy, MonotonicClock::since_1970())?;
+//! let gate = PolicyGate::new(policy, MonotonicClock::with_unix_time())?;
 //! let facts = Facts { method: "GET", path: "/rides", headers: &[("x-rider-id", "42")], ..Facts::default() };
 //! let answer = gate.admit(&facts);
 //! assert!(answer.is_admitted());

@@ -432,10 +432,12 @@ impl Quota {
 
     /// The same for a rule of this name.
     #[must_use]
-    pub fn named(self, name: &str) -> Quota {
+    pub fn with_name(self, name: &str) -> Quota {
         Quota {
-            limit: self.limit.named(name),
-            peak: self.peak.map(|peak| peak.named(&format!("{name}{PEAK}"))),
+            limit: self.limit.with_name(name),
+            peak: self
+                .peak
+                .map(|peak| peak.with_name(&format!("{name}{PEAK}"))),
             periods: self.periods,
         }
     }
@@ -473,7 +475,7 @@ impl fmt::Display for Quota {
                 duration,
                 ..
             }) => write!(f, "burst credits {rate} times {times} for {duration}"),
-            None => self.limit.clone().named("").fmt(f),
+            None => self.limit.clone().with_name("").fmt(f),
         }
     }
 }

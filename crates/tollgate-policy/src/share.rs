@@ -31,7 +31,9 @@ fn limit_share(whole: &Limit, nodes: u32) -> Limit {
     let algorithm = share_of(whole.algorithm(), u64::from(nodes));
     // A share that makes no limit (a rate too slow to be counted) is not taken.
     let share = Limit::new(algorithm).unwrap_or_else(|_| whole.clone());
-    share.named(whole.name()).with_max_keys(whole.max_keys())
+    share
+        .with_name(whole.name())
+        .with_max_keys(whole.max_keys())
 }
 
 fn share_of(algorithm: &Algorithm, nodes: u64) -> Algorithm {

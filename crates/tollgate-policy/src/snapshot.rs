@@ -10,7 +10,7 @@ use super::build::PriorState;
 use super::gate::PolicyGate;
 use tollgate::clock::Clock;
 use tollgate::key::KeySecret;
-use tollgate::saved::{Reader, RestoreError, SavedLimiter, Writer};
+use tollgate::snapshot::{RestoreError, RestoredLimiter, SnapshotReader, SnapshotWriter};
 
 /// Limits in a saved state at the most.
 const LIMITERS_MAX: usize = 1 << 20;
@@ -19,7 +19,7 @@ impl<C: Clock> PolicyGate<C> {
     /// All that was counted, as bytes for [`PriorState::from_saved`]. Decisions go on meanwhile. Keep them
     /// as you would keep a password: they hold the secret that keys are hashed with.
     pub fn save(&self) -> Vec<u8> {
-        let mut to = Writer::default();
+        let mut to = SnapshotWriter::default();
         self.secret.save(&mut to);
         to.size(self.variants.len());
         for (id, limiter) in self.limiters() {
@@ -36,12 +36,12 @@ impl PriorState {
     /// # Errors
     /// Bytes that were not.
     pub fn from_saved(bytes: &[u8]) -> Result<PriorState, RestoreError> {
-        let mut from = Reader::new(bytes);
+        let mut from = SnapshotReader::new(bytes);
         let secret = KeySecret::restored(&mut from)?;
         let mut limiters = HashMap::new();
         for _ in 0..from.size_up_to(LIMITERS_MAX)? {
             let id: Arc<str> = Arc::from(from.text()?);
-            let limiter = SavedLimiter::read(&mut from)?;
+            let limiter = RestoredLimiter::read(&mut from)?;
             limiters.insert(id, limiter);
         }
         from.end()?;

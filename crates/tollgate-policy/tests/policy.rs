@@ -452,7 +452,7 @@ fn tiers_have_quotas_of_their_own() {
     assert_eq!(answer.charges[0].tier, Some(0));
     assert_eq!(
         gate.quota(answer.charges[0].limit),
-        Some(&bucket("1/h", 5).named("one"))
+        Some(&bucket("1/h", 5).with_name("one"))
     );
 }
 

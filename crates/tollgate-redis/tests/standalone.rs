@@ -42,7 +42,7 @@ async fn a_limit_is_kept_and_given_back() {
     assert!(!passes(&limits.charge(&one("a")).await.unwrap()));
     assert!(passes(&limits.charge(&one("b")).await.unwrap()));
     let settle = SharedSettle {
-        limit: LimitId::at(0),
+        limit: LimitId::new(0),
         key: common::key("a"),
         issued: first[0].issued,
         taken: 1,
@@ -65,7 +65,7 @@ async fn a_charge_that_was_right_is_settled_without_a_word() {
     until_up(&store).await;
     let first = limits.charge(&one("a")).await.unwrap();
     let settle = SharedSettle {
-        limit: LimitId::at(0),
+        limit: LimitId::new(0),
         key: common::key("a"),
         issued: first[0].issued,
         taken: 1,
@@ -347,7 +347,7 @@ async fn the_documented_access_rule_suffices() {
     let first = limits.charge(&both).await.unwrap();
     assert!(passes(&first) && !passes(&limits.charge(&both).await.unwrap()));
     let settle = SharedSettle {
-        limit: LimitId::at(0),
+        limit: LimitId::new(0),
         key: common::key("a"),
         issued: first[0].issued,
         taken: 1,

@@ -37,7 +37,7 @@ pub(crate) fn app() -> Result<Router, Box<dyn Error>> {
     let policy = PolicyHandle::new(policy)?;
 
     // By the client's address: the feature `axum` finds it in `ConnectInfo`.
-    let documents = Limit::token_bucket("1/min".parse()?, 2)?.named("documents");
+    let documents = Limit::token_bucket("1/min".parse()?, 2)?.with_name("documents");
     let documents = LimitLayer::per_client(documents)?;
 
     // In axum the layer that is added last is the outermost.

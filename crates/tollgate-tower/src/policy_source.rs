@@ -92,7 +92,7 @@ impl PolicyHandle {
     /// # Errors
     /// An unusable limit or queue.
     pub fn new(policy: Policy) -> Result<PolicyHandle, ActivationError> {
-        PolicyHandle::with_clock(policy, MonotonicClock::since_1970())
+        PolicyHandle::with_clock(policy, MonotonicClock::with_unix_time())
     }
 
     /// The same with a store that several processes share. Queues stay local to the process. Run
@@ -105,7 +105,7 @@ impl PolicyHandle {
         store: Arc<dyn SharedStore>,
     ) -> Result<PolicyHandle, ActivationError> {
         let prior = PriorState::new().with_store(store);
-        PolicyHandle::with_prior(policy, MonotonicClock::since_1970(), prior)
+        PolicyHandle::with_prior(policy, MonotonicClock::with_unix_time(), prior)
     }
 }
 

@@ -98,7 +98,7 @@ pub enum Origin {
     Fresh,
     /// The store was full of live keys, and this new key was decided on an allowance that it shares
     /// with other such newcomers. Never more generous than its own would have been.
-    Crowded,
+    Overflow,
     /// This node decided from what the store that a fleet shares had lent to it, or had told it before.
     Leased,
     /// The store that a fleet shares gave no answer, and this node decided without it.

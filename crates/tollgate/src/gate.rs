@@ -6,7 +6,7 @@ use crate::decision::{Decision, Origin};
 use crate::key::Keyed;
 use crate::limit::Limit;
 use crate::limiter::Limiter;
-use crate::table::{CHARGES_MAX, ResolvedCharge, all_or_none};
+use crate::table::{MAX_CHARGES, ResolvedCharge, all_or_none};
 
 /// Several limits that a request may have to pass together: all of them are charged, or none. Cheap to
 /// clone: clones share the state.
@@ -15,8 +15,8 @@ use crate::table::{CHARGES_MAX, ResolvedCharge, all_or_none};
 /// use tollgate::{Gate, Limit};
 ///
 /// let mut gate = Gate::new();
-/// let per_ip = gate.add(Limit::token_bucket("10/s".parse()?, 20)?.named("ip"))?;
-/// let per_org = gate.add(Limit::token_bucket("100/s".parse()?, 200)?.named("org"))?;
+/// let per_ip = gate.add(Limit::token_bucket("10/s".parse()?, 20)?.with_name("ip"))?;
+/// let per_org = gate.add(Limit::token_bucket("100/s".parse()?, 200)?.with_name("org"))?;
 ///
 /// let admission = gate.admit(&[gate.charge(per_ip, "203.0.113.7", 1), gate.charge(per_org, "acme", 5)]);
 /// assert!(admission.decision.is_admitted());
@@ -52,7 +52,7 @@ pub struct LimitId(usize);
 
 impl LimitId {
     /// The limit at this place; limits are numbered in the order that they were added.
-    pub const fn at(index: usize) -> LimitId {
+    pub const fn new(index: usize) -> LimitId {
         LimitId(index)
     }
 
@@ -64,17 +64,17 @@ impl LimitId {
 
 /// A charge of one limit: the key, by its hash, and the cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Charge {
+pub struct LimitCharge {
     limit: LimitId,
     hash: u64,
     cost: u64,
     max: Option<u32>,
 }
 
-impl Charge {
+impl LimitCharge {
     /// A charge of `cost` on `limit` for the key with this hash ([`Limiter::key_hash`]).
-    pub const fn new(limit: LimitId, hash: u64, cost: u64) -> Charge {
-        Charge {
+    pub const fn new(limit: LimitId, hash: u64, cost: u64) -> LimitCharge {
+        LimitCharge {
             limit,
             hash,
             cost,
@@ -84,8 +84,8 @@ impl Charge {
 
     /// The same charge on a fixed window with room for at most `max`, for a number that comes with the request.
     #[must_use]
-    pub const fn with_max(self, max: Option<u32>) -> Charge {
-        Charge { max, ..self }
+    pub const fn with_max(self, max: Option<u32>) -> LimitCharge {
+        LimitCharge { max, ..self }
     }
 }
 
@@ -149,24 +149,24 @@ impl<C: Clock> Gate<C> {
     /// # Panics
     /// The limit is of another gate: a mistake in the program, not in its input.
     #[inline]
-    pub fn charge<K: Keyed + ?Sized>(&self, limit: LimitId, key: &K, cost: u64) -> Charge {
-        Charge::new(limit, self.limiter(limit).key_hash(key), cost)
+    pub fn charge<K: Keyed + ?Sized>(&self, limit: LimitId, key: &K, cost: u64) -> LimitCharge {
+        LimitCharge::new(limit, self.limiter(limit).key_hash(key), cost)
     }
 
     /// Takes all of `charges` or none of them. A refused request leaves no trace.
     ///
     /// At most 16 charges can be taken together; a request with more is refused as
     /// [`crate::Verdict::Never`], because letting the rest go unpaid would be worse.
-    pub fn admit(&self, charges: &[Charge]) -> Admission {
+    pub fn admit(&self, charges: &[LimitCharge]) -> Admission {
         // Few as a rule; room for many is only made if it is needed.
         let few = self.admit_within::<4>(charges);
-        let admission = few.or_else(|| self.admit_within::<CHARGES_MAX>(charges));
+        let admission = few.or_else(|| self.admit_within::<MAX_CHARGES>(charges));
         admission.unwrap_or_else(|| self.too_many(charges))
     }
 
     /// Takes all charges if they are at most `N` and of this gate.
     #[inline(always)]
-    fn admit_within<const N: usize>(&self, charges: &[Charge]) -> Option<Admission> {
+    fn admit_within<const N: usize>(&self, charges: &[LimitCharge]) -> Option<Admission> {
         let Some(first) = self.limiters.first().filter(|_| !charges.is_empty()) else {
             return charges.is_empty().then(|| Admission {
                 decision: Decision::unlimited(self.clock.now()),
@@ -196,7 +196,7 @@ impl<C: Clock> Gate<C> {
     }
 
     #[cold]
-    fn too_many(&self, charges: &[Charge]) -> Admission {
+    fn too_many(&self, charges: &[LimitCharge]) -> Admission {
         let mut decision = Decision::unlimited(self.clock.now());
         decision.verdict = crate::Verdict::Never;
         decision.status.remaining = 0;

@@ -34,7 +34,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::saved::{Reader, RestoreError, Writer};
+use crate::snapshot::{RestoreError, SnapshotReader, SnapshotWriter};
 
 /// Secrets of a block; a message that needs more is folded into one word.
 const BLOCK: usize = 256;
@@ -101,7 +101,7 @@ impl KeySecret {
     }
 
     /// Writes the secret for a state that outlives the process. Keep it secret: it lets a reader choose keys that collide.
-    pub fn save(&self, to: &mut Writer) {
+    pub fn save(&self, to: &mut SnapshotWriter) {
         for c in self.secrets.c {
             to.number(c as u64);
             to.number((c >> 64) as u64);
@@ -113,7 +113,7 @@ impl KeySecret {
     ///
     /// # Errors
     /// The bytes end too early.
-    pub fn restored(from: &mut Reader<'_>) -> Result<KeySecret, RestoreError> {
+    pub fn restored(from: &mut SnapshotReader<'_>) -> Result<KeySecret, RestoreError> {
         let mut c = [0; 3];
         for c in &mut c {
             *c = u128::from(from.number()?) | u128::from(from.number()?) << 64;
@@ -478,7 +478,7 @@ pub struct Key(Vec<u8>);
 
 impl Key {
     /// A key of these parts, in this order. Any bytes will do, none at all too.
-    pub fn of<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> Key {
+    pub fn from_parts<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> Key {
         let mut bytes = Vec::new();
         for part in parts {
             let part = part.as_ref();
@@ -503,13 +503,13 @@ impl Keyed for Key {
 
 impl From<&str> for Key {
     fn from(text: &str) -> Key {
-        Key::of([text])
+        Key::from_parts([text])
     }
 }
 
 impl From<&[u8]> for Key {
     fn from(bytes: &[u8]) -> Key {
-        Key::of([bytes])
+        Key::from_parts([bytes])
     }
 }
 
@@ -520,9 +520,9 @@ mod tests {
 
     #[test]
     fn parts_are_framed_so_that_no_two_lists_share_a_key() {
-        assert_ne!(Key::of(["a", "bc"]), Key::of(["ab", "c"]));
-        assert_ne!(Key::of(["a", ""]), Key::of(["a"]));
-        assert_ne!(Key::of(["a_b", "c"]), Key::of(["a", "b_c"]));
+        assert_ne!(Key::from_parts(["a", "bc"]), Key::from_parts(["ab", "c"]));
+        assert_ne!(Key::from_parts(["a", ""]), Key::from_parts(["a"]));
+        assert_ne!(Key::from_parts(["a_b", "c"]), Key::from_parts(["a", "b_c"]));
     }
 
     #[test]

@@ -15,11 +15,11 @@
 //! | you have | use |
 //! |---|---|
 //! | one limit, many keys | [`Limiter`]: [`check`](Limiter::check), [`charge`](Limiter::charge), [`peek`](Limiter::peek), [`settle`](Limiter::settle) |
-//! | one limit for everybody | [`Single`] |
+//! | one limit for everybody | [`UnkeyedLimiter`] |
 //! | several limits on one request, all or none | [`Gate`] |
 //! | so many at once | [`ConcurrencyLimiter`] and its [`Permit`] |
 //! | many keys at hand | [`Limiter::check_batch`] |
-//! | a limit that comes with each call | [`Throttle`] and its [`Terms`] |
+//! | a limit that comes with each call | [`Throttle`] and its [`InlineQuota`] |
 //! | async code that should wait | `Limiter::until_ready` (feature `async`) |
 //! | a test | [`ManualClock`] |
 //! | fair shares, adaptive limits | [`shape`] |
@@ -72,7 +72,7 @@ mod raw;
 
 pub mod table;
 
-pub mod saved;
+pub mod snapshot;
 
 pub mod limiter;
 
@@ -87,19 +87,19 @@ pub mod until;
 
 pub mod shape;
 
+pub use algorithm::inline_quota::{InlineQuota, InlineQuotaError, OutOfRange, ThrottleResult};
 pub use algorithm::scale::Scale;
-pub use algorithm::terms::{OutOfRange, Terms, TermsError, Throttled};
 pub use algorithm::{LimitError, Refund};
 pub use clock::{Clock, CoarseClock, ManualClock, MonotonicClock};
 pub use cost::{Burst, Cost, UnitsError};
 pub use decision::{Decision, Origin, QuotaStatus, Verdict};
-pub use gate::{Admission, Charge, Gate, LimitId};
+pub use gate::{Admission, Gate, LimitCharge, LimitId};
 pub use key::{Hashed, Key, KeyHasher, KeySecret, Keyed};
 pub use limit::{Algorithm, Estimate, Limit};
-pub use limiter::{Limiter, Settled, Single};
+pub use limiter::{Limiter, Settled, UnkeyedLimiter};
 pub use permit::{ConcurrencyLimiter, Permit};
 pub use rate::{Rate, RateError};
-pub use table::{CHARGES_MAX, KeyOp, KeyOutcome};
+pub use table::{KeyOp, KeyOutcome, MAX_CHARGES};
 pub use throttle::{Call, Throttle};
 pub use time::{Moment, Span, SpanError};
 #[cfg(feature = "async")]

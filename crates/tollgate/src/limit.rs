@@ -197,7 +197,7 @@ impl Limit {
 
     /// The same limit with a name, by which decisions refer to it.
     #[must_use]
-    pub fn named(mut self, name: &str) -> Limit {
+    pub fn with_name(mut self, name: &str) -> Limit {
         self.name = Arc::from(name);
         self
     }

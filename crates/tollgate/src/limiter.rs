@@ -9,7 +9,7 @@ use crate::clock::{Clock, MonotonicClock};
 use crate::decision::{Decision, Verdict};
 use crate::key::{KeySecret, Keyed};
 use crate::limit::Limit;
-use crate::saved::Writer;
+use crate::snapshot::SnapshotWriter;
 use crate::table::{KeyOp, KeyOutcome, KeyTable};
 use crate::time::Span;
 
@@ -180,7 +180,7 @@ impl<C: Clock> Limiter<C> {
         self.apply(self.key_hash(key), &peek).decision
     }
 
-    /// The hash by which [`Limiter::apply`] and [`Charge`](crate::Charge) name a key.
+    /// The hash by which [`Limiter::apply`] and [`LimitCharge`](crate::LimitCharge) name a key.
     pub fn key_hash<K: Keyed + ?Sized>(&self, key: &K) -> u64 {
         self.inner.secret.hash(key)
     }
@@ -338,7 +338,7 @@ impl<C: Clock> Limiter<C> {
     }
 
     /// Writes all keys.
-    pub(crate) fn save_keys(&self, to: &mut Writer) {
+    pub(crate) fn save_keys(&self, to: &mut SnapshotWriter) {
         // Held, so that the limit is the one that the words mean.
         let limit = &self.inner.limit;
         let _limit = limit.lock().unwrap_or_else(PoisonError::into_inner);
@@ -349,34 +349,34 @@ impl<C: Clock> Limiter<C> {
 /// One limit for everybody: a limiter without keys.
 ///
 /// ```
-/// use tollgate::{Limit, Single};
-/// let uploads = Single::new(Limit::token_bucket("100/min".parse()?, 5)?)?;
+/// use tollgate::{Limit, UnkeyedLimiter};
+/// let uploads = UnkeyedLimiter::new(Limit::token_bucket("100/min".parse()?, 5)?)?;
 /// assert!(uploads.check().is_admitted());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Single<C = MonotonicClock> {
+pub struct UnkeyedLimiter<C = MonotonicClock> {
     limiter: Limiter<C>,
 }
 
-impl Single {
+impl UnkeyedLimiter {
     /// Enforces `limit` on the system's monotonic clock.
     ///
     /// # Errors
     /// Never for a limit that was checked; the memory for one key can always be had.
-    pub fn new(limit: Limit) -> Result<Single, LimitError> {
-        Single::with_clock(limit, MonotonicClock::new())
+    pub fn new(limit: Limit) -> Result<UnkeyedLimiter, LimitError> {
+        UnkeyedLimiter::with_clock(limit, MonotonicClock::new())
     }
 }
 
-impl<C: Clock> Single<C> {
+impl<C: Clock> UnkeyedLimiter<C> {
     /// Enforces `limit` on this clock.
     ///
     /// # Errors
-    /// As [`Single::new`].
-    pub fn with_clock(limit: Limit, clock: C) -> Result<Single<C>, LimitError> {
+    /// As [`UnkeyedLimiter::new`].
+    pub fn with_clock(limit: Limit, clock: C) -> Result<UnkeyedLimiter<C>, LimitError> {
         let limiter = Limiter::with_clock(limit.with_max_keys(1), clock)?;
-        Ok(Single { limiter })
+        Ok(UnkeyedLimiter { limiter })
     }
 
     /// Takes one unit, if it may pass.

@@ -47,7 +47,7 @@ impl Rate {
         Span::from_nanos(self.per_ns.get())
     }
 
-    /// The ratio in lowest terms: units, nanoseconds.
+    /// The ratio in lowest quota: units, nanoseconds.
     pub(crate) fn reduced(self) -> (u64, u64) {
         let g = gcd(self.units.get(), self.per_ns.get());
         (self.units.get() / g, self.per_ns.get() / g)

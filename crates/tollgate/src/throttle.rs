@@ -2,16 +2,16 @@
 //!
 //! # Theory
 //!
-//! A [`Limiter`](crate::Limiter) has one limit for all keys. Here each call names its own ([`Terms`]), and a
-//! key is nothing but the moment at which it is as if never used ([`crate::algorithm::terms`]). That moment
+//! A [`Limiter`](crate::Limiter) has one limit for all keys. Here each call names its own ([`InlineQuota`]), and a
+//! key is nothing but the moment at which it is as if never used ([`crate::algorithm::inline_quota`]). That moment
 //! lies in the same table as the words of all other limits, is found and swapped in the same way, and is
 //! forgotten when it is over.
 //!
 //! # When there is no room
 //!
 //! As everywhere ([`crate::table`]): no live key is ever pushed out, and a newcomer shares one
-//! moment with other newcomers. Their terms may differ; the moment is then the latest that any of them
-//! caused, so each gets less than its own terms would give, never more. [`Throttle::overflowed`] counts them.
+//! moment with other newcomers. Their quota may differ; the moment is then the latest that any of them
+//! caused, so each gets less than its own quota would give, never more. [`Throttle::overflowed`] counts them.
 //!
 //! # What it does not know
 //!
@@ -21,7 +21,7 @@
 use std::sync::Arc;
 
 use crate::algorithm::LimitError;
-use crate::algorithm::terms::{OutOfRange, Tats, Terms, Throttled};
+use crate::algorithm::inline_quota::{InlineQuota, OutOfRange, RawTat, ThrottleResult};
 use crate::clock::{Clock, MonotonicClock};
 use crate::key::{KeySecret, Keyed};
 use crate::table::{Intent, PackedTable};
@@ -35,12 +35,12 @@ const LATE: Span = Span::from_millis(1);
 /// Keys that are limited by what each call says. Cheap to clone: clones share the state.
 ///
 /// ```
-/// use tollgate::{Terms, Throttle};
+/// use tollgate::{InlineQuota, Throttle};
 /// let throttle = Throttle::new(1_000)?;
-/// let terms = Terms::new(4, 30, 60)?; // five at once, then one every two seconds
-/// let first = throttle.throttle("rider:42", terms, 1)?;
+/// let quota = InlineQuota::new(4, 30, 60)?; // five at once, then one every two seconds
+/// let first = throttle.throttle("rider:42", quota, 1)?;
 /// assert_eq!((first.is_limited, first.remaining), (false, 4));
-/// assert!(throttle.throttle("rider:42", terms, 5)?.is_limited);
+/// assert!(throttle.throttle("rider:42", quota, 5)?.is_limited);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
@@ -49,7 +49,7 @@ pub struct Throttle<C = MonotonicClock> {
 }
 
 struct Inner<C> {
-    table: PackedTable<Tats>,
+    table: PackedTable<RawTat>,
     secret: KeySecret,
     clock: C,
 }
@@ -64,7 +64,7 @@ impl<C> std::fmt::Debug for Throttle<C> {
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
     hash: u64,
-    terms: Terms,
+    quota: InlineQuota,
     quantity: i64,
 }
 
@@ -86,36 +86,36 @@ impl<C: Clock> Throttle<C> {
     pub fn with_clock(max_keys: usize, clock: C) -> Result<Throttle<C>, LimitError> {
         Ok(Throttle {
             inner: Arc::new(Inner {
-                table: PackedTable::new(Tats, max_keys)?,
+                table: PackedTable::new(RawTat, max_keys)?,
                 secret: KeySecret::random(),
                 clock,
             }),
         })
     }
 
-    /// Takes `quantity` for `key` if it may pass under `terms`; 0 asks, a negative quantity gives back.
+    /// Takes `quantity` for `key` if it may pass under `quota`; 0 asks, a negative quantity gives back.
     ///
     /// # Errors
-    /// See [`Terms::step`]; nothing has changed then.
+    /// See [`InlineQuota::step`]; nothing has changed then.
     pub fn throttle<K: Keyed + ?Sized>(
         &self,
         key: &K,
-        terms: Terms,
+        quota: InlineQuota,
         quantity: i64,
-    ) -> Result<Throttled, OutOfRange> {
+    ) -> Result<ThrottleResult, OutOfRange> {
         let now = self.inner.clock.now();
-        self.inner.decide(&self.call(key, terms, quantity), now).0
+        self.inner.decide(&self.call(key, quota, quantity), now).0
     }
 
     /// A call to be decided together with others, soon: its memory is asked for now.
     #[inline]
-    pub fn call<K: Keyed + ?Sized>(&self, key: &K, terms: Terms, quantity: i64) -> Call {
+    pub fn call<K: Keyed + ?Sized>(&self, key: &K, quota: InlineQuota, quantity: i64) -> Call {
         let hash = self.inner.secret.hash(key);
         let table = &self.inner.table;
         table.prefetch(table.home(hash));
         Call {
             hash,
-            terms,
+            quota,
             quantity,
         }
     }
@@ -124,7 +124,7 @@ impl<C: Clock> Throttle<C> {
     /// by one when they are many, because their memory was fetched meanwhile. The clock is read once for
     /// every 32.
     #[inline]
-    pub fn decide(&self, calls: &[Call], mut each: impl FnMut(Result<Throttled, OutOfRange>)) {
+    pub fn decide(&self, calls: &[Call], mut each: impl FnMut(Result<ThrottleResult, OutOfRange>)) {
         for calls in calls.chunks(BATCH) {
             // Most keys are where they were looked for. The others' memory is asked for before the first is decided.
             if calls.len() > 1 {
@@ -161,7 +161,7 @@ impl<C: Clock> Throttle<C> {
 impl<C: Clock> Inner<C> {
     /// What a call comes to, and the moment that it was decided at.
     #[inline]
-    fn decide(&self, call: &Call, now: Moment) -> (Result<Throttled, OutOfRange>, Moment) {
+    fn decide(&self, call: &Call, now: Moment) -> (Result<ThrottleResult, OutOfRange>, Moment) {
         let decided = self.decide_at(call, now);
         match &decided.0 {
             Ok(told) if told.retry_after.is_some_and(|wait| wait < LATE) => self.decide_late(call),
@@ -171,15 +171,15 @@ impl<C: Clock> Inner<C> {
 
     /// Refused for less than the context of the clock may be old: read it again, and ask again.
     #[cold]
-    fn decide_late(&self, call: &Call) -> (Result<Throttled, OutOfRange>, Moment) {
+    fn decide_late(&self, call: &Call) -> (Result<ThrottleResult, OutOfRange>, Moment) {
         self.decide_at(call, self.clock.fresh())
     }
 
     #[inline(always)]
-    fn decide_at(&self, call: &Call, now: Moment) -> (Result<Throttled, OutOfRange>, Moment) {
+    fn decide_at(&self, call: &Call, now: Moment) -> (Result<ThrottleResult, OutOfRange>, Moment) {
         let &Call {
             hash,
-            terms,
+            quota,
             quantity,
         } = call;
         let intent = match quantity {
@@ -187,7 +187,7 @@ impl<C: Clock> Inner<C> {
             _ => Intent::Write,
         };
         let fresh = || self.clock.fresh();
-        let step = |_: &Tats, tat, now| terms.step(tat, now, quantity);
+        let step = |_: &RawTat, tat, now| quota.step(tat, now, quantity);
         let applied = self.table.apply_step(hash, intent, now, fresh, step);
         (applied.result, applied.now)
     }

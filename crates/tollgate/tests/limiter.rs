@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use tollgate::{
     Algorithm, Clock, Decision, Estimate, Gate, Key, Limit, LimitError, Limiter, ManualClock,
-    Moment, Origin, Rate, Single, Span, Verdict,
+    Moment, Origin, Rate, Span, UnkeyedLimiter, Verdict,
 };
 
 fn rate(text: &str) -> Rate {
@@ -228,9 +228,9 @@ fn any_bytes_are_a_key() {
         assert!(!limiter.check(*key).is_admitted());
     }
     let framed = [
-        Key::of(["a", "b"]),
-        Key::of(["ab", ""]),
-        Key::of(["", "ab"]),
+        Key::from_parts(["a", "b"]),
+        Key::from_parts(["ab", ""]),
+        Key::from_parts(["", "ab"]),
     ];
     assert!(framed.iter().all(|key| limiter.check(key).is_admitted()));
 }
@@ -345,7 +345,7 @@ fn a_limit_of_another_kind_is_refused_and_nothing_changes() {
     let error = limiter
         .change(Limit::fixed_window(rate("10/min")).unwrap())
         .unwrap_err();
-    assert_eq!(error, LimitError::OtherKind);
+    assert_eq!(error, LimitError::DifferentAlgorithm);
     assert_eq!(limiter.peek("a", 0).remaining(), 6);
     assert_eq!(limiter.limit().to_string(), "token bucket 1/s burst 10");
 }
@@ -458,7 +458,11 @@ fn a_request_that_one_limit_refuses_costs_the_others_nothing() {
         .map(|limit| gate.add(limit).unwrap())
         .collect();
     let narrow = gate
-        .add(Limit::token_bucket(rate("1/h"), 2).unwrap().named("narrow"))
+        .add(
+            Limit::token_bucket(rate("1/h"), 2)
+                .unwrap()
+                .with_name("narrow"),
+        )
         .unwrap();
     for round in 0..10 {
         let mut charges: Vec<_> = ids.iter().map(|id| gate.charge(*id, "a", 1)).collect();
@@ -542,7 +546,7 @@ fn a_late_clock_admits_at_most_what_its_lateness_allows() {
 
 #[test]
 fn a_single_limiter_needs_no_key() {
-    let single = Single::with_clock(
+    let single = UnkeyedLimiter::with_clock(
         Limit::token_bucket(rate("1/h"), 2).unwrap(),
         ManualClock::new(),
     );
@@ -561,7 +565,7 @@ fn limiters_can_be_shared_between_threads_and_are_cheap_to_clone() {
     let limiter = Limiter::new(limit.clone()).unwrap();
     is_shared(&limiter);
     is_shared(&Gate::new());
-    is_shared(&Single::new(limit).unwrap());
+    is_shared(&UnkeyedLimiter::new(limit).unwrap());
     assert_eq!(size_of_val(&limiter), size_of::<usize>());
     assert!(limiter.clock().now() >= Moment::ORIGIN);
 }

@@ -4,10 +4,10 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use tollgate::{ManualClock, OutOfRange, Span, Terms, Throttle, Throttled};
+use tollgate::{InlineQuota, ManualClock, OutOfRange, Span, Throttle, ThrottleResult};
 
-fn terms(burst: i64, count: i64, period: i64) -> Terms {
-    Terms::new(burst, count, period).unwrap()
+fn quota(burst: i64, count: i64, period: i64) -> InlineQuota {
+    InlineQuota::new(burst, count, period).unwrap()
 }
 
 fn on_hand(max_keys: usize) -> (Throttle<ManualClock>, ManualClock) {
@@ -20,11 +20,11 @@ fn on_hand(max_keys: usize) -> (Throttle<ManualClock>, ManualClock) {
 #[test]
 fn each_key_has_its_own_moment_and_the_terms_of_each_call_apply() {
     let (throttle, clock) = on_hand(1_000);
-    let slow = terms(0, 1, 60);
+    let slow = quota(0, 1, 60);
     assert!(!throttle.throttle("a", slow, 1).unwrap().is_limited);
     assert!(throttle.throttle("a", slow, 1).unwrap().is_limited);
     assert!(!throttle.throttle("b", slow, 1).unwrap().is_limited);
-    let generous = throttle.throttle("a", terms(99, 1, 1), 1).unwrap();
+    let generous = throttle.throttle("a", quota(99, 1, 1), 1).unwrap();
     assert_eq!((generous.is_limited, generous.remaining), (false, 39));
     clock.advance(Span::from_secs(61));
     let told = throttle.throttle("a", slow, 0).unwrap();
@@ -34,7 +34,7 @@ fn each_key_has_its_own_moment_and_the_terms_of_each_call_apply() {
 #[test]
 fn keys_are_bytes_of_any_kind() {
     let (throttle, _) = on_hand(1_000);
-    let once = terms(0, 1, 60);
+    let once = quota(0, 1, 60);
     for key in [&b""[..], b"\0", b"\0\0", b"\xff\xfe", &[0; 70_000]] {
         assert!(!throttle.throttle(key, once, 1).unwrap().is_limited);
         assert!(throttle.throttle(key, once, 1).unwrap().is_limited);
@@ -48,7 +48,7 @@ fn a_key_that_is_over_makes_room_whatever_its_terms_were() {
         for key in 0..700u64 {
             // Of all rates, so that nobody could know by one of them which are over.
             let period = i64::try_from(key % 7 + 1).unwrap();
-            let told = throttle.throttle(&(round, key), terms(0, 1, period), 1);
+            let told = throttle.throttle(&(round, key), quota(0, 1, period), 1);
             assert!(!told.unwrap().is_limited);
         }
         assert_eq!(throttle.live_keys(), 700);
@@ -61,7 +61,7 @@ fn a_key_that_is_over_makes_room_whatever_its_terms_were() {
 #[test]
 fn a_flood_of_keys_frees_nobody_and_stays_in_its_memory() {
     let (throttle, _) = on_hand(1_000);
-    let once = terms(0, 1, 3_600);
+    let once = quota(0, 1, 3_600);
     assert!(!throttle.throttle("victim", once, 1).unwrap().is_limited);
     let flood = (0..200_000u64).filter(|key| !throttle.throttle(key, once, 1).unwrap().is_limited);
     let admitted = flood.count();
@@ -74,13 +74,13 @@ fn a_flood_of_keys_frees_nobody_and_stays_in_its_memory() {
 #[test]
 fn threads_that_share_a_key_get_exactly_what_it_holds() {
     let (throttle, _) = on_hand(1_000);
-    let terms = terms(9_999, 1, 3_600);
+    let quota = quota(9_999, 1, 3_600);
     let (passed, limited) = (AtomicUsize::new(0), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..10_000 {
-                    let told = throttle.throttle("one", terms, 1).unwrap();
+                    let told = throttle.throttle("one", quota, 1).unwrap();
                     let counter = if told.is_limited { &limited } else { &passed };
                     counter.fetch_add(1, Relaxed);
                 }
@@ -95,13 +95,13 @@ fn threads_that_share_a_key_get_exactly_what_it_holds() {
 fn calls_decided_together_come_to_the_same_as_one_by_one() {
     let ((together, _), (alone, _)) = (on_hand(10_000), on_hand(10_000));
     let mut calls = Vec::new();
-    let mut expected: Vec<Result<Throttled, OutOfRange>> = Vec::new();
+    let mut expected: Vec<Result<ThrottleResult, OutOfRange>> = Vec::new();
     for at in 0..500i64 {
         // Some keys often, some once; all kinds of quantities.
         let (key, quantity) = (at % 37 * (at % 3), at % 7 - 2);
-        let terms = terms(at % 11, at % 5 + 1, at % 13 + 1);
-        expected.push(alone.throttle(&key, terms, quantity));
-        calls.push(together.call(&key, terms, quantity));
+        let quota = quota(at % 11, at % 5 + 1, at % 13 + 1);
+        expected.push(alone.throttle(&key, quota, quantity));
+        calls.push(together.call(&key, quota, quantity));
     }
     let mut told = Vec::new();
     together.decide(&calls, |one| told.push(one));
@@ -113,15 +113,15 @@ fn calls_decided_together_come_to_the_same_as_one_by_one() {
 #[test]
 fn an_error_takes_nothing_and_makes_no_key() {
     let (throttle, _) = on_hand(1_000);
-    let terms = terms(15, 30, 60);
+    let quota = quota(15, 30, 60);
     assert_eq!(
-        throttle.throttle("a", terms, -1),
+        throttle.throttle("a", quota, -1),
         Err(OutOfRange::NothingOut)
     );
     assert_eq!(
-        throttle.throttle("a", terms, i64::MAX),
+        throttle.throttle("a", quota, i64::MAX),
         Err(OutOfRange::TooFar)
     );
-    throttle.throttle("a", terms, 0).unwrap();
+    throttle.throttle("a", quota, 0).unwrap();
     assert_eq!(throttle.live_keys(), 0);
 }

@@ -119,7 +119,7 @@ fn run(bytes: &[u8]) {
         panic!("the limits of this target are wrong")
     };
     let charge = |limit: usize, enforced| SharedCharge {
-        limit: LimitId::at(limit),
+        limit: LimitId::new(limit),
         key: key(),
         cost: 1,
         enforced,

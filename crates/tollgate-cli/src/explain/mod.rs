@@ -65,7 +65,7 @@ fn by_file(file: &str, facts: &Facts<'_>) -> Result<Value, Stop> {
 
 fn by_text(name: &str, text: &[u8], facts: &Facts<'_>) -> Result<Value, Stop> {
     let loaded = tollgate_config::parse(name, text).map_err(|p| Stop::Policy(Box::new(p)))?;
-    let gate = PolicyGate::new(loaded.policy, MonotonicClock::since_1970());
+    let gate = PolicyGate::new(loaded.policy, MonotonicClock::with_unix_time());
     let gate = gate.map_err(|cause| Stop::Other {
         what: cause.to_string(),
         hint: "lower `max_keys`, or give the process more memory".into(),

@@ -11,7 +11,7 @@ mod pressure;
 mod queues;
 mod store;
 
-use tollgate::CHARGES_MAX;
+use tollgate::MAX_CHARGES;
 use tollgate::Moment;
 use tollgate_policy::{DefaultAction, LimitRule, Mode, OverrideAction, Quota};
 
@@ -121,12 +121,12 @@ fn always_on(draft: &Draft, report: &Report<'_>) {
     let rules = draft.policy.limits.iter().zip(&draft.limits);
     let mut always = rules.filter(|(rule, _)| is_always_on(rule));
     let count = always.clone().count();
-    if let Some((_, spans)) = always.nth(CHARGES_MAX) {
+    if let Some((_, spans)) = always.nth(MAX_CHARGES) {
         report.error(
             spans.at("name"),
             "too-many-charges",
             format!(
-                "{count} limits match every request, and a request can be charged to at most {CHARGES_MAX}"
+                "{count} limits match every request, and a request can be charged to at most {MAX_CHARGES}"
             ),
             "add a `match` to some of them, or merge several into one",
         );

@@ -162,7 +162,7 @@ impl QuotaFields {
         };
         Ok(Quota {
             periods: self.calendar.clone(),
-            ..quota.named(name)
+            ..quota.with_name(name)
         })
     }
 

@@ -68,7 +68,11 @@ pub(crate) fn scaled(quota: &Quota, times: Multiplier) -> Result<Quota, LimitErr
     let units = |units: u64| times.units(units).ok_or(TOO_LARGE);
     let faster = |rate: Rate| times.rate(rate).ok_or(TOO_LARGE);
     let limit = &quota.limit;
-    let alike = |quota: Quota| quota.with_max_keys(limit.max_keys()).named(limit.name());
+    let alike = |quota: Quota| {
+        quota
+            .with_max_keys(limit.max_keys())
+            .with_name(limit.name())
+    };
     if let Some(credits) = BurstCredits::from_quota(quota) {
         let scaled = BurstCredits {
             rate: faster(credits.rate)?,
@@ -118,13 +122,16 @@ mod tests {
         };
         let scaled = |credits: BurstCredits, tenths| {
             let times = Multiplier::from_decimal(tenths, 1).unwrap();
-            scaled(&credits.quota().unwrap().named("a"), times)
+            scaled(&credits.quota().unwrap().with_name("a"), times)
         };
         // What may come at once is that of the rate, unless it was said.
         let less = scaled(credits("10/s", None), 1).unwrap();
-        assert_eq!(less, credits("1/s", None).quota().unwrap().named("a"));
+        assert_eq!(less, credits("1/s", None).quota().unwrap().with_name("a"));
         let more = scaled(credits("10/s", Some(3)), 25).unwrap();
-        assert_eq!(more, credits("25/s", Some(7)).quota().unwrap().named("a"));
+        assert_eq!(
+            more,
+            credits("25/s", Some(7)).quota().unwrap().with_name("a")
+        );
         assert!(scaled(credits("10/s", Some(3)), 1).is_err());
     }
 
@@ -152,7 +159,7 @@ mod tests {
 
     #[test]
     fn name_and_room_are_kept() {
-        let limit = bucket("5/s", 5).named("a").with_max_keys(7);
+        let limit = bucket("5/s", 5).with_name("a").with_max_keys(7);
         let limit = scaled(&limit, Multiplier::ONE).unwrap().limit;
         assert_eq!((limit.name(), limit.max_keys()), ("a", 7));
     }

@@ -51,7 +51,7 @@ fn half_open(window: Span, length: Span) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tollgate::{Limit, ManualClock, Moment, Rate, Single, Verdict};
+    use tollgate::{Limit, ManualClock, Moment, Rate, UnkeyedLimiter, Verdict};
 
     fn limits() -> Vec<Limit> {
         let rate = |text: &str| text.parse::<Rate>().unwrap();
@@ -77,7 +77,7 @@ mod tests {
 
     /// Moments at which the limit let one pass, when asked as often as possible at times that nobody chose.
     fn admitted(limit: &Limit, seed: u64) -> Vec<u64> {
-        let limiter = Single::with_clock(limit.clone(), ManualClock::new()).unwrap();
+        let limiter = UnkeyedLimiter::with_clock(limit.clone(), ManualClock::new()).unwrap();
         let clock = limiter.limiter().clock();
         clock.set(Moment::from_nanos(1_000_000_000 + seed * 7_654_321));
         let mut random = seed;

@@ -94,6 +94,6 @@ mod tests {
     fn a_rule_that_says_nothing_leaves_a_tenth() {
         let usual = PressureRule::default();
         assert_eq!((usual.latency, usual.errors, usual.cpu), (None, None, None));
-        assert_eq!(usual.scale_of(None, Scale::from_q16(0)).of(1000), 100);
+        assert_eq!(usual.scale_of(None, Scale::from_q16(0)).apply_to(1000), 100);
     }
 }

@@ -12,7 +12,7 @@ use super::StoreOp;
 use crate::charge::{Charge, Source};
 use crate::outcome::tightest;
 use crate::shared::SharedStore;
-use tollgate::CHARGES_MAX;
+use tollgate::MAX_CHARGES;
 use tollgate::clock::Clock;
 use tollgate::decision::{Decision, QuotaStatus, Verdict};
 use tollgate::gate::{self, Admission, Gate, LimitId};
@@ -153,7 +153,7 @@ impl<C: Clock> MemoryStore<C> {
             let numbered = charges.iter().enumerate();
             numbered.filter(|(_, charge)| is_decided_together(charge))
         };
-        if enforced().count() > CHARGES_MAX {
+        if enforced().count() > MAX_CHARGES {
             too_many(charges);
             return Decided::TooMany;
         }
@@ -172,7 +172,7 @@ impl<C: Clock> MemoryStore<C> {
         // Few as a rule; room for many is only made if it is needed.
         let open = || charges.iter().filter(|charge| is_decided_together(charge));
         let few = self.charge_within::<4>(open());
-        let admission = few.or_else(|| self.charge_within::<CHARGES_MAX>(open()));
+        let admission = few.or_else(|| self.charge_within::<MAX_CHARGES>(open()));
         let Some(Admission { decision, binding }) = admission else {
             too_many(charges);
             return Decided::TooMany;
@@ -214,10 +214,10 @@ impl<C: Clock> MemoryStore<C> {
         &self,
         charges: impl Iterator<Item = &'c Charge>,
     ) -> Option<Admission> {
-        let mut taken = [gate::Charge::default(); N];
+        let mut taken = [gate::LimitCharge::default(); N];
         let mut count = 0;
         for charge in charges {
-            *taken.get_mut(count)? = gate::Charge::new(charge.limit, charge.hash, charge.cost)
+            *taken.get_mut(count)? = gate::LimitCharge::new(charge.limit, charge.hash, charge.cost)
                 .with_max(self.max_here(charge));
             count += 1;
         }

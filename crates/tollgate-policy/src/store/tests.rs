@@ -166,7 +166,7 @@ struct World {
 
 /// What the key of every test has used of the share.
 fn share_usage(world: &World) -> u64 {
-    let limiter = world.memory.limiter(LimitId::at(0));
+    let limiter = world.memory.limiter(LimitId::new(0));
     limiter.apply(1, &tollgate::KeyOp::Usage).units
 }
 
@@ -248,7 +248,7 @@ impl World {
             tier: None,
             verdict: Verdict::Pass,
             is_peak: false,
-            limit: LimitId::at(0),
+            limit: LimitId::new(0),
             most: None,
             hash,
             key: None,
@@ -522,7 +522,7 @@ fn synced_removes_what_it_let_pass_for_a_request_that_does_not_pass() {
     let store = world.synced();
     world.ask(&store, 1, 1);
     let mut request = world.request(StoreOp::Charge, &[(1, 1), (2, CAPACITY + 1)]);
-    request.charges[1].limit = LimitId::at(1);
+    request.charges[1].limit = LimitId::new(1);
     let answered = now(store.apply(request).resolve());
     assert_eq!(answered.charges[1].outcome.source, Source::Store);
     store.maintain(world.clock.now());

@@ -193,7 +193,7 @@ fn two_changes_in_a_row_leave_nothing_behind() {
         let quota = |rate: &&str| {
             Limit::token_bucket(rate.parse().unwrap(), 10)
                 .unwrap()
-                .named("a")
+                .with_name("a")
         };
         rates.iter().map(quota).map(Quota::plain).collect()
     };

@@ -32,7 +32,7 @@ impl ServerProbe<'_> {
             take,
             waited: Span::ZERO,
             charges: vec![SharedCharge {
-                limit: LimitId::at(0),
+                limit: LimitId::new(0),
                 key: key.clone(),
                 cost: 1,
                 most: None,

@@ -11,7 +11,7 @@
 //! The verdict here is the decision of the script. If they ever differ, the caller gets an error.
 
 use redis::Value;
-use tollgate::algorithm::OneWord;
+use tollgate::algorithm::PackedAlgorithm;
 use tollgate::decision::{QuotaStatus, Verdict};
 use tollgate::time::{Moment, Span};
 
@@ -113,7 +113,7 @@ impl KeyDecision {
 }
 
 /// The core's decision on a word.
-fn charge<L: OneWord>(core: &L, word: Option<u64>, at: Moment, cost: u64) -> KeyDecision {
+fn charge<L: PackedAlgorithm>(core: &L, word: Option<u64>, at: Moment, cost: u64) -> KeyDecision {
     let step = core.charge(word, at, cost);
     let before = core.status(word, at);
     let after = match step.write {
@@ -201,7 +201,7 @@ fn bucket_word(
 
 /// The number of the window that `at` lies in, as the core counts them.
 fn core_number(core: &tollgate::algorithm::window::Window, at: Moment) -> u64 {
-    core.heal(0, at) >> 32
+    core.repair_after_clock_step(0, at) >> 32
 }
 
 /// A window's number has 21 bits in the state, 32 in the core's word.

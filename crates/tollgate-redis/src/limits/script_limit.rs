@@ -22,7 +22,7 @@ use tollgate::algorithm::concurrency::Permits;
 use tollgate::algorithm::queue::Queue;
 use tollgate::algorithm::sliding::{Shape, Sliding, Tail};
 use tollgate::algorithm::window::Window;
-use tollgate::algorithm::{LimitError, OneWord};
+use tollgate::algorithm::{LimitError, PackedAlgorithm};
 use tollgate::calendar::Periods;
 use tollgate::rate::Rate;
 use tollgate::time::Span;
@@ -173,12 +173,12 @@ impl ScriptBucket {
 
     /// The core's bucket in units of this clock.
     pub(super) fn core(&self) -> Bucket {
-        Bucket::from_params(&self.params())
+        Bucket::from_encoded(&self.params())
     }
 
     /// The core's queue in units of this clock.
     pub(super) fn queue(&self) -> Queue {
-        Queue::from_params(&self.params())
+        Queue::from_encoded(&self.params())
     }
 
     fn params(&self) -> [u64; 4] {
@@ -244,7 +244,7 @@ impl ScriptCells {
 
     fn permits(limit: u64, ttl: Span, clock: &ScriptClock) -> Result<ScriptCells, LimitError> {
         let core = Permits::new(limit, in_units(ttl, clock)?)?;
-        let (epoch, slots) = core.epochs();
+        let (epoch, slots) = core.intervals();
         Ok(ScriptCells {
             core: CellsCore::Permits(core),
             limit,

@@ -93,7 +93,7 @@ pub(crate) fn key(part: &str) -> SharedKey {
 /// A charge of one unit on this limit for this key.
 pub(crate) fn charge(limit: usize, part: &str) -> SharedCharge {
     SharedCharge {
-        limit: LimitId::at(limit),
+        limit: LimitId::new(limit),
         key: key(part),
         cost: 1,
         most: None,

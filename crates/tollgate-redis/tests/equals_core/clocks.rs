@@ -36,7 +36,7 @@ fn a_node_whose_clock_is_off_by_more_than_a_period_is_told_so_and_changes_nothin
     let before = dump(&mut client);
     let settle = |used| {
         ScriptOp::Settle(SharedSettle {
-            limit: LimitId::at(0),
+            limit: LimitId::new(0),
             key: key(0),
             issued: Moment::from_nanos(85 * DAY),
             taken: 5,

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use tollgate::algorithm::OneWord;
+use tollgate::algorithm::PackedAlgorithm;
 use tollgate::algorithm::bucket::Bucket;
 use tollgate::algorithm::concurrency::Permits;
 use tollgate::algorithm::log::{Log, Ring};
@@ -41,25 +41,25 @@ pub(crate) struct Asked {
     pub(crate) left: Core,
 }
 
-impl<L: OneWord> Word<L> {
+impl<L: PackedAlgorithm> Word<L> {
     fn new(limit: L) -> Self {
         Word { limit, word: None }
     }
 
     fn at(&self, now: Moment) -> Option<u64> {
         let (word, era) = self.word?;
-        let now_era = self.limit.era(now).number;
+        let now_era = self.limit.epoch(now).number;
         if now_era > era + 1 {
             None
         } else if now_era + 1 < era {
-            Some(self.limit.heal(word, now))
+            Some(self.limit.repair_after_clock_step(word, now))
         } else {
             Some(word)
         }
     }
 
     fn with(&self, word: Option<u64>, now: Moment) -> Self {
-        let era = self.limit.era(now).number;
+        let era = self.limit.epoch(now).number;
         Word {
             limit: self.limit,
             word: word.map(|word| (word, era)),
@@ -71,7 +71,7 @@ impl<L: OneWord> Word<L> {
         let step = self.limit.charge(word, now, cost);
         // A heal is written, be it the store's or the limit's own; also one that comes to the same bits, which
         // then stand for another time.
-        let ahead = |era: u64| self.limit.era(now).number + 1 < era;
+        let ahead = |era: u64| self.limit.epoch(now).number + 1 < era;
         let healed = word.filter(|_| self.word.is_some_and(|(_, era)| ahead(era)));
         let healed = healed.filter(|_| matches!(step.verdict, Verdict::Refuse { .. }));
         let then = match step.write.or(healed) {
@@ -94,8 +94,8 @@ impl<L: OneWord> Word<L> {
         }
     }
 
-    fn force(&mut self, now: Moment, cost: u64) -> u64 {
-        let (write, unpaid) = self.limit.force(self.at(now), now, cost);
+    fn charge_saturating(&mut self, now: Moment, cost: u64) -> u64 {
+        let (write, unpaid) = self.limit.charge_saturating(self.at(now), now, cost);
         if write.is_some() {
             *self = self.with(write, now);
         }
@@ -106,7 +106,7 @@ impl<L: OneWord> Word<L> {
     fn refund(&mut self, now: Moment, cost: u64, issued: Moment) {
         let refunded = |word| self.limit.refund(word, now, cost, issued);
         if let Some(word) = self.at(now).and_then(refunded) {
-            *self = self.with((!self.limit.is_fresh(word, now)).then_some(word), now);
+            *self = self.with((!self.limit.is_unused(word, now)).then_some(word), now);
         }
     }
 }
@@ -180,14 +180,14 @@ impl Core {
         }
     }
 
-    pub(crate) fn force(&mut self, now: Moment, cost: u64) -> u64 {
+    pub(crate) fn charge_saturating(&mut self, now: Moment, cost: u64) -> u64 {
         match self {
-            Core::Bucket(w) => w.force(now, cost),
-            Core::Queue(w) => w.force(now, cost),
-            Core::Window(w) => w.force(now, cost),
-            Core::Sliding(w) => w.force(now, cost),
-            Core::Permits(w) => w.force(now, cost),
-            Core::Log(log, cells) => log.force(Ring::over(cells).unwrap(), now, cost),
+            Core::Bucket(w) => w.charge_saturating(now, cost),
+            Core::Queue(w) => w.charge_saturating(now, cost),
+            Core::Window(w) => w.charge_saturating(now, cost),
+            Core::Sliding(w) => w.charge_saturating(now, cost),
+            Core::Permits(w) => w.charge_saturating(now, cost),
+            Core::Log(log, cells) => log.charge_saturating(Ring::over(cells).unwrap(), now, cost),
         }
     }
 

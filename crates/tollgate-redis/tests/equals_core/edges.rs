@@ -13,7 +13,7 @@ use tollgate_testkit::servers::Server;
 
 pub(crate) fn charge(limit: usize, cost: u64) -> SharedCharge {
     SharedCharge {
-        limit: LimitId::at(limit),
+        limit: LimitId::new(limit),
         key: key(0),
         cost,
         most: None,
@@ -179,7 +179,7 @@ fn a_bucket_that_is_charged_again_and_again_never_lives_too_short() {
         // Much is given back, so that there is always something to be taken.
         for ((limit, cost), outcome) in charged.iter().zip(&costs).zip(&outcomes) {
             let settle = SharedSettle {
-                limit: LimitId::at(*limit),
+                limit: LimitId::new(*limit),
                 key: key(0),
                 issued: outcome.issued,
                 taken: *cost,
@@ -333,7 +333,7 @@ fn a_foreign_value_is_an_error_and_stays_as_it_is() {
                 // Logs are asked last, so the first key is not a log's if there is another.
                 let holder = if beside && limit == 4 { 5 } else { limit };
                 let settle = ScriptOp::Settle(SharedSettle {
-                    limit: LimitId::at(holder),
+                    limit: LimitId::new(holder),
                     key: key(0),
                     issued: Moment::ORIGIN,
                     taken: 0,
@@ -558,7 +558,7 @@ fn periods_of_a_calendar_are_counted_as_the_core_counts_them() {
         }
         if took && cost > 0 && rng.below(4) == 0 {
             let settle = SharedSettle {
-                limit: LimitId::at(0),
+                limit: LimitId::new(0),
                 key: key(0),
                 issued: real,
                 taken: cost,

@@ -38,7 +38,7 @@ fn failed(client: &mut ScriptClient, op: ScriptOp) -> String {
 
 fn settle(limit: usize, used: u64) -> ScriptOp {
     ScriptOp::Settle(SharedSettle {
-        limit: LimitId::at(limit),
+        limit: LimitId::new(limit),
         key: key(0),
         issued: Moment::ORIGIN,
         taken: 1,

@@ -69,7 +69,7 @@ impl GroupModel for Together {
         for charge in charges {
             let place = self.names.iter().position(|known| known == charge.limit);
             sent.push(SharedCharge {
-                limit: LimitId::at(place.ok_or(format!("there is no limit `{}`", charge.limit))?),
+                limit: LimitId::new(place.ok_or(format!("there is no limit `{}`", charge.limit))?),
                 key: key(charge.key),
                 cost: charge.cost,
                 most: None,

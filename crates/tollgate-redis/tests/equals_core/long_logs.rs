@@ -35,7 +35,7 @@ fn fill(client: &mut ScriptClient, start: u64, entries: u64) {
 
 fn refund(issued: u64) -> ScriptOp {
     ScriptOp::Settle(SharedSettle {
-        limit: LimitId::at(0),
+        limit: LimitId::new(0),
         key: key(0),
         issued: Moment::from_nanos(issued),
         taken: 1,
@@ -160,7 +160,7 @@ fn random_histories_of_a_long_log_are_the_core_s() {
             let (taken, issued) = charged.swap_remove(place);
             let used = rng.below(taken);
             let settle = SharedSettle {
-                limit: LimitId::at(0),
+                limit: LimitId::new(0),
                 key: key(0),
                 issued,
                 taken,

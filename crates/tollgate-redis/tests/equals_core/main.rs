@@ -249,7 +249,7 @@ impl Mirror<'_> {
             let extra = if rng.below(40) == 0 { rng.below(5) } else { 0 };
             owed.push((limit, name, extra));
             charges.push(SharedCharge {
-                limit: LimitId::at(limit),
+                limit: LimitId::new(limit),
                 key: key(name),
                 cost: cost(rng, self.algorithms[limit].1),
                 most: None,
@@ -276,7 +276,7 @@ impl Mirror<'_> {
         if take {
             for ((limit, name, extra), unpaid) in owed.iter().zip(&mut unpaid) {
                 if *extra > 0 {
-                    *unpaid = self.core(*limit, *name).force(now, *extra);
+                    *unpaid = self.core(*limit, *name).charge_saturating(now, *extra);
                 }
             }
         }
@@ -340,10 +340,10 @@ impl Mirror<'_> {
         if used < taken {
             core.refund(now, taken - used, issued);
         } else if used > taken {
-            unpaid = core.force(now, used - taken);
+            unpaid = core.charge_saturating(now, used - taken);
         }
         let op = SharedSettle {
-            limit: LimitId::at(limit),
+            limit: LimitId::new(limit),
             key: key(name),
             issued,
             taken,

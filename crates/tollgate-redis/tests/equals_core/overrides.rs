@@ -3,7 +3,7 @@
 use super::Rng;
 use super::edges::{charge, client, quota, request, ruled};
 use crate::server;
-use tollgate::algorithm::OneWord;
+use tollgate::algorithm::PackedAlgorithm;
 use tollgate::algorithm::window::Window;
 use tollgate::{Algorithm, Moment, Span};
 use tollgate_policy::shared::SharedCharge;

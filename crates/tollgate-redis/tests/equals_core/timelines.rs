@@ -110,7 +110,7 @@ fn limit<'a>(id: &'a str, quota: &'a Quota) -> SharedLimit<'a> {
 impl OnServer {
     fn charge(&self, name: &str, t: u64, cost: u64, take: bool) -> Answer {
         let charge = |limit| SharedCharge {
-            limit: LimitId::at(limit),
+            limit: LimitId::new(limit),
             key: key(name),
             cost,
             most: None,
@@ -157,7 +157,7 @@ impl Model for OnServer {
         match change {
             Change::Refund { cost, issued } => {
                 let settle = SharedSettle {
-                    limit: LimitId::at(0),
+                    limit: LimitId::new(0),
                     key: key(name),
                     issued: Moment::from_nanos(issued),
                     taken: cost,

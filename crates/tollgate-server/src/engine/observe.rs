@@ -12,7 +12,7 @@ use std::num::NonZeroU64;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use tollgate::{Limit, Origin, Rate, Single, Verdict};
+use tollgate::{Limit, Origin, Rate, UnkeyedLimiter, Verdict};
 use tollgate_policy::{Observed, PolicyDecision, Privacy, Reason, Role};
 
 use super::top::{MAX_KEY_BYTES, Top, TopKey, printable};
@@ -29,7 +29,7 @@ pub(super) struct Refusals {
     top: Mutex<Top>,
     /// Refusals that were not recorded because another thread was recording one.
     unsampled: AtomicU64,
-    lines: Option<Single>,
+    lines: Option<UnkeyedLimiter>,
     /// Lines suppressed since the last one.
     suppressed: AtomicU64,
 }
@@ -41,7 +41,7 @@ impl Refusals {
         Refusals {
             top: Mutex::default(),
             unsampled: AtomicU64::new(0),
-            lines: limit.and_then(|limit| Single::new(limit).ok()),
+            lines: limit.and_then(|limit| UnkeyedLimiter::new(limit).ok()),
             suppressed: AtomicU64::new(0),
         }
     }

@@ -216,7 +216,7 @@ impl Engine {
             state,
             open_store,
         } = settings;
-        let clock = MonotonicClock::since_1970();
+        let clock = MonotonicClock::with_unix_time();
         let now = tollgate::Clock::now(&clock);
         let ReadPolicy { text, notes } = source.read()?;
         let content = blake3::hash(&text);

@@ -125,7 +125,7 @@ mod tests {
             limits: vec![LimitRule::new("x", quota)],
             ..Policy::default()
         };
-        PolicyGate::new(policy, MonotonicClock::since_1970()).unwrap()
+        PolicyGate::new(policy, MonotonicClock::with_unix_time()).unwrap()
     }
 
     fn taken(gate: &PolicyGate<MonotonicClock>) -> Kept {

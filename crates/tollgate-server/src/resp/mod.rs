@@ -50,7 +50,7 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tollgate::{Limit, LimitError, Rate, Single, Throttle};
+use tollgate::{Limit, LimitError, Rate, Throttle, UnkeyedLimiter};
 
 use crate::engine::{EngineSource, Protocol};
 use crate::http::Service;
@@ -159,7 +159,7 @@ impl RespConfig {
             counters: ThrottleCounters::default(),
             output_budget: OutputBudget::default(),
             ids: AtomicU64::new(1),
-            log_lines: log_limit.and_then(|limit| Single::new(limit).ok()),
+            log_lines: log_limit.and_then(|limit| UnkeyedLimiter::new(limit).ok()),
         }))
     }
 }
@@ -178,7 +178,7 @@ struct Shared {
     counters: ThrottleCounters,
     output_budget: OutputBudget,
     ids: AtomicU64,
-    log_lines: Option<Single>,
+    log_lines: Option<UnkeyedLimiter>,
 }
 
 impl fmt::Debug for Shared {

@@ -10,7 +10,7 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use tollgate::{Limit, LimitError, Limiter, Rate, Single, Span};
+use tollgate::{Limit, LimitError, Limiter, Rate, Span, UnkeyedLimiter};
 
 /// Fewest bytes of a password.
 const MIN_LENGTH: usize = 8;
@@ -80,7 +80,7 @@ struct AuthFailures {
     rate_limited: AtomicU64,
     /// The sum of both at the last log line.
     logged: AtomicU64,
-    log_lines: Single,
+    log_lines: UnkeyedLimiter,
 }
 
 impl AuthFailures {
@@ -91,7 +91,7 @@ impl AuthFailures {
             wrong_password: AtomicU64::new(0),
             rate_limited: AtomicU64::new(0),
             logged: AtomicU64::new(0),
-            log_lines: Single::new(limit).ok()?,
+            log_lines: UnkeyedLimiter::new(limit).ok()?,
         })
     }
 

@@ -11,7 +11,7 @@
 //! What is found here is what the codec would have found: a complete command that differs in its key alone. Everything else is
 //! left to the codec.
 
-use tollgate::Terms;
+use tollgate::InlineQuota;
 
 use super::codec::Command;
 use super::throttle::{Dialect, ThrottleCall};
@@ -27,7 +27,7 @@ pub(super) struct RepeatCache {
     /// The bytes after the key.
     tail: Vec<u8>,
     dialect: Dialect,
-    terms: Terms,
+    terms: InlineQuota,
     quantity: i64,
 }
 

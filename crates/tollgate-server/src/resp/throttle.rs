@@ -13,7 +13,7 @@
 
 use std::str::FromStr;
 
-use tollgate::{OutOfRange, Span, Terms, TermsError, Throttled};
+use tollgate::{InlineQuota, InlineQuotaError, OutOfRange, Span, ThrottleResult};
 
 use super::codec::Command;
 use super::reply::{FiveIntegers, Reply, quoted};
@@ -35,7 +35,7 @@ const CELL: &str = "Cell error: Store error: ";
 pub(super) struct ThrottleCall<'a> {
     pub(super) dialect: Dialect,
     pub(super) key: &'a [u8],
-    pub(super) terms: Terms,
+    pub(super) terms: InlineQuota,
     pub(super) quantity: i64,
 }
 
@@ -80,7 +80,7 @@ impl Dialect {
             _ => 1,
         };
         let terms = match self {
-            Dialect::Cell => Terms::new(burst, count, period).map_err(cell_terms)?,
+            Dialect::Cell => InlineQuota::new(burst, count, period).map_err(cell_terms)?,
             Dialect::Plain => plain_terms(burst, count, period, quantity)?,
         };
         Ok(ThrottleCall {
@@ -93,7 +93,7 @@ impl Dialect {
 
     /// Writes the reply.
     #[inline]
-    pub(super) fn write(self, reply: &mut Reply<'_>, result: Result<Throttled, OutOfRange>) {
+    pub(super) fn write(self, reply: &mut Reply<'_>, result: Result<ThrottleResult, OutOfRange>) {
         let result = match result {
             Ok(result) => result,
             Err(error) => return self.write_error(reply, error),
@@ -147,22 +147,23 @@ impl Dialect {
 }
 
 #[cold]
-fn cell_terms(error: TermsError) -> String {
+fn cell_terms(error: InlineQuotaError) -> String {
     match error {
-        TermsError::Negative { what } => format!("{CELL}A negative {what} is not supported"),
+        InlineQuotaError::Negative { what } => format!("{CELL}A negative {what} is not supported"),
         _ => format!("{CELL}Zero rates are not supported"),
     }
 }
 
 /// In this dialect the burst is all that passes at once, and nothing can be refunded.
-fn plain_terms(burst: i64, count: i64, period: i64, quantity: i64) -> Result<Terms, String> {
+fn plain_terms(burst: i64, count: i64, period: i64, quantity: i64) -> Result<InlineQuota, String> {
     if quantity < 0 {
         return Err(format!("ERR negative quantity: {quantity}"));
     }
     if burst < 1 {
         return Err("ERR invalid rate limit parameters".into());
     }
-    Terms::new(burst - 1, count, period).map_err(|_| "ERR invalid rate limit parameters".into())
+    InlineQuota::new(burst - 1, count, period)
+        .map_err(|_| "ERR invalid rate limit parameters".into())
 }
 
 /// Parses an integer with an optional sign.
@@ -201,7 +202,7 @@ mod tests {
     use super::*;
 
     /// Reads an inline command.
-    fn read(line: &str) -> Result<(Terms, i64), String> {
+    fn read(line: &str) -> Result<(InlineQuota, i64), String> {
         let mut words = Words::default();
         let line = format!("{line}\n");
         words.find(line.as_bytes(), &Bounds::AUTHENTICATED).unwrap();
@@ -214,7 +215,7 @@ mod tests {
 
     #[test]
     fn numbers_are_whole_and_may_have_a_sign() {
-        let usual = Terms::new(15, 30, 60).unwrap();
+        let usual = InlineQuota::new(15, 30, 60).unwrap();
         assert_eq!(read("cl.throttle k 15 30 60"), Ok((usual, 1)));
         assert_eq!(read("CL.Throttle k +15 30 060 -4"), Ok((usual, -4)));
         assert_eq!(read("throttle k 16 30 60 5"), Ok((usual, 5)));

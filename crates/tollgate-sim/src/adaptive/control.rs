@@ -2,7 +2,7 @@
 
 use tollgate::Span;
 use tollgate::shape::{Adaptive, Estimator};
-use tollgate::shape::{AdaptiveError, AdaptiveLimit, Sample, UnguardedLimit};
+use tollgate::shape::{AdaptiveError, AdaptiveLimit, EstimatorLimit, Sample};
 
 /// Never fewer.
 pub const MIN: u32 = 2;
@@ -43,7 +43,7 @@ pub enum Control {
     /// As the product has it.
     Guarded(Box<AdaptiveLimit>),
     /// The estimator alone, without the guard.
-    Unguarded(UnguardedLimit, MeanSample),
+    Unguarded(EstimatorLimit, MeanSample),
 }
 
 impl Control {
@@ -62,7 +62,7 @@ impl Control {
     ///
     /// If the estimator does not take its settings.
     pub fn unguarded(by: Estimator) -> Result<Self, AdaptiveError> {
-        let limit = UnguardedLimit::new(&adaptive(by))?;
+        let limit = EstimatorLimit::new(&adaptive(by))?;
         Ok(Self::Unguarded(limit, MeanSample::default()))
     }
 

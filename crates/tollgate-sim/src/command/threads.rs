@@ -9,7 +9,7 @@ use tollgate::{Clock, MonotonicClock};
 /// Charges of each scenario by default: some seconds.
 const CHARGES: u64 = 200_000_000;
 /// The burst is a tenth, and no window counts further than 2^32.
-const CHARGES_MAX: u64 = 40_000_000_000;
+const MAX_CHARGES: u64 = 40_000_000_000;
 /// Enough that each thread charges every key it shares often.
 const CHARGES_PER_THREAD_MIN: u64 = 1_000;
 
@@ -38,7 +38,7 @@ pub fn run(
     progress: &mut dyn Write,
 ) -> Result<Tally, CommandError> {
     let &Options { charges, threads } = options;
-    let range = threads * CHARGES_PER_THREAD_MIN..=CHARGES_MAX;
+    let range = threads * CHARGES_PER_THREAD_MIN..=MAX_CHARGES;
     if !range.contains(&charges) {
         let (least, most) = range.into_inner();
         return Err(usage(format!(

@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use tollgate::algorithm::OneWord;
+use tollgate::algorithm::PackedAlgorithm;
 use tollgate::algorithm::bucket::Bucket;
 use tollgate::algorithm::concurrency::Permits;
 use tollgate::algorithm::log::Log;
@@ -69,7 +69,7 @@ impl FakeLimit {
             } => FakeLimit::Sliding(Sliding::new(limit, window, estimate)?),
             Algorithm::Concurrency { limit, ttl } => FakeLimit::Permits(Permits::new(limit, ttl)?),
             Algorithm::SlidingLog { limit, window } => FakeLimit::Log(Log::new(limit, window)?),
-            _ => return Err(LimitError::OtherKind),
+            _ => return Err(LimitError::DifferentAlgorithm),
         })
     }
 }
@@ -233,7 +233,7 @@ impl FakeStore {
         let (simulation, word) = (self.simulation.now(), self.words.get(place).copied());
         let (written, unpaid) = of_any!(
             limit,
-            core => core.force(word, now, cost),
+            core => core.charge_saturating(word, now, cost),
             log => (None, self.log(place, *log).force(simulation, now, cost))
         );
         if written.is_some() {

@@ -57,7 +57,7 @@ impl Change {
                 log.charge(ring, now, cost, true);
             }
             Change::Force { now, cost } => {
-                log.force(ring, now, cost);
+                log.charge_saturating(ring, now, cost);
             }
             Change::Refund { issued, cost } => log.refund(ring, cost, issued),
         }

@@ -5,7 +5,7 @@ use crate::parameters::Parameters;
 use crate::replay::Subject;
 use crate::timeline::{Observation, Operation, Step};
 use tollgate::shape::{Adaptive, Estimator};
-use tollgate::shape::{Sample, UnguardedLimit};
+use tollgate::shape::{EstimatorLimit, Sample};
 
 /// The product's constant, which a timeline may state.
 const BACKOFF_PERCENT: u32 = 90;
@@ -45,11 +45,11 @@ pub fn open(numbers: &Parameters) -> Result<Box<dyn Subject>, String> {
         initial,
         timeout: span(timeout_ns.unwrap_or(DEFAULT_TIMEOUT_NS)),
     };
-    let limit = UnguardedLimit::new(&adaptive).map_err(|error| error.to_string())?;
+    let limit = EstimatorLimit::new(&adaptive).map_err(|error| error.to_string())?;
     Ok(Box::new(Unguarded(limit)))
 }
 
-struct Unguarded(UnguardedLimit);
+struct Unguarded(EstimatorLimit);
 
 impl Subject for Unguarded {
     fn apply(&mut self, step: &Step) -> Result<Observation, String> {

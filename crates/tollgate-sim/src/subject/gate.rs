@@ -26,7 +26,7 @@ impl GateGroup {
         Self::of_limits(specs.iter().map(|spec| {
             let rate = rate(spec.n, spec.p_ns)?;
             let limit = Limit::token_bucket(rate, spec.cap);
-            let named = limit.map(|limit| limit.named(&spec.name));
+            let named = limit.map(|limit| limit.with_name(&spec.name));
             let named = named.map_err(|error| error.to_string())?;
             Ok((spec.name.as_str(), named))
         }))

@@ -7,14 +7,14 @@ use crate::oracle::Answer;
 use crate::parameters::Parameters;
 use std::fmt::Debug;
 use tollgate::Moment;
-use tollgate::algorithm::OneWord;
+use tollgate::algorithm::PackedAlgorithm;
 use tollgate::algorithm::bucket::Bucket;
 use tollgate::algorithm::queue::Queue;
 use tollgate::algorithm::sliding::Sliding;
 use tollgate::algorithm::window::Window;
 
 /// A limit whose state is one word, made from the numbers of a timeline.
-pub trait Compile: OneWord + Debug {
+pub trait Compile: PackedAlgorithm + Debug {
     /// The limit of these numbers.
     ///
     /// # Errors
@@ -92,18 +92,18 @@ pub struct Kept {
 
 impl Kept {
     /// `word`, written at `now`.
-    pub fn new<L: OneWord>(limit: &L, word: u64, now: Moment) -> Self {
-        let era = limit.era(now).number;
+    pub fn new<L: PackedAlgorithm>(limit: &L, word: u64, now: Moment) -> Self {
+        let era = limit.epoch(now).number;
         Self { word, era }
     }
 
     /// The word as it is to be read at `now`; none if that is a key never used.
-    pub fn read<L: OneWord>(self, limit: &L, now: Moment) -> Option<u64> {
-        let era = limit.era(now).number;
+    pub fn read<L: PackedAlgorithm>(self, limit: &L, now: Moment) -> Option<u64> {
+        let era = limit.epoch(now).number;
         if era > self.era.saturating_add(1) {
             None
         } else if self.era > era.saturating_add(1) {
-            Some(limit.heal(self.word, now))
+            Some(limit.repair_after_clock_step(self.word, now))
         } else {
             Some(self.word)
         }
@@ -174,7 +174,7 @@ impl<L: Compile> KeyModel for WordSteps<L> {
             }
             _ => {
                 let numbers = self.numbers.with(change)?;
-                let limit = L::compile(&numbers)?.succeeding(&self.limit);
+                let limit = L::compile(&numbers)?.keeping_layout_of(&self.limit);
                 let word = word.and_then(|word| limit.convert(&self.limit, word, now));
                 (self.numbers, self.limit) = (numbers, limit);
                 self.write(word, now);

@@ -20,7 +20,7 @@
 //!
 //! An empty queue earns nothing by being late.
 
-use tollgate::algorithm::OneWord;
+use tollgate::algorithm::PackedAlgorithm;
 use tollgate::algorithm::bucket::Bucket;
 use tollgate::{LimitError, Moment, Rate, Scale, Span, Verdict};
 

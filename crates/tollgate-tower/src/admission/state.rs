@@ -394,7 +394,7 @@ impl State {
     }
 
     fn scaled(&self, limit: u32) -> u32 {
-        u32::try_from(self.scale.of(limit.into())).unwrap_or(u32::MAX)
+        u32::try_from(self.scale.apply_to(limit.into())).unwrap_or(u32::MAX)
     }
 
     pub(super) fn apply_limit(&mut self) {

@@ -114,7 +114,7 @@ impl LimitLayer<PolicyHandle> {
     /// use tollgate::Limit;
     /// use tollgate_tower::LimitLayer;
     ///
-    /// let limit = Limit::token_bucket("5/s".parse()?, 10)?.named("rides");
+    /// let limit = Limit::token_bucket("5/s".parse()?, 10)?.with_name("rides");
     /// // The feature `axum` makes `with_peer` unnecessary.
     /// let layer = LimitLayer::per_client(limit)?
     ///     .with_peer(|extensions| Some(extensions.get::<ConnectInfo<SocketAddr>>()?.0.ip()));
@@ -140,7 +140,7 @@ impl LimitLayer<PolicyHandle> {
     /// use tollgate::Limit;
     /// use tollgate_tower::LimitLayer;
     ///
-    /// let limit = Limit::token_bucket("5/s".parse()?, 10)?.named("rides");
+    /// let limit = Limit::token_bucket("5/s".parse()?, 10)?.with_name("rides");
     /// let key = |parts: &Parts| Some(parts.headers.get("x-api-key")?.to_str().ok()?.to_owned());
     /// let app: Router = Router::new()
     ///     .route("/rides", get(async || "none"))

@@ -101,7 +101,7 @@ impl<C: Clock> PacingLayer<C> {
             pacer: Pacer {
                 own,
                 clock,
-                wall: MonotonicClock::since_1970(),
+                wall: MonotonicClock::with_unix_time(),
                 key: None,
                 max_wait: Span::from_secs(30),
                 max_backoff: Span::from_secs(60),

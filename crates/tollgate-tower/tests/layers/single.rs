@@ -16,7 +16,7 @@ fn by_api_key(parts: &Parts) -> Option<String> {
 
 #[tokio::test]
 async fn a_route_has_its_own_limit_by_a_key_and_those_without_a_key_share_one() {
-    let layer = LimitLayer::per_key(bucket("1/h", 1).named("rides"), by_api_key).unwrap();
+    let layer = LimitLayer::per_key(bucket("1/h", 1).with_name("rides"), by_api_key).unwrap();
     let app = Router::new()
         .route("/rides", get(async || "rides").layer(layer))
         .route("/free", get(async || "free"));

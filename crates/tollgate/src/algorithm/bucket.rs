@@ -44,7 +44,10 @@
 //! refill rounds. One word needs neither.
 
 use super::scale::Scale;
-use super::{Era, HEAL_NS, LimitError, OneWord, Params, RESERVED, Refund, Step, mul_div_ceil};
+use super::{
+    CLOCK_STEP_NS, EncodedLimit, Epoch, LimitError, PackedAlgorithm, RESERVED, Refund, Step,
+    mul_div_ceil,
+};
 use crate::decision::{QuotaStatus, Verdict};
 use crate::rate::Rate;
 use crate::time::{Moment, Span};
@@ -53,8 +56,8 @@ use crate::time::{Moment, Span};
 const TICKS_PER_NS_MAX: u64 = 1 << 20;
 /// Deepest backlog: a quarter of the range of a signed word, so that no sum below overflows.
 const DEPTH_MAX: u64 = 1 << 61;
-/// An era is this many bits of the tick clock: twice the depth, a quarter of the word's range.
-const ERA_BITS: u32 = 62;
+/// An epoch is this many bits of the tick clock: twice the depth, a quarter of the word's range.
+const EPOCH_BITS: u32 = 62;
 
 /// A compiled bucket: everything a decision needs, as integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,7 +165,7 @@ impl Bucket {
         if difference > i64::MAX as u64 {
             return (0, false);
         }
-        if difference > self.depth + HEAL_NS * self.n {
+        if difference > self.depth + CLOCK_STEP_NS * self.n {
             return (self.depth, true);
         }
         (difference, false)
@@ -207,11 +210,11 @@ impl Bucket {
     /// What a charge comes to that does not pass. Apart, so that those that pass do not carry it.
     #[inline(never)]
     fn refused(&self, word: Option<u64>, ticks: u64, need: u64) -> Step {
-        let (raw, healed) = self.ahead(word, ticks);
+        let (raw, repaired) = self.ahead(word, ticks);
         Step {
             // Cannot overflow: raw <= depth + H*n, need <= depth, depth <= 2^61, H*n <= 2^50.
             verdict: Verdict::refuse(self.nanos(raw + need - self.depth)),
-            write: if healed {
+            write: if repaired {
                 Some(Bucket::word(ticks, self.depth))
             } else {
                 None
@@ -264,7 +267,7 @@ impl Bucket {
     }
 }
 
-impl OneWord for Bucket {
+impl PackedAlgorithm for Bucket {
     #[inline(always)]
     fn charge(&self, word: Option<u64>, now: Moment, cost: u64) -> Step {
         let Some(need) = self.worth(cost) else {
@@ -308,7 +311,7 @@ impl OneWord for Bucket {
         Some(Bucket::word(ticks, backlog))
     }
 
-    fn force(&self, word: Option<u64>, now: Moment, cost: u64) -> (Option<u64>, u64) {
+    fn charge_saturating(&self, word: Option<u64>, now: Moment, cost: u64) -> (Option<u64>, u64) {
         let ticks = self.ticks(now);
         let (raw, _) = self.ahead(word, ticks);
         let backlog = raw.min(self.depth);
@@ -345,25 +348,26 @@ impl OneWord for Bucket {
     }
 
     #[inline]
-    fn is_fresh(&self, word: u64, now: Moment) -> bool {
+    fn is_unused(&self, word: u64, now: Moment) -> bool {
         self.ahead(Some(word), self.ticks(now)).0 == 0
     }
 
-    fn era(&self, now: Moment) -> Era {
+    fn epoch(&self, now: Moment) -> Epoch {
         let n = u128::from(self.n);
-        // 64 + 20 bits of ticks, less the bits of an era: fits.
-        let number = ((u128::from(now.as_nanos()) * n) >> ERA_BITS) as u64;
-        // The first nanosecond at or after the tick that begins an era.
-        let begin = |era: u128| u64::try_from((era << ERA_BITS).div_ceil(n)).unwrap_or(u64::MAX);
+        // 64 + 20 bits of ticks, less the bits of an epoch: fits.
+        let number = ((u128::from(now.as_nanos()) * n) >> EPOCH_BITS) as u64;
+        // The first nanosecond at or after the tick that begins an epoch.
+        let begin =
+            |epoch: u128| u64::try_from((epoch << EPOCH_BITS).div_ceil(n)).unwrap_or(u64::MAX);
         let from = begin(u128::from(number));
-        Era {
+        Epoch {
             number,
             from,
             lasts: begin(u128::from(number) + 1) - from,
         }
     }
 
-    fn heal(&self, _word: u64, now: Moment) -> u64 {
+    fn repair_after_clock_step(&self, _word: u64, now: Moment) -> u64 {
         Bucket::word(self.ticks(now), self.depth)
     }
 
@@ -373,9 +377,9 @@ impl OneWord for Bucket {
             return None;
         }
         // Units missing from full are kept. Under the same rate the whole distance is kept, so that
-        // a capacity that is lowered and raised again gives nothing away (unless it is beyond heal).
+        // a capacity that is lowered and raised again gives nothing away (unless it is beyond repair).
         let backlog = if (old.n, old.p) == (self.n, self.p) {
-            if raw > self.depth + HEAL_NS * self.n {
+            if raw > self.depth + CLOCK_STEP_NS * self.n {
                 self.depth
             } else {
                 raw
@@ -389,7 +393,7 @@ impl OneWord for Bucket {
     }
 
     #[cold]
-    fn under(&self, scale: Scale) -> Self {
+    fn scaled(&self, scale: Scale) -> Self {
         Bucket {
             p: scale.price(self.plain),
             ..*self
@@ -401,14 +405,14 @@ impl OneWord for Bucket {
     }
 
     #[inline(always)]
-    fn to_params(&self) -> Params {
+    fn encode(&self) -> EncodedLimit {
         // `p` is at most 2^61: its top bit is free.
         let plain = self.plain | u64::from(self.exact) << 63;
         [self.n, plain, self.depth, 0]
     }
 
     #[inline(always)]
-    fn from_params(&[n, p, depth, _]: &Params) -> Self {
+    fn from_encoded(&[n, p, depth, _]: &EncodedLimit) -> Self {
         let plain = p & (u64::MAX >> 1);
         Bucket {
             n,
@@ -482,15 +486,15 @@ mod tests {
         let now = at(u64::MAX - 1_000_000_000);
         let step = b.charge(None, now, 1);
         assert_eq!(step.write, Some(0));
-        assert!(!b.is_fresh(0, now));
+        assert!(!b.is_unused(0, now));
     }
 
     #[test]
     fn settling_up_takes_what_is_there_and_tells_the_rest() {
         let b = bucket("1/s", 10);
-        let (word, unpaid) = b.force(None, at(0), 14);
+        let (word, unpaid) = b.charge_saturating(None, at(0), 14);
         assert_eq!(unpaid, 4);
         assert_eq!(b.status(word, at(0)).remaining, 0);
-        assert_eq!(b.force(word, at(0), u64::MAX).1, u64::MAX);
+        assert_eq!(b.charge_saturating(word, at(0), u64::MAX).1, u64::MAX);
     }
 }

@@ -3,9 +3,9 @@
 //! # Theory
 //!
 //! A permit is a *lease*: it counts until it is released or until it expires, at least `ttl` after it was
-//! granted or last renewed. A key's state fits one word: time is cut into epochs of `ttl / (slots - 1)`,
-//! and the word counts the permits granted in each of the last few epochs. A permit remembers its epoch;
-//! releasing it counts that epoch down, if it is still in the word. It lives at most an epoch longer than
+//! granted or last renewed. A key's state fits one word: time is cut into intervals of `ttl / (slots - 1)`,
+//! and the word counts the permits granted in each of the last few intervals. A permit remembers its interval;
+//! releasing it counts that interval down, if it is still in the word. It lives at most an interval longer than
 //! `ttl`.
 //!
 //! # Invariant
@@ -16,8 +16,8 @@
 //!
 //! # When the clock steps back
 //!
-//! Within an epoch permits expire later by as much: nothing is admitted on re-lived time. A step back by
-//! more than an epoch moves the counts to the epoch that the clock now shows.
+//! Within an interval permits expire later by as much: nothing is admitted on re-lived time. A step back by
+//! more than an interval moves the counts to the interval that the clock now shows.
 //!
 //! # Why not a plain counter
 //!
@@ -28,35 +28,35 @@
 //! It would be exact to the nanosecond, and as many words for each key as there are holders.
 
 use super::scale::Scale;
-use super::{Era, LimitError, OneWord, Params, Step};
+use super::{EncodedLimit, Epoch, LimitError, PackedAlgorithm, Step};
 use crate::decision::{QuotaStatus, Verdict};
 use crate::time::{Moment, Span};
 
-/// Bits of the epoch's number in the word.
-const EPOCH_BITS: u32 = 16;
-/// Most epochs in the word.
+/// Bits of the interval's number in the word.
+const INTERVAL_BITS: u32 = 16;
+/// Most intervals in the word.
 const SLOTS_MAX: usize = 6;
 
-/// A concurrency limit: permits counted by the epoch they were granted in.
+/// A concurrency limit: permits counted by the interval they were granted in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permits {
     limit: u64,
     /// The limit without pressure, which the word is laid out for; `limit` is never more.
     plain: u64,
-    /// Length of an epoch.
-    epoch: u64,
-    /// Epochs in the word. A permit counts for `slots - 1` epochs after its own.
+    /// Length of an interval.
+    interval: u64,
+    /// Epochs in the word. A permit counts for `slots - 1` intervals after its own.
     slots: u32,
 }
 
 /// The counts in force at a moment.
 struct InForce {
-    epoch: u64,
+    interval: u64,
     /// Newest first.
     counts: [u64; SLOTS_MAX],
     into: u64,
     early: u64,
-    healed: bool,
+    repaired: bool,
 }
 
 impl Permits {
@@ -86,21 +86,21 @@ impl Permits {
         Ok(Permits {
             limit,
             plain: limit,
-            epoch: ttl.as_nanos().div_ceil(slots - 1),
+            interval: ttl.as_nanos().div_ceil(slots - 1),
             slots: slots as u32,
         })
     }
 
-    /// The length of an epoch, and how many of them are counted.
-    pub const fn epochs(&self) -> (Span, u32) {
-        (Span::from_nanos(self.epoch), self.slots)
+    /// The length of an interval, and how many of them are counted.
+    pub const fn intervals(&self) -> (Span, u32) {
+        (Span::from_nanos(self.interval), self.slots)
     }
 
-    /// The word for these counts, newest first, the newest being that of epoch number `epoch`. A count
+    /// The word for these counts, newest first, the newest being that of interval number `interval`. A count
     /// above what the word has room for is cut.
-    pub fn word_of(&self, epoch: u64, counts: impl Iterator<Item = u64>) -> u64 {
+    pub fn word_of(&self, interval: u64, counts: impl Iterator<Item = u64>) -> u64 {
         let mut state = self.in_force(None, Moment::ORIGIN);
-        state.epoch = epoch;
+        state.interval = interval;
         let most = (1 << self.count_bits()) - 1;
         for (to, count) in state.counts.iter_mut().zip(counts) {
             *to = count.min(most);
@@ -109,18 +109,18 @@ impl Permits {
     }
 
     const fn count_bits(&self) -> u32 {
-        (64 - EPOCH_BITS) / self.slots
+        (64 - INTERVAL_BITS) / self.slots
     }
 
     fn in_force(&self, word: Option<u64>, now: Moment) -> InForce {
-        let epoch = now.as_nanos() / self.epoch;
-        let into = now.as_nanos() % self.epoch;
+        let interval = now.as_nanos() / self.interval;
+        let into = now.as_nanos() % self.interval;
         let mut state = InForce {
-            epoch,
+            interval,
             counts: [0; SLOTS_MAX],
             into,
             early: 0,
-            healed: false,
+            repaired: false,
         };
         let Some(word) = word else { return state };
         let mut counts = [0; SLOTS_MAX];
@@ -129,7 +129,7 @@ impl Permits {
             *count = bits & ((1 << self.count_bits()) - 1);
             bits >>= self.count_bits();
         }
-        match (epoch as u16).wrapping_sub((word >> (64 - EPOCH_BITS)) as u16) as i16 {
+        match (interval as u16).wrapping_sub((word >> (64 - INTERVAL_BITS)) as u16) as i16 {
             0 => state.counts = counts,
             ahead @ 1.. => {
                 let kept = (self.slots as usize).saturating_sub(ahead as usize);
@@ -141,13 +141,13 @@ impl Permits {
             }
             -1 => {
                 state.counts = counts;
-                state.epoch = epoch.wrapping_add(1);
-                state.early = self.epoch - into;
+                state.interval = interval.wrapping_add(1);
+                state.early = self.interval - into;
                 state.into = 0;
             }
             _ => {
                 state.counts = counts;
-                state.healed = true;
+                state.repaired = true;
             }
         }
         state
@@ -156,13 +156,13 @@ impl Permits {
     fn word(&self, state: &InForce) -> u64 {
         let counts = state.counts.iter().take(self.slots as usize).rev();
         let packed = counts.fold(0, |bits, count| bits << self.count_bits() | count);
-        state.epoch << (64 - EPOCH_BITS) | packed
+        state.interval << (64 - INTERVAL_BITS) | packed
     }
 
-    /// How long until the permits of the slot `i` epochs old expire.
+    /// How long until the permits of the slot `i` intervals old expire.
     fn expires_in(&self, state: &InForce, i: usize) -> u64 {
-        let epochs = u64::from(self.slots).saturating_sub(i as u64);
-        (epochs.saturating_mul(self.epoch) - state.into).saturating_add(state.early)
+        let intervals = u64::from(self.slots).saturating_sub(i as u64);
+        (intervals.saturating_mul(self.interval) - state.into).saturating_add(state.early)
     }
 
     /// The wait until at most `most` permits are left, if none is released earlier.
@@ -178,7 +178,7 @@ impl Permits {
     }
 }
 
-impl OneWord for Permits {
+impl PackedAlgorithm for Permits {
     fn charge(&self, word: Option<u64>, now: Moment, cost: u64) -> Step {
         if cost > self.plain {
             return Step::never();
@@ -202,14 +202,16 @@ impl OneWord for Permits {
         }
         Step {
             verdict: Verdict::refuse(self.wait_until_at_most(&state, self.limit - asked)),
-            write: state.healed.then(|| self.word(&state)),
+            write: state.repaired.then(|| self.word(&state)),
         }
     }
 
     /// A refund is a release: `cost` permits that were granted at `issued` are given back.
     fn refund(&self, word: u64, now: Moment, cost: u64, issued: Moment) -> Option<u64> {
         let mut state = self.in_force(Some(word), now);
-        let age = state.epoch.checked_sub(issued.as_nanos() / self.epoch)?;
+        let age = state
+            .interval
+            .checked_sub(issued.as_nanos() / self.interval)?;
         let count = state.counts.get_mut(usize::try_from(age).ok()?)?;
         if *count == 0 {
             return None;
@@ -220,14 +222,19 @@ impl OneWord for Permits {
 
     fn renew(&self, word: u64, now: Moment, count: u64, issued: Moment) -> Option<u64> {
         let mut state = self.in_force(Some(word), now);
-        let age = usize::try_from(state.epoch.checked_sub(issued.as_nanos() / self.epoch)?).ok()?;
+        let age = usize::try_from(
+            state
+                .interval
+                .checked_sub(issued.as_nanos() / self.interval)?,
+        )
+        .ok()?;
         let from = state.counts.get_mut(age).filter(|c| **c >= count)?;
         *from -= count;
         state.counts[0] += count;
         Some(self.word(&state))
     }
 
-    fn force(&self, word: Option<u64>, now: Moment, cost: u64) -> (Option<u64>, u64) {
+    fn charge_saturating(&self, word: Option<u64>, now: Moment, cost: u64) -> (Option<u64>, u64) {
         let mut state = self.in_force(word, now);
         let live: u64 = state.counts.iter().sum();
         let taken = cost.min(self.limit.saturating_sub(live));
@@ -251,30 +258,35 @@ impl OneWord for Permits {
         }
     }
 
-    fn is_fresh(&self, word: u64, now: Moment) -> bool {
+    fn is_unused(&self, word: u64, now: Moment) -> bool {
         self.in_force(Some(word), now)
             .counts
             .iter()
             .all(|c| *c == 0)
     }
 
-    fn era(&self, now: Moment) -> Era {
-        Era::of_parts(now.as_nanos() / self.epoch, EPOCH_BITS - 2, self.epoch, 0)
+    fn epoch(&self, now: Moment) -> Epoch {
+        Epoch::from_parts(
+            now.as_nanos() / self.interval,
+            INTERVAL_BITS - 2,
+            self.interval,
+            0,
+        )
     }
 
-    fn heal(&self, word: u64, now: Moment) -> u64 {
-        let low = word & (u64::MAX >> EPOCH_BITS);
-        (now.as_nanos() / self.epoch) << (64 - EPOCH_BITS) | low
+    fn repair_after_clock_step(&self, word: u64, now: Moment) -> u64 {
+        let low = word & (u64::MAX >> INTERVAL_BITS);
+        (now.as_nanos() / self.interval) << (64 - INTERVAL_BITS) | low
     }
 
     fn convert(&self, old: &Self, word: u64, now: Moment) -> Option<u64> {
         let before = old.in_force(Some(word), now);
         let mut state = self.in_force(None, now);
         let room = (1u64 << self.count_bits()) - 1;
-        if (self.slots, self.epoch) == (old.slots, old.epoch) {
+        if (self.slots, self.interval) == (old.slots, old.interval) {
             state = before;
         } else {
-            // Other epochs: all that is held counts as granted just now.
+            // Other intervals: all that is held counts as granted just now.
             state.counts[0] = before.counts.iter().sum::<u64>().min(room);
         }
         let fresh = state.counts.iter().all(|c| *c == 0);
@@ -282,9 +294,9 @@ impl OneWord for Permits {
     }
 
     #[cold]
-    fn under(&self, scale: Scale) -> Self {
+    fn scaled(&self, scale: Scale) -> Self {
         Permits {
-            limit: scale.of(self.plain),
+            limit: scale.apply_to(self.plain),
             ..*self
         }
     }
@@ -294,16 +306,16 @@ impl OneWord for Permits {
     }
 
     #[inline(always)]
-    fn to_params(&self) -> Params {
-        [self.plain, self.epoch, u64::from(self.slots), 0]
+    fn encode(&self) -> EncodedLimit {
+        [self.plain, self.interval, u64::from(self.slots), 0]
     }
 
     #[inline(always)]
-    fn from_params(&[limit, epoch, slots, ..]: &Params) -> Self {
+    fn from_encoded(&[limit, interval, slots, ..]: &EncodedLimit) -> Self {
         Permits {
             limit,
             plain: limit,
-            epoch,
+            interval,
             slots: slots as u32,
         }
     }

@@ -196,9 +196,9 @@ impl Log {
 
     /// This limit with only `scale` of it left, on the same rings; see [`super::scale`].
     #[must_use]
-    pub const fn under(&self, scale: Scale) -> Log {
+    pub const fn scaled(&self, scale: Scale) -> Log {
         Log {
-            limit: scale.of(self.plain),
+            limit: scale.apply_to(self.plain),
             ..*self
         }
     }
@@ -251,7 +251,7 @@ impl Log {
     }
 
     /// Makes a gross step back of the clock good in the ring itself.
-    fn write_heal<C: StampCell>(ring: Ring<'_, C>, f: &InForce) {
+    fn write_repair<C: StampCell>(ring: Ring<'_, C>, f: &InForce) {
         if f.shift > 0 {
             for i in 0..ring.len() {
                 if let Some(cell) = ring.cell(i) {
@@ -286,14 +286,14 @@ impl Log {
             let retry = self.dies_in(ring, &f, last, now);
             let status = self.status_in(ring, &f, now, 0);
             if take {
-                Self::write_heal(ring, &f);
+                Self::write_repair(ring, &f);
             }
             return (Verdict::refuse(retry), status);
         }
         if !take || cost == 0 {
             return (Verdict::Pass, self.status_in(ring, &f, now, cost));
         }
-        Self::write_heal(ring, &f);
+        Self::write_repair(ring, &f);
         self.push(ring, &f, cost);
         (Verdict::Pass, self.status(ring, now))
     }
@@ -311,14 +311,19 @@ impl Log {
     }
 
     /// Takes `cost` that was used already, as far as there is room; says what could not be taken.
-    pub fn force<C: StampCell>(&self, ring: Ring<'_, C>, now: Moment, cost: u64) -> u64 {
+    pub fn charge_saturating<C: StampCell>(
+        &self,
+        ring: Ring<'_, C>,
+        now: Moment,
+        cost: u64,
+    ) -> u64 {
         let f = self.in_force(ring, now);
         let room = self
             .limit
             .min(ring.stamps.len() as u64)
             .saturating_sub(f.live as u64);
         let taken = cost.min(room);
-        Self::write_heal(ring, &f);
+        Self::write_repair(ring, &f);
         self.push(ring, &f, taken);
         cost - taken
     }

@@ -1,41 +1,41 @@
 //! The algorithms, as pure steps: state in, decision and new state out.
 //!
 //! Nothing here knows keys, threads, stores or clocks; time is an argument and all of it is integers.
-//! A state that fits one `u64` implements [`OneWord`], which is what the memory store runs in a
+//! A state that fits one `u64` implements [`PackedAlgorithm`], which is what the memory store runs in a
 //! compare-and-swap loop and what scripts in shared stores must imitate. The sliding log does not fit
 //! and has its own ring ([`log`]).
 //!
 //! # Rules that all of them keep
 //!
-//! - *An absent state is a key never used.* [`OneWord::is_fresh`] says when a word means the same, and
+//! - *An absent state is a key never used.* [`PackedAlgorithm::is_unused`] says when a word means the same, and
 //!   then it may be forgotten; nothing else is needed for expiry.
 //! - *A refusal changes nothing*, so a flood of refused requests writes nothing; the one exception is
-//!   a heal (below). A cost of zero asks and takes nothing.
+//!   a repair (below). A cost of zero asks and takes nothing.
 //! - *A cost above what the limit ever holds is [`Verdict::Never`]*, and changes nothing.
 //! - *Refunds are strict.* What was refilled while the units were out is not given a second time.
 //! - *The clock may step back.* By a little (a thread read the clock, was preempted, and comes late):
 //!   the state is read conservatively and no allowance is created. By a lot (the clock was set): the
-//!   state would lock the key out until the clock catches up, so it is *healed*: moved to now without
-//!   giving anything away. A heal is written even if the request is refused.
+//!   state would lock the key out until the clock catches up, so it is *repaired*: moved to now without
+//!   giving anything away. A repair is written even if the request is refused.
 
 #![deny(clippy::float_arithmetic)]
 
 pub mod bucket;
 pub mod concurrency;
+pub mod inline_quota;
 pub mod log;
 pub mod queue;
 pub mod scale;
 pub mod sliding;
-pub mod terms;
 pub mod window;
 
 use crate::decision::{QuotaStatus, Verdict};
 use crate::time::{Moment, Span};
 use scale::Scale;
 
-/// How far a clock may step back before a bucket is healed: longer than any preemption, shorter than
+/// How far a clock may step back before a bucket is repaired: longer than any preemption, shorter than
 /// any lock-out that a person would notice as one.
-pub(crate) const HEAL_NS: u64 = 1_000_000_000;
+pub(crate) const CLOCK_STEP_NS: u64 = 1_000_000_000;
 
 /// A word that no algorithm ever writes, so that a store may use it for its own purposes.
 pub const RESERVED: u64 = u64::MAX;
@@ -73,7 +73,7 @@ pub struct Refund {
 }
 
 /// A limiter whose whole state for a key is one word. `None` is a key never used.
-pub trait OneWord: Copy + Send + Sync + 'static {
+pub trait PackedAlgorithm: Copy + Send + Sync + 'static {
     /// Decides `cost` at `now` and says what to write.
     fn charge(&self, word: Option<u64>, now: Moment, cost: u64) -> Step;
 
@@ -104,32 +104,32 @@ pub trait OneWord: Copy + Send + Sync + 'static {
 
     /// Takes `cost` that was used already, whatever is left, and says how much of it could not be
     /// taken because nothing was left.
-    fn force(&self, word: Option<u64>, now: Moment, cost: u64) -> (Option<u64>, u64);
+    fn charge_saturating(&self, word: Option<u64>, now: Moment, cost: u64) -> (Option<u64>, u64);
 
     /// What is left at `now`.
     fn status(&self, word: Option<u64>, now: Moment) -> QuotaStatus;
 
     /// Does the word mean "as if never used" at `now`?
-    fn is_fresh(&self, word: u64, now: Moment) -> bool;
+    fn is_unused(&self, word: u64, now: Moment) -> bool;
 
-    /// The era that `now` lies in.
+    /// The epoch that `now` lies in.
     ///
     /// Words wrap: they keep the low bits of a moment or an index. A word can be read correctly only
-    /// near the time that it was written, so time is cut into eras, each longer than a word can stay
-    /// live and at most a quarter of what the bits can tell apart. A store notes the era beside the
-    /// word: written in this era or the one next to it, the bits are unambiguous; longer ago, the
-    /// word is fresh; further ahead, the clock was set back and the word needs [`OneWord::heal`].
-    fn era(&self, now: Moment) -> Era;
+    /// near the time that it was written, so time is cut into epochs, each longer than a word can stay
+    /// live and at most a quarter of what the bits can tell apart. A store notes the epoch beside the
+    /// word: written in this epoch or the one next to it, the bits are unambiguous; longer ago, the
+    /// word is fresh; further ahead, the clock was set back and the word needs [`PackedAlgorithm::repair_after_clock_step`].
+    fn epoch(&self, now: Moment) -> Epoch;
 
-    /// The state to go on with when the clock was set back by more than an era, or by so much that
+    /// The state to go on with when the clock was set back by more than an epoch, or by so much that
     /// a capacity no longer fits: nothing is given away, nobody is locked out for longer than the
     /// limit itself would.
-    fn heal(&self, word: u64, now: Moment) -> u64;
+    fn repair_after_clock_step(&self, word: u64, now: Moment) -> u64;
 
     /// This limit as it is to be put in force after `old`: the same, but laid out so that no usage is
     /// lost where both can be had.
     #[must_use]
-    fn succeeding(self, old: &Self) -> Self {
+    fn keeping_layout_of(self, old: &Self) -> Self {
         let _ = old;
         self
     }
@@ -139,27 +139,27 @@ pub trait OneWord: Copy + Send + Sync + 'static {
     fn convert(&self, old: &Self, word: u64, now: Moment) -> Option<u64>;
 
     /// This limit with only `scale` of it left ([`scale`]). It reads and writes the same words. Of a limit
-    /// under a scale only what decides may be asked (`charge`, `refund`, `force`, `status`); what keeps
-    /// words (eras, healing, conversion, parameters) is for the limit itself.
+    /// under a scale only what decides may be asked (`charge`, `refund`, `charge_saturating`, `status`); what keeps
+    /// words (epochs, repairing, conversion, parameters) is for the limit itself.
     #[must_use]
-    fn under(&self, scale: Scale) -> Self;
+    fn scaled(&self, scale: Scale) -> Self;
 
     /// The greatest cost that can ever pass, under whatever scale.
     fn capacity(&self) -> u64;
 
     /// The limit itself as words, so that a store can change it while it is in use.
-    fn to_params(&self) -> Params;
+    fn encode(&self) -> EncodedLimit;
 
-    /// The limit that these words stand for; they come from [`OneWord::to_params`].
-    fn from_params(params: &Params) -> Self;
+    /// The limit that these words stand for; they come from [`PackedAlgorithm::encode`].
+    fn from_encoded(params: &EncodedLimit) -> Self;
 }
 
 /// A compiled limit as words.
-pub type Params = [u64; 4];
+pub type EncodedLimit = [u64; 4];
 
-/// A stretch of time in which wrapped words are unambiguous; see [`OneWord::era`].
+/// A stretch of time in which wrapped words are unambiguous; see [`PackedAlgorithm::epoch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Era {
+pub struct Epoch {
     /// Its number.
     pub number: u64,
     /// Its first nanosecond.
@@ -168,13 +168,13 @@ pub struct Era {
     pub lasts: u64,
 }
 
-impl Era {
-    /// The era of `2^bits` parts of length `part`, the first of which begins at `start`, that part
+impl Epoch {
+    /// The epoch of `2^bits` parts of length `part`, the first of which begins at `start`, that part
     /// number `index` lies in.
-    pub(crate) fn of_parts(index: u64, bits: u32, part: u64, start: u64) -> Era {
+    pub(crate) fn from_parts(index: u64, bits: u32, part: u64, start: u64) -> Epoch {
         let number = index >> bits;
         let from = u128::from(number << bits) * u128::from(part) + u128::from(start);
-        Era {
+        Epoch {
             number,
             from: u64::try_from(from).unwrap_or(u64::MAX),
             lasts: u64::try_from(u128::from(part) << bits).unwrap_or(u64::MAX),
@@ -223,7 +223,7 @@ pub enum LimitError {
         bytes: usize,
     },
     /// The new limit is of another kind than the one it replaces.
-    OtherKind,
+    DifferentAlgorithm,
 }
 
 impl std::fmt::Display for LimitError {
@@ -239,7 +239,7 @@ impl std::fmt::Display for LimitError {
             Self::NoMemory { bytes } => {
                 write!(f, "{bytes} bytes for `max_keys` could not be reserved")
             }
-            Self::OtherKind => {
+            Self::DifferentAlgorithm => {
                 f.write_str("a limit can only be changed to one of the same algorithm")
             }
         }
@@ -263,7 +263,7 @@ impl LimitError {
             }
             Self::MaxKeys { asked: 0 } => "write at least 1; the default is 1000000".into(),
             Self::MaxKeys { .. } | Self::NoMemory { .. } => "lower `max_keys`".into(),
-            Self::OtherKind => "build a new limiter for the new algorithm".into(),
+            Self::DifferentAlgorithm => "build a new limiter for the new algorithm".into(),
         }
     }
 }

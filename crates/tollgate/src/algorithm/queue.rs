@@ -21,7 +21,7 @@
 //!
 //! The TAT is moved back only if no slot behind the one given up is promised: a later arrival would be put on
 //! top of it. The word proves that a slot is the last one: it began `delay` after it was charged, and
-//! `TAT == issued + delay + cost * T`. Then what was not used comes back ([`OneWord::refund_charge`]). Any other
+//! `TAT == issued + delay + cost * T`. Then what was not used comes back ([`PackedAlgorithm::refund_charge`]). Any other
 //! slot stays idle: at most `cost * T` of the output, once. Slots are never moved.
 //!
 //! # Why not a list of waiting requests
@@ -30,7 +30,7 @@
 
 use super::bucket::Bucket;
 use super::scale::Scale;
-use super::{Era, LimitError, OneWord, Params, Refund, Step};
+use super::{EncodedLimit, Epoch, LimitError, PackedAlgorithm, Refund, Step};
 use crate::decision::{QuotaStatus, Verdict};
 use crate::rate::Rate;
 use crate::time::{Moment, Span};
@@ -59,7 +59,7 @@ impl Queue {
     }
 }
 
-impl OneWord for Queue {
+impl PackedAlgorithm for Queue {
     #[inline(always)]
     fn charge(&self, word: Option<u64>, now: Moment, cost: u64) -> Step {
         let step = self.bucket.charge(word, now, cost);
@@ -94,8 +94,8 @@ impl OneWord for Queue {
         self.bucket.refund_last(word, now, refund)
     }
 
-    fn force(&self, word: Option<u64>, now: Moment, cost: u64) -> (Option<u64>, u64) {
-        self.bucket.force(word, now, cost)
+    fn charge_saturating(&self, word: Option<u64>, now: Moment, cost: u64) -> (Option<u64>, u64) {
+        self.bucket.charge_saturating(word, now, cost)
     }
 
     fn status(&self, word: Option<u64>, now: Moment) -> QuotaStatus {
@@ -103,25 +103,25 @@ impl OneWord for Queue {
     }
 
     #[inline]
-    fn is_fresh(&self, word: u64, now: Moment) -> bool {
-        self.bucket.is_fresh(word, now)
+    fn is_unused(&self, word: u64, now: Moment) -> bool {
+        self.bucket.is_unused(word, now)
     }
 
-    fn era(&self, now: Moment) -> Era {
-        self.bucket.era(now)
+    fn epoch(&self, now: Moment) -> Epoch {
+        self.bucket.epoch(now)
     }
 
-    fn heal(&self, word: u64, now: Moment) -> u64 {
-        self.bucket.heal(word, now)
+    fn repair_after_clock_step(&self, word: u64, now: Moment) -> u64 {
+        self.bucket.repair_after_clock_step(word, now)
     }
 
     fn convert(&self, old: &Self, word: u64, now: Moment) -> Option<u64> {
         self.bucket.convert(&old.bucket, word, now)
     }
 
-    fn under(&self, scale: Scale) -> Self {
+    fn scaled(&self, scale: Scale) -> Self {
         Queue {
-            bucket: self.bucket.under(scale),
+            bucket: self.bucket.scaled(scale),
             ..*self
         }
     }
@@ -131,16 +131,16 @@ impl OneWord for Queue {
     }
 
     #[inline(always)]
-    fn to_params(&self) -> Params {
-        let mut params = self.bucket.to_params();
+    fn encode(&self) -> EncodedLimit {
+        let mut params = self.bucket.encode();
         params[3] = self.max_wait.as_nanos();
         params
     }
 
     #[inline(always)]
-    fn from_params(params: &Params) -> Self {
+    fn from_encoded(params: &EncodedLimit) -> Self {
         Queue {
-            bucket: Bucket::from_params(params),
+            bucket: Bucket::from_encoded(params),
             max_wait: Span::from_nanos(params[3]),
         }
     }
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn under_pressure_only_what_was_paid_for_alone_comes_back() {
         let (q, now) = (queue("10/s"), Moment::ORIGIN);
-        let half = q.under(Scale::from_q16(1 << 15));
+        let half = q.scaled(Scale::from_q16(1 << 15));
         let first = q.charge(None, now, 1).write.unwrap();
         let second = half.charge(Some(first), now, 1).write.unwrap();
         assert_eq!(second - first, 200_000_000, "twice the price");

@@ -4,7 +4,7 @@
 //!
 //! While a backend is in trouble everybody is to have `s` of what was promised, `0 < s <= 1`
 //! ([`Scale`]), and all of it again the moment the trouble is over. There are millions of words,
-//! so none of them may change; what changes is how they are *read* ([`super::OneWord::under`]).
+//! so none of them may change; what changes is how they are *read* ([`super::PackedAlgorithm::scaled`]).
 //!
 //! | algorithm | what is scaled | what is left |
 //! |---|---|---|
@@ -17,7 +17,7 @@
 //! # Why the price and not the depth
 //!
 //! A word is a moment in ticks. Were the depth smaller, a key that had used much would lie beyond it and
-//! be locked out or healed; were the ticks slower, every word would mean something else. Under a dearer
+//! be locked out or repaired; were the ticks slower, every word would mean something else. Under a dearer
 //! price a word means what it meant: so long until full. That time does not change with the scale, and
 //! is told truthfully before, during and after.
 //!
@@ -105,7 +105,7 @@ impl Scale {
 
     /// What [`Scale::as_q16`] told, taken at its word.
     #[inline(always)]
-    pub(crate) const fn again(q16: u32) -> Scale {
+    pub(crate) const fn from_q16_unchecked(q16: u32) -> Scale {
         debug_assert!(q16 != 0 && q16 <= 65_536);
         Scale(q16)
     }
@@ -116,7 +116,7 @@ impl Scale {
     }
 
     /// A counted limit under this scale: rounded down, at least 1.
-    pub const fn of(self, limit: u64) -> u64 {
+    pub const fn apply_to(self, limit: u64) -> u64 {
         let scaled = (limit as u128 * self.0 as u128) >> 16;
         if scaled == 0 { 1 } else { scaled as u64 }
     }

@@ -43,13 +43,13 @@
 //! must be exact and the limit is small.
 
 use super::scale::Scale;
-use super::{Era, LimitError, OneWord, Params, RESERVED, Step};
+use super::{EncodedLimit, Epoch, LimitError, PackedAlgorithm, RESERVED, Step};
 use crate::decision::{QuotaStatus, Verdict};
 use crate::time::{Moment, Span};
 
 /// Most parts of a window; more would leave too few bits for each.
 const PARTS_MAX: usize = 7;
-/// Fewest bits for the number of the current part: below, eras would be shorter than a window.
+/// Fewest bits for the number of the current part: below, epochs would be shorter than a window.
 const INDEX_BITS_MIN: u32 = 8;
 
 /// How much of the oldest part still counts.
@@ -155,7 +155,7 @@ struct InForce {
     into: u64,
     /// Time until the current part begins, if the clock stepped back out of it.
     early: u64,
-    healed: bool,
+    repaired: bool,
 }
 
 impl Sliding {
@@ -296,7 +296,7 @@ impl Sliding {
             cells: [Part::default(); PARTS_MAX + 1],
             into,
             early: 0,
-            healed: false,
+            repaired: false,
         };
         let Some(word) = word else { return state };
         let (stored, cells) = self.unpack(word);
@@ -321,7 +321,7 @@ impl Sliding {
             }
             _ => {
                 state.cells = cells;
-                state.healed = true;
+                state.repaired = true;
             }
         }
         state
@@ -447,7 +447,7 @@ impl Sliding {
     }
 }
 
-impl OneWord for Sliding {
+impl PackedAlgorithm for Sliding {
     fn charge(&self, word: Option<u64>, now: Moment, cost: u64) -> Step {
         if cost > self.plain {
             return Step::never();
@@ -471,7 +471,7 @@ impl OneWord for Sliding {
         }
         Step {
             verdict: Verdict::refuse(self.wait_for(&state, asked)),
-            write: state.healed.then(|| self.pack(&self.indexed(state))),
+            write: state.repaired.then(|| self.pack(&self.indexed(state))),
         }
     }
 
@@ -490,7 +490,7 @@ impl OneWord for Sliding {
         Some(self.pack(&self.indexed(state)))
     }
 
-    fn force(&self, word: Option<u64>, now: Moment, cost: u64) -> (Option<u64>, u64) {
+    fn charge_saturating(&self, word: Option<u64>, now: Moment, cost: u64) -> (Option<u64>, u64) {
         let mut state = self.in_force(word, now);
         let taken = cost.min(self.limit.saturating_sub(self.head(&state)));
         if taken == 0 {
@@ -517,15 +517,15 @@ impl OneWord for Sliding {
     }
 
     #[inline]
-    fn is_fresh(&self, word: u64, now: Moment) -> bool {
+    fn is_unused(&self, word: u64, now: Moment) -> bool {
         self.in_force(Some(word), now)
             .cells
             .iter()
             .all(|c| c.count == 0)
     }
 
-    fn era(&self, now: Moment) -> Era {
-        Era::of_parts(
+    fn epoch(&self, now: Moment) -> Epoch {
+        Epoch::from_parts(
             now.as_nanos() / self.part,
             self.index_bits - 2,
             self.part,
@@ -533,7 +533,7 @@ impl OneWord for Sliding {
         )
     }
 
-    fn heal(&self, word: u64, now: Moment) -> u64 {
+    fn repair_after_clock_step(&self, word: u64, now: Moment) -> u64 {
         let (_, cells) = self.unpack(word);
         let mut state = self.in_force(None, now);
         state.cells = cells;
@@ -542,7 +542,7 @@ impl OneWord for Sliding {
 
     /// Another limit on the same window keeps the old layout if it fits there: in a narrower one, what
     /// was counted under the old limit may find no room.
-    fn succeeding(self, old: &Self) -> Self {
+    fn keeping_layout_of(self, old: &Self) -> Self {
         if (self.window, self.tail) == (old.window, old.tail) && self.limit >> old.count_bits == 0 {
             return Sliding {
                 limit: self.limit,
@@ -576,9 +576,9 @@ impl OneWord for Sliding {
     }
 
     #[cold]
-    fn under(&self, scale: Scale) -> Self {
+    fn scaled(&self, scale: Scale) -> Self {
         Sliding {
-            limit: scale.of(self.plain),
+            limit: scale.apply_to(self.plain),
             ..*self
         }
     }
@@ -588,7 +588,7 @@ impl OneWord for Sliding {
     }
 
     #[inline(always)]
-    fn to_params(&self) -> Params {
+    fn encode(&self) -> EncodedLimit {
         let tail = match self.tail {
             Tail::Span => 0,
             Tail::Even => 1,
@@ -600,7 +600,7 @@ impl OneWord for Sliding {
     }
 
     #[inline(always)]
-    fn from_params(&[limit, part, layout, window]: &Params) -> Self {
+    fn from_encoded(&[limit, part, layout, window]: &EncodedLimit) -> Self {
         let bits = layout >> 32;
         Sliding {
             limit,

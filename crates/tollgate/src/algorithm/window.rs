@@ -23,14 +23,14 @@
 //! steps (count, set expiry) must be made one.
 
 use super::scale::Scale;
-use super::{Era, LimitError, OneWord, Params, RESERVED, Step};
+use super::{EncodedLimit, Epoch, LimitError, PackedAlgorithm, RESERVED, Step};
 use crate::decision::{QuotaStatus, Verdict};
 use crate::time::{Moment, Span};
 
 /// One less than the count has bits for, so that no word is the reserved one.
 const LIMIT_MAX: u64 = u32::MAX as u64 - 1;
-/// Windows are numbered in 32 bits; a quarter of that is an era.
-const ERA_BITS: u32 = 30;
+/// Windows are numbered in 32 bits; a quarter of that is an epoch.
+const EPOCH_BITS: u32 = 30;
 
 /// A compiled fixed window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ struct InForce {
     number: u64,
     count: u64,
     ends_in: u64,
-    healed: bool,
+    repaired: bool,
 }
 
 impl Window {
@@ -101,7 +101,7 @@ impl Window {
             number,
             count: 0,
             ends_in,
-            healed: false,
+            repaired: false,
         };
         let Some(word) = word else { return now_window };
         let count = word & u64::from(u32::MAX);
@@ -115,7 +115,7 @@ impl Window {
             }
             _ => {
                 now_window.count = count;
-                now_window.healed = true;
+                now_window.repaired = true;
             }
         }
         now_window
@@ -129,7 +129,7 @@ impl Window {
     }
 }
 
-impl OneWord for Window {
+impl PackedAlgorithm for Window {
     #[inline(always)]
     fn charge(&self, word: Option<u64>, now: Moment, cost: u64) -> Step {
         if cost > self.plain {
@@ -151,13 +151,13 @@ impl OneWord for Window {
         }
         Step {
             verdict: Verdict::refuse(w.ends_in),
-            write: w.healed.then(|| Window::word(w.number, w.count)),
+            write: w.repaired.then(|| Window::word(w.number, w.count)),
         }
     }
 
     fn refund(&self, word: u64, now: Moment, cost: u64, issued: Moment) -> Option<u64> {
         let (number, _) = self.position(issued);
-        if number as u32 != (word >> 32) as u32 || self.is_fresh(word, now) {
+        if number as u32 != (word >> 32) as u32 || self.is_unused(word, now) {
             return None; // charged in a window that is over: nothing of it counts any more
         }
         let count = (word & u64::from(u32::MAX)).saturating_sub(cost);
@@ -180,7 +180,7 @@ impl OneWord for Window {
         }
     }
 
-    fn force(&self, word: Option<u64>, now: Moment, cost: u64) -> (Option<u64>, u64) {
+    fn charge_saturating(&self, word: Option<u64>, now: Moment, cost: u64) -> (Option<u64>, u64) {
         let w = self.in_force(word, now);
         let taken = cost.min(self.limit.saturating_sub(w.count));
         let write = (taken > 0).then(|| Window::word(w.number, w.count + taken));
@@ -198,23 +198,24 @@ impl OneWord for Window {
     }
 
     #[inline]
-    fn is_fresh(&self, word: u64, now: Moment) -> bool {
+    fn is_unused(&self, word: u64, now: Moment) -> bool {
         self.in_force(Some(word), now).count == 0
     }
 
-    fn era(&self, now: Moment) -> Era {
+    fn epoch(&self, now: Moment) -> Epoch {
         // Window 1 starts at the anchor, so window 0 would start one window before it.
-        let mut era = Era::of_parts(self.position(now).0, ERA_BITS, self.length, self.anchor);
-        if era.number == 0 {
-            era.lasts = era.lasts.saturating_sub(self.length - self.anchor);
-            era.from = 0;
+        let mut epoch =
+            Epoch::from_parts(self.position(now).0, EPOCH_BITS, self.length, self.anchor);
+        if epoch.number == 0 {
+            epoch.lasts = epoch.lasts.saturating_sub(self.length - self.anchor);
+            epoch.from = 0;
         } else {
-            era.from -= self.length;
+            epoch.from -= self.length;
         }
-        era
+        epoch
     }
 
-    fn heal(&self, word: u64, now: Moment) -> u64 {
+    fn repair_after_clock_step(&self, word: u64, now: Moment) -> u64 {
         Window::word(self.position(now).0, word & u64::from(u32::MAX))
     }
 
@@ -227,9 +228,9 @@ impl OneWord for Window {
     }
 
     #[cold]
-    fn under(&self, scale: Scale) -> Self {
+    fn scaled(&self, scale: Scale) -> Self {
         Window {
-            limit: scale.of(self.plain),
+            limit: scale.apply_to(self.plain),
             ..*self
         }
     }
@@ -239,12 +240,12 @@ impl OneWord for Window {
     }
 
     #[inline(always)]
-    fn to_params(&self) -> Params {
+    fn encode(&self) -> EncodedLimit {
         [self.plain, self.length, self.anchor, 0]
     }
 
     #[inline(always)]
-    fn from_params(&[limit, length, anchor, ..]: &Params) -> Self {
+    fn from_encoded(&[limit, length, anchor, ..]: &EncodedLimit) -> Self {
         Window {
             limit,
             plain: limit,

@@ -41,7 +41,7 @@ impl CoarseClock {
     ///
     /// # Errors
     /// The system would not start a thread.
-    pub fn start() -> std::io::Result<CoarseClock> {
+    pub fn new() -> std::io::Result<CoarseClock> {
         let exact = MonotonicClock::new();
         let shared = Arc::new(Shared {
             now: AtomicU64::new(exact.now().as_nanos()),
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn it_is_never_early_and_late_only_by_what_it_says() {
-        let clock = CoarseClock::start().unwrap();
+        let clock = CoarseClock::new().unwrap();
         let mut latest = 0;
         loop {
             let before = clock.shared.exact.fresh().as_nanos();

@@ -117,7 +117,7 @@ impl AnchorCell {
 impl MonotonicClock {
     /// A clock that starts at its origin now.
     pub fn new() -> MonotonicClock {
-        MonotonicClock::starting_at(Moment::ORIGIN)
+        MonotonicClock::with_start(Moment::ORIGIN)
     }
 
     /// A clock that starts at the wall clock's time since 1970, and from then on runs on without it:
@@ -127,10 +127,10 @@ impl MonotonicClock {
         clippy::disallowed_methods,
         reason = "this is the module that reads time"
     )]
-    pub fn since_1970() -> MonotonicClock {
+    pub fn with_unix_time() -> MonotonicClock {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let ns = now.map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
-        MonotonicClock::starting_at(Moment::from_nanos(ns))
+        MonotonicClock::with_start(Moment::from_nanos(ns))
     }
 
     /// A clock that shows `start` now.
@@ -138,7 +138,7 @@ impl MonotonicClock {
         clippy::disallowed_methods,
         reason = "this is the module that reads time"
     )]
-    pub fn starting_at(start: Moment) -> MonotonicClock {
+    pub fn with_start(start: Moment) -> MonotonicClock {
         MonotonicClock {
             shared: Arc::new(Shared {
                 start: start.as_nanos(),

@@ -52,4 +52,4 @@ pub use fair_queue::{
 };
 pub use guarded::AdaptiveLimit;
 pub use leaky_queue::{LeakyQueue, Refused};
-pub use unguarded::UnguardedLimit;
+pub use unguarded::EstimatorLimit;

@@ -12,7 +12,7 @@ use super::gradient2::Gradient2;
 
 /// A concurrency limit that learns from finished requests, and drifts.
 #[derive(Clone, Debug)]
-pub struct UnguardedLimit(Kind);
+pub struct EstimatorLimit(Kind);
 
 #[derive(Clone, Debug)]
 enum Kind {
@@ -22,7 +22,7 @@ enum Kind {
     Gradient2(Gradient2),
 }
 
-impl UnguardedLimit {
+impl EstimatorLimit {
     /// The estimator that `adaptive` names.
     ///
     /// # Errors

@@ -1,8 +1,8 @@
-//! The limit in force, how much of it is left under pressure, and the era it is in; read by every charge
+//! The limit in force, how much of it is left under pressure, and the epoch it is in; read by every charge
 //! and changed while they go on.
 //!
 //! A sequence lock on one cache line: readers copy the words and look at the version again; it is odd
-//! while they change. Changes are rare (another limit, scale or era) and made by one thread at a time.
+//! while they change. Changes are rare (another limit, scale or epoch) and made by one thread at a time.
 //! The scale shares a word with the stamp, so that it costs no read of its own: without pressure it is a
 //! comparison.
 
@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::layout::stamp;
 use crate::algorithm::scale::Scale;
-use crate::algorithm::{Era, OneWord};
+use crate::algorithm::{Epoch, PackedAlgorithm};
 use crate::sync::{AtomicU64, fence, relax};
 use crate::time::Moment;
 
@@ -21,21 +21,21 @@ pub(super) struct ActiveLimit<A> {
     pub(super) limit: A,
     /// How much of it is left.
     pub(super) scale: Scale,
-    /// The stamp of this generation of the limit in this era.
+    /// The stamp of this generation of the limit in this epoch.
     pub(super) stamp: u16,
-    /// The era that the stamp is good for.
+    /// The epoch that the stamp is good for.
     from: u64,
     lasts: u64,
 }
 
-impl<A: OneWord> ActiveLimit<A> {
-    pub(super) fn new(limit: A, scale: Scale, generation: u64, era: Era) -> ActiveLimit<A> {
+impl<A: PackedAlgorithm> ActiveLimit<A> {
+    pub(super) fn new(limit: A, scale: Scale, generation: u64, epoch: Epoch) -> ActiveLimit<A> {
         ActiveLimit {
             limit,
             scale,
-            stamp: stamp(generation, era.number),
-            from: era.from,
-            lasts: era.lasts,
+            stamp: stamp(generation, epoch.number),
+            from: epoch.from,
+            lasts: epoch.lasts,
         }
     }
 
@@ -45,11 +45,11 @@ impl<A: OneWord> ActiveLimit<A> {
         if self.scale == Scale::ONE {
             self.limit
         } else {
-            self.limit.under(self.scale)
+            self.limit.scaled(self.scale)
         }
     }
 
-    /// When the era began that the stamp is good for.
+    /// When the epoch began that the stamp is good for.
     pub(super) const fn since(&self) -> u64 {
         self.from
     }
@@ -69,7 +69,7 @@ const fn packed(stamp: u16, scale: Scale) -> u64 {
 
 #[inline(always)]
 const fn unpacked(word: u64) -> (u16, Scale) {
-    (word as u16, Scale::again((word >> 32) as u32))
+    (word as u16, Scale::from_q16_unchecked((word >> 32) as u32))
 }
 
 /// Out of the way of the readers that need not wait.
@@ -91,11 +91,11 @@ pub(super) struct ActiveLimitCell<A> {
     kind: std::marker::PhantomData<A>,
 }
 
-impl<A: OneWord> ActiveLimitCell<A> {
+impl<A: PackedAlgorithm> ActiveLimitCell<A> {
     pub(super) fn new(first: &ActiveLimit<A>) -> ActiveLimitCell<A> {
         ActiveLimitCell {
             version: AtomicU64::new(0),
-            params: first.limit.to_params().map(AtomicU64::new),
+            params: first.limit.encode().map(AtomicU64::new),
             stamp_and_scale: AtomicU64::new(packed(first.stamp, first.scale)),
             from: AtomicU64::new(first.from),
             lasts: AtomicU64::new(first.lasts),
@@ -121,7 +121,7 @@ impl<A: OneWord> ActiveLimitCell<A> {
         let before = self.version.load(Acquire);
         let (stamp, scale) = unpacked(self.stamp_and_scale.load(Relaxed));
         let copy = ActiveLimit {
-            limit: A::from_params(&self.params.each_ref().map(|w| w.load(Relaxed))),
+            limit: A::from_encoded(&self.params.each_ref().map(|w| w.load(Relaxed))),
             scale,
             stamp,
             from: self.from.load(Relaxed),
@@ -138,7 +138,7 @@ impl<A: OneWord> ActiveLimitCell<A> {
         self.version.store(version.wrapping_add(1), Relaxed);
         // The odd version is seen before any of the words.
         fence(Release);
-        for (cell, word) in self.params.iter().zip(next.limit.to_params()) {
+        for (cell, word) in self.params.iter().zip(next.limit.encode()) {
             cell.store(word, Relaxed);
         }
         self.stamp_and_scale

@@ -32,7 +32,7 @@ use crate::decision::{Decision, Origin, QuotaStatus, Verdict};
 use crate::time::{Moment, Span};
 
 /// Charges in one request at the most; everything is kept on the stack.
-pub const CHARGES_MAX: usize = 16;
+pub const MAX_CHARGES: usize = 16;
 
 /// A charge of a request with the table of its limit.
 #[derive(Clone, Copy)]
@@ -94,7 +94,7 @@ enum Committed<'a> {
     Charged(Decision),
 }
 
-/// Charges all charges or none, and tells the numbers of the binding one. At most [`CHARGES_MAX`]; the
+/// Charges all charges or none, and tells the numbers of the binding one. At most [`MAX_CHARGES`]; the
 /// caller sees to it.
 pub(crate) fn all_or_none<C: Clock>(charges: &[ResolvedCharge<'_>], clock: &C) -> MultiOutcome {
     // What is kept for each charge is large, so room is made for few unless there are many.
@@ -102,7 +102,7 @@ pub(crate) fn all_or_none<C: Clock>(charges: &[ResolvedCharge<'_>], clock: &C) -
         1 => single(charges, clock),
         0..=2 => all_or_none_of::<2, C>(charges, clock),
         3..=4 => all_or_none_of::<4, C>(charges, clock),
-        _ => all_or_none_of::<CHARGES_MAX, C>(charges, clock),
+        _ => all_or_none_of::<MAX_CHARGES, C>(charges, clock),
     }
 }
 
@@ -136,7 +136,7 @@ fn all_or_none_of<const N: usize, C: Clock>(
         let tentatives = &tentatives[..charges.len()];
         if let Some((binding, verdict)) = refusal(tentatives) {
             if verdict != Verdict::Never {
-                heal_refused(charges, tentatives, now, clock);
+                repair_refused(charges, tentatives, now, clock);
             }
             return refusal_of(charges, tentatives, binding, verdict, now);
         }
@@ -191,7 +191,7 @@ fn refusal(tentatives: &[TentativeCharge<'_>]) -> Option<(usize, Verdict)> {
 /// The one thing that a refusal writes: a clock that was set back is made good, or the key would be
 /// locked out until it has caught up.
 #[cold]
-fn heal_refused<C: Clock>(
+fn repair_refused<C: Clock>(
     charges: &[ResolvedCharge<'_>],
     tentatives: &[TentativeCharge<'_>],
     now: Moment,
@@ -199,7 +199,7 @@ fn heal_refused<C: Clock>(
 ) {
     for (charge, tentative) in charges.iter().zip(tentatives) {
         match (tentative.verdict, &tentative.write) {
-            // What a refused step wants to write is a heal. If the swap fails, somebody else did it.
+            // What a refused step wants to write is a repair. If the swap fails, somebody else did it.
             (Verdict::Refuse { .. }, Some(write)) => {
                 write.commit();
             }

@@ -14,11 +14,11 @@ use crate::algorithm::queue::Queue;
 use crate::algorithm::scale::Scale;
 use crate::algorithm::sliding::Sliding;
 use crate::algorithm::window::Window;
-use crate::algorithm::{LimitError, OneWord, Refund};
+use crate::algorithm::{LimitError, PackedAlgorithm, Refund};
 use crate::calendar::Periods;
 use crate::decision::{Decision, QuotaStatus, Verdict};
 use crate::limit::{Compiled, Limit};
-use crate::saved::{Reader, RestoreError, Writer};
+use crate::snapshot::{RestoreError, SnapshotReader, SnapshotWriter};
 use crate::time::Moment;
 
 /// All keys of one limit.
@@ -94,7 +94,10 @@ impl KeyTable {
     }
 
     /// The table of a limit, as it was saved.
-    pub(crate) fn restored(limit: &Limit, from: &mut Reader<'_>) -> Result<KeyTable, RestoreError> {
+    pub(crate) fn restored(
+        limit: &Limit,
+        from: &mut SnapshotReader<'_>,
+    ) -> Result<KeyTable, RestoreError> {
         let max_keys = limit.max_keys();
         let compiled = limit.compiled().map_err(|_| RestoreError::Malformed)?;
         let keys = match compiled {
@@ -146,7 +149,7 @@ impl KeyTable {
         verdicts: &mut [Verdict],
     ) {
         #[inline(always)]
-        fn batch<A: OneWord, const N: usize>(
+        fn batch<A: PackedAlgorithm, const N: usize>(
             table: &PackedTable<A>,
             hashes: &[u64; N],
             now: impl Fn() -> Moment,
@@ -312,7 +315,7 @@ impl KeyTable {
             (Keys::Sliding(t), Compiled::Sliding(s)) => t.change(*s, now),
             (Keys::Permits(t), Compiled::Permits(p)) => t.change(*p, now),
             (Keys::Log(t), Compiled::Log(l)) => t.change(*l)?,
-            _ => return Err(LimitError::OtherKind),
+            _ => return Err(LimitError::DifferentAlgorithm),
         }
         Ok(())
     }
@@ -328,7 +331,7 @@ impl KeyTable {
     }
 
     /// Writes all keys.
-    pub(crate) fn save(&self, now: Moment, to: &mut Writer) {
+    pub(crate) fn save(&self, now: Moment, to: &mut SnapshotWriter) {
         let now = self.limit_time(now);
         for_table!(&self.keys, table => table.save(now, to), log => log.save(to));
     }

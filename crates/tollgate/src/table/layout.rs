@@ -1,12 +1,12 @@
 //! How a hash becomes a place and a tag, and how a stamped word is read.
 
 use super::{Extent, LINES};
-use crate::algorithm::OneWord;
+use crate::algorithm::PackedAlgorithm;
 use crate::time::Moment;
 
-/// Bits of the era in a stamp; the rest numbers the generation.
-pub(super) const ERA_BITS: u32 = 14;
-const ERA_MASK: u64 = (1 << ERA_BITS) - 1;
+/// Bits of the epoch in a stamp; the rest numbers the generation.
+pub(super) const EPOCH_BITS: u32 = 14;
+const EPOCH_MASK: u64 = (1 << EPOCH_BITS) - 1;
 
 /// The 48 bits of a hash that a slot keeps, above its stamp.
 #[inline(always)]
@@ -102,10 +102,10 @@ pub(super) const fn home_line(hash: u64) -> usize {
     (hash >> 48) as usize & (LINES - 1)
 }
 
-/// The stamp for an era and a generation. Never zero, so that a key of zero is an empty slot.
-pub(super) const fn stamp(generation: u64, era: u64) -> u16 {
+/// The stamp for an epoch and a generation. Never zero, so that a key of zero is an empty slot.
+pub(super) const fn stamp(generation: u64, epoch: u64) -> u16 {
     // Three generations are told apart; there are never more than two at once.
-    (((generation % 3 + 1) << ERA_BITS) as u16) | (era & ERA_MASK) as u16
+    (((generation % 3 + 1) << EPOCH_BITS) as u16) | (epoch & EPOCH_MASK) as u16
 }
 
 /// What a step is for.
@@ -120,8 +120,8 @@ pub(crate) enum Intent {
 }
 
 impl Intent {
-    /// May a state that was healed on reading be written as it was read?
-    pub(super) fn writes(self, limit: &impl OneWord) -> bool {
+    /// May a state that was repaired on reading be written as it was read?
+    pub(super) fn writes(self, limit: &impl PackedAlgorithm) -> bool {
         match self {
             Intent::Read => false,
             Intent::Write => true,
@@ -137,7 +137,7 @@ pub(super) enum StampAge {
     Valid,
     /// So long has passed since the last sweep that stamps repeat: every word is fresh by now.
     Expired,
-    /// The clock was set back so far that stamps repeat: every word needs healing.
+    /// The clock was set back so far that stamps repeat: every word needs repairing.
     Future,
 }
 
@@ -153,28 +153,28 @@ pub(super) struct ReadContext<'a, A> {
 }
 
 /// The word of a slot as it is to be read now; none if that is a key never used.
-pub(super) fn read_slot<A: OneWord>(
+pub(super) fn read_slot<A: PackedAlgorithm>(
     key: u64,
     word: u64,
     context: &ReadContext<'_, A>,
 ) -> Option<u64> {
     let now = context.now;
     let written = key as u16;
-    let of_this = written >> ERA_BITS == context.stamp >> ERA_BITS;
+    let of_this = written >> EPOCH_BITS == context.stamp >> EPOCH_BITS;
     let limit = if of_this {
         context.limit
     } else {
         context.before
     };
-    // The signed difference of the eras, as far as the stamp can tell.
-    let unused = 64 - ERA_BITS;
+    // The signed difference of the epochs, as far as the stamp can tell.
+    let unused = 64 - EPOCH_BITS;
     let ahead =
-        ((limit.era(now).number.wrapping_sub(u64::from(written)) << unused) as i64) >> unused;
+        ((limit.epoch(now).number.wrapping_sub(u64::from(written)) << unused) as i64) >> unused;
     let word = match (context.age, ahead) {
         (StampAge::Expired, _) | (StampAge::Valid, 2..) => return None,
-        (StampAge::Valid, -1..=1) if limit.is_fresh(word, now) => return None,
+        (StampAge::Valid, -1..=1) if limit.is_unused(word, now) => return None,
         (StampAge::Valid, -1..=1) => word,
-        (StampAge::Future, _) | (StampAge::Valid, _) => limit.heal(word, now),
+        (StampAge::Future, _) | (StampAge::Valid, _) => limit.repair_after_clock_step(word, now),
     };
     if of_this {
         Some(word)

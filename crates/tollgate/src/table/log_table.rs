@@ -18,7 +18,7 @@ use crate::algorithm::scale::Scale;
 use crate::algorithm::{LimitError, Refund};
 use crate::decision::{Decision, Origin, QuotaStatus, Verdict};
 use crate::raw::Zeroed;
-use crate::saved::{Reader, RestoreError, Writer};
+use crate::snapshot::{RestoreError, SnapshotReader, SnapshotWriter};
 use crate::time::{Moment, Span};
 
 /// Shards at the most: enough that threads rarely meet.
@@ -77,7 +77,7 @@ impl Shard {
 
     /// The limit as it decides: under its scale.
     fn effective(&self) -> Log {
-        self.limit.under(self.scale)
+        self.limit.scaled(self.scale)
     }
 
     fn places(&self) -> usize {
@@ -206,7 +206,7 @@ impl LogTable {
             Some(place) => place,
             None if op.takes_units() => {
                 self.overflowed.fetch_add(1, Relaxed);
-                origin = Origin::Crowded;
+                origin = Origin::Overflow;
                 shard.use_overflow(hash)
             }
             None => return shard.read_without_slot(op, hash, now),
@@ -267,7 +267,7 @@ impl LogTable {
     }
 
     /// Writes every ring in use. Charges wait for the shard that is being written.
-    pub(crate) fn save(&self, to: &mut Writer) {
+    pub(crate) fn save(&self, to: &mut SnapshotWriter) {
         let limit = self.limit();
         to.number(limit.limit());
         to.number(limit.window().as_nanos());
@@ -296,7 +296,7 @@ impl LogTable {
     /// Logs with room for `max_keys` that go on where the saved ones were.
     pub(crate) fn restored(
         max_keys: usize,
-        from: &mut Reader<'_>,
+        from: &mut SnapshotReader<'_>,
     ) -> Result<LogTable, RestoreError> {
         let (limit, window) = (from.number()?, Span::from_nanos(from.number()?));
         let limit = Log::new(limit, window).map_err(|_| RestoreError::Malformed)?;
@@ -376,7 +376,7 @@ fn outcome((verdict, units, status): LogStep, issued: Moment, origin: Origin) ->
 
 /// Applies an operation to a ring.
 fn op_step(op: &KeyOp, limit: &Log, ring: Ring<'_, AtomicU64>, now: Moment) -> LogStep {
-    let unscaled = limit.under(Scale::ONE);
+    let unscaled = limit.scaled(Scale::ONE);
     let usage = || {
         let left = unscaled.status(ring, now).remaining;
         unscaled.limit().saturating_sub(left)
@@ -399,10 +399,12 @@ fn op_step(op: &KeyOp, limit: &Log, ring: Ring<'_, AtomicU64>, now: Moment) -> L
             limit.refund(ring, charged.saturating_sub(kept), issued);
             (Verdict::Pass, 0)
         }
-        KeyOp::ChargeRemaining { cost } => (Verdict::Pass, limit.force(ring, now, cost)),
+        KeyOp::ChargeRemaining { cost } => {
+            (Verdict::Pass, limit.charge_saturating(ring, now, cost))
+        }
         KeyOp::Usage => (Verdict::Pass, usage()),
         KeyOp::AddUsage { units } => {
-            let untaken = unscaled.force(ring, now, units);
+            let untaken = unscaled.charge_saturating(ring, now, units);
             (Verdict::Pass, units.saturating_sub(untaken))
         }
         KeyOp::RemoveUsage => {

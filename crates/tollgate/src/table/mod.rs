@@ -4,7 +4,7 @@
 //!
 //! Every key has a *slot*: 48 bits of its hash beside its word, four slots to a cache line. Keys are
 //! not stored and no pointer is followed, so a charge touches one line: it finds the slot in the
-//! key's home line, decides with `OneWord::charge` and swaps the word. A refusal writes nothing, so
+//! key's home line, decides with `PackedAlgorithm::charge` and swaps the word. A refusal writes nothing, so
 //! the line stays shared between processors.
 //!
 //! # What makes it never admit too much
@@ -30,10 +30,10 @@
 //!
 //! # Words wrap, so slots are stamped
 //!
-//! Beside the 48 bits lies a 16-bit *stamp*: the era in which the word was last re-keyed or checked
-//! (`OneWord::era`) and the generation of the limit. A slot with another stamp than the caller
-//! expects is looked at under the lock, where the difference of the eras tells whether the word is
-//! still what it seems. Before the eras themselves wrap, the table is swept: once
+//! Beside the 48 bits lies a 16-bit *stamp*: the epoch in which the word was last re-keyed or checked
+//! (`PackedAlgorithm::epoch`) and the generation of the limit. A slot with another stamp than the caller
+//! expects is looked at under the lock, where the difference of the epochs tells whether the word is
+//! still what it seems. Before the epochs themselves wrap, the table is swept: once
 //! in days for the shortest windows, never for the others.
 //!
 //! # How likely two keys share a slot
@@ -58,7 +58,7 @@ mod snapshot;
 #[cfg(all(test, loom))]
 mod races;
 
-pub use all_or_none::CHARGES_MAX;
+pub use all_or_none::MAX_CHARGES;
 pub(crate) use all_or_none::{ResolvedCharge, all_or_none};
 pub(crate) use key_table::KeyTable;
 pub(crate) use layout::Intent;

@@ -2,13 +2,13 @@
 
 use super::layout::Intent;
 use crate::algorithm::scale::Scale;
-use crate::algorithm::{OneWord, Refund};
+use crate::algorithm::{PackedAlgorithm, Refund};
 use crate::decision::{Decision, Verdict};
 use crate::time::Moment;
 
 /// An operation on one key of one limit: the argument of [`Limiter::apply`](crate::Limiter::apply).
 ///
-/// `max` replaces the number of a fixed window for this call ([`OneWord::with_max`]); other algorithms ignore it.
+/// `max` replaces the number of a fixed window for this call ([`PackedAlgorithm::with_max`]); other algorithms ignore it.
 ///
 /// | operation | verdict | `units` of the outcome |
 /// |---|---|---|
@@ -110,19 +110,19 @@ pub(super) struct OpStep {
 
 /// The limit with the number that came with the call, if one did.
 #[inline(always)]
-pub(super) fn with_max<A: OneWord>(limit: &A, max: Option<u32>) -> A {
+pub(super) fn with_max<A: PackedAlgorithm>(limit: &A, max: Option<u32>) -> A {
     max.map_or(*limit, |max| limit.with_max(max))
 }
 
 /// Units that a word has used, whatever the pressure. Rounded up.
-pub(super) fn usage<A: OneWord>(limit: &A, word: Option<u64>, now: Moment) -> u64 {
-    let unscaled = limit.under(Scale::ONE);
+pub(super) fn usage<A: PackedAlgorithm>(limit: &A, word: Option<u64>, now: Moment) -> u64 {
+    let unscaled = limit.scaled(Scale::ONE);
     let left = unscaled.status(word, now).remaining;
     unscaled.capacity().saturating_sub(left)
 }
 
 /// Applies an operation to a word: the result, and the word to write. To forget a key is for the table.
-pub(super) fn op_step<A: OneWord>(
+pub(super) fn op_step<A: PackedAlgorithm>(
     op: &KeyOp,
     limit: &A,
     word: Option<u64>,
@@ -147,12 +147,12 @@ pub(super) fn op_step<A: OneWord>(
             (Verdict::Pass, 0, write)
         }
         KeyOp::ChargeRemaining { cost } => {
-            let (write, unpaid) = limit.force(word, now, cost);
+            let (write, unpaid) = limit.charge_saturating(word, now, cost);
             (Verdict::Pass, unpaid, write)
         }
         KeyOp::Usage | KeyOp::RemoveUsage => (Verdict::Pass, usage(limit, word, now), None),
         KeyOp::AddUsage { units } => {
-            let (write, untaken) = limit.under(Scale::ONE).force(word, now, units);
+            let (write, untaken) = limit.scaled(Scale::ONE).charge_saturating(word, now, units);
             (Verdict::Pass, units.saturating_sub(untaken), write)
         }
         KeyOp::Renew { issued } => {

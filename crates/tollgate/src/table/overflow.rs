@@ -12,8 +12,8 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::layout::{ReadContext, StampAge, read_slot};
-use crate::algorithm::OneWord;
-use crate::saved::{Reader, RestoreError, Writer};
+use crate::algorithm::PackedAlgorithm;
+use crate::snapshot::{RestoreError, SnapshotReader, SnapshotWriter};
 use crate::sync::{AtomicU64, Mutex};
 use crate::time::Moment;
 
@@ -77,7 +77,7 @@ impl Overflow {
     }
 
     /// What the newcomer's cell has used, as the word to start from.
-    pub(super) fn inherited<A: OneWord>(
+    pub(super) fn inherited<A: PackedAlgorithm>(
         &self,
         hash: u64,
         context: &ReadContext<'_, A>,
@@ -93,7 +93,7 @@ impl Overflow {
     }
 
     /// Brings every cell to the current stamp.
-    pub(super) fn restamp<A: OneWord>(&self, context: &ReadContext<'_, A>) {
+    pub(super) fn restamp<A: PackedAlgorithm>(&self, context: &ReadContext<'_, A>) {
         for shard in &self.shards {
             let mut cells = shard
                 .lock()
@@ -111,7 +111,7 @@ impl Overflow {
     }
 
     /// Writes every cell that was used.
-    pub(super) fn save(&self, to: &mut Writer) {
+    pub(super) fn save(&self, to: &mut SnapshotWriter) {
         to.number(self.overflowed());
         let count = to.later();
         let mut used = 0;
@@ -131,7 +131,7 @@ impl Overflow {
     }
 
     /// Reads what was written.
-    pub(super) fn restore(&self, from: &mut Reader<'_>) -> Result<(), RestoreError> {
+    pub(super) fn restore(&self, from: &mut SnapshotReader<'_>) -> Result<(), RestoreError> {
         self.overflowed.store(from.number()?, Relaxed);
         for _ in 0..from.size_up_to(CELLS)? {
             let (at, place) = (from.size()?, from.size()?);
@@ -147,7 +147,7 @@ impl Overflow {
     }
 
     /// Applies a step to the newcomer's cell.
-    pub(super) fn apply<A: OneWord, R>(
+    pub(super) fn apply<A: PackedAlgorithm, R>(
         &self,
         hash: u64,
         context: &ReadContext<'_, A>,

@@ -11,7 +11,7 @@ use super::segment::{Segment, SegmentGuard};
 use super::slot_ops::{apply_locked, candidate, charge_slot, check_slot, claim, find, take_over};
 use super::{CLAIM, Extent, LINES, TARGET, WINDOW};
 use crate::algorithm::scale::Scale;
-use crate::algorithm::{LimitError, OneWord};
+use crate::algorithm::{LimitError, PackedAlgorithm};
 use crate::decision::{Decision, Origin, Verdict};
 use crate::raw::{Line, Lines, SLOTS};
 use crate::sync::{AtomicU8, AtomicU64, Mutex};
@@ -32,7 +32,7 @@ const GROW_TRIES: u32 = 64;
 
 /// A table of keys that share one limit.
 pub(crate) struct PackedTable<A> {
-    /// The limit and the era in force.
+    /// The limit and the epoch in force.
     pub(super) current: ActiveLimitCell<A>,
     /// The segments in use, as [`Shape::to_word`].
     pub(super) shape: AtomicU64,
@@ -42,7 +42,7 @@ pub(crate) struct PackedTable<A> {
     pub(super) reach: Reach,
     pub(super) segments: Box<[Segment]>,
     pub(super) overflow: Overflow,
-    /// Held while the limit or the era in force changes.
+    /// Held while the limit or the epoch in force changes.
     pub(super) changing: Mutex<Changes>,
     /// The limit before the one in force, which slots that were not looked at since may still be
     /// stamped with.
@@ -56,7 +56,7 @@ pub(crate) struct PackedTable<A> {
 pub(super) struct Changes {
     /// Counts the limits that were in force.
     pub(super) generation: u64,
-    /// The era of the last sweep.
+    /// The epoch of the last sweep.
     pub(super) swept: u64,
 }
 
@@ -114,7 +114,7 @@ impl PendingWrite<'_> {
 /// [`check_slot`] under pressure. Apart, so that those without do not carry it.
 #[cold]
 #[inline(never)]
-fn check_scaled<A: OneWord>(
+fn check_scaled<A: PackedAlgorithm>(
     line: &Line,
     slot: usize,
     key: u64,
@@ -141,14 +141,14 @@ fn no_reach(lines: usize) -> Option<Reach> {
     Some((0..lines).map(|_| AtomicU8::new(0)).collect())
 }
 
-impl<A: OneWord> PackedTable<A> {
+impl<A: PackedAlgorithm> PackedTable<A> {
     pub(crate) fn new(limit: A, max_keys: usize) -> Result<PackedTable<A>, LimitError> {
         let extent = Extent::for_keys(max_keys)?;
         let lines = extent.most * LINES;
         let no_memory = || LimitError::NoMemory {
             bytes: lines.saturating_mul(size_of::<Line>()),
         };
-        let first = ActiveLimit::new(limit, Scale::ONE, 0, limit.era(Moment::ORIGIN));
+        let first = ActiveLimit::new(limit, Scale::ONE, 0, limit.epoch(Moment::ORIGIN));
         Ok(PackedTable {
             current: ActiveLimitCell::new(&first),
             shape: AtomicU64::new(Shape::of(extent.base, extent).to_word()),
@@ -457,7 +457,7 @@ impl<A: OneWord> PackedTable<A> {
         fresh: impl Fn() -> Moment,
         step: impl Fn(&A, Option<u64>, Moment) -> (R, Option<u64>),
     ) -> Applied<A, R> {
-        self.turn_era_if_due(now, &fresh);
+        self.advance_epoch_if_due(now, &fresh);
         let mut tries = 0;
         loop {
             let (segment, guard) = self.lock_segment_of(hash);
@@ -495,7 +495,7 @@ impl<A: OneWord> PackedTable<A> {
                 // help, because it would start from there.
                 let origin = if inherited.is_some() {
                     self.overflow.note();
-                    Origin::Crowded
+                    Origin::Overflow
                 } else {
                     Origin::Fresh
                 };
@@ -519,7 +519,7 @@ impl<A: OneWord> PackedTable<A> {
             }
             let on_cell = |_: &A, word, now| step(&limit, word, now);
             let (result, word) = self.overflow.apply(hash, &context, on_cell);
-            return applied(result, word, Origin::Crowded);
+            return applied(result, word, Origin::Overflow);
         }
     }
 
@@ -628,7 +628,7 @@ mod tests {
         Moment::from_nanos(ns)
     }
 
-    fn check<A: OneWord>(table: &PackedTable<A>, hash: u64, now: Moment) -> bool {
+    fn check<A: PackedAlgorithm>(table: &PackedTable<A>, hash: u64, now: Moment) -> bool {
         let verdict = table.check(hash, table.home(hash), now, || now, 1);
         verdict.is_admitted()
     }
@@ -681,7 +681,7 @@ mod tests {
 
     #[test]
     fn words_that_wrap_are_told_apart_by_their_era() {
-        // Eight bits number the parts, so words repeat every 256 s and eras change every 64.
+        // Eight bits number the parts, so words repeat every 256 s and epochs change every 64.
         let limit = Sliding::new(65_535, Span::from_secs(1), Estimate::Span).unwrap();
         let table = PackedTable::new(limit, 100).unwrap();
         let use_up = |s: u64| {

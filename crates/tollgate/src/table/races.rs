@@ -12,7 +12,7 @@ use super::layout::Intent;
 use super::op::KeyOp;
 use super::packed_table::PackedTable;
 use super::{ResolvedCharge, all_or_none};
-use crate::algorithm::OneWord;
+use crate::algorithm::PackedAlgorithm;
 use crate::algorithm::bucket::Bucket;
 use crate::clock::ManualClock;
 use crate::decision::Verdict;

@@ -5,22 +5,22 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::LINES;
 use super::active_limit::ActiveLimit;
-use super::layout::{ERA_BITS, ReadContext, Shape, StampAge, branch, read_slot};
+use super::layout::{EPOCH_BITS, ReadContext, Shape, StampAge, branch, read_slot};
 use super::packed_table::{Changes, PackedTable};
 use super::slot_ops::{claim, restamp};
-use crate::algorithm::OneWord;
+use crate::algorithm::PackedAlgorithm;
 use crate::algorithm::scale::Scale;
 use crate::raw::{Line, SLOTS};
 use crate::time::Moment;
 
 /// Eras between two sweeps: an eighth of what a stamp can tell apart, so that stamps from before and
 /// after the sweep are never mistaken for each other, in either direction of the clock.
-const SWEEP_EVERY: u64 = 1 << (ERA_BITS - 3);
+const SWEEP_EVERY: u64 = 1 << (EPOCH_BITS - 3);
 
 /// Segments from which on the table is worth huge pages: two megabytes.
 const HUGE_PAGES_FROM: usize = (2 << 20) / (LINES * size_of::<Line>());
 
-impl<A: OneWord> PackedTable<A> {
+impl<A: PackedAlgorithm> PackedTable<A> {
     /// Under the lock: slots of a segment that are not free.
     pub(super) fn live_in(&self, segment: usize, context: &ReadContext<'_, A>) -> usize {
         let lines = &self.lines[segment * LINES..(segment + 1) * LINES];
@@ -105,22 +105,26 @@ impl<A: OneWord> PackedTable<A> {
         self.shape.store(grown.to_word(), Release);
     }
 
-    /// Puts another limit of the same kind in force. Usage is kept (`OneWord::convert`).
+    /// Puts another limit of the same kind in force. Usage is kept (`PackedAlgorithm::convert`).
     pub(crate) fn change(&self, limit: A, now: Moment) {
         let mut changes = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         // What is too old to be told apart must not be converted.
-        self.turn_era(&mut changes, now);
+        self.advance_epoch(&mut changes, now);
         let old = self.current.read();
-        let limit = limit.succeeding(&old.limit);
-        let era = limit.era(now);
+        let limit = limit.keeping_layout_of(&old.limit);
+        let epoch = limit.epoch(now);
         self.before.write(&old);
         changes.generation += 1;
-        self.current
-            .write(&ActiveLimit::new(limit, old.scale, changes.generation, era));
+        self.current.write(&ActiveLimit::new(
+            limit,
+            old.scale,
+            changes.generation,
+            epoch,
+        ));
         // From here on slots with the old stamp are converted by whoever meets them; this converts
         // the rest, so that the next change finds none that are older than it.
         self.restamp_all(now, StampAge::Valid);
-        changes.swept = era.number;
+        changes.swept = epoch.number;
     }
 
     /// Leaves only `scale` of the limit, from the next charge on. No word changes.
@@ -131,38 +135,38 @@ impl<A: OneWord> PackedTable<A> {
         self.current.write(&current);
     }
 
-    pub(super) fn turn_era_if_due(&self, now: Moment, fresh: &impl Fn() -> Moment) {
+    pub(super) fn advance_epoch_if_due(&self, now: Moment, fresh: &impl Fn() -> Moment) {
         if !self.current.read().holds_at(now) {
             let mut changes = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-            self.turn_era(&mut changes, fresh().max(now));
+            self.advance_epoch(&mut changes, fresh().max(now));
         }
     }
 
-    /// Puts the era of `now` in force if it is another one, and looks at every slot before stamps
-    /// repeat. For most limits an era is years.
-    fn turn_era(&self, changes: &mut Changes, now: Moment) {
+    /// Puts the epoch of `now` in force if it is another one, and looks at every slot before stamps
+    /// repeat. For most limits an epoch is years.
+    fn advance_epoch(&self, changes: &mut Changes, now: Moment) {
         let current = self.current.read();
         if current.holds_at(now) {
             return;
         }
-        let era = current.limit.era(now);
+        let epoch = current.limit.epoch(now);
         self.current.write(&ActiveLimit::new(
             current.limit,
             current.scale,
             changes.generation,
-            era,
+            epoch,
         ));
         // Every slot was stamped within SWEEP_EVERY of the last sweep. If now is further away than
-        // that by more than an era, all of them are as old, or as far ahead, as can be.
+        // that by more than an epoch, all of them are as old, or as far ahead, as can be.
         let every = SWEEP_EVERY.cast_signed();
-        let age = match era.number.wrapping_sub(changes.swept).cast_signed() {
+        let age = match epoch.number.wrapping_sub(changes.swept).cast_signed() {
             away if away > every + 2 => StampAge::Expired,
             away if away < -(every + 2) => StampAge::Future,
             away if away.abs() >= every => StampAge::Valid,
             _ => return,
         };
         self.restamp_all(now, age);
-        changes.swept = era.number;
+        changes.swept = epoch.number;
     }
 
     fn restamp_all(&self, now: Moment, age: StampAge) {

@@ -10,7 +10,7 @@
 //! has seen key and word as they were together, *unless* between 1 and 3 the slot was taken over and
 //! the new key's word came to be exactly `w`. It cannot: a slot is taken over only when `w` is fresh,
 //! and the word written then is not fresh, so it lies beyond `w`; charges move it further. What moves a
-//! word back (refunds, heals, another limit) leaves it at or after the moment it is done at, which is
+//! word back (refunds, repairs, another limit) leaves it at or after the moment it is done at, which is
 //! after the take-over, unless the clock itself was set back by more than a second while this thread
 //! stood still between two instructions, and the 64 bits then happen to agree.
 //!
@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::CLAIM;
 use super::layout::{Intent, ReadContext, StampAge, read_slot, tag};
-use crate::algorithm::OneWord;
+use crate::algorithm::PackedAlgorithm;
 use crate::decision::Verdict;
 use crate::raw::{Line, SLOTS};
 use crate::sync::AtomicU64;
@@ -39,7 +39,7 @@ pub(super) fn candidate(line: &Line, key: u64) -> usize {
 /// Charges a slot if it holds `key`: [`charge_slot`] for the one step that has to be fast, written out
 /// so that nothing of it is left to the compiler's judgement.
 #[inline(always)]
-pub(super) fn check_slot<A: OneWord>(
+pub(super) fn check_slot<A: PackedAlgorithm>(
     line: &Line,
     slot: usize,
     key: u64,
@@ -124,7 +124,7 @@ pub(super) fn claim(cell: &AtomicU64) -> u64 {
 }
 
 /// Under the lock: claims a slot if it is free. The caller then writes key and word, in this order.
-pub(super) fn take_over<A: OneWord>(
+pub(super) fn take_over<A: PackedAlgorithm>(
     line: &Line,
     slot: usize,
     context: &ReadContext<'_, A>,
@@ -150,10 +150,10 @@ pub(super) fn take_over<A: OneWord>(
 }
 
 /// Under the lock: applies `step` to the key's slot, whatever its stamp, and stamps it anew if there is
-/// something to write. The result and the word afterwards. A word that could only be read by healing or
-/// converting it is written as it was read, unless this is a mere question: else it would be healed
+/// something to write. The result and the word afterwards. A word that could only be read by repairing or
+/// converting it is written as it was read, unless this is a mere question: else it would be repaired
 /// again, at a later moment, each time.
-pub(super) fn apply_locked<A: OneWord, R>(
+pub(super) fn apply_locked<A: PackedAlgorithm, R>(
     line: &Line,
     slot: usize,
     hash: u64,
@@ -187,7 +187,7 @@ pub(super) fn apply_locked<A: OneWord, R>(
 }
 
 /// Under the lock: brings a slot to the current stamp, or frees it.
-pub(super) fn restamp<A: OneWord>(line: &Line, slot: usize, context: &ReadContext<'_, A>) {
+pub(super) fn restamp<A: PackedAlgorithm>(line: &Line, slot: usize, context: &ReadContext<'_, A>) {
     let (key_cell, cell) = (&line.keys[slot], &line.words[slot]);
     let key = key_cell.load(Relaxed);
     // A stamp that is the one in force says that all is well, unless stamps repeat.

@@ -13,21 +13,21 @@ use super::layout::{ReadContext, Shape, StampAge, read_slot};
 use super::packed_table::{Changes, PackedTable};
 use super::{CLAIM, LINES};
 use crate::algorithm::scale::Scale;
-use crate::algorithm::{OneWord, Params};
+use crate::algorithm::{EncodedLimit, PackedAlgorithm};
 use crate::raw::SLOTS;
-use crate::saved::{Reader, RestoreError, Writer};
+use crate::snapshot::{RestoreError, SnapshotReader, SnapshotWriter};
 use crate::sync::Mutex;
 use crate::time::Moment;
 
 const PLACES: usize = LINES * SLOTS;
 
-impl<A: OneWord> PackedTable<A> {
-    pub(crate) fn save(&self, now: Moment, to: &mut Writer) {
+impl<A: PackedAlgorithm> PackedTable<A> {
+    pub(crate) fn save(&self, now: Moment, to: &mut SnapshotWriter) {
         let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
         let changes = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let (current, before) = (self.current.read(), self.before.read());
-        save_params(&current.limit.to_params(), to);
-        save_params(&before.limit.to_params(), to);
+        save_encoded(&current.limit.encode(), to);
+        save_encoded(&before.limit.encode(), to);
         to.number(changes.generation);
         to.number(changes.swept);
         to.number(current.since());
@@ -46,7 +46,7 @@ impl<A: OneWord> PackedTable<A> {
         self.overflow.save(to);
     }
 
-    fn save_segment(&self, segment: usize, context: &ReadContext<'_, A>, to: &mut Writer) {
+    fn save_segment(&self, segment: usize, context: &ReadContext<'_, A>, to: &mut SnapshotWriter) {
         let _guard = self.segments[segment].lock();
         let (lines, mut live) = (segment * LINES..(segment + 1) * LINES, 0);
         let count = to.later();
@@ -74,21 +74,21 @@ impl<A: OneWord> PackedTable<A> {
     /// A table with room for `max_keys` that goes on where the saved one was.
     pub(crate) fn restored(
         max_keys: usize,
-        from: &mut Reader<'_>,
+        from: &mut SnapshotReader<'_>,
     ) -> Result<PackedTable<A>, RestoreError> {
-        let limit = A::from_params(&restored_params(from)?);
-        let before = A::from_params(&restored_params(from)?);
+        let limit = A::from_encoded(&restored_encoded(from)?);
+        let before = A::from_encoded(&restored_encoded(from)?);
         let (generation, swept) = (from.number()?, from.number()?);
         let since = from.number()?;
         let mut table = PackedTable::new(limit, max_keys).map_err(|_| RestoreError::NoMemory)?;
-        let era = limit.era(Moment::from_nanos(since));
-        let in_force = ActiveLimit::new(limit, Scale::ONE, generation, era);
+        let epoch = limit.epoch(Moment::from_nanos(since));
+        let in_force = ActiveLimit::new(limit, Scale::ONE, generation, epoch);
         table.current.write(&in_force);
         table.before.write(&ActiveLimit::new(
             before,
             Scale::ONE,
             generation.wrapping_sub(1),
-            before.era(Moment::from_nanos(since)),
+            before.epoch(Moment::from_nanos(since)),
         ));
         table.changing = Mutex::new(Changes { generation, swept });
         let segments = from.size_up_to(table.extent.most)?;
@@ -104,7 +104,11 @@ impl<A: OneWord> PackedTable<A> {
         Ok(table)
     }
 
-    fn restore_segment(&self, segment: usize, from: &mut Reader<'_>) -> Result<(), RestoreError> {
+    fn restore_segment(
+        &self,
+        segment: usize,
+        from: &mut SnapshotReader<'_>,
+    ) -> Result<(), RestoreError> {
         let live = from.size_up_to(PLACES)?;
         for _ in 0..live {
             let place = from.size_up_to(PLACES - 1)?;
@@ -126,12 +130,12 @@ impl<A: OneWord> PackedTable<A> {
     }
 }
 
-fn save_params(params: &Params, to: &mut Writer) {
+fn save_encoded(params: &EncodedLimit, to: &mut SnapshotWriter) {
     params.iter().for_each(|word| to.number(*word));
 }
 
-fn restored_params(from: &mut Reader<'_>) -> Result<Params, RestoreError> {
-    let mut params = Params::default();
+fn restored_encoded(from: &mut SnapshotReader<'_>) -> Result<EncodedLimit, RestoreError> {
+    let mut params = EncodedLimit::default();
     for word in &mut params {
         *word = from.number()?;
     }

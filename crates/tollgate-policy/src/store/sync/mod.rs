@@ -163,7 +163,7 @@ impl<S: Store, C: Clock> Synced<S, C> {
             unpaid: AtomicU64::new(0),
         };
         let ids = limits.iter().enumerate();
-        let by_id = ids.map(|(at, limit)| (limit.stable_id, LimitId::at(at)));
+        let by_id = ids.map(|(at, limit)| (limit.stable_id, LimitId::new(at)));
         let shared = Shared {
             counters: before.map_or_else(
                 || Arc::new(counters()),

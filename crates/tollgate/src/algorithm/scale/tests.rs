@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 
-use crate::algorithm::OneWord;
+use crate::algorithm::PackedAlgorithm;
 use crate::algorithm::bucket::Bucket;
 use crate::algorithm::concurrency::Permits;
 use crate::algorithm::queue::Queue;
@@ -34,13 +34,18 @@ fn any_scale(rng: &mut Rng) -> Scale {
 
 /// Asks at random and sees that every wait is the shortest that helps, that what is said to be left passes,
 /// and that one more does not.
-fn waits_are_the_shortest_that_help<A: OneWord>(plain: &A, costs: u64, step: u64, seed: u64) {
+fn waits_are_the_shortest_that_help<A: PackedAlgorithm>(
+    plain: &A,
+    costs: u64,
+    step: u64,
+    seed: u64,
+) {
     let mut rng = Rng::with_seed(seed);
     let mut word = None;
     let (mut now, mut refused) = (1_000 * SECOND, 0);
     for _ in 0..3_000 {
         now += rng.u64(..step);
-        let limit = plain.under(any_scale(&mut rng));
+        let limit = plain.scaled(any_scale(&mut rng));
         let cost = 1 + rng.u64(..costs);
         let left = limit.status(word, at(now)).remaining;
         assert!(limit.charge(word, at(now), left).verdict.is_admitted());
@@ -90,12 +95,12 @@ fn every_wait_under_a_scale_is_the_shortest_that_helps() {
 #[test]
 fn a_queue_and_a_sliding_window_wait_as_short_as_possible_too() {
     // What an estimate says is left may be more a moment earlier, so here only the waits are looked at.
-    fn waits<A: OneWord>(plain: &A, costs: u64, seed: u64) {
+    fn waits<A: PackedAlgorithm>(plain: &A, costs: u64, seed: u64) {
         let (mut rng, mut word, mut now, mut refused) =
             (Rng::with_seed(seed), None, 77 * SECOND, 0);
         for _ in 0..3_000 {
             now += rng.u64(..SECOND / 4);
-            let limit = plain.under(any_scale(&mut rng));
+            let limit = plain.scaled(any_scale(&mut rng));
             let cost = 1 + rng.u64(..costs);
             let decided = limit.charge(word, at(now), cost);
             let Verdict::Refuse { retry_after } = decided.verdict else {
@@ -137,7 +142,7 @@ fn a_bucket_under_a_scale_is_the_bucket_with_the_scaled_numbers() {
         ("1/s", 65_536, 1, "1/65536s", 1),
     ] {
         let under = Bucket::new(rate(text), burst).unwrap();
-        let under = under.under(Scale::from_q16(q16));
+        let under = under.scaled(Scale::from_q16(q16));
         let other = Bucket::new(rate(scaled), less).unwrap();
         let (mut rng, mut words, mut now) = (Rng::with_seed(9), (None, None), SECOND);
         for _ in 0..2_000 {
@@ -162,10 +167,10 @@ fn a_bucket_under_a_scale_is_the_bucket_with_the_scaled_numbers() {
 fn a_saturated_bucket_admits_its_scaled_rate_and_burst_to_the_unit() {
     for (text, burst) in [("5/s", 10), ("1000/s", 100), ("7/3s", 50), ("1/min", 3)] {
         let plain = Bucket::new(rate(text), burst).unwrap();
-        let [n, p, depth, _] = plain.to_params();
+        let [n, p, depth, _] = plain.encode();
         let p = p & (u64::MAX >> 1);
         for q16 in [65_536, 58_982, 32_768, 6_554, 655] {
-            let limit = plain.under(Scale::from_q16(q16));
+            let limit = plain.scaled(Scale::from_q16(q16));
             let price = (u128::from(p) << 16).div_ceil(u128::from(q16));
             let (start, mut now, mut word, mut admitted) = (5 * SECOND, 5 * SECOND, None, 0u128);
             let end = start + 600 * SECOND;
@@ -196,7 +201,7 @@ fn whatever_the_scales_no_more_is_paid_for_than_there_was() {
     for seed in 1..40 {
         let mut rng = Rng::with_seed(seed);
         let plain = Bucket::new(rate("50/s"), 20).unwrap();
-        let [n, p, depth, _] = plain.to_params();
+        let [n, p, depth, _] = plain.encode();
         let p = p & (u64::MAX >> 1);
         let (start, mut now, mut word) = (SECOND, SECOND, None);
         let (mut scale, mut since) = (Scale::ONE, start);
@@ -212,7 +217,7 @@ fn whatever_the_scales_no_more_is_paid_for_than_there_was() {
                 allowed += u128::from(depth) * new.saturating_sub(old);
                 (scale, since) = (next, now);
             }
-            let limit = plain.under(scale);
+            let limit = plain.scaled(scale);
             // Only what fits under the scale: the law is for these.
             let cost = 1 + rng.u64(..limit.status(None, at(now)).remaining);
             let price = u128::from(scale.price(p));
@@ -236,13 +241,13 @@ fn whatever_the_scales_no_more_is_paid_for_than_there_was() {
 
 #[test]
 fn counted_limits_hold_no_more_than_the_scale_leaves() {
-    fn holds<A: OneWord>(plain: &A, seed: u64) {
+    fn holds<A: PackedAlgorithm>(plain: &A, seed: u64) {
         let mut rng = Rng::with_seed(seed);
         let (mut word, mut now) = (None, 100 * SECOND);
         for _ in 0..2_000 {
             now += rng.u64(..SECOND / 10);
             let scale = any_scale(&mut rng);
-            let (limit, most) = (plain.under(scale), scale.of(plain.capacity()));
+            let (limit, most) = (plain.scaled(scale), scale.apply_to(plain.capacity()));
             assert!(limit.status(word, at(now)).remaining <= most);
             let step = limit.charge(word, at(now), 1);
             if step.verdict.is_admitted() {
@@ -270,8 +275,8 @@ fn counted_limits_hold_no_more_than_the_scale_leaves() {
 
 #[test]
 fn a_request_larger_than_what_is_left_takes_all_of_it() {
-    fn takes_all<A: OneWord>(plain: &A) {
-        let (limit, now) = (plain.under(Scale::from_q16(6_554)), at(50 * SECOND));
+    fn takes_all<A: PackedAlgorithm>(plain: &A) {
+        let (limit, now) = (plain.scaled(Scale::from_q16(6_554)), at(50 * SECOND));
         let most = plain.capacity();
         assert_eq!(limit.charge(None, now, most + 1).verdict, Verdict::Never);
         let first = limit.charge(None, now, most);
@@ -298,23 +303,26 @@ fn a_request_larger_than_what_is_left_takes_all_of_it() {
 #[test]
 fn the_smallest_scale_of_the_deepest_bucket_is_still_a_limit() {
     let slow = Bucket::new(rate("1/day"), 26_000).unwrap();
-    let limit = slow.under(Scale::from_q16(1));
+    let limit = slow.scaled(Scale::from_q16(1));
     let now = at(SECOND);
     assert_eq!(limit.status(None, now).remaining, 1);
     let word = limit.charge(None, now, 1).write;
     let status = limit.status(word, now);
     assert_eq!(status.remaining, 0);
     assert_eq!(status.next_after, status.full_after);
-    assert_eq!(limit.force(word, now, u64::MAX), (None, u64::MAX));
+    assert_eq!(
+        limit.charge_saturating(word, now, u64::MAX),
+        (None, u64::MAX)
+    );
 }
 
 #[test]
 fn without_pressure_nothing_has_changed() {
     let bucket = Bucket::new(rate("7/3s"), 9).unwrap();
-    assert_eq!(bucket.under(Scale::ONE), bucket);
-    assert_eq!(bucket.under(Scale::from_q16(9)).under(Scale::ONE), bucket);
+    assert_eq!(bucket.scaled(Scale::ONE), bucket);
+    assert_eq!(bucket.scaled(Scale::from_q16(9)).scaled(Scale::ONE), bucket);
     let window = Window::new(9, Span::from_secs(1), Span::ZERO).unwrap();
-    assert_eq!(window.under(Scale::from_q16(9)).under(Scale::ONE), window);
+    assert_eq!(window.scaled(Scale::from_q16(9)).scaled(Scale::ONE), window);
 }
 
 #[test]
@@ -325,7 +333,7 @@ fn no_more_is_given_back_than_was_taken_whatever_the_scales_were() {
         |word: Option<u64>, now: Moment| word.map_or(now.as_nanos(), |w| w.max(now.as_nanos()));
     for _ in 0..5_000 {
         let now = at(SECOND + rng.u64(..SECOND));
-        let charged = plain.under(any_scale(&mut rng));
+        let charged = plain.scaled(any_scale(&mut rng));
         let cost = 1 + rng.u64(..100);
         let before = charged.charge(None, now, rng.u64(..3)).write;
         let Some(word) = charged.charge(before, now, cost).write else {
@@ -333,7 +341,7 @@ fn no_more_is_given_back_than_was_taken_whatever_the_scales_were() {
         };
         let later = now.plus(Span::from_nanos(rng.u64(..SECOND)));
         let back = plain
-            .under(any_scale(&mut rng))
+            .scaled(any_scale(&mut rng))
             .refund(word, later, cost, now);
         // One tick is one nanosecond: what is left is never less than if it had not been charged.
         let left = back.unwrap_or(word);
@@ -346,9 +354,9 @@ fn every_share_that_people_write_is_told_as_it_was_written() {
     for share in 1..=10_000 {
         let scale = Scale::from_share(share);
         assert_eq!(scale.as_share(), share);
-        assert!(scale.of(10_000) >= u64::from(share));
+        assert!(scale.apply_to(10_000) >= u64::from(share));
     }
-    assert_eq!(Scale::from_share(2_000).of(10), 2);
+    assert_eq!(Scale::from_share(2_000).apply_to(10), 2);
     assert_eq!(Scale::from_share(10_000), Scale::ONE);
     assert_eq!(Scale::from_share(u32::MAX), Scale::ONE);
 }
@@ -369,6 +377,6 @@ fn a_price_is_rounded_up_and_never_overflows() {
 fn a_scale_is_never_a_stop_and_never_a_gift() {
     assert_eq!(Scale::from_q16(0).as_q16(), 1);
     assert_eq!(Scale::from_q16(u32::MAX), Scale::ONE);
-    assert_eq!(Scale::from_q16(1).of(10), 1);
-    assert_eq!(Scale::from_q16(58_982).of(100), 89);
+    assert_eq!(Scale::from_q16(1).apply_to(10), 1);
+    assert_eq!(Scale::from_q16(58_982).apply_to(100), 89);
 }

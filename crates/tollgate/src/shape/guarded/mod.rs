@@ -67,7 +67,7 @@ use self::probe::Probe;
 use self::window::Window;
 use super::adaptive::{Adaptive, Estimator};
 use super::adaptive::{AdaptiveError, Range, Sample};
-use super::unguarded::UnguardedLimit;
+use super::unguarded::EstimatorLimit;
 
 /// Samples faster than this say nothing of a backend.
 ///
@@ -118,7 +118,7 @@ const STALL_NS: u64 = 1_000_000_000;
 #[derive(Clone, Debug)]
 pub struct AdaptiveLimit {
     by: Estimator,
-    inner: UnguardedLimit,
+    inner: EstimatorLimit,
     range: Range,
     timeout_ns: u64,
     /// In the range. What is told is this, or less while a probe is on.
@@ -184,7 +184,7 @@ impl AdaptiveLimit {
             initial,
             timeout,
         } = adaptive;
-        let inner = UnguardedLimit::new(adaptive)?;
+        let inner = EstimatorLimit::new(adaptive)?;
         let range = Range { min, initial, max };
         Ok(Self {
             by,

@@ -2,7 +2,7 @@
 
 use super::super::adaptive::{Adaptive, Estimator};
 use super::super::adaptive::{Sample, golden};
-use super::super::unguarded::UnguardedLimit;
+use super::super::unguarded::EstimatorLimit;
 use super::AdaptiveLimit;
 use crate::time::Span;
 
@@ -70,7 +70,7 @@ impl Steady {
         self.serve(secs, |now_ns, sample| learned.sample(now_ns, sample), first)
     }
 
-    fn serve_unguarded(&mut self, secs: u64, unguarded: &mut UnguardedLimit) {
+    fn serve_unguarded(&mut self, secs: u64, unguarded: &mut EstimatorLimit) {
         let first = unguarded.limit();
         self.serve(secs, |_, sample| unguarded.sample(sample), first);
     }
@@ -103,7 +103,7 @@ fn queues_that_fail_nothing_and_become_normal_do_not_drive_any_limit_up() {
 #[test]
 fn without_the_guard_the_same_queue_drives_them_up() {
     for by in ALL {
-        let mut unguarded = UnguardedLimit::new(&adaptive(by, 20)).unwrap();
+        let mut unguarded = EstimatorLimit::new(&adaptive(by, 20)).unwrap();
         Steady::new(40).serve_unguarded(600, &mut unguarded);
         assert!(unguarded.limit() > 80, "{by:?}: {}", unguarded.limit());
     }
@@ -143,7 +143,7 @@ fn drops_shrink_whatever_the_estimator_says_and_however_fast_they_are() {
             assert_eq!(learned.limit(), 2, "{by:?}");
         }
     }
-    let mut plain = UnguardedLimit::new(&adaptive(Estimator::Gradient2, 20)).unwrap();
+    let mut plain = EstimatorLimit::new(&adaptive(Estimator::Gradient2, 20)).unwrap();
     for _ in 0..1000 {
         plain.sample(Sample {
             rtt_ns: 5 * MS,

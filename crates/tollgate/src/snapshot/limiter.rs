@@ -1,6 +1,6 @@
 //! A limiter as bytes: its limit, the name of its calendar periods and all keys.
 
-use super::{Reader, RestoreError, Writer};
+use super::{RestoreError, SnapshotReader, SnapshotWriter};
 use crate::calendar::Periods;
 use crate::clock::Clock;
 use crate::key::KeySecret;
@@ -12,24 +12,24 @@ use crate::time::Span;
 
 /// A limiter that was restored from bytes and has no clock yet.
 #[derive(Debug)]
-pub struct SavedLimiter {
+pub struct RestoredLimiter {
     limit: Limit,
     table: KeyTable,
     periods: Option<Box<str>>,
 }
 
-impl SavedLimiter {
+impl RestoredLimiter {
     /// Reads what [`Limiter::save`] wrote.
     ///
     /// # Errors
     /// Bytes that it never writes, or too little memory.
-    pub fn read(from: &mut Reader<'_>) -> Result<SavedLimiter, RestoreError> {
+    pub fn read(from: &mut SnapshotReader<'_>) -> Result<RestoredLimiter, RestoreError> {
         let algorithm = restored_algorithm(from)?;
         let limit = Limit::new(algorithm).map_err(|_| RestoreError::Malformed)?;
-        let limit = limit.with_max_keys(from.size()?).named(from.text()?);
+        let limit = limit.with_max_keys(from.size()?).with_name(from.text()?);
         let periods = from.text()?;
         let table = KeyTable::restored(&limit, from)?;
-        Ok(SavedLimiter {
+        Ok(RestoredLimiter {
             limit,
             table,
             periods: (!periods.is_empty()).then(|| periods.into()),
@@ -50,8 +50,8 @@ impl SavedLimiter {
 }
 
 impl<C: Clock> Limiter<C> {
-    /// Writes this limiter for [`SavedLimiter::read`]. Decisions continue meanwhile.
-    pub fn save(&self, to: &mut Writer) {
+    /// Writes this limiter for [`RestoredLimiter::read`]. Decisions continue meanwhile.
+    pub fn save(&self, to: &mut SnapshotWriter) {
         let limit = self.limit();
         save_algorithm(limit.algorithm(), to);
         to.size(limit.max_keys());
@@ -61,11 +61,11 @@ impl<C: Clock> Limiter<C> {
     }
 }
 
-fn save_algorithm(algorithm: &Algorithm, to: &mut Writer) {
+fn save_algorithm(algorithm: &Algorithm, to: &mut SnapshotWriter) {
     let rate = |rate: Rate| [rate.units(), rate.per().as_nanos()];
     // A span or number that may be missing: whether it is there, then what it is.
     let maybe = |number: Option<u64>| [u64::from(number.is_some()), number.unwrap_or(0)];
-    let numbers = |kind: u8, groups: &[&[u64]], to: &mut Writer| {
+    let numbers = |kind: u8, groups: &[&[u64]], to: &mut SnapshotWriter| {
         to.byte(kind);
         groups.concat().iter().for_each(|number| to.number(*number));
     };
@@ -100,7 +100,7 @@ fn save_algorithm(algorithm: &Algorithm, to: &mut Writer) {
     }
 }
 
-fn restored_algorithm(from: &mut Reader<'_>) -> Result<Algorithm, RestoreError> {
+fn restored_algorithm(from: &mut SnapshotReader<'_>) -> Result<Algorithm, RestoreError> {
     let kind = from.byte()?;
     let mut number = || from.number();
     let span = |number: u64| Span::from_nanos(number);

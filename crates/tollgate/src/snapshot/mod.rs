@@ -2,7 +2,7 @@
 //!
 //! What is written are the words as they are, with the places they lie in and the secret that keys are
 //! hashed with: nothing is converted, so nothing is lost or gained. It is meant for the same clock: one
-//! that counts from 1970, or the words mean something else ([`crate::MonotonicClock::since_1970`]).
+//! that counts from 1970, or the words mean something else ([`crate::MonotonicClock::with_unix_time`]).
 //!
 //! Whoever keeps the bytes sees to it that they come back as they were (a checksum): what is read here is
 //! checked for what could make the store misbehave, not for having been changed.
@@ -11,7 +11,7 @@ use std::fmt;
 
 mod limiter;
 
-pub use limiter::SavedLimiter;
+pub use limiter::RestoredLimiter;
 
 /// Why bytes are no saved state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,11 +39,11 @@ impl std::error::Error for RestoreError {}
 
 /// Bytes that are being written.
 #[derive(Debug, Default)]
-pub struct Writer {
+pub struct SnapshotWriter {
     bytes: Vec<u8>,
 }
 
-impl Writer {
+impl SnapshotWriter {
     /// Writes a number.
     pub fn number(&mut self, number: u64) {
         self.bytes.extend_from_slice(&number.to_le_bytes());
@@ -89,14 +89,14 @@ pub(crate) struct Later(usize);
 
 /// Bytes that are being read.
 #[derive(Clone, Debug)]
-pub struct Reader<'a> {
+pub struct SnapshotReader<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> SnapshotReader<'a> {
     /// Reads these bytes from their start.
-    pub fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader { rest: bytes }
+    pub fn new(bytes: &'a [u8]) -> SnapshotReader<'a> {
+        SnapshotReader { rest: bytes }
     }
 
     /// The next number.

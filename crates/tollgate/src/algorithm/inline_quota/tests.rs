@@ -21,9 +21,9 @@ impl Key {
     }
 
     /// Limited, limit, remaining, when to try again in nanoseconds (-1: not to be told), until full.
-    fn call(&mut self, terms: (i64, i64, i64), quantity: i64) -> [i128; 5] {
-        let terms = Terms::new(terms.0, terms.1, terms.2).unwrap();
-        let (told, write) = terms.step(self.tat, Moment::from_nanos(self.now), quantity);
+    fn call(&mut self, quota: (i64, i64, i64), quantity: i64) -> [i128; 5] {
+        let quota = InlineQuota::new(quota.0, quota.1, quota.2).unwrap();
+        let (told, write) = quota.step(self.tat, Moment::from_nanos(self.now), quantity);
         if write.is_some() {
             self.tat = write;
         }
@@ -127,9 +127,9 @@ fn a_limited_call_changes_nothing() {
 
 #[test]
 fn what_cannot_be_told_as_a_moment_is_an_error_and_changes_nothing() {
-    let terms = Terms::new(15, 30, 60).unwrap();
+    let quota = InlineQuota::new(15, 30, 60).unwrap();
     let now = Moment::from_nanos(START);
-    let failed = |tat, quantity| terms.step(tat, now, quantity);
+    let failed = |tat, quantity| quota.step(tat, now, quantity);
     assert_eq!(failed(None, -1), (Err(OutOfRange::NothingOut), None));
     let used = Some(START + 2 * SECOND);
     assert_eq!(failed(used, -2), (Err(OutOfRange::NothingOut), None));
@@ -137,7 +137,7 @@ fn what_cannot_be_told_as_a_moment_is_an_error_and_changes_nothing() {
     for quantity in [i64::MAX, i64::MIN, i64::MAX / 2] {
         assert_eq!(failed(None, quantity), (Err(OutOfRange::TooFar), None));
     }
-    let centuries = Terms::new(i64::MAX, 1, i64::MAX).unwrap();
+    let centuries = InlineQuota::new(i64::MAX, 1, i64::MAX).unwrap();
     assert_eq!(centuries.step(None, now, 1).0, Err(OutOfRange::TooFar));
     assert_eq!(
         centuries.step(None, now, 0).0.map(|t| t.remaining),
@@ -148,7 +148,10 @@ fn what_cannot_be_told_as_a_moment_is_an_error_and_changes_nothing() {
 #[test]
 fn no_rate_and_negative_numbers_are_no_terms() {
     for (burst, count, period) in [(1, 0, 1), (1, 1, 0), (0, 0, 0)] {
-        assert_eq!(Terms::new(burst, count, period), Err(TermsError::Zero));
+        assert_eq!(
+            InlineQuota::new(burst, count, period),
+            Err(InlineQuotaError::Zero)
+        );
     }
     for (burst, count, period, what) in [
         (-1, 1, 1, "burst"),
@@ -156,8 +159,8 @@ fn no_rate_and_negative_numbers_are_no_terms() {
         (1, 1, i64::MIN, "period"),
         (-1, 0, 0, "burst"),
     ] {
-        let error = Terms::new(burst, count, period);
-        assert_eq!(error, Err(TermsError::Negative { what }));
+        let error = InlineQuota::new(burst, count, period);
+        assert_eq!(error, Err(InlineQuotaError::Negative { what }));
     }
 }
 
@@ -207,8 +210,8 @@ fn every_number_is_the_oracles_for_random_terms_and_histories() {
         let (mut tat, mut now) = (None, START);
         let usual = (number(&mut rng), number(&mut rng) + 1, number(&mut rng) + 1);
         for at in 0..50 {
-            // Mostly the same terms, now and then others; mostly small quantities, in both directions.
-            let terms = match rng.u64(..8) {
+            // Mostly the same quota, now and then others; mostly small quantities, in both directions.
+            let quota = match rng.u64(..8) {
                 0 => (number(&mut rng), number(&mut rng) + 1, number(&mut rng) + 1),
                 _ => usual,
             };
@@ -220,10 +223,10 @@ fn every_number_is_the_oracles_for_random_terms_and_histories() {
             };
             now += rng.u64(..) >> rng.u64(24..64);
             now = now.min(LATEST);
-            let compiled = Terms::new(terms.0, terms.1, terms.2).unwrap();
+            let compiled = InlineQuota::new(quota.0, quota.1, quota.2).unwrap();
             let (told, write) = compiled.step(tat, Moment::from_nanos(now), quantity);
-            let place = format!("{history}/{at}: {terms:?} {quantity} at {now} of {tat:?}");
-            match (told, oracle(terms, tat, now, quantity)) {
+            let place = format!("{history}/{at}: {quota:?} {quantity} at {now} of {tat:?}");
+            match (told, oracle(quota, tat, now, quantity)) {
                 (Err(_), None) => assert_eq!(write, None, "{place}"),
                 (Ok(told), Some((numbers, expected))) => {
                     let retry = told.retry_after.map_or(-1, |s| i128::from(s.as_nanos()));

@@ -4,7 +4,7 @@
 //!
 //! The meter of [`super::bucket`] keeps one number for a key, the *theoretical arrival time* (TAT), and a TAT
 //! means the same whatever the rate is: so long until the key is as if never used. So the rate need not be
-//! kept with it. Whoever calls brings its own [`Terms`]; with the interval `T` between two units and the
+//! kept with it. Whoever calls brings its own [`InlineQuota`]; with the interval `T` between two units and the
 //! tolerance `D = T * (max_burst + 1)`, a quantity `q` at `now` comes to
 //!
 //! ```text
@@ -14,30 +14,30 @@
 //! and unless it is limited the TAT is `new`. A quantity of 0 asks and writes nothing; a negative one gives
 //! back. `T` is `period / count` in whole nanoseconds, rounded down, as callers of this protocol know it.
 //!
-//! Between two calls the terms may change. The TAT then stands where it stood: who was charged at a slow rate
-//! waits for that slow rate, also when asking under a fast one, and nobody who changes terms to and fro earns
+//! Between two calls the quota may change. The TAT then stands where it stood: who was charged at a slow rate
+//! waits for that slow rate, also when asking under a fast one, and nobody who changes quota to and fro earns
 //! anything by it.
 //!
 //! # Invariant
 //!
-//! Under one set of terms a pass leaves `TAT <= now + D`, and each unit moves it by `T`: any window of length
+//! Under one set of quota a pass leaves `TAT <= now + D`, and each unit moves it by `T`: any window of length
 //! `w` admits at most `max_burst + 1 + w/T`. A word is written only if it lies at `now` or later, and never
-//! beyond [`LATEST`]; a word at or before `now` is a key never used, under any terms. So a store can forget
+//! beyond [`LATEST`]; a word at or before `now` is a key never used, under any quota. So a store can forget
 //! keys and take over their places without knowing any rate.
 //!
 //! # Why the word does not wrap
 //!
-//! [`super::bucket`] counts in fractions of a nanosecond, to be exact for every ratio, and pays with eras. Here
+//! [`super::bucket`] counts in fractions of a nanosecond, to be exact for every ratio, and pays with epochs. Here
 //! the ratio is another one at every call, so there is no grid that fits all: a word is plain nanoseconds of
 //! the clock, which last for centuries.
 //!
 //! # What it does not know
 //!
-//! A clock that was set back. How far ahead a TAT may lie depends on terms that nobody keeps, so nothing can
-//! be healed: run it on a monotonic clock.
+//! A clock that was set back. How far ahead a TAT may lie depends on quota that nobody keeps, so nothing can
+//! be repaired: run it on a monotonic clock.
 
 use super::scale::Scale;
-use super::{Era, OneWord, Params, Step};
+use super::{EncodedLimit, Epoch, PackedAlgorithm, Step};
 use crate::decision::{QuotaStatus, Verdict};
 use crate::time::{Moment, Span};
 
@@ -49,13 +49,13 @@ pub const LATEST: u64 = i64::MAX as u64;
 /// What a call brings along: so many at once, so many in each period.
 ///
 /// ```
-/// use tollgate::{Span, Terms};
-/// let terms = Terms::new(15, 30, 60)?;
-/// assert_eq!((terms.limit(), terms.interval()), (16, Span::from_secs(2)));
-/// # Ok::<(), tollgate::TermsError>(())
+/// use tollgate::{Span, InlineQuota};
+/// let quota = InlineQuota::new(15, 30, 60)?;
+/// assert_eq!((quota.limit(), quota.interval()), (16, Span::from_secs(2)));
+/// # Ok::<(), tollgate::InlineQuotaError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct InlineQuota {
     /// Nanoseconds between two units; zero if more than one comes in each.
     interval: u64,
     /// Units that pass at once.
@@ -64,10 +64,10 @@ pub struct Terms {
     tolerance: u128,
 }
 
-/// Why numbers are no terms.
+/// Why numbers are no quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum TermsError {
+pub enum InlineQuotaError {
     /// A count or a period of zero is no rate.
     Zero,
     /// Something is negative that cannot be.
@@ -77,7 +77,7 @@ pub enum TermsError {
     },
 }
 
-impl std::fmt::Display for TermsError {
+impl std::fmt::Display for InlineQuotaError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Zero => {
@@ -90,9 +90,9 @@ impl std::fmt::Display for TermsError {
     }
 }
 
-impl std::error::Error for TermsError {}
+impl std::error::Error for InlineQuotaError {}
 
-/// Why a call changes nothing, although its terms would let it.
+/// Why a call changes nothing, although its quota would let it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OutOfRange {
@@ -115,12 +115,12 @@ impl std::error::Error for OutOfRange {}
 
 /// What a call came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Throttled {
+pub struct ThrottleResult {
     /// It does not pass, and nothing was taken.
     pub is_limited: bool,
-    /// Units that pass at once under these terms.
+    /// Units that pass at once under these quota.
     pub limit: u64,
-    /// Units that a call under these terms could still take now.
+    /// Units that a call under these quota could still take now.
     pub remaining: u64,
     /// When the same call would pass, if it is limited. None if it is not, or if no waiting helps.
     pub retry_after: Option<Span>,
@@ -128,25 +128,26 @@ pub struct Throttled {
     pub reset_after: Span,
 }
 
-impl Terms {
+impl InlineQuota {
     /// `max_burst` more than one at once, `count` in each `period` of seconds.
     ///
     /// # Errors
     /// A count or a period of zero, or a negative number.
-    pub fn new(max_burst: i64, count: i64, period: i64) -> Result<Terms, TermsError> {
-        let positive =
-            |number: i64, what| u64::try_from(number).map_err(|_| TermsError::Negative { what });
+    pub fn new(max_burst: i64, count: i64, period: i64) -> Result<InlineQuota, InlineQuotaError> {
+        let positive = |number: i64, what| {
+            u64::try_from(number).map_err(|_| InlineQuotaError::Negative { what })
+        };
         let limit = positive(max_burst, "burst")?.saturating_add(1);
         let (count, period) = (positive(count, "count")?, positive(period, "period")?);
         if count == 0 || period == 0 {
-            return Err(TermsError::Zero);
+            return Err(InlineQuotaError::Zero);
         }
         let interval = match period.checked_mul(NANOS as u64) {
             Some(period) => period / count,
             None => u64::try_from(u128::from(period) * NANOS / u128::from(count)).unwrap_or(LATEST),
         };
         let interval = interval.min(LATEST);
-        Ok(Terms {
+        Ok(InlineQuota {
             interval,
             limit,
             tolerance: u128::from(interval) * u128::from(limit),
@@ -173,7 +174,7 @@ impl Terms {
         tat: Option<u64>,
         now: Moment,
         quantity: i64,
-    ) -> (Result<Throttled, OutOfRange>, Option<u64>) {
+    ) -> (Result<ThrottleResult, OutOfRange>, Option<u64>) {
         let now = now.as_nanos();
         let base = tat.map_or(now, |tat| tat.max(now));
         let worth = u128::from(self.interval) * u128::from(quantity.unsigned_abs());
@@ -204,13 +205,13 @@ impl Terms {
         base: u64,
         now: u64,
         worth: u64,
-    ) -> (Result<Throttled, OutOfRange>, Option<u64>) {
+    ) -> (Result<ThrottleResult, OutOfRange>, Option<u64>) {
         let Some(new) = base.checked_sub(worth).filter(|new| *new >= now) else {
             return (Err(OutOfRange::NothingOut), None);
         };
         let bound = u128::from(now) + self.tolerance;
         if u128::from(new) > bound {
-            // Charged under other terms: even then it would be beyond these.
+            // Charged under other quota: even then it would be beyond these.
             let wait = u64::try_from(u128::from(new) - bound).unwrap_or(LATEST);
             let wait = Some(Span::from_nanos(wait));
             return (Ok(self.stands(base, now, true, wait)), None);
@@ -221,7 +222,13 @@ impl Terms {
 
     /// What is told when the TAT is `tat`, which is not before `now`.
     #[inline]
-    fn stands(&self, tat: u64, now: u64, is_limited: bool, retry_after: Option<Span>) -> Throttled {
+    fn stands(
+        &self,
+        tat: u64,
+        now: u64,
+        is_limited: bool,
+        retry_after: Option<Span>,
+    ) -> ThrottleResult {
         let backlog = tat - now;
         let free = self.tolerance.saturating_sub(u128::from(backlog));
         let remaining = match (u64::try_from(free), self.interval) {
@@ -230,7 +237,7 @@ impl Terms {
             (Ok(free), interval) => free / interval,
             (Err(_), interval) => u64::try_from(free / u128::from(interval)).unwrap_or(self.limit),
         };
-        Throttled {
+        ThrottleResult {
             is_limited,
             limit: self.limit,
             remaining,
@@ -240,13 +247,13 @@ impl Terms {
     }
 }
 
-/// The TATs of keys whose terms come with the call, as the store keeps them: it can tell which of them are
+/// The TATs of keys whose quota come with the call, as the store keeps them: it can tell which of them are
 /// over, and nothing else.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Tats;
+pub(crate) struct RawTat;
 
-impl OneWord for Tats {
-    /// Nothing is charged without terms.
+impl PackedAlgorithm for RawTat {
+    /// Nothing is charged without quota.
     fn charge(&self, _word: Option<u64>, _now: Moment, _cost: u64) -> Step {
         Step {
             verdict: Verdict::Never,
@@ -258,7 +265,7 @@ impl OneWord for Tats {
         None
     }
 
-    fn force(&self, _word: Option<u64>, _now: Moment, cost: u64) -> (Option<u64>, u64) {
+    fn charge_saturating(&self, _word: Option<u64>, _now: Moment, cost: u64) -> (Option<u64>, u64) {
         (None, cost)
     }
 
@@ -272,28 +279,28 @@ impl OneWord for Tats {
     }
 
     #[inline]
-    fn is_fresh(&self, word: u64, now: Moment) -> bool {
+    fn is_unused(&self, word: u64, now: Moment) -> bool {
         word <= now.as_nanos()
     }
 
-    /// One era: words do not wrap.
-    fn era(&self, _now: Moment) -> Era {
-        Era {
+    /// One epoch: words do not wrap.
+    fn epoch(&self, _now: Moment) -> Epoch {
+        Epoch {
             number: 0,
             from: 0,
             lasts: u64::MAX,
         }
     }
 
-    fn heal(&self, word: u64, _now: Moment) -> u64 {
+    fn repair_after_clock_step(&self, word: u64, _now: Moment) -> u64 {
         word
     }
 
     fn convert(&self, _old: &Self, word: u64, now: Moment) -> Option<u64> {
-        (!self.is_fresh(word, now)).then_some(word)
+        (!self.is_unused(word, now)).then_some(word)
     }
 
-    fn under(&self, _scale: Scale) -> Self {
+    fn scaled(&self, _scale: Scale) -> Self {
         *self
     }
 
@@ -302,16 +309,16 @@ impl OneWord for Tats {
     }
 
     #[inline(always)]
-    fn to_params(&self) -> Params {
+    fn encode(&self) -> EncodedLimit {
         [0; 4]
     }
 
     #[inline(always)]
-    fn from_params(_params: &Params) -> Self {
-        Tats
+    fn from_encoded(_params: &EncodedLimit) -> Self {
+        RawTat
     }
 }
 
 #[cfg(test)]
-#[path = "terms/tests.rs"]
+#[path = "inline_quota/tests.rs"]
 mod tests;
