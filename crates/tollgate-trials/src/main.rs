@@ -10,7 +10,7 @@ use clap::Parser;
 use clap::builder::PossibleValuesParser;
 use tollgate_testkit::now;
 use tollgate_testkit::servers::Kind;
-use tollgate_trials::trials::{ALL, Race, Setting, Trial, work};
+use tollgate_trials::trials::{ALL, Options, Race, Trial, work};
 use tollgate_trials::verdicts::time;
 
 const EXAMPLES: &str = "\
@@ -101,7 +101,7 @@ fn run(cli: &Cli, out: &mut impl Write) -> io::Result<bool> {
     let seed = cli
         .seed
         .unwrap_or_else(|| RandomState::new().hash_one(0) >> 32);
-    let setting = Setting {
+    let options = Options {
         kind: cli.kind,
         quick: cli.quick,
         seed,
@@ -114,11 +114,11 @@ fn run(cli: &Cli, out: &mut impl Write) -> io::Result<bool> {
         writeln!(
             out,
             "{}: {} ({}, {}/s, seed {seed})",
-            trial.name, trial.about, setting.kind, setting.rate
+            trial.name, trial.about, options.kind, options.rate
         )?;
         out.flush()?;
         let start = now();
-        let verdicts = trial.carry_out(&setting);
+        let verdicts = trial.run(&options);
         write!(out, "{}", verdicts.text())?;
         writeln!(out, "  took    {}\n", time(start.elapsed()))?;
         tried += 1;

@@ -3,23 +3,23 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use crate::crowd::Guest;
+use crate::load::Client;
 use tollgate_policy::Sharing;
 use tollgate_testkit::servers::{Cluster, HOST, Sentinels};
 
-/// What the usual key may: `5/s`, and `10` at once.
+/// The usual limit of a key: `5/s`, and `10` at once.
 pub const USUAL: Quota = Quota {
     allow: "5/s",
     burst: 10,
 };
-/// The usual time that a decision may take.
+/// The usual deadline of a decision.
 pub const DEADLINE: Duration = Duration::from_millis(8);
-/// A time that only a store that is away, or a bug, exceeds: for trials that count and do not measure.
+/// A deadline that only a store that is down, or a bug, exceeds: for trials that count and do not measure.
 pub const PATIENT: Duration = Duration::from_millis(900);
-/// What a request of a marked guest costs: more than there are marked guests.
-pub const MARK: u64 = 256;
-/// How many requests of a marked guest pass.
-const MARKED_REQUESTS: u64 = 2_000;
+/// The cost of a request of a tagged client: more than there are tagged clients.
+pub const TAG: u64 = 256;
+/// How many requests of a tagged client pass.
+const TAGGED_REQUESTS: u64 = 2_000;
 
 /// A token bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub struct Quota {
     pub burst: u64,
 }
 
-/// A bucket in which nothing is earned while a trial runs: what passes is exactly its burst.
+/// A bucket that earns nothing while a trial runs: exactly its burst passes.
 pub fn once(burst: u64) -> Quota {
     Quota {
         allow: "1/h",
@@ -60,39 +60,39 @@ impl Policy {
         }
     }
 
-    /// A decision may take so long.
+    /// Sets the deadline.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Policy {
         self.deadline = deadline;
         self
     }
 
-    /// Everybody may so much.
+    /// Sets the limit of all keys.
     #[must_use]
     pub fn quota(mut self, quota: Quota) -> Policy {
         self.quota = quota;
         self
     }
 
-    /// Nodes share it in this way.
+    /// Sets the sharing mode.
     #[must_use]
     pub fn sharing(mut self, sharing: Sharing) -> Policy {
         self.sharing = sharing;
         self
     }
 
-    /// Somebody may something else.
+    /// Sets another limit for a client.
     #[must_use]
-    pub fn except(mut self, guest: &Guest, quota: Quota) -> Policy {
-        self.overrides.push((guest.key.clone(), quota));
+    pub fn except(mut self, client: &Client, quota: Quota) -> Policy {
+        self.overrides.push((client.key.clone(), quota));
         self
     }
 
-    /// Each of these guests has a mark that every answer to it bears: see [`marked`].
+    /// Tags each of these clients: see [`tagged`].
     #[must_use]
-    pub fn mark(self, guests: &[Guest]) -> Policy {
-        let mark = |policy: Policy, (number, guest)| policy.except(guest, once(capacity(number)));
-        (0..).zip(guests).fold(self, mark)
+    pub fn tag(self, clients: &[Client]) -> Policy {
+        let tag = |policy: Policy, (number, client)| policy.except(client, once(capacity(number)));
+        (0..).zip(clients).fold(self, tag)
     }
 
     /// The file.
@@ -119,35 +119,35 @@ impl Policy {
     }
 }
 
-/// What a marked guest may, in units.
+/// The limit of a tagged client, in units.
 pub fn capacity(number: u64) -> u64 {
-    MARK * MARKED_REQUESTS + number
+    TAG * TAGGED_REQUESTS + number
 }
 
 /// Guests that answers can be told apart by.
 ///
-/// Each request takes [`MARK`] units of a bucket that holds a multiple of it and the number of the guest. So what is
-/// left always tells whose bucket it is, and an answer that was meant for somebody else shows.
-pub fn marked(count: u64) -> Vec<Guest> {
-    let guest = |number| Guest {
+/// Each request takes [`TAG`] units of a bucket that holds a multiple of it and the number of the client. So what is
+/// left always identifies the bucket, and an answer to another request shows.
+pub fn tagged(count: u64) -> Vec<Client> {
+    let client = |number| Client {
         key: format!("m{number}"),
-        cost: MARK,
+        cost: TAG,
     };
-    (0..count.min(MARK)).map(guest).collect()
+    (0..count.min(TAG)).map(client).collect()
 }
 
-/// Whether `remaining` can have been told to the marked guest of this number.
-pub fn bears_the_mark(number: u64, remaining: u64) -> bool {
-    remaining <= capacity(number) && (remaining % MARK == number || remaining == 0)
+/// Whether `remaining` can be an answer to the tagged client of this number.
+pub fn is_tagged_for(number: u64, remaining: u64) -> bool {
+    remaining <= capacity(number) && (remaining % TAG == number || remaining == 0)
 }
 
 /// Guests whose requests cost 1.
-pub fn plain(count: u64) -> Vec<Guest> {
-    let guest = |number| Guest {
+pub fn plain(count: u64) -> Vec<Client> {
+    let client = |number| Client {
         key: format!("k{number}"),
         cost: 1,
     };
-    (0..count).map(guest).collect()
+    (0..count).map(client).collect()
 }
 
 /// The address of one server.
@@ -155,7 +155,7 @@ pub fn one_server(port: u16) -> String {
     format!("redis://{HOST}:{port}")
 }
 
-/// The address of a primary that sentinels know.
+/// The address of a primary under sentinels.
 pub fn behind_sentinels(world: &Sentinels) -> String {
     let hosts = hosts(&world.sentinel_addresses());
     format!("redis+sentinel://{hosts}/{}", world.service())
@@ -182,20 +182,16 @@ mod tests {
     fn the_policies_can_be_used() {
         let policy = Policy::on(one_server(6379))
             .deadline(PATIENT)
-            .mark(&marked(100));
+            .tag(&tagged(100));
         let loaded = tollgate_config::parse("trial.yaml", policy.text().as_bytes());
         assert_eq!(loaded.unwrap().policy.limits.len(), 1);
     }
 
     #[test]
     fn an_answer_for_another_marked_guest_shows() {
-        let left = capacity(7) - 3 * MARK;
-        assert!(bears_the_mark(7, left));
-        assert!(
-            (0..MARK)
-                .filter(|&other| bears_the_mark(other, left))
-                .eq([7])
-        );
-        assert!(!bears_the_mark(7, capacity(7) + MARK));
+        let left = capacity(7) - 3 * TAG;
+        assert!(is_tagged_for(7, left));
+        assert!((0..TAG).filter(|&other| is_tagged_for(other, left)).eq([7]));
+        assert!(!is_tagged_for(7, capacity(7) + TAG));
     }
 }

@@ -5,12 +5,12 @@ use std::time::Duration;
 use tollgate_testkit::tollgate::{Start, Tollgate};
 use tollgate_testkit::{Check, Error, Result, wait_for};
 
-use crate::crowd::{Guest, Told};
+use crate::load::{CheckResponse, Client};
 use crate::policy::Policy;
 
-/// How long it may take until it decides with its store.
+/// The longest start, until it decides with its store.
 const DEADLINE: Duration = Duration::from_secs(15);
-/// Keys that are asked for until the store answers for all of them: enough to meet every server of a cluster.
+/// Keys that the store must decide before a trial begins: enough to use every server of a cluster.
 const PROBES: u64 = 32;
 
 /// A service that runs until this is dropped.
@@ -30,7 +30,7 @@ impl Service {
         self.0.port()
     }
 
-    /// Ends it at once, as a crash would, and waits until it is gone.
+    /// Kills it, and waits until it is gone.
     pub fn kill(&self) {
         self.0.kill();
     }
@@ -40,17 +40,17 @@ impl Service {
         self.0.log()
     }
 
-    /// Asks for one decision over a connection of its own.
-    pub fn check(&self, guest: &Guest) -> Result<Told> {
-        let mut client = self.0.client();
-        let answer = client.try_send(
+    /// Requests one decision over a connection of its own.
+    pub fn check(&self, client: &Client) -> Result<CheckResponse> {
+        let mut http = self.0.client();
+        let answer = http.try_send(
             "POST",
             "/v1/check",
             &[("Connection", "close")],
-            &guest.body(),
+            &client.body(),
         );
-        let body = answer.map_err(Error::io("ask for a decision"))?.body;
-        Told::read(body.as_bytes()).ok_or(Error::Unexpected {
+        let body = answer.map_err(Error::io("request a decision"))?.body;
+        CheckResponse::read(body.as_bytes()).ok_or(Error::Unexpected {
             asked: "a decision".into(),
             answer: body,
         })
@@ -63,7 +63,7 @@ impl Service {
 
     /// Waits until no probe is decided without the store.
     fn wait_for_the_store(&self) -> Result<()> {
-        let probe = |number| Guest {
+        let probe = |number| Client {
             key: format!("probe{number}"),
             cost: 0,
         };

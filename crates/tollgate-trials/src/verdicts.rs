@@ -8,7 +8,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use crate::crowd::Seen;
+use crate::load::Responses;
 
 /// What 99.9 % of all answers take at most.
 pub const IN_TIME: Duration = Duration::from_millis(15);
@@ -34,7 +34,7 @@ enum Mark {
     Kept,
     Broken,
     /// A time that was not promised here.
-    Told,
+    CheckResponse,
 }
 
 impl Verdicts {
@@ -69,7 +69,7 @@ impl Verdicts {
     pub fn promise_time(&mut self, promised: &str, most: Duration, seen: Option<Duration>) {
         let kept = seen.is_some_and(|seen| seen <= most);
         let mark = match (self.are_times_promised, kept) {
-            (false, _) => Mark::Told,
+            (false, _) => Mark::CheckResponse,
             (true, true) => Mark::Kept,
             (true, false) => Mark::Broken,
         };
@@ -83,7 +83,7 @@ impl Verdicts {
     )]
     pub fn promise_undisturbed(&mut self, promised: &str, kept: bool, seen: impl ToString) {
         let mark = match (self.are_times_promised, kept) {
-            (false, _) => Mark::Told,
+            (false, _) => Mark::CheckResponse,
             (true, true) => Mark::Kept,
             (true, false) => Mark::Broken,
         };
@@ -91,29 +91,29 @@ impl Verdicts {
     }
 
     /// The promise of every trial: answers, and nothing but passes and refusals.
-    pub fn all_answered(&mut self, seen: &Seen) {
+    pub fn all_answered(&mut self, seen: &Responses) {
         let (all, none) = (seen.len(), seen.unanswered());
         self.promise(
             "every request is answered",
             none == 0 && all > 0,
             format!("{} of {all}", all - none),
         );
-        let strange = seen.strange();
+        let unexpected = seen.unexpected();
         self.promise(
             "every answer is 200 or 429",
-            strange == 0,
-            format!("{strange} others"),
+            unexpected == 0,
+            format!("{unexpected} others"),
         );
     }
 
     /// The promise of trials with the usual deadline: answers in time.
-    pub fn in_time(&mut self, seen: &Seen) {
+    pub fn in_time(&mut self, seen: &Responses) {
         let promised = format!("99.9 % of the answers within {}", time(IN_TIME));
         self.promise_time(&promised, IN_TIME, Some(seen.latency(99_900)));
     }
 
     /// Figures of latency, and how much was decided without the store.
-    pub fn figures_of(&mut self, seen: &Seen) {
+    pub fn figures_of(&mut self, seen: &Responses) {
         self.figure("requests", seen.len());
         self.figure("admitted", seen.count(|record| record.admitted));
         self.figure("decided without the store", seen.degraded());
@@ -143,7 +143,7 @@ impl Verdicts {
             let mark = match line.mark {
                 Mark::Kept => "ok    ",
                 Mark::Broken => "FAILED",
-                Mark::Told => "told  ",
+                Mark::CheckResponse => "told  ",
             };
             let _ = writeln!(text, "  {mark}  {}", line.text);
         }

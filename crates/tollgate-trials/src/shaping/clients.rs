@@ -9,11 +9,11 @@ use tokio::time::timeout;
 use tokio_tungstenite::client_async;
 use tokio_tungstenite::tungstenite::Message;
 
-use super::contenders::plain_nginx;
 use super::gateway::{self, Tls, before};
+use super::nginx::plain_nginx;
 use super::runtime;
 use super::upstream::Upstream;
-use crate::trials::Setting;
+use crate::trials::Options;
 use crate::verdicts::Verdicts;
 use tollgate_testkit::certificates::Certificates;
 use tollgate_testkit::program;
@@ -28,7 +28,7 @@ const BODY: usize = 3_000_000;
 /// Messages over the WebSocket.
 const MESSAGES: usize = 100;
 
-pub(crate) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Result<()> {
+pub(crate) fn run(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
     let upstream = Upstream::quick(now())?;
     let policy = policy(upstream.port());
     let plain = gateway::start(&policy)?;
@@ -94,7 +94,7 @@ pub(crate) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Result<()> {
             format!("`{said}`"),
         );
     }
-    let requests = setting.either(2_000, 100_000);
+    let requests = options.quick_or_full(2_000, 100_000);
     for (name, url) in [("h2load", &open), ("h2load over TLS", &secret_url)] {
         let (succeeded, summary) = h2load(url, requests)?;
         verdicts.promise(

@@ -4,9 +4,9 @@
 //!
 //! ```text
 //! [load] open loop ---> [gateway] a process ---> [upstream] own thread, own clock
-//! [wire] one client        ^   policy, metrics,     records every head that reaches it,
+//! [connection] one client        ^   policy, metrics,     records every head that reaches it,
 //! [frames] raw HTTP/2      |   memory               works, streams, echoes
-//!                      [contenders] nginx in the same place
+//!                      [nginx] nginx in the same place
 //! ```
 //!
 //! Each trial is a file of its own that says what it does and what it promises: [`constant_rate`], [`neighbour`],
@@ -14,7 +14,7 @@
 //!
 //! # Invariant
 //!
-//! The upstream and the crowd read the same clock, so that a moment on one side can be compared with a moment on the
+//! The upstream and the load read the same clock, so that a moment on one side can be compared with a moment on the
 //! other. Nobody asks the gateway when something happened.
 //!
 //! # What it does not know
@@ -28,26 +28,25 @@ pub(crate) mod constant_rate;
 pub(crate) mod neighbour;
 pub(crate) mod weights;
 
-mod contenders;
-mod frames;
 mod gateway;
-mod load;
+mod http2_frames;
 mod measure;
+mod nginx;
 mod probe;
+mod schedule;
 mod upstream;
-mod wire;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::{Builder, Runtime};
 
 use tollgate_testkit::{Error, Result};
 
-/// What a crowd lives in: one thread, so that nothing in it runs at the same time as something else.
+/// What a load lives in: one thread, so that nothing in it runs at the same time as something else.
 fn runtime() -> Result<Runtime> {
     Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(Error::io("start a crowd"))
+        .map_err(Error::io("start a load"))
 }
 
 /// Lets this process and its children have as many connections as the system lets them; an error if those are fewer
@@ -71,7 +70,7 @@ fn allow_connections(needed: usize) -> Result<()> {
 /// A task that panicked is told as error, not passed on.
 #[expect(clippy::needless_pass_by_value, reason = "what `map_err` gives")]
 fn panicked(error: tokio::task::JoinError) -> Error {
-    Error::Invalid(format!("a part of the crowd panicked: {error}"))
+    Error::Invalid(format!("a part of the load panicked: {error}"))
 }
 
 /// A count as a number that counts are compared as.

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::panicked;
-use super::wire::{Wire, get};
+use crate::http::{HttpConnection, get};
 use tollgate_testkit::Result;
 use tollgate_testkit::now;
 
@@ -21,12 +21,12 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// A client that asks until it is ended.
 pub(super) struct Probe {
     stop: Arc<AtomicBool>,
-    task: JoinHandle<Probed>,
+    task: JoinHandle<ProbeResult>,
 }
 
 /// What it saw.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Probed {
+pub(super) struct ProbeResult {
     pub(super) asked: usize,
     pub(super) answered: usize,
     /// Of those that were answered.
@@ -42,48 +42,54 @@ impl Probe {
         Probe { stop, task }
     }
 
-    pub(super) async fn end(self) -> Result<Probed> {
+    pub(super) async fn end(self) -> Result<ProbeResult> {
         // Only the flag itself is shared.
         self.stop.store(true, Ordering::Relaxed);
         self.task.await.map_err(panicked)
     }
 }
 
-async fn ask(port: u16, stop: Arc<AtomicBool>) -> Probed {
-    let mut probed = Probed::default();
-    let mut kept: Option<Wire> = None;
+async fn ask(port: u16, stop: Arc<AtomicBool>) -> ProbeResult {
+    let mut probe_result = ProbeResult::default();
+    let mut kept: Option<HttpConnection> = None;
     while !stop.load(Ordering::Relaxed) {
         // Every other time over a new connection.
-        let fresh = probed.asked % 2 == 0;
+        let fresh = probe_result.asked % 2 == 0;
         let start = now();
         let outcome = once(port, if fresh { None } else { kept.take() }).await;
-        probed.asked += 1;
+        probe_result.asked += 1;
         match outcome {
-            Ok(wire) => {
-                probed.answered += 1;
-                probed.times.push(start.elapsed());
-                kept = Some(wire);
+            Ok(connection) => {
+                probe_result.answered += 1;
+                probe_result.times.push(start.elapsed());
+                kept = Some(connection);
             }
             Err(error) => {
-                probed.first_error.get_or_insert(error);
+                probe_result.first_error.get_or_insert(error);
             }
         }
         sleep(EVERY).await;
     }
-    probed
+    probe_result
 }
 
 /// Asks once; the connection if the answer was 200.
-pub(super) async fn once(port: u16, wire: Option<Wire>) -> std::result::Result<Wire, String> {
+pub(super) async fn once(
+    port: u16,
+    connection: Option<HttpConnection>,
+) -> std::result::Result<HttpConnection, String> {
     let said = |error: std::io::Error| error.to_string();
-    let mut wire = match wire {
-        Some(wire) => wire,
-        None => Wire::open(port).await.map_err(said)?,
+    let mut connection = match connection {
+        Some(connection) => connection,
+        None => HttpConnection::open(port).await.map_err(said)?,
     };
     let request = get("/honest", &[("x-api-key", "honest")]);
-    let answer = wire.ask_within(&request, DEADLINE).await.map_err(said)?;
+    let answer = connection
+        .exchange_within(&request, DEADLINE)
+        .await
+        .map_err(said)?;
     match answer.status {
-        200 => Ok(wire),
+        200 => Ok(connection),
         other => Err(format!("status {other}")),
     }
 }

@@ -14,9 +14,9 @@ use tokio::time::{sleep, timeout};
 use super::gateway::{self, before};
 use super::measure::{per_mille, percent};
 use super::upstream::Upstream;
-use super::wire::{Wire, get};
 use super::{number, panicked, runtime};
-use crate::trials::Setting;
+use crate::http::{HttpConnection, get};
+use crate::trials::Options;
 use crate::verdicts::Verdicts;
 use tollgate_testkit::now;
 use tollgate_testkit::tollgate::Tollgate;
@@ -34,11 +34,11 @@ const DEADLINE: Duration = Duration::from_secs(120);
 /// How far from its share a tier may be, in parts of a thousand.
 const TOLERANCE: u64 = 20;
 
-pub(crate) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Result<()> {
-    let wanted = setting.either(2_100, 42_000);
+pub(crate) fn run(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
+    let wanted = options.quick_or_full(2_100, 42_000);
     let upstream = Upstream::quick(now())?;
     let gateway = gateway::start(&policy(upstream.port()))?;
-    let (from, errors) = runtime()?.block_on(crowd(&gateway, &upstream, wanted))?;
+    let (from, errors) = runtime()?.block_on(load(&gateway, &upstream, wanted))?;
     verdicts.promise(
         "every request passes",
         errors == 0,
@@ -49,7 +49,7 @@ pub(crate) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Result<()> {
         .iter()
         .skip(from)
         .take(wanted)
-        .map(|sighting| sighting.plan.as_str())
+        .map(|request| request.plan.as_str())
         .collect();
     let all = number(counted.len());
     for (tier, weight, _) in TIERS {
@@ -81,7 +81,7 @@ fn policy(upstream: u16) -> String {
 
 /// Keeps all tiers waiting until the upstream has seen `wanted` of what counts, and says how many it had seen before
 /// that and how many answers were no 200.
-async fn crowd(gateway: &Tollgate, upstream: &Upstream, wanted: usize) -> Result<(usize, usize)> {
+async fn load(gateway: &Tollgate, upstream: &Upstream, wanted: usize) -> Result<(usize, usize)> {
     let port = gateway.port();
     let stop = Arc::new(AtomicBool::new(false));
     let mut clients = JoinSet::new();
@@ -136,11 +136,11 @@ async fn gather(gateway: &Tollgate) -> Result<()> {
 /// Asks until it is told to stop; how many answers were no 200.
 async fn ask(port: u16, request: Arc<[u8]>, stop: Arc<AtomicBool>) -> usize {
     let mut errors = 0;
-    let Ok(mut wire) = Wire::open(port).await else {
+    let Ok(mut connection) = HttpConnection::open(port).await else {
         return 1;
     };
     while !stop.load(Ordering::Relaxed) {
-        match wire.ask_within(&request, DEADLINE).await {
+        match connection.exchange_within(&request, DEADLINE).await {
             Ok(answer) if answer.status == 200 => {}
             Ok(_) => errors += 1,
             Err(_) => return errors + 1,

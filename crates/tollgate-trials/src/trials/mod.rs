@@ -1,24 +1,18 @@
-//! The trials: each breaks one thing while a crowd asks, and looks whether the promises hold.
-//!
-//! Each is a file of its own that says what it does and what it promises.
+//! The trials: each injects one fault under load, and checks whether the promises hold.
 
 mod blackhole;
-mod failover;
-mod flap;
-mod flush;
-mod freeze;
-mod kill;
-mod node_loss;
+mod common;
 mod race;
 mod reshard;
-mod restart;
+mod shared_store;
 mod sharing;
-mod together;
-mod worlds;
+mod store_faults;
 
 use std::time::Duration;
 
-use crate::crowd::{Crowd, Guest, Plan};
+use crate::load::{Client, Load, Plan};
+use crate::policy::Policy;
+use crate::service::Service;
 use crate::shaping;
 use crate::verdicts::Verdicts;
 use tollgate_testkit::Result;
@@ -26,52 +20,63 @@ use tollgate_testkit::servers::Kind;
 
 pub use race::{Race, work};
 
-/// How a trial is carried out.
+/// How a trial runs.
 #[derive(Clone, Copy, Debug)]
-pub struct Setting {
-    /// On which servers.
+pub struct Options {
+    /// The kind of servers.
     pub kind: Kind,
     /// Short, and without promises about time.
     pub quick: bool,
-    /// Where all randomness comes from.
+    /// The seed of all randomness.
     pub seed: u64,
-    /// How long the main part takes; none for what is usual.
+    /// How long the main part takes; none for the default.
     pub seconds: Option<u64>,
     /// Requests in a second.
     pub rate: u64,
 }
 
-impl Setting {
+impl Options {
     /// How long the main part of a trial takes.
     pub(crate) fn span(&self, quick_ms: u64, full_ms: u64) -> Duration {
         let usual = if self.quick { quick_ms } else { full_ms };
         Duration::from_millis(self.seconds.map_or(usual, |s| s.saturating_mul(1000)))
     }
 
-    /// One of two numbers.
-    pub(crate) fn either<T>(&self, quick: T, full: T) -> T {
+    /// One of two values.
+    pub(crate) fn quick_or_full<T>(&self, quick: T, full: T) -> T {
         if self.quick { quick } else { full }
     }
 
-    /// A crowd before this port.
-    fn crowd(&self, port: u16, guests: Vec<Guest>) -> Result<Crowd> {
-        Crowd::start(Plan {
+    /// A load on the service at this port.
+    fn load(&self, port: u16, clients: Vec<Client>) -> Result<Load> {
+        Load::start(Plan {
             port,
             rate: self.rate,
-            guests,
+            clients,
             seed: self.seed,
         })
     }
+
+    /// A service with this policy under the load of these clients.
+    fn load_on(
+        &self,
+        policy: &Policy,
+        clients: Vec<Client>,
+    ) -> Result<(Service, Vec<Client>, Load)> {
+        let service = Service::start(policy)?;
+        let load = self.load(service.port(), clients.clone())?;
+        Ok((service, clients, load))
+    }
 }
 
-/// A trial that can be asked for.
+/// A trial.
 #[derive(Clone, Copy)]
 pub struct Trial {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
     /// What it does, in a line.
     pub about: &'static str,
-    run: fn(&Setting, &mut Verdicts) -> Result<()>,
+    run: fn(&Options, &mut Verdicts) -> Result<()>,
 }
 
 impl std::fmt::Debug for Trial {
@@ -85,32 +90,32 @@ pub const ALL: [Trial; 18] = [
     Trial {
         name: "kill",
         about: "kill -9 of the primary under Sentinel",
-        run: kill::run,
+        run: store_faults::kill,
     },
     Trial {
         name: "failover",
         about: "the primary becomes a replica and keeps its connections, again and again",
-        run: failover::run,
+        run: store_faults::failover,
     },
     Trial {
         name: "freeze",
-        about: "the store stands still (SIGSTOP) and goes on",
-        run: freeze::run,
+        about: "the store is stopped (SIGSTOP) and continues",
+        run: store_faults::freeze,
     },
     Trial {
         name: "blackhole",
-        about: "a network that swallows, delays, cuts, repeats and loses",
+        about: "a network that drops, delays, cuts, duplicates and loses",
         run: blackhole::run,
     },
     Trial {
         name: "flush",
         about: "SCRIPT FLUSH, a hundred times a second",
-        run: flush::run,
+        run: store_faults::flush,
     },
     Trial {
         name: "restart",
-        about: "the store is killed and comes back empty",
-        run: restart::run,
+        about: "the store is killed and restarts empty",
+        run: store_faults::restart,
     },
     Trial {
         name: "reshard",
@@ -120,7 +125,7 @@ pub const ALL: [Trial; 18] = [
     Trial {
         name: "node-loss",
         about: "kill -9 of one primary of a cluster",
-        run: node_loss::run,
+        run: store_faults::node_loss,
     },
     Trial {
         name: "race",
@@ -128,19 +133,19 @@ pub const ALL: [Trial; 18] = [
         run: race::run,
     },
     Trial {
-        name: "together",
+        name: "shared-store",
         about: "two services behind nginx on one store, and the counts are exact",
-        run: together::run,
+        run: shared_store::run,
     },
     Trial {
         name: "sharing",
-        about: "four services share hot keys exactly, by loans and by copies, and one is killed",
+        about: "four services share hot keys exactly, by leases and by copies, and one is killed",
         run: sharing::run,
     },
     Trial {
         name: "flap",
-        about: "the store comes and goes twice a second",
-        run: flap::run,
+        about: "the store goes down and up every second",
+        run: store_faults::flap,
     },
     Trial {
         name: "constant-rate",
@@ -149,7 +154,7 @@ pub const ALL: [Trial; 18] = [
     },
     Trial {
         name: "neighbour",
-        about: "one tenant asks for 50 times its share, and 99 others notice nothing",
+        about: "one tenant sends 50 times its share, and 99 others are not affected",
         run: shaping::neighbour::run,
     },
     Trial {
@@ -159,12 +164,12 @@ pub const ALL: [Trial; 18] = [
     },
     Trial {
         name: "aborts",
-        about: "clients go away at every moment of a request, and nothing is left behind",
+        about: "clients abort at every moment of a request, and nothing leaks",
         run: shaping::aborts::run,
     },
     Trial {
         name: "abuse",
-        about: "slow and flooding clients, and everybody else is answered",
+        about: "slow and flooding clients, and all other clients are answered",
         run: shaping::abuse::run,
     },
     Trial {
@@ -180,11 +185,11 @@ impl Trial {
         ALL.iter().find(|trial| trial.name == name)
     }
 
-    /// Carries it out. What could not be carried out is a broken promise, too.
-    pub fn carry_out(&self, setting: &Setting) -> Verdicts {
-        let mut verdicts = Verdicts::new(setting.quick);
-        if let Err(error) = (self.run)(setting, &mut verdicts) {
-            verdicts.promise("the trial can be carried out", false, error);
+    /// Runs it. An error is a broken promise, too.
+    pub fn run(&self, options: &Options) -> Verdicts {
+        let mut verdicts = Verdicts::new(options.quick);
+        if let Err(error) = (self.run)(options, &mut verdicts) {
+            verdicts.promise("the trial runs to its end", false, error);
         }
         verdicts
     }

@@ -15,7 +15,7 @@ use tollgate_policy::{
 };
 use tollgate_redis::{Settings, Store};
 
-use super::Setting;
+use super::Options;
 use crate::verdicts::{Verdicts, time};
 use tollgate_testkit::now;
 use tollgate_testkit::servers::Server;
@@ -124,15 +124,15 @@ struct Count {
 
 type Gate = PolicyGate<MonotonicClock>;
 
-pub(super) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Result<()> {
-    let store = Server::start(setting.kind, &[])?;
-    let charges = setting.either(5_000, 100_000);
+pub(super) fn run(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
+    let store = Server::start(options.kind, &[])?;
+    let charges = options.quick_or_full(5_000, 100_000);
     for race in Race::ALL {
         // Each race begins with nothing charged.
         store.ask(&["FLUSHALL"])?;
         let start = now();
         let counts = workers(&store, race, charges)?;
-        judge(verdicts, race, charges, &counts);
+        check(verdicts, race, charges, &counts);
         look_at_the_rest(verdicts, &store, race, charges)?;
         let took = start.elapsed();
         verdicts.figure(
@@ -181,7 +181,7 @@ fn workers(store: &Server, race: Race, charges: u64) -> Result<Vec<Count>> {
     processes.iter().map(result).collect()
 }
 
-fn judge(verdicts: &mut Verdicts, race: Race, charges: u64, counts: &[Count]) {
+fn check(verdicts: &mut Verdicts, race: Race, charges: u64, counts: &[Count]) {
     let sum = |part: fn(&Count) -> u64| -> u64 { counts.iter().map(part).sum() };
     let (admitted, refused) = (sum(|c| c.admitted), sum(|c| c.refused));
     let (degraded, all) = (sum(|c| c.degraded), charges * WORKERS);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 use tollgate_sim::rng::Rng;
 
-use super::super::wire::{Wire, get};
+use crate::http::{HttpConnection, get};
 
 /// How much of a body is announced.
 const BODY: usize = 40_000;
@@ -34,44 +34,44 @@ const MOMENTS: [Moment; 5] = [
 
 /// Sends a part of a request, or all of it, and goes away. What goes wrong is what is wanted.
 pub(super) async fn give_up(port: u16, rng: &mut Rng) {
-    let Ok(mut wire) = Wire::open(port).await else {
+    let Ok(mut connection) = HttpConnection::open(port).await else {
         // Too many at once: somebody has to close first.
         sleep(Duration::from_millis(5)).await;
         return;
     };
-    let _ = talk(&mut wire, rng).await;
+    let _ = talk(&mut connection, rng).await;
     // Half of them reset the connection, the others close it.
     if rng.one_in(2) {
-        wire.reset();
+        connection.reset();
     }
 }
 
-async fn talk(wire: &mut Wire, rng: &mut Rng) -> std::io::Result<()> {
+async fn talk(connection: &mut HttpConnection, rng: &mut Rng) -> std::io::Result<()> {
     match rng.pick(&MOMENTS) {
         Moment::InTheHead => {
             let head = get("/work/5", &[("x-id", "partial")]);
             let most = u64::try_from(head.len()).unwrap_or(1).saturating_sub(1);
             let part = usize::try_from(rng.between(1, most)).unwrap_or(1);
-            wire.send(head.get(..part).unwrap_or_default()).await
+            connection.send(head.get(..part).unwrap_or_default()).await
         }
-        Moment::AfterTheHead => wire.send(&get("/work/5", &[])).await,
+        Moment::AfterTheHead => connection.send(&get("/work/5", &[])).await,
         Moment::InTheBody => {
             let head =
                 format!("POST /sink HTTP/1.1\r\nhost: app.test\r\ncontent-length: {BODY}\r\n\r\n");
-            wire.send(head.as_bytes()).await?;
+            connection.send(head.as_bytes()).await?;
             let part = usize::try_from(rng.below(30_000)).unwrap_or_default();
-            wire.send(&vec![b'x'; part]).await?;
+            connection.send(&vec![b'x'; part]).await?;
             sleep(Duration::from_millis(rng.below(10))).await;
             Ok(())
         }
         Moment::Later => {
-            wire.send(&get("/work/10", &[])).await?;
+            connection.send(&get("/work/10", &[])).await?;
             sleep(Duration::from_millis(rng.below(40))).await;
             Ok(())
         }
         Moment::InTheAnswer => {
-            wire.send(&get("/stream", &[])).await?;
-            let _ = timeout(FIRST_PIECE, wire.piece()).await;
+            connection.send(&get("/stream", &[])).await?;
+            let _ = timeout(FIRST_PIECE, connection.piece()).await;
             sleep(Duration::from_millis(rng.below(15))).await;
             Ok(())
         }

@@ -5,21 +5,21 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tollgate_sim::rng::Rng;
 
-use super::super::frames::{self, DATA, END_HEADERS, END_STREAM, HEADERS, NONE};
-use super::super::wire::Wire;
+use super::super::http2_frames::{self as frames, DATA, END_HEADERS, END_STREAM, HEADERS, NONE};
+use crate::http::HttpConnection;
 
 pub(super) async fn give_up(port: u16, rng: &mut Rng) {
-    let Ok(mut wire) = Wire::open(port).await else {
+    let Ok(mut connection) = HttpConnection::open(port).await else {
         sleep(Duration::from_millis(5)).await;
         return;
     };
-    let _ = talk(&mut wire, rng).await;
+    let _ = talk(&mut connection, rng).await;
     if rng.one_in(2) {
-        wire.reset();
+        connection.reset();
     }
 }
 
-async fn talk(wire: &mut Wire, rng: &mut Rng) -> std::io::Result<()> {
+async fn talk(connection: &mut HttpConnection, rng: &mut Rng) -> std::io::Result<()> {
     let mut bytes = frames::hello(&[]);
     bytes.extend_from_slice(&frames::settings_ack());
     let path = if rng.one_in(2) { "/work/10" } else { "/stream" };
@@ -41,13 +41,13 @@ async fn talk(wire: &mut Wire, rng: &mut Rng) -> std::io::Result<()> {
             bytes.extend_from_slice(&frames::frame(HEADERS, flags, 1, &block));
         }
     }
-    wire.send(&bytes).await?;
+    connection.send(&bytes).await?;
     sleep(Duration::from_millis(rng.below(40))).await;
     if rng.one_in(4) {
         // The connection goes without a word about the stream.
         return Ok(());
     }
-    wire.send(&frames::reset(1)).await?;
+    connection.send(&frames::reset(1)).await?;
     sleep(Duration::from_millis(rng.below(5))).await;
     Ok(())
 }

@@ -19,9 +19,9 @@ use super::gateway::{self, before, mebibytes};
 use super::measure::{per_mille, percent};
 use super::probe;
 use super::upstream::Upstream;
-use super::wire::{Wire, get};
 use super::{number, panicked, runtime};
-use crate::trials::Setting;
+use crate::http::{HttpConnection, get};
+use crate::trials::Options;
 use crate::verdicts::{Verdicts, time};
 use tollgate_testkit::Result;
 use tollgate_testkit::tollgate::Tollgate;
@@ -38,17 +38,17 @@ const SETTLED_WITHIN: Duration = Duration::from_secs(10);
 const MORE: u64 = 50;
 const DEADLINE: Duration = Duration::from_secs(20);
 
-pub(crate) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Result<()> {
+pub(crate) fn run(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
     let upstream = Upstream::quick(now())?;
     let gateway = gateway::start(&policy(upstream.port()))?;
-    let all = setting.either(3_000, 100_000);
+    let all = options.quick_or_full(3_000, 100_000);
     let runtime = runtime()?;
     // A fifth warms up: buffers grow, connections are opened.
     let start = now();
-    runtime.block_on(crowd(gateway.port(), all / 5, setting.seed))?;
+    runtime.block_on(load(gateway.port(), all / 5, options.seed))?;
     settle(&gateway)?;
     let before = gateway.resident()?;
-    runtime.block_on(crowd(gateway.port(), all - all / 5, !setting.seed))?;
+    runtime.block_on(load(gateway.port(), all - all / 5, !options.seed))?;
     let took = start.elapsed();
     settle(&gateway)?;
     verdicts.figure("requests that were given up", all);
@@ -131,7 +131,7 @@ fn settle(gateway: &Tollgate) -> Result<()> {
 }
 
 /// So many requests that are given up, by clients that draw what they do.
-async fn crowd(port: u16, count: u64, seed: u64) -> Result<()> {
+async fn load(port: u16, count: u64, seed: u64) -> Result<()> {
     let left = Arc::new(AtomicU64::new(count));
     let mut clients = JoinSet::new();
     for client in 0..CLIENTS {
@@ -167,8 +167,8 @@ async fn all_at_once(port: u16) -> Result<usize> {
     for _ in 0..PLACES {
         clients.spawn(async move {
             let request = get("/work/50", &[]);
-            let mut wire = Wire::open(port).await?;
-            wire.ask_within(&request, DEADLINE).await
+            let mut connection = HttpConnection::open(port).await?;
+            connection.exchange_within(&request, DEADLINE).await
         });
     }
     let mut passed = 0;

@@ -9,9 +9,11 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::super::frames::{self, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, NONE};
+use super::super::http2_frames::{
+    self as frames, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, NONE,
+};
 use super::super::panicked;
-use super::super::wire::Wire;
+use crate::http::HttpConnection;
 use tollgate_testkit::Result;
 
 /// Connections at once of every kind but the slow one.
@@ -150,7 +152,7 @@ struct Counts {
 }
 
 /// Goes on until it is told to stop. Connections that are closed are opened again.
-pub(super) async fn carry_out(
+pub(super) async fn run(
     attack: Attack,
     port: u16,
     slow_ones: usize,
@@ -202,13 +204,13 @@ async fn abuse(
     stop: &AtomicBool,
     counts: &Counts,
 ) -> io::Result<()> {
-    let mut wire = Wire::open_from(source, port).await?;
+    let mut connection = HttpConnection::open_from(source, port).await?;
     counts.connections.fetch_add(1, Ordering::Relaxed);
-    wire.send(&attack.opening()).await?;
+    connection.send(&attack.opening()).await?;
     let mut turn = 0;
     while !stop.load(Ordering::Relaxed) {
         // Nobody reads: the answers to a flood are the other side's error.
-        match timeout(STUCK, wire.send(&attack.volley(turn))).await {
+        match timeout(STUCK, connection.send(&attack.volley(turn))).await {
             Ok(sent) => sent?,
             // It is not taken any more: begin anew.
             Err(_) => return Ok(()),

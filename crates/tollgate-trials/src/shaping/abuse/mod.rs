@@ -18,10 +18,10 @@ use tokio::time::sleep;
 use self::attacks::Attack;
 use super::gateway::{self, mebibytes};
 use super::measure::quantile;
-use super::probe::{self, Probe, Probed};
+use super::probe::{self, Probe, ProbeResult};
 use super::upstream::Upstream;
 use super::{allow_connections, runtime};
-use crate::trials::Setting;
+use crate::trials::Options;
 use crate::verdicts::{Verdicts, time};
 use tollgate_testkit::HOST;
 use tollgate_testkit::now;
@@ -39,17 +39,17 @@ const DEADLINE: Duration = Duration::from_secs(20);
 /// How often the memory is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
 
-pub(crate) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Result<()> {
+pub(crate) fn run(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
     let upstream = Upstream::quick(now())?;
     let gateway = gateway::start(&policy(upstream.port()))?;
-    let span = setting.span(400, 8_000);
-    let slow_ones = setting.either(500, 10_000);
+    let span = options.span(400, 8_000);
+    let slow_ones = options.quick_or_full(500, 10_000);
     allow_connections(slow_ones + 1000)?;
     let runtime = runtime()?;
     runtime.block_on(warm_up(gateway.port()))?;
     for attack in attacks::ALL {
-        let seen = runtime.block_on(endure(&gateway, attack, span, slow_ones))?;
-        judge(verdicts, attack, &seen);
+        let seen = runtime.block_on(measure(&gateway, attack, span, slow_ones))?;
+        check(verdicts, attack, &seen);
         gateway.is_running()?;
     }
     Ok(())
@@ -67,10 +67,10 @@ fn policy(upstream: u16) -> String {
 }
 
 /// What was seen of one kind of abuse.
-struct Endured {
+struct AttackResult {
     before: u64,
     most: u64,
-    probed: Probed,
+    probe_result: ProbeResult,
     /// What the abusers sent and opened.
     done: attacks::Done,
     normal_after: Option<Duration>,
@@ -84,12 +84,12 @@ async fn warm_up(port: u16) -> Result<()> {
     Ok(())
 }
 
-async fn endure(
+async fn measure(
     gateway: &Tollgate,
     attack: Attack,
     span: Duration,
     slow_ones: usize,
-) -> Result<Endured> {
+) -> Result<AttackResult> {
     let (port, before) = (gateway.port(), gateway.resident()?);
     let stop = Arc::new(AtomicBool::new(false));
     let abusers = thread::Builder::new()
@@ -98,7 +98,7 @@ async fn endure(
             let stop = Arc::clone(&stop);
             move || {
                 let runtime = runtime()?;
-                runtime.block_on(attacks::carry_out(attack, port, slow_ones, &stop))
+                runtime.block_on(attacks::run(attack, port, slow_ones, &stop))
             }
         })
         .map_err(Error::io("start the abusers"))?;
@@ -108,7 +108,7 @@ async fn endure(
         most = most.max(gateway.resident()?);
         sleep(LOOK_EVERY).await;
     }
-    let probed = probe.end().await?;
+    let probe_result = probe.end().await?;
     // Only the flag itself is shared.
     stop.store(true, Ordering::Relaxed);
     let done = tokio::task::spawn_blocking(move || abusers.join()).await;
@@ -118,10 +118,10 @@ async fn endure(
         _ => return Err(Error::Invalid("the abusers panicked".into())),
     };
     let normal_after = until_normal(port).await.then(|| ended.elapsed());
-    Ok(Endured {
+    Ok(AttackResult {
         before,
         most: most.max(gateway.resident()?),
-        probed,
+        probe_result,
         done,
         normal_after,
     })
@@ -144,14 +144,16 @@ async fn until_normal(port: u16) -> bool {
     false
 }
 
-fn judge(verdicts: &mut Verdicts, attack: Attack, seen: &Endured) {
+fn check(verdicts: &mut Verdicts, attack: Attack, seen: &AttackResult) {
     let name = attack.name();
-    let Endured { probed, done, .. } = seen;
+    let AttackResult {
+        probe_result, done, ..
+    } = seen;
     verdicts.figure(
         &format!("{name}: connections, messages"),
         format!("{}, {}", done.connections, done.messages),
     );
-    let mut times = probed.times.clone();
+    let mut times = probe_result.times.clone();
     verdicts.figure(
         &format!("{name}: honest p50, p99"),
         format!(
@@ -162,10 +164,10 @@ fn judge(verdicts: &mut Verdicts, attack: Attack, seen: &Endured) {
     );
     verdicts.promise(
         &format!("{name}: every honest request is answered"),
-        probed.answered == probed.asked && probed.asked > 0,
-        match &probed.first_error {
-            None => format!("{} of {}", probed.answered, probed.asked),
-            Some(why) => format!("{} of {}: {why}", probed.answered, probed.asked),
+        probe_result.answered == probe_result.asked && probe_result.asked > 0,
+        match &probe_result.first_error {
+            None => format!("{} of {}", probe_result.answered, probe_result.asked),
+            Some(why) => format!("{} of {}: {why}", probe_result.answered, probe_result.asked),
         },
     );
     let growth = seen.most.saturating_sub(seen.before);

@@ -4,7 +4,7 @@
 //!
 //! The timeline is the golden one of the leaky bucket at a tenth of its size: 400, 250, 320 and 600 requests come at 0,
 //! 1, 2 and 3 seconds, 500 may wait. At 3 seconds 70 are still there, so 430 of the 600 find a place and 170 do not; the
-//! queue is empty after 4.67 seconds. A crowd takes some milliseconds to arrive, and in each 3.3 of them one place
+//! queue is empty after 4.67 seconds. A load takes some milliseconds to arrive, and in each 3.3 of them one place
 //! becomes free. So the same is done at a hundredth of the size beside it, where 33 milliseconds are between two: there the
 //! number of those refused has to be exactly 17.
 //!
@@ -16,9 +16,9 @@
 //! A leaky bucket is a limit, which gives each request its slot when it comes; a queue with a rate decides at each turn who
 //! goes. To whoever waits and to the upstream it is the same timeline, so both have to keep it.
 //!
-//! Meanwhile in a third queue clients go away while they wait ([`vanish`]).
+//! Meanwhile in a third queue clients go away while they wait ([`abandoned`]).
 
-mod vanish;
+mod abandoned;
 mod waves;
 
 use std::time::{Duration, Instant};
@@ -26,12 +26,12 @@ use std::time::{Duration, Instant};
 use super::gateway::{self, before};
 use super::measure::{lateness, most_in_a_window, quantile, spacings};
 use super::runtime;
-use super::upstream::{Sighting, Upstream};
-use crate::trials::Setting;
+use super::upstream::{ReceivedRequest, Upstream};
+use crate::trials::Options;
 use crate::verdicts::{Verdicts, time};
 use tollgate_testkit::Result;
 use tollgate_testkit::now;
-use waves::{Seen, Size};
+use waves::{Responses, Size};
 
 /// How late a request may reach the upstream on an idle machine.
 const JITTER: Duration = Duration::from_millis(10);
@@ -39,7 +39,7 @@ const JITTER: Duration = Duration::from_millis(10);
 const LATENESS: Duration = Duration::from_millis(50);
 /// How soon after the start the first wave comes.
 const BEGIN: Duration = Duration::from_millis(1000);
-/// How much later the waves of the leaky bucket come: between those of the queues, so that neither crowd makes the other
+/// How much later the waves of the leaky bucket come: between those of the queues, so that neither load makes the other
 /// late.
 const APART: Duration = Duration::from_millis(500);
 /// How far from the truth the end may be.
@@ -67,35 +67,35 @@ const HUNDREDTH: Size = Size {
     refused: 17,
 };
 
-pub(crate) fn run(_: &Setting, verdicts: &mut Verdicts) -> Result<()> {
+pub(crate) fn run(_: &Options, verdicts: &mut Verdicts) -> Result<()> {
     let start = now();
     let upstream = Upstream::quick(start)?;
     let gateway = gateway::start(&policy(upstream.port()))?;
     let port = gateway.port();
     let begin = now() + BEGIN;
-    let (leaky, tenth, hundredth, vanished) = runtime()?.block_on(async {
+    let (leaky, tenth, hundredth, abandoned_result) = runtime()?.block_on(async {
         tokio::join!(
             waves::send(&LEAKY, port, begin + APART),
             waves::send(&TENTH, port, begin),
             waves::send(&HUNDREDTH, port, begin),
-            vanish::send(port, begin),
+            abandoned::send(port, begin),
         )
     });
-    // Moments of the upstream count from the start of the trial, those of a crowd from its first wave.
+    // Moments of the upstream count from the start of the trial, those of a load from its first wave.
     let seen = upstream.seen();
-    let since = |first: Instant| -> Vec<Sighting> {
+    let since = |first: Instant| -> Vec<ReceivedRequest> {
         let offset = first.saturating_duration_since(start);
-        let moved = seen.iter().cloned().map(|mut sighting| {
-            sighting.at = sighting.at.saturating_sub(offset);
-            sighting
+        let moved = seen.iter().cloned().map(|mut request| {
+            request.at = request.at.saturating_sub(offset);
+            request
         });
         moved.collect()
     };
-    judge(verdicts, &LEAKY, &leaky?, &since(begin + APART));
-    let sightings = since(begin);
-    judge(verdicts, &TENTH, &tenth?, &sightings);
-    judge(verdicts, &HUNDREDTH, &hundredth?, &sightings);
-    vanish::judge(verdicts, &vanished?, &sightings);
+    check(verdicts, &LEAKY, &leaky?, &since(begin + APART));
+    let received = since(begin);
+    check(verdicts, &TENTH, &tenth?, &received);
+    check(verdicts, &HUNDREDTH, &hundredth?, &received);
+    abandoned::check(verdicts, &abandoned_result?, &received);
     Ok(())
 }
 
@@ -115,63 +115,63 @@ fn policy(upstream: u16) -> String {
         "version: 1\ndefault: pass\nlimits:\n{limit}queues:\n{}{}{}{}",
         queue(&TENTH),
         queue(&HUNDREDTH),
-        vanish::queue(),
+        abandoned::queue(),
         before(upstream)
     )
 }
 
-fn judge(verdicts: &mut Verdicts, size: &Size, crowd: &Seen, all: &[Sighting]) {
+fn check(verdicts: &mut Verdicts, size: &Size, load: &Responses, all: &[ReceivedRequest]) {
     let name = size.name;
     let golden = size.of_waves(all);
-    let passed = crowd.passed();
+    let passed = load.passed();
     verdicts.promise(
         &format!(
             "{name}: every request passes or is refused, and what passes reaches the upstream once"
         ),
-        passed + crowd.refused() == size.offered()
+        passed + load.refused() == size.offered()
             && passed == golden.len()
-            && crowd.are_sent_once(&golden),
+            && load.are_sent_once(&golden),
         format!(
             "{} offered, {passed} passed, {} refused, {} seen",
             size.offered(),
-            crowd.refused(),
+            load.refused(),
             golden.len()
         ),
     );
-    let early = crowd.refused_before_the_last_wave();
+    let early = load.refused_before_the_last_wave();
     verdicts.promise_undisturbed(
         &format!("{name}: nobody of the first three waves is refused"),
         early == 0,
         format!("{early} are"),
     );
-    let possible = crowd.possible_refusals(size, &golden);
+    let possible = load.possible_refusals(size, &golden);
     verdicts.promise(
         &format!("{name}: exactly those are refused that no place becomes free for"),
-        possible.contains(&crowd.refused()),
-        format!("{} of {possible:?}", crowd.refused()),
+        possible.contains(&load.refused()),
+        format!("{} of {possible:?}", load.refused()),
     );
-    judge_the_number(verdicts, size, crowd);
-    // A crowd that is late by a second sends two waves at once.
+    check_count(verdicts, size, load);
+    // A load that is late by a second sends two waves at once.
     verdicts.promise_undisturbed(
         &format!("{name}: waves are served in their order"),
-        golden.is_sorted_by_key(|sighting| waves::wave_of(&sighting.id)),
+        golden.is_sorted_by_key(|request| waves::wave_of(&request.id)),
         format!("{} seen", golden.len()),
     );
-    judge_refusals(verdicts, size, crowd);
-    judge_the_rate(verdicts, size, &golden);
+    check_refusals(verdicts, size, load);
+    check_rate(verdicts, size, &golden);
 }
 
-fn judge_the_number(verdicts: &mut Verdicts, size: &Size, crowd: &Seen) {
-    let (name, refused) = (size.name, crowd.refused());
+fn check_count(verdicts: &mut Verdicts, size: &Size, load: &Responses) {
+    let (name, refused) = (size.name, load.refused());
     verdicts.promise_time(
         &format!(
-            "{name}: the crowd itself is late by at most {}",
+            "{name}: the load itself is late by at most {}",
             time(LATENESS)
         ),
         LATENESS,
-        Some(crowd.lateness(size)),
+        Some(load.lateness(size)),
     );
-    let took = crowd.arrival_of_the_last_wave();
+    let took = load.arrival_of_the_last_wave();
     verdicts.figure(&format!("{name}: the last wave arrives within"), time(took));
     let freed = size.freed_within(took);
     verdicts.promise_undisturbed(
@@ -184,9 +184,9 @@ fn judge_the_number(verdicts: &mut Verdicts, size: &Size, crowd: &Seen) {
     );
 }
 
-fn judge_refusals(verdicts: &mut Verdicts, size: &Size, crowd: &Seen) {
+fn check_refusals(verdicts: &mut Verdicts, size: &Size, load: &Responses) {
     let name = size.name;
-    let told = crowd.told_to_come_back();
+    let told = load.told_to_come_back();
     let silent = told
         .iter()
         .filter(|told| told.is_none_or(|seconds| seconds == 0));
@@ -203,7 +203,7 @@ fn judge_refusals(verdicts: &mut Verdicts, size: &Size, crowd: &Seen) {
         latest <= most,
         format!("{latest} s at the latest"),
     );
-    let again = crowd.came_back();
+    let again = load.came_back();
     verdicts.promise(
         &format!("{name}: who comes back then passes"),
         again.iter().all(|&status| status == 200) && !again.is_empty(),
@@ -211,9 +211,9 @@ fn judge_refusals(verdicts: &mut Verdicts, size: &Size, crowd: &Seen) {
     );
 }
 
-fn judge_the_rate(verdicts: &mut Verdicts, size: &Size, golden: &[Sighting]) {
+fn check_rate(verdicts: &mut Verdicts, size: &Size, golden: &[ReceivedRequest]) {
     let name = size.name;
-    let moments: Vec<Duration> = golden.iter().map(|sighting| sighting.at).collect();
+    let moments: Vec<Duration> = golden.iter().map(|request| request.at).collect();
     for ms in [100, 1000] {
         let window = Duration::from_millis(ms);
         let most = 1 + size.freed_within(window + JITTER);

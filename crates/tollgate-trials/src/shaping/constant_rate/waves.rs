@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, sleep_until};
 
-use super::super::upstream::Sighting;
-use super::super::wire::{Wire, get};
+use super::super::upstream::ReceivedRequest;
 use super::super::{number, panicked};
+use crate::http::{HttpConnection, get};
 use tollgate_testkit::{Error, Result};
 
 /// How long before its wave a connection is opened.
@@ -49,9 +49,9 @@ struct Asked {
     again: Option<u16>,
 }
 
-/// What the crowd saw.
+/// What the load saw.
 #[derive(Debug)]
-pub(super) struct Seen(Vec<Asked>);
+pub(super) struct Responses(Vec<Asked>);
 
 impl Size {
     pub(super) fn offered(&self) -> usize {
@@ -82,11 +82,9 @@ impl Size {
     }
 
     /// What the upstream saw of the waves of this size; not those that came back.
-    pub(super) fn of_waves(&self, all: &[Sighting]) -> Vec<Sighting> {
+    pub(super) fn of_waves(&self, all: &[ReceivedRequest]) -> Vec<ReceivedRequest> {
         let prefix = format!("{}-", self.name);
-        let mine = all
-            .iter()
-            .filter(|sighting| sighting.id.starts_with(&prefix));
+        let mine = all.iter().filter(|request| request.id.starts_with(&prefix));
         mine.cloned().collect()
     }
 }
@@ -97,7 +95,7 @@ pub(super) fn wave_of(id: &str) -> Option<u64> {
 }
 
 /// Sends all waves.
-pub(super) async fn send(size: &'static Size, port: u16, begin: Instant) -> Result<Seen> {
+pub(super) async fn send(size: &'static Size, port: u16, begin: Instant) -> Result<Responses> {
     let mut all = JoinSet::new();
     for (wave, &count) in size.waves.iter().enumerate() {
         let moment = begin + size.moment(wave);
@@ -108,7 +106,7 @@ pub(super) async fn send(size: &'static Size, port: u16, begin: Instant) -> Resu
         seen.append(&mut wave.map_err(panicked)??);
     }
     seen.sort_by_key(|asked| asked.wave);
-    Ok(Seen(seen))
+    Ok(Responses(seen))
 }
 
 async fn send_wave(
@@ -121,24 +119,25 @@ async fn send_wave(
 ) -> Result<Vec<Asked>> {
     let late = moment.checked_sub(AHEAD).unwrap_or(moment);
     sleep_until(late.into()).await;
-    let mut wires = Vec::with_capacity(count);
+    let mut connections = Vec::with_capacity(count);
     for place in 0..count {
-        let wire = Wire::open(port)
+        let connection = HttpConnection::open(port)
             .await
             .map_err(Error::io("connect to the gateway"))?;
         let id = format!("{}-{wave}-{place}", size.name);
         let request = get(&format!("/{}/", size.name), &[("x-id", &id)]);
-        wires.push((wire, id, request));
+        connections.push((connection, id, request));
     }
     sleep_until(moment.into()).await;
     let mut answers = JoinSet::new();
-    for (mut wire, id, request) in wires {
+    for (mut connection, id, request) in connections {
         let sent = begin.elapsed();
-        wire.send(&request)
+        connection
+            .send(&request)
             .await
             .map_err(Error::io("send a request to the gateway"))?;
         answers.spawn(async move {
-            let answer = tokio::time::timeout(DEADLINE, wire.answer()).await;
+            let answer = tokio::time::timeout(DEADLINE, connection.answer()).await;
             let answer = answer.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
             let answered = begin.elapsed();
             let (status, retry_after) = match &answer {
@@ -177,12 +176,17 @@ async fn send_wave(
 async fn come_again(size: &Size, port: u16, mut asked: Asked, seconds: usize) -> Asked {
     sleep(Duration::from_secs(number(seconds))).await;
     let request = get(&format!("/{}/", size.name), &[("x-id", "again")]);
-    let again = async { Wire::open(port).await?.ask_within(&request, DEADLINE).await };
+    let again = async {
+        HttpConnection::open(port)
+            .await?
+            .exchange_within(&request, DEADLINE)
+            .await
+    };
     asked.again = Some(again.await.map_or(0, |answer| answer.status));
     asked
 }
 
-impl Seen {
+impl Responses {
     pub(super) fn passed(&self) -> usize {
         self.0.iter().filter(|asked| asked.status == 200).count()
     }
@@ -209,8 +213,8 @@ impl Seen {
     }
 
     /// Whether exactly those who passed were seen, each once.
-    pub(super) fn are_sent_once(&self, golden: &[Sighting]) -> bool {
-        let seen: HashSet<&str> = golden.iter().map(|sighting| sighting.id.as_str()).collect();
+    pub(super) fn are_sent_once(&self, golden: &[ReceivedRequest]) -> bool {
+        let seen: HashSet<&str> = golden.iter().map(|request| request.id.as_str()).collect();
         let passed = self.0.iter().filter(|asked| asked.status == 200);
         seen.len() == golden.len()
             && passed
@@ -218,7 +222,7 @@ impl Seen {
                 .all(|asked| seen.contains(asked.id.as_str()))
     }
 
-    /// How late the latest wave was by the crowd's own fault.
+    /// How late the latest wave was by the load's own fault.
     pub(super) fn lateness(&self, size: &Size) -> Duration {
         let late = |asked: &Asked| asked.sent.saturating_sub(size.moment(asked.wave));
         self.0.iter().map(late).max().unwrap_or_default()
@@ -236,7 +240,7 @@ impl Seen {
     pub(super) fn possible_refusals(
         &self,
         size: &Size,
-        golden: &[Sighting],
+        golden: &[ReceivedRequest],
     ) -> RangeInclusive<usize> {
         let (begun, ended) = self.last_wave();
         let left_by = |moment: Duration| golden.iter().filter(|s| s.at < moment).count();

@@ -5,8 +5,8 @@
 //! The server has 20 workers, each of which takes 20 ms for a request: 1000 a second. The 99 together ask for 80 % of that,
 //! so without their neighbour all is well. With it there is more than the server can do, and the question is who pays.
 //!
-//! The same script, request by request, is offered to three fronts: nothing, nginx with a limit for each tenant
-//! ([`contenders`](super::contenders)), and the gateway with a fair queue. For each of them once without the noisy tenant
+//! The same schedule, request by request, is offered to three fronts: nothing, nginx with a limit for each tenant
+//! ([`nginx`](super::nginx)), and the gateway with a fair queue. For each of them once without the noisy tenant
 //! (*alone*) and once with it. Latency counts from when a request was due.
 //!
 //! *Fairness* is Jain's index over what each tenant got of what max-min fairness would give it: the 99 what they ask
@@ -21,14 +21,14 @@ use std::time::Duration;
 use tollgate_sim::rng::Rng;
 
 use self::tally::Tally;
-use super::contenders::limiting_nginx;
 use super::gateway::{self, before};
-use super::load::{Due, offer, steady};
 use super::measure::{percent, ratio};
+use super::nginx::limiting_nginx;
 use super::runtime;
+use super::schedule::{Scheduled, send, steady};
 use super::upstream::{Pool, Upstream};
-use super::wire::get;
-use crate::trials::Setting;
+use crate::http::get;
+use crate::trials::Options;
 use crate::verdicts::{Verdicts, time};
 use tollgate_testkit::Result;
 use tollgate_testkit::now;
@@ -92,14 +92,14 @@ impl Standing {
     }
 }
 
-pub(crate) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Result<()> {
-    let span = setting.span(500, 20_000);
+pub(crate) fn run(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
+    let span = options.span(500, 20_000);
     for front in Front::ALL {
-        let alone = measure(front, false, span, setting.seed)?;
-        let beside = measure(front, true, span, setting.seed)?;
+        let alone = measure(front, false, span, options.seed)?;
+        let beside = measure(front, true, span, options.seed)?;
         tell(verdicts, front, &alone, &beside);
         if front == Front::Tollgate {
-            judge(verdicts, &alone, &beside);
+            check(verdicts, &alone, &beside);
         }
     }
     Ok(())
@@ -116,15 +116,15 @@ fn measure(front: Front, with_noise: bool, span: Duration, seed: u64) -> Result<
     let requests: Vec<Arc<[u8]>> = (0..TENANTS)
         .map(|tenant| get("/pool", &[("x-api-key", &format!("tenant-{tenant}"))]).into())
         .collect();
-    let script = script(with_noise, WARM_UP + span, seed);
+    let schedule = schedule(with_noise, WARM_UP + span, seed);
     let nothing: Arc<[u8]> = Arc::new([]);
     let request = |tenant: u32| {
         let known = usize::try_from(tenant).ok().and_then(|t| requests.get(t));
         Arc::clone(known.unwrap_or(&nothing))
     };
-    let done = offer(standing.port(), now(), &script, request);
+    let done = send(standing.port(), now(), &schedule, request);
     let mut done = runtime()?.block_on(done)?;
-    done.retain(|done| done.due.at >= WARM_UP);
+    done.retain(|done| done.scheduled.at >= WARM_UP);
     Ok(Tally::of(&done, span))
 }
 
@@ -138,16 +138,16 @@ fn policy(upstream: u16) -> String {
 }
 
 /// What the 99 ask is the same with and without the noisy one.
-fn script(with_noise: bool, span: Duration, seed: u64) -> Vec<Due> {
+fn schedule(with_noise: bool, span: Duration, seed: u64) -> Vec<Scheduled> {
     let mut rng = Rng::new(seed);
-    let mut script: Vec<Due> = (1..TENANTS)
+    let mut schedule: Vec<Scheduled> = (1..TENANTS)
         .flat_map(|tenant| steady(tenant, QUIET_RATE, span, &mut rng))
         .collect();
     if with_noise {
-        script.append(&mut steady(NOISY, NOISY_RATE, span, &mut rng));
+        schedule.append(&mut steady(NOISY, NOISY_RATE, span, &mut rng));
     }
-    script.sort_unstable();
-    script
+    schedule.sort_unstable();
+    schedule
 }
 
 fn tell(verdicts: &mut Verdicts, front: Front, alone: &Tally, beside: &Tally) {
@@ -176,7 +176,7 @@ fn tell(verdicts: &mut Verdicts, front: Front, alone: &Tally, beside: &Tally) {
     );
 }
 
-fn judge(verdicts: &mut Verdicts, alone: &Tally, beside: &Tally) {
+fn check(verdicts: &mut Verdicts, alone: &Tally, beside: &Tally) {
     let kept = beside.kept_of(alone);
     verdicts.promise(
         &format!(

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::super::load::Done;
 use super::super::measure::{fair_shares, jain, per_mille, quantile};
 use super::super::number;
+use super::super::schedule::Completed;
 use super::{CAPACITY, NOISY, TENANTS};
 
 /// Counts of one run.
@@ -26,10 +26,10 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    pub(super) fn of(done: &[Done], span: Duration) -> Tally {
-        let count = |is: &dyn Fn(&Done) -> bool| number(done.iter().filter(|d| is(d)).count());
-        let is_noisy = |done: &Done| done.due.tenant == NOISY;
-        let is_served = |done: &Done| done.status == 200;
+    pub(super) fn of(done: &[Completed], span: Duration) -> Tally {
+        let count = |is: &dyn Fn(&Completed) -> bool| number(done.iter().filter(|d| is(d)).count());
+        let is_noisy = |done: &Completed| done.scheduled.tenant == NOISY;
+        let is_served = |done: &Completed| done.status == 200;
         let mut quiet: Vec<Duration> = done
             .iter()
             .filter(|done| !is_noisy(done) && is_served(done))
@@ -61,10 +61,10 @@ impl Tally {
 }
 
 /// Jain's index over what each tenant got of its fair share.
-fn fairness(done: &[Done], span: Duration) -> u64 {
+fn fairness(done: &[Completed], span: Duration) -> u64 {
     let tenants = 0..TENANTS;
-    let count = |tenant: u32, is: fn(&Done) -> bool| {
-        let mine = done.iter().filter(|done| done.due.tenant == tenant);
+    let count = |tenant: u32, is: fn(&Completed) -> bool| {
+        let mine = done.iter().filter(|done| done.scheduled.tenant == tenant);
         number(mine.filter(|done| is(done)).count())
     };
     let asked: Vec<u64> = tenants.clone().map(|t| count(t, |_| true)).collect();

@@ -14,7 +14,7 @@
 //!
 //! A request is written down when its head is whole, before anything else is done, and only once.
 
-mod converse;
+mod connection;
 mod workers;
 
 use std::io;
@@ -28,7 +28,7 @@ use tokio::sync::oneshot;
 
 use self::workers::Workers;
 use super::runtime;
-use super::wire::Wire;
+use crate::http::HttpConnection;
 use tollgate_testkit::{Error, Result};
 
 /// Connections that may wait to be accepted.
@@ -46,7 +46,7 @@ pub(super) struct Pool {
 
 /// A request that was seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Sighting {
+pub(super) struct ReceivedRequest {
     /// When, on the clock of the trial.
     pub(super) at: Duration,
     /// The header `x-id`, or nothing.
@@ -67,7 +67,7 @@ pub(super) struct Upstream {
 #[derive(Debug)]
 struct Shared {
     start: Instant,
-    seen: Mutex<Vec<Sighting>>,
+    seen: Mutex<Vec<ReceivedRequest>>,
     workers: Mutex<Workers>,
 }
 
@@ -119,7 +119,7 @@ impl Upstream {
     }
 
     /// All that was seen, in its order.
-    pub(super) fn seen(&self) -> Vec<Sighting> {
+    pub(super) fn seen(&self) -> Vec<ReceivedRequest> {
         self.shared.seen().clone()
     }
 }
@@ -135,7 +135,7 @@ impl Drop for Upstream {
 }
 
 impl Shared {
-    fn seen(&self) -> MutexGuard<'_, Vec<Sighting>> {
+    fn seen(&self) -> MutexGuard<'_, Vec<ReceivedRequest>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -165,7 +165,7 @@ async fn serve(listener: TcpListener, shared: &Arc<Shared>, stopped: oneshot::Re
                     let shared = Arc::clone(shared);
                     tokio::spawn(async move {
                         // A connection that breaks is what some trials are about.
-                        let _ = converse::converse(Wire::new(stream), &shared).await;
+                        let _ = connection::connection(HttpConnection::new(stream), &shared).await;
                     });
                 }
                 // No more descriptors, most likely: others will close some.

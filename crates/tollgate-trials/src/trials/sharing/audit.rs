@@ -1,4 +1,4 @@
-//! What four crowds saw together, by key, held against a bucket.
+//! What four loads saw together, by key, held against a bucket.
 //!
 //! # Theory
 //!
@@ -13,14 +13,14 @@
 
 use std::time::Duration;
 
-use crate::crowd::{Allowance, Record, Seen};
+use crate::load::{Allowance, Record, Responses};
 
-/// When an admitted request was sent and answered, since the first crowd began.
+/// When an admitted request was sent and answered, since the first load began.
 type Passed = (Duration, Duration);
 
-/// What all crowds saw of each key.
+/// What all loads saw of each key.
 #[derive(Debug)]
-pub(super) struct Together {
+pub(super) struct FleetResponses {
     /// By key: what passed, in the order in which it was sent.
     passed: Vec<Vec<Passed>>,
     /// By key: how many were asked.
@@ -29,19 +29,19 @@ pub(super) struct Together {
     time: Duration,
 }
 
-impl Together {
-    /// Puts together what crowds saw that began so much after the first. `key_of` says whose a guest's requests are.
+impl FleetResponses {
+    /// Puts together what loads saw that began so much after the first. `key_of` says whose a client's requests are.
     pub(super) fn new(
-        crowds: &[(Duration, &Seen)],
+        loads: &[(Duration, &Responses)],
         keys: usize,
         key_of: impl Fn(usize) -> usize,
-    ) -> Together {
+    ) -> FleetResponses {
         let mut passed = vec![Vec::new(); keys];
         let mut asked = vec![0; keys];
         let (mut first, mut last) = (Duration::MAX, Duration::ZERO);
-        for (began, seen) in crowds {
+        for (began, seen) in loads {
             for record in seen.records() {
-                let key = key_of(record.guest);
+                let key = key_of(record.client);
                 if let Some(count) = asked.get_mut(key) {
                     *count += 1;
                 }
@@ -58,7 +58,7 @@ impl Together {
         for of_key in &mut passed {
             of_key.sort_unstable();
         }
-        Together {
+        FleetResponses {
             passed,
             asked,
             time: last.saturating_sub(first),

@@ -1,13 +1,13 @@
-//! Four services on one store, a crowd before each, and what the store was asked meanwhile.
+//! Four services on one store, a load before each, and what the store was asked meanwhile.
 
 use std::time::Duration;
 
 use tollgate_policy::Sharing;
 
-use super::super::Setting;
-use super::audit::Together;
+use super::super::Options;
+use super::audit::FleetResponses;
 use super::{KEYS, NODES};
-use crate::crowd::{Crowd, Guest, Seen};
+use crate::load::{Client, Load, Responses};
 use crate::policy::{PATIENT, Policy, Quota, one_server};
 use crate::service::Service;
 use tollgate_testkit::servers::Server;
@@ -68,18 +68,18 @@ impl<'a> Fleet<'a> {
         Ok(scripts.filter_map(calls).sum())
     }
 
-    /// A crowd before each service.
-    pub(super) fn crowds(&self, setting: &Setting) -> Result<Vec<Crowd>> {
-        let crowd = |service: &Service| setting.crowd(service.port(), zipf());
-        self.services.iter().map(crowd).collect()
+    /// A load before each service.
+    pub(super) fn loads(&self, options: &Options) -> Result<Vec<Load>> {
+        let load = |service: &Service| options.load(service.port(), zipf());
+        self.services.iter().map(load).collect()
     }
 
-    /// What crowds see in so long a time, and how often the store is asked meanwhile.
-    pub(super) fn watch(&self, setting: &Setting, span: Duration) -> Result<Watched> {
+    /// What loads see in so long a time, and how often the store is asked meanwhile.
+    pub(super) fn watch(&self, options: &Options, span: Duration) -> Result<Watched> {
         let before = self.questions()?;
-        let crowds = self.crowds(setting)?;
+        let loads = self.loads(options)?;
         sleep(span);
-        let seen = end(crowds)?;
+        let seen = end(loads)?;
         let questions = self.questions()?.saturating_sub(before);
         Ok(Watched { seen, questions })
     }
@@ -87,52 +87,50 @@ impl<'a> Fleet<'a> {
 
 /// What was seen.
 pub(super) struct Watched {
-    /// By node: how long after the first its crowd began, and what it saw.
-    pub(super) seen: Vec<(Duration, Seen)>,
+    /// By node: how long after the first its load began, and what it saw.
+    pub(super) seen: Vec<(Duration, Responses)>,
     pub(super) questions: u64,
 }
 
-/// Ends all crowds.
-pub(super) fn end(crowds: Vec<Crowd>) -> Result<Vec<(Duration, Seen)>> {
-    let first = crowds
+/// Ends all loads.
+pub(super) fn end(loads: Vec<Load>) -> Result<Vec<(Duration, Responses)>> {
+    let first = loads
         .first()
         .ok_or_else(|| Error::Invalid("a fleet without nodes".into()))?;
-    let began: Vec<Duration> = crowds.iter().map(|c| c.began_after(first)).collect();
+    let began: Vec<Duration> = loads.iter().map(|c| c.started_after(first)).collect();
     // All are ended at once, or the last would ask alone.
     let ended = std::thread::scope(|scope| {
-        let ends: Vec<_> = crowds
-            .into_iter()
-            .map(|c| scope.spawn(|| c.end()))
-            .collect();
+        let ends: Vec<_> = loads.into_iter().map(|c| scope.spawn(|| c.end())).collect();
         let ended = ends.into_iter().map(|end| {
-            let panicked = |_| Error::Invalid("the end of a crowd panicked".into());
+            let panicked = |_| Error::Invalid("the end of a load panicked".into());
             end.join().map_err(panicked)?
         });
-        ended.collect::<Result<Vec<Seen>>>()
+        ended.collect::<Result<Vec<Responses>>>()
     })?;
     Ok(began.into_iter().zip(ended).collect())
 }
 
 /// All that was seen, by key.
-pub(super) fn together(seen: &[(Duration, Seen)]) -> Together {
-    let seen: Vec<(Duration, &Seen)> = seen.iter().map(|(began, seen)| (*began, seen)).collect();
-    let keys = key_of_each_guest();
-    Together::new(&seen, KEYS, |guest| {
-        keys.get(guest).copied().unwrap_or(usize::MAX)
+pub(super) fn together(seen: &[(Duration, Responses)]) -> FleetResponses {
+    let seen: Vec<(Duration, &Responses)> =
+        seen.iter().map(|(began, seen)| (*began, seen)).collect();
+    let keys = key_of_each_client();
+    FleetResponses::new(&seen, KEYS, |client| {
+        keys.get(client).copied().unwrap_or(usize::MAX)
     })
 }
 
-/// Guests whose keys come as often as Zipf says: a crowd asks for all guests in turn, so a key that comes twice as often
-/// has twice as many guests.
-fn zipf() -> Vec<Guest> {
-    let guest = |key: usize| Guest {
+/// Guests whose keys come as often as Zipf says: a load asks for all clients in turn, so a key that comes twice as often
+/// has twice as many clients.
+fn zipf() -> Vec<Client> {
+    let client = |key: usize| Client {
         key: format!("hot{key}"),
         cost: 1,
     };
-    key_of_each_guest().into_iter().map(guest).collect()
+    key_of_each_client().into_iter().map(client).collect()
 }
 
-fn key_of_each_guest() -> Vec<usize> {
+fn key_of_each_client() -> Vec<usize> {
     // A number that all ranks divide.
     let all: usize = (1..=KEYS).product();
     let of_rank = |rank: usize| std::iter::repeat_n(rank - 1, all / rank);
@@ -156,7 +154,7 @@ mod tests {
 
     #[test]
     fn the_first_key_comes_as_often_as_zipf_says() {
-        let keys = key_of_each_guest();
+        let keys = key_of_each_client();
         let times = |key: usize| keys.iter().filter(|&&other| other == key).count();
         for key in 1..KEYS {
             assert_eq!(times(0), times(key) * (key + 1));

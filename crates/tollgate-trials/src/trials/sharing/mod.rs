@@ -17,10 +17,10 @@ use std::time::Duration;
 
 use tollgate_policy::Sharing;
 
-use self::audit::Together;
+use self::audit::FleetResponses;
 use self::fleet::{Fleet, end, together};
-use super::Setting;
-use crate::crowd::{Allowance, Guest};
+use super::Options;
+use crate::load::{Allowance, Client};
 use crate::policy::{Policy, Quota};
 use crate::verdicts::Verdicts;
 use tollgate_testkit::servers::Server;
@@ -54,14 +54,14 @@ const AT_ONCE: usize = 800;
 /// Of what passes exactly, so many hundredths pass by loans.
 const LEAST_PERCENT: u64 = 97;
 
-pub(super) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Result<()> {
-    let store = Server::start(setting.kind, &[])?;
+pub(super) fn run(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
+    let store = Server::start(options.kind, &[])?;
     let mut used = Vec::new();
     for sharing in Sharing::ALL {
         let fleet = Fleet::start(&store, sharing, HOT)?;
-        used.push((sharing, share(setting, verdicts, &fleet, sharing)?));
+        used.push((sharing, share(options, verdicts, &fleet, sharing)?));
         if sharing == Sharing::Lease {
-            kill(setting, verdicts, &fleet)?;
+            kill(options, verdicts, &fleet)?;
         }
     }
     earn_again(verdicts, &Fleet::start(&store, Sharing::Lease, SLOW)?)?;
@@ -80,14 +80,14 @@ pub(super) fn run(setting: &Setting, verdicts: &mut Verdicts) -> Result<()> {
 
 /// Shares in one way, and says which part of what may pass did, in millionths.
 fn share(
-    setting: &Setting,
+    options: &Options,
     verdicts: &mut Verdicts,
     fleet: &Fleet<'_>,
     sharing: Sharing,
 ) -> Result<u64> {
     let name = sharing.name();
     let above = above(&fleet.policy, sharing)?;
-    let watched = fleet.watch(setting, setting.span(800, 30_000))?;
+    let watched = fleet.watch(options, options.span(800, 30_000))?;
     let all = together(&watched.seen);
     let degraded: usize = watched.seen.iter().map(|(_, seen)| seen.degraded()).sum();
     let unanswered: usize = watched.seen.iter().map(|(_, seen)| seen.unanswered()).sum();
@@ -126,7 +126,12 @@ fn share(
 }
 
 /// Promises how often the store is asked.
-fn count_questions(verdicts: &mut Verdicts, sharing: Sharing, all: &Together, questions: u64) {
+fn count_questions(
+    verdicts: &mut Verdicts,
+    sharing: Sharing,
+    all: &FleetResponses,
+    questions: u64,
+) {
     let (name, asked) = (sharing.name(), all.asked());
     let seen = format!(
         "{questions} for {asked} decisions, {}",
@@ -147,24 +152,24 @@ fn count_questions(verdicts: &mut Verdicts, sharing: Sharing, all: &Together, qu
 }
 
 /// `kill -9` of the last of four that borrow.
-fn kill(setting: &Setting, verdicts: &mut Verdicts, fleet: &Fleet<'_>) -> Result<()> {
+fn kill(options: &Options, verdicts: &mut Verdicts, fleet: &Fleet<'_>) -> Result<()> {
     // Until nothing is on loan any more: what passes from now on was granted from now on.
     sleep(TERM + TERM / 4);
     let above = above(&fleet.policy, Sharing::Lease)?;
-    let crowds = fleet.crowds(setting)?;
-    sleep(setting.span(800, 5_000));
+    let loads = fleet.loads(options)?;
+    sleep(options.span(800, 5_000));
     if let Some(victim) = fleet.services.last() {
         victim.kill();
     }
-    let killed = crowds.first().map(crate::crowd::Crowd::elapsed);
+    let killed = loads.first().map(crate::load::Load::elapsed);
     let killed = killed.unwrap_or_default();
-    let after = setting.span(1_000, 5_000);
+    let after = options.span(1_000, 5_000);
     sleep(TERM + after);
-    let seen = end(crowds)?;
+    let seen = end(loads)?;
     let others = seen.split_last().map_or(&[][..], |(_, others)| others);
     let missing: usize = others
         .iter()
-        .map(|(_, s)| s.unanswered() + s.strange())
+        .map(|(_, s)| s.unanswered() + s.unexpected())
         .sum();
     let degraded: usize = others.iter().map(|(_, seen)| seen.degraded()).sum();
     verdicts.promise(
@@ -204,7 +209,7 @@ fn earn_again(verdicts: &mut Verdicts, fleet: &Fleet<'_>) -> Result<()> {
     let Some((victim, others)) = fleet.services.split_last() else {
         return Err(Error::Invalid("a fleet without nodes".into()));
     };
-    let calm = |cost| Guest {
+    let calm = |cost| Client {
         key: "calm".into(),
         cost,
     };

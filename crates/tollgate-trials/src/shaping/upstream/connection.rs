@@ -9,8 +9,8 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
-use super::super::wire::{Head, Wire};
-use super::{Shared, Sighting};
+use super::{ReceivedRequest, Shared};
+use crate::http::{Head, HttpConnection};
 
 /// The pieces of an answer that streams.
 const PIECES: usize = 8;
@@ -20,14 +20,14 @@ const PAUSE: Duration = Duration::from_millis(3);
 const WORK_MAX: u64 = 60_000;
 
 /// Answers until the other side has no more to ask.
-pub(super) async fn converse(mut wire: Wire, shared: &Shared) -> io::Result<()> {
-    while let Some(head) = wire.head().await? {
+pub(super) async fn connection(mut connection: HttpConnection, shared: &Shared) -> io::Result<()> {
+    while let Some(head) = connection.head().await? {
         note(&head, shared);
-        let closes = head.closes();
+        let closes = head.is_last();
         if is_websocket(&head) {
-            return echo(wire, &head).await;
+            return echo(connection, &head).await;
         }
-        let body = wire.request_body(&head).await?.len();
+        let body = connection.request_body(&head).await?.len();
         let target = head.target();
         match target.split('/').nth(1).unwrap_or_default() {
             "pool" => {
@@ -35,10 +35,11 @@ pub(super) async fn converse(mut wire: Wire, shared: &Shared) -> io::Result<()> 
                 match done {
                     Some(done) => {
                         sleep_until((shared.start + done).into()).await;
-                        wire.send(&answer("200 OK", "done\n")).await?;
+                        connection.send(&answer("200 OK", "done\n")).await?;
                     }
                     None => {
-                        wire.send(&answer("503 Service Unavailable", "too many wait\n"))
+                        connection
+                            .send(&answer("503 Service Unavailable", "too many wait\n"))
                             .await?;
                     }
                 }
@@ -50,11 +51,12 @@ pub(super) async fn converse(mut wire: Wire, shared: &Shared) -> io::Result<()> 
                     time.unwrap_or_default().min(WORK_MAX),
                 ))
                 .await;
-                wire.send(&answer("200 OK", "done\n")).await?;
+                connection.send(&answer("200 OK", "done\n")).await?;
             }
-            "stream" => stream(&mut wire).await?,
+            "stream" => stream(&mut connection).await?,
             _ => {
-                wire.send(&answer("200 OK", &format!("{body} bytes came\n")))
+                connection
+                    .send(&answer("200 OK", &format!("{body} bytes came\n")))
                     .await?;
             }
         }
@@ -67,7 +69,7 @@ pub(super) async fn converse(mut wire: Wire, shared: &Shared) -> io::Result<()> 
 
 fn note(head: &Head, shared: &Shared) {
     let value = |name| head.value(name).unwrap_or_default().to_owned();
-    shared.seen().push(Sighting {
+    shared.seen().push(ReceivedRequest {
         at: shared.start.elapsed(),
         id: value("x-id"),
         plan: value("x-plan"),
@@ -82,17 +84,18 @@ fn answer(status: &str, body: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-async fn stream(wire: &mut Wire) -> io::Result<()> {
-    wire.send(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+async fn stream(connection: &mut HttpConnection) -> io::Result<()> {
+    connection
+        .send(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
         .await?;
     let mut piece = String::new();
     // Writing to a string cannot fail.
     let _ = write!(piece, "{PIECE:x}\r\n{:x<PIECE$}\r\n", "");
     for _ in 0..PIECES {
-        wire.send(piece.as_bytes()).await?;
+        connection.send(piece.as_bytes()).await?;
         sleep(PAUSE).await;
     }
-    wire.send(b"0\r\n\r\n").await
+    connection.send(b"0\r\n\r\n").await
 }
 
 fn is_websocket(head: &Head) -> bool {
@@ -101,7 +104,7 @@ fn is_websocket(head: &Head) -> bool {
 }
 
 /// Sends every message back until the other side closes.
-async fn echo(mut wire: Wire, head: &Head) -> io::Result<()> {
+async fn echo(mut connection: HttpConnection, head: &Head) -> io::Result<()> {
     use tokio_tungstenite::tungstenite::Message;
     let key = head.value("sec-websocket-key").unwrap_or_default();
     let accept = derive_accept_key(key.as_bytes());
@@ -109,8 +112,9 @@ async fn echo(mut wire: Wire, head: &Head) -> io::Result<()> {
         "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
          sec-websocket-accept: {accept}\r\n\r\n"
     );
-    wire.send(head.as_bytes()).await?;
-    let mut socket = WebSocketStream::from_raw_socket(wire.into_stream(), Role::Server, None).await;
+    connection.send(head.as_bytes()).await?;
+    let mut socket =
+        WebSocketStream::from_raw_socket(connection.into_stream(), Role::Server, None).await;
     loop {
         match next(&mut socket).await {
             Some(Ok(message @ (Message::Text(_) | Message::Binary(_)))) => {

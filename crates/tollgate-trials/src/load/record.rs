@@ -7,11 +7,11 @@ use serde_json::Value;
 /// A request, and its answer if one came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// Whose it is: the number of the guest.
-    pub guest: usize,
-    /// When it was to be sent, since the crowd began.
+    /// Whose it is: the number of the client.
+    pub client: usize,
+    /// When it was to be sent, since the load began.
     pub scheduled: Duration,
-    /// When the crowd got to it: later than that only on a busy machine.
+    /// When the load got to it: later than that only on a busy machine.
     pub sent: Duration,
     /// When its answer was there; none if none came.
     pub answered: Option<Duration>,
@@ -31,7 +31,7 @@ impl Record {
         self.answered.map(|at| at.saturating_sub(self.scheduled))
     }
 
-    /// How late the crowd itself was.
+    /// How late the load itself was.
     pub fn delay(&self) -> Duration {
         self.sent.saturating_sub(self.scheduled)
     }
@@ -39,7 +39,7 @@ impl Record {
 
 /// What an answer of `/v1/check` says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct CheckResponse {
     /// Whether the request may pass, now or after a wait.
     pub admitted: bool,
     /// Whether it was decided without the store.
@@ -48,12 +48,12 @@ pub struct Told {
     pub remaining: Option<u64>,
 }
 
-impl Told {
+impl CheckResponse {
     /// Reads the body of an answer; nothing if it is none.
-    pub fn read(body: &[u8]) -> Option<Told> {
+    pub fn read(body: &[u8]) -> Option<CheckResponse> {
         let said: Value = serde_json::from_slice(body).ok()?;
         let verdict = said.get("verdict")?.as_str()?;
-        Some(Told {
+        Some(CheckResponse {
             admitted: matches!(verdict, "pass" | "wait"),
             degraded: said.get("degraded").and_then(Value::as_bool) == Some(true),
             remaining: said.get("remaining").and_then(Value::as_u64),
@@ -68,14 +68,14 @@ mod tests {
     #[test]
     fn an_answer_is_read_and_anything_else_is_none() {
         let body = br#"{"verdict":"pass","limit":"org","degraded":true,"remaining":7}"#;
-        let told = Told {
+        let told = CheckResponse {
             admitted: true,
             degraded: true,
             remaining: Some(7),
         };
-        assert_eq!(Told::read(body), Some(told));
-        let refused = Told::read(br#"{"verdict":"refuse","remaining":null}"#);
-        assert_eq!(refused, Some(Told::default()));
-        assert_eq!(Told::read(b"<html>"), None);
+        assert_eq!(CheckResponse::read(body), Some(told));
+        let refused = CheckResponse::read(br#"{"verdict":"refuse","remaining":null}"#);
+        assert_eq!(refused, Some(CheckResponse::default()));
+        assert_eq!(CheckResponse::read(b"<html>"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! What a crowd saw, and what follows from it.
+//! What a load saw, and what follows from it.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use super::record::Record;
 /// How long no answer may be degraded until the store counts as back.
 const CALM: Duration = Duration::from_millis(200);
 
-/// All records of a crowd, in the order of their times.
+/// All records of a load, in the order of their times.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct Responses {
     records: Vec<Record>,
 }
 
@@ -32,9 +32,9 @@ impl Allowance {
     }
 }
 
-impl Seen {
-    pub(super) fn new(records: Vec<Record>) -> Seen {
-        Seen { records }
+impl Responses {
+    pub(super) fn new(records: Vec<Record>) -> Responses {
+        Responses { records }
     }
 
     /// All of them.
@@ -43,9 +43,9 @@ impl Seen {
     }
 
     /// Those that were to be sent at `from` or later, and before `until`.
-    pub fn between(&self, from: Duration, until: Duration) -> Seen {
+    pub fn between(&self, from: Duration, until: Duration) -> Responses {
         let within = |record: &&Record| record.scheduled >= from && record.scheduled < until;
-        Seen::new(self.records.iter().filter(within).copied().collect())
+        Responses::new(self.records.iter().filter(within).copied().collect())
     }
 
     /// How many there are.
@@ -69,7 +69,7 @@ impl Seen {
     }
 
     /// How many were answered with neither a pass nor a refusal.
-    pub fn strange(&self) -> usize {
+    pub fn unexpected(&self) -> usize {
         self.count(|r| r.answered.is_some() && !matches!(r.status, 200 | 429))
     }
 
@@ -85,7 +85,7 @@ impl Seen {
         })
     }
 
-    /// How late the crowd itself was, for so many of 100 000 requests at most.
+    /// How late the load itself was, for so many of 100 000 requests at most.
     pub fn delay(&self, of_100_000: usize) -> Duration {
         self.rank(of_100_000, Record::delay)
     }
@@ -97,24 +97,24 @@ impl Seen {
         all.get(rank).copied().unwrap_or_default()
     }
 
-    /// What a guest sent and what of it passed.
-    pub fn of_guest(&self, guest: usize) -> (u64, u64) {
-        let of_guest = || self.records.iter().filter(|record| record.guest == guest);
+    /// What a client sent and what of it passed.
+    pub fn of_client(&self, client: usize) -> (u64, u64) {
+        let of_client = || self.records.iter().filter(|record| record.client == client);
         let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
-        let passed = of_guest().filter(|record| record.admitted).count();
-        (count(of_guest().count()), count(passed))
+        let passed = of_client().filter(|record| record.admitted).count();
+        (count(of_client().count()), count(passed))
     }
 
-    /// By how much the guest that had most too much had too much: what passed beyond its allowance, from its first
+    /// By how much the client that had most too much had too much: what passed beyond its allowance, from its first
     /// request to its last answer. Each request costs 1.
-    pub fn excess(&self, guests: std::ops::Range<usize>, allowance: Allowance) -> u64 {
+    pub fn excess(&self, clients: std::ops::Range<usize>, allowance: Allowance) -> u64 {
         let mut worst = 0;
-        for guest in guests {
-            let of_guest = || self.records.iter().filter(|record| record.guest == guest);
-            let first = of_guest().map(|record| record.scheduled).min();
-            let last = of_guest().filter_map(|record| record.answered).max();
+        for client in clients {
+            let of_client = || self.records.iter().filter(|record| record.client == client);
+            let first = of_client().map(|record| record.scheduled).min();
+            let last = of_client().filter_map(|record| record.answered).max();
             if let (Some(first), Some(last)) = (first, last) {
-                let (_, passed) = self.of_guest(guest);
+                let (_, passed) = self.of_client(client);
                 let may = allowance.in_time(last.saturating_sub(first));
                 worst = worst.max(passed.saturating_sub(may));
             }
@@ -124,7 +124,7 @@ impl Seen {
 
     /// How long after `event` answers were no longer degraded: from then on none was for a while. Nothing if that
     /// while is not over yet. `records` begin with the event.
-    pub fn back_after(records: &[Record], event: Duration) -> Option<Duration> {
+    pub fn recovered_after(records: &[Record], event: Duration) -> Option<Duration> {
         let mut back = event;
         for record in records.iter().filter(|record| record.scheduled >= event) {
             if record.scheduled >= back + CALM {
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn a_latency_that_nobody_exceeds_is_the_slowest() {
         let records = (0..1000).map(|i| record(i, i, false)).collect();
-        let seen = Seen::new(records);
+        let seen = Responses::new(records);
         assert_eq!(seen.latency(50_000), ms(499));
         assert_eq!(seen.latency(99_900), ms(998));
         assert_eq!(seen.latency(100_000), ms(999));
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn a_request_without_an_answer_is_slower_than_all_others() {
         let lost = Record::default();
-        let seen = Seen::new(vec![record(0, 5, false), lost]);
+        let seen = Responses::new(vec![record(0, 5, false), lost]);
         assert_eq!(seen.latency(100_000), Duration::MAX);
         assert_eq!(seen.unanswered(), 1);
     }
@@ -178,15 +178,15 @@ mod tests {
     fn the_store_is_back_after_the_last_degraded_answer_if_it_stays_so() {
         let at = |at, degraded| record(at, 1, degraded);
         let mut records: Vec<Record> = (0..100).map(|i| at(i * 10, i < 30)).collect();
-        assert_eq!(Seen::back_after(&records, ms(100)), Some(ms(190)));
+        assert_eq!(Responses::recovered_after(&records, ms(100)), Some(ms(190)));
         // And not while it may still be a pause between two outages.
         records.truncate(45);
-        assert_eq!(Seen::back_after(&records, ms(100)), None);
+        assert_eq!(Responses::recovered_after(&records, ms(100)), None);
     }
 
     #[test]
     fn what_passed_beyond_the_allowance_is_the_excess() {
-        let seen = Seen::new((0..10).map(|i| record(i * 100, 0, false)).collect());
+        let seen = Responses::new((0..10).map(|i| record(i * 100, 0, false)).collect());
         let allowance = |burst| Allowance {
             per_second: 2,
             burst,

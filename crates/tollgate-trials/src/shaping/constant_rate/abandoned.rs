@@ -9,8 +9,8 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep_until, timeout};
 
 use super::super::panicked;
-use super::super::upstream::Sighting;
-use super::super::wire::{Wire, get};
+use super::super::upstream::ReceivedRequest;
+use crate::http::{HttpConnection, get};
 use crate::verdicts::{Verdicts, time};
 use tollgate_testkit::{Error, Result};
 
@@ -27,19 +27,19 @@ const DEADLINE: Duration = Duration::from_secs(30);
 
 /// How many of those who stayed and of the newcomers were answered with 200.
 #[derive(Debug)]
-pub(super) struct Vanished {
+pub(super) struct AbandonedResult {
     stayed: usize,
     came: usize,
 }
 
 pub(super) fn queue() -> String {
     format!(
-        "  - {{ name: vanish, match: {{ path: /vanish/** }}, rate: {RATE}/s, waiting: {WAITING}, \
+        "  - {{ name: abandoned, match: {{ path: /abandoned/** }}, rate: {RATE}/s, waiting: {WAITING}, \
          waiting_per_flow: {WAITING}, max_wait: 60s }}\n"
     )
 }
 
-pub(super) async fn send(port: u16, begin: Instant) -> Result<Vanished> {
+pub(super) async fn send(port: u16, begin: Instant) -> Result<AbandonedResult> {
     let mut first = Vec::new();
     for place in 0..WAITING {
         first.push((place, open(port).await?));
@@ -50,62 +50,64 @@ pub(super) async fn send(port: u16, begin: Instant) -> Result<Vanished> {
     }
     sleep_until(begin.into()).await;
     let (mut stay, mut go) = (JoinSet::new(), Vec::new());
-    for (place, mut wire) in first {
+    for (place, mut connection) in first {
         // One after the other, so that their numbers are their order.
-        wire.send(&request(&format!("vanish-{place}")))
+        connection
+            .send(&request(&format!("abandoned-{place}")))
             .await
             .map_err(lost)?;
         tokio::time::sleep(Duration::from_millis(1)).await;
         match GO.contains(&place) {
-            true => go.push(wire),
-            false => drop(stay.spawn(passes(wire))),
+            true => go.push(connection),
+            false => drop(stay.spawn(passes(connection))),
         }
     }
     sleep_until((begin + GO_AFTER).into()).await;
     drop(go);
     sleep_until((begin + COME_AFTER).into()).await;
     let mut come = JoinSet::new();
-    for (place, mut wire) in later {
-        wire.send(&request(&format!("vanish-new-{place}")))
+    for (place, mut connection) in later {
+        connection
+            .send(&request(&format!("abandoned-new-{place}")))
             .await
             .map_err(lost)?;
-        come.spawn(passes(wire));
+        come.spawn(passes(connection));
     }
-    Ok(Vanished {
+    Ok(AbandonedResult {
         stayed: count(stay).await?,
         came: count(come).await?,
     })
 }
 
-pub(super) fn judge(verdicts: &mut Verdicts, crowd: &Vanished, all: &[Sighting]) {
-    let number = |sighting: &Sighting| -> Option<usize> {
-        sighting.id.strip_prefix("vanish-")?.parse().ok()
+pub(super) fn check(verdicts: &mut Verdicts, load: &AbandonedResult, all: &[ReceivedRequest]) {
+    let number = |request: &ReceivedRequest| -> Option<usize> {
+        request.id.strip_prefix("abandoned-")?.parse().ok()
     };
     let gone = all.iter().filter_map(number).filter(|n| GO.contains(n));
     let gone = gone.count();
     verdicts.promise(
-        "vanish: the upstream never sees those who went away while they waited",
+        "abandoned: the upstream never sees those who went away while they waited",
         gone == 0,
         format!("{gone} of {}", GO.len()),
     );
     let stayed = WAITING - GO.len();
     verdicts.promise(
-        "vanish: everybody who stayed is answered",
-        crowd.stayed == stayed,
-        format!("{} of {stayed}", crowd.stayed),
+        "abandoned: everybody who stayed is answered",
+        load.stayed == stayed,
+        format!("{} of {stayed}", load.stayed),
     );
     verdicts.promise(
-        "vanish: their places are given to others",
-        crowd.came == NEWCOMERS,
-        format!("{} of {NEWCOMERS} newcomers", crowd.came),
+        "abandoned: their places are given to others",
+        load.came == NEWCOMERS,
+        format!("{} of {NEWCOMERS} newcomers", load.came),
     );
     let mut order = all
         .iter()
-        .filter(|sighting| number(sighting) == Some(WAITING - 1));
-    let last = order.next().map(|sighting| sighting.at);
+        .filter(|request| number(request) == Some(WAITING - 1));
+    let last = order.next().map(|request| request.at);
     verdicts.promise_time(
         &format!(
-            "vanish: those behind move up, the last goes within {}",
+            "abandoned: those behind move up, the last goes within {}",
             time(MOVED_UP)
         ),
         MOVED_UP,
@@ -113,8 +115,8 @@ pub(super) fn judge(verdicts: &mut Verdicts, crowd: &Vanished, all: &[Sighting])
     );
 }
 
-async fn open(port: u16) -> Result<Wire> {
-    let opened = Wire::open(port).await;
+async fn open(port: u16) -> Result<HttpConnection> {
+    let opened = HttpConnection::open(port).await;
     opened.map_err(Error::io("connect to the gateway"))
 }
 
@@ -123,11 +125,11 @@ fn lost(error: std::io::Error) -> Error {
 }
 
 fn request(id: &str) -> Vec<u8> {
-    get("/vanish/", &[("x-id", id)])
+    get("/abandoned/", &[("x-id", id)])
 }
 
-async fn passes(mut wire: Wire) -> bool {
-    let answer = timeout(DEADLINE, wire.answer()).await;
+async fn passes(mut connection: HttpConnection) -> bool {
+    let answer = timeout(DEADLINE, connection.answer()).await;
     matches!(answer, Ok(Ok(answer)) if answer.status == 200)
 }
 
