@@ -171,10 +171,9 @@ fuzz:
 	RUSTFLAGS="$(FUZZ_FLAGS)" $(CARGO) build --quiet --profile $(PROFILE) -p tollgate-fuzz --target $(FUZZ_HOST) --target-dir target/fuzz
 	for target in $${FUZZ_TARGETS:-$$(target/debug/tollgate-fuzz list | cut -d' ' -f1)}; do
 	  mkdir -p target/fuzz/corpus/$$target
-	  target/debug/tollgate-fuzz words $$target > target/fuzz/$$target.dict
 	  echo "fuzz: $$target for $(FUZZ_SECONDS) s"
 	  TOLLGATE_FUZZ=$$target target/fuzz/$(FUZZ_HOST)/$(PROFILE)/tollgate-fuzz target/fuzz/corpus/$$target fuzz/corpus/$$target \
-	    -dict=target/fuzz/$$target.dict -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+	    -dict=fuzz/dictionaries/$$target.dict -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
 	    -artifact_prefix=target/fuzz/$$target- -max_len=$(FUZZ_BYTES) 2> target/fuzz/$$target.log \
 	    || { tail -40 target/fuzz/$$target.log; exit 1; }
 	  grep -E 'stat::number_of_executed_units|DONE' target/fuzz/$$target.log

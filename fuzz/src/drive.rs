@@ -1,4 +1,4 @@
-//! What can be asked of the program without libFuzzer.
+//! The commands of the program without libFuzzer.
 
 use std::fs;
 use std::io::{self, Write};
@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use tollgate_fuzz::cut::generator;
 use tollgate_fuzz::mutate::mutated;
+use tollgate_fuzz::split::generator;
 use tollgate_fuzz::{Target, named, targets};
 
-/// Feeds everything that reads bytes of untrusted clients.
+/// Feeds random bytes to every parser of untrusted input.
 #[derive(Parser)]
 #[command(name = "tollgate-fuzz")]
 struct Cli {
@@ -21,38 +21,32 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// The targets, and what must hold
+    /// List the targets and their properties
     List,
-    /// All targets over their seeds, and over so many inputs made of them
+    /// Run all targets over their seeds and over mutations of them
     Quick {
-        /// Inputs for each target
+        /// Mutations for each target
         #[arg(default_value_t = 2_000)]
         inputs: u64,
-        /// Where all randomness comes from
+        /// The seed of all randomness
         #[arg(default_value_t = 1)]
         seed: u64,
     },
-    /// One target over files
+    /// Run one target over files
     Run {
         #[arg(value_parser = target)]
         target: &'static Target,
         #[arg(value_name = "FILE")]
         files: Vec<PathBuf>,
     },
-    /// The words of a target, as a dictionary for libFuzzer
-    Words {
-        #[arg(value_parser = target)]
-        target: &'static Target,
-    },
 }
 
-/// Does what was asked.
+/// Runs the command.
 pub(crate) fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::List => list(),
         Command::Quick { inputs, seed } => quick(inputs, seed),
         Command::Run { target, files } => run(target, &files),
-        Command::Words { target } => dictionary(target),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -76,15 +70,6 @@ fn list() -> io::Result<bool> {
     let mut out = io::stdout().lock();
     for target in &targets::ALL {
         writeln!(out, "{:<14} {}", target.name, target.holds)?;
-    }
-    Ok(true)
-}
-
-fn dictionary(target: &Target) -> io::Result<bool> {
-    let mut out = io::stdout().lock();
-    for word in target.words {
-        let escaped: String = word.bytes().map(|byte| format!("\\x{byte:02x}")).collect();
-        writeln!(out, "\"{escaped}\"")?;
     }
     Ok(true)
 }
@@ -114,24 +99,24 @@ fn quick(inputs: u64, seed: u64) -> io::Result<bool> {
         let other = scope.spawn(work);
         let mine = work()?;
         let ended = other.join();
-        Ok(mine & ended.map_err(|_| io::Error::other("a thread broke off"))??)
+        Ok(mine & ended.map_err(|_| io::Error::other("a thread panicked"))??)
     })
 }
 
 fn try_all(target: &Target, inputs: u64, seed: u64) -> io::Result<bool> {
-    let seeds = seeds(target)?;
+    let (seeds, words) = (seeds(target)?, words(target)?);
     let mut rng = generator(target.name.as_bytes(), seed);
-    let made = (0..inputs).map(|_| mutated(&seeds, target.words, &mut rng));
+    let made = (0..inputs).map(|_| mutated(&seeds, &words, &mut rng));
     let mut most = 0;
     for input in seeds.iter().cloned().chain(made) {
         most = most.max(input.len());
-        // The target has nothing that another input could see.
+        // A target keeps no state between inputs.
         if catch_unwind(AssertUnwindSafe(|| (target.run)(&input))).is_err() {
-            let path = keep(target, &input)?;
+            let path = save(target, &input)?;
             let mut out = io::stderr().lock();
             writeln!(
                 out,
-                "{}: it does not hold for {}\nhint: try it alone with `tollgate-fuzz run {} {}`",
+                "{}: a property does not hold for {}\nhint: run it alone with `tollgate-fuzz run {} {}`",
                 target.name,
                 path.display(),
                 target.name,
@@ -143,18 +128,41 @@ fn try_all(target: &Target, inputs: u64, seed: u64) -> io::Result<bool> {
     let mut out = io::stdout().lock();
     writeln!(
         out,
-        "{:<14} {} seeds, {inputs} inputs of up to {most} bytes: holds",
+        "{:<14} {} seeds, {inputs} inputs of up to {most} bytes: ok",
         target.name,
         seeds.len()
     )?;
     Ok(true)
 }
 
-/// The seeds of a target, in the order of their names. One that has none is a mistake.
+fn data(kind: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(kind)
+}
+
+/// The words of a target's format, from its libFuzzer dictionary: `"word"` on each line, with `\xNN` escapes.
+fn words(target: &Target) -> io::Result<Vec<Vec<u8>>> {
+    let path = data("dictionaries").join(format!("{}.dict", target.name));
+    let text = fs::read_to_string(&path)?;
+    let invalid = || io::Error::other(format!("invalid word in {}", path.display()));
+    let word = |line: &str| {
+        let quoted = line.strip_prefix('"')?.strip_suffix('"')?;
+        let mut parts = quoted.split("\\x");
+        let mut word = parts.next()?.as_bytes().to_vec();
+        for part in parts {
+            let (digits, rest) = part.split_at_checked(2)?;
+            word.push(u8::from_str_radix(digits, 16).ok()?);
+            word.extend_from_slice(rest.as_bytes());
+        }
+        Some(word)
+    };
+    text.lines()
+        .map(|line| word(line).ok_or_else(invalid))
+        .collect()
+}
+
+/// The seeds of a target, in the order of their names. A target without seeds is an error.
 fn seeds(target: &Target) -> io::Result<Vec<Vec<u8>>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("corpus")
-        .join(target.name);
+    let folder = data("corpus").join(target.name);
     let missing = |error: io::Error| {
         io::Error::other(format!(
             "there are no seeds in {}: {error}",
@@ -172,8 +180,8 @@ fn seeds(target: &Target) -> io::Result<Vec<Vec<u8>>> {
     paths.iter().map(fs::read).collect()
 }
 
-/// Keeps an input that something does not hold for.
-fn keep(target: &Target, input: &[u8]) -> io::Result<PathBuf> {
+/// Saves an input that breaks a property.
+fn save(target: &Target, input: &[u8]) -> io::Result<PathBuf> {
     let folder = std::env::temp_dir().join("tollgate-fuzz");
     fs::create_dir_all(&folder)?;
     let name = generator(input, 0).u64(..);

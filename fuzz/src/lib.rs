@@ -1,41 +1,39 @@
-//! Everything that reads bytes of strangers, fed with bytes that nobody wrote.
+//! Fuzz targets: every parser of untrusted bytes, with random input.
 //!
 //! # Theory
 //!
-//! A target is a function of some bytes that panics if something is not as it must be. Each states what must hold beyond "it
-//! does not panic": that a stream means the same however it is cut, that what was read and is written again is read as the same,
-//! that two readers of one language agree, that memory stays within what was promised.
+//! A target is a function of some bytes that panics if a property does not hold. Each states a property beyond "it does not
+//! panic": a stream means the same however it is split, a value that was read and is written again reads as the same, two
+//! parsers of one format agree, memory stays within its bound.
 //!
-//! The same targets are driven in two ways. [`mutate`] changes the seeds of the corpus at random, always in the same way: a
-//! short check that takes seconds, in every run of the suite. libFuzzer sees which branches an input takes and keeps what is
-//! new: that finds what nobody thought of, and takes as long as it is given (`make fuzz`).
+//! The same targets run in two ways. [`mutate`] changes the seeds of the corpus at random and repeatably: a
+//! short check that takes seconds, in every run of the suite. libFuzzer follows the branches that an input takes and keeps
+//! new ones: it finds more, and takes as long as it is given (`make fuzz`).
 //!
 //! # Layout
 //!
-//! `targets` has one file for each target, `corpus` one folder of seeds for each. `cut` cuts streams, `replies` is a reader of
-//! the Redis protocol of its own, `memory` says how much was allocated.
+//! `targets` has one file for each target, `corpus` one folder of seeds and `dictionaries` one file of words for each. `split`
+//! splits streams, `replies` is an independent reader of the Redis protocol, `memory` measures allocations.
 //!
 //! # What it does not know
 //!
-//! Time and sockets: slow clients, half-open connections and deadlines are tried by the tests of the doors.
+//! Time and sockets: slow clients, half-open connections and deadlines have tests at each front end.
 
-pub mod cut;
 pub mod memory;
 pub mod mutate;
 pub mod replies;
+pub mod split;
 pub mod targets;
 
-/// Something that reads bytes of strangers.
+/// A parser of untrusted bytes.
 #[derive(Clone, Copy)]
 pub struct Target {
-    /// Its name, which is that of its file and of its folder of seeds.
+    /// Its name, which is that of its file, of its folder of seeds and of its dictionary.
     pub name: &'static str,
-    /// What must hold.
+    /// The properties.
     pub holds: &'static str,
-    /// Reads the bytes, and panics if it does not hold.
+    /// Parses the bytes, and panics if a property does not hold.
     pub run: fn(&[u8]),
-    /// Words of the language, to be put into seeds.
-    pub words: &'static [&'static str],
 }
 
 impl std::fmt::Debug for Target {

@@ -1,4 +1,4 @@
-//! `tollgate-fuzz`: the targets over their seeds and over what random changes make of them.
+//! `tollgate-fuzz`: runs the targets over their seeds and over random mutations of them.
 //!
 //! Built with `--cfg fuzzing` it is libFuzzer instead, for the target that `TOLLGATE_FUZZ` names.
 

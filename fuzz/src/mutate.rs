@@ -1,11 +1,11 @@
-//! Seeds, changed at random in ways that parsers mind.
+//! Random mutations of seeds.
 
 use fastrand::Rng;
 
 /// Inputs do not grow beyond this.
 pub const INPUT_MOST: usize = 16 * 1024;
 
-/// Numbers at which something often changes.
+/// Numbers at common boundaries.
 const NUMBERS: [&str; 18] = [
     "0",
     "-1",
@@ -27,8 +27,8 @@ const NUMBERS: [&str; 18] = [
     "18446744073709551616",
 ];
 
-/// An input made of the seeds.
-pub fn mutated(seeds: &[Vec<u8>], words: &[&str], rng: &mut Rng) -> Vec<u8> {
+/// A mutation of the seeds.
+pub fn mutated(seeds: &[Vec<u8>], words: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
     let pick = |rng: &mut Rng| rng.choice(seeds).map(Vec::as_slice).unwrap_or_default();
     let mut input = pick(rng).to_vec();
     for _ in 0..rng.usize(1..=8) {
@@ -51,8 +51,8 @@ pub fn mutated(seeds: &[Vec<u8>], words: &[&str], rng: &mut Rng) -> Vec<u8> {
             }
             3 => drop(input.drain(at..until)),
             4 | 5 => {
-                let word = rng.choice(words).copied();
-                input.splice(at..at, word.unwrap_or_default().bytes());
+                let word = rng.choice(words).cloned();
+                input.splice(at..at, word.unwrap_or_default());
             }
             6 => change_number(&mut input, at, rng),
             7 => {
@@ -74,7 +74,7 @@ pub fn mutated(seeds: &[Vec<u8>], words: &[&str], rng: &mut Rng) -> Vec<u8> {
     input
 }
 
-/// Mostly what can be printed: other bytes end most languages at once.
+/// Mostly printable bytes: most parsers fail at once on others.
 fn random_byte(rng: &mut Rng) -> u8 {
     match rng.usize(..4) {
         0 => rng.u8(..),
@@ -99,14 +99,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_makes_the_same_inputs_and_they_differ_from_each_other() {
+    fn the_same_seed_makes_the_same_inputs_and_they_differ() {
         let seeds = [
             b"*1\r\n$4\r\nPING\r\n".to_vec(),
             b"GET / HTTP/1.1\r\n".to_vec(),
         ];
         let inputs = |seed| {
             let mut rng = Rng::with_seed(seed);
-            let mut next = || mutated(&seeds, &["*", "\r\n"], &mut rng);
+            let mut next = || mutated(&seeds, &[b"*".to_vec(), b"\r\n".to_vec()], &mut rng);
             (0..100).map(|_| next()).collect::<Vec<_>>()
         };
         assert_eq!(inputs(1), inputs(1));

@@ -1,4 +1,4 @@
-//! Replies of the Redis protocol, both versions, read by a reader of its own: only as much of it as a test needs.
+//! An independent reader of replies of the Redis protocol, both versions: as much of it as a test needs.
 
 /// A reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,15 +11,15 @@ pub enum Reply {
     Number(i64),
     /// A text.
     Bulk(Vec<u8>),
-    /// Nothing.
+    /// A null.
     Nil,
-    /// True or false.
-    Truth(bool),
-    /// Several, or pairs one after the other.
-    Many(Vec<Reply>),
+    /// A boolean.
+    Boolean(bool),
+    /// An array, or a map as pairs one after the other.
+    Array(Vec<Reply>),
 }
 
-/// All replies of a stream; none if it does not consist of whole ones.
+/// All replies of a stream; none if one is incomplete.
 pub fn all(mut bytes: &[u8]) -> Option<Vec<Reply>> {
     let mut replies = Vec::new();
     while !bytes.is_empty() {
@@ -40,7 +40,7 @@ fn one(bytes: &mut &[u8]) -> Option<Reply> {
         b'-' if line.iter().all(|byte| *byte >= b' ') => Reply::Error(line.to_vec()),
         b':' => Reply::Number(number()?),
         b'_' if line.is_empty() => Reply::Nil,
-        b'#' => Reply::Truth(match line {
+        b'#' => Reply::Boolean(match line {
             b"t" => true,
             b"f" => false,
             _ => return None,
@@ -51,25 +51,25 @@ fn one(bytes: &mut &[u8]) -> Option<Reply> {
             *bytes = rest.strip_prefix(b"\r\n")?;
             Reply::Bulk(text.to_vec())
         }
-        b'*' => many(size()?, bytes)?,
-        b'%' => many(size()?.checked_mul(2)?, bytes)?,
+        b'*' => array(size()?, bytes)?,
+        b'%' => array(size()?.checked_mul(2)?, bytes)?,
         _ => return None,
     })
 }
 
-fn many(count: usize, bytes: &mut &[u8]) -> Option<Reply> {
+fn array(count: usize, bytes: &mut &[u8]) -> Option<Reply> {
     let items = (0..count).map(|_| one(bytes));
-    items.collect::<Option<Vec<_>>>().map(Reply::Many)
+    items.collect::<Option<Vec<_>>>().map(Reply::Array)
 }
 
 impl Reply {
-    /// Without what depends on when it was asked, or on chance: numbers, and names of reservations.
+    /// Without parts that depend on time or chance: numbers, and names of reservations.
     pub fn timeless(self) -> Reply {
         let is_name = |text: &[u8]| text.len() == 32 && text.iter().all(u8::is_ascii_hexdigit);
         match self {
             Reply::Number(_) => Reply::Number(0),
             Reply::Bulk(text) if is_name(&text) => Reply::Bulk(b"a name".to_vec()),
-            Reply::Many(items) => Reply::Many(items.into_iter().map(Reply::timeless).collect()),
+            Reply::Array(items) => Reply::Array(items.into_iter().map(Reply::timeless).collect()),
             other => other,
         }
     }
@@ -80,12 +80,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replies_of_both_versions_are_read_and_parts_are_none() {
+    fn replies_of_both_versions_are_read_and_incomplete_ones_are_none() {
         let text = b"+OK\r\n$-1\r\n_\r\n%1\r\n$1\r\na\r\n#t\r\n*2\r\n:-3\r\n-ERR x\r\n";
         let replies = all(text).unwrap();
         assert_eq!(replies.len(), 5);
-        let pairs = vec![Reply::Bulk(b"a".to_vec()), Reply::Truth(true)];
-        assert_eq!(replies[3], Reply::Many(pairs));
+        let pairs = vec![Reply::Bulk(b"a".to_vec()), Reply::Boolean(true)];
+        assert_eq!(replies[3], Reply::Array(pairs));
         assert_eq!(all(&text[..text.len() - 1]), None);
         assert_eq!(all(b"x\r\n"), None);
     }

@@ -1,20 +1,20 @@
-//! One file for each target, with what must hold.
+//! One file for each target, with its properties.
 
-#![expect(clippy::panic, reason = "a target panics if what must hold does not")]
+#![expect(clippy::panic, reason = "a target panics if a property does not hold")]
 
-mod brisk;
 mod convert;
-mod hints;
+mod gateway_requests;
+mod http_fast_path;
 mod http_json;
-mod lane;
-mod load_answers;
+mod load_responses;
 mod policy;
 mod redis_replies;
 mod resp_commands;
 mod resp_session;
+mod retry_hints;
 mod rls;
 mod rls_frames;
-mod upstream;
+mod upstream_responses;
 
 use crate::Target;
 
@@ -25,15 +25,15 @@ pub const ALL: [Target; 13] = [
     rls::TARGET,
     rls_frames::TARGET,
     http_json::TARGET,
-    brisk::TARGET,
-    lane::TARGET,
-    upstream::TARGET,
+    http_fast_path::TARGET,
+    gateway_requests::TARGET,
+    upstream_responses::TARGET,
     policy::TARGET,
     convert::TARGET,
-    hints::TARGET,
+    retry_hints::TARGET,
     redis_replies::TARGET,
-    load_answers::TARGET,
+    load_responses::TARGET,
 ];
 
-/// A policy with most of what can be asked about.
+/// A policy with most features.
 const POLICY: &str = include_str!("../policy.yaml");

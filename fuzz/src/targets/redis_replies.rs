@@ -1,4 +1,4 @@
-//! Replies of a store that a fleet shares: of our scripts, of a cluster, of sentinels, and errors.
+//! Replies of a shared store: of scripts, of a cluster, of sentinels, and errors.
 
 use std::sync::LazyLock;
 
@@ -13,40 +13,10 @@ use crate::{Target, memory};
 
 pub(super) const TARGET: Target = Target {
     name: "redis_replies",
-    holds: "a reply is an outcome for every charge or none at all; who was taken is admitted, unless it is told that the script disagrees; \
-            nothing is left beyond what a limit has; slots are those of a cluster; keys of clients do not stand in errors; memory grows \
-            by what was sent",
+    holds: "a reply is an outcome for every charge or none at all; a charge is taken if it is admitted, unless the script disagrees; \
+            nothing is left beyond the limit; slots are those of a cluster; keys of clients do not appear in errors; memory grows \
+            with the bytes sent",
     run,
-    words: &[
-        "*4\r\n",
-        ":1\r\n",
-        ":0\r\n",
-        ":-1\r\n",
-        "$8\r\n",
-        "$-1\r\n",
-        "*1\r\n",
-        "*2\r\n",
-        "*7\r\n",
-        ":1750000000000000\r\n",
-        "$12\r\n000000000000\r\n",
-        "$3\r\n5:0\r\n",
-        "-MOVED 1 127.0.0.1:1\r\n",
-        "-ASK 16384 [::1]:1\r\n",
-        "-NOSCRIPT x\r\n",
-        "-ERR x\r\n",
-        "-OOM tg:limit~x:{secret} no\r\n",
-        "$6\r\nmaster\r\n",
-        "$5\r\nslave\r\n",
-        ":16383\r\n",
-        "$9\r\n127.0.0.1\r\n",
-        "_\r\n",
-        "%1\r\n",
-        "#t\r\n",
-        ",1.5\r\n",
-        "(99999999999999999999\r\n",
-        "=7\r\ntxt:abc\r\n",
-        ">1\r\n",
-    ],
 };
 
 const LIMIT: u64 = 10;
@@ -129,11 +99,11 @@ fn run(bytes: &[u8]) {
     };
     for take in [true, false] {
         for limit in 0..*kinds {
-            ruled(reader, take, vec![charge(limit, true)], &reply, bytes);
+            check_outcomes(reader, take, vec![charge(limit, true)], &reply, bytes);
         }
-        // The first two are counted together, others by themselves.
+        // The first two are charged together, the others alone.
         let all = (0..*kinds).map(|limit| charge(limit, limit > 1 && limit % 3 > 0));
-        ruled(reader, take, all.collect(), &reply, bytes);
+        check_outcomes(reader, take, all.collect(), &reply, bytes);
     }
     let _ = reader.read_settle(std::slice::from_ref(&reply));
     let _ = (nodes(&reply), primary(&reply), is_primary(&reply));
@@ -147,7 +117,7 @@ fn run(bytes: &[u8]) {
     }
 }
 
-fn ruled(
+fn check_outcomes(
     reader: &ReplyReader,
     take: bool,
     charges: Vec<SharedCharge>,
@@ -159,8 +129,8 @@ fn ruled(
         waited: tollgate::Span::ZERO,
         charges,
     };
-    let (ruled, taken) = memory::most(|| reader.read(&request, reply));
-    // Names and arguments for each charge, and words about what is wrong.
+    let (ruled, taken) = memory::peak(|| reader.read(&request, reply));
+    // Names and arguments for each charge, and the text of an error.
     let room = 64 * 1024 + bytes.len().saturating_mul(64);
     assert!(taken <= room, "{taken} bytes of memory");
     let Ok(ruled) = ruled else { return };

@@ -1,4 +1,4 @@
-//! Messages of Envoy's rate limit service, and what is decided about them.
+//! Messages of Envoy's rate limit service, and their decisions.
 
 use std::sync::LazyLock;
 
@@ -11,31 +11,18 @@ use crate::{Target, memory};
 
 pub(super) const TARGET: Target = Target {
     name: "rls",
-    holds: "a message that is written again is read as the same; every descriptor has a status, in order; the overall code is OK or \
-            OVER_LIMIT, and what is over a limit has a status that says so; memory grows by what was sent",
+    holds: "a message that is written again reads as the same; every descriptor has a status, in order; the overall code is OK or \
+            OVER_LIMIT, and OVER_LIMIT has a status that is OVER_LIMIT; memory grows with the bytes sent",
     run,
-    words: &[
-        "\n\u{4}edge",
-        "\u{12}\u{8}",
-        "\n\u{6}\n\u{1}k\u{12}\u{1}v",
-        "user",
-        "edge",
-        "\u{18}\u{1}",
-        "\u{1a}\u{0}",
-        "\u{12}\u{0}",
-        "\u{20}\u{1}",
-        "\u{7f}",
-        "\u{22}\u{2}\u{8}\u{0}",
-    ],
 };
 
-static DOOR: LazyLock<FrontEnd> = LazyLock::new(|| FrontEnd::new(POLICY));
+static FRONT_END: LazyLock<FrontEnd> = LazyLock::new(|| FrontEnd::new(POLICY));
 
 fn run(bytes: &[u8]) {
     if bytes.len() > MAX_MESSAGE_BYTES {
         return;
     }
-    let (read, taken) = memory::most(|| RateLimitRequest::decode(bytes));
+    let (read, taken) = memory::peak(|| RateLimitRequest::decode(bytes));
     // An empty descriptor is two bytes on the wire, and a list doubles as it grows.
     assert!(
         taken <= 4096 + bytes.len().saturating_mul(256),
@@ -46,7 +33,7 @@ fn run(bytes: &[u8]) {
     let again = RateLimitRequest::decode(request.encode_to_vec().as_slice());
     assert_eq!(again.as_ref(), Ok(&request));
     let descriptors = request.descriptors.len();
-    let response = match DOOR.answer(request) {
+    let response = match FRONT_END.answer(request) {
         Err(wrong) => {
             assert_eq!(wrong.code() as i32, 3, "{wrong}");
             assert!(!wrong.message().is_empty());
@@ -55,7 +42,7 @@ fn run(bytes: &[u8]) {
         Ok(response) => response,
     };
     let Some(response) = response else {
-        panic!("it waits, and there is nothing to wait for")
+        panic!("the decision is pending without a store")
     };
     let codes = [Code::Ok as i32, Code::OverLimit as i32];
     assert_eq!(response.statuses.len(), descriptors);

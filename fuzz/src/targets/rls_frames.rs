@@ -1,4 +1,4 @@
-//! Frames of HTTP/2 at Envoy's door, from the first byte of a connection to its last.
+//! HTTP/2 frames at the RLS front end, from the first byte of a connection to its last.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,11 +7,11 @@ use tollgate_server::fuzzing::rls::{
 };
 
 use crate::Target;
-use crate::cut::{WAYS, pieces, whole};
+use crate::split::{SPLITS, pieces, whole};
 
 /// Nothing in an answer depends on the time.
 const POLICY: &str = "default: pass\n";
-/// What one frame is answered at the most: a status for each descriptor of a message of 64 KiB, two bytes on the wire each, and as
+/// The longest answer to one frame: a status for each descriptor of a message of 64 KiB, two bytes on the wire each, and as
 /// much again.
 const ANSWER_MOST: usize = 512 * 1024;
 
@@ -24,34 +24,9 @@ const END_STREAM: u8 = 1;
 
 pub(super) const TARGET: Target = Target {
     name: "rls_frames",
-    holds: "answers are whole frames, a call is answered on its own stream and ends once, windows grow by no more than came; a stream \
-            is answered the same however it is cut; no more waits, of questions and of answers, than may",
+    holds: "answers are whole frames, a call is answered on its own stream and ends once, windows grow by no more than the bytes \
+            received; a stream gets the same answers in every split; queued input and output stay within their bounds",
     run,
-    words: &[
-        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-        "\0\0\0\u{4}\0\0\0\0\0",
-        "\0\0\0\u{4}\u{1}\0\0\0\0",
-        "\0\0\u{6}\u{4}\0\0\0\0\0\0\u{4}\0\0\0\0",
-        "\0\0\u{6}\u{4}\0\0\0\0\0\0\u{4}\0\u{1}\0\0",
-        "\0\0\u{6}\u{4}\0\0\0\0\0\0\u{1}\0\0\0\0",
-        "\0\0\u{8}\u{6}\0\0\0\0\0tollgate",
-        "\0\0\u{8}\u{6}\u{1}\0\0\0\0tollgate",
-        "\0\0\u{4}\u{8}\0\0\0\0\0\0\0\u{1}\0",
-        "\0\0\u{4}\u{8}\0\0\0\0\u{1}\0\0\u{1}\0",
-        "\0\0\u{4}\u{8}\0\0\0\0\0\u{7f}\u{7f}\u{7f}\u{7f}",
-        "\0\0\u{4}\u{3}\0\0\0\0\u{1}\0\0\0\u{8}",
-        "\0\0\u{5}\u{2}\0\0\0\0\u{1}\0\0\0\0\u{10}",
-        "\0\0\u{8}\u{7}\0\0\0\0\0\0\0\0\0\0\0\0\0",
-        "\0\0\u{5}\0\u{1}\0\0\0\u{1}\0\0\0\0\0",
-        "\0\0\u{1}\u{9}\u{4}\0\0\0\u{1}A",
-        "grpc-timeout",
-        "content-type",
-        "application/grpc",
-        "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
-        "\u{3f}\u{61}",
-        "\u{20}",
-        "\u{40}\u{1}a\u{1}b",
-    ],
 };
 
 thread_local! {
@@ -62,27 +37,28 @@ thread_local! {
 }
 
 fn run(bytes: &[u8]) {
-    // Most inputs are about what comes behind the first words.
+    // Most inputs test what follows the preface.
     let bytes = match bytes.starts_with(b"PRI") {
         true => bytes.to_vec(),
         false => [PREFACE, b"\0\0\0\x04\0\0\0\0\0", bytes].concat(),
     };
-    let run = |cut: &mut dyn Iterator<Item = &[u8]>| WIRE.with(|wire| wire.exchange(cut));
+    let run =
+        |split_run: &mut dyn Iterator<Item = &[u8]>| WIRE.with(|wire| wire.exchange(split_run));
     let all = run(&mut whole(&bytes));
     let frames = checked(&bytes, &all);
-    let way = u64::try_from(bytes.len()).unwrap_or(0) % WAYS;
-    let cut = run(&mut pieces(&bytes, way));
-    let again = checked(&bytes, &cut);
-    if !all.has_waited && !cut.has_waited {
+    let split = u64::try_from(bytes.len()).unwrap_or(0) % SPLITS;
+    let split_run = run(&mut pieces(&bytes, split));
+    let again = checked(&bytes, &split_run);
+    if !all.has_waited && !split_run.has_waited {
         assert_eq!(again, frames);
-        assert_eq!(cut.is_closed, all.is_closed);
+        assert_eq!(split_run.is_closed, all.is_closed);
     }
 }
 
 /// A frame of an answer: its kind, flags, stream and content.
 type Frame<'a> = (u8, u8, u32, &'a [u8]);
 
-/// The frames of an answer, without those that tell of windows, which grow by whatever was read together.
+/// The frames of an answer without window updates, which depend on how many bytes were read together.
 fn checked<'a>(asked: &[u8], exchange: &'a Exchange) -> Vec<Frame<'a>> {
     let (kept, unread) = (exchange.max_output, exchange.unread);
     assert!(kept <= MAX_OUTPUT_BYTES + ANSWER_MOST, "{kept} bytes wait");
@@ -105,7 +81,7 @@ fn checked<'a>(asked: &[u8], exchange: &'a Exchange) -> Vec<Frame<'a>> {
                 assert!(stream % 2 == 1, "{frame:?}");
                 assert!(
                     !ended.contains(&stream),
-                    "it goes on behind its end: {frame:?}"
+                    "a frame after the end of its stream: {frame:?}"
                 );
                 assert!(kind == HEADERS || begun.contains(&stream), "{frame:?}");
                 begun.insert(stream);
@@ -132,11 +108,11 @@ fn checked<'a>(asked: &[u8], exchange: &'a Exchange) -> Vec<Frame<'a>> {
         }
     }
     // The first is wider from the beginning.
-    let came = u64::try_from(asked.len()).unwrap_or(u64::MAX);
+    let received = u64::try_from(asked.len()).unwrap_or(u64::MAX);
     for (stream, more) in windows {
         let wider = if stream == 0 { 1 << 20 } else { 0 };
         assert!(
-            more <= came + wider,
+            more <= received + wider,
             "the window of {stream} grew by {more}"
         );
     }
@@ -157,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_seeds_are_answered_as_their_names_say() {
+    fn the_seeds_get_the_answers_of_their_names() {
         let ended = |seed: &[u8]| {
             let bytes = [PREFACE, b"\0\0\0\x04\0\0\0\0\0", seed].concat();
             let exchange = WIRE.with(|wire| wire.exchange(&mut whole(&bytes)));

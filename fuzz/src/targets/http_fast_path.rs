@@ -1,44 +1,32 @@
-//! The lane of common requests in front of the door for decisions.
+//! The HTTP/1.1 fast path in front of the decision front end.
 
 use tollgate_server::fuzzing::brisk::{Request, most, read};
 
 use crate::Target;
-use crate::cut::{WAYS, pieces, whole};
+use crate::split::{SPLITS, pieces, whole};
 
 pub(super) const TARGET: Target = Target {
-    name: "brisk",
-    holds: "a stream has the same requests in the lane however it is cut, and what leaves the lane is what they leave of the stream; a \
-            request that is written again is read as the same; nothing in the lane has a body of two opinions",
+    name: "http_fast_path",
+    holds: "the fast path reads the same requests in every split, and leaves the same rest of the stream; a \
+            request that is written again reads as the same; no request on the fast path has a body of ambiguous length",
     run,
-    words: &[
-        "GET / HTTP/1.1\r\n",
-        "POST /v1/check HTTP/1.1\r\n",
-        "Content-Length: 3\r\n",
-        "Transfer-Encoding: chunked\r\n",
-        "\r\n",
-        "\n",
-        "Connection: close\r\n",
-        "Connection: keep-alive\r\n",
-        "Expect: 100-continue\r\n",
-        "Upgrade: h2c\r\n",
-        "Host: a\r\n",
-        "abc",
-        ":",
-        "\t",
-        " ",
-        "HTTP/1.0",
-        "Trailer: x\r\n",
-    ],
 };
 
 fn run(bytes: &[u8]) {
     let all = read(whole(bytes));
-    for way in 0..WAYS {
-        let cut = read(pieces(bytes, way));
-        assert_eq!(cut.requests, all.requests);
-        assert_eq!((cut.is_other, &cut.left), (all.is_other, &all.left));
+    for split in 0..SPLITS {
+        let split_run = read(pieces(bytes, split));
+        assert_eq!(split_run.requests, all.requests);
+        assert_eq!(
+            (split_run.is_other, &split_run.left),
+            (all.is_other, &all.left)
+        );
         let longest = bytes.len().min(most());
-        assert!(cut.kept <= longest + 200, "{} are kept", cut.kept);
+        assert!(
+            split_run.kept <= longest + 200,
+            "{} are kept",
+            split_run.kept
+        );
     }
     assert!(bytes.ends_with(&all.left));
     for request in &all.requests {

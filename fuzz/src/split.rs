@@ -1,18 +1,18 @@
-//! A stream in pieces, as networks cut it.
+//! A stream in pieces, as a network delivers it.
 //!
-//! Where it is cut depends on the bytes alone, so that an input means the same whenever it is tried.
+//! The split depends on the bytes alone, so that an input behaves the same in every run.
 
 use fastrand::Rng;
 
-/// Ways to cut that are tried.
-pub const WAYS: u64 = 4;
+/// How many splits a target tries.
+pub const SPLITS: u64 = 4;
 
-/// The pieces of `bytes`, cut in this way. The first way is byte by byte.
-pub fn pieces(bytes: &[u8], way: u64) -> impl Iterator<Item = &[u8]> {
-    let mut rng = generator(bytes, way);
+/// The pieces of `bytes` in this split. The first split is byte by byte.
+pub fn pieces(bytes: &[u8], split: u64) -> impl Iterator<Item = &[u8]> {
+    let mut rng = generator(bytes, split);
     let mut rest = bytes;
     std::iter::from_fn(move || {
-        let most = match way {
+        let most = match split {
             0 => 1,
             1 => 8,
             2 => 200,
@@ -43,10 +43,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pieces_are_the_whole_in_every_way() {
+    fn the_pieces_make_the_whole_in_every_split() {
         let bytes: Vec<u8> = (0..=255).collect();
-        for way in 0..WAYS {
-            let all: Vec<u8> = pieces(&bytes, way).flatten().copied().collect();
+        for split in 0..SPLITS {
+            let all: Vec<u8> = pieces(&bytes, split).flatten().copied().collect();
             assert_eq!(all, bytes);
         }
         assert_eq!(pieces(&bytes, 0).count(), bytes.len());
