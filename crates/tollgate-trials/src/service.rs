@@ -56,9 +56,9 @@ impl Service {
         })
     }
 
-    /// The sum of the series of a metric with these labels; zero if there is none.
+    /// The sum of the series of a metric with these labels: see [`metric`].
     pub fn metric(&self, series: &str) -> Result<u64> {
-        Ok(self.0.metric(series).unwrap_or(0))
+        metric(&self.0, series)
     }
 
     /// Waits until no probe is decided without the store.
@@ -77,4 +77,12 @@ impl Service {
             Ok(Check::Ready(()))
         })
     }
+}
+
+/// The sum of the series of a metric with these labels. An error if there is none: a promise about it would prove nothing.
+pub(crate) fn metric(process: &Tollgate, series: &str) -> Result<u64> {
+    process.metric(series).ok_or_else(|| Error::Unexpected {
+        asked: format!("the metric `{series}`"),
+        answer: "there is none".into(),
+    })
 }

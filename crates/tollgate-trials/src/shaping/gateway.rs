@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use tollgate_testkit::tollgate::{Start, Tollgate};
-use tollgate_testkit::{Error, HOST, Result};
+use tollgate_testkit::{HOST, Result};
 
 use super::allow_connections;
 
-/// What every trial needs.
+/// The connections of every trial.
 const USUAL_CONNECTIONS: usize = 4096;
 
 /// A certificate and its key, as files.
@@ -23,7 +23,7 @@ pub(super) fn start(policy: &str) -> Result<Tollgate> {
     Start::gateway().policy(policy).start()
 }
 
-/// The same, speaking TLS.
+/// The same with TLS.
 pub(super) fn start_with_tls(policy: &str, tls: Tls<'_>) -> Result<Tollgate> {
     allow_connections(USUAL_CONNECTIONS)?;
     let (cert, key) = (
@@ -34,15 +34,7 @@ pub(super) fn start_with_tls(policy: &str, tls: Tls<'_>) -> Result<Tollgate> {
     Start::gateway().policy(policy).args(&arguments).start()
 }
 
-/// A metric of it. An error if there is no such series: a promise about it would always be kept.
-pub(super) fn metric(gateway: &Tollgate, series: &str) -> Result<u64> {
-    gateway.metric(series).ok_or_else(|| Error::Unexpected {
-        asked: format!("the metric `{series}`"),
-        answer: "there is none".into(),
-    })
-}
-
-/// The section `gateway` of a policy for trials: everybody is on this machine, so one address may have many
+/// The section `gateway` of a policy for trials: all clients are on this machine, so one address may have many
 /// connections.
 pub(super) fn before(upstream: u16) -> String {
     format!(
@@ -51,7 +43,7 @@ pub(super) fn before(upstream: u16) -> String {
     )
 }
 
-/// Bytes as people read them.
+/// Bytes as text.
 pub(super) fn mebibytes(bytes: u64) -> String {
     format!("{}.{} MiB", bytes >> 20, ((bytes & 0xF_FFFF) * 10) >> 20)
 }

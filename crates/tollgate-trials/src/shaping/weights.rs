@@ -16,6 +16,7 @@ use super::measure::{per_mille, percent};
 use super::upstream::Upstream;
 use super::{number, panicked, runtime};
 use crate::http::{HttpConnection, get};
+use crate::service::metric;
 use crate::trials::Options;
 use crate::verdicts::Verdicts;
 use tollgate_testkit::now;
@@ -120,7 +121,7 @@ async fn gather(gateway: &Tollgate) -> Result<()> {
     let all: usize = TIERS.iter().map(|(_, _, connections)| connections).sum();
     let start = now();
     loop {
-        let waiting = gateway::metric(gateway, "tollgate_queue_waiting_requests")?;
+        let waiting = metric(gateway, "tollgate_queue_waiting_requests")?;
         if waiting >= number(all) * 19 / 20 {
             return Ok(());
         }

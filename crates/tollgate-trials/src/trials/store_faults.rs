@@ -140,7 +140,7 @@ pub(super) fn flush(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
         sleep((FLUSH_EVERY * flushes).saturating_sub(start.elapsed()));
     }
     Promises::with_store().check(verdicts, &load.end()?, &clients);
-    let reloaded = service.metric("tollgate_store_scripts_reloaded_total")?;
+    let reloaded = service.metric("tollgate_store_script_reloads_total")?;
     let errors = service.metric("tollgate_store_script_errors_total")?;
     verdicts.promise("no script fails", errors == 0, format!("{errors} errors"));
     verdicts.promise(

@@ -21,6 +21,7 @@ use super::probe;
 use super::upstream::Upstream;
 use super::{number, panicked, runtime};
 use crate::http::{HttpConnection, get};
+use crate::service::metric;
 use crate::trials::Options;
 use crate::verdicts::{Verdicts, time};
 use tollgate_testkit::Result;
@@ -75,8 +76,8 @@ pub(crate) fn run(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
     // The last requests may be in the buffers of the system.
     sleep(Duration::from_millis(300));
     let seen = number(upstream.count());
-    let answered = gateway::metric(&gateway, "tollgate_upstream_responses_total")?;
-    let admitted = gateway::metric(&gateway, "tollgate_decisions_total{verdict=\"pass\"}")?;
+    let answered = metric(&gateway, "tollgate_upstream_responses_total")?;
+    let admitted = metric(&gateway, "tollgate_decisions_total{verdict=\"pass\"}")?;
     verdicts.promise(
         "the upstream has seen what it answered, and nothing that was not admitted",
         (answered..=admitted).contains(&seen) && seen > 0,
@@ -118,10 +119,9 @@ fn settle(gateway: &Tollgate) -> Result<()> {
         SETTLED_WITHIN,
         || gateway.log(),
         || {
-            let under_way = gateway::metric(gateway, "tollgate_queue_in_flight_requests")?;
-            let waiting = gateway::metric(gateway, "tollgate_queue_waiting_requests")?;
-            let in_flight =
-                gateway::metric(gateway, "tollgate_upstream_server_in_flight_requests")?;
+            let under_way = metric(gateway, "tollgate_queue_in_flight_requests")?;
+            let waiting = metric(gateway, "tollgate_queue_waiting_requests")?;
+            let in_flight = metric(gateway, "tollgate_upstream_server_in_flight_requests")?;
             Ok(match (under_way, waiting, in_flight) {
                 (0, 0, 0) => Check::Ready(()),
                 counts => Check::Pending(format!("{counts:?} under way, waiting, in flight")),
