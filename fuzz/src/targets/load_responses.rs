@@ -12,33 +12,33 @@ pub(super) const TARGET: Target = Target {
     run,
 };
 
-/// Requests that are under split.
-const IN_FLIGHT: u64 = 8;
+/// Requests in flight.
+const REQUESTS: u64 = 8;
 
 fn run(bytes: &[u8]) {
     for protocol in [Protocol::Resp, Protocol::Http, Protocol::Grpc] {
-        let (all, taken) = memory::peak(|| read(protocol, IN_FLIGHT, whole(bytes)));
+        let (all, taken) = memory::peak(|| read(protocol, REQUESTS, whole(bytes)));
         let room = 64 * 1024 + bytes.len().saturating_mul(256);
         assert!(taken <= room, "{taken} bytes of memory");
         let Some(all) = all else {
             panic!("the plan of this target is wrong")
         };
         for split in 0..SPLITS {
-            let split_run = read(protocol, IN_FLIGHT, pieces(bytes, split));
+            let split_run = read(protocol, REQUESTS, pieces(bytes, split));
             assert_eq!(
-                split_run.as_ref().map(summary),
-                Some(summary(&all)),
+                split_run.as_ref().map(read_result),
+                Some(read_result(&all)),
                 "{protocol:?}"
             );
         }
     }
 }
 
-/// Answers, whether the rest is invalid, and the bytes left.
-type Summary<'a> = (&'a [(Option<u64>, String)], bool, Option<usize>);
+/// Responses, whether the stream violates the protocol, and the bytes that remain.
+type ReadResult<'a> = (&'a [(Option<u64>, String)], bool, Option<usize>);
 
-/// Bytes of an incomplete answer are left, unless they are invalid.
-fn summary(read: &Read) -> Summary<'_> {
-    let left = (read.wrong.is_none() && !read.is_last).then_some(read.left);
-    (&read.answers, read.wrong.is_some(), left)
+/// Bytes of an incomplete message remain, unless the stream violates the protocol.
+fn read_result(read: &Read) -> ReadResult<'_> {
+    let left = (read.error.is_none() && !read.is_last).then_some(read.remaining);
+    (&read.responses, read.error.is_some(), left)
 }

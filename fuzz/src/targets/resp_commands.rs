@@ -31,7 +31,10 @@ fn run(bytes: &[u8]) {
         );
         for split in 0..SPLITS {
             let split_run = read(pieces(bytes, split), is_known);
-            assert_eq!((&split_run.commands, &split_run.wrong), (&all.commands, &all.wrong));
+            assert_eq!(
+                (&split_run.commands, &split_run.wrong),
+                (&all.commands, &all.wrong)
+            );
             if all.wrong.is_none() {
                 assert_eq!(split_run.left, all.left);
             }

@@ -6,8 +6,8 @@ use tollgate_server::fuzzing::resp::{
 
 use super::POLICY;
 use crate::Target;
-use crate::split::{SPLITS, pieces, whole};
 use crate::replies::{self, Reply};
+use crate::split::{SPLITS, pieces, whole};
 
 const PASSWORD: &str = "correct-horse-battery";
 
@@ -40,7 +40,10 @@ fn run(bytes: &[u8]) {
         assert_eq!(timeless(&split_run), replies);
         assert_eq!(split_run.is_closed, all.is_closed);
         let most = MAX_COMMAND_BYTES + bytes.len().min(MAX_COMMAND_BYTES);
-        assert!(unread <= most && split_run.unread <= most, "{unread} are unread");
+        assert!(
+            unread <= most && split_run.unread <= most,
+            "{unread} are unread"
+        );
     }
 }
 
@@ -49,7 +52,10 @@ fn one_for_each(bytes: &[u8], all: &Exchange, replies: usize) {
     let read = resp::read(whole(bytes), true);
     let expected = read.commands.len() + usize::from(read.wrong.is_some());
     match all.is_closed && read.wrong.is_none() {
-        true => assert!(replies <= expected, "{replies} replies to {expected} commands"),
+        true => assert!(
+            replies <= expected,
+            "{replies} replies to {expected} commands"
+        ),
         false => assert!(
             replies == expected || all.is_closed && replies < expected,
             "{replies} replies to {expected} commands"
