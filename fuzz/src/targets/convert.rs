@@ -1,6 +1,6 @@
 //! Files of other rate limiters.
 
-use tollgate_config::import::{Converted, envoy, limitador};
+use tollgate_config::import::{Converted, EnvoyOptions, envoy, limitador};
 use tollgate_config::{Problems, Severity, parse};
 
 use crate::Target;
@@ -14,7 +14,7 @@ pub(super) const TARGET: Target = Target {
 
 fn run(bytes: &[u8]) {
     let files = [("a.yaml".to_owned(), bytes.to_vec())];
-    let converted = envoy(&files);
+    let converted = envoy(&files, EnvoyOptions::default());
     match &converted {
         Ok(converted) => is_valid(converted),
         Err(all) => {
@@ -23,7 +23,7 @@ fn run(bytes: &[u8]) {
         }
     }
     let text = |converted: &Converted| converted.policy.clone();
-    let again = envoy(&files);
+    let again = envoy(&files, EnvoyOptions::default());
     assert_eq!(
         again.as_ref().ok().map(text),
         converted.as_ref().ok().map(text)
