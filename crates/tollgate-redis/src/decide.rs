@@ -459,7 +459,7 @@ fn key_on_two_servers(slot: u16) -> StoreFault {
 fn not_refunded(store: &StoreInner, why: &str) {
     let message = format!("units of a refused request stay taken: {why}");
     let warnings = &store.context.warnings;
-    warnings.raise_briefly("not-given-back", "", message);
+    warnings.raise_briefly("refund-failed", "", message);
 }
 
 /// The limits of a group, by their names on the server and without the keys.

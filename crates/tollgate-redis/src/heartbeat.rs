@@ -39,7 +39,7 @@ pub(crate) async fn run(store: Arc<StoreInner>, mut leaving: watch::Receiver<boo
                     store
                         .context
                         .warnings
-                        .raise_briefly("bad-count", "", message);
+                        .raise_briefly("bad-heartbeat", "", message);
                 }
             },
             Err(error) => {
