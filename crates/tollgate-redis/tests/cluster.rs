@@ -136,7 +136,7 @@ async fn a_moving_slot_is_followed(
     assert_eq!(left(limits, 0, "mover").await, 999, "nothing has moved yet");
     let redirects = store.report().redirects;
     let first = keys.iter().find(|key| key.contains("limit0")).unwrap();
-    migration.carry_keys(&[first]).unwrap();
+    migration.move_keys(&[first]).unwrap();
     assert_eq!(left(limits, 0, "mover").await, 999, "ASK");
     assert!(store.report().redirects > redirects);
     // The keys are in two places now.
@@ -147,7 +147,7 @@ async fn a_moving_slot_is_followed(
         left(limits, 0, "mover").await == 998
     })
     .await;
-    while migration.carry(100).unwrap() > 0 {}
+    while migration.move_some(100).unwrap() > 0 {}
     migration.finish().unwrap();
     let redirects = store.report().redirects;
     assert_eq!(left(limits, 0, "mover").await, 998, "MOVED");
@@ -224,7 +224,7 @@ async fn what_is_owed_is_taken_once_though_the_keys_are_in_two_places() {
     migration.begin().unwrap();
     let keys = keys_in(&cluster, slot, from);
     let first = keys.iter().find(|key| key.contains("limit0")).unwrap();
-    migration.carry_keys(&[first]).unwrap();
+    migration.move_keys(&[first]).unwrap();
     let mut owing = both.clone();
     for charge in &mut owing.charges {
         charge.owed = 5;

@@ -2,22 +2,21 @@
 //!
 //! # Theory
 //!
-//! A message is an element; an aggregate is an element that owes more elements. So the nesting need not be
-//! remembered, only how many elements are still owed: a message begins with one, an array of `n` pays one and
-//! owes `n` more, and the message ends when nothing is owed. An attribute (`|`) comes before the element that it
-//! describes: it owes its own fields and pays nothing. Nothing is kept of the bytes themselves, so neither depth
-//! nor length of a message costs memory.
+//! A message is an element; an aggregate is an element that requires more elements. So not the nesting is stored, only how many
+//! elements are missing: a message starts with one, an array of `n` completes one and requires `n` more, and the message ends when
+//! none is missing. An attribute (`|`) precedes the element that it describes: it requires its own fields and completes nothing.
+//! No bytes are stored, so neither depth nor length of a message costs memory.
 //!
 //! # What it does not know
 //!
 //! Aggregates without a length (`*?`), which RESP3 describes and no server sends. They are an error here.
 
-/// What ended.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame {
     /// A reply, or a command.
     Message,
-    /// A push (`>`): nobody asked for it, so it is no reply.
+    /// A push (`>`): it answers no command, so it is not a reply.
     Push,
 }
 
@@ -31,7 +30,7 @@ pub struct Frames {
     /// Whether a message may be a bare line, as commands may.
     lines_allowed: bool,
     /// Elements that are not complete yet, the one at hand included. Zero between messages.
-    owed: u64,
+    missing: u64,
     frame: Frame,
     place: Place,
 }
@@ -69,7 +68,7 @@ impl Frames {
     pub fn replies() -> Frames {
         Frames {
             lines_allowed: false,
-            owed: 0,
+            missing: 0,
             frame: Frame::Message,
             place: Place::Type,
         }
@@ -85,11 +84,10 @@ impl Frames {
 
     /// Whether the next byte begins a message.
     pub fn is_between(&self) -> bool {
-        self.owed == 0
+        self.missing == 0
     }
 
-    /// Goes on to the end of the message or of the bytes: how many bytes belong to this message, and whether it
-    /// ended with them.
+    /// Continues to the end of the message or of the bytes. Returns how many bytes belong to this message, and its kind if it ended.
     pub fn advance(&mut self, bytes: &[u8]) -> Result<(usize, Option<Frame>), InvalidFrame> {
         let mut used = 0;
         while let Some(&byte) = bytes.get(used) {
@@ -100,7 +98,7 @@ impl Frames {
                     let left = left.saturating_sub(u64::try_from(take).unwrap_or(left));
                     self.place = Place::Body { left };
                     if left == 0 {
-                        self.paid();
+                        self.complete();
                     }
                     take
                 }
@@ -110,7 +108,7 @@ impl Frames {
                 }
             };
             used += took;
-            if self.owed == 0 {
+            if self.missing == 0 {
                 return Ok((used, Some(self.frame)));
             }
         }
@@ -121,7 +119,7 @@ impl Frames {
         match self.place {
             Place::Type => self.begin(byte)?,
             Place::Line { returned } => match byte {
-                b'\n' if returned => self.paid(),
+                b'\n' if returned => self.complete(),
                 _ => {
                     let returned = byte == b'\r';
                     self.place = Place::Line { returned };
@@ -137,7 +135,7 @@ impl Frames {
     }
 
     fn begin(&mut self, byte: u8) -> Result<(), InvalidFrame> {
-        let first = self.owed == 0;
+        let first = self.missing == 0;
         let length = |of| Place::Length(of, Number::default());
         self.place = match byte {
             b'+' | b'-' | b':' | b',' | b'#' | b'_' | b'(' => Place::Line { returned: false },
@@ -151,7 +149,7 @@ impl Frames {
             _ => return Err(InvalidFrame),
         };
         if first {
-            self.owed = 1;
+            self.missing = 1;
             self.frame = if byte == b'>' {
                 Frame::Push
             } else {
@@ -165,7 +163,7 @@ impl Frames {
     fn counted(&mut self, of: Of, number: Number) -> Result<(), InvalidFrame> {
         if number.negative {
             // Nothing at all, not something empty. Only RESP2 says it like this.
-            self.paid();
+            self.complete();
             return Ok(());
         }
         match of {
@@ -174,25 +172,25 @@ impl Frames {
                 self.place = Place::Body { left };
             }
             Of::Aggregate { each } => {
-                self.owe(number.value, each)?;
-                self.paid();
+                self.require(number.value, each)?;
+                self.complete();
             }
             Of::Attribute => {
-                self.owe(number.value, 2)?;
+                self.require(number.value, 2)?;
                 self.place = Place::Type;
             }
         }
         Ok(())
     }
 
-    fn owe(&mut self, count: u64, each: u64) -> Result<(), InvalidFrame> {
+    fn require(&mut self, count: u64, each: u64) -> Result<(), InvalidFrame> {
         let more = count.checked_mul(each).ok_or(InvalidFrame)?;
-        self.owed = self.owed.checked_add(more).ok_or(InvalidFrame)?;
+        self.missing = self.missing.checked_add(more).ok_or(InvalidFrame)?;
         Ok(())
     }
 
-    fn paid(&mut self) {
-        self.owed = self.owed.saturating_sub(1);
+    fn complete(&mut self) {
+        self.missing = self.missing.saturating_sub(1);
         self.place = Place::Type;
     }
 }
@@ -261,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_end_where_they_end_however_they_are_split() {
+    fn messages_are_delimited_however_they_are_split() {
         let expected: Vec<usize> = MESSAGES.iter().map(|m| m.len()).collect();
         let all = MESSAGES.concat();
         for size in 1..=all.len() {
@@ -286,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_push_is_told_from_a_reply() {
+    fn a_push_is_not_a_reply() {
         let mut frames = Frames::replies();
         let both = b">2\r\n+message\r\n$1\r\na\r\n+OK\r\n";
         let (used, end) = frames.advance(both).unwrap();
@@ -303,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_an_error_and_no_panic() {
+    fn invalid_frames_are_errors() {
         for bad in [
             b"*99999999999999999999\r\n".as_slice(),
             b"$18446744073709551615\r\n",

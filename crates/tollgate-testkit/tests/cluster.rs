@@ -31,7 +31,7 @@ fn a_slot_moves(kind: Kind) {
     assert_eq!(code_of(new.ask(&["GET", &key(0)])), "MOVED");
     let migration = cluster.migration(SLOT, OWNER, 0).unwrap();
     migration.begin().unwrap();
-    assert_eq!(migration.carry(200).unwrap(), 200);
+    assert_eq!(migration.move_some(200).unwrap(), 200);
     // In the middle the old primary sends for what it does not have, and keeps what it has.
     let (mut here, mut sent) = (0, 0);
     for number in 0..250 {
@@ -47,7 +47,7 @@ fn a_slot_moves(kind: Kind) {
         }
     }
     assert_eq!((here, sent), (50, 200));
-    while migration.carry(20).unwrap() > 0 {}
+    while migration.move_some(20).unwrap() > 0 {}
     migration.finish().unwrap();
     for number in 0..250 {
         assert_eq!(
@@ -63,7 +63,7 @@ fn a_slot_moves(kind: Kind) {
         cluster.move_slot(SLOT, 0, OWNER),
         Err(Error::Invalid(_))
     ));
-    cluster.wait_until_well().unwrap();
+    cluster.wait_until_ok().unwrap();
 }
 
 /// Kills a primary; its replica has its slots and what was in them.
@@ -89,14 +89,14 @@ fn a_replica_takes_over(kind: Kind) {
         .wait_for_another_owner(SLOT, OWNER, Duration::from_secs(30))
         .unwrap();
     assert_eq!(owner, 3 + OWNER);
-    cluster.wait_until_well().unwrap();
+    cluster.wait_until_ok().unwrap();
     assert_eq!(
         cluster.nodes()[owner].ask_text(&["GET", &key(1)]).unwrap(),
         "2"
     );
     // Who comes back finds its place taken.
     primary.restart().unwrap();
-    cluster.wait_until_well().unwrap();
+    cluster.wait_until_ok().unwrap();
     assert_eq!(cluster.owner(SLOT, 0).unwrap(), owner);
 }
 

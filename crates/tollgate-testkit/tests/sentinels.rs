@@ -21,9 +21,9 @@ fn two_failovers(kind: Kind) {
     assert_ne!(second.port(), first);
     // Who comes back is told whom to follow, so that there is one primary again.
     world.servers()[0].restart().unwrap();
-    world.wait_until_they_see_each_other().unwrap();
+    world.wait_until_connected().unwrap();
     // What no replica has would be lost with the primary.
-    let primary = world.write_for_all("a", "1", DEADLINE).unwrap();
+    let primary = world.write_everywhere("a", "1", DEADLINE).unwrap();
     // A primary that hangs is as good as dead.
     primary.freeze().unwrap();
     let third = world

@@ -49,7 +49,7 @@ use self::state::FaultState;
 use crate::error::{Error, Result};
 use crate::ports::free_port;
 
-pub use self::counters::Observed;
+pub use self::counters::ProxyCounts;
 pub use self::faults::{Direction, Fault, Faults, Link, Slices, Then};
 
 /// How long the port may take to open or close.
@@ -150,7 +150,7 @@ impl Proxy {
         self.parts.state.inject(fault);
     }
 
-    /// Runs a script: sets each of these faults so long after now. A later script or [`Proxy::set`] ends it.
+    /// Runs a script: sets each of these faults at this time from now. A later script or [`Proxy::set`] ends it.
     pub fn timeline(&self, script: Vec<(Duration, Faults)>) {
         let state = Arc::clone(&self.parts.state);
         let start = Instant::now();
@@ -168,9 +168,9 @@ impl Proxy {
         script.as_ref().is_none_or(task::JoinHandle::is_finished)
     }
 
-    /// What it counted so far.
-    pub fn observed(&self) -> Observed {
-        self.parts.counters.observed()
+    /// Its counts so far.
+    pub fn observed(&self) -> ProxyCounts {
+        self.parts.counters.counts()
     }
 
     /// Replaces the script that runs.
@@ -184,7 +184,7 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        // Both may be gone if the thread panicked, which it has said itself.
+        // Both may be gone if the thread panicked.
         if let Some(stop) = self.stop.take() {
             let _ = stop.send(());
         }

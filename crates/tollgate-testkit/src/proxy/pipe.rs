@@ -24,15 +24,15 @@ use super::state::ActiveFaults;
 const QUEUE: usize = 1 << 20;
 /// How much is read at once.
 const READ: usize = 64 << 10;
-/// Longer than any trial.
+/// Longer than any test.
 const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
-/// How often in a second a link with a limited bandwidth lets bytes pass.
+/// How often in a second a link with a limited bandwidth passes bytes.
 const TICKS: u64 = 50;
 
 /// How a direction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// Its sender closed it, and its receiver was told. The other direction may go on.
+    /// Its sender closed it, and so did the proxy towards the receiver. The other direction may go on.
     Closed,
     /// The whole connection is closed.
     Over,
@@ -53,7 +53,7 @@ pub(super) struct Pipe<'a> {
     held_bytes: usize,
     /// When the sender closed its side, or failed.
     ended: Option<(Instant, End)>,
-    /// The receiver gets nothing more; what comes is thrown away.
+    /// The receiver gets nothing more; further bytes are dropped.
     mute: bool,
     /// When the last bytes went, and how many.
     last: Option<(Instant, usize)>,
@@ -130,7 +130,7 @@ impl<'a> Pipe<'a> {
         }
     }
 
-    /// What is to be done, and when; nothing as long as the faults forbid it.
+    /// The next action and its time; `None` as long as the faults forbid it.
     fn next(&self, link: &Link) -> Option<(Instant, Act)> {
         if link.black_hole {
             return None;
@@ -222,48 +222,48 @@ impl<'a> Pipe<'a> {
                 None
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
-            // The receiver is gone; the sender learns it as it would without a proxy.
+            // The receiver is gone; the sender sees a reset, as it would without a proxy.
             Err(_) => Some(End::Reset),
         }
     }
 
-    /// From now on everything is thrown away.
+    /// Drops all bytes from now on.
     fn silence(&mut self) {
         self.mute = true;
         self.queue.clear();
         self.held_bytes = 0;
     }
 
-    /// Tells the receiver that nothing more comes.
+    /// Closes the direction towards the receiver.
     fn close(&self) {
-        // It may be gone already, which is as good.
+        // It may be gone already.
         let _ = SockRef::from(self.to).shutdown(Shutdown::Write);
     }
 }
 
-/// Comes back when something can be done.
+/// Waits until the action can be done.
 async fn when(next: Option<(Instant, Act)>, to: &TcpStream) -> Act {
     let Some((due, act)) = next else {
         return std::future::pending().await;
     };
-    // The clockwork counts whole milliseconds: who asks it for a moment that is over waits for the next one, and
-    // then no more than a thousand pieces would pass in a second.
+    // Timers have whole milliseconds. A timer for a past moment waits for the next one, and then at most a thousand pieces would
+    // pass in a second.
     if due > Instant::now() {
         sleep_until(due).await;
     }
     if let Act::Write = act {
-        // An error shows when it is written to.
+        // An error shows at the write.
         let _ = to.writable().await;
     }
     act
 }
 
-/// So long after `at`. What cannot be said as a moment is as late as never.
+/// This long after `at`; a moment that cannot be represented is never.
 pub(super) fn later(at: Instant, time: Duration) -> Instant {
     at.checked_add(time.min(NEVER)).unwrap_or(at)
 }
 
-/// How long after so many bytes the next ones may go.
+/// The pause after this many bytes.
 fn pause(link: &Link, bytes: usize) -> Duration {
     let slices = link.slices.map_or(Duration::ZERO, |slices| slices.pause);
     let Some(rate) = link.bytes_per_second else {
@@ -300,7 +300,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_narrow_lane_passes_a_little_at_a_time_and_keeps_its_rate() {
+    fn a_limited_bandwidth_passes_few_bytes_at_a_time_and_keeps_its_rate() {
         let link = Link {
             bytes_per_second: NonZeroU64::new(1_000),
             ..Link::default()

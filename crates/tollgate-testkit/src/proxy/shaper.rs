@@ -238,13 +238,13 @@ mod tests {
                 end => last = Some(end),
             }
         }
-        (bytes, last, counters.observed().injected)
+        (bytes, last, counters.counts().injected)
     }
 
     const REPLIES: &[u8] = b"+one\r\n>1\r\n+push\r\n$3\r\ntwo\r\n:3\r\n";
 
     #[test]
-    fn each_strike_hits_its_reply_however_the_bytes_are_split() {
+    fn each_fault_applies_to_its_reply_however_the_bytes_are_split() {
         let (drop, twice) = (Fault::DropReply, Fault::DuplicateReply);
         let cut = |bytes, then| Fault::TruncateReply { bytes, then };
         for size in 1..=REPLIES.len() {
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_the_protocol_passes_and_leaves_the_strikes_alone() {
+    fn other_protocols_pass_and_keep_the_faults() {
         let tls = b"\x16\x03\x01\x00\x05hello";
         assert_eq!(shaped(&[Fault::DropReply], tls, 3), (tls.to_vec(), None, 0));
         let reset = Fault::ResetAfter { bytes: 4 };

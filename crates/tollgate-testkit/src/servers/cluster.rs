@@ -1,9 +1,10 @@
 //! A cluster: primaries that share the slots, and perhaps a replica for each.
 //!
-//! It is put together by hand rather than by the command line tool: that waits for seconds where a look every
-//! few milliseconds tells more.
+//! It is formed by commands rather than by `redis-cli --cluster`, which waits for seconds where a poll takes milliseconds.
 
 use std::time::Duration;
+
+use redis::Value;
 
 use super::migration::Migration;
 use super::server::{Plan, field_of};
@@ -14,9 +15,9 @@ use crate::wait::{Check, wait_for};
 
 /// The slots of a cluster.
 const SLOTS: usize = 16_384;
-/// How long a node may be silent until the others think it failed.
+/// Silence after which the others consider a node failed.
 const NODE_TIMEOUT_MS: &str = "1000";
-/// How long the nodes may take to agree.
+/// Timeout until the nodes agree.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// A cluster that runs until this is dropped.
@@ -24,14 +25,14 @@ const DEADLINE: Duration = Duration::from_secs(30);
 pub struct Cluster {
     /// The primaries at first, then the replicas: those of the first primary, of the second, and so on.
     nodes: Vec<Server>,
-    /// What the cluster calls each node.
+    /// The id of each node in the cluster.
     ids: Vec<String>,
     primaries: usize,
 }
 
 impl Cluster {
     /// Starts `primaries` primaries that share the slots evenly, each with `replicas_each` replicas, and waits until
-    /// all nodes agree that all is well.
+    /// all nodes report a complete cluster.
     pub fn start(kind: Kind, primaries: usize, replicas_each: usize) -> Result<Cluster> {
         Cluster::start_with(kind, primaries, replicas_each, &[])
     }
@@ -49,14 +50,14 @@ impl Cluster {
             cluster.replicate(number, (number - primaries) / replicas_each.max(1))?;
         }
         cluster.wait_for_replicas()?;
-        cluster.wait_until_well()?;
+        cluster.wait_until_ok()?;
         Ok(cluster)
     }
 
     /// Starts `primaries` primaries that share the slots evenly, and `spares` nodes that serve no slot yet.
     pub fn start_with_spares(kind: Kind, primaries: usize, spares: usize) -> Result<Cluster> {
         let cluster = Cluster::form(&Cluster::plan(kind), primaries, spares)?;
-        cluster.wait_until_well()?;
+        cluster.wait_until_ok()?;
         Ok(cluster)
     }
 
@@ -64,7 +65,7 @@ impl Cluster {
         Plan::new(kind)
             .cluster_node()
             .option("cluster-node-timeout", NODE_TIMEOUT_MS)
-            // A replica takes over however old its data is: a test waits for it.
+            // A replica takes over however old its data is.
             .option("cluster-replica-validity-factor", "0")
     }
 
@@ -83,8 +84,8 @@ impl Cluster {
             ids,
             primaries,
         };
-        cluster.share_slots()?;
-        cluster.introduce()?;
+        cluster.assign_slots()?;
+        cluster.meet_all()?;
         Ok(cluster)
     }
 
@@ -98,52 +99,28 @@ impl Cluster {
         self.nodes.get(number).ok_or_else(|| self.no_such(number))
     }
 
-    /// What the cluster calls the node of this number.
+    /// The id of the node of this number.
     pub fn id(&self, number: usize) -> Result<&str> {
         let id = self.ids.get(number).map(String::as_str);
         id.ok_or_else(|| self.no_such(number))
     }
 
-    /// Where the nodes are.
+    /// Addresses of the nodes.
     pub fn addresses(&self) -> Vec<(String, u16)> {
         let address = |node: &Server| (HOST.into(), node.port());
         self.nodes.iter().map(address).collect()
     }
 
-    /// The number of the node that has `slot`, by what the node `viewer` thinks.
+    /// The number of the node that owns `slot`, in the view of the node `viewer`.
     pub fn owner(&self, slot: u16, viewer: usize) -> Result<usize> {
         let slots = self.node(viewer)?.ask(&["CLUSTER", "SLOTS"])?;
-        let odd = |answer: String| Error::Unexpected {
-            asked: format!("who has slot {slot}"),
-            answer,
-        };
-        let told = format!("{slots:?}");
-        let redis::Value::Array(rows) = slots else {
-            return Err(odd(told));
-        };
-        for row in rows {
-            let redis::Value::Array(row) = row else {
-                return Err(odd(told));
-            };
-            let [first, last, primary, ..] = row.as_slice() else {
-                return Err(odd(told));
-            };
-            let (redis::Value::Int(first), redis::Value::Int(last)) = (first, last) else {
-                return Err(odd(told));
-            };
-            if !(*first..=*last).contains(&i64::from(slot)) {
-                continue;
-            }
-            let redis::Value::Array(primary) = primary else {
-                return Err(odd(told));
-            };
-            let Some(redis::Value::Int(port)) = primary.get(1) else {
-                return Err(odd(told));
-            };
-            let here = |node: &Server| i64::from(node.port()) == *port;
-            return self.nodes.iter().position(here).ok_or_else(|| odd(told));
-        }
-        Err(odd("nobody".into()))
+        let port = port_of(&slots, slot);
+        let has_port = |node: &Server| port == Some(i64::from(node.port()));
+        let owner = self.nodes.iter().position(has_port);
+        owner.ok_or_else(|| Error::Unexpected {
+            asked: format!("the owner of slot {slot}"),
+            answer: format!("{slots:?}"),
+        })
     }
 
     /// Moves a slot from one primary to another while both serve.
@@ -165,21 +142,21 @@ impl Cluster {
         Ok(())
     }
 
-    /// Waits until a node that lives thinks that another than `old` has `slot`, and says who.
+    /// Waits until a running node reports another owner of `slot` than `old`, and returns it.
     pub fn wait_for_another_owner(
         &self,
         slot: u16,
         old: usize,
         deadline: Duration,
     ) -> Result<usize> {
-        let what = format!("somebody else than node {old} has slot {slot}");
+        let what = format!("another node than {old} owns slot {slot}");
         wait_for(
             &what,
             deadline,
             || self.logs(),
             || {
                 let living = self.nodes.iter().position(|node| node.pid().is_some());
-                let viewer = living.ok_or_else(|| Error::Invalid("no node lives".into()))?;
+                let viewer = living.ok_or_else(|| Error::Invalid("no node runs".into()))?;
                 match self.owner(slot, viewer) {
                     Ok(owner) if owner != old => Ok(Check::Ready(owner)),
                     Ok(_) => Ok(Check::Pending("the old one".into())),
@@ -189,35 +166,35 @@ impl Cluster {
         )
     }
 
-    /// Waits until every node that lives thinks that all slots are served.
-    pub fn wait_until_well(&self) -> Result<()> {
-        let living = || self.nodes.iter().filter(|node| node.pid().is_some());
-        wait_for(
-            "the cluster is well",
-            DEADLINE,
-            || self.logs(),
-            || {
-                for node in living() {
-                    if let Some(wrong) = self.what_is_wrong(node)? {
-                        return Ok(Check::Pending(format!(
-                            "node at port {}: {wrong}",
-                            node.port()
-                        )));
-                    }
+    /// Waits until every running node reports that all slots are served.
+    pub fn wait_until_ok(&self) -> Result<()> {
+        self.wait("the cluster is complete", || {
+            for node in self.running() {
+                if let Some(problem) = self.problem_of(node)? {
+                    return Ok(Check::Pending(format!(
+                        "node at port {}: {problem}",
+                        node.port()
+                    )));
                 }
-                Ok(Check::Ready(()))
-            },
-        )
+            }
+            Ok(Check::Ready(()))
+        })
     }
 
     /// The ends of the logs of all nodes.
     pub fn logs(&self) -> String {
-        let log = |node: &Server| format!("-- port {}\n{}", node.port(), node.log());
-        let logs: Vec<String> = self.nodes.iter().map(log).collect();
-        logs.join("\n")
+        super::logs(&self.nodes)
     }
 
-    /// The primaries that live, by what `viewer` thinks, as numbers.
+    fn wait<T>(&self, what: &str, check: impl FnMut() -> Result<Check<T>>) -> Result<T> {
+        wait_for(what, DEADLINE, || self.logs(), check)
+    }
+
+    fn running(&self) -> impl Iterator<Item = &Server> {
+        self.nodes.iter().filter(|node| node.pid().is_some())
+    }
+
+    /// The running primaries in the view of `viewer`, as numbers.
     pub(super) fn primaries_seen_by(&self, viewer: usize) -> Result<Vec<usize>> {
         let view = self.node(viewer)?.ask_text(&["CLUSTER", "NODES"])?;
         let mut found = Vec::new();
@@ -232,13 +209,13 @@ impl Cluster {
         Ok(found)
     }
 
-    /// What is not agreed about epochs among the nodes that live; nothing if all is.
+    /// A disagreement about epochs among the running nodes, if there is one.
     ///
-    /// Who takes a slot takes a new epoch above all that it has heard of. If it has not heard of the last one, two
-    /// nodes have the same, and what one of them said before may still be believed afterwards.
+    /// A node that takes a slot takes a new epoch above all that it knows. If it does not know the last one, two nodes have the
+    /// same epoch, and an old claim of one of them may still win afterwards.
     pub(super) fn disagreement(&self) -> Result<Option<String>> {
         let mut first: Option<Vec<(String, String)>> = None;
-        for node in self.nodes.iter().filter(|node| node.pid().is_some()) {
+        for node in self.running() {
             let view = node.ask_text(&["CLUSTER", "NODES"])?;
             let mut epochs = Vec::new();
             for line in view.lines() {
@@ -255,7 +232,7 @@ impl Cluster {
                 .windows(2)
                 .any(|two| matches!(two, [(a, _), (b, _)] if a == b));
             if twice || first.get_or_insert_with(|| epochs.clone()) != &epochs {
-                return Ok(Some(format!("port {} knows {epochs:?}", node.port())));
+                return Ok(Some(format!("port {} has {epochs:?}", node.port())));
             }
         }
         Ok(None)
@@ -264,13 +241,13 @@ impl Cluster {
     fn no_such(&self, number: usize) -> Error {
         let (all, primaries) = (self.nodes.len(), self.primaries);
         Error::Invalid(format!(
-            "there is no such node {number}: there are {all}, of which the first {primaries} began as primaries"
+            "no node {number}: there are {all}, of which the first {primaries} started as primaries"
         ))
     }
 
-    fn share_slots(&self) -> Result<()> {
+    fn assign_slots(&self) -> Result<()> {
         for (number, node) in self.nodes.iter().enumerate() {
-            // Epochs that differ from the beginning need not be argued about.
+            // Epochs that differ from the start need no election.
             let epoch = (number + 1).to_string();
             node.ask(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch])?;
         }
@@ -282,8 +259,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Everybody meets everybody: gossip alone would take longer.
-    fn introduce(&self) -> Result<()> {
+    /// Makes every node meet every other: gossip alone would take longer.
+    fn meet_all(&self) -> Result<()> {
         for (number, node) in self.nodes.iter().enumerate() {
             for other in self.nodes.iter().skip(number + 1) {
                 let port = other.port().to_string();
@@ -296,21 +273,16 @@ impl Cluster {
                 node.ask(&["CLUSTER", "MEET", HOST, &port, &bus])?;
             }
         }
-        wait_for(
-            "all nodes know each other",
-            DEADLINE,
-            || self.logs(),
-            || {
-                for node in &self.nodes {
-                    let view = node.ask_text(&["CLUSTER", "NODES"])?;
-                    let known = self.ids.iter().all(|id| view.contains(id.as_str()));
-                    if !known || view.contains("handshake") {
-                        return Ok(Check::Pending(view));
-                    }
+        self.wait("all nodes have met", || {
+            for node in &self.nodes {
+                let view = node.ask_text(&["CLUSTER", "NODES"])?;
+                let known = self.ids.iter().all(|id| view.contains(id.as_str()));
+                if !known || view.contains("handshake") {
+                    return Ok(Check::Pending(view));
                 }
-                Ok(Check::Ready(()))
-            },
-        )
+            }
+            Ok(Check::Ready(()))
+        })
     }
 
     /// Makes a node that serves no slot the replica of another.
@@ -320,33 +292,28 @@ impl Cluster {
         self.node(replica)?.ask(&command).map(drop)
     }
 
-    /// Waits until all nodes but the first primaries are replicas that follow.
+    /// Waits until all nodes but the first primaries are replicas in sync.
     fn wait_for_replicas(&self) -> Result<()> {
         let replicas = || self.nodes.iter().skip(self.primaries);
-        wait_for(
-            "all replicas follow",
-            DEADLINE,
-            || self.logs(),
-            || {
-                for replica in replicas() {
-                    let link = replica.info("replication", "master_link_status")?;
-                    if link != "up" {
-                        return Ok(Check::Pending(format!("port {}: {link}", replica.port())));
-                    }
+        self.wait("all replicas are in sync", || {
+            for replica in replicas() {
+                let link = replica.info("replication", "master_link_status")?;
+                if link != "up" {
+                    return Ok(Check::Pending(format!("port {}: {link}", replica.port())));
                 }
-                // And every primary has told everybody who follows it.
-                for node in &self.nodes {
-                    let view = node.ask_text(&["CLUSTER", "NODES"])?;
-                    if view.matches("slave").count() != replicas().count() {
-                        return Ok(Check::Pending(view));
-                    }
+            }
+            // And every node knows all replicas.
+            for node in &self.nodes {
+                let view = node.ask_text(&["CLUSTER", "NODES"])?;
+                if view.matches("slave").count() != replicas().count() {
+                    return Ok(Check::Pending(view));
                 }
-                Ok(Check::Ready(()))
-            },
-        )
+            }
+            Ok(Check::Ready(()))
+        })
     }
 
-    fn what_is_wrong(&self, node: &Server) -> Result<Option<String>> {
+    fn problem_of(&self, node: &Server) -> Result<Option<String>> {
         let info = match node.ask_text(&["CLUSTER", "INFO"]) {
             Ok(info) => info,
             Err(error) => return Ok(Some(error.to_string())),
@@ -356,4 +323,24 @@ impl Cluster {
             && field_of(&info, "cluster_slots_ok") == Some(all.as_str());
         Ok(if well { None } else { Some(info) })
     }
+}
+
+/// The port of the primary of a slot, by the reply to `CLUSTER SLOTS`: `[first, last, [host, port, …], …]` for each range.
+fn port_of(slots: &Value, slot: u16) -> Option<i64> {
+    let array = |value: &Value| match value {
+        Value::Array(items) => Some(items.clone()),
+        _ => None,
+    };
+    let number = |value: Option<&Value>| match value {
+        Some(Value::Int(number)) => Some(*number),
+        _ => None,
+    };
+    array(slots)?.iter().find_map(|range| {
+        let range = array(range)?;
+        let slots = number(range.first())?..=number(range.get(1))?;
+        let primary = array(range.get(2)?)?;
+        slots
+            .contains(&i64::from(slot))
+            .then(|| number(primary.get(1)))?
+    })
 }

@@ -1,10 +1,10 @@
-//! A slot on its way from one primary to another, step by step.
+//! The migration of a slot from one primary to another, step by step.
 //!
 //! # Theory
 //!
-//! While a slot moves, its keys are in two places. The old primary serves the keys that it still has and sends
-//! for the others to the new one (`ASK`); a question about keys of both kinds is refused (`TRYAGAIN`). The new
-//! primary serves the slot only to those who say `ASKING`, until it is told that the slot is its own.
+//! While a slot moves, its keys are on two servers. The old primary serves the keys that it still has and redirects the others to
+//! the new one (`ASK`); a command on keys of both kinds is rejected (`TRYAGAIN`). The new primary serves the slot only after
+//! `ASKING`, until it owns the slot.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ use crate::HOST;
 use crate::error::{Error, Result};
 use crate::wait::{Check, wait_for};
 
-/// How many keys go at once when all shall go.
+/// Keys that are moved at once.
 const BATCH: usize = 100;
-/// How long one batch may take, as the servers are told.
+/// Timeout of one batch, for the servers.
 const MIGRATE_TIMEOUT_MS: &str = "2000";
-/// How long all nodes may take to learn of the new owner.
+/// Timeout until all nodes know the new owner.
 const DEADLINE: Duration = Duration::from_secs(15);
 
-/// A slot that moves. Dropped in the middle, it stays in the middle.
+/// A slot that moves. Dropped before the end, it stays half moved.
 #[derive(Debug)]
 pub struct Migration<'a> {
     cluster: &'a Cluster,
@@ -36,7 +36,7 @@ impl<'a> Migration<'a> {
         let owner = cluster.owner(slot, from)?;
         if owner != from || from == to {
             return Err(Error::Invalid(format!(
-                "slot {slot} cannot move from node {from} to node {to}: node {owner} has it"
+                "slot {slot} cannot move from node {from} to node {to}: node {owner} owns it"
             )));
         }
         cluster.node(to)?;
@@ -51,13 +51,13 @@ impl<'a> Migration<'a> {
     /// All steps.
     pub fn run(self) -> Result<()> {
         self.begin()?;
-        while self.carry(BATCH)? > 0 {}
+        while self.move_some(BATCH)? > 0 {}
         self.finish()
     }
 
-    /// Tells both that the slot is on its way. Keys stay where they are; new ones go to the new primary.
+    /// Starts the migration on both primaries. Keys stay where they are; new ones go to the new primary.
     pub fn begin(&self) -> Result<()> {
-        // The receiver first: the sender must not send anybody to who does not know yet.
+        // The receiver first: the sender must not redirect before the receiver is ready.
         self.set_slot(
             self.receiver()?,
             &["IMPORTING", self.cluster.id(self.from)?],
@@ -65,8 +65,8 @@ impl<'a> Migration<'a> {
         self.set_slot(self.sender()?, &["MIGRATING", self.cluster.id(self.to)?])
     }
 
-    /// Carries up to `keys` keys and says how many went. Each of them is in exactly one place all the time.
-    pub fn carry(&self, keys: usize) -> Result<usize> {
+    /// Moves up to `keys` keys and returns how many. Each of them is on exactly one server all the time.
+    pub fn move_some(&self, keys: usize) -> Result<usize> {
         let (slot, count) = (self.slot.to_string(), keys.to_string());
         let found = self
             .sender()?
@@ -78,21 +78,21 @@ impl<'a> Migration<'a> {
         if names.is_empty() {
             return Ok(0);
         }
-        self.carry_keys(&names)?;
+        self.move_keys(&names)?;
         Ok(names.len())
     }
 
-    /// Carries these keys.
-    pub fn carry_keys<K: AsRef<[u8]>>(&self, names: &[K]) -> Result<()> {
+    /// Moves these keys.
+    pub fn move_keys<K: AsRef<[u8]>>(&self, names: &[K]) -> Result<()> {
         let port = self.receiver()?.port().to_string();
         let head = ["MIGRATE", HOST, &port, "", "0", MIGRATE_TIMEOUT_MS, "KEYS"];
-        let mut question: Vec<&[u8]> = head.iter().map(|word| word.as_bytes()).collect();
-        question.extend(names.iter().map(AsRef::as_ref));
-        self.sender()?.ask(&question).map(drop)
+        let mut command: Vec<&[u8]> = head.iter().map(|word| word.as_bytes()).collect();
+        command.extend(names.iter().map(AsRef::as_ref));
+        self.sender()?.ask(&command).map(drop)
     }
 
-    /// Tells all primaries that the slot belongs to the new one, and waits until every living node knows, and knows
-    /// everybody's epoch: then no old news can undo it. Keys that were not carried make this an error.
+    /// Assigns the slot to the new primary on all primaries, and waits until every running node knows the owner and all epochs: then
+    /// no old message can undo it. It is an error if keys were not moved.
     pub fn finish(self) -> Result<()> {
         let new = ["NODE", self.cluster.id(self.to)?];
         self.set_slot(self.receiver()?, &new)?;
@@ -109,8 +109,8 @@ impl<'a> Migration<'a> {
                     return Ok(Check::Pending(format!("node {number} does not")));
                 }
             }
-            if let Some(about) = self.cluster.disagreement()? {
-                return Ok(Check::Pending(about));
+            if let Some(disagreement) = self.cluster.disagreement()? {
+                return Ok(Check::Pending(disagreement));
             }
             Ok(Check::Ready(()))
         })

@@ -24,3 +24,10 @@ pub use server::{Plan, Server};
 
 pub use crate::HOST;
 pub use crate::certificates::Certificates;
+
+/// The ends of the logs of these servers.
+fn logs<'a>(servers: impl IntoIterator<Item = &'a Server>) -> String {
+    let log = |server: &Server| format!("-- port {}\n{}", server.port(), server.log());
+    let logs: Vec<String> = servers.into_iter().map(log).collect();
+    logs.join("\n")
+}

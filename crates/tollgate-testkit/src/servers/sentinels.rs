@@ -1,5 +1,6 @@
-//! A primary, its replicas, and sentinels that watch over them.
+//! A primary, its replicas, and sentinels that monitor them.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use redis::Value;
@@ -10,12 +11,12 @@ use crate::HOST;
 use crate::error::{Error, Result};
 use crate::wait::{Check, wait_for};
 
-/// What the sentinels call the primary.
+/// Name of the primary in the sentinels' configuration.
 const SERVICE: &str = "trial";
-/// How long they may take until all see each other.
+/// Timeout until all sentinels and servers are connected.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// How long a sentinel gives a failover; twice that long it starts no other one. A promoted replica is looked at
-/// once in a second, so much less than this would end failovers that were going well.
+/// Timeout of a failover; a sentinel starts no other one for twice this time. Sentinels poll a promoted replica once in a second,
+/// so a much smaller value would abort good failovers.
 const FAILOVER_TIMEOUT_MS: u32 = 3_000;
 
 /// A primary with replicas, and the sentinels that choose another primary if it fails.
@@ -41,33 +42,33 @@ impl Sentinels {
         for _ in 0..replicas {
             servers.push(Server::start(kind, &[("replicaof", &replica_of)])?);
         }
-        // A sentinel asks the primary for its replicas when it meets it, and then not again for ten seconds.
+        // A sentinel reads the replicas from the primary at the start, and then not again for ten seconds.
         wait_for_replicas(&servers)?;
         let quorum = sentinels / 2 + 1;
         let monitor = format!("monitor {SERVICE} {HOST} {port} {quorum}");
         let down_after = format!("down-after-milliseconds {SERVICE} {down_after_ms}");
         let failover = format!("failover-timeout {SERVICE} {FAILOVER_TIMEOUT_MS}");
         let syncs = format!("parallel-syncs {SERVICE} {}", replicas.max(1));
-        let mut watch = Vec::new();
+        let mut started = Vec::new();
         for _ in 0..sentinels {
             let lines =
                 [&monitor, &down_after, &failover, &syncs].map(|line| ("sentinel", line.as_str()));
-            watch.push(Plan::new(kind).sentinel().options(&lines).start()?);
+            started.push(Plan::new(kind).sentinel().options(&lines).start()?);
         }
-        let world = Sentinels {
+        let sentinels = Sentinels {
             servers,
-            sentinels: watch,
+            sentinels: started,
         };
-        world.wait_until_they_see_each_other()?;
-        Ok(world)
+        sentinels.wait_until_connected()?;
+        Ok(sentinels)
     }
 
-    /// What the sentinels call the primary.
+    /// Name of the primary in the sentinels' configuration.
     pub fn service(&self) -> &'static str {
         SERVICE
     }
 
-    /// Where the sentinels are.
+    /// Addresses of the sentinels.
     pub fn sentinel_addresses(&self) -> Vec<(String, u16)> {
         let address = |sentinel: &Server| (HOST.into(), sentinel.port());
         self.sentinels.iter().map(address).collect()
@@ -78,12 +79,12 @@ impl Sentinels {
         &self.sentinels
     }
 
-    /// All servers: who was the primary at first, then the others.
+    /// All servers: the first primary, then the others.
     pub fn servers(&self) -> &[Server] {
         &self.servers
     }
 
-    /// The primary, by what most sentinels say now. It may be dead, if they did not notice yet.
+    /// The primary that the majority of sentinels reports now. It may be dead, if they did not notice yet.
     pub fn primary(&self) -> Result<&Server> {
         let named: Vec<u16> = self.sentinels.iter().filter_map(named_primary).collect();
         let votes = |port: u16| named.iter().filter(|&&other| other == port).count();
@@ -93,20 +94,20 @@ impl Sentinels {
             .find(|server| votes(server.port()) * 2 > self.sentinels.len());
         found.ok_or_else(|| Error::Unexpected {
             asked: "the address of the primary from every sentinel".into(),
-            answer: format!("the ports {named:?}, of which no server of ours has most"),
+            answer: format!("the ports {named:?}, without a majority"),
         })
     }
 
-    /// Kills the primary and says which port it had.
+    /// Kills the primary and returns its port.
     pub fn kill_primary(&self) -> Result<u16> {
         let primary = self.primary()?;
         primary.kill();
         Ok(primary.port())
     }
 
-    /// Waits until most sentinels name another primary than the one at port `old`, and it says so itself.
+    /// Waits until the majority of sentinels reports another primary than `old`, and that server confirms it.
     pub fn wait_for_another_primary(&self, old: u16, deadline: Duration) -> Result<&Server> {
-        let what = format!("there is another primary than that at port {old}");
+        let what = format!("another server than port {old} is the primary");
         wait_for(
             &what,
             deadline,
@@ -119,16 +120,16 @@ impl Sentinels {
                 };
                 match primary.info("replication", "role") {
                     Ok(role) if role == "master" => Ok(Check::Ready(primary)),
-                    Ok(role) => Ok(Check::Pending(format!("it calls itself {role}"))),
+                    Ok(role) => Ok(Check::Pending(format!("its role is {role}"))),
                     Err(error) => Ok(Check::Pending(error.to_string())),
                 }
             },
         )
     }
 
-    /// Writes a value that all other servers have too, and says who was the primary then. The sentinels may choose
-    /// another one at any time, as they do on a machine that stalls, so whom to write to is asked for each try.
-    pub fn write_for_all(&self, key: &str, value: &str, deadline: Duration) -> Result<&Server> {
+    /// Writes a value, waits until all servers have it, and returns the primary. The sentinels may elect another one at any time, as
+    /// they do on a machine that stalls, so each try looks up the primary.
+    pub fn write_everywhere(&self, key: &str, value: &str, deadline: Duration) -> Result<&Server> {
         let write = || -> Result<&Server> {
             let primary = self.primary()?;
             primary.ask(&["SET", key, value])?;
@@ -156,10 +157,10 @@ impl Sentinels {
         )
     }
 
-    /// Waits until every sentinel sees all the others, and all servers that live follow the primary.
-    pub fn wait_until_they_see_each_other(&self) -> Result<()> {
+    /// Waits until every sentinel sees all the others, and all running servers follow the primary.
+    pub fn wait_until_connected(&self) -> Result<()> {
         wait_for(
-            "all see each other",
+            "all sentinels and servers are connected",
             DEADLINE,
             || self.logs(),
             || {
@@ -171,90 +172,65 @@ impl Sentinels {
                         )));
                     }
                 }
-                self.do_all_follow()
+                self.check_roles()
             },
         )
     }
 
-    /// Whether the primary and its replicas say of themselves what they are. The sentinels learn it only every ten
-    /// seconds, so what they say may be old.
-    fn do_all_follow(&self) -> Result<Check<()>> {
+    /// Whether the primary and its replicas report their roles. The sentinels read them only every ten seconds, so their view may
+    /// be old.
+    fn check_roles(&self) -> Result<Check<()>> {
         let primary = self.primary()?.port().to_string();
         for server in self.servers.iter().filter(|server| server.pid().is_some()) {
-            let said = server.ask_text(&["INFO", "replication"])?;
-            let field = |name| field_of(&said, name).unwrap_or_default();
+            let info = server.ask_text(&["INFO", "replication"])?;
+            let field = |name| field_of(&info, name).unwrap_or_default();
             let well = match server.port().to_string() == primary {
                 true => field("role") == "master",
                 false => field("master_port") == primary && field("master_link_status") == "up",
             };
             if !well {
                 let port = server.port();
-                return Ok(Check::Pending(format!("the server at port {port}: {said}")));
+                return Ok(Check::Pending(format!("the server at port {port}: {info}")));
             }
         }
         Ok(Check::Ready(()))
     }
 
     fn missing_in_the_view_of(&self, sentinel: &Server) -> Result<Option<String>> {
-        let others = peers(sentinel.ask(&["SENTINEL", "SENTINELS", SERVICE])?);
-        let well = others.iter().filter(|peer| peer.is_well()).count();
-        if well + 1 != self.sentinels.len() {
-            return Ok(Some(format!("the sentinels {others:?}")));
-        }
-        let replicas = peers(sentinel.ask(&["SENTINEL", "REPLICAS", SERVICE])?);
-        let well = replicas.iter().filter(|peer| peer.is_well()).count();
-        let living = self.servers.iter().filter(|server| server.pid().is_some());
-        if well + 1 != living.count() {
-            return Ok(Some(format!("the replicas {replicas:?}")));
+        let running = self.servers.iter().filter(|server| server.pid().is_some());
+        for (what, expected) in [
+            ("SENTINELS", self.sentinels.len()),
+            ("REPLICAS", running.count()),
+        ] {
+            let peers = flags(sentinel.ask(&["SENTINEL", what, SERVICE])?);
+            // Itself, or the primary, is not among them.
+            if peers.iter().filter(|flags| is_connected(flags)).count() + 1 != expected {
+                return Ok(Some(format!("{what}: {peers:?}")));
+            }
         }
         Ok(None)
     }
 
     /// The ends of the logs of all of them.
     pub fn logs(&self) -> String {
-        let all = self.sentinels.iter().chain(&self.servers);
-        let logs: Vec<String> = all
-            .map(|s| format!("-- port {}\n{}", s.port(), s.log()))
-            .collect();
-        logs.join("\n")
+        super::logs(self.sentinels.iter().chain(&self.servers))
     }
 }
 
-/// What a sentinel tells of somebody.
-#[derive(Debug, Default)]
-struct Peer {
-    /// What it is, and what is wrong with it: `slave,s_down,disconnected`.
-    flags: String,
+/// Whether a sentinel is connected to a peer with these flags. Other flags (`master_down`) may be old.
+fn is_connected(flags: &str) -> bool {
+    let mut flags = flags.split(',');
+    !flags.any(|flag| matches!(flag, "s_down" | "o_down" | "disconnected"))
 }
 
-impl Peer {
-    /// Whether the sentinel hears it. What it said about others (`master_down`) may be old.
-    fn is_well(&self) -> bool {
-        let mut flags = self.flags.split(',');
-        !flags.any(|flag| matches!(flag, "s_down" | "o_down" | "disconnected"))
-    }
+/// The field `flags` of each peer, such as `slave,s_down,disconnected`, in a list of lists of names and values.
+fn flags(answer: Value) -> Vec<String> {
+    let peers: Vec<HashMap<String, String>> = redis::from_redis_value(answer).unwrap_or_default();
+    let flags = |mut peer: HashMap<String, String>| peer.remove("flags").unwrap_or_default();
+    peers.into_iter().map(flags).collect()
 }
 
-/// Reads a list of lists of names and values.
-fn peers(answer: Value) -> Vec<Peer> {
-    let Value::Array(rows) = answer else {
-        return Vec::new();
-    };
-    let read = |row| {
-        let fields: Vec<String> = redis::from_redis_value(row).unwrap_or_default();
-        let mut peer = Peer::default();
-        for pair in fields.chunks_exact(2) {
-            match pair {
-                [name, value] if name == "flags" => peer.flags.clone_from(value),
-                _ => {}
-            }
-        }
-        peer
-    };
-    rows.into_iter().map(read).collect()
-}
-
-/// The port of the primary, by what one sentinel says; none if it is not there.
+/// The port of the primary that one sentinel reports; `None` if it does not reply.
 fn named_primary(sentinel: &Server) -> Option<u16> {
     let answer = sentinel
         .ask(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE])
@@ -263,21 +239,22 @@ fn named_primary(sentinel: &Server) -> Option<u16> {
     port.parse().ok()
 }
 
-/// Waits until the first server has all the others as replicas, each up to date.
+/// Waits until the first server has all the others as replicas in sync.
 fn wait_for_replicas(servers: &[Server]) -> Result<()> {
     let Some((primary, replicas)) = servers.split_first() else {
         return Ok(());
     };
-    let logs = || {
-        let logs: Vec<String> = servers.iter().map(Server::log).collect();
-        logs.join("\n--\n")
-    };
-    wait_for("all replicas follow", DEADLINE, logs, || {
-        let seen = primary.ask_text(&["INFO", "replication"])?;
-        let online = seen.matches("state=online").count();
-        Ok(match online == replicas.len() {
-            true => Check::Ready(()),
-            false => Check::Pending(seen),
-        })
-    })
+    wait_for(
+        "all replicas are in sync",
+        DEADLINE,
+        || super::logs(servers),
+        || {
+            let seen = primary.ask_text(&["INFO", "replication"])?;
+            let online = seen.matches("state=online").count();
+            Ok(match online == replicas.len() {
+                true => Check::Ready(()),
+                false => Check::Pending(seen),
+            })
+        },
+    )
 }
