@@ -666,6 +666,7 @@ impl<'a, C: Clock> Builder<'a, C> {
             sharing: Sharing::Exact,
             on_store_error: OnStoreError::Local,
             when_over: WhenOver::ChargeNothing,
+            holding_time: Arc::default(),
         });
         Ok(limit)
     }

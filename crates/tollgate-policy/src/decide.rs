@@ -64,6 +64,12 @@ pub trait DecisionHost: Clone + Send + Sync + 'static {
         true
     }
 
+    /// Refusals by a concurrency limit report an estimate of the next release, from the holding times observed. Otherwise they
+    /// report an upper bound, the time after which a permit has expired.
+    fn estimates_releases(&self) -> bool {
+        false
+    }
+
     /// Observes a decision that takes, or that refuses a request.
     fn observe(&self, policy: &Self::Policy, observed: &Observed<'_>) {
         let _ = (policy, observed);
@@ -343,6 +349,14 @@ impl Terms {
                 }
             }
             let retry_after = Span::from_nanos(delay.as_nanos().saturating_sub(longest.as_nanos()));
+            answer.verdict = Verdict::Refuse { retry_after };
+        }
+        if let (Verdict::Refuse { retry_after }, Reason::Charge(at)) =
+            (answer.verdict, answer.reason)
+            && host.estimates_releases()
+            && let Some(charge) = answer.charges.get(at)
+            && let Some(retry_after) = gate.until_release(charge.limit, retry_after)
+        {
             answer.verdict = Verdict::Refuse { retry_after };
         }
         let is_observed = match self.op {

@@ -26,6 +26,7 @@ use super::charge::{Charge, Outcome, Role, Source};
 use super::extract::{Request, RequestKey};
 use super::facts::Facts;
 use super::fields::Advert;
+use super::holding_time::HoldingTime;
 use super::limit_override::OverrideLimits;
 use super::outcome::unlimited;
 use super::policy_decision::{PolicyDecision, Reason};
@@ -44,8 +45,9 @@ use tollgate::clock::{Clock, MonotonicClock};
 use tollgate::decision::Verdict;
 use tollgate::gate::LimitId;
 use tollgate::key::{Key, KeySecret};
+use tollgate::limit::Algorithm;
 use tollgate::limiter::Limiter;
-use tollgate::time::Moment;
+use tollgate::time::{Moment, Span};
 
 /// A policy in force.
 #[derive(Debug)]
@@ -137,6 +139,8 @@ pub(super) struct LimitInstance {
     pub(super) sharing: Sharing,
     pub(super) on_store_error: OnStoreError,
     pub(super) when_over: WhenOver,
+    /// Of a concurrency limit.
+    pub(super) holding_time: Arc<HoldingTime>,
 }
 
 /// Charges among which the same key is looked for; with more of them the request is refused anyway.
@@ -203,6 +207,17 @@ impl<C: Clock> PolicyGate<C> {
     /// The quota that a limit has: the rule's own, or that of a tier or an override.
     pub fn quota(&self, limit: LimitId) -> Option<&Quota> {
         self.variants.get(limit.index()).map(|v| &v.quota)
+    }
+
+    /// When a request that a charge refused may pass, if its limit is a concurrency limit; at most `bound`.
+    pub(super) fn until_release(&self, limit: LimitId, bound: Span) -> Option<Span> {
+        let instance = self.variants.get(limit.index())?;
+        match *instance.quota.limit.algorithm() {
+            Algorithm::Concurrency { limit, .. } => {
+                Some(instance.holding_time.until_release(limit, bound))
+            }
+            _ => None,
+        }
     }
 
     /// The limit that is charged with this one, if there is one.

@@ -45,6 +45,7 @@ mod extract;
 pub mod facts;
 pub mod fields;
 mod gate;
+mod holding_time;
 mod limit_override;
 mod outcome;
 mod overshoot;

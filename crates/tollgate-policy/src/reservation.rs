@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::charge::{Charge, Role, Source};
 use super::gate::PolicyGate;
+use super::holding_time::HoldingTime;
 use super::policy_decision::PolicyDecision;
 use super::rule::CostRule;
 use super::store::memory::MemoryStore;
@@ -52,7 +53,12 @@ impl<C: Clock> PolicyGate<C> {
             wanted(limiter).then(|| Held {
                 charge: charge.clone(),
                 cost: match algorithm.algorithm() {
-                    Algorithm::Concurrency { .. } => HeldCost::Permit,
+                    Algorithm::Concurrency { .. } => HeldCost::Permit(
+                        self.variants
+                            .get(charge.limit.index())
+                            .map(|instance| Arc::clone(&instance.holding_time))
+                            .unwrap_or_default(),
+                    ),
                     _ if follows => HeldCost::Reported,
                     _ => HeldCost::Fixed,
                 },
@@ -81,10 +87,10 @@ struct Held {
 }
 
 /// What decides how much a charge took in the end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum HeldCost {
-    /// Nothing: it is given back when the work is over.
-    Permit,
+    /// Nothing: it is given back when the work is over, and its holding time is counted.
+    Permit(Arc<HoldingTime>),
     /// What the caller reports.
     Reported,
     /// What was said before.
@@ -158,8 +164,14 @@ impl<C: Clock> Reservation<C> {
         let (mut refunds, mut more) = (Vec::new(), Vec::new());
         for held in self.held.drain(..) {
             let Held { mut charge, cost } = held;
+            if let (HeldCost::Permit(holding_time), Settlement::Done | Settlement::Actual(_)) =
+                (&cost, how)
+            {
+                let now = self.memory.now();
+                holding_time.record(now.since(charge.outcome.local));
+            }
             let used = match (cost, how) {
-                (HeldCost::Permit, _) | (_, Settlement::Cancelled) => 0,
+                (HeldCost::Permit(_), _) | (_, Settlement::Cancelled) => 0,
                 (HeldCost::Reported, Settlement::Actual(used)) => used,
                 (HeldCost::Fixed, Settlement::Actual(_)) | (_, Settlement::Done) => continue,
             };

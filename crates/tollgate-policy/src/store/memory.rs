@@ -17,7 +17,7 @@ use tollgate::clock::Clock;
 use tollgate::decision::{Decision, QuotaStatus, Verdict};
 use tollgate::gate::{self, Admission, Gate, LimitId};
 use tollgate::limiter::Limiter;
-use tollgate::time::Span;
+use tollgate::time::{Moment, Span};
 use tollgate::{KeyOp, Refund};
 
 /// Every limit of a policy with its state.
@@ -73,6 +73,10 @@ fn too_many(charges: &mut [Charge]) {
 impl<C: Clock> MemoryStore<C> {
     pub(crate) fn new(gate: Gate<C>, clock: C, store: Option<Arc<dyn SharedStore>>) -> Self {
         MemoryStore { gate, clock, store }
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.clock.now()
     }
 
     pub(crate) fn limiter(&self, limit: LimitId) -> &Limiter<C> {

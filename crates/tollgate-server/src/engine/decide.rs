@@ -70,6 +70,10 @@ impl DecisionHost for EngineSource {
         &policy.gate
     }
 
+    fn estimates_releases(&self) -> bool {
+        true
+    }
+
     fn observe(&self, policy: &Epoch, observed: &Observed<'_>) {
         self.0.engine.observe(policy, self.0.protocol, observed);
     }

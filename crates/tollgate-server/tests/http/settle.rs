@@ -76,7 +76,11 @@ fn a_place_is_always_reserved_and_free_when_done() {
     let ask = r#"{"path":"/jobs"}"#;
     let first = server.check(ask);
     let name = first.json()["reservation"].as_str().unwrap().to_owned();
-    assert_eq!(server.check(ask).status, 429);
+    let refused = server.check(ask);
+    assert_eq!(refused.status, 429);
+    // Not the `ttl`: the place is free after the next release.
+    assert_eq!(refused.json()["retry_after_ms"], 1_000);
+    assert_eq!(refused.header("retry-after"), Some("1"));
     assert_eq!(
         server
             .post("/v1/settle", &format!(r#"{{"reservation":"{name}"}}"#))
