@@ -333,7 +333,7 @@ fn surprises(rule: &LimitRule, spans: &FieldSpans, report: &Report<'_>) {
         report.note(
             spans.at("when_over"),
             "rest-of-a-bucket",
-            "after `charge-remaining` a bucket is empty and refills at once, whatever the excess was",
+            "after `take-rest` a bucket is empty and refills at once, whatever the excess was",
             format!(
                 "write `algorithm: fixed-window`, which stays exhausted until it ends; {SILENCE}"
             ),

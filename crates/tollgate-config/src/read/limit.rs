@@ -243,8 +243,8 @@ fn body(
 /// Reads what a refused request takes.
 fn when_over(node: Item<'_>, quota: Option<&Quota>) -> Read<WhenOver> {
     let words = [
-        ("charge-nothing", WhenOver::ChargeNothing),
-        ("charge-remaining", WhenOver::ChargeRemaining),
+        ("take-nothing", WhenOver::ChargeNothing),
+        ("take-rest", WhenOver::ChargeRemaining),
     ];
     let when_over = choice(node, "what a refused request can take", &words)?;
     let algorithm = match quota.map(|quota| quota.limit.algorithm()) {
@@ -256,7 +256,7 @@ fn when_over(node: Item<'_>, quota: Option<&Quota>) -> Read<WhenOver> {
         WhenOver::ChargeRemaining => Err(node.error(
             "no-rest",
             format!(
-                "`charge-remaining` has no meaning for `{algorithm}`: no units can be taken afterwards"
+                "`take-rest` has no meaning for `{algorithm}`: no units can be taken afterwards"
             ),
             "remove it, or write `algorithm: fixed-window`",
         )),

@@ -61,7 +61,7 @@ pub(super) fn apply_sharing(
 fn why_not(rule: &LimitRule) -> (&'static str, &'static str) {
     match rule.quota.limit.algorithm() {
         _ if rule.when_over == WhenOver::ChargeRemaining => (
-            "with `charge-remaining` a refused request is charged in the store at once",
+            "with `take-rest` a refused request is charged in the store at once",
             "write `sharing: exact`, or remove `when_over`",
         ),
         Algorithm::LeakyBucket { .. } => (

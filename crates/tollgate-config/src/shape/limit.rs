@@ -74,8 +74,8 @@ section! {
         overrides: Option<Vec<Override>>,
         /// A quota to compare with: it is counted but never enforced.
         candidate: Option<Candidate>,
-        /// What a refused request takes: nothing (`charge-nothing`), or what is left (`charge-remaining`), for costs that are known
-        /// only when the work is done. Default: `charge-nothing`.
+        /// What a refused request takes: nothing (`take-nothing`), or what is left (`take-rest`), for costs that are known
+        /// only when the work is done. Default: `take-nothing`.
         when_over: Option<WhenOver>,
         /// What happens while a shared store does not answer. Default: `on_store_error` of the file.
         on_store_error: Option<OnStoreError>,
@@ -146,8 +146,8 @@ enum MissingKey {
 #[derive(JsonSchema)]
 #[schemars(rename_all = "kebab-case", inline)]
 enum WhenOver {
-    ChargeNothing,
-    ChargeRemaining,
+    TakeNothing,
+    TakeRest,
 }
 
 #[derive(JsonSchema)]
