@@ -5,7 +5,7 @@ use std::io;
 use std::process::ExitCode;
 
 use tollgate::LimitError;
-use tollgate::time::SpanError;
+use tollgate::SpanError;
 
 use crate::arrivals::{ARRIVALS_MAX, LINE_MAX, Part};
 

@@ -26,9 +26,9 @@ use super::charge::{Charge, Role};
 use super::facts::Facts;
 use super::gate::{Plan, PolicyGate};
 use super::policy_decision::{PolicyDecision, Reason};
-use tollgate::clock::Clock;
-use tollgate::decision::{QuotaStatus, Verdict};
-use tollgate::time::Moment;
+use tollgate::Clock;
+use tollgate::Moment;
+use tollgate::{QuotaStatus, Verdict};
 
 /// What one of several requests has to do with their common answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -35,17 +35,17 @@ use super::store::memory::MemoryStore;
 use super::store::stack::FleetStore;
 use super::store::sync::counter::SyncTerms;
 use crate::shared::{SharedLimit, SharedLimits, SharedStore};
+use tollgate::Clock;
 use tollgate::KeyOp;
-use tollgate::algorithm::LimitError;
-use tollgate::algorithm::scale::Scale;
-use tollgate::calendar::Periods;
-use tollgate::clock::Clock;
-use tollgate::gate::{Gate, LimitId};
-use tollgate::key::{Key, KeySecret};
-use tollgate::limit::{Algorithm, Limit};
-use tollgate::limiter::Limiter;
+use tollgate::LimitError;
+use tollgate::Limiter;
+use tollgate::Periods;
+use tollgate::Scale;
 use tollgate::snapshot::RestoredLimiter;
-use tollgate::time::{Moment, Span};
+use tollgate::{Algorithm, Limit};
+use tollgate::{Gate, LimitId};
+use tollgate::{Key, KeySecret};
+use tollgate::{Moment, Span};
 
 /// Keys that the limiter of an override has room for.
 const OVERRIDE_KEYS: usize = 10_000;

@@ -24,10 +24,10 @@
 //! `duration`, because it is refilled meanwhile.
 
 use super::rule::Quota;
-use tollgate::algorithm::LimitError;
-use tollgate::limit::{Algorithm, Limit};
-use tollgate::rate::Rate;
-use tollgate::time::Span;
+use tollgate::LimitError;
+use tollgate::Rate;
+use tollgate::Span;
+use tollgate::{Algorithm, Limit};
 
 /// The numbers of burst credits, as a policy file says them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

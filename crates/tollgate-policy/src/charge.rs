@@ -13,9 +13,9 @@
 use std::sync::Arc;
 
 use crate::shared::SharedKey;
-use tollgate::decision::{QuotaStatus, Verdict};
-use tollgate::gate::LimitId;
-use tollgate::time::{Moment, Span};
+use tollgate::LimitId;
+use tollgate::{Moment, Span};
+use tollgate::{QuotaStatus, Verdict};
 
 /// How a limit takes part in a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

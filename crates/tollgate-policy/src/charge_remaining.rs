@@ -27,8 +27,8 @@ use super::charge::{Role, Source};
 use super::gate::{LimitInstance, PolicyGate};
 use super::policy_decision::PolicyDecision;
 use super::rule::WhenOver;
-use tollgate::clock::Clock;
-use tollgate::limit::Algorithm;
+use tollgate::Algorithm;
+use tollgate::Clock;
 
 impl LimitInstance {
     /// Is what a refused request could not take to be taken as far as it is there?

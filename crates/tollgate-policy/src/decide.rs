@@ -42,9 +42,9 @@ use super::gate::{Plan, PolicyGate};
 use super::policy_decision::{PolicyDecision, Reason};
 use super::reservation::{Reservation, Settlement};
 use super::store::StoreOp;
-use tollgate::clock::Clock;
-use tollgate::decision::Verdict;
-use tollgate::time::{Moment, Span};
+use tollgate::Clock;
+use tollgate::Verdict;
+use tollgate::{Moment, Span};
 
 /// A timer, or work that no caller waits for.
 pub type HostFuture = Pin<Box<dyn Future<Output = ()> + Send>>;

@@ -23,10 +23,10 @@ use super::policy_decision::{PolicyDecision, Reason};
 use super::store::lease::report::LeaseReport;
 use super::store::stack::FleetStore;
 use super::store::{Apply, StoreOp, StoreRequest};
+use tollgate::Clock;
 use tollgate::MAX_CHARGES;
-use tollgate::clock::Clock;
-use tollgate::decision::Verdict;
-use tollgate::time::Moment;
+use tollgate::Moment;
+use tollgate::Verdict;
 
 /// Decides charges by the store. Owns everything it needs.
 type Deciding = Pin<Box<dyn Future<Output = Vec<Charge>> + Send>>;

@@ -10,11 +10,11 @@ use super::policy_decision::PolicyDecision;
 use super::queue::QueuePlace;
 use super::rule::{KeyPart, Match, MissingKey, Mode};
 use crate::shared::KeyKind;
+use tollgate::Clock;
+use tollgate::Decision;
 use tollgate::KeyOp;
-use tollgate::clock::Clock;
-use tollgate::decision::Decision;
-use tollgate::gate::LimitId;
-use tollgate::time::Moment;
+use tollgate::LimitId;
+use tollgate::Moment;
 
 /// What a request would meet.
 #[derive(Clone, Debug)]

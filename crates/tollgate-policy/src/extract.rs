@@ -11,7 +11,7 @@ use super::facts::{Facts, Headers};
 use super::router::{cookie_value, host_name, query_values};
 use super::rule::{CostRule, KeyPart, LimitRule, Match, MissingKey, Source};
 use crate::shared::{KeyKind, SharedKey};
-use tollgate::key::{KeyHasher, Keyed};
+use tollgate::{KeyHasher, Keyed};
 
 pub use crate::shared::KEY_PARTS_MAX;
 

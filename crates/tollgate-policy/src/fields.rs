@@ -43,11 +43,11 @@ use super::charge::{Charge, Role};
 use super::gate::PolicyGate;
 use super::policy_decision::{PolicyDecision, Reason};
 use super::rule::{Quota, XRateLimit};
-use tollgate::algorithm::scale::Scale;
-use tollgate::clock::Clock;
-use tollgate::decision::Verdict;
-use tollgate::limit::Algorithm;
-use tollgate::time::Span;
+use tollgate::Algorithm;
+use tollgate::Clock;
+use tollgate::Scale;
+use tollgate::Span;
+use tollgate::Verdict;
 
 mod problem;
 

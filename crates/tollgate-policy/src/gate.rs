@@ -41,13 +41,13 @@ use super::store::memory::MemoryStore;
 use super::store::stack::FleetStore;
 use crate::shared::{KeyKind, SharedKey, SharedStore};
 use tollgate::KeyOp;
-use tollgate::clock::{Clock, MonotonicClock};
-use tollgate::decision::Verdict;
-use tollgate::gate::LimitId;
-use tollgate::key::{Key, KeySecret};
-use tollgate::limit::Algorithm;
-use tollgate::limiter::Limiter;
-use tollgate::time::{Moment, Span};
+use tollgate::{Clock, MonotonicClock};
+use tollgate::Verdict;
+use tollgate::LimitId;
+use tollgate::{Key, KeySecret};
+use tollgate::Algorithm;
+use tollgate::Limiter;
+use tollgate::{Moment, Span};
 
 /// A policy in force.
 #[derive(Debug)]

@@ -12,7 +12,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use tollgate::time::Span;
+use tollgate::Span;
 
 /// The shortest estimate: clients that return earlier only add load.
 const MIN: Span = Span::from_secs(1);

@@ -30,12 +30,12 @@ use super::facts::Facts;
 use super::gate::{Plan, PolicyGate};
 use super::rule::{OnStoreError, Quota};
 use crate::shared::SharedKey;
-use tollgate::algorithm::LimitError;
-use tollgate::clock::Clock;
-use tollgate::decision::Verdict;
-use tollgate::gate::LimitId;
-use tollgate::limit::{Algorithm, Limit};
-use tollgate::time::{Moment, Span};
+use tollgate::Clock;
+use tollgate::LimitError;
+use tollgate::LimitId;
+use tollgate::Verdict;
+use tollgate::{Algorithm, Limit};
+use tollgate::{Moment, Span};
 
 /// What the limit is called in answers, metrics and logs.
 pub const REQUEST_LIMITS: &str = "request-limits";

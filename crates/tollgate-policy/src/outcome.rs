@@ -5,9 +5,9 @@ use super::gate::{Plan, PolicyGate};
 use super::policy_decision::{PolicyDecision, Reason};
 use super::store::StoreOp;
 use super::store::memory::Decided;
-use tollgate::clock::Clock;
-use tollgate::decision::{Decision, Origin, QuotaStatus, Verdict};
-use tollgate::time::Moment;
+use tollgate::Clock;
+use tollgate::Moment;
+use tollgate::{Decision, Origin, QuotaStatus, Verdict};
 
 impl<C: Clock> PolicyGate<C> {
     /// Decides a request by the tables of this process, and nothing else.

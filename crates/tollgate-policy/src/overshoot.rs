@@ -25,7 +25,7 @@
 use super::rule::{Quota, Sharing};
 use super::store::lease::terms::LeaseTerms;
 use super::store::sync::counter::SyncTerms;
-use tollgate::limit::Algorithm;
+use tollgate::Algorithm;
 
 impl Quota {
     /// How many units above this quota may pass in any stretch of time, with so many nodes. Over all time nothing

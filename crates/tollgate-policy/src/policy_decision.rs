@@ -2,8 +2,8 @@
 
 use super::charge::Charge;
 use super::path::PathFault;
-use tollgate::decision::{Origin, QuotaStatus, Verdict};
-use tollgate::time::Moment;
+use tollgate::Moment;
+use tollgate::{Origin, QuotaStatus, Verdict};
 
 /// What happens to a request, and why.
 #[derive(Clone, Debug)]

@@ -20,10 +20,10 @@ use super::facts::Facts;
 use super::gate::PolicyGate;
 use super::path::PathRules;
 use super::rule::{CostRule, KeyPart, Match, MissingKey, Source};
-use tollgate::clock::Clock;
-use tollgate::rate::Rate;
+use tollgate::Clock;
+use tollgate::Rate;
+use tollgate::Span;
 use tollgate::shape::Adaptive;
-use tollgate::time::Span;
 
 /// A queue and which requests wait in it.
 #[derive(Clone, Debug)]

@@ -12,9 +12,9 @@ use super::rule::CostRule;
 use super::store::memory::MemoryStore;
 use super::store::stack::FleetStore;
 use super::store::{StoreOp, StoreRequest};
-use tollgate::clock::{Clock, MonotonicClock};
-use tollgate::limit::Algorithm;
-use tollgate::limiter::Limiter;
+use tollgate::Algorithm;
+use tollgate::Limiter;
+use tollgate::{Clock, MonotonicClock};
 
 impl<C: Clock> PolicyGate<C> {
     /// Remembers what an answer took, so that it can be corrected later: once.

@@ -13,9 +13,9 @@ use super::path::PathRules;
 use super::pattern::{PathPattern, TextPattern};
 use super::pressure::PressureRule;
 use super::queue::QueueRule;
-use tollgate::calendar::Periods;
-use tollgate::limit::Limit;
-use tollgate::time::{Moment, Span};
+use tollgate::Limit;
+use tollgate::Periods;
+use tollgate::{Moment, Span};
 
 /// Which limits there are, for whom, and what happens to everyone else.
 #[derive(Clone, Debug, Default)]
@@ -444,8 +444,8 @@ impl Quota {
 
     /// The `q` and `w` that clients are told of the limit: how many, and in how long (rounded up to seconds).
     pub fn advertised(&self) -> (u64, Span) {
-        use tollgate::limit::Algorithm as A;
-        let fill = |rate: tollgate::rate::Rate, units: u64| rate.time_to_earn(units);
+        use tollgate::Algorithm as A;
+        let fill = |rate: tollgate::Rate, units: u64| rate.time_to_earn(units);
         match *self.limit.algorithm() {
             A::TokenBucket { rate, burst } => (burst, fill(rate, burst)),
             A::Gcra { rate, tolerance } => {

@@ -24,8 +24,8 @@ use super::charge::{Charge, Role};
 use super::gate::PolicyGate;
 use super::policy_decision::PolicyDecision;
 use super::pressure::PressureRule;
-use tollgate::algorithm::scale::Scale;
-use tollgate::clock::Clock;
+use tollgate::Clock;
+use tollgate::Scale;
 
 impl<C: Clock> PolicyGate<C> {
     /// Leaves only `scale` of all limits, from the next request on, each down to its floor. Takes as long as

@@ -8,9 +8,9 @@
 //! can take one each.
 
 use super::rule::Quota;
-use tollgate::limit::{Algorithm, Limit};
-use tollgate::rate::Rate;
-use tollgate::time::Span;
+use tollgate::Rate;
+use tollgate::Span;
+use tollgate::{Algorithm, Limit};
 
 impl Quota {
     /// What one of `nodes` may let pass on its own.

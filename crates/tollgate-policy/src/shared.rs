@@ -26,10 +26,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::Quota;
-use tollgate::algorithm::LimitError;
-use tollgate::decision::{QuotaStatus, Verdict};
-use tollgate::gate::LimitId;
-use tollgate::time::{Moment, Span};
+use tollgate::LimitError;
+use tollgate::LimitId;
+use tollgate::{Moment, Span};
+use tollgate::{QuotaStatus, Verdict};
 
 /// Parts of a key at the most.
 pub const KEY_PARTS_MAX: usize = 8;

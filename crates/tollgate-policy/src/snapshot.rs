@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use super::build::PriorState;
 use super::gate::PolicyGate;
-use tollgate::clock::Clock;
-use tollgate::key::KeySecret;
+use tollgate::Clock;
+use tollgate::KeySecret;
 use tollgate::snapshot::{RestoreError, RestoredLimiter, SnapshotReader, SnapshotWriter};
 
 /// Limits in a saved state at the most.

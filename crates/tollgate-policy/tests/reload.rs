@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use tollgate::calendar::Periods;
+use tollgate::Periods;
 use tollgate::{Algorithm, Limit, ManualClock, Moment, Span};
 use tollgate_policy::{
     BurstCredits, Facts, KeyPart, LimitRule, Override, OverrideAction, Policy, PolicyGate,

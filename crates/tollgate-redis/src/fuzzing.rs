@@ -2,7 +2,7 @@
 
 use redis::RedisError;
 pub use redis::{ServerError, Value};
-use tollgate::algorithm::LimitError;
+use tollgate::LimitError;
 use tollgate_policy::shared::{SharedLimit, SharedOutcome, SharedRequest};
 
 use crate::error_action;

@@ -4,8 +4,8 @@
 use std::fmt;
 
 use redis::{Connection, Value};
-use tollgate::algorithm::LimitError;
-use tollgate::time::Moment;
+use tollgate::LimitError;
+use tollgate::Moment;
 use tollgate_policy::shared::{SharedLimit, SharedOutcome, SharedRequest, SharedSettle};
 
 use crate::limits::clock::ScriptClock;

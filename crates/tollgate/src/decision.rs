@@ -7,6 +7,7 @@ use crate::time::{Moment, Span};
 
 /// What happens to the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use = "a request that is not admitted must not go on"]
 pub enum Verdict {
     /// It may pass now.
     Pass,
@@ -44,7 +45,6 @@ impl Verdict {
     }
 
     /// What two limits say that a request must pass together: the stricter of the two, and of two waits the longer.
-    #[must_use]
     pub fn stricter(self, other: Verdict) -> Verdict {
         let rank = |verdict: Verdict| match verdict {
             Verdict::Pass => 0,
@@ -107,6 +107,7 @@ pub enum Origin {
 
 /// The answer to one request against one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use = "a request that is not admitted must not go on"]
 pub struct Decision {
     /// What happens to the request.
     pub verdict: Verdict,

@@ -91,6 +91,7 @@ impl LimitCharge {
 
 /// The answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a request that is not admitted must not go on"]
 pub struct Admission {
     /// What happens to the request, with the numbers of the binding limit.
     pub decision: Decision,

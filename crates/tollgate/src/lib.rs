@@ -1,41 +1,51 @@
-//! Tollgate decides for every request whether it may pass now, must wait, or is refused.
+//! Rate limiting inside a Rust process: for each request, pass now, wait, or refuse.
 //!
-//! Exact for every algorithm, bounded in memory, and no lock on the way of a charge.
+//! Every algorithm is exact, memory is bounded, and a charge takes no lock.
 //!
 //! ```
 //! use tollgate::{Limit, Limiter};
 //!
 //! let limiter = Limiter::new(Limit::token_bucket("5/s".parse()?, 10)?)?;
-//! if !limiter.check("rider:42").is_admitted() { /* answer 429 */ }
+//! if !limiter.check("rider:42").is_admitted() { /* respond with 429 */ }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What to reach for
+//! # Start here
 //!
-//! | you have | use |
+//! | to limit | use |
 //! |---|---|
-//! | one limit, many keys | [`Limiter`]: [`check`](Limiter::check), [`charge`](Limiter::charge), [`peek`](Limiter::peek), [`settle`](Limiter::settle) |
-//! | one limit for everybody | [`UnkeyedLimiter`] |
-//! | several limits on one request, all or none | [`Gate`] |
-//! | so many at once | [`ConcurrencyLimiter`] and its [`Permit`] |
-//! | many keys at hand | [`Limiter::check_batch`] |
-//! | a limit that comes with each call | [`Throttle`] and its [`InlineQuota`] |
-//! | async code that should wait | `Limiter::until_ready` (feature `async`) |
-//! | a test | [`ManualClock`] |
-//! | fair shares, adaptive limits | [`shape`] |
+//! | each key by one limit | [`Limiter`]: [`check`](Limiter::check), [`charge`](Limiter::charge), [`peek`](Limiter::peek), [`settle`](Limiter::settle) |
+//! | all requests by one limit | [`UnkeyedLimiter`] |
+//! | a request by several limits, all or none | [`Gate`] |
+//! | how many requests run at once | [`ConcurrencyLimiter`] and its [`Permit`] |
+//! | many keys in one call | [`Limiter::check_batch`] |
+//! | by numbers that come with each call | [`Throttle`] and [`InlineQuota`] |
+//! | async code that waits | `Limiter::until_ready` (feature `async`) |
+//! | in tests | [`ManualClock`] |
+//! | who goes next, and how many at once | [`shape`] |
 //!
-//! # The road
+//! [`Limit`] names the algorithms; each module of [`algorithm`] has the theory of one, the most that any window can
+//! admit, and the alternatives that were rejected. [`snapshot`] saves state for the next process.
+//!
+//! # How a request is decided
 //!
 //! ```text
-//! key, cost --> [limiter | gate] --> [table] --> [algorithm] --> Decision
-//!                 hash, clock          find the word       pure step      verdict, what is left
+//! key, cost --> limiter | gate --> table --> algorithm --> Decision
+//!               hash, clock       find the    pure step     verdict, status
+//!                                 key's word
 //! ```
 //!
-//! Everything that decides is integers. Time is an argument everywhere but in [`clock`]. How a limit
-//! decides, what any window can admit at most and why it is done this way is told in each module of
-//! [`algorithm`]; what makes the table never admit too much, in [`table`].
+//! Decisions are integer arithmetic. Time is an argument everywhere except in the clocks.
 //!
-//! Rates and spans are written as people write them:
+//! # Limits of the library
+//!
+//! - Each process counts for itself; `tollgate-policy` and `tollgate-redis` share limits between processes.
+//! - Keys are not stored, so they cannot be listed: a table keeps 48 bits of a keyed hash and the place.
+//! - At most [`MAX_CHARGES`] limits decide one request.
+//!
+//! # Rates and spans
+//!
+//! Rates and spans are read from text:
 //!
 //! ```
 //! use tollgate::{Rate, Span};
@@ -48,59 +58,46 @@
 #![deny(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
 
-pub mod time;
-
-pub mod rate;
-
-pub mod cost;
-
-pub mod key;
-
-pub mod decision;
+mod calendar;
+mod clock;
+mod cost;
+mod decision;
+mod gate;
+mod key;
+mod limit;
+mod limiter;
+mod permit;
+mod rate;
+mod raw;
+mod sync;
+mod table;
+mod throttle;
+mod time;
+#[cfg(feature = "async")]
+mod until;
 
 pub mod algorithm;
-
-pub mod limit;
-
-pub mod calendar;
-
-pub mod clock;
-
-mod sync;
-
-mod raw;
-
-pub mod table;
-
+pub mod shape;
 pub mod snapshot;
 
-pub mod limiter;
-
-pub mod gate;
-
-pub mod permit;
-
-pub mod throttle;
-
-#[cfg(feature = "async")]
-pub mod until;
-
-pub mod shape;
-
+#[doc(inline)]
 pub use algorithm::inline_quota::{InlineQuota, InlineQuotaError, OutOfRange, ThrottleResult};
+#[doc(inline)]
 pub use algorithm::scale::Scale;
+#[doc(inline)]
 pub use algorithm::{LimitError, Refund};
+pub use calendar::{PeriodBounds, Periods};
 pub use clock::{Clock, CoarseClock, ManualClock, MonotonicClock};
 pub use cost::{Burst, Cost, UnitsError};
 pub use decision::{Decision, Origin, QuotaStatus, Verdict};
 pub use gate::{Admission, Gate, LimitCharge, LimitId};
 pub use key::{Hashed, Key, KeyHasher, KeySecret, Keyed};
-pub use limit::{Algorithm, Estimate, Limit};
+pub use limit::{Algorithm, DEFAULT_MAX_KEYS, Estimate, Limit};
 pub use limiter::{Limiter, Settled, UnkeyedLimiter};
 pub use permit::{ConcurrencyLimiter, Permit};
 pub use rate::{Rate, RateError};
 pub use table::{KeyOp, KeyOutcome, MAX_CHARGES};
-pub use throttle::{Call, Throttle};
+pub use throttle::{PreparedCall, Throttle};
 pub use time::{Moment, Span, SpanError};
 #[cfg(feature = "async")]
 pub use until::NeverReady;

@@ -51,6 +51,7 @@ impl<C> std::fmt::Debug for Inner<C> {
 
 /// What settling a charge came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "`unpaid` units were used and not charged"]
 pub struct Settled {
     /// Units that were used and could not be taken, because nothing was left. They are not taken later.
     pub unpaid: u64,

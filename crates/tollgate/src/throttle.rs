@@ -62,7 +62,7 @@ impl<C> std::fmt::Debug for Throttle<C> {
 
 /// A call that is about to be decided.
 #[derive(Clone, Copy, Debug)]
-pub struct Call {
+pub struct PreparedCall {
     hash: u64,
     quota: InlineQuota,
     quantity: i64,
@@ -109,11 +109,16 @@ impl<C: Clock> Throttle<C> {
 
     /// A call to be decided together with others, soon: its memory is asked for now.
     #[inline]
-    pub fn call<K: Keyed + ?Sized>(&self, key: &K, quota: InlineQuota, quantity: i64) -> Call {
+    pub fn call<K: Keyed + ?Sized>(
+        &self,
+        key: &K,
+        quota: InlineQuota,
+        quantity: i64,
+    ) -> PreparedCall {
         let hash = self.inner.secret.hash(key);
         let table = &self.inner.table;
         table.prefetch(table.home(hash));
-        Call {
+        PreparedCall {
             hash,
             quota,
             quantity,
@@ -124,7 +129,11 @@ impl<C: Clock> Throttle<C> {
     /// by one when they are many, because their memory was fetched meanwhile. The clock is read once for
     /// every 32.
     #[inline]
-    pub fn decide(&self, calls: &[Call], mut each: impl FnMut(Result<ThrottleResult, OutOfRange>)) {
+    pub fn decide(
+        &self,
+        calls: &[PreparedCall],
+        mut each: impl FnMut(Result<ThrottleResult, OutOfRange>),
+    ) {
         for calls in calls.chunks(BATCH) {
             // Most keys are where they were looked for. The others' memory is asked for before the first is decided.
             if calls.len() > 1 {
@@ -161,7 +170,11 @@ impl<C: Clock> Throttle<C> {
 impl<C: Clock> Inner<C> {
     /// What a call comes to, and the moment that it was decided at.
     #[inline]
-    fn decide(&self, call: &Call, now: Moment) -> (Result<ThrottleResult, OutOfRange>, Moment) {
+    fn decide(
+        &self,
+        call: &PreparedCall,
+        now: Moment,
+    ) -> (Result<ThrottleResult, OutOfRange>, Moment) {
         let decided = self.decide_at(call, now);
         match &decided.0 {
             Ok(told) if told.retry_after.is_some_and(|wait| wait < LATE) => self.decide_late(call),
@@ -171,13 +184,17 @@ impl<C: Clock> Inner<C> {
 
     /// Refused for less than the context of the clock may be old: read it again, and ask again.
     #[cold]
-    fn decide_late(&self, call: &Call) -> (Result<ThrottleResult, OutOfRange>, Moment) {
+    fn decide_late(&self, call: &PreparedCall) -> (Result<ThrottleResult, OutOfRange>, Moment) {
         self.decide_at(call, self.clock.fresh())
     }
 
     #[inline(always)]
-    fn decide_at(&self, call: &Call, now: Moment) -> (Result<ThrottleResult, OutOfRange>, Moment) {
-        let &Call {
+    fn decide_at(
+        &self,
+        call: &PreparedCall,
+        now: Moment,
+    ) -> (Result<ThrottleResult, OutOfRange>, Moment) {
+        let &PreparedCall {
             hash,
             quota,
             quantity,

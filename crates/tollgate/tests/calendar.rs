@@ -1,8 +1,8 @@
 //! Limits whose windows are periods of a calendar, on a clock whose cheap reading is late.
 #![allow(clippy::unwrap_used)]
 
-use tollgate::calendar::Periods;
-use tollgate::key::KeySecret;
+use tollgate::KeySecret;
+use tollgate::Periods;
 use tollgate::{Algorithm, Clock, Decision, Gate, Limit, Limiter, Moment, Span, Verdict};
 
 const HOUR: u64 = 3_600_000_000_000;

@@ -4,7 +4,7 @@
 //! override sets some fields and inherits the others: a burst of `30s` is then larger at a higher rate, and a default
 //! burst follows the rate.
 
-use tollgate::calendar::Periods;
+use tollgate::Periods;
 use tollgate::{Algorithm, Burst, Estimate, Limit, LimitError, Rate, Span};
 use tollgate_policy::{BurstCredits, Quota};
 

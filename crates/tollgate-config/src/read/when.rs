@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use jiff::civil::{Date, Weekday, date};
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{Timestamp, ToSpan};
-use tollgate::calendar::Periods;
+use tollgate::Periods;
 use tollgate::{Moment, Span};
 
 use super::fields::Fields;

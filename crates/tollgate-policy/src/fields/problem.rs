@@ -4,9 +4,9 @@ use super::super::gate::PolicyGate;
 use super::super::path::PathFault;
 use super::super::policy_decision::{PolicyDecision, Reason};
 use super::{push_number, status};
-use tollgate::clock::Clock;
-use tollgate::decision::Verdict;
-use tollgate::time::Span;
+use tollgate::Clock;
+use tollgate::Span;
+use tollgate::Verdict;
 
 /// The media type of the body.
 pub const PROBLEM_TYPE: &str = "application/problem+json";

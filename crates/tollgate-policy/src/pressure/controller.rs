@@ -32,8 +32,8 @@
 //! Where observations come from, and who is told the scale. It is a plain value and reads no clock.
 
 use crate::PressureRule;
-use tollgate::algorithm::scale::Scale;
-use tollgate::time::{Moment, Span};
+use tollgate::Scale;
+use tollgate::{Moment, Span};
 
 /// Steps that follow each other faster than this change nothing.
 pub const STEP_MIN: Span = Span::from_millis(100);

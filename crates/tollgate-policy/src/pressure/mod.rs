@@ -7,8 +7,8 @@
 
 use std::sync::Arc;
 
-use tollgate::algorithm::scale::Scale;
-use tollgate::time::Span;
+use tollgate::Scale;
+use tollgate::Span;
 
 /// What counts as pressure, and how far limits give way.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use super::super::pattern::PathPattern;
 use super::super::rule::Policy;
 use super::*;
-use tollgate::clock::ManualClock;
+use tollgate::ManualClock;
 
 fn on(pattern: &str) -> Match {
     Match {

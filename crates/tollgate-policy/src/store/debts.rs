@@ -9,7 +9,7 @@ use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tollgate::time::Moment;
+use tollgate::Moment;
 
 /// Keys that may have a debt at once.
 const DEBTS_MAX: usize = 1 << 16;

@@ -27,10 +27,10 @@ use super::memory::MemoryStore;
 use super::{Apply, PreparedLimit, Store, StoreOp, StoreRequest, StoreResponse};
 use crate::charge::{Charge, Role, Source, all_pass};
 use crate::rule::OnStoreError;
+use tollgate::Clock;
 use tollgate::KeyOp;
-use tollgate::clock::Clock;
-use tollgate::decision::Verdict;
-use tollgate::time::{Moment, Span};
+use tollgate::Verdict;
+use tollgate::{Moment, Span};
 
 /// When to try again after a refusal that only the outage causes: the store is tried several times a second.
 const TRY_AGAIN: Span = Span::from_secs(1);

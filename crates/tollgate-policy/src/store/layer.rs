@@ -5,7 +5,7 @@ use std::future::Future;
 use super::flight::{self, Flight};
 use super::{Apply, Store, StoreOp, StoreRequest, StoreResponse};
 use crate::charge::{Charge, all_pass};
-use tollgate::time::Moment;
+use tollgate::Moment;
 
 /// What a layer makes of a request.
 pub(super) enum Attempt<H> {

@@ -13,11 +13,11 @@ use crate::charge::{Charge, Source};
 use crate::outcome::tightest;
 use crate::shared::SharedStore;
 use tollgate::MAX_CHARGES;
-use tollgate::clock::Clock;
-use tollgate::decision::{Decision, QuotaStatus, Verdict};
-use tollgate::gate::{self, Admission, Gate, LimitId};
-use tollgate::limiter::Limiter;
-use tollgate::time::{Moment, Span};
+use tollgate::Clock;
+use tollgate::{Decision, QuotaStatus, Verdict};
+use tollgate::{Admission, Gate, LimitCharge, LimitId};
+use tollgate::Limiter;
+use tollgate::{Moment, Span};
 use tollgate::{KeyOp, Refund};
 
 /// Every limit of a policy with its state.
@@ -218,10 +218,10 @@ impl<C: Clock> MemoryStore<C> {
         &self,
         charges: impl Iterator<Item = &'c Charge>,
     ) -> Option<Admission> {
-        let mut taken = [gate::LimitCharge::default(); N];
+        let mut taken = [LimitCharge::default(); N];
         let mut count = 0;
         for charge in charges {
-            *taken.get_mut(count)? = gate::LimitCharge::new(charge.limit, charge.hash, charge.cost)
+            *taken.get_mut(count)? = LimitCharge::new(charge.limit, charge.hash, charge.cost)
                 .with_max(self.max_here(charge));
             count += 1;
         }

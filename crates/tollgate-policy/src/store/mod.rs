@@ -44,7 +44,7 @@ use super::rule::OnStoreError;
 use crate::shared::StoreFault;
 use lease::terms::LeaseTerms;
 use sync::counter::SyncTerms;
-use tollgate::time::{Moment, Span};
+use tollgate::{Moment, Span};
 
 /// What is done with a list of charges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,8 +17,8 @@ use crate::charge::{Charge, Source};
 use crate::shared::{
     FaultKind, SharedCharge, SharedLimits, SharedOutcome, SharedRequest, SharedSettle, StoreFault,
 };
-use tollgate::clock::Clock;
-use tollgate::time::Moment;
+use tollgate::Clock;
+use tollgate::Moment;
 
 /// Questions for one borrow at the most: for all of it, for less, for the cost alone.
 const BORROW_QUESTIONS: u32 = 3;

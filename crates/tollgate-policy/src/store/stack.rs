@@ -13,8 +13,8 @@ use super::sync::Synced;
 use super::{Apply, PreparedLimit, Store, StoreOp, StoreRequest, StoreResponse, flight};
 use crate::charge::{Charge, Role, all_pass};
 use crate::shared::SharedLimits;
-use tollgate::clock::Clock;
-use tollgate::time::Moment;
+use tollgate::Clock;
+use tollgate::Moment;
 
 type Layers<C> = Leased<Synced<Fallback<RemoteStore<C>, C>, C>, C>;
 

@@ -26,12 +26,12 @@ use super::{Apply, PreparedLimit, Store, StoreOp, StoreRequest, StoreResponse};
 use crate::charge::{Charge, Outcome, Role, Source};
 use crate::rule::{OnStoreError, Quota};
 use crate::shared::{FaultKind, SharedLimit, SharedLimits, SharedStore, StoreFault, StoreReport};
-use tollgate::algorithm::LimitError;
-use tollgate::clock::{Clock, ManualClock};
-use tollgate::decision::{QuotaStatus, Verdict};
-use tollgate::gate::{Gate, LimitId};
-use tollgate::limit::Limit;
-use tollgate::time::Span;
+use tollgate::Limit;
+use tollgate::LimitError;
+use tollgate::Span;
+use tollgate::{Clock, ManualClock};
+use tollgate::{Gate, LimitId};
+use tollgate::{QuotaStatus, Verdict};
 
 const CAPACITY: u64 = 1_000;
 

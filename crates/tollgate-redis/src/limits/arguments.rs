@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use tollgate::time::Moment;
+use tollgate::Moment;
 use tollgate_policy::shared::SharedCharge;
 
 use super::PreparedLimit;

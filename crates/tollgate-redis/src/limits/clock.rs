@@ -1,6 +1,6 @@
 //! The units of time of the scripts.
 
-use tollgate::time::Moment;
+use tollgate::Moment;
 
 /// The clock of the scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,8 +12,8 @@
 
 use redis::Value;
 use tollgate::algorithm::PackedAlgorithm;
-use tollgate::decision::{QuotaStatus, Verdict};
-use tollgate::time::{Moment, Span};
+use tollgate::{Moment, Span};
+use tollgate::{QuotaStatus, Verdict};
 
 use super::BadReply;
 use super::clock::ScriptClock;

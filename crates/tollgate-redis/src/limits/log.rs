@@ -5,8 +5,8 @@
 //! ([`tollgate::algorithm::log`]) on these numbers.
 
 use redis::Value;
-use tollgate::decision::{QuotaStatus, Verdict};
-use tollgate::time::{Moment, Span};
+use tollgate::{Moment, Span};
+use tollgate::{QuotaStatus, Verdict};
 
 use super::BadReply;
 use super::evaluate::KeyDecision;

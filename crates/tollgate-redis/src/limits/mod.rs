@@ -31,8 +31,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use redis::Value;
-use tollgate::algorithm::LimitError;
-use tollgate::gate::LimitId;
+use tollgate::LimitError;
+use tollgate::LimitId;
 use tollgate_policy::shared::{SharedLimit, SharedOutcome, SharedRequest, SharedSettle};
 
 use crate::script_call::{Arguments, ScriptCall, ScriptName};
@@ -158,7 +158,7 @@ impl LimitSet {
     }
 
     /// Sets the node's time on a manual clock: it selects the periods of calendars.
-    pub(crate) fn set_node_time(&mut self, now: tollgate::time::Moment) {
+    pub(crate) fn set_node_time(&mut self, now: tollgate::Moment) {
         self.clock.node_time = Some(now);
     }
 

@@ -17,16 +17,16 @@
 
 use std::borrow::Cow;
 
+use tollgate::Periods;
+use tollgate::Rate;
+use tollgate::Span;
 use tollgate::algorithm::bucket::Bucket;
 use tollgate::algorithm::concurrency::Permits;
 use tollgate::algorithm::queue::Queue;
 use tollgate::algorithm::sliding::{Shape, Sliding, Tail};
 use tollgate::algorithm::window::Window;
-use tollgate::algorithm::{LimitError, PackedAlgorithm};
-use tollgate::calendar::Periods;
-use tollgate::rate::Rate;
-use tollgate::time::Span;
 use tollgate::{Algorithm, Estimate};
+use tollgate::{LimitError, algorithm::PackedAlgorithm};
 use tollgate_policy::Quota;
 use tollgate_policy::shared::LOG_MAX;
 
@@ -374,7 +374,7 @@ impl ScriptLimit {
             ScriptLimit::Bucket(b) => b.layout(),
             ScriptLimit::Window { length, anchor, .. } => format!("w {length} {anchor}"),
             ScriptLimit::Calendar { periods, .. } => {
-                let first = periods.bounds_at(tollgate::time::Moment::ORIGIN).from;
+                let first = periods.bounds_at(tollgate::Moment::ORIGIN).from;
                 format!("c {} {}", periods.name(), first.as_nanos())
             }
             ScriptLimit::Cells(p) => format!(

@@ -4,7 +4,7 @@ use super::core::Core;
 use super::edges::{charge, client, dump, request, ruled};
 use super::key;
 use crate::server;
-use tollgate::calendar::Periods;
+use tollgate::Periods;
 use tollgate::{Algorithm, Estimate, Limit, LimitId, Moment, Span};
 use tollgate_policy::Quota;
 use tollgate_policy::shared::SharedSettle;

@@ -2,7 +2,7 @@
 
 use super::{Rng, key, limits, quotas};
 use crate::server;
-use tollgate::calendar::Periods;
+use tollgate::Periods;
 use tollgate::{Algorithm, Estimate, Limit, LimitId, Moment, Rate, Span, Verdict};
 use tollgate_policy::Quota;
 use tollgate_policy::shared::{

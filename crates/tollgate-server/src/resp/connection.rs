@@ -24,7 +24,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tollgate::Call;
+use tollgate::PreparedCall;
 
 use super::Shared;
 use super::codec::{Bounds, Command, Found, Words};
@@ -72,7 +72,7 @@ pub(super) struct Connection<'a> {
     /// Bytes sent since the write phase was last entered.
     progress: usize,
     /// Calls to be decided together, all of one dialect.
-    calls: Vec<Call>,
+    calls: Vec<PreparedCall>,
     dialect: Dialect,
     /// The last call. Empty in a transaction, where nothing is decided before `EXEC`.
     last_call: Option<RepeatCache>,

@@ -54,7 +54,7 @@ impl Change {
         };
         match self {
             Change::Charge { now, cost } => {
-                log.charge(ring, now, cost, true);
+                let _ = log.charge(ring, now, cost, true);
             }
             Change::Force { now, cost } => {
                 log.charge_saturating(ring, now, cost);

@@ -107,7 +107,7 @@ impl OpenGroup for GateGroup {
     fn refund(&mut self, t: u64, charge: Charge<'_>, issued: u64) -> Result<(), String> {
         let limiter = self.gate.limiter(self.limit(charge.limit)?);
         self.time.set(at(t));
-        limiter.settle(charge.key, &charged_at(issued), charge.cost, 0);
+        let _ = limiter.settle(charge.key, &charged_at(issued), charge.cost, 0);
         Ok(())
     }
 }

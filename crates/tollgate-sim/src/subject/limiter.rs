@@ -176,7 +176,7 @@ impl Model for StoreLimiter {
         match change {
             Change::Refund { .. } if self.numbers.is_queue() => return Err(change.unsupported()),
             Change::Refund { cost, issued } => {
-                self.limiter.settle(key, &charged_at(issued), cost, 0);
+                let _ = self.limiter.settle(key, &charged_at(issued), cost, 0);
             }
             Change::SetCap { .. } | Change::SetRate { .. } => {
                 let numbers = self.numbers.with(change)?;

@@ -180,7 +180,7 @@ impl<C: Clock, RB, E> Complete<Result<Response<RB>, E>> for PacedCall<C> {
 impl<C: Clock> Drop for PacedCall<C> {
     fn drop(&mut self) {
         if let (Some(own), Some(charge)) = (&self.pacer.own, self.charge.take()) {
-            own.settle(self.key(), &charge, 1, 0);
+            let _ = own.settle(self.key(), &charge, 1, 0);
         }
     }
 }

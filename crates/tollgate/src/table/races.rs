@@ -196,7 +196,9 @@ fn both<'a>(first: &'a KeyTable, second: &'a KeyTable) -> [ResolvedCharge<'a>; 2
 
 fn left(table: &KeyTable) -> u64 {
     let now = at(1);
-    table.peek(hash(1, false), now, || now, 0).status.remaining
+    let peek = KeyOp::Peek { cost: 0, max: None };
+    let peeked = table.apply(&peek, hash(1, false), now, || now);
+    peeked.decision.remaining()
 }
 
 /// Two limits with one unit left each.

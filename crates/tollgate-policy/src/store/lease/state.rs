@@ -32,8 +32,8 @@
 //! Their credit and what is being borrowed are together at most the largest lease, also after units were put back.
 
 use super::terms::LeaseTerms;
-use tollgate::decision::QuotaStatus;
-use tollgate::time::{Moment, Span};
+use tollgate::QuotaStatus;
+use tollgate::{Moment, Span};
 
 /// The next block is borrowed when one part in so many is left.
 const LOW_PART: u64 = 4;

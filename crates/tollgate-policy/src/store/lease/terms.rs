@@ -12,8 +12,8 @@
 //! Permits are not earned: those that were leased come back when their life in the store is over.
 
 use crate::rule::Quota;
-use tollgate::limit::Algorithm;
-use tollgate::time::Span;
+use tollgate::Algorithm;
+use tollgate::Span;
 
 /// Demand of this long is borrowed at once.
 const HORIZON: Span = Span::from_millis(50);

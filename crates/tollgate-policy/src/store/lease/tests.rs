@@ -5,9 +5,9 @@
 use super::state::{Block, BorrowRequest, Lease, Next, Payment, State};
 use super::terms::LeaseTerms;
 use crate::rule::Quota;
-use tollgate::decision::QuotaStatus;
-use tollgate::limit::Limit;
-use tollgate::time::{Moment, Span};
+use tollgate::Limit;
+use tollgate::QuotaStatus;
+use tollgate::{Moment, Span};
 
 /// A handle of a borrow.
 type Handle = u32;

@@ -26,10 +26,10 @@
 //! rather than not at all.
 
 use crate::rule::Quota;
-use tollgate::decision::QuotaStatus;
-use tollgate::limit::Algorithm;
-use tollgate::rate::Rate;
-use tollgate::time::{Moment, Span};
+use tollgate::Algorithm;
+use tollgate::QuotaStatus;
+use tollgate::Rate;
+use tollgate::{Moment, Span};
 
 /// How often usage is pushed.
 const SYNC_EVERY: Span = Span::from_millis(100);
@@ -316,7 +316,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may")]
 
     use super::*;
-    use tollgate::limit::Limit;
+    use tollgate::Limit;
 
     const NOW: Moment = Moment::ORIGIN;
 

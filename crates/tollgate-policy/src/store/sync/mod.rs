@@ -31,10 +31,10 @@ use super::memory::MemoryStore;
 use super::{Apply, PreparedLimit, Store, StoreOp, StoreRequest, StoreResponse};
 use crate::charge::{Charge, Outcome, Role, Source};
 use crate::shared::SharedStore;
-use tollgate::clock::Clock;
-use tollgate::decision::{QuotaStatus, Verdict};
-use tollgate::gate::LimitId;
-use tollgate::time::Moment;
+use tollgate::Clock;
+use tollgate::LimitId;
+use tollgate::Moment;
+use tollgate::{QuotaStatus, Verdict};
 
 /// Keys that have a counter.
 const KEYS_MAX: usize = 1 << 16;
