@@ -40,13 +40,13 @@ use super::store::StoreOp;
 use super::store::memory::MemoryStore;
 use super::store::stack::FleetStore;
 use crate::shared::{KeyKind, SharedKey, SharedStore};
-use tollgate::KeyOp;
-use tollgate::{Clock, MonotonicClock};
-use tollgate::Verdict;
-use tollgate::LimitId;
-use tollgate::{Key, KeySecret};
 use tollgate::Algorithm;
+use tollgate::KeyOp;
+use tollgate::LimitId;
 use tollgate::Limiter;
+use tollgate::Verdict;
+use tollgate::{Clock, MonotonicClock};
+use tollgate::{Key, KeySecret};
 use tollgate::{Moment, Span};
 
 /// A policy in force.

@@ -12,13 +12,13 @@ use super::StoreOp;
 use crate::charge::{Charge, Source};
 use crate::outcome::tightest;
 use crate::shared::SharedStore;
-use tollgate::MAX_CHARGES;
 use tollgate::Clock;
-use tollgate::{Decision, QuotaStatus, Verdict};
-use tollgate::{Admission, Gate, LimitCharge, LimitId};
 use tollgate::Limiter;
-use tollgate::{Moment, Span};
+use tollgate::MAX_CHARGES;
+use tollgate::{Admission, Gate, LimitCharge, LimitId};
+use tollgate::{Decision, QuotaStatus, Verdict};
 use tollgate::{KeyOp, Refund};
+use tollgate::{Moment, Span};
 
 /// Every limit of a policy with its state.
 #[derive(Debug)]
