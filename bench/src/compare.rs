@@ -4,7 +4,7 @@
 //!
 //! In each cell every contestant is built, warmed up with all keys, and then takes its turns, interleaved with the others.
 //! Reported is the median over the passes. With too many keys the contestants do not fit into memory beside each other. Then
-//! each takes all its turns before the next is built; the output says so, because a busy minute then falls on one of them.
+//! each takes all its turns before the next is built; the output notes it, because a busy minute then falls on one of them.
 
 use std::io;
 

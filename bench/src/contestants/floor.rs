@@ -1,4 +1,4 @@
-//! Not limiters, but what the hardware allows one: a single atomic addition at a random place in
+//! Not limiters, but the limit of the hardware: a single atomic addition at a random place in
 //! memory as large as a table of 16-byte slots at three quarters load would be.
 //!
 //! No clock, no hash, no comparison of keys, no decision. A limiter that writes once per check and
@@ -16,7 +16,7 @@ use crate::cell::Config;
 /// One key at a time.
 pub(crate) struct Floor(Slots);
 
-/// As many keys at a time as fit in a batch: all cache lines are asked for before the first is
+/// As many keys at a time as fit in a batch: all cache lines are prefetched before the first is
 /// needed, so that their misses overlap.
 pub(crate) struct FloorBatch(Slots);
 

@@ -5,7 +5,7 @@
 //! window here is the time in which the whole burst is earned.
 //!
 //! With its default 4 rows of 1024 counters and far more keys than counters, nearly every key shares
-//! all of its counters: when most is to be refused it refuses, but not because it knows the key.
+//! all of its counters: when most is to be refused it refuses, but not because of the key.
 
 use pingora_limits::rate::Rate;
 

@@ -5,12 +5,12 @@
 //!
 //! With a burst of 1 the library stores the first request with a time to live of zero, finds it
 //! expired at the next one, and so admits everything (see the test below). That would be compared
-//! with limiters that refuse. It is therefore given a burst of at least 2, and the warm-up asks
+//! with limiters that refuse. It is therefore given a burst of at least 2, and the warm-up checks
 //! twice, so that by the time of the first measurement it too has nothing left.
 //!
 //! # Numbers become text
 //!
-//! The library knows only text keys. An id is written as 16 hexadecimal digits on the stack, which
+//! The library has only text keys. An id is written as 16 hexadecimal digits on the stack, which
 //! is the least that a user with numeric ids could do.
 
 use std::sync::{Mutex, PoisonError};

@@ -14,7 +14,7 @@ pub(crate) enum Suite {
     Resp,
     /// The rate limit service beside bare tonic, limitador and throttlecrab.
     Rls,
-    /// Requests through an Envoy that asks ours, and one that asks limitador.
+    /// Requests through an Envoy with our rate limit service, and one with limitador.
     Envoy,
     /// One round trip on one connection, ours and peers.
     Unloaded,
@@ -297,7 +297,7 @@ const RLS: [Case; 2] = [
 ];
 
 const ENVOY: [Case; 1] = [admitted(
-    "through Envoy, which asks about every request",
+    "through Envoy, which calls the service for every request",
     (50, 1),
     Keys::Some,
     &[EnvoyFloor, EnvoyOurs, EnvoyOursNoFields, EnvoyLimitador],

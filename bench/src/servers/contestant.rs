@@ -278,7 +278,7 @@ fn load_script(redis: SocketAddr) -> io::Result<String> {
 /// Finds a program.
 ///
 /// # Errors
-/// It is missing; the message says how to get it.
+/// It is missing; the message has the way to get it.
 pub(crate) fn find(program: Program, args: &Servers) -> io::Result<PathBuf> {
     // Where `tools/peers.sh` installs.
     let peer = |path: &str| {

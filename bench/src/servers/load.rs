@@ -215,14 +215,14 @@ struct Counted<'a> {
 }
 
 impl Counted<'_> {
-    fn answer(&mut self, took: Duration, said: Result<bool, String>) {
+    fn answer(&mut self, took: Duration, verdict: Result<bool, String>) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.tally.times.record(nanos);
-        if said.as_ref() == Ok(&self.expected) {
+        if verdict.as_ref() == Ok(&self.expected) {
             return;
         }
         self.tally.unexpected += 1;
-        self.unexpected.get_or_insert_with(|| match said {
+        self.unexpected.get_or_insert_with(|| match verdict {
             Ok(true) => "it admitted what it should refuse".to_owned(),
             Ok(false) => "it refused what it should admit".to_owned(),
             Err(what) => what,

@@ -13,7 +13,7 @@
 //! # What the numbers are, and are not
 //!
 //! Where a server used less than 95 % of its core, the load or the rest of the machine was the slower one; then the ratio is
-//! that of CPU time per request, and says so. Behind a proxy the service or the upstream shares the load's core, so there the
+//! that of CPU time per request, and is marked so. Behind a proxy the service or the upstream shares the load's core, so there the
 //! rate is the figure. *Others* is the rest of the machine meanwhile, in cores: much above 0.1, rate and latency are those of a
 //! busy machine. Compare within one run, as ratios.
 //!

@@ -69,7 +69,7 @@ pub(crate) async fn run(store: Arc<StoreInner>, mut leaving: watch::Receiver<boo
 }
 
 /// Warns about more nodes than configured. Limits are divided by the greater number all the same, but a node that starts while
-/// the store is unavailable knows only the configured one.
+/// the store is unavailable has only the configured one.
 fn compare_with_configured(store: &StoreInner, since: &mut Option<Instant>) {
     let Some(configured) = store.context.settings().nodes else {
         return;

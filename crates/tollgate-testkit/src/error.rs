@@ -46,19 +46,19 @@ pub enum Error {
     },
     /// A server answered with an error, or not at all.
     Rejected {
-        /// The command, and the server that it was sent to.
-        asked: String,
+        /// The command, and its server.
+        command: String,
         /// Error of the client.
         error: redis::RedisError,
     },
     /// A server sent an answer of an unexpected form.
     Unexpected {
-        /// The command, and the server that it was sent to.
-        asked: String,
+        /// The command, and its server.
+        command: String,
         /// The answer.
         answer: String,
     },
-    /// The caller asked for something impossible.
+    /// The arguments of the caller are invalid.
     Invalid(String),
 }
 
@@ -101,9 +101,9 @@ impl fmt::Display for Error {
                 f,
                 "waited {deadline:?} in vain until {what}. Last observed: {last}. The log:\n{log}"
             ),
-            Error::Rejected { asked, error } => write!(f, "{asked}: {error}"),
-            Error::Unexpected { asked, answer } => {
-                write!(f, "{asked}: an unexpected answer, {answer}")
+            Error::Rejected { command, error } => write!(f, "{command}: {error}"),
+            Error::Unexpected { command, answer } => {
+                write!(f, "{command}: an unexpected answer, {answer}")
             }
             Error::Invalid(why) => f.write_str(why),
         }

@@ -1,13 +1,13 @@
 //! Set-up of tests, trials and benchmarks. No shipped crate depends on it except for its tests.
 //!
 //! - [`servers`] starts Redis and Valkey: alone, behind sentinels, or as a cluster.
-//! - [`proxy`] stands between a client and such a server and injects network faults.
+//! - [`proxy`] is between a client and such a server and injects network faults.
 //! - [`Process`] runs any other program in a temporary directory; [`web`] has nginx, Caddy and Envoy.
-//! - [`tollgate`] runs the built binary, and [`http`] asks it.
+//! - [`tollgate`] runs the built binary, and [`http`] is its client.
 //! - [`Directory`] is a temporary directory, and [`free_port`] a free port.
 //! - [`wait()`] waits for a condition, with a deadline.
 //!
-//! Nothing here simulates a server: a program that is missing is an [`Error`] that says how to install it.
+//! Nothing here simulates a server: a missing program is an [`Error`] with the way to install it.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::panic, reason = "a test that cannot run has failed")]

@@ -40,7 +40,7 @@ fn installed(venv: &Path, name: &str) -> Vec<PathBuf> {
     let pythons = directories_in(&venv.join("lib"));
     let packages: Vec<PathBuf> = pythons.iter().map(|python| python.join(package)).collect();
     let machines = packages.iter().flat_map(|package| directories_in(package));
-    // The virtual environment is named even if it is empty, so that an error says where the program should be.
+    // The virtual environment is listed even if it is empty, so that an error shows where the program should be.
     [venv.to_path_buf()]
         .into_iter()
         .chain(machines)

@@ -162,7 +162,7 @@ impl Frames {
     /// The length is known.
     fn counted(&mut self, of: Of, number: Number) -> Result<(), InvalidFrame> {
         if number.negative {
-            // Nothing at all, not something empty. Only RESP2 says it like this.
+            // A null, not an empty value. Only RESP2 encodes it like this.
             self.complete();
             return Ok(());
         }

@@ -2,7 +2,7 @@
 //!
 //! # Theory
 //!
-//! Linux sends a signal to a child when its parent dies (`PR_SET_PDEATHSIG`). `setpriv` from util-linux asks for it
+//! Linux sends a signal to a child when its parent dies (`PR_SET_PDEATHSIG`). `setpriv` from util-linux requests it
 //! and then becomes the program, so no `unsafe` is needed here. To Linux the parent is a *thread*: a server that a
 //! test's thread started would die with that thread, even if another test still uses it. So one thread starts all
 //! children and lives as long as the process.

@@ -140,7 +140,7 @@ impl Start {
         })
     }
 
-    /// Runs it although it must not start, and returns its standard error and exit code.
+    /// Runs it until it exits, because it must not start, and returns its standard error and exit code.
     pub fn fails(&self) -> Result<(String, Option<i32>)> {
         let tollgate = self.launch()?;
         let status = tollgate.wait_for_exit()?;
@@ -183,7 +183,7 @@ pub struct Tollgate {
 }
 
 impl Tollgate {
-    /// Port of decisions, or of the gateway.
+    /// Port of the decision API, or of the gateway.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -200,7 +200,7 @@ impl Tollgate {
         wait_for(&what, DEADLINE, || self.out(), printed)
     }
 
-    /// A client of decisions, or of the gateway.
+    /// A client of the decision API, or of the gateway.
     pub fn client(&self) -> Client {
         Client::new(self.port)
     }
@@ -215,7 +215,7 @@ impl Tollgate {
         self.process.directory().join(POLICY)
     }
 
-    /// Asks for a decision.
+    /// Sends `/v1/check`.
     #[track_caller]
     pub fn check(&self, body: &str) -> Reply {
         self.client().post("/v1/check", body)

@@ -17,7 +17,7 @@ const POLL: Duration = Duration::from_millis(10);
 pub enum Check<T> {
     /// The condition holds.
     Ready(T),
-    /// The condition does not hold yet; the text says what was observed.
+    /// The condition does not hold yet; the text is the observation.
     Pending(String),
 }
 

@@ -23,7 +23,7 @@ pub struct WebServer {
 }
 
 impl WebServer {
-    /// nginx with this configuration, as one process. It logs no requests unless the configuration says where.
+    /// nginx with this configuration, as one process. It logs no requests unless the configuration names a file.
     pub fn nginx(configuration: impl FnOnce(u16) -> String) -> Result<WebServer> {
         let global = "daemon off; master_process off; pid nginx.pid; error_log stderr;";
         let arguments = ["-p", ".", "-c", CONFIG, "-e", "stderr", "-g", global];
@@ -53,7 +53,7 @@ impl WebServer {
 
     /// Envoy with this configuration.
     pub fn envoy(configuration: impl FnOnce(u16) -> String) -> Result<WebServer> {
-        // The name of a file says its format.
+        // The name of the file selects its format.
         let file = "envoy.yaml";
         let options = [
             "--concurrency",

@@ -2,7 +2,7 @@
 //!
 //! It is hyper on one thread, as its guide has it. A POST is parsed into the fields that
 //! `/v1/check` has, borrowed from the body, and answered with a constant that looks the same;
-//! a GET is answered at once. What the front end takes longer is its own.
+//! a GET is answered at once. The rest of the time of the front end is its own.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -21,10 +21,10 @@ use hyper_util::rt::TokioIo;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use tokio::net::TcpListener;
 
-/// What `/v1/check` says when a request passes.
+/// The answer of `/v1/check` when a request passes.
 const ANSWER: &str = r#"{"verdict":"pass","limit":"per-rider","reason":"limit","remaining":999999,"reset_after_ms":1,"limits":[{"name":"per-rider","role":"enforced","cost":1}],"policy_version":1}"#;
 
-/// The fields of the checks that are asked here.
+/// The fields of the requests of this load.
 #[allow(dead_code, reason = "read from the body, and that is all")]
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -66,7 +66,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Headers<'a> {
     }
 }
 
-/// What the child does: serve until it is killed.
+/// Serves until the process is killed.
 pub(crate) fn run(port: u16) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -105,7 +105,7 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Inf
 }
 
 fn is_check(body: &[u8]) -> bool {
-    // All of it is wanted, whatever the compiler thinks.
+    // The compiler must not remove the parsing.
     black_box(serde_json::from_slice::<Check<'_>>(body)).is_ok()
 }
 
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_check_is_noticed() {
+    fn invalid_checks_are_rejected() {
         assert!(is_check(br#"{"limit":"per-rider","key":"k000123"}"#));
         assert!(!is_check(br#"{"limit":7}"#));
         assert!(!is_check(b"{"));

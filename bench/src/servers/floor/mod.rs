@@ -1,6 +1,6 @@
 //! The floors: servers that read what a front end reads and decide nothing.
 //!
-//! A floor's time is that of the sockets and the protocol; what a front end takes longer is its own. Each is a process of its
+//! A floor's time is that of the sockets and the protocol; the rest of the time of a front end is its own. Each is a process of its
 //! own, this program started with the hidden command `floor`.
 
 mod http;
@@ -16,13 +16,13 @@ use self::messages::RateLimitRequest;
 use self::tonic::Decide;
 use crate::args::{Floor, FloorProtocol};
 
-/// Says yes to everything.
+/// Admits everything.
 #[derive(Clone)]
-struct Yes;
+struct AdmitAll;
 
-impl Decide for Yes {
+impl Decide for AdmitAll {
     fn decide(&self, request: RateLimitRequest) -> Result<i32, Status> {
-        // All of it is wanted, whatever the compiler thinks.
+        // The compiler must not remove the decoding.
         std::hint::black_box(request);
         Ok(1)
     }
@@ -33,6 +33,6 @@ pub(crate) fn run(floor: Floor) -> io::Result<()> {
     match floor.protocol {
         FloorProtocol::Http => http::run(floor.port),
         FloorProtocol::Resp => resp::run(floor.port),
-        FloorProtocol::Rls => tonic::serve(floor.port, Yes),
+        FloorProtocol::Rls => tonic::serve(floor.port, AdmitAll),
     }
 }

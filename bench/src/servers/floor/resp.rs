@@ -1,10 +1,10 @@
 //! The floor of the Redis protocol: one thread on epoll that finds the end of every command and answers a constant.
 //!
-//! The constant is what `CL.THROTTLE` says when a request passes. What came in one read is answered in one write.
+//! The constant is the answer of `CL.THROTTLE` when a request passes. All commands of one read are answered in one write.
 //!
 //! # What it does not know
 //!
-//! Inline commands, bounds, and clients that do not read: it meets nobody but the load of this program.
+//! Inline commands, bounds, and clients that do not read: its only client is the load of this program.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -23,7 +23,7 @@ struct Connection {
     out: Vec<u8>,
 }
 
-/// Answers on this port until it is killed.
+/// Serves on this port until the process is killed.
 pub(crate) fn run(port: u16) -> io::Result<()> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut listener = TcpListener::bind(address)?;
@@ -110,7 +110,7 @@ impl Connection {
     }
 }
 
-/// How long the command at the beginning is, if all of it is there.
+/// The length of the first command, if it is complete.
 fn command(bytes: &[u8]) -> io::Result<Option<usize>> {
     let mut at = 0;
     let Some(words) = header(bytes, &mut at, b'*')? else {
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_ends_where_it_ends_and_is_waited_for_until_then() {
+    fn a_command_is_delimited_only_when_it_is_complete() {
         let one = b"*3\r\n$3\r\nGET\r\n$2\r\nab\r\n$0\r\n\r\n";
         for len in 0..one.len() {
             assert_eq!(command(&one[..len]).unwrap(), None, "after {len}");

@@ -1,7 +1,7 @@
-//! A unary service of tonic on one thread: the floor of the rate limit service, and what the library of a peer is put behind.
+//! A unary service of tonic on one thread: the floor of the rate limit service, and the server for the library of a peer.
 //!
 //! Everything is left as tonic has it by default. Messages go through prost, by a codec of a few lines, because that of tonic
-//! comes with more crates. The answer is what a function makes of the question.
+//! comes with more crates. A function computes the answer.
 
 use std::convert::Infallible;
 use std::future::{Future, Ready, ready};
@@ -21,9 +21,9 @@ use tonic::{Request, Response, Status};
 
 use super::messages::{RateLimitRequest, RateLimitResponse};
 
-/// What becomes of a question.
+/// Decides a request.
 pub(crate) trait Decide: Clone + Send + 'static {
-    /// Envoy's code for it.
+    /// Envoy's code for the decision.
     fn decide(&self, request: RateLimitRequest) -> Result<i32, Status>;
 }
 

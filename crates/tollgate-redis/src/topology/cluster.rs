@@ -4,7 +4,7 @@
 //! Many such replies at once cause one reading.
 //!
 //! A server that is cut off from the others keeps reporting its last map, and its clients would never learn that its slots are
-//! served elsewhere by now. Such a server reports that the cluster is down when it is asked for any key. Its map is used only if
+//! served elsewhere by now. Such a server reports that the cluster is down for a command on any key. Its map is used only if
 //! no other server reports one.
 
 use std::sync::Arc;
@@ -60,7 +60,7 @@ pub(super) async fn follow(routes: Arc<Routes>, seeds: Vec<Address>) {
 /// Ranges of slots, first and last, and their server.
 type Owners = Vec<(u16, u16, Address)>;
 
-/// Asks one server after the other until one reports a map, each time starting with the next: first the connected ones, then those
+/// Queries one server after the other until one reports a map, each time starting with the next: first the connected ones, then those
 /// of the settings.
 async fn read(routes: &Routes, seeds: &[Address], turn: usize) -> Result<Owners, String> {
     let mut message = String::from("no server of the cluster reports its slots");

@@ -13,11 +13,11 @@
 //! # Invariant
 //!
 //! Without one-time faults every byte arrives, in order: lasting faults only delay. A one-time fault loses, repeats or
-//! corrupts exactly what it says.
+//! corrupts exactly the bytes that it names.
 //!
 //! # Limits
 //!
-//! The proxy knows no packets. The system establishes a connection before the proxy learns of it, so an unanswered
+//! The proxy sees no packets. The system establishes a connection before the proxy learns of it, so an unanswered
 //! `SYN` cannot be injected. The system also decides how a stream is cut into reads: with one seed the n-th piece has
 //! the same jitter, but a piece may be another one.
 

@@ -1,6 +1,6 @@
 //! Applies one-time faults to the bytes of one direction.
 //!
-//! It knows neither time nor sockets: bytes go in as they came, and pieces come out in the order of their arrival.
+//! It uses neither time nor sockets: bytes go in as they arrive, and pieces come out in the same order.
 
 use std::sync::Arc;
 
@@ -76,15 +76,15 @@ impl Shaper {
         }
     }
 
-    /// What these bytes become. Each message is a piece of its own, with its own jitter.
+    /// Applies the faults to these bytes. Each message is a piece of its own, with its own jitter.
     pub(super) fn shape(&mut self, mut bytes: &[u8]) -> Vec<Piece> {
         while !bytes.is_empty() && !self.over && !self.opaque {
             if self.frames.is_between() {
-                self.action = self.draw_fate(bytes);
+                self.action = self.next_action(bytes);
             }
             let Ok((used, end)) = self.frames.advance(bytes) else {
                 self.opaque = true;
-                self.give_back();
+                self.return_fault();
                 break;
             };
             let (part, rest) = bytes.split_at(used.min(bytes.len()));
@@ -105,7 +105,7 @@ impl Shaper {
         self.counters.passed(self.direction, bytes);
     }
 
-    fn draw_fate(&mut self, bytes: &[u8]) -> Action {
+    fn next_action(&mut self, bytes: &[u8]) -> Action {
         if self.direction == Direction::ToServer || bytes.first() == Some(&b'>') {
             return Action::Pass;
         }
@@ -168,17 +168,17 @@ impl Shaper {
                 self.emit(copy);
             }
             // The reply is shorter than the cut: the next one may be longer.
-            Action::Truncate { left, .. } if left > 0 => self.give_back(),
+            Action::Truncate { left, .. } if left > 0 => self.return_fault(),
             Action::Truncate { .. } => {}
-            Action::Garble { at, seen } if seen <= at => self.give_back(),
+            Action::Garble { at, seen } if seen <= at => self.return_fault(),
             Action::Garble { .. } => {}
         }
         self.drawn = None;
     }
 
-    fn give_back(&mut self) {
+    fn return_fault(&mut self) {
         if let Some(fault) = self.drawn.take() {
-            self.state.give_back(fault);
+            self.state.return_fault(fault);
         }
     }
 

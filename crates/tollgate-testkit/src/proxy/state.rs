@@ -107,7 +107,7 @@ impl FaultState {
         self.take(|fault| !matches!(fault, Fault::ResetAfter { .. }))
     }
 
-    /// The number of bytes after which the connection that asks is reset.
+    /// The number of bytes after which the calling connection is reset.
     pub(super) fn for_bytes(&self) -> Option<u64> {
         match self.take(|fault| matches!(fault, Fault::ResetAfter { .. })) {
             Some(Fault::ResetAfter { bytes }) => Some(bytes),
@@ -116,7 +116,7 @@ impl FaultState {
     }
 
     /// Returns a fault that found no reply to apply to, before all others.
-    pub(super) fn give_back(&self, fault: Fault) {
+    pub(super) fn return_fault(&self, fault: Fault) {
         self.armed().push_front(fault);
     }
 

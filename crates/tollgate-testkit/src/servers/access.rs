@@ -56,7 +56,7 @@ impl Access {
 
     fn refused(&self, what: &str, error: redis::RedisError) -> Error {
         Error::Rejected {
-            asked: format!("{what} at port {}", self.port),
+            command: format!("{what} at port {}", self.port),
             error,
         }
     }

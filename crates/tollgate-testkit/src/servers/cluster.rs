@@ -118,7 +118,7 @@ impl Cluster {
         let has_port = |node: &Server| port == Some(i64::from(node.port()));
         let owner = self.nodes.iter().position(has_port);
         owner.ok_or_else(|| Error::Unexpected {
-            asked: format!("the owner of slot {slot}"),
+            command: format!("the owner of slot {slot}"),
             answer: format!("{slots:?}"),
         })
     }
@@ -267,7 +267,7 @@ impl Cluster {
                 let bus = other.ask(&["CONFIG", "GET", "cluster-port"])?;
                 let (_, bus): (String, String) =
                     redis::from_redis_value(bus).map_err(|error| Error::Unexpected {
-                        asked: "the port of the cluster bus".into(),
+                        command: "the port of the cluster bus".into(),
                         answer: error.to_string(),
                     })?;
                 node.ask(&["CLUSTER", "MEET", HOST, &port, &bus])?;

@@ -6,7 +6,7 @@
 //! killed. Its directory goes with it, except in the last case. Every wait has a deadline, and its error quotes the
 //! server's log.
 //!
-//! Nothing is persisted unless an option asks for it. All addresses are 127.0.0.1.
+//! Nothing is persisted without an option for it. All addresses are 127.0.0.1.
 
 mod access;
 mod cluster;

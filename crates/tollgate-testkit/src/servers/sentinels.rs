@@ -93,7 +93,7 @@ impl Sentinels {
             .iter()
             .find(|server| votes(server.port()) * 2 > self.sentinels.len());
         found.ok_or_else(|| Error::Unexpected {
-            asked: "the address of the primary from every sentinel".into(),
+            command: "the address of the primary from every sentinel".into(),
             answer: format!("the ports {named:?}, without a majority"),
         })
     }

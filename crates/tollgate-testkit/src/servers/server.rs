@@ -21,7 +21,7 @@ const PORTS_TRIED: u32 = 10;
 /// Pause before a restarted server tries its old port again.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Configuration of a server. Nothing is persisted unless an option asks for it.
+/// Configuration of a server. Nothing is persisted without an option for it.
 #[derive(Clone, Debug)]
 pub struct Plan {
     kind: Kind,
@@ -259,7 +259,7 @@ impl Server {
             Value::VerbatimString { text, .. } => Ok(text),
             Value::Okay => Ok("OK".into()),
             other => Err(Error::Unexpected {
-                asked: format!("a command for text to {}", self.process.name()),
+                command: format!("a command for text to {}", self.process.name()),
                 answer: format!("{other:?}"),
             }),
         }
