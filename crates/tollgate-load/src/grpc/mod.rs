@@ -166,7 +166,7 @@ impl Grpc {
         }
         match frame.kind {
             Kind::Settings if frame.flags & frame::ACK == 0 => {
-                self.apply_settings(frame.payload, out)?
+                self.apply_settings(frame.payload, out)?;
             }
             Kind::Ping if frame.flags & frame::ACK == 0 => {
                 out.extend(frame::header(8, Kind::Ping, frame::ACK));
