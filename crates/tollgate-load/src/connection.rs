@@ -6,12 +6,12 @@
 //!
 //! # What ends a connection
 //!
-//! - It has asked all it should, and has all answers.
-//! - The server closed it, or said nothing for too long: what was under way counts as errors, and it is opened again. If it
-//!   ends three times in a row without any answer it is given up, and the others go on: a server that died is part of what is
-//!   to be told, and no reason to on_progress nothing.
-//! - What came is of another protocol: the whole run ends, because no further answer would be worth more.
-//! - The end of the run, and the time that answers have after it.
+//! - All requests are sent and answered.
+//! - The server closes it, or is silent for longer than the timeout: requests in flight count as errors, and it is reopened. If it
+//!   ends three times in a row without any response it is given up, and the others continue: a server that dies is part of the
+//!   report.
+//! - The server violates the protocol: the run fails.
+//! - The run ends, and the timeout after it.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -82,12 +82,12 @@ pub(crate) struct Endpoint {
 
 impl Endpoint {
     /// Opens a connection.
-    pub(crate) async fn connect(&self) -> io::Result<Stream> {
+    pub(crate) async fn connect(&self) -> io::Result<Box<dyn Stream>> {
         let opened = async {
             let stream = TcpStream::connect(self.address).await?;
             stream.set_nodelay(true)?;
             match &self.tls {
-                None => Ok(Stream::Plain(stream)),
+                None => Ok(Box::new(stream) as Box<dyn Stream>),
                 Some(tls) => tls.begin(stream).await,
             }
         };
@@ -101,7 +101,7 @@ impl Connection {
     ///
     /// # Errors
     /// A protocol violation, which ends the run.
-    pub(crate) async fn run(mut self, stream: Stream) -> Result<(), LoadError> {
+    pub(crate) async fn run(mut self, stream: Box<dyn Stream>) -> Result<(), LoadError> {
         let mut stream = Some(stream);
         let mut failed_sessions = 0;
         loop {
@@ -151,8 +151,8 @@ impl Connection {
         let why = match end {
             SessionEnd::Done => return Ok(None),
             SessionEnd::Protocol(error) => {
-                let what = format!("{}: {}", self.name, error.problem);
-                return Err(LoadError::new(what, error.hint));
+                let problem = format!("{}: {}", self.name, error.problem);
+                return Err(LoadError::new(problem, error.hint));
             }
             SessionEnd::TimedOut => {
                 let kind = format!("no response within {:?}", self.endpoint.timeout);
@@ -203,7 +203,7 @@ impl Drop for Connection {
 /// One connection from its opening to its close.
 struct Session<'a> {
     connection: &'a mut Connection,
-    stream: Stream,
+    stream: Box<dyn Stream>,
     timer: Pin<Box<Sleep>>,
     out: Vec<u8>,
     written: usize,
@@ -221,7 +221,7 @@ struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    fn begin(connection: &'a mut Connection, stream: Stream) -> Session<'a> {
+    fn begin(connection: &'a mut Connection, stream: Box<dyn Stream>) -> Session<'a> {
         let mut out = Vec::new();
         connection.codec.start(&mut out);
         let last_activity = connection.stopwatch.nanos();

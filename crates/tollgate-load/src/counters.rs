@@ -1,10 +1,12 @@
 //! The counters of one thread, and their sum.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::audit::AdmissionLog;
 use crate::codec::Judgement;
 use crate::histogram::Histogram;
+use crate::report::{Loss, TargetReport};
 use crate::schedule::Schedule;
 
 /// The most kinds of errors: their texts come from servers.
@@ -21,48 +23,13 @@ pub(crate) struct SentRequest {
     pub(crate) start: u64,
 }
 
-/// The counters of one target.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct TargetCounters {
-    pub(crate) admitted: u64,
-    pub(crate) refused: u64,
-    pub(crate) unjudged: u64,
-    pub(crate) errors: u64,
-    /// When its last response arrived, including the warm-up.
-    pub(crate) last_response: Option<u64>,
-    /// Connections that were given up.
-    pub(crate) given_up: u64,
-    /// When the first of them was given up, and why.
-    pub(crate) loss: Option<(u64, String)>,
-}
-
-impl TargetCounters {
-    fn add(&mut self, other: &TargetCounters) {
-        self.admitted += other.admitted;
-        self.refused += other.refused;
-        self.unjudged += other.unjudged;
-        self.errors += other.errors;
-        self.last_response = self.last_response.max(other.last_response);
-        self.given_up += other.given_up;
-        self.record_loss(other.loss.as_ref());
-    }
-
-    /// Keeps the earliest loss.
-    fn record_loss(&mut self, loss: Option<&(u64, String)>) {
-        let known = self.loss.as_ref().map_or(u64::MAX, |(moment, _)| *moment);
-        if let Some(loss) = loss.filter(|(moment, _)| *moment < known) {
-            self.loss = Some(loss.clone());
-        }
-    }
-}
-
 /// The counters of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     /// Earlier requests are not counted, except by the audit.
     pub(crate) measured_from: u64,
-    /// By target, in the order of the plan.
-    pub(crate) targets: Vec<TargetCounters>,
+    /// By target, in the order of the plan. Moments are since the stopwatch started.
+    pub(crate) targets: Vec<TargetReport>,
     pub(crate) errors: BTreeMap<String, u64>,
     /// Times of responses that are no errors.
     pub(crate) times: Histogram,
@@ -82,7 +49,7 @@ impl Counters {
     /// Counters for this many targets.
     pub(crate) fn new(targets: usize) -> Counters {
         Counters {
-            targets: vec![TargetCounters::default(); targets],
+            targets: vec![TargetReport::default(); targets],
             ..Counters::default()
         }
     }
@@ -98,17 +65,17 @@ impl Counters {
         if let (Judgement::Admitted, Some(log)) = (judgement, &mut self.log) {
             log.admit(request.key, request.sent, now);
         }
-        let Some(share) = self.targets.get_mut(target) else {
+        let Some(counters) = self.targets.get_mut(target) else {
             return;
         };
-        share.last_response = share.last_response.max(Some(now));
+        counters.last_response = counters.last_response.max(Some(Duration::from_nanos(now)));
         if request.start < self.measured_from {
             return;
         }
         match judgement {
-            Judgement::Admitted => share.admitted += 1,
-            Judgement::Refused => share.refused += 1,
-            Judgement::Unjudged => share.unjudged += 1,
+            Judgement::Admitted => counters.admitted += 1,
+            Judgement::Refused => counters.refused += 1,
+            Judgement::Unjudged => counters.unjudged += 1,
             Judgement::Failed(failure) => return self.error(target, &failure.to_string(), 1),
         }
         self.times.record(now.saturating_sub(request.start));
@@ -120,8 +87,8 @@ impl Counters {
         if times == 0 {
             return;
         }
-        if let Some(share) = self.targets.get_mut(target) {
-            share.errors += times;
+        if let Some(counters) = self.targets.get_mut(target) {
+            counters.errors += times;
         }
         self.error_of_kind(kind, times);
     }
@@ -136,16 +103,19 @@ impl Counters {
     }
 
     /// Counts a connection to a target that is given up.
-    pub(crate) fn give_up(&mut self, target: usize, now: u64, why: String) {
-        if let Some(share) = self.targets.get_mut(target) {
-            share.given_up += 1;
-            share.record_loss(Some(&(now, why)));
+    pub(crate) fn give_up(&mut self, target: usize, now: u64, reason: String) {
+        if let Some(counters) = self.targets.get_mut(target) {
+            counters.add_loss(Loss {
+                connections: 1,
+                after: Duration::from_nanos(now),
+                reason,
+            });
         }
     }
 
     /// Adds the counters of another thread.
     pub(crate) fn add(&mut self, other: Counters) {
-        for (mine, theirs) in self.targets.iter_mut().zip(&other.targets) {
+        for (mine, theirs) in self.targets.iter_mut().zip(other.targets) {
             mine.add(theirs);
         }
         for (kind, times) in &other.errors {
@@ -204,7 +174,8 @@ mod tests {
             (counters.targets[0].admitted, counters.times.total()),
             (0, 0)
         );
-        assert_eq!(counters.targets[0].last_response, Some(200));
+        let last_response = counters.targets[0].last_response;
+        assert_eq!(last_response, Some(Duration::from_nanos(200)));
         let later = SentRequest {
             start: 101,
             ..REQUEST
@@ -233,10 +204,16 @@ mod tests {
         let [first, second] = all.targets.as_slice() else {
             panic!("{all:?}");
         };
-        assert_eq!((first.admitted, first.errors, first.given_up), (1, 0, 0));
+        assert_eq!((first.admitted, first.errors), (1, 0));
+        assert_eq!(first.loss, None);
         assert_eq!((second.refused, second.unjudged, second.errors), (1, 1, 3));
-        assert_eq!((second.last_response, second.given_up), (Some(300), 3));
-        assert_eq!(second.loss, Some((800, "first".into())));
+        assert_eq!(second.last_response, Some(Duration::from_nanos(300)));
+        let loss = Loss {
+            connections: 3,
+            after: Duration::from_nanos(800),
+            reason: "first".into(),
+        };
+        assert_eq!(second.loss, Some(loss));
         assert_eq!(all.errors.get("gone"), Some(&3));
     }
 }

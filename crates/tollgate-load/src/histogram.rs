@@ -2,7 +2,7 @@
 //!
 //! # Theory
 //!
-//! Every power of two is cut into 128 equal buckets, and below 128 every number has its own. A bucket is told by its
+//! Every power of two is cut into 128 equal buckets, and below 128 every number has its own. A bucket is found by its
 //! largest number, so a percentile is never below the truth and at most one part in 128 (0.8 %) above it, from
 //! nanoseconds to centuries, in 59 kB that are allocated once.
 //!

@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn other_protocols_and_answers_without_an_end_are_told_and_not_waited_for() {
+    fn other_protocols_and_responses_without_an_end_are_rejected_at_once() {
         for (bytes, hint) in [
             (&b"-ERR wrong\r\n"[..], "resp://"),
             (b"\x00\x00\x12\x04\x00", "grpc://"),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::audit::Audit;
-use crate::counters::{Counters, TargetCounters};
+use crate::counters::Counters;
 use crate::error::LoadError;
 use crate::histogram::Histogram;
 use crate::plan::Plan;
@@ -41,7 +41,7 @@ pub struct Report {
 }
 
 /// The results of one target.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct TargetReport {
     /// Connections to it.
     pub connections: u64,
@@ -81,6 +81,35 @@ impl TargetReport {
         let given_up = self.loss.as_ref().map_or(0, |loss| loss.connections);
         given_up > 0 && given_up >= self.connections
     }
+
+    /// Adds the counters of another thread.
+    pub(crate) fn add(&mut self, other: TargetReport) {
+        self.admitted += other.admitted;
+        self.refused += other.refused;
+        self.unjudged += other.unjudged;
+        self.errors += other.errors;
+        self.last_response = self.last_response.max(other.last_response);
+        other.loss.into_iter().for_each(|loss| self.add_loss(loss));
+    }
+
+    /// Adds connections that were given up. The earliest loss keeps its moment and reason.
+    pub(crate) fn add_loss(&mut self, mut loss: Loss) {
+        if let Some(known) = self.loss.take() {
+            let connections = known.connections + loss.connections;
+            if known.after <= loss.after {
+                loss = known;
+            }
+            loss.connections = connections;
+        }
+        self.loss = Some(loss);
+    }
+
+    /// Makes moments relative to the first request.
+    fn since(&mut self, begin: Duration) {
+        let moments = self.last_response.iter_mut();
+        let moments = moments.chain(self.loss.iter_mut().map(|loss| &mut loss.after));
+        moments.for_each(|moment| *moment = moment.saturating_sub(begin));
+    }
 }
 
 impl Report {
@@ -90,20 +119,22 @@ impl Report {
     /// Connections were given up and no response ever arrived: there is nothing to report.
     pub(crate) fn new(
         plan: &Plan,
-        counters: Counters,
+        mut counters: Counters,
         (begin, warm_until): (u64, u64),
         is_interrupted: bool,
     ) -> Result<Report, LoadError> {
         if counters
             .targets
             .iter()
-            .all(|share| share.last_response.is_none())
+            .all(|target| target.last_response.is_none())
         {
             fail_without_responses(plan, &counters)?;
         }
-        let targets = counters.targets.iter().enumerate();
-        let targets = targets.map(|(at, share)| target(plan, at, share, begin));
-        let targets: Vec<TargetReport> = targets.collect();
+        for (at, target) in counters.targets.iter_mut().enumerate() {
+            target.connections = plan.connections_to(at);
+            target.since(Duration::from_nanos(begin));
+        }
+        let targets = counters.targets;
         let sum = |of: fn(&TargetReport) -> u64| targets.iter().map(of).sum();
         // A server that stops responding before the end gains nothing by it.
         let end = counters.last_response.max(counters.ended);
@@ -148,32 +179,14 @@ impl Report {
     }
 }
 
-fn target(plan: &Plan, at: usize, share: &TargetCounters, begin: u64) -> TargetReport {
-    let since = |moment: u64| Duration::from_nanos(moment.saturating_sub(begin));
-    let loss = share.loss.as_ref().map(|(moment, why)| Loss {
-        connections: share.given_up,
-        after: since(*moment),
-        reason: why.clone(),
-    });
-    TargetReport {
-        connections: plan.connections_to(at),
-        admitted: share.admitted,
-        refused: share.refused,
-        unjudged: share.unjudged,
-        errors: share.errors,
-        last_response: share.last_response.map(since),
-        loss,
-    }
-}
-
 /// Reports the first connection that was given up as the problem of the run.
 fn fail_without_responses(plan: &Plan, counters: &Counters) -> Result<(), LoadError> {
     let losses = plan.targets.iter().zip(&counters.targets);
-    let losses = losses.filter_map(|(target, share)| Some((target, share.loss.as_ref()?)));
-    match losses.min_by_key(|(_, (moment, _))| *moment) {
+    let losses = losses.filter_map(|(target, report)| Some((target, report.loss.as_ref()?)));
+    match losses.min_by_key(|(_, loss)| loss.after) {
         None => Ok(()),
-        Some((target, (_, why))) => Err(LoadError::new(
-            format!("{target} {why}"),
+        Some((target, loss)) => Err(LoadError::new(
+            format!("{target} {}", loss.reason),
             "check the port, the protocol and the log of the server",
         )),
     }

@@ -22,7 +22,7 @@ use crate::schedule::Schedule;
 use crate::stopwatch::{Stopwatch, nanos};
 use crate::tls::TlsRoots;
 
-/// How often the connection is told how it goes.
+/// Interval of progress callbacks.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 const SEED: u64 = 0x746f_6c6c_6761_7465;
 

@@ -4,17 +4,14 @@
 //! file. Verification cannot be disabled: a load that reaches the wrong server measures nothing.
 
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 
 use crate::error::LoadError;
 use crate::target::{Protocol, Target};
@@ -102,54 +99,14 @@ pub(crate) struct TlsEndpoint {
 }
 
 impl TlsEndpoint {
-    pub(crate) async fn begin(&self, stream: TcpStream) -> io::Result<Stream> {
-        let stream = self.connector.connect(self.name.clone(), stream).await?;
-        Ok(Stream::Tls(Box::new(stream)))
+    pub(crate) async fn begin(&self, stream: TcpStream) -> io::Result<Box<dyn Stream>> {
+        Ok(Box::new(
+            self.connector.connect(self.name.clone(), stream).await?,
+        ))
     }
 }
 
-/// A connection.
-pub(crate) enum Stream {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
-}
+/// A plain or TLS connection. One virtual call for each system call.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin {}
 
-impl AsyncRead for Stream {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        to: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Stream::Plain(stream) => Pin::new(stream).poll_read(cx, to),
-            Stream::Tls(stream) => Pin::new(stream).poll_read(cx, to),
-        }
-    }
-}
-
-impl AsyncWrite for Stream {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Stream::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Stream::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Stream::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
-    }
-}
+impl<S: AsyncRead + AsyncWrite + Unpin> Stream for S {}

@@ -49,7 +49,7 @@ fn listen_only(mut stream: TcpStream) {
 }
 
 #[test]
-fn a_server_that_says_nothing_is_given_up_when_the_time_is_over() {
+fn a_silent_server_is_given_up_at_the_end_of_the_run() {
     for scheme in ["resp", "http", "grpc"] {
         let report = ran(plan(scheme, server(listen_only))).unwrap();
         assert_eq!(report.responses(), 0);
@@ -59,7 +59,7 @@ fn a_server_that_says_nothing_is_given_up_when_the_time_is_over() {
 }
 
 #[test]
-fn a_number_of_requests_does_not_wait_for_ever_for_a_server_that_says_nothing() {
+fn a_run_by_requests_ends_though_a_server_is_silent() {
     for scheme in ["resp", "grpc"] {
         let mut plan = plan(scheme, server(listen_only));
         (plan.duration, plan.requests) = (None, Some(1000));
@@ -72,7 +72,7 @@ fn a_number_of_requests_does_not_wait_for_ever_for_a_server_that_says_nothing() 
 }
 
 #[test]
-fn a_server_that_closes_at_once_is_told() {
+fn a_server_that_closes_at_once_is_an_error() {
     for scheme in ["resp", "http", "grpc"] {
         let mut plan = plan(scheme, server(drop));
         plan.duration = Some(Duration::from_secs(60));
@@ -85,7 +85,7 @@ fn a_server_that_closes_at_once_is_told() {
 }
 
 #[test]
-fn what_a_server_leaves_unanswered_counts_and_the_rest_goes_on() {
+fn unanswered_requests_count_and_the_rest_continues() {
     // Every tenth command is the last: half an answer, then the end.
     fn leaves(mut stream: TcpStream) {
         let reading = stream.try_clone().unwrap();
@@ -106,7 +106,7 @@ fn what_a_server_leaves_unanswered_counts_and_the_rest_goes_on() {
 }
 
 #[test]
-fn answers_of_another_protocol_end_the_run_with_the_protocol_to_use() {
+fn responses_of_another_protocol_end_the_run_with_a_hint() {
     fn web(mut stream: TcpStream) {
         let _ = stream.read(&mut [0; 4096]);
         let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n");
@@ -138,7 +138,7 @@ fn answers_of_another_protocol_end_the_run_with_the_protocol_to_use() {
 }
 
 #[test]
-fn an_answer_that_nobody_asked_for_ends_the_run() {
+fn a_response_to_no_request_ends_the_run() {
     fn twice(mut stream: TcpStream) {
         let reading = stream.try_clone().unwrap();
         for _ in commands(&reading) {
@@ -150,7 +150,7 @@ fn an_answer_that_nobody_asked_for_ends_the_run() {
 }
 
 #[test]
-fn a_server_that_falls_silent_is_not_the_faster_for_it() {
+fn a_server_that_falls_silent_gains_no_rate() {
     fn tires(mut stream: TcpStream) {
         let reading = stream.try_clone().unwrap();
         for number in commands(&reading) {
@@ -165,7 +165,7 @@ fn a_server_that_falls_silent_is_not_the_faster_for_it() {
 }
 
 #[test]
-fn answers_on_streams_that_were_never_opened_are_not_kept() {
+fn responses_on_unopened_streams_are_not_kept() {
     // Settings, then a piece of an answer on stream 99.
     fn odd(mut stream: TcpStream) {
         let _ = stream.write_all(b"\0\0\0\x04\0\0\0\0\0\0\0\x01\0\0\0\0\0\x63x");
@@ -176,7 +176,7 @@ fn answers_on_streams_that_were_never_opened_are_not_kept() {
 }
 
 #[test]
-fn nobody_there_is_told_at_once() {
+fn an_unreachable_server_is_an_error_at_once() {
     let port = TcpListener::bind(("127.0.0.1", 0))
         .unwrap()
         .local_addr()
@@ -201,7 +201,7 @@ fn stalls(mut stream: TcpStream) {
 }
 
 #[test]
-fn by_the_clock_a_stall_counts_for_all_who_would_have_met_it() {
+fn in_an_open_loop_a_stall_counts_for_all_requests_due_in_it() {
     const MILLIS: u64 = 1_000_000;
     let mut closed = plan("resp", server(stalls));
     (closed.connections, closed.requests, closed.duration) = (1, Some(200), None);
@@ -219,7 +219,7 @@ fn by_the_clock_a_stall_counts_for_all_who_would_have_met_it() {
 }
 
 #[test]
-fn what_was_due_and_could_not_be_sent_is_told() {
+fn requests_due_and_never_sent_are_reported() {
     let mut plan = plan("resp", server(listen_only));
     plan.connections = 1;
     plan.rate = Some("1000/s".parse().unwrap());
@@ -255,7 +255,7 @@ fn with_another(mut plan: Plan, port: u16) -> Plan {
 }
 
 #[test]
-fn a_server_that_dies_is_told_and_the_others_are_asked_to_the_end() {
+fn a_server_that_dies_is_reported_and_the_others_run_to_the_end() {
     static LEFT: AtomicU64 = AtomicU64::new(100);
     let mut plan = with_another(
         plan("resp", server(answers)),
@@ -277,7 +277,7 @@ fn a_server_that_dies_is_told_and_the_others_are_asked_to_the_end() {
 }
 
 #[test]
-fn what_was_due_at_a_server_that_died_was_never_sent() {
+fn requests_due_at_a_dead_server_count_as_unsent() {
     static LEFT: AtomicU64 = AtomicU64::new(10);
     let mut plan = with_another(
         plan("resp", server(answers)),
@@ -292,7 +292,7 @@ fn what_was_due_at_a_server_that_died_was_never_sent() {
 }
 
 #[test]
-fn when_the_last_server_dies_the_run_ends_and_what_was_measured_is_told() {
+fn when_the_last_server_dies_the_run_ends_with_a_report() {
     static LEFT: AtomicU64 = AtomicU64::new(50);
     let mut plan = plan("resp", server(|stream| dies(stream, &LEFT)));
     plan.duration = Some(Duration::from_secs(60));
@@ -303,7 +303,7 @@ fn when_the_last_server_dies_the_run_ends_and_what_was_measured_is_told() {
 }
 
 #[test]
-fn a_connection_that_is_given_up_is_not_the_whole_server() {
+fn a_connection_given_up_does_not_lose_its_server() {
     // Whoever comes first is answered, and nobody else.
     static COME: AtomicU64 = AtomicU64::new(0);
     fn serves_one(stream: TcpStream) {
@@ -320,7 +320,7 @@ fn a_connection_that_is_given_up_is_not_the_whole_server() {
 }
 
 #[test]
-fn without_a_rule_answers_are_counted_and_timed_and_not_judged() {
+fn without_a_rule_responses_are_counted_and_unjudged() {
     let mut plan = plan("resp", server(answers));
     (plan.admit_rule, plan.duration, plan.requests) = (None, None, Some(40));
     let report = ran(plan).unwrap();

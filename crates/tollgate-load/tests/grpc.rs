@@ -150,7 +150,7 @@ fn ran(plan: Plan) -> Result<Report, LoadError> {
 }
 
 #[test]
-fn every_call_is_answered_and_judged_whatever_the_server_is_like() {
+fn every_call_is_answered_and_judged_for_any_server() {
     let plain = Manner {
         each: 20,
         ..Manner::default()
@@ -190,7 +190,7 @@ fn every_call_is_answered_and_judged_whatever_the_server_is_like() {
 }
 
 #[test]
-fn a_server_that_admits_one_too_many_is_found_out() {
+fn a_server_that_admits_one_too_many_fails_the_audit() {
     let (port, _) = server(Manner {
         each: 21,
         ..Manner::default()
@@ -224,7 +224,7 @@ fn a_cost_is_sent_as_hits() {
 }
 
 #[test]
-fn a_status_instead_of_a_message_is_told_by_its_name() {
+fn a_grpc_status_is_reported_by_its_name() {
     let (port, _) = server(Manner {
         status: Some("12"),
         ..Manner::default()
@@ -238,7 +238,7 @@ fn a_status_instead_of_a_message_is_told_by_its_name() {
 }
 
 #[test]
-fn a_server_that_goes_away_is_called_again() {
+fn a_server_that_goes_away_is_reconnected() {
     let (port, _) = server(Manner {
         leaves_after: Some(100),
         ..Manner::default()

@@ -131,7 +131,7 @@ fn ran(target: &str, roots: &[u8]) -> Result<Report, LoadError> {
 }
 
 #[test]
-fn all_protocols_are_spoken_over_tls_as_they_say_they_are() {
+fn all_protocols_run_over_tls_with_their_alpn() {
     let (roots, config) = certificate("127.0.0.1");
     let ports = [
         server(config.clone(), "http/1.1", http),
@@ -155,7 +155,7 @@ fn all_protocols_are_spoken_over_tls_as_they_say_they_are() {
 }
 
 #[test]
-fn nobody_else_is_believed() {
+fn other_certificates_are_rejected() {
     let (roots, config) = certificate("elsewhere.example");
     let (others, _) = certificate("127.0.0.1");
     let port = server(config, "", redis);

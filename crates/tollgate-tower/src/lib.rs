@@ -54,7 +54,7 @@
 //!
 //! - A limit by client address needs that address: see [`LimitLayer::with_peer`]. A request without it is answered 500 if the
 //!   policy depends on it, and the cause is logged once.
-//! - The layers need tokio's timer, and its `spawn` where a shared store has to be told that a request has ended. They open no
+//! - The layers need tokio's timer, and its `spawn` to settle requests in a shared store. They open no
 //!   sockets and no files. How a decision is made is documented in [`tollgate_policy`].
 //! - Services, requests and errors must be `Send + 'static`, as axum, tonic and hyper require it.
 //!

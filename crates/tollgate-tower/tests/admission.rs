@@ -74,7 +74,7 @@ fn ms(ms: u64) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_free_place_is_taken_at_the_first_poll_and_the_next_waits_for_it() {
+async fn a_free_permit_is_granted_at_the_first_poll_and_the_next_request_waits() {
     let queue = AdmissionQueue::new(&rule(1)).unwrap();
     let unpolled = queue.acquire(&place(9));
     let first = enter_now(&queue, &place(1));
@@ -100,7 +100,7 @@ async fn a_free_place_is_taken_at_the_first_poll_and_the_next_waits_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_goes_away_before_the_turn_leaves_the_queue_and_after_it_lets_the_next_go() {
+async fn a_cancelled_request_leaves_the_queue_or_passes_its_permit_on() {
     let queue = AdmissionQueue::new(&rule(1)).unwrap();
     let held = enter_now(&queue, &place(1));
     let impatient = queue_up(&queue, &place(2));
@@ -126,7 +126,7 @@ async fn who_goes_away_before_the_turn_leaves_the_queue_and_after_it_lets_the_ne
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_too_long_is_turned_away_in_time_and_without_being_polled() {
+async fn a_request_is_rejected_after_max_wait_without_being_polled() {
     let mut rule = rule(1);
     rule.max_wait = Span::from_millis(100);
     let queue = AdmissionQueue::new(&rule).unwrap();
@@ -153,7 +153,7 @@ async fn who_waits_too_long_is_turned_away_in_time_and_without_being_polled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_patience_at_all_is_an_answer_at_the_first_poll() {
+async fn a_max_wait_of_zero_rejects_at_the_first_poll() {
     let mut rule = rule(1);
     rule.max_wait = Span::ZERO;
     let queue = AdmissionQueue::new(&rule).unwrap();
@@ -164,7 +164,7 @@ async fn no_patience_at_all_is_an_answer_at_the_first_poll() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_bounds_of_flow_and_queue_are_told_apart_and_the_largest_flow_pays() {
+async fn the_bounds_of_flow_and_queue_have_their_own_reasons_and_the_largest_flow_is_displaced() {
     let mut rule = rule(1);
     (rule.per_flow, rule.total) = (2, 3);
     let queue = AdmissionQueue::new(&rule).unwrap();
@@ -185,7 +185,7 @@ async fn the_bounds_of_flow_and_queue_are_told_apart_and_the_largest_flow_pays()
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_window_of_time_lets_more_go_than_rate_and_burst() {
+async fn no_window_dispatches_more_than_rate_and_burst() {
     let mut rule = paced("100/s", 5);
     rule.per_flow = 400;
     let queue = AdmissionQueue::new(&rule).unwrap();
@@ -216,7 +216,7 @@ async fn no_window_of_time_lets_more_go_than_rate_and_burst() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rate_beyond_the_grain_of_timers_is_reached_all_the_same() {
+async fn a_rate_above_the_timer_granularity_is_reached() {
     let mut rule = paced("5000/s", 1);
     rule.per_flow = 1000;
     let queue = AdmissionQueue::new(&rule).unwrap();
@@ -253,7 +253,7 @@ async fn a_cost_above_the_burst_empties_the_bucket_and_does_not_hang() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rate_and_places_must_both_agree() {
+async fn rate_and_concurrency_limit_both_apply() {
     let mut rule = paced("10/s", 1);
     rule.at_once = Some(QueueConcurrency::Fixed(1));
     let queue = AdmissionQueue::new(&rule).unwrap();
@@ -280,7 +280,7 @@ async fn rate_and_places_must_both_agree() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_nobody_took_costs_nothing_of_the_rate() {
+async fn a_permit_that_was_never_taken_is_refunded_to_the_rate() {
     let queue = AdmissionQueue::new(&paced("10/s", 1)).unwrap();
     drop(enter_now(&queue, &place(1)));
     let gone = queue_up(&queue, &place(1));
@@ -291,7 +291,7 @@ async fn a_turn_that_nobody_took_costs_nothing_of_the_rate() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_only_a_rate_holds_up_the_time_to_come_back_is_exact() {
+async fn with_a_rate_alone_retry_after_is_exact() {
     let mut rule = paced("10/s", 1);
     rule.per_flow = 3;
     let queue = AdmissionQueue::new(&rule).unwrap();
@@ -305,7 +305,7 @@ async fn when_only_a_rate_holds_up_the_time_to_come_back_is_exact() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_time_to_come_back_follows_how_turns_were_lately_given() {
+async fn retry_after_follows_recent_dispatches() {
     let mut rule = rule(1);
     rule.per_flow = 20;
     let queue = AdmissionQueue::new(&rule).unwrap();
@@ -328,7 +328,7 @@ async fn the_time_to_come_back_follows_how_turns_were_lately_given() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pressure_takes_places_and_gives_them_back() {
+async fn scaling_lowers_the_limit_and_restores_it() {
     let queue = AdmissionQueue::new(&rule(10)).unwrap();
     let mut held: Vec<_> = (0..10).map(|_| enter_now(&queue, &place(1))).collect();
     queue.set_scale(Scale::from_q16(65_536 / 2));
@@ -349,7 +349,7 @@ async fn pressure_takes_places_and_gives_them_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn under_pressure_the_rate_is_slower_and_then_as_before() {
+async fn scaling_slows_the_rate_and_restores_it() {
     let queue = AdmissionQueue::new(&paced("10/s", 1)).unwrap();
     drop(enter_now(&queue, &place(1)));
     queue.set_scale(Scale::from_q16(65_536 / 4));
@@ -369,7 +369,7 @@ async fn under_pressure_the_rate_is_slower_and_then_as_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_rule_lets_more_go_and_who_waits_keeps_waiting() {
+async fn a_new_rule_admits_more_and_waiting_requests_keep_waiting() {
     let before = QueueSet::new(&[rule(1)], None).unwrap();
     let queue = before.get(0).unwrap().clone();
     let _held = enter_now(&queue, &place(1));
@@ -404,7 +404,7 @@ async fn another_rule_lets_more_go_and_who_waits_keeps_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn less_patience_holds_for_those_who_wait_already() {
+async fn a_shorter_max_wait_applies_to_waiting_requests() {
     let mut patient = rule(1);
     let queue = AdmissionQueue::new(&patient).unwrap();
     let _held = enter_now(&queue, &place(1));
@@ -421,7 +421,7 @@ async fn less_patience_holds_for_those_who_wait_already() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_served_is_counted_by_class() {
+async fn served_requests_are_counted_by_tier() {
     let mut rule = rule(10);
     rule.weights = Some(TierWeights {
         source: Source::Header("plan".into()),
@@ -456,7 +456,7 @@ async fn what_was_served_is_counted_by_class() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_class_keeps_its_count_wherever_the_next_rule_names_it() {
+async fn a_tier_keeps_its_counter_in_any_order_of_the_rule() {
     let weighted = |names: &[&str]| {
         let mut rule = rule(1);
         rule.weights = Some(TierWeights {
@@ -491,7 +491,7 @@ async fn a_class_keeps_its_count_wherever_the_next_rule_names_it() {
 }
 
 #[test]
-fn a_queue_that_could_not_be_is_not_built() {
+fn an_unusable_queue_is_an_error() {
     let told = |rule: &QueueRule| {
         let QueueError { queue, problem, .. } = AdmissionQueue::new(rule).unwrap_err();
         assert_eq!(&*queue, "api");
@@ -519,7 +519,7 @@ fn a_queue_that_could_not_be_is_not_built() {
 }
 
 #[test]
-fn a_pacer_whose_runtime_ends_is_replaced_by_that_of_another() {
+fn a_timer_task_whose_runtime_ends_is_replaced() {
     let mut rule = rule(1);
     rule.max_wait = Span::from_millis(150);
     let runtime = || {
@@ -544,7 +544,7 @@ fn a_pacer_whose_runtime_ends_is_replaced_by_that_of_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_future_polled_after_its_end_says_nothing_more() {
+async fn a_future_polled_after_completion_stays_pending() {
     let queue = AdmissionQueue::new(&rule(1)).unwrap();
     let mut acquire = pin!(queue.acquire(&place(1)));
     let permit = acquire.as_mut().await;

@@ -76,7 +76,7 @@ async fn load(queue: &AdmissionQueue, seconds: u64, took_ms: u64, outcome: Backe
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_bring_it_to_its_least_and_answers_to_its_most() {
+async fn overload_lowers_the_limit_to_min_and_answers_raise_it_to_max() {
     for by in [Estimator::Aimd, Estimator::Gradient2] {
         let queue = AdmissionQueue::new(&rule(by)).unwrap();
         assert_eq!(limit(&queue), 10);
@@ -89,7 +89,7 @@ async fn failures_bring_it_to_its_least_and_answers_to_its_most() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_learned_from_what_nobody_knows() {
+async fn ignored_outcomes_do_not_change_the_limit() {
     for by in [Estimator::Aimd, Estimator::Gradient2] {
         let queue = AdmissionQueue::new(&rule(by)).unwrap();
         load(&queue, 20, 20, BackendOutcome::Ignored).await;
@@ -110,7 +110,7 @@ async fn every_estimator_moves_and_keeps_its_range() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_hangs_counts_as_failed_while_it_still_hangs() {
+async fn a_hanging_request_counts_as_overloaded_while_it_hangs() {
     let mut rule = rule(Estimator::Aimd);
     rule.at_once = Some(QueueConcurrency::Adaptive(Adaptive {
         by: Estimator::Aimd,
@@ -144,7 +144,7 @@ async fn what_hangs_counts_as_failed_while_it_still_hangs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_is_learned_from_at_its_head_and_its_place_is_held_to_its_end() {
+async fn a_sample_is_recorded_at_the_head_and_the_permit_held_to_the_end() {
     let queue = AdmissionQueue::new(&rule(Estimator::Aimd)).unwrap();
     let mut held = Vec::new();
     // Ten within less than a second are a window: all ten have entered before it is judged.
@@ -165,7 +165,7 @@ async fn an_answer_is_learned_from_at_its_head_and_its_place_is_held_to_its_end(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_learned_stays_under_another_rule_of_the_same_kind() {
+async fn an_adaptive_limit_is_kept_under_a_rule_of_the_same_estimator() {
     let queue = AdmissionQueue::new(&rule(Estimator::Aimd)).unwrap();
     let well = load(&queue, 60, 20, BackendOutcome::Answered).await;
     assert_eq!(well, MAX);
@@ -197,7 +197,7 @@ async fn what_was_learned_stays_under_another_rule_of_the_same_kind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_sends_slowly_is_not_held_against_the_backend() {
+async fn a_slow_upload_is_no_sample_of_the_backend() {
     let queue = AdmissionQueue::new(&rule(Estimator::Aimd)).unwrap();
     let mut held = Vec::new();
     for _ in 0..10 {
@@ -219,7 +219,7 @@ async fn a_client_that_sends_slowly_is_not_held_against_the_backend() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_sent_slowly_and_then_hangs_counts_as_failed_from_when_it_was_sent() {
+async fn a_slow_upload_that_then_hangs_times_out_from_its_restart() {
     let queue = AdmissionQueue::new(&rule(Estimator::Aimd)).unwrap();
     let mut held = Vec::new();
     for _ in 0..10 {
@@ -241,7 +241,7 @@ async fn what_was_sent_slowly_and_then_hangs_counts_as_failed_from_when_it_was_s
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_before_all_was_sent_counts_and_an_answer_does_not() {
+async fn an_overload_during_upload_counts_and_an_answer_does_not() {
     for (outcome, expected) in [
         (BackendOutcome::Overloaded, 9),
         (BackendOutcome::Answered, 10),

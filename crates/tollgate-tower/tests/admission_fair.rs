@@ -83,7 +83,7 @@ async fn weights_of_1_4_and_16_are_served_1_to_4_to_16() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tenant_that_was_alone_or_away_has_neither_debt_nor_credit() {
+async fn an_idle_or_single_tenant_has_neither_debt_nor_credit() {
     let queue = queue(2);
     let always = Tenant::start(&queue, 1, 1, 20);
     sleep(Duration::from_secs(20)).await;
@@ -102,7 +102,7 @@ async fn a_tenant_that_was_alone_or_away_has_neither_debt_nor_credit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tenant_at_fifty_times_the_load_takes_nothing_from_another() {
+async fn a_tenant_at_fifty_times_the_load_takes_no_share_of_another() {
     // 100 a second can be served. One asks for 20, the other for 1000, and does not wait to ask.
     let queue = queue(1);
     let noise = {

@@ -72,7 +72,7 @@ fn ms(ms: u64) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flow_that_never_gives_its_turns_back_leaves_all_the_others() {
+async fn a_flow_that_holds_its_permits_leaves_the_others_running() {
     let queue = queue(&QueueRule {
         max_wait: Span::from_secs(3600),
         ..rule(8, 3)
@@ -105,7 +105,7 @@ async fn a_flow_that_never_gives_its_turns_back_leaves_all_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_of_a_flow_is_given_on_only_when_one_of_its_own_ends() {
+async fn a_flow_at_its_limit_continues_only_when_one_of_its_own_permits_ends() {
     let queue = queue(&rule(4, 1));
     let first = enter_now(&queue, 1);
     let other = enter_now(&queue, 2);
@@ -135,7 +135,7 @@ async fn a_turn_of_a_flow_is_given_on_only_when_one_of_its_own_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_goes_away_in_the_queue_or_with_a_turn_not_taken_lets_the_next_of_its_flow_go() {
+async fn a_cancelled_request_lets_the_next_of_its_flow_go() {
     let queue = queue(&rule(4, 1));
     let held = enter_now(&queue, 1);
     let impatient = queue_up(&queue, 1);
@@ -156,7 +156,7 @@ async fn who_goes_away_in_the_queue_or_with_a_turn_not_taken_lets_the_next_of_it
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_too_long_for_its_bound_is_turned_away() {
+async fn a_request_of_a_limited_flow_is_rejected_after_max_wait() {
     let queue = queue(&rule(4, 1));
     let _held = enter_now(&queue, 1);
     let acquire = queue.acquire(&place(1));
@@ -167,7 +167,7 @@ async fn who_waits_too_long_for_its_bound_is_turned_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_wait_for_their_bound_keep_nobody_out_who_could_go() {
+async fn flows_at_their_limit_block_no_other_flow() {
     let queue = queue(&QueueRule {
         total: 1,
         ..rule(3, 1)
@@ -185,7 +185,7 @@ async fn those_who_wait_for_their_bound_keep_nobody_out_who_could_go() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_changed_rule_bounds_flows_from_now_on_and_stops_nothing() {
+async fn a_changed_rule_limits_flows_and_stops_no_request() {
     let queue = queue(&rule(6, 1));
     let mut held = vec![enter_now(&queue, 1)];
     let mut waits: Vec<Acquire> = (0..6).map(|_| queue_up(&queue, 1)).collect();
@@ -212,7 +212,7 @@ async fn a_changed_rule_bounds_flows_from_now_on_and_stops_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn under_pressure_one_flow_has_as_large_a_part_as_before() {
+async fn scaling_keeps_the_share_of_one_flow() {
     let queue = queue(&rule(8, 4));
     queue.set_scale(Scale::from_q16(1 << 15));
     let mut held: Vec<QueuePermit> = (0..2).map(|_| enter_now(&queue, 1)).collect();
@@ -231,7 +231,7 @@ async fn under_pressure_one_flow_has_as_large_a_part_as_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_a_rate_alone_it_bounds_what_is_under_way_and_costs_no_rate() {
+async fn a_flow_limit_with_a_rate_alone_bounds_requests_in_flight() {
     let queue = queue(&QueueRule {
         at_once: None,
         rate: Some(("10/s".parse().unwrap(), 2)),
@@ -258,7 +258,7 @@ async fn with_a_rate_alone_it_bounds_what_is_under_way_and_costs_no_rate() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_turned_away_is_told_how_fast_those_go_that_wait() {
+async fn a_rejection_estimates_the_wait_from_recent_dispatches() {
     let queue = queue(&QueueRule {
         per_flow: 5,
         max_wait: Span::from_secs(60),

@@ -43,7 +43,7 @@ fn allocations(of: impl FnOnce()) -> u64 {
 }
 
 #[test]
-fn a_turn_that_is_not_waited_for_allocates_nothing() {
+fn a_permit_without_a_wait_allocates_nothing() {
     let mut rule = QueueRule::new("api", QueueConcurrency::Fixed(8));
     rule.rate = Some(("1000000/s".parse().unwrap(), 1_000_000));
     rule.max_wait = Span::from_secs(1);

@@ -175,7 +175,7 @@ fn rule() -> QueueRule {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn whoever_goes_away_whenever_no_place_and_no_wake_is_lost() {
+async fn cancellations_at_any_time_lose_no_permit_and_no_wake_up() {
     let queue = stress(&rule(), 1, |_, _| {}).await;
     // Every place can be had again at once.
     let mut turns = Vec::new();
@@ -195,7 +195,7 @@ async fn whoever_goes_away_whenever_no_place_and_no_wake_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn full_queues_impatience_rates_and_pressure_lose_nobody_either() {
+async fn full_queues_cancellations_rates_and_scaling_lose_no_permit() {
     let mut rule = rule();
     (rule.per_flow, rule.total) = (6, 30);
     rule.max_wait = Span::from_millis(3);
@@ -217,7 +217,7 @@ async fn full_queues_impatience_rates_and_pressure_lose_nobody_either() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_bound_on_what_one_flow_holds_is_kept_and_loses_nobody() {
+async fn the_limit_of_a_flow_holds_and_loses_no_permit() {
     let mut rule = rule();
     rule.at_once_per_flow = Some(2);
     stress(&rule, 3, |queue, rng| {

@@ -144,7 +144,7 @@ struct Duration {
 }
 
 #[tokio::test]
-async fn the_tonic_example_refuses_with_resource_exhausted_and_says_when_to_come_back() {
+async fn the_tonic_example_refuses_with_resource_exhausted_and_a_retry_time() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(tonic_limits::serve(listener));

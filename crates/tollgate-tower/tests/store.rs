@@ -106,7 +106,7 @@ async fn until_left(policy_handle: &PolicyHandle, wanted: (u64, u64)) {
 }
 
 #[tokio::test]
-async fn a_place_that_is_held_on_one_node_is_taken_on_all_and_is_given_back_everywhere() {
+async fn a_permit_held_on_one_node_counts_on_all_and_is_released_everywhere() {
     let server = redis();
     let (here, there) = (node(&server).await, node(&server).await);
     let ask = |node: &PolicyHandle| {
@@ -132,7 +132,7 @@ async fn a_place_that_is_held_on_one_node_is_taken_on_all_and_is_given_back_ever
 }
 
 #[tokio::test]
-async fn who_leaves_while_the_store_is_asked_gets_everything_back_when_it_answers() {
+async fn a_request_dropped_while_the_store_decides_is_refunded() {
     let server = redis();
     let node = node(&server).await;
     let service = LimitLayer::new(node.clone()).layer(service_fn(hello));
@@ -165,7 +165,7 @@ async fn a_store_that_is_gone_is_a_503_where_the_policy_says_so() {
 }
 
 #[tokio::test]
-async fn what_is_lent_is_fetched_ahead_and_given_back_at_the_end_by_whoever_looks_after_it() {
+async fn maintenance_prefetches_leases_and_returns_them_on_shutdown() {
     let server = redis();
     // One that does not end while this runs.
     let window = || Limit::fixed_window("1000000/d".parse().unwrap()).unwrap();
@@ -203,7 +203,7 @@ async fn what_is_lent_is_fetched_ahead_and_given_back_at_the_end_by_whoever_look
 }
 
 #[tokio::test]
-async fn slots_are_reserved_in_the_store_and_waited_for_on_each_node() {
+async fn slots_are_reserved_in_the_store_and_awaited_on_each_node() {
     const SPACING: Duration = Duration::from_millis(50);
     let server = redis();
     let line = || Limit::leaky_bucket("20/s".parse().unwrap(), 8).unwrap();

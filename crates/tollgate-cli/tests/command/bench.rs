@@ -147,7 +147,7 @@ fn an_audit_needs_something_to_hold_the_limiter_to() {
     let check = "TOLLGATE.CHECK path / header.x-org {key}";
     says(
         &[REDIS, "--audit", "--command", check],
-        "`TOLLGATE.CHECK` does not say what it allows",
+        "`TOLLGATE.CHECK` does not state its limit",
         "--allow",
     );
     let peek = "TOLLGATE.PEEK path / header.x-org {key}";

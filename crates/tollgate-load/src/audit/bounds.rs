@@ -75,7 +75,7 @@ mod tests {
         .into()
     }
 
-    /// Moments at which the limit let one pass, when asked as often as possible at times that nobody chose.
+    /// Moments at which the limit let one pass, when checked as often as possible at random times.
     fn admitted(limit: &Limit, seed: u64) -> Vec<u64> {
         let limiter = UnkeyedLimiter::with_clock(limit.clone(), ManualClock::new()).unwrap();
         let clock = limiter.limiter().clock();

@@ -9,7 +9,7 @@
 //! but that it runs as fast as ours, to within the slack that was given.
 //!
 //! Two kinds of windows are looked at for each key: the whole run, and every stretch of a few lengths ([`windows`]). The first
-//! finds who admits a little too much all the time, the second who admits too much at once and makes up for it later.
+//! finds a limiter that admits a little too much all the time, the second one that admits too much at once and less later.
 //!
 //! # Invariant
 //!
@@ -195,7 +195,7 @@ pub struct Finding {
     pub admitted: u64,
     /// The most that it could rightly have been.
     pub allowed: u64,
-    /// Between the first request that was admitted and the last answer that said so.
+    /// From the first admitted request to the last response that admitted one.
     pub window: Span,
     /// When that window began, since the tool did.
     pub from: Span,
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_worst_are_told_by_name() {
+    fn only_the_worst_keys_are_reported() {
         let mut many = AdmissionLog::new(100, 10_000);
         for key in 0..100 {
             (0..6 + key).for_each(|_| many.admit(key, 0, 0));

@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn requests_perhaps_decided_outside_are_not_counted() {
-        // All answers are there only after the shortest lengths: nobody can say that they were decided together.
+        // All responses arrive after the shortest lengths: perhaps they were not decided together.
         let bursts = admissions([0; 20].into_iter(), 200 * MS);
         assert_eq!(worst(&bucket(10), &bursts), None);
         let found = worst(&bucket(10), &admissions([0; 20].into_iter(), 90 * MS));

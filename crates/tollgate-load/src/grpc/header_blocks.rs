@@ -3,7 +3,7 @@
 //! Requests: the fields of every call are the same, so the first call puts four of them into the server's table and later ones
 //! name their indices, six bytes in all. For a server without a table they are spelt each time.
 //!
-//! Responses: only `:status` and `grpc-status` matter. The server was told to keep no table, so each is in the static table or
+//! Responses: only `:status` and `grpc-status` matter. The client announces no table, so each is in the static table or
 //! spelt, plainly or in Huffman code. A name is compared in both encodings; of values only digits are decoded.
 
 /// The method of the service.

@@ -10,7 +10,7 @@
 //!
 //! | the future is dropped | units | permits of concurrency limits |
 //! |---|---|---|
-//! | while the shared store is asked | refunded when it has answered | likewise |
+//! | while the shared store decides | refunded when it has decided | likewise |
 //! | while the request waits for its slot, or for the service to be ready | refunded | released |
 //! | while it waits in an inner queue ([`crate::queue`]), or if that rejects it | refunded | released |
 //! | after the service behind the queue was called | stay taken | released at once |
@@ -105,8 +105,8 @@ impl<P: fmt::Debug> fmt::Debug for LimitLayer<P> {
 }
 
 impl LimitLayer<PolicyHandle> {
-    /// One limit, for each client address by itself. An IPv6 client is its network of 64 bits, because whoever has one such
-    /// address has them all.
+    /// One limit, for each client address by itself. An IPv6 client is its network of 64 bits, because one
+    /// subscriber usually holds all of them.
     ///
     /// ```
     /// use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! The backoffs that servers have asked for, by destination.
+//! The backoffs that servers have requested, by destination.
 //!
 //! # Invariant
 //!

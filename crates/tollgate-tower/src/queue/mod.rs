@@ -62,7 +62,7 @@ use crate::admission::BackendOutcome;
 use crate::facts::{self, CostFn, PeerFn};
 use crate::policy_source::PolicySource;
 
-/// In the extensions of a response that says nothing about the backend: it was not asked, or the request was malformed.
+/// In the extensions of a response that is no sample of the backend: the request did not reach it, or the request was malformed.
 /// [`classify`] returns [`BackendOutcome::Ignored`] for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoBackendSample;

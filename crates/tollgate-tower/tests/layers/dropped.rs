@@ -20,7 +20,7 @@ fn both() -> [LimitRule; 2] {
 }
 
 #[tokio::test]
-async fn a_place_is_held_until_the_body_has_ended() {
+async fn a_permit_is_held_until_the_body_ends() {
     let (policy_handle, _clock) = policy_handle(both());
     let (backend, mut arrived) = backend();
     let mut service = LimitLayer::new(policy_handle.clone()).layer(backend);
@@ -54,7 +54,7 @@ async fn a_place_is_held_until_the_body_has_ended() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_known_to_be_over_holds_nothing() {
+async fn a_body_that_has_ended_holds_no_guard() {
     let (policy_handle, _clock) = policy_handle(both());
     let hello = tower::service_fn(async |_: http::Request<_>| {
         let body = http_body_util::Empty::<Bytes>::new();
@@ -68,7 +68,7 @@ async fn a_body_that_is_known_to_be_over_holds_nothing() {
 }
 
 #[tokio::test]
-async fn a_dropped_body_frees_its_place() {
+async fn a_dropped_body_releases_its_permit() {
     let (policy_handle, _clock) = policy_handle(both());
     let (backend, mut arrived) = backend();
     let mut service = LimitLayer::new(policy_handle.clone()).layer(backend);
@@ -87,7 +87,7 @@ async fn a_dropped_body_frees_its_place() {
 }
 
 #[tokio::test]
-async fn a_future_that_is_dropped_at_work_frees_its_place_and_has_cost_its_unit() {
+async fn a_future_dropped_in_flight_releases_its_permit_and_stays_charged() {
     let (policy_handle, _clock) = policy_handle(both());
     let (backend, mut arrived) = backend();
     let mut service = LimitLayer::new(policy_handle.clone()).layer(backend);
@@ -105,7 +105,7 @@ async fn a_future_that_is_dropped_at_work_frees_its_place_and_has_cost_its_unit(
 }
 
 #[tokio::test]
-async fn a_service_that_fails_frees_the_place_and_has_cost_its_unit() {
+async fn a_failing_service_releases_the_permit_and_stays_charged() {
     let (policy_handle, _clock) = policy_handle(both());
     let (backend, mut arrived) = backend();
     let mut service = LimitLayer::new(policy_handle.clone()).layer(backend);
@@ -123,7 +123,7 @@ async fn a_service_that_fails_frees_the_place_and_has_cost_its_unit() {
 }
 
 #[tokio::test]
-async fn what_is_refused_takes_nothing_anywhere() {
+async fn a_refused_request_takes_nothing() {
     let (policy_handle, _clock) = policy_handle(both());
     let (backend, mut arrived) = backend();
     let mut service = LimitLayer::new(policy_handle.clone()).layer(backend.clone());
@@ -144,7 +144,7 @@ async fn what_is_refused_takes_nothing_anywhere() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_leaves_while_waiting_for_a_slot_has_cost_nothing() {
+async fn a_request_dropped_before_its_slot_is_refunded() {
     let line = Limit::leaky_bucket("1/s".parse().unwrap(), 10).unwrap();
     let rules = both().into_iter().chain([rule("line", line)]);
     let (policy_handle, _clock) = policy_handle(rules);
@@ -185,7 +185,7 @@ async fn who_leaves_while_waiting_for_a_slot_has_cost_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slot_with_others_behind_it_stays_idle_and_they_keep_theirs() {
+async fn a_dropped_slot_with_later_slots_stays_idle() {
     let line = Limit::leaky_bucket("10/s".parse().unwrap(), 10).unwrap();
     let rules = [rule("units", bucket("1/h", 10)), rule("line", line)];
     let (policy_handle, _clock) = policy_handle(rules);
@@ -227,7 +227,7 @@ async fn a_slot_with_others_behind_it_stays_idle_and_they_keep_theirs() {
 }
 
 #[tokio::test]
-async fn a_tunnel_keeps_its_place_as_long_as_somebody_takes_it() {
+async fn a_tunnel_keeps_its_permit_while_its_guard_is_kept() {
     let (policy_handle, _clock) = policy_handle([rule("places", at_once(2))]);
     let (backend, mut arrived) = backend();
     let mut service = LimitLayer::new(policy_handle.clone()).layer(backend);

@@ -66,7 +66,7 @@ async fn every_kind_of_refusal_has_its_code() {
 }
 
 #[tokio::test]
-async fn who_gets_no_turn_is_told_so_in_grpc() {
+async fn a_rejection_of_a_grpc_call_is_a_grpc_status() {
     let mut queue = QueueRule::new("calls", QueueConcurrency::Fixed(1));
     queue.per_flow = 1;
     let mut rules = policy([]);

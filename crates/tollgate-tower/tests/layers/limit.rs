@@ -35,7 +35,7 @@ async fn hello(request: Request<NoBody>) -> Result<Response<Full<Bytes>>, Infall
 }
 
 #[tokio::test]
-async fn what_passes_is_told_what_is_left_and_what_does_not_is_told_why() {
+async fn admitted_responses_report_what_is_left_and_refusals_the_reason() {
     let (policy_handle, clock) = policy_handle([rule("rides", bucket("5/s", 2))]);
     let service = LimitLayer::new(policy_handle).layer(service_fn(hello));
     let ask = || service.clone().oneshot(get("/", "a"));
@@ -94,7 +94,7 @@ async fn the_answer_to_head_has_no_body() {
 }
 
 #[tokio::test]
-async fn a_policy_that_tells_nothing_adds_nothing() {
+async fn a_policy_without_fields_adds_none() {
     let mut quiet = policy([rule("rides", bucket("5/s", 1))]);
     quiet.answers.retry_after = false;
     quiet.answers.ratelimit = false;
@@ -146,7 +146,7 @@ async fn a_refusal_of_an_inner_layer_keeps_its_numbers() {
 }
 
 #[tokio::test]
-async fn the_client_is_found_through_trusted_proxies_and_told_to_inner_services() {
+async fn the_client_is_resolved_through_trusted_proxies_for_inner_services() {
     let mut by_address = LimitRule::new("clients", Quota::plain(bucket("1/s", 1)));
     by_address.key = vec![KeyPart::new(Source::Address { v4: 32, v6: 64 })];
     let rules = Policy {
@@ -187,7 +187,7 @@ async fn the_client_is_found_through_trusted_proxies_and_told_to_inner_services(
 }
 
 #[tokio::test]
-async fn a_slot_is_waited_for_and_too_long_a_wait_is_a_refusal() {
+async fn a_request_waits_for_its_slot_and_a_wait_above_the_maximum_is_refused() {
     let line = tollgate::Limit::leaky_bucket("10/s".parse().unwrap(), 100).unwrap();
     let policy_handle = PolicyHandle::new(policy([rule("line", line)])).unwrap();
     let layer = LimitLayer::new(policy_handle).with_max_wait(Span::from_millis(250));
@@ -218,7 +218,7 @@ async fn a_slot_is_waited_for_and_too_long_a_wait_is_a_refusal() {
 }
 
 #[tokio::test]
-async fn everything_that_is_decided_is_reported() {
+async fn every_decision_is_observed() {
     /// Whether a request was admitted, and the key of its first limit.
     type Decided = (bool, Option<Vec<String>>);
     #[derive(Clone)]

@@ -118,7 +118,7 @@ async fn calls_wait_for_the_own_limit_of_their_destination() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leaky_bucket_gives_each_call_its_slot_and_the_slot_of_a_call_that_leaves_stays_idle() {
+async fn a_leaky_bucket_gives_each_call_a_slot_and_a_dropped_one_stays_idle() {
     let server = Server::new(&[]);
     let line = Limit::leaky_bucket("10/s".parse().unwrap(), 10).unwrap();
     let own = own(line);
@@ -139,7 +139,7 @@ async fn a_leaky_bucket_gives_each_call_its_slot_and_the_slot_of_a_call_that_lea
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_would_wait_too_long_fails_at_once_and_takes_nothing() {
+async fn a_call_above_max_wait_fails_at_once_and_takes_nothing() {
     let server = Server::new(&[]);
     let own = own(bucket("1/s", 1));
     let layer = PacingLayer::new(own.clone()).with_max_wait(Span::from_millis(500));
@@ -163,7 +163,7 @@ async fn a_call_that_would_wait_too_long_fails_at_once_and_takes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slot_that_begins_too_late_is_not_taken() {
+async fn a_slot_above_max_wait_is_not_taken() {
     let server = Server::new(&[]);
     let own = own(Limit::leaky_bucket("10/s".parse().unwrap(), 10).unwrap());
     let layer = PacingLayer::new(own.clone()).with_max_wait(Span::from_millis(100));
@@ -182,7 +182,7 @@ async fn a_slot_that_begins_too_late_is_not_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_server_says_is_obeyed_and_nothing_is_repeated() {
+async fn server_hints_are_applied_and_no_call_is_repeated() {
     let server = Server::new(&[
         (429, &[("retry-after", "3")]),
         (200, &[("ratelimit", "\"a\";r=0;t=2")]),
@@ -204,7 +204,7 @@ async fn what_a_server_says_is_obeyed_and_nothing_is_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_is_for_one_destination_and_never_longer_than_allowed() {
+async fn a_backoff_is_for_one_destination_and_at_most_the_maximum() {
     let server = Server::new(&[(503, &[("retry-after", "100000")])]);
     let layer = PacingLayer::new(own(bucket("1000/s", 1000))).with_max_backoff(Span::from_secs(2));
     let service = layer.layer(server.service());
@@ -216,7 +216,7 @@ async fn a_hold_is_for_one_destination_and_never_longer_than_allowed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_few_that_are_left_are_spread() {
+async fn few_remaining_requests_are_spread() {
     let few: (u16, &[(&'static str, &str)]) = (200, &[("ratelimit", "\"a\";r=4;t=2")]);
     let server = Server::new(&[few, few]);
     let service = PacingLayer::new(own(bucket("1000/s", 1000))).layer(server.service());
@@ -234,7 +234,7 @@ async fn the_few_that_are_left_are_spread() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_dropped_while_it_waits_takes_nothing() {
+async fn a_call_dropped_while_it_waits_is_refunded() {
     let server = Server::new(&[(429, &[("retry-after", "3")])]);
     let own = own(bucket("1/h", 2));
     let left = || own.peek("http://a.example:80", 0).remaining();

@@ -41,7 +41,7 @@ async fn call(
 }
 
 #[tokio::test]
-async fn a_turn_is_held_until_the_body_has_ended_and_then_the_next_one_goes() {
+async fn a_permit_is_held_until_the_body_ends_and_then_the_next_request_goes() {
     let policy_handle = queued(1, 10);
     let (backend, mut arrived) = backend();
     let mut service = QueueLayer::new(policy_handle.clone()).layer(backend.clone());
@@ -63,7 +63,7 @@ async fn a_turn_is_held_until_the_body_has_ended_and_then_the_next_one_goes() {
 }
 
 #[tokio::test]
-async fn who_finds_no_room_is_told_which_queue_and_when_to_come_back() {
+async fn a_rejection_names_the_queue_and_a_retry_time() {
     let policy_handle = queued(1, 1);
     let (backend, _arrived) = backend();
     let mut service = QueueLayer::new(policy_handle.clone()).layer(backend.clone());
@@ -84,7 +84,7 @@ async fn who_finds_no_room_is_told_which_queue_and_when_to_come_back() {
 }
 
 #[tokio::test]
-async fn who_leaves_the_queue_gives_the_place_up() {
+async fn a_dropped_request_leaves_the_queue() {
     let policy_handle = queued(1, 10);
     let (backend, mut arrived) = backend();
     let mut service = QueueLayer::new(policy_handle.clone()).layer(backend.clone());
@@ -109,7 +109,7 @@ async fn who_leaves_the_queue_gives_the_place_up() {
 }
 
 #[tokio::test]
-async fn a_service_that_fails_gives_its_turn_to_the_next() {
+async fn a_failing_service_releases_its_permit() {
     let policy_handle = queued(1, 10);
     let (backend, mut arrived) = backend();
     let mut service = QueueLayer::new(policy_handle.clone()).layer(backend);
@@ -124,7 +124,7 @@ async fn a_service_that_fails_gives_its_turn_to_the_next() {
 }
 
 #[tokio::test]
-async fn a_tunnel_keeps_its_turn_and_its_place_together() {
+async fn a_tunnel_keeps_its_queue_permit_and_its_concurrency_permit() {
     let policy_handle = queued(1, 10);
     let mut rules = policy_handle.active_policy().gate().policy().clone();
     rules
@@ -147,7 +147,7 @@ async fn a_tunnel_keeps_its_turn_and_its_place_together() {
 }
 
 #[tokio::test]
-async fn what_matches_no_queue_goes_on_at_once() {
+async fn a_request_without_a_queue_goes_on_at_once() {
     let policy_handle = PolicyHandle::new(policy([])).unwrap();
     let (backend, mut arrived) = backend();
     let mut service = QueueLayer::new(policy_handle).layer(backend);
@@ -161,7 +161,7 @@ async fn what_matches_no_queue_goes_on_at_once() {
 }
 
 #[test]
-fn only_what_speaks_of_overload_counts_as_failed() {
+fn only_overload_statuses_count_as_overloaded() {
     let head = |status: u16, grpc: Option<&str>| {
         let mut response = http::Response::builder().status(status);
         if let Some(code) = grpc {
@@ -183,7 +183,7 @@ fn only_what_speaks_of_overload_counts_as_failed() {
 }
 
 #[test]
-fn what_is_not_the_backends_tells_nothing_of_it() {
+fn a_response_without_a_backend_sample_is_ignored() {
     for status in [400, 408, 413, 503] {
         let mut response = http::Response::builder().status(status).body(()).unwrap();
         response
@@ -196,7 +196,7 @@ fn what_is_not_the_backends_tells_nothing_of_it() {
 }
 
 #[tokio::test]
-async fn only_requests_whose_answers_are_timed_can_tell_when_they_were_sent() {
+async fn only_timed_requests_have_a_service_timer() {
     let adaptive = tollgate::shape::Adaptive {
         by: tollgate::shape::Estimator::Aimd,
         min: 1,

@@ -17,7 +17,7 @@ async fn hello<R>(_: R) -> Result<Response<Full<Bytes>>, Infallible> {
 }
 
 #[tokio::test]
-async fn a_refused_request_keeps_no_place_of_the_inner_service() {
+async fn a_refused_request_reserves_no_capacity_of_the_inner_service() {
     let (policy_handle, _clock) = policy_handle([rule("rides", bucket("1/s", 1))]);
     let one_place = ConcurrencyLimit::new(service_fn(hello), 1);
     let mut first = LimitLayer::new(policy_handle.clone()).layer(one_place.clone());
@@ -32,7 +32,7 @@ async fn a_refused_request_keeps_no_place_of_the_inner_service() {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_turn_keeps_no_place_of_the_inner_service() {
+async fn a_waiting_request_reserves_no_capacity_of_the_inner_service() {
     let mut rules = policy([]);
     rules.queues = vec![QueueRule::new("all", QueueConcurrency::Fixed(1))];
     let policy_handle = tollgate_tower::PolicyHandle::new(rules).unwrap();

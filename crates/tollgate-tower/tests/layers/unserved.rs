@@ -52,7 +52,7 @@ async fn call(service: &mut Served) -> tokio::task::JoinHandle<Answered> {
 }
 
 #[tokio::test]
-async fn who_finds_no_room_in_the_queue_has_cost_nothing() {
+async fn a_request_rejected_by_a_full_queue_is_refunded() {
     let policy_handle = of(one_at_a_time());
     let (backend, _arrived) = backend();
     let mut service = around(&policy_handle, backend.clone());
@@ -72,7 +72,7 @@ async fn who_finds_no_room_in_the_queue_has_cost_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waited_too_long_has_cost_nothing() {
+async fn a_request_above_max_wait_is_refunded() {
     let policy_handle = of(one_at_a_time());
     let (backend, _arrived) = backend();
     let mut service = around(&policy_handle, backend.clone());
@@ -84,7 +84,7 @@ async fn who_waited_too_long_has_cost_nothing() {
 }
 
 #[tokio::test]
-async fn who_leaves_the_queue_has_cost_nothing_and_who_leaves_at_work_has_cost_its_unit() {
+async fn a_request_dropped_in_the_queue_is_refunded_and_one_in_flight_is_not() {
     let policy_handle = of(one_at_a_time());
     let (backend, mut arrived) = backend();
     let mut service = around(&policy_handle, backend.clone());
@@ -113,7 +113,7 @@ async fn who_leaves_the_queue_has_cost_nothing_and_who_leaves_at_work_has_cost_i
 }
 
 #[tokio::test]
-async fn who_waited_and_was_served_has_paid_and_holds_its_place_to_the_end() {
+async fn a_request_served_after_a_wait_stays_charged_and_holds_its_permit() {
     let policy_handle = of(one_at_a_time());
     let (backend, mut arrived) = backend();
     let mut service = around(&policy_handle, backend);
@@ -130,7 +130,7 @@ async fn who_waited_and_was_served_has_paid_and_holds_its_place_to_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_had_to_wait_for_a_slot_first_has_cost_nothing_either() {
+async fn a_request_dropped_in_the_queue_after_its_slot_is_refunded() {
     let mut rules = one_at_a_time();
     let line = Limit::leaky_bucket("1000/s".parse().unwrap(), 10).unwrap();
     rules.limits.push(rule("line", line));
@@ -161,7 +161,7 @@ async fn who_had_to_wait_for_a_slot_first_has_cost_nothing_either() {
 }
 
 #[tokio::test]
-async fn limits_around_limits_are_both_paid_back() {
+async fn nested_limits_are_both_refunded() {
     let inner = of(one_at_a_time());
     let outer = of(one_at_a_time());
     let (backend, _arrived) = backend();
@@ -180,7 +180,7 @@ async fn limits_around_limits_are_both_paid_back() {
 }
 
 #[tokio::test]
-async fn without_a_queue_layer_the_call_of_the_service_is_the_beginning() {
+async fn without_a_queue_layer_the_call_counts_as_served() {
     let policy_handle = of(one_at_a_time());
     let (backend, mut arrived) = backend();
     let mut service = LimitLayer::new(policy_handle.clone()).layer(backend);
