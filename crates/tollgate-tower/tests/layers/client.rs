@@ -17,6 +17,10 @@ use crate::support::{bucket, header, policy, rule, text};
 
 const PEER: PeerAddr = PeerAddr(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
 
+fn with_peer(extensions: &mut Extensions) {
+    extensions.insert(PEER);
+}
+
 fn by_address() -> KeyPart {
     KeyPart::new(Source::Address { v4: 32, v6: 64 })
 }
@@ -87,8 +91,8 @@ async fn a_limit_by_address_answers_500_without_an_address_and_never_shares_one_
             "{text}"
         );
     }
-    assert_eq!(status(&app, |e| drop(e.insert(PEER))).await, 200);
-    assert_eq!(status(&app, |e| drop(e.insert(PEER))).await, 429);
+    assert_eq!(status(&app, with_peer).await, 200);
+    assert_eq!(status(&app, with_peer).await, 429);
 }
 
 #[tokio::test]
@@ -145,11 +149,7 @@ async fn every_part_of_a_policy_that_depends_on_the_address_demands_one() {
     for (number, policy) in depends.into_iter().enumerate() {
         let app = app(policy);
         assert_eq!(status(&app, |_| {}).await, 500, "{number}");
-        assert_eq!(
-            status(&app, |e| drop(e.insert(PEER))).await,
-            200,
-            "{number}"
-        );
+        assert_eq!(status(&app, with_peer).await, 200, "{number}");
     }
     let app = app(policy([rule("rides", bucket("1/h", 9))]));
     assert_eq!(status(&app, |_| {}).await, 200, "keyed by a header");
@@ -167,5 +167,5 @@ async fn a_queue_by_address_answers_500_without_an_address() {
         .route("/", get(async || "hello"))
         .layer(QueueLayer::new(policy.unwrap()));
     assert_eq!(status(&app, |_| {}).await, 500);
-    assert_eq!(status(&app, |e| drop(e.insert(PEER))).await, 200);
+    assert_eq!(status(&app, with_peer).await, 200);
 }
