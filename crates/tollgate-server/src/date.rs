@@ -1,13 +1,13 @@
-//! The date as HTTP writes it.
+//! The `Date` field.
 
 use std::cell::Cell;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Bytes of a date.
+/// Length of a date in bytes.
 pub(crate) const DATE_BYTES: usize = 29;
 
-/// The date of a second since 1970. Written once in a second for each thread.
-pub(crate) fn date(second: u64) -> [u8; DATE_BYTES] {
+/// The date of a second since 1970. Each thread formats it once a second.
+pub(crate) fn http_date(second: u64) -> [u8; DATE_BYTES] {
     thread_local! {
         static LAST: Cell<(u64, [u8; DATE_BYTES])> = const { Cell::new((u64::MAX, [0; DATE_BYTES])) };
     }
@@ -24,14 +24,14 @@ pub(crate) fn date(second: u64) -> [u8; DATE_BYTES] {
     text
 }
 
-/// The date now.
+/// The current date.
 #[expect(
     clippy::disallowed_methods,
-    reason = "what an answer is dated with is for people and caches, nothing is decided by it"
+    reason = "the date of a response is for caches; no decision depends on it"
 )]
-pub(crate) fn today() -> [u8; DATE_BYTES] {
+pub(crate) fn http_date_now() -> [u8; DATE_BYTES] {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    date(since.map_or(0, |since| since.as_secs()))
+    http_date(since.map_or(0, |since| since.as_secs()))
 }
 
 #[cfg(test)]
@@ -39,9 +39,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_date_is_that_of_its_second() {
-        assert_eq!(&date(784_111_777), b"Sun, 06 Nov 1994 08:49:37 GMT");
-        assert_eq!(&date(784_111_777), b"Sun, 06 Nov 1994 08:49:37 GMT");
-        assert_eq!(&date(0), b"Thu, 01 Jan 1970 00:00:00 GMT");
+    fn a_date_has_the_form_of_rfc_9110() {
+        assert_eq!(&http_date(784_111_777), b"Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(&http_date(784_111_777), b"Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(&http_date(0), b"Thu, 01 Jan 1970 00:00:00 GMT");
     }
 }

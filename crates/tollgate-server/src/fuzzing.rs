@@ -1,33 +1,33 @@
-//! What reads bytes of strangers, for the fuzz targets. No part of the interface: it may change at any time.
+//! Parsers of untrusted bytes, for the fuzz targets. No part of the interface: it may change at any time.
 //!
-//! Each part lies beside what it opens, tells what was read, and judges nothing: what must hold is said by the targets.
+//! Each part lies beside what it exposes and reports what was parsed. The targets state what must hold.
 
-/// The gateway: the check of framing, and the lane of common requests.
-pub mod lane {
-    pub use crate::gateway::listen::lane::fuzzing::*;
+/// The gateway: the framer and the fast path.
+pub mod gateway_requests {
+    pub use crate::gateway::client::fast_path::fuzzing::*;
 }
 
-/// The gateway: answers of upstreams.
-pub mod wire {
+/// The gateway: responses of upstreams.
+pub mod upstream_responses {
     pub use crate::gateway::proxy::wire::fuzzing::*;
 }
 
-/// The front end for Redis clients.
+/// The Redis protocol.
 pub mod resp {
     pub use crate::resp::fuzzing::*;
 }
 
-/// The front end for Envoy.
+/// Envoy's rate limit service.
 pub mod rls {
     pub use crate::rls::fuzzing::*;
 }
 
-/// The front end for decisions over HTTP: its JSON.
+/// JSON of the HTTP API.
 pub mod http {
     pub use crate::http::fuzzing::*;
 }
 
-/// The fast path in front of it.
-pub mod brisk {
-    pub use crate::listen::fast_path::fuzzing::*;
+/// The fast path of the HTTP API.
+pub mod fast_path {
+    pub use crate::net::http1::fast_path::fuzzing::*;
 }

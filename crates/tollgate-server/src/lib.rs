@@ -1,12 +1,14 @@
-//! The front ends that you run. Each does the same three things: read a request into
-//! [`tollgate_policy::Facts`], ask the policy in force, write the answer down.
+//! The servers: the rate limit service and the gateway. Each front end reads a request into [`tollgate_policy::Facts`], asks
+//! the engine for a decision, and writes the response.
 //!
-//! # Layout
-//!
-//! `engine` holds the policy in force and everything that outlives a request: reloads, overrides, the
-//! state file, what is counted. `listen` accepts connections and bounds them. `http` is the door for
-//! decisions, `rls` the one for Envoy, `resp` the one for Redis clients, `admin` the one for operators, `gateway`
-//! the reverse proxy.
+//! | module | what it does |
+//! |---|---|
+//! | `engine` | the active policy and what outlives a request: reloads, overrides, the state file, metrics |
+//! | `net` | listeners, the lifecycle of connections, HTTP/1 |
+//! | `http`, `rls`, `resp` | the front ends of the service: HTTP API, Envoy, Redis protocol |
+//! | `gateway` | the reverse proxy |
+//! | `admin` | the admin port |
+//! | `supervisor`, `run` | start and end of a server |
 
 pub mod admin;
 mod date;
@@ -17,15 +19,15 @@ pub mod explain;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod gateway;
-mod house;
 pub mod http;
 mod limit_view;
-mod listen;
 mod metrics;
 mod names;
+mod net;
 pub mod resp;
 pub mod rls;
 pub(crate) mod run;
+mod supervisor;
 
 pub use resp::{RESP_KEYS, RESP_PORT, RespBind};
 pub use run::{ADMIN_PORT, AdminBind, HTTP_PORT, RunError, Settings, Started, run};

@@ -1,47 +1,47 @@
-//! The service put together: its settings, what can keep it from starting, and its door for decisions.
+//! Starts the service: its settings, the errors of a start, and its ports.
 
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::admin::{AdminSettings, TokenError, Tokens};
+use crate::admin::TokenError;
 use crate::engine::{Engine, EngineSettings, PolicySource, StartError, Why};
-use crate::house::{AdminDoor, House, threads as threads_of};
 use crate::http::Service;
-use crate::listen::stopped;
+use crate::net::{ListenLimits, stopped};
 use crate::resp::{RespBind, RespConfig, RespError};
 use crate::rls;
+use crate::supervisor::{AdminListener, Supervisor};
 
-/// What a server needs to run.
+/// Settings of the service.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The policy and the state.
     pub engine: EngineSettings,
-    /// Where decisions are asked for.
+    /// Address of the HTTP API.
     pub http: SocketAddr,
-    /// Where Envoy asks its rate limit service, if it can.
+    /// Address of the rate limit service for Envoy; `None`: not served.
     pub rls: Option<SocketAddr>,
-    /// Where operators ask, if they can.
+    /// Admin port; `None`: not served.
     pub admin: Option<AdminBind>,
-    /// Where Redis clients ask, if they can.
+    /// Port of the Redis protocol; `None`: not served.
     pub resp: Option<RespBind>,
-    /// Threads that answer decisions. None: as many as there are processors.
+    /// Threads that serve each port. `None`: one for each processor.
     pub threads: Option<usize>,
 }
 
-/// Where operators ask, and who may.
+/// Address and access of the admin port.
 #[derive(Clone)]
 pub struct AdminBind {
     /// The address to listen on.
     pub address: SocketAddr,
-    /// The tokens that are valid, one or two. None: on loopback one is made up.
+    /// Valid tokens, one or two. Without any, one is generated if the address is loopback.
     pub tokens: Vec<String>,
-    /// Names that the listener goes by, beside those of loopback and its address.
+    /// Further host names of the port, beside those of loopback and its address.
     pub hosts: Vec<String>,
 }
 
@@ -55,13 +55,13 @@ impl fmt::Debug for AdminBind {
     }
 }
 
-/// The port for decisions, unless told otherwise.
+/// Default port of the HTTP API.
 pub const HTTP_PORT: u16 = 8080;
-/// The port for operators, unless told otherwise.
+/// Default admin port.
 pub const ADMIN_PORT: u16 = 9090;
 
 impl Default for Settings {
-    /// The built-in example, on loopback, nothing kept.
+    /// The built-in example policy on loopback, without a state file.
     fn default() -> Settings {
         let loopback = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         Settings {
@@ -83,21 +83,21 @@ impl Default for Settings {
     }
 }
 
-/// What whoever started a server may want to know.
+/// Addresses of a started service.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Started {
-    /// Where decisions are asked for.
+    /// Address of the HTTP API.
     pub http: SocketAddr,
-    /// Where Envoy asks its rate limit service.
+    /// Address of the rate limit service for Envoy.
     pub rls: Option<SocketAddr>,
-    /// Where operators ask.
+    /// Address of the admin port.
     pub admin: Option<SocketAddr>,
-    /// Where Redis clients ask.
+    /// Address of the Redis protocol.
     pub resp: Option<SocketAddr>,
-    /// The token that was made up because none was given.
+    /// The token that was generated because none was given.
     pub generated_token: Option<String>,
-    /// The engine, for whoever runs in the same process.
+    /// The engine, for use in the same process.
     pub engine: Arc<Engine>,
 }
 
@@ -113,31 +113,31 @@ impl fmt::Debug for Started {
     }
 }
 
-/// Why a server does not run.
+/// Why a server does not start.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RunError {
-    /// The policy or the state cannot be used.
+    /// The policy or the state file is invalid.
     Start(StartError),
-    /// An address cannot be listened on.
+    /// A port cannot be opened.
     Bind {
-        /// For what.
-        what: &'static str,
+        /// The protocol.
+        port: &'static str,
         /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// The error of the system.
         cause: io::Error,
     },
-    /// A token cannot be used.
+    /// A token is invalid.
     Token(TokenError),
-    /// Operators' business would be open to a network without a token.
+    /// The admin port would be open to a network without a token.
     AdminOpen {
         /// The address.
         address: SocketAddr,
     },
-    /// The door for Redis clients cannot be opened.
+    /// The settings of the Redis protocol are invalid.
     Resp(RespError),
-    /// A thread of the server ended on its own.
+    /// A thread of the server panicked.
     Broken,
 }
 
@@ -146,15 +146,17 @@ impl fmt::Display for RunError {
         match self {
             Self::Start(error) => error.fmt(f),
             Self::Bind {
-                what,
+                port,
                 address,
                 cause,
             } => {
-                write!(f, "cannot listen on {address} for {what}: {cause}\nhint: ")?;
+                write!(f, "cannot listen on {address} for {port}: {cause}\nhint: ")?;
                 f.write_str(match cause.kind() {
-                    io::ErrorKind::AddrInUse => "end what listens there, or name another port",
-                    io::ErrorKind::PermissionDenied => "name a port above 1023",
-                    _ => "name an address of this machine",
+                    io::ErrorKind::AddrInUse => {
+                        "stop the process that listens there, or choose another port"
+                    }
+                    io::ErrorKind::PermissionDenied => "choose a port above 1023",
+                    _ => "choose an address of this machine",
                 })
             }
             Self::Token(error) => error.fmt(f),
@@ -171,10 +173,10 @@ impl fmt::Display for RunError {
 
 impl std::error::Error for RunError {}
 
-/// Runs a server until `stop`, then ends it in order.
+/// Runs the service until `stop`, then ends it in order.
 ///
 /// # Errors
-/// What keeps it from starting; once `started` was called there are none.
+/// What keeps it from starting. There are none after `started` was called.
 pub async fn run(
     settings: Settings,
     started: impl FnOnce(&Started),
@@ -188,7 +190,7 @@ pub async fn run(
         resp,
         threads,
     } = settings;
-    let admin = AdminDoor::of(admin)?;
+    let admin = AdminListener::new(admin)?;
     let resp = resp.as_ref().map(RespConfig::new).transpose();
     let resp = resp.map_err(RunError::Resp)?;
     let generated_token = admin.generated_token.clone();
@@ -196,79 +198,61 @@ pub async fn run(
     let engine = engine.map_err(|_| RunError::Broken)?;
     let engine = engine.map_err(RunError::Start)?;
     engine.wait_for_store().await;
-    let http = bind("decisions", http).await?;
+    let http = bind("http", http).await?;
     let rls = match rls {
-        Some(address) => Some(bind("envoy", address).await?),
+        Some(address) => Some(bind("rls", address).await?),
         None => None,
     };
     let resp = match resp {
-        Some(door) => Some((bind("Redis clients", door.address).await?, door)),
+        Some(settings) => Some((bind("resp", settings.address).await?, settings)),
         None => None,
     };
     let resp_address = resp
         .as_ref()
-        .map(|(at, _)| local_address(at, "Redis clients"));
-    let mut house = House::of(Arc::clone(&engine), admin).await?;
-    let told = Started {
-        http: local_address(&http, "decisions")?,
+        .map(|(listener, _)| local_address(listener, "resp"));
+    let mut supervisor = Supervisor::start(Arc::clone(&engine), admin, threads).await?;
+    let addresses = Started {
+        http: local_address(&http, "http")?,
         rls: rls
             .as_ref()
-            .map(|l| local_address(l, "envoy"))
+            .map(|listener| local_address(listener, "rls"))
             .transpose()?,
-        admin: house.admin_address()?,
+        admin: supervisor.admin_address()?,
         resp: resp_address.transpose()?,
         generated_token,
         engine: Arc::clone(&engine),
     };
-    let count = threads_of(threads);
+    let ports = 1 + usize::from(rls.is_some()) + usize::from(resp.is_some());
+    let wanted = ListenLimits::default().connections;
+    let connections = supervisor.connections("service", ports, wanted);
     if let Some(rls) = rls {
-        let service = rls::Service::new(Arc::clone(&engine), house.ended().clone());
-        house.serve_on("envoy", rls, count, |_| {
+        let service = rls::Service::new(Arc::clone(&engine), supervisor.ended().clone());
+        supervisor.serve_on("rls", rls, |_| {
             let service = service.clone();
-            async move |listener| service.serve(listener, count).await
+            async move |listener| service.serve(listener, connections).await
         })?;
     }
-    let service = Service::new(Arc::clone(&engine), house.ended().clone());
-    house.serve_on("decisions", http, count, |_| {
+    let service = Service::new(Arc::clone(&engine), supervisor.ended().clone());
+    supervisor.serve_on("http", http, |_| {
         let service = service.clone();
-        async move |listener| service.serve(listener, count).await
+        async move |listener| service.serve(listener, connections).await
     })?;
-    if let Some((listener, door)) = resp {
-        let door = door.build(service);
-        engine.add_collector(door.collector());
-        let ended = house.ended().clone();
-        house.serve_on("resp", listener, count, |_| {
-            let (door, ended) = (door.clone(), ended.clone());
-            async move |listener| door.serve(listener, count, ended).await
+    if let Some((listener, settings)) = resp {
+        let resp = settings.build(service);
+        engine.add_collector(resp.collector());
+        let ended = supervisor.ended().clone();
+        supervisor.serve_on("resp", listener, |_| {
+            let (resp, ended) = (resp.clone(), ended.clone());
+            async move |listener| resp.serve(listener, connections, ended).await
         })?;
     }
-    house.run(|| started(&told), stop).await;
+    supervisor.run(|| started(&addresses), stop).await;
     Ok(())
 }
 
-pub(crate) fn admin_of(
-    bind: AdminBind,
-) -> Result<(SocketAddr, AdminSettings, Option<String>), RunError> {
-    let AdminBind {
-        address,
-        tokens,
-        hosts,
-    } = bind;
-    let is_loopback = |ip: IpAddr| ip.to_canonical().is_loopback();
-    let (tokens, generated) = match tokens.is_empty() {
-        false => (Tokens::new(&tokens).map_err(RunError::Token)?, None),
-        true if is_loopback(address.ip()) => {
-            let (tokens, text) = Tokens::generate().map_err(RunError::Token)?;
-            (tokens, Some(text))
-        }
-        true => return Err(RunError::AdminOpen { address }),
-    };
-    Ok((address, AdminSettings { tokens, hosts }, generated))
-}
-
-pub(crate) async fn bind(what: &'static str, address: SocketAddr) -> Result<TcpListener, RunError> {
+pub(crate) async fn bind(port: &'static str, address: SocketAddr) -> Result<TcpListener, RunError> {
     let failed = |cause| RunError::Bind {
-        what,
+        port,
         address,
         cause,
     };
@@ -277,10 +261,10 @@ pub(crate) async fn bind(what: &'static str, address: SocketAddr) -> Result<TcpL
 
 pub(crate) fn local_address(
     listener: &TcpListener,
-    what: &'static str,
+    port: &'static str,
 ) -> Result<SocketAddr, RunError> {
     listener.local_addr().map_err(|cause| RunError::Bind {
-        what,
+        port,
         address: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
         cause,
     })
@@ -291,7 +275,7 @@ pub(crate) fn until(ended: &watch::Receiver<bool>) -> impl Future<Output = ()> +
     async move { stopped(&mut ended).await }
 }
 
-/// Begins to hear hangups at once, so that none ends the server once it has started.
+/// Reloads the policy at each SIGHUP. Registers the handler at once, because without one the signal ends the process.
 #[cfg(unix)]
 pub(crate) fn reload_on_hangup(
     engine: Arc<Engine>,
@@ -299,7 +283,7 @@ pub(crate) fn reload_on_hangup(
 ) -> impl Future<Output = ()> + Send + 'static {
     use tokio::signal::unix::{SignalKind, signal};
     let hangups = signal(SignalKind::hangup()).inspect_err(|error| {
-        tracing::warn!(%error, "SIGHUP cannot be heard; the policy file is watched all the same");
+        tracing::warn!(%error, "cannot handle SIGHUP; the policy file is still watched");
     });
     async move {
         let Ok(mut hangups) = hangups else {
@@ -308,10 +292,10 @@ pub(crate) fn reload_on_hangup(
         loop {
             tokio::select! {
                 () = stopped(&mut ended) => return,
-                heard = hangups.recv() => if heard.is_none() { return },
+                signal = hangups.recv() => if signal.is_none() { return },
             }
             let engine = Arc::clone(&engine);
-            // What it comes to is told where it happens.
+            // The engine logs the result.
             let _ = tokio::task::spawn_blocking(move || engine.reload(Why::Signal).is_ok()).await;
         }
     }

@@ -1,8 +1,9 @@
-//! Requests to the gateway: the framing check, the fast path, and the parser behind both.
+//! What clients send to the gateway: the framer, the fast path, and the parser behind both.
 
 use http::Request;
-use tollgate_server::fuzzing::lane::{
-    Behind, Given, HEAD_MOST, WRONG_METHOD, check, given, is_tunnel, request, taken,
+use tollgate_server::fuzzing::gateway_requests::{
+    BAD_REQUEST_METHOD, Framed, MAX_HEAD_BYTES, RequestBody, check, frame, is_tunnel,
+    parse_request, taken,
 };
 
 use crate::split::{SPLITS, pieces, whole};
@@ -10,56 +11,55 @@ use crate::{Target, memory};
 
 pub(super) const TARGET: Target = Target {
     name: "gateway_requests",
-    holds: "what the fast path and the framing check forward of the rest is what the check forwards of the whole; both are the same \
-            in every split; an independent parser frames every forwarded request as the check does; the check and \
-            the parsed request agree about tunnels",
+    holds: "what the fast path takes and what the framer hands out of the rest equal what the framer hands out of the whole; both \
+            are the same however the stream is split; an independent parser frames the output as the framer does; the framer \
+            and the parsed request agree about tunnels",
     run,
 };
 
 fn run(bytes: &[u8]) {
-    let (all, memory) = memory::peak(|| given(whole(bytes), true));
-    let room = 4096 + bytes.len().saturating_mul(16) + HEAD_MOST;
+    let (all, memory) = memory::peak(|| frame(whole(bytes), false, true));
+    let room = 4096 + bytes.len().saturating_mul(16) + MAX_HEAD_BYTES;
     assert!(memory <= room, "{memory} bytes of memory");
+    // Nothing is read meanwhile, so malformed chunks are answered.
+    assert!(!all.failed);
     let (heads, left) = taken(whole(bytes));
     for split in 0..SPLITS {
-        let split_run = given(pieces(bytes, split), true);
-        agree(&all, &split_run);
+        assert_eq!(frame(pieces(bytes, split), false, true), all);
         assert_eq!(taken(pieces(bytes, split)), (heads.clone(), left.clone()));
-        let held = given(pieces(bytes, split), false);
-        assert!(all.bytes.starts_with(&held.bytes) || all.failed);
+        let undecided = frame(pieces(bytes, split), false, false);
+        assert!(undecided.is_over || all.bytes.starts_with(&undecided.bytes));
+        let drained = frame(pieces(bytes, split), true, true);
+        assert_eq!(
+            (drained.is_over, drained.is_held),
+            (all.is_over, all.is_held)
+        );
+        // A request that was handed out in part cannot be replaced.
+        assert!(drained.failed || drained.bytes == all.bytes);
     }
-    let rest = given(whole(&left), true);
+    let rest = frame(whole(&left), false, true);
     let together = [heads.concat(), rest.bytes].concat();
-    assert_eq!((together, rest.failed), (all.bytes.clone(), all.failed));
+    assert_eq!(together, all.bytes);
     for head in &heads {
-        assert_eq!(check(head), Some((Behind::Nothing, true)));
+        assert_eq!(check(head), Some((RequestBody::None, true)));
     }
-    framed(&all);
+    parsed_alike(&all);
 }
 
-/// A stream that ends inside a body was forwarded up to its end.
-fn agree(all: &Given, split_run: &Given) {
-    assert_eq!(all.failed, split_run.failed);
-    match all.failed {
-        true => assert!(split_run.bytes.starts_with(&all.bytes)),
-        false => assert_eq!(all, split_run),
-    }
-}
-
-/// Parses the forwarded bytes independently, and compares head by head.
-fn framed(given: &Given) {
-    let mut rest = given.bytes.as_slice();
+/// Parses the output with another parser and compares head by head.
+fn parsed_alike(framed: &Framed) {
+    let mut rest = framed.bytes.as_slice();
     while !rest.is_empty() {
         let mut fields = [httparse::EMPTY_HEADER; 100];
         let mut parsed = httparse::Request::new(&mut fields);
         let Ok(httparse::Status::Complete(end)) = parsed.parse(rest) else {
-            // The parser accepts fewer targets, and ends the connection then.
+            // The parser allows fewer targets, and ends the connection then.
             return;
         };
         let (head, behind) = rest.split_at(end);
-        let is_bad_request_method = parsed.method == Some(WRONG_METHOD);
-        let Some((follows, is_for_fast_path)) = check(head) else {
-            panic!("forwarded unchecked: {}", head.escape_ascii())
+        let is_refusal = parsed.method == Some(BAD_REQUEST_METHOD);
+        let Some((body, is_for_fast_path)) = check(head) else {
+            panic!("handed out unchecked: {}", head.escape_ascii())
         };
         let values = |name: &str| {
             let of_name = |f: &&httparse::Header<'_>| f.name.eq_ignore_ascii_case(name);
@@ -67,46 +67,45 @@ fn framed(given: &Given) {
             fields.map(|field| field.value).collect::<Vec<_>>()
         };
         let (lengths, encodings) = (values("content-length"), values("transfer-encoding"));
-        assert!(lengths.len() + encodings.len() <= 1, "ambiguous framing");
+        assert!(lengths.len() + encodings.len() <= 1, "ambiguous");
         let length: u64 = lengths
             .first()
             .and_then(|digits| std::str::from_utf8(digits).ok()?.trim().parse().ok())
             .unwrap_or(0);
-        match follows {
-            Behind::Chunks => assert!(!encodings.is_empty()),
-            Behind::Length(checked) => assert_eq!(checked, length),
-            Behind::Nothing | Behind::PerhapsTunnel => {
+        match body {
+            RequestBody::Chunks => assert!(!encodings.is_empty()),
+            RequestBody::Length(stated) => assert_eq!(stated, length),
+            RequestBody::None | RequestBody::MaybeTunnel => {
                 assert!(length == 0 && encodings.is_empty());
             }
         }
-        let read = request(head);
+        let read = parse_request(head);
         if let Some(read) = &read {
-            assert_eq!(is_tunnel(read), follows == Behind::PerhapsTunnel);
+            assert_eq!(is_tunnel(read), body == RequestBody::MaybeTunnel);
             same(read, &parsed);
         }
         assert!(!is_for_fast_path || parsed.version == Some(1));
-        let Some(size) = size(follows, behind) else {
+        let Some(size) = size(body, behind) else {
             return;
         };
         rest = behind.get(size..).unwrap_or_default();
-        // A client that sends the method of an invalid head does not end the stream: only ours does.
-        assert!(!given.is_over || given.failed || !rest.is_empty() || is_bad_request_method);
+        // The last request of a stream that is over is the refusal.
+        assert!(!framed.is_over || !rest.is_empty() || is_refusal);
     }
-    assert!(!given.failed);
 }
 
-/// The length of the body after a head; none if it is incomplete.
-fn size(follows: Behind, behind: &[u8]) -> Option<usize> {
-    match follows {
-        Behind::Nothing | Behind::PerhapsTunnel => Some(0),
-        Behind::Length(length) => usize::try_from(length)
+/// The length of the body; `None` if it is incomplete.
+fn size(body: RequestBody, behind: &[u8]) -> Option<usize> {
+    match body {
+        RequestBody::None | RequestBody::MaybeTunnel => Some(0),
+        RequestBody::Length(length) => usize::try_from(length)
             .ok()
             .filter(|length| *length <= behind.len()),
-        Behind::Chunks => chunks(behind),
+        RequestBody::Chunks => chunks(behind),
     }
 }
 
-/// The length of a chunked body, with the sizes that the other parser reads.
+/// The length of a chunked body, by the parser's reading of the sizes.
 fn chunks(bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -129,7 +128,7 @@ fn chunks(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// The request of the fast path is the one that the parser reads.
+/// The request of the fast path is the one that the parser sees.
 fn same(read: &Request<()>, parsed: &httparse::Request<'_, '_>) {
     assert_eq!(Some(read.method().as_str()), parsed.method);
     assert_eq!(read.headers().len(), parsed.headers.len());

@@ -1,6 +1,6 @@
 //! The HTTP/1.1 fast path in front of the decision front end.
 
-use tollgate_server::fuzzing::brisk::{Request, most, read};
+use tollgate_server::fuzzing::fast_path::{Request, max_request_bytes, serve_pieces};
 
 use crate::Target;
 use crate::split::{SPLITS, pieces, whole};
@@ -13,22 +13,22 @@ pub(super) const TARGET: Target = Target {
 };
 
 fn run(bytes: &[u8]) {
-    let all = read(whole(bytes));
+    let all = serve_pieces(whole(bytes));
     for split in 0..SPLITS {
-        let split_run = read(pieces(bytes, split));
+        let split_run = serve_pieces(pieces(bytes, split));
         assert_eq!(split_run.requests, all.requests);
         assert_eq!(
-            (split_run.is_other, &split_run.left),
-            (all.is_other, &all.left)
+            (split_run.is_declined, &split_run.unread),
+            (all.is_declined, &all.unread)
         );
-        let longest = bytes.len().min(most());
+        let longest = bytes.len().min(max_request_bytes());
         assert!(
-            split_run.kept <= longest + 200,
+            split_run.max_kept <= longest + 200,
             "{} are kept",
-            split_run.kept
+            split_run.max_kept
         );
     }
-    assert!(bytes.ends_with(&all.left));
+    assert!(bytes.ends_with(&all.unread));
     for request in &all.requests {
         written_again(request);
     }
@@ -48,7 +48,7 @@ fn written_again(request: &Request) {
     assert!(lengths <= 1 && (lengths == 1 || request.body.is_empty()));
     again.extend_from_slice(b"\r\n");
     again.extend_from_slice(&request.body);
-    let read = read(whole(&again));
+    let read = serve_pieces(whole(&again));
     assert_eq!(read.requests, std::slice::from_ref(request));
-    assert!(read.left.is_empty() && !read.is_other);
+    assert!(read.unread.is_empty() && !read.is_declined);
 }

@@ -1,7 +1,9 @@
 //! Responses of upstreams, as the gateway reads them.
 
 use http::Method;
-use tollgate_server::fuzzing::wire::{Behind, Chunked, chunks, end, read};
+use tollgate_server::fuzzing::upstream_responses::{
+    Chunked, ResponseBody, end, parse_head, read_chunks,
+};
 
 use crate::split::{SPLITS, pieces, whole};
 use crate::{Target, memory};
@@ -25,30 +27,30 @@ fn run(bytes: &[u8]) {
     let Some(head) = head else {
         return in_chunks(bytes);
     };
-    let (head, body) = bytes.split_at(head);
+    let (head, after_head) = bytes.split_at(head);
     for method in [Method::GET, Method::HEAD] {
-        let (parsed, taken) = memory::peak(|| read(head, &method));
+        let (parsed, taken) = memory::peak(|| parse_head(head, &method));
         // Room for 256 fields, on the stack and in a map.
         let room = 64 * 1024 + head.len().saturating_mul(64);
         assert!(taken <= room, "{taken} bytes of memory");
-        let Ok((answer, behind, may_rest)) = parsed else {
+        let Ok((response, body, is_reusable)) = parsed else {
             continue;
         };
-        let fields = |name: &str| answer.headers().get_all(name).iter().count();
+        let fields = |name: &str| response.headers().get_all(name).iter().count();
         let is_ambiguous = fields("content-length") > 0 && fields("transfer-encoding") > 0;
-        assert!(!may_rest || !is_ambiguous && behind != Behind::Rest);
-        assert!(method != Method::HEAD || behind == Behind::Nothing);
+        assert!(!is_reusable || !is_ambiguous && body != ResponseBody::UntilClose);
+        assert!(method != Method::HEAD || body == ResponseBody::None);
     }
-    in_chunks(body);
+    in_chunks(after_head);
 }
 
 fn in_chunks(bytes: &[u8]) {
-    let (all, taken) = memory::peak(|| chunks(whole(bytes)));
+    let (all, taken) = memory::peak(|| read_chunks(whole(bytes)));
     assert!(taken <= 64 * 1024 + bytes.len().saturating_mul(64));
-    if let Ok(Chunked { data, behind, .. }) = &all {
-        assert!(data.len() + behind.unwrap_or(0) <= bytes.len());
+    if let Ok(Chunked { data, after, .. }) = &all {
+        assert!(data.len() + after.unwrap_or(0) <= bytes.len());
     }
     for split in 0..SPLITS {
-        assert_eq!(chunks(pieces(bytes, split)), all);
+        assert_eq!(read_chunks(pieces(bytes, split)), all);
     }
 }

@@ -57,7 +57,7 @@ fn curl_gets_the_same_through_either_http() {
 #[test]
 fn the_upstream_must_be_where_a_server_can_be() {
     for (args, says) in [
-        (&[][..], "nobody said where requests go"),
+        (&[][..], "no upstream is configured"),
         (
             &["--upstream", "localhost:3000"][..],
             "hint: write `http://localhost:3000`",

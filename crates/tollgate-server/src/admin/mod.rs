@@ -47,11 +47,13 @@ use self::guard::{Guard, check_json};
 use self::response::{AdminResponse, Problem};
 use self::routes::Operation;
 use crate::engine::Engine;
-use crate::listen::body::{BodyFault, BodyLimits, read_body, throw_away};
-use crate::listen::{self, Handler, ListenLimits};
+use crate::net::ListenLimits;
+use crate::net::http1::body::{BodyError, BodyLimits, discard_body, read_body};
+use crate::net::http1::server::{self, Handler};
+use crate::net::limiter::{AddressPermit, ConnectionLimiter, Rejected};
 
-/// Most connections.
-const CONNECTIONS: usize = 256;
+/// Connections of one address at once.
+const PER_ADDRESS: usize = 64;
 
 /// Settings of the admin listener.
 #[derive(Clone, Debug)]
@@ -62,42 +64,53 @@ pub struct AdminSettings {
     pub hosts: Vec<String>,
 }
 
-/// Serves operators until the shutdown signal.
+/// Serves the admin port until `stop`, with at most this many connections at once.
+///
+/// A quarter of them is reserved for loopback and for addresses that have shown a token.
 pub async fn serve(
     listener: TcpListener,
     engine: Arc<Engine>,
     settings: AdminSettings,
+    connections: usize,
     stop: watch::Receiver<bool>,
 ) {
     let bound = listener.local_addr().ok();
     let guard = Guard::new(settings.tokens, &settings.hosts, bound);
     let limits = ListenLimits {
-        connections: CONNECTIONS,
+        connections,
         ..ListenLimits::default()
     };
+    let unreserved = connections - connections.div_ceil(4);
+    let limiter = ConnectionLimiter::with_reserve(PER_ADDRESS, unreserved);
     let admin = Admin {
         engine,
         guard: Arc::new(guard),
+        limiter: Arc::new(limiter),
         limits: limits.body,
     };
-    listen::serve(listener, admin, limits, stop).await;
+    server::serve(listener, admin, limits, stop).await;
 }
 
 #[derive(Clone)]
 struct Admin {
     engine: Arc<Engine>,
     guard: Arc<Guard>,
+    limiter: Arc<ConnectionLimiter>,
     limits: BodyLimits,
 }
 
 impl Handler for Admin {
+    fn admit_connection(&self, peer: IpAddr) -> Result<Option<AddressPermit>, Rejected> {
+        self.limiter.admit(peer)
+    }
+
     async fn handle(&self, request: Request<Incoming>, peer: IpAddr) -> Response<Full<Bytes>> {
         let (head, body) = request.into_parts();
         let operation = match self.admit(&head, peer) {
             Ok(operation) => operation,
             Err(problem) => {
                 let mut answer = problem.into_response();
-                if !throw_away(body, self.limits).await {
+                if !discard_body(body, self.limits).await {
                     let close = HeaderValue::from_static("close");
                     answer.headers_mut().insert(header::CONNECTION, close);
                 }
@@ -146,6 +159,7 @@ impl Admin {
         };
         if operation.needs_token() {
             self.guard.check_token(&head.headers, peer)?;
+            self.limiter.remember(peer);
         }
         if !matches!(head.method, Method::GET | Method::HEAD) {
             check_json(&head.headers)?;
@@ -162,14 +176,14 @@ impl Admin {
         let body = read_body(body, self.limits)
             .await
             .map_err(|fault| match fault {
-                BodyFault::TooLarge => Problem::new(
+                BodyError::TooLarge => Problem::new(
                     StatusCode::PAYLOAD_TOO_LARGE,
                     "body-too-large",
                     format!("the body exceeds {} bytes", self.limits.bytes),
                     "send a smaller body",
                 )
                 .with_header(header::CONNECTION, HeaderValue::from_static("close")),
-                BodyFault::TooSlow | BodyFault::Broken => Problem::new(
+                BodyError::TooSlow | BodyError::Broken => Problem::new(
                     StatusCode::REQUEST_TIMEOUT,
                     "body-not-read",
                     "the body was not complete in time",

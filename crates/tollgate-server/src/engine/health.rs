@@ -23,6 +23,9 @@ pub struct Health {
     /// The store that a fleet shares, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store: Option<StoreHealth>,
+    /// Upstreams of a gateway whose servers are all down. Requests are still sent to them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unavailable_upstreams: Vec<String>,
 }
 
 /// How it goes with the policy.
@@ -85,8 +88,12 @@ impl Engine {
         let state_fails = state.as_ref().is_some_and(|s| s.last_error.is_some());
         let store = self.store_health();
         let store_fails = store.as_ref().is_some_and(StoreHealth::is_degraded);
-        let degraded =
-            policy.last_error.is_some() || policy.overrides_unfit > 0 || state_fails || store_fails;
+        let unavailable_upstreams = self.unavailable_backends();
+        let degraded = policy.last_error.is_some()
+            || policy.overrides_unfit > 0
+            || state_fails
+            || store_fails
+            || !unavailable_upstreams.is_empty();
         Health {
             status: if degraded { "degraded" } else { "ok" },
             limiting: if self.is_switched_off() { "off" } else { "on" },
@@ -94,6 +101,7 @@ impl Engine {
             policy,
             state,
             store,
+            unavailable_upstreams,
         }
     }
 }

@@ -189,6 +189,13 @@ impl Engine {
         locked(&self.pressure).backends = Some((backends, seen));
     }
 
+    /// Names of upstreams whose servers are all down.
+    pub(super) fn unavailable_backends(&self) -> Vec<String> {
+        let under = locked(&self.pressure);
+        let backends = under.backends.as_ref();
+        backends.map_or_else(Vec::new, |(backends, _)| backends.unavailable())
+    }
+
     /// Looks at what can be observed and puts in force what it comes to. Waits for a reload that is under
     /// way: not for a thread that serves requests.
     pub fn step_pressure(&self) {

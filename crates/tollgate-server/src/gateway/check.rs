@@ -1,7 +1,6 @@
-//! What a request must be beside well framed, whichever HTTP it came in.
+//! Checks a parsed request of either version of HTTP.
 //!
-//! Looked at before any limit: what is refused here was never admitted, is charged nothing, and reaches no
-//! upstream.
+//! A request that is refused here was not admitted: it is charged nothing and reaches no upstream.
 
 use hyper::header::{
     CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderValue, TE, TRANSFER_ENCODING,
@@ -9,38 +8,37 @@ use hyper::header::{
 };
 use hyper::{Method, Request, StatusCode, Version};
 
-/// Bytes of a target, in HTTP/2 as in HTTP/1.
-const TARGET_BYTES: usize = 8 * 1024;
+use crate::net::http1::head::{FIELDS, HeadError, TARGET_BYTES, content_length};
 
-/// Fields of a head, likewise.
-const FIELDS: usize = 100;
-
-/// What is answered to a request that is not passed on.
-pub(super) type Refused = (StatusCode, &'static str);
+/// Status and detail of a refusal.
+pub(super) type Refusal = (StatusCode, &'static str);
 
 const BAD: StatusCode = StatusCode::BAD_REQUEST;
 
-/// May it be passed on?
-pub(super) fn check<B>(request: &Request<B>, max_body: Option<u64>) -> Result<(), Refused> {
+/// Refuses what must not be passed on.
+pub(super) fn check<B>(request: &Request<B>, max_body: Option<u64>) -> Result<(), Refusal> {
     let (method, uri, headers) = (request.method(), request.uri(), request.headers());
     let version = request.version();
     if matches!(*method, Method::CONNECT | Method::TRACE) {
-        let told = "CONNECT and TRACE are not passed on; use another method";
-        return Err((StatusCode::METHOD_NOT_ALLOWED, told));
+        let detail = "CONNECT and TRACE are not passed on; use another method";
+        return Err((StatusCode::METHOD_NOT_ALLOWED, detail));
     }
     if uri.path().is_empty() || !(uri.path().starts_with('/') || uri.path() == "*") {
-        return Err((BAD, "the target is no path; send one that begins with `/`"));
+        return Err((
+            BAD,
+            "the target is not a path; send one that begins with `/`",
+        ));
     }
     if uri.path() == "*" && *method != Method::OPTIONS {
         return Err((BAD, "the target `*` is for OPTIONS alone; send a path"));
     }
     if uri.path_and_query().map_or(0, |path| path.as_str().len()) > TARGET_BYTES {
-        let told = "the target is longer than 8 KiB; shorten it";
-        return Err((StatusCode::URI_TOO_LONG, told));
+        let detail = "the target is longer than 8 KiB; shorten it";
+        return Err((StatusCode::URI_TOO_LONG, detail));
     }
     if headers.len() > FIELDS {
-        let told = "the head has more than 100 fields; send fewer";
-        return Err((StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, told));
+        let detail = "the head has more than 100 fields; send fewer";
+        return Err((StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, detail));
     }
     host(uri, headers, version)?;
     if version == Version::HTTP_2 {
@@ -54,22 +52,27 @@ pub(super) fn check<B>(request: &Request<B>, max_body: Option<u64>) -> Result<()
     if let Some(expected) = headers.get(EXPECT)
         && !expected.as_bytes().eq_ignore_ascii_case(b"100-continue")
     {
-        let told = "only `Expect: 100-continue` can be met; leave it out";
-        return Err((StatusCode::EXPECTATION_FAILED, told));
+        let detail = "only `Expect: 100-continue` can be met; leave it out";
+        return Err((StatusCode::EXPECTATION_FAILED, detail));
     }
-    let length = headers
-        .get(CONTENT_LENGTH)
-        .and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-    if let (Some(length), Some(most)) = (length, max_body)
-        && length > most
-    {
-        return Err(TOO_LARGE);
+    // The framer holds HTTP/1 to this already. Passed on, two lengths would be ambiguous for an upstream.
+    let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
+    if let Some(length) = lengths.next() {
+        if lengths.next().is_some() {
+            return Err(HeadError::LengthTwice.refusal());
+        }
+        let length = content_length(length.as_bytes());
+        let length = length.ok_or(HeadError::BadLength.refusal())?;
+        if max_body.is_some_and(|max| length > max) {
+            return Err(TOO_LARGE);
+        }
     }
     Ok(())
 }
 
-/// Does the client ask for a WebSocket? Of all things that a connection could become, only this is passed on.
-/// Whoever frames the bytes behind the request, passes it on or decides about it goes by this.
+/// Does the client ask for a WebSocket? That is the only protocol that a connection can switch to.
+///
+/// The framer decides the same from the bytes of the head ([`crate::net::http1::head`]).
 pub(super) fn asks_for_tunnel<B>(request: &Request<B>) -> bool {
     let is_websocket = |value: &HeaderValue| {
         let value = value.as_bytes().trim_ascii();
@@ -86,14 +89,14 @@ pub(super) fn asks_for_tunnel<B>(request: &Request<B>) -> bool {
         && headers.get_all(CONNECTION).iter().any(names_upgrade)
 }
 
-/// A body beyond what may be.
-pub(super) const TOO_LARGE: Refused = (
+/// The body exceeds `max_body`.
+pub(super) const TOO_LARGE: Refusal = (
     StatusCode::PAYLOAD_TOO_LARGE,
     "the body is larger than this server takes; send less",
 );
 
-/// The host must be one, and the same wherever it is told.
-fn host(uri: &hyper::Uri, headers: &HeaderMap, version: Version) -> Result<(), Refused> {
+/// The host must be stated, and be the same in the target and in `Host`.
+fn host(uri: &hyper::Uri, headers: &HeaderMap, version: Version) -> Result<(), Refusal> {
     let mut hosts = headers.get_all(HOST).iter();
     let (first, second) = (hosts.next(), hosts.next());
     if second.is_some() {
@@ -101,22 +104,22 @@ fn host(uri: &hyper::Uri, headers: &HeaderMap, version: Version) -> Result<(), R
     }
     let first = match first.map(|host| host.to_str()) {
         Some(Ok(host)) => Some(host),
-        Some(Err(_)) => return Err((BAD, "`Host` is no host; send a name or an address")),
+        Some(Err(_)) => return Err((BAD, "`Host` is not a host; send a name or an address")),
         None => None,
     };
     if let Some(authority) = uri.authority() {
         if authority.as_str().contains('@') {
-            let told = "the target names a user; take it off, it is for the client alone";
-            return Err((BAD, told));
+            let detail = "the target has a user name; remove it";
+            return Err((BAD, detail));
         }
         if !is_host(authority.as_str()) {
             return Err((
                 BAD,
-                "the target's host is no host; send a name or an address",
+                "the host of the target is not a host; send a name or an address",
             ));
         }
         if matches!(uri.scheme_str(), Some(scheme) if scheme != "http" && scheme != "https") {
-            return Err((BAD, "the target's scheme is neither http nor https"));
+            return Err((BAD, "the scheme of the target is neither http nor https"));
         }
     }
     match (uri.authority(), first) {
@@ -125,16 +128,17 @@ fn host(uri: &hyper::Uri, headers: &HeaderMap, version: Version) -> Result<(), R
         }
         (None, None) if version != Version::HTTP_10 => Err((BAD, "`Host` is missing; send it")),
         (_, Some(host)) if !is_host(host) => {
-            Err((BAD, "`Host` is no host; send a name or an address"))
+            Err((BAD, "`Host` is not a host; send a name or an address"))
         }
         _ => Ok(()),
     }
 }
 
-/// Does it look like a host, perhaps with a port? Empty is not.
+/// Is it like a host, with or without a port?
 fn is_host(host: &str) -> bool {
-    let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~%:[]!$&'()*+;=".contains(&byte);
-    !host.is_empty() && host.len() <= 300 && host.bytes().all(is_fit)
+    let is_allowed =
+        |byte: u8| byte.is_ascii_alphanumeric() || b"-._~%:[]!$&'()*+;=".contains(&byte);
+    !host.is_empty() && host.len() <= 300 && host.bytes().all(is_allowed)
 }
 
 #[cfg(test)]
@@ -152,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_of_one_host_passes() {
+    fn requests_for_one_host_pass() {
         assert_eq!(checked("GET", "/a?b", &[("host", "a:80")]), None);
         assert_eq!(checked("GET", "http://A/a", &[("host", "a")]), None);
         assert_eq!(checked("OPTIONS", "*", &[("host", "a")]), None);
@@ -160,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_two_hosts_none_or_a_user_does_not() {
+    fn two_hosts_no_host_or_a_user_are_refused() {
         assert_eq!(checked("GET", "http://b/a", &[("host", "a")]), Some(400));
         assert_eq!(checked("GET", "/", &[]), Some(400));
         assert_eq!(checked("GET", "/", &[("host", "")]), Some(400));
@@ -176,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_passed_on_is_told_apart() {
+    fn refusals_have_different_statuses() {
         assert_eq!(checked("TRACE", "/", &[("host", "a")]), Some(405));
         assert_eq!(checked("CONNECT", "a:1", &[("host", "a:1")]), Some(405));
         assert_eq!(checked("GET", "*", &[("host", "a")]), Some(400));
@@ -188,5 +192,23 @@ mod tests {
         assert_eq!(checked("PUT", "/", &long), Some(413));
         let long = format!("/{}", "a".repeat(TARGET_BYTES));
         assert_eq!(checked("GET", &long, &[("host", "a")]), Some(414));
+    }
+
+    #[test]
+    fn a_length_is_stated_once_in_digits() {
+        for lengths in [
+            &["5", "5"][..],
+            &[""],
+            &["0", ""],
+            &["+5"],
+            &["5, 5"],
+            &["0x5"],
+        ] {
+            let fields = lengths.iter().map(|length| ("content-length", *length));
+            let fields: Vec<_> = fields.chain([("host", "a")]).collect();
+            assert_eq!(checked("PUT", "/", &fields), Some(400), "{lengths:?}");
+        }
+        let one = [("host", "a"), ("content-length", "5")];
+        assert_eq!(checked("PUT", "/", &one), None);
     }
 }

@@ -2,39 +2,46 @@
 //!
 //! # Theory
 //!
-//! It is the layers of `tollgate_tower` over a proxy service, and nothing more:
+//! It is the layers of `tollgate_tower` over a proxy service:
 //!
 //! ```text
-//! client --> [listen] --> [check] --> LimitLayer --> QueueLayer --> [proxy] --> server
-//!            framing      form        may it pass?   its turn       one try
+//! client --> [client] --> [check] --> LimitLayer --> QueueLayer --> [proxy] --> server
+//!            framing      form        limits         turn           upstream
 //! ```
 //!
-//! Each thread has a loop of its own, with its own listener, its own connections to servers and nothing
-//! handed to another thread. What they share is read by all and replaced whole: the policy, the upstreams,
-//! the bounds.
+//! Each thread has an event loop with its own client and server connections; none moves to another thread. Shared state is
+//! read by all threads and replaced as a whole: the policy, the upstreams, the bounds.
 //!
 //! # Invariant
 //!
-//! Requests that servers see are requests that were admitted, each once.
+//! A server sees only admitted requests, each once.
 //!
-//! # Rooms
+//! # Malformed requests
 //!
-//! | file | what |
+//! | error | response | charged |
+//! |---|---|---|
+//! | head, or a chunk before anything of its request was handed on | 400 (413, 414, 417, 431, 505) | no |
+//! | chunk in a later segment | 400 unless a response has begun; the connection closes | yes: the request was admitted |
+//!
+//! In the last case an upstream may have seen a part of the request, never all of it.
+//!
+//! # Files
+//!
+//! | file | what it does |
 //! |---|---|
-//! | `listen` | connections: who may connect, how requests are framed, tunnels |
-//! | `check` | what a request must be, whichever HTTP it came in |
-//! | `proxy` | upstreams, servers, connections to them, header fields, bodies |
-//! | `run` | everything together, from settings to an orderly end |
-//! | `tls`, `told`, `answers`, `scratch` | certificates, metrics, what the gateway says itself, where bytes are read to |
+//! | `client` | client connections: limits, framing, tunnels |
+//! | `check` | checks a parsed request of either version of HTTP |
+//! | `proxy` | upstreams, servers, their connections, header fields, bodies |
+//! | `run` | starts and ends the gateway |
+//! | `tls`, `metrics`, `responses` | certificates, metrics, responses of the gateway itself |
 
-mod answers;
 mod check;
-pub(crate) mod listen;
+pub(crate) mod client;
+mod metrics;
 pub(crate) mod proxy;
+mod responses;
 mod run;
-mod scratch;
 mod tls;
-mod told;
 
 use tollgate_tower::{GuardedBody, LimitService, QueueService};
 
@@ -42,12 +49,12 @@ use crate::engine::EngineSource;
 use proxy::Proxy;
 use proxy::body::Download;
 
+pub use metrics::Observations;
 pub use proxy::{Observed, UpstreamError};
 pub use run::{GATEWAY_PORT, GatewayError, GatewaySettings, GatewayStarted, POLICY, run};
 pub use tls::{TlsError, TlsFiles};
-pub use told::Observations;
 
 /// The layers over the proxy.
 type Stack = LimitService<QueueService<Proxy, EngineSource>, EngineSource>;
-/// What they answer with.
+/// The body of their responses.
 type StackBody = GuardedBody<GuardedBody<Download>>;

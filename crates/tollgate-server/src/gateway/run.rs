@@ -1,4 +1,4 @@
-//! The gateway put together: its settings, what can keep it from starting, and its door for clients.
+//! Starts the gateway: its settings, the errors of a start, and its parts.
 
 use std::fmt;
 use std::future::Future;
@@ -13,66 +13,67 @@ use tollgate_tower::{LimitLayer, QueueLayer};
 use tower_layer::Layer;
 
 use super::Stack;
-use super::listen::{self, Door, Doorkeeper};
-use super::proxy::{Proxy, UpstreamError, Upstreams, Way, watch_servers};
+use super::client::{self, ListenerState};
+use super::metrics::Observations;
+use super::proxy::{Proxy, RoutingTable, UpstreamError, Upstreams, watch_servers};
 use super::tls::{TlsError, TlsFiles, server_config};
-use super::told::Observations;
 use crate::engine::{Engine, EngineSettings, EngineSource, Follower, Follows};
-use crate::house::{AdminDoor, House, threads as threads_of};
-use crate::listen::stopped;
 use crate::metrics::Striped;
+use crate::net::limiter::ConnectionLimiter;
+use crate::net::stopped;
 use crate::run::{AdminBind, RunError, bind, local_address, until};
+use crate::supervisor::{AdminListener, Supervisor, thread_count};
 
-/// The port for clients, unless told otherwise.
+/// Default port for clients.
 pub const GATEWAY_PORT: u16 = 8000;
 
-/// The policy of a gateway that was given none: enough for people, not for a flood.
+/// The policy without a file: enough for people, not for a flood.
 pub const POLICY: &str = include_str!("policy.yaml");
 
-/// What a gateway needs to run.
+/// Settings of the gateway.
 #[derive(Clone, Debug)]
 pub struct GatewaySettings {
     /// The policy and the state.
     pub engine: EngineSettings,
-    /// Where requests go, in the place of what the policy says. Empty: as the policy says.
+    /// Upstreams that replace those of the policy. Empty: those of the policy.
     pub upstreams: Vec<UpstreamSpec>,
-    /// Where clients connect.
+    /// Address for clients.
     pub listen: SocketAddr,
-    /// What clients are shown, if they speak TLS.
+    /// Certificate and key; `None`: no TLS.
     pub tls: Option<TlsFiles>,
-    /// Where operators ask, if they can.
+    /// Admin port; `None`: not served.
     pub admin: Option<AdminBind>,
-    /// Threads that serve. None: as many as there are processors.
+    /// Serving threads. `None`: one for each processor.
     pub threads: Option<usize>,
 }
 
-/// What whoever started a gateway may want to know.
+/// Addresses of a started gateway.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct GatewayStarted {
-    /// Where clients connect.
+    /// Address for clients.
     pub listen: SocketAddr,
-    /// Where operators ask.
+    /// Address of the admin port.
     pub admin: Option<SocketAddr>,
-    /// The token that was made up because none was given.
+    /// The token that was generated because none was given.
     pub generated_token: Option<String>,
-    /// The engine, for whoever runs in the same process.
+    /// The engine, for use in the same process.
     pub engine: Arc<Engine>,
-    /// What is seen of the upstreams.
+    /// Statistics of the upstreams.
     pub observed: Observations,
 }
 
-/// Why a gateway does not run.
+/// Why a gateway does not start.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum GatewayError {
-    /// For a reason that any server may have.
+    /// An error that any server may have.
     Run(RunError),
-    /// Because of an upstream.
+    /// An upstream is invalid.
     Upstream(UpstreamError),
-    /// Because of the certificate.
+    /// The certificate or the key is invalid.
     Tls(TlsError),
-    /// Nobody said where requests go.
+    /// No upstream is configured.
     NoUpstream,
 }
 
@@ -83,7 +84,7 @@ impl fmt::Display for GatewayError {
             Self::Upstream(error) => error.fmt(f),
             Self::Tls(error) => error.fmt(f),
             Self::NoUpstream => f.write_str(
-                "nobody said where requests go\nhint: give `--upstream http://127.0.0.1:3000`, or name `upstreams` in the `gateway` of the policy",
+                "no upstream is configured\nhint: give `--upstream http://127.0.0.1:3000`, or set `gateway.upstreams` in the policy",
             ),
         }
     }
@@ -97,14 +98,14 @@ impl From<RunError> for GatewayError {
     }
 }
 
-/// How requests are passed on under this policy.
-fn way(
+/// The routing table of a policy. `given` upstreams replace those of the policy.
+fn routing_table(
     policy: &Policy,
     gateway: &GatewaySpec,
     given: &[UpstreamSpec],
     threads: usize,
     before: &Upstreams,
-) -> Result<Way, GatewayError> {
+) -> Result<RoutingTable, GatewayError> {
     let GatewaySpec {
         upstreams,
         timeouts,
@@ -116,7 +117,7 @@ fn way(
         return Err(GatewayError::NoUpstream);
     }
     let upstreams = Upstreams::new(specs, policy.paths, threads, before);
-    Ok(Way {
+    Ok(RoutingTable {
         upstreams: upstreams.map_err(GatewayError::Upstream)?,
         max_body: *max_body,
         body_idle: timeouts.body.into(),
@@ -124,10 +125,10 @@ fn way(
     })
 }
 
-/// Runs a gateway until `stop`, then ends it in order.
+/// Runs the gateway until `stop`, then ends it in order.
 ///
 /// # Errors
-/// What keeps it from starting; once `started` was called there are none.
+/// What keeps it from starting. There are none after `started` was called.
 pub async fn run(
     settings: GatewaySettings,
     started: impl FnOnce(&GatewayStarted),
@@ -141,109 +142,112 @@ pub async fn run(
         admin,
         threads,
     } = settings;
-    let admin = AdminDoor::of(admin)?;
+    let admin = AdminListener::new(admin)?;
     let generated_token = admin.generated_token.clone();
-    let threads = threads_of(threads);
-    let starting = move || {
+    let count = thread_count(threads);
+    let start = move || {
         let engine = Engine::start(engine).map_err(RunError::Start)?;
         let config = tls.as_ref().map(server_config).transpose();
         let config = config.map_err(GatewayError::Tls)?;
         let epoch = engine.epoch();
         let (policy, gateway) = (epoch.gate.policy(), &epoch.gateway);
-        let way = way(policy, gateway, &given, threads, &Upstreams::default())?;
+        let routes = routing_table(policy, gateway, &given, count, &Upstreams::default())?;
         drop(epoch);
-        Ok::<_, GatewayError>((engine, config, way, given, tls))
+        Ok::<_, GatewayError>((engine, config, routes, given, tls))
     };
-    let began = tokio::task::spawn_blocking(starting).await;
-    let (engine, config, way, given, tls) = began.map_err(|_| RunError::Broken)??;
+    let parts = tokio::task::spawn_blocking(start).await;
+    let (engine, config, routes, given, tls) = parts.map_err(|_| RunError::Broken)??;
     engine.wait_for_store().await;
-    let listener = bind("clients", listen).await?;
-    let mut house = House::of(Arc::clone(&engine), admin).await?;
+    let listener = bind("gateway", listen).await?;
+    let mut supervisor = Supervisor::start(Arc::clone(&engine), admin, threads).await?;
     let epoch = engine.epoch_for_long();
     let trusted = epoch.gate.policy().proxies.trusted.clone();
-    let door = Arc::new(Door {
-        keeper: ArcSwap::from_pointee(Doorkeeper::new(&epoch.gateway.accept, trusted)),
+    let listening = Arc::new(ListenerState {
+        limiter: ArcSwap::from_pointee(ConnectionLimiter::new(&epoch.gateway.accept, trusted)),
         timeouts: ArcSwap::from_pointee(epoch.gateway.timeouts),
         tls: ArcSwapOption::from(config),
-        way: Arc::new(ArcSwap::from_pointee(way)),
-        turned_away: Striped::default(),
+        routes: Arc::new(ArcSwap::from_pointee(routes)),
+        rejected: Striped::default(),
     });
-    engine.add_collector(Arc::clone(&door) as _);
-    engine.follow_by(Arc::new(FollowsPolicy {
-        door: Arc::clone(&door),
+    let routes = &listening.routes;
+    engine.add_collector(Arc::clone(&listening) as _);
+    engine.follow_by(Arc::new(GatewayReload {
+        listening: Arc::clone(&listening),
         given,
-        threads,
+        threads: count,
     }));
-    engine.watch_backends(Arc::new(Observations::of(Arc::clone(&door.way))));
+    engine.watch_backends(Arc::new(Observations::new(Arc::clone(routes))));
 
-    house.also(watch_servers(Arc::clone(&door.way), until(house.ended())));
+    supervisor.spawn(watch_servers(Arc::clone(routes), until(supervisor.ended())));
     #[cfg(unix)]
     if let Some(files) = tls {
-        house.also(renew_on_hangup(
-            files,
-            Arc::clone(&door),
-            house.ended().clone(),
-        ));
+        let (listening, ended) = (Arc::clone(&listening), supervisor.ended().clone());
+        supervisor.spawn(reload_certificate_on_hangup(files, listening, ended));
     }
-    let told = GatewayStarted {
-        listen: local_address(&listener, "clients")?,
-        admin: house.admin_address()?,
+    let addresses = GatewayStarted {
+        listen: local_address(&listener, "gateway")?,
+        admin: supervisor.admin_address()?,
         generated_token,
         engine: Arc::clone(&engine),
-        observed: Observations::of(Arc::clone(&door.way)),
+        observed: Observations::new(Arc::clone(routes)),
     };
-    let connections = epoch.gateway.accept.connections.div_ceil(threads);
+    // Each client may need a connection to an upstream.
+    let connections = supervisor.connections("gateway", 2, epoch.gateway.accept.connections);
     let tells_wait = epoch.gateway.tell_wait;
     drop(epoch);
-    // One for all threads: who waits for a slot of a leaky bucket may wait on any of them.
-    let front = EngineSource::new(engine, crate::engine::Protocol::Gateway);
-    let ended = house.ended().clone();
-    house.serve_on("clients", listener, threads, |number| {
-        let queues = QueueLayer::new(front.clone()).with_wait_header(tells_wait);
-        let proxy = Proxy::new(Arc::clone(&door.way), number);
-        let stack: Stack = LimitLayer::new(front.clone()).layer(queues.layer(proxy));
-        let (door, stop) = (Arc::clone(&door), ended.clone());
-        async move |listener| listen::serve(listener, connections, door, stack, stop).await
+    // One for all threads: a slot of a leaky bucket is waited for on any of them.
+    let source = EngineSource::new(engine, crate::engine::Protocol::Gateway);
+    let ended = supervisor.ended().clone();
+    supervisor.serve_on("gateway", listener, |thread| {
+        let queues = QueueLayer::new(source.clone()).with_wait_header(tells_wait);
+        let proxy = Proxy::new(Arc::clone(&listening.routes), thread);
+        let stack: Stack = LimitLayer::new(source.clone()).layer(queues.layer(proxy));
+        let (listening, stop) = (Arc::clone(&listening), ended.clone());
+        async move |listener| client::serve(listener, connections, listening, stack, stop).await
     })?;
-    house.run(|| started(&told), stop).await;
+    supervisor.run(|| started(&addresses), stop).await;
     Ok(())
 }
 
-/// Has the gateway follow the policy.
+/// Applies a new policy to the gateway.
 #[derive(Debug)]
-struct FollowsPolicy {
-    door: Arc<Door>,
+struct GatewayReload {
+    listening: Arc<ListenerState>,
     given: Vec<UpstreamSpec>,
     threads: usize,
 }
 
-impl Follower for FollowsPolicy {
+impl Follower for GatewayReload {
     fn prepare(&self, policy: &Policy, gateway: &GatewaySpec) -> Result<Follows, String> {
-        let door = Arc::clone(&self.door);
-        let before = door.way.load();
-        let next = way(
+        let listening = Arc::clone(&self.listening);
+        let before = listening.routes.load();
+        let routes = routing_table(
             policy,
             gateway,
             &self.given,
             self.threads,
             &before.upstreams,
         );
-        let next = Arc::new(next.map_err(|error| error.to_string())?);
+        let routes = Arc::new(routes.map_err(|error| error.to_string())?);
         let trusted = policy.proxies.trusted.clone();
-        let keeper = door.keeper.load().changed(&gateway.accept, trusted);
-        let (keeper, timeouts) = (Arc::new(keeper), Arc::new(gateway.timeouts));
+        let limiter = listening.limiter.load().with_spec(&gateway.accept, trusted);
+        let (limiter, timeouts) = (Arc::new(limiter), Arc::new(gateway.timeouts));
         drop(before);
         Ok(Box::new(move || {
-            door.keeper.store(keeper);
-            door.timeouts.store(timeouts);
-            door.way.store(next);
+            listening.limiter.store(limiter);
+            listening.timeouts.store(timeouts);
+            listening.routes.store(routes);
         }))
     }
 }
 
-/// Reads the certificate again at every hangup; a bad one changes nothing.
+/// Reads the certificate again at each SIGHUP; an invalid one changes nothing.
 #[cfg(unix)]
-async fn renew_on_hangup(files: TlsFiles, door: Arc<Door>, mut ended: watch::Receiver<bool>) {
+async fn reload_certificate_on_hangup(
+    files: TlsFiles,
+    listening: Arc<ListenerState>,
+    mut ended: watch::Receiver<bool>,
+) {
     use tokio::signal::unix::{SignalKind, signal};
     let Ok(mut hangups) = signal(SignalKind::hangup()) else {
         return;
@@ -251,16 +255,16 @@ async fn renew_on_hangup(files: TlsFiles, door: Arc<Door>, mut ended: watch::Rec
     loop {
         tokio::select! {
             () = stopped(&mut ended) => return,
-            heard = hangups.recv() => if heard.is_none() { return },
+            signal = hangups.recv() => if signal.is_none() { return },
         }
         match server_config(&files) {
             Ok(config) => {
-                door.tls.store(Some(config));
-                tracing::info!(target: "tollgate::gateway", "the certificate was read again");
+                listening.tls.store(Some(config));
+                tracing::info!(target: "tollgate::gateway", "certificate reloaded");
             }
             Err(error) => tracing::error!(
                 target: "tollgate::gateway",
-                "the certificate stays as it was: {error}"
+                "certificate not reloaded, the previous one stays in use: {error}"
             ),
         }
     }
@@ -269,7 +273,7 @@ async fn renew_on_hangup(files: TlsFiles, door: Arc<Door>, mut ended: watch::Rec
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_policy_of_a_gateway_without_one_is_clean() {
+    fn the_built_in_policy_has_no_warnings() {
         let loaded = tollgate_config::parse("built-in", super::POLICY.as_bytes()).unwrap();
         assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
         assert_eq!(loaded.policy.queues.len(), 1);

@@ -1,4 +1,4 @@
-//! TLS in both directions: the certificate that clients see, and whom servers behind are trusted by.
+//! TLS in both directions: the certificate for clients, and the trusted certificates of servers.
 
 use std::fmt;
 use std::io;
@@ -10,16 +10,16 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-/// The files of the certificate that clients see.
+/// The files of the certificate for clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificate, and those between it and whom clients trust, as PEM.
+    /// The certificate chain as PEM.
     pub cert: PathBuf,
     /// Its private key, as PEM.
     pub key: PathBuf,
 }
 
-/// Why TLS cannot be spoken.
+/// Why TLS is not available.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TlsError {
@@ -27,24 +27,24 @@ pub enum TlsError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The error of the system.
         cause: io::Error,
     },
-    /// A file has nothing of what it should have.
+    /// A file does not contain what it should.
     Empty {
         /// The file.
         path: PathBuf,
-        /// What should be in it.
+        /// What it should contain.
         what: &'static str,
     },
-    /// What is in a file makes no sense.
+    /// The contents of a file are invalid.
     Bad {
         /// The file.
         path: PathBuf,
         /// What is wrong.
         why: String,
     },
-    /// The certificate and the key are not of one kind.
+    /// The certificate and the key do not match.
     Mismatch {
         /// The files.
         files: TlsFiles,
@@ -58,7 +58,7 @@ impl fmt::Display for TlsError {
         match self {
             Self::Unreadable { path, cause } => write!(
                 f,
-                "`{}` cannot be read: {cause}\nhint: see that it is there and that this program may read it",
+                "`{}` cannot be read: {cause}\nhint: check that the file exists and that this process may read it",
                 path.display()
             ),
             Self::Empty { path, what } => write!(
@@ -68,7 +68,7 @@ impl fmt::Display for TlsError {
             ),
             Self::Bad { path, why } => write!(
                 f,
-                "`{}` is not what it should be: {why}\nhint: give a PEM file as it was issued",
+                "`{}` is invalid: {why}\nhint: give a PEM file as it was issued",
                 path.display()
             ),
             Self::Mismatch { files, why } => write!(
@@ -83,7 +83,7 @@ impl fmt::Display for TlsError {
 
 impl std::error::Error for TlsError {}
 
-/// What is in a file.
+/// Reads a file.
 ///
 /// # Errors
 /// It cannot be read.
@@ -94,7 +94,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     })
 }
 
-/// The certificates in this text, which was read from `path`.
+/// The certificates in `text`, which was read from `path`.
 fn certificates(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
     let all = all.map_err(|error| TlsError::Bad {
@@ -110,7 +110,7 @@ fn certificates(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>
     Ok(all)
 }
 
-/// What clients are shown, with both versions of HTTP.
+/// The configuration for clients, with both versions of HTTP.
 ///
 /// # Errors
 /// What is wrong with the files.
@@ -140,8 +140,7 @@ pub(crate) fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsEr
     Ok(Arc::new(config))
 }
 
-/// For servers that those in `ca`, a file with what was read from it, vouch for; or those that the system
-/// trusts.
+/// The configuration for servers, with the certificates in `ca` (a file and its contents) or those of the system.
 ///
 /// # Errors
 /// What is wrong with the file.
@@ -160,7 +159,7 @@ pub(crate) fn client_config(
             }
         }
         None => {
-            // Some of a system's certificates may be beyond this library; the others serve.
+            // The library may not parse some certificates of the system; the others are used.
             let found = rustls_native_certs::load_native_certs().certs;
             roots.add_parsable_certificates(found);
         }

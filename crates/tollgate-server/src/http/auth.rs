@@ -46,9 +46,9 @@ use tollgate_policy::{
 use super::problems::write_problem;
 use super::{Call, Service, write_fields};
 use crate::engine::{Decide, Epoch};
-use crate::listen::fast_path::Respond;
-use crate::listen::response::ResponseBuffer;
-use crate::listen::stopped;
+use crate::net::http1::fast_path::Respond;
+use crate::net::http1::response::ResponseBuffer;
+use crate::net::stopped;
 
 /// The longest delay that a request is held for.
 const LONGEST_WAIT: Span = Span::from_secs(30);

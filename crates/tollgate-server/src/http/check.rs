@@ -18,8 +18,8 @@ use super::reservations::read_name;
 use super::{Service, write_fields, write_json};
 use crate::decision_view::{DecisionView, Reserved};
 use crate::engine::{Decide, EngineSource, Epoch};
-use crate::listen::fast_path::{PendingResponse, Respond};
-use crate::listen::response::ResponseBuffer;
+use crate::net::http1::fast_path::{PendingResponse, Respond};
+use crate::net::http1::response::ResponseBuffer;
 
 impl Service {
     /// `/v1/check`, or `/v1/peek` if it takes nothing.

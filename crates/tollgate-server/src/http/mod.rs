@@ -2,7 +2,7 @@
 //!
 //! # Theory
 //!
-//! A request goes through `Service::respond`, whatever brought it: on the fast path (`listen::fast_path`)
+//! A request goes through `Service::respond`, whatever brought it: on the fast path (`net::http1::fast_path`)
 //! its bytes as they lie in the buffer of the connection, from hyper after its body was read. The handler fills one
 //! `ResponseBuffer`, or returns the future of one if a store has to be asked or a slot is some time ahead. So the
 //! two ways differ in how a request is framed and how a response is written, and in nothing else.
@@ -58,10 +58,11 @@ mod reservations;
 use crate::decision_view::{DecisionView, Reserved};
 use crate::engine::{Decide, Engine, EngineSource, Epoch, Protocol};
 use crate::limit_view::LimitsView;
-use crate::listen::body::{read_body, throw_away};
-use crate::listen::fast_path::{self, PendingResponse, Respond};
-use crate::listen::response::ResponseBuffer;
-use crate::listen::{self, Handler, ListenLimits};
+use crate::net::ListenLimits;
+use crate::net::http1::body::{discard_body, read_body};
+use crate::net::http1::fast_path::{self, PendingResponse, Respond};
+use crate::net::http1::response::ResponseBuffer;
+use crate::net::http1::server::{self, Handler};
 pub(crate) use ask::Ask;
 pub(crate) use check::op_of;
 use problems::{bad_body, close, no_such_path, write_problem, wrong_method};
@@ -91,7 +92,10 @@ const URI_BYTES: usize = 8 * 1024;
 
 /// Serves decisions on `listener` until `stop` says so, and then ends what is in flight.
 pub async fn serve(listener: TcpListener, engine: Arc<Engine>, stop: watch::Receiver<bool>) {
-    Service::new(engine, stop).serve(listener, 1).await;
+    let connections = ListenLimits::default().connections;
+    Service::new(engine, stop)
+        .serve(listener, connections)
+        .await;
 }
 
 /// What answers decisions, to be served by as many threads as there are. Clones are the same service.
@@ -121,15 +125,15 @@ impl Service {
         }))
     }
 
-    /// Serves on `listener`, as one of so many threads that share the bounds.
-    pub async fn serve(self, listener: TcpListener, threads: usize) {
+    /// Serves `listener` with at most this many connections at once.
+    pub async fn serve(self, listener: TcpListener, connections: usize) {
         let Decisions { limits, stop, .. } = &*self.0;
         let limits = ListenLimits {
-            connections: limits.connections.div_ceil(threads.max(1)),
+            connections,
             ..*limits
         };
         let stop = stop.clone();
-        listen::serve(listener, self, limits, stop).await;
+        server::serve(listener, self, limits, stop).await;
     }
 }
 
@@ -258,7 +262,7 @@ impl Handler for Service {
                 Ok(body) => (body, true),
                 Err(fault) => return bad_body(fault).into_response(),
             },
-            false => (Bytes::new(), throw_away(body, limits).await),
+            false => (Bytes::new(), discard_body(body, limits).await),
         };
         if !is_refused {
             let responded = self.answer(&call(&body), Some(&body), &mut response);

@@ -3,8 +3,8 @@
 use hyper::StatusCode;
 use tollgate_policy::fields::{PROBLEM_TYPE, push_json_text, push_number};
 
-use crate::listen::body::BodyFault;
-use crate::listen::response::ResponseBuffer;
+use crate::net::http1::body::BodyError;
+use crate::net::http1::response::ResponseBuffer;
 
 /// Why a question has no decision.
 pub(crate) type Problem = (StatusCode, String);
@@ -48,17 +48,17 @@ fn title(status: StatusCode) -> &'static str {
 
 /// A body that was not read. The connection ends: where its next request begins is unknown.
 #[cold]
-pub(super) fn bad_body(fault: BodyFault) -> ResponseBuffer {
+pub(super) fn bad_body(fault: BodyError) -> ResponseBuffer {
     let mut response = match fault {
-        BodyFault::TooLarge => problem(
+        BodyError::TooLarge => problem(
             StatusCode::PAYLOAD_TOO_LARGE,
             "the body is larger than 64 KiB; ask in several requests",
         ),
-        BodyFault::TooSlow => problem(
+        BodyError::TooSlow => problem(
             StatusCode::REQUEST_TIMEOUT,
             "the body did not arrive in time; send it at once",
         ),
-        BodyFault::Broken => problem(
+        BodyError::Broken => problem(
             StatusCode::BAD_REQUEST,
             "the body broke off or its chunks make no sense; send it whole",
         ),

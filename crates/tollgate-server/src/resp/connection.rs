@@ -9,7 +9,7 @@
 //! # Bounds
 //!
 //! Unsent output is bounded ([`super::output`]): a connection at its bound is not read from. The listener
-//! ([`crate::listen`]) bounds the time of an incomplete command, of unread output, and of authentication. An
+//! ([`crate::net`]) bounds the time of an incomplete command, of unread output, and of authentication. An
 //! unauthenticated connection has a read buffer of 32 KiB.
 
 use std::future::{Future, poll_fn};
@@ -23,7 +23,6 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 use tollgate::PreparedCall;
 
 use super::Shared;
@@ -35,8 +34,10 @@ use super::reply::Reply;
 use super::session::{AfterReply, Session};
 use super::throttle::{Dialect, ThrottleCall};
 use super::transaction::{Transaction, TransactionCommand, TransactionState};
-use crate::listen::hangup::unless_hung_up;
-use crate::listen::pulse::{Phase, Pulse};
+use crate::net::hangup::unless_hung_up;
+use crate::net::io::linger;
+use crate::net::register_task;
+use crate::net::state::{ConnectionState, Phase};
 
 /// Size of the read buffer: small at first, large for a client that fills it.
 const READ_BYTES: usize = 4 * 1024;
@@ -45,9 +46,6 @@ const LARGE_READ_BYTES: usize = 64 * 1024;
 const BATCH: usize = 32;
 /// Bytes that must be sent within the write timeout.
 const WRITE_PROGRESS_BYTES: usize = 64 * 1024;
-/// Bytes and time for which a closing connection is read, so that the client can read the last reply.
-const LINGER_BYTES: usize = 1024 * 1024;
-const LINGER_TIME: Duration = Duration::from_secs(1);
 
 /// Why replying stopped.
 pub(super) enum Stop {
@@ -87,40 +85,18 @@ pub(super) struct Connection<'a> {
 pub(super) async fn serve(
     mut stream: TcpStream,
     peer: IpAddr,
-    pulse: Arc<Pulse>,
+    state: Arc<ConnectionState>,
     shared: Arc<Shared>,
 ) {
-    // Otherwise replies wait for acknowledgements. If it fails, so will writing.
-    let _ = stream.set_nodelay(true);
     let keepalive = socket2::TcpKeepalive::new().with_time(Duration::from_secs(60));
     let _ = socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive);
     let port = stream.peer_addr().map_or(0, |peer| peer.port());
     let mut connection = Connection::new(&shared, SocketAddr::new(peer, port));
-    poll_fn(|cx| {
-        pulse.wakes_by(cx.waker());
-        Poll::Ready(())
-    })
-    .await;
+    register_task(&state).await;
     // An error means that the client is gone.
-    if let Ok(ClosedBy::Server) = connection.run(&mut stream, &pulse).await {
-        pulse.enter(Phase::Closing);
-        let _ = timeout(LINGER_TIME, linger(&mut stream)).await;
+    if let Ok(ClosedBy::Server) = connection.run(&mut stream, &state).await {
+        let _ = linger(stream, &state).await;
     }
-}
-
-/// Lets the client read the last reply: closing a socket with unread bytes discards what was sent.
-async fn linger(stream: &mut TcpStream) -> io::Result<()> {
-    stream.shutdown().await?;
-    let mut discarded = BytesMut::with_capacity(READ_BYTES);
-    let mut count = 0;
-    while count < LINGER_BYTES {
-        discarded.clear();
-        match stream.read_buf(&mut discarded).await? {
-            0 => break,
-            more => count += more,
-        }
-    }
-    Ok(())
 }
 
 /// The side that closes a connection.
@@ -157,7 +133,11 @@ impl<'a> Connection<'a> {
     }
 
     /// Reads, replies and writes until the connection closes. Fails if the client is gone.
-    async fn run(&mut self, stream: &mut TcpStream, pulse: &Pulse) -> io::Result<ClosedBy> {
+    async fn run(
+        &mut self,
+        stream: &mut TcpStream,
+        state: &ConnectionState,
+    ) -> io::Result<ClosedBy> {
         let mut read = BytesMut::with_capacity(READ_BYTES);
         let mut needed = 1;
         loop {
@@ -168,26 +148,25 @@ impl<'a> Connection<'a> {
                     Stop::Full => {
                         needed = 1;
                         if self.output.borrow() {
-                            self.try_write(stream, pulse)?;
+                            self.try_write(stream, state)?;
                             continue;
                         }
                         may_read = false;
                     }
                     Stop::Close => {
-                        self.flush(stream, pulse).await?;
+                        self.flush(stream, state).await?;
                         return Ok(ClosedBy::Server);
                     }
                     Stop::Delay(delay) => {
-                        pulse.enter(Phase::Handling);
+                        state.enter(Phase::Handling);
                         tokio::time::sleep(delay).await;
                         needed = 1;
                     }
                     Stop::Pending(pending) => {
                         // Earlier replies need not wait for it.
-                        self.flush(stream, pulse).await?;
-                        pulse.enter(Phase::Handling);
-                        let reply = unless_hung_up(stream, &mut read, LARGE_READ_BYTES, pending);
-                        match reply.await {
+                        self.flush(stream, state).await?;
+                        state.enter(Phase::Handling);
+                        match unless_hung_up(stream, pending).await {
                             Some(reply) => reply.write(&mut self.reply()),
                             None => return Ok(ClosedBy::Client),
                         }
@@ -196,14 +175,14 @@ impl<'a> Connection<'a> {
                     }
                 }
             }
-            self.enter_phase(pulse, read.is_empty());
-            match self.event(stream, &mut read, pulse, may_read).await? {
+            self.enter_phase(state, read.is_empty());
+            match self.event(stream, &mut read, state, may_read).await? {
                 Event::Read(0) | Event::Shutdown => {
-                    self.flush(stream, pulse).await?;
+                    self.flush(stream, state).await?;
                     return Ok(ClosedBy::Client);
                 }
                 Event::Read(_) => {}
-                Event::Wrote(count) => self.sent(count, pulse),
+                Event::Wrote(count) => self.sent(count, state),
             }
         }
     }
@@ -213,7 +192,7 @@ impl<'a> Connection<'a> {
         &mut self,
         stream: &mut TcpStream,
         read: &mut BytesMut,
-        pulse: &Pulse,
+        state: &ConnectionState,
         may_read: bool,
     ) -> io::Result<Event> {
         make_room(read, self.session.bounds());
@@ -229,7 +208,7 @@ impl<'a> Connection<'a> {
                     return Poll::Ready(count.map(Event::Read));
                 }
                 // Commands that arrived before the shutdown signal are answered.
-                if is_idle && pulse.is_hurried() {
+                if is_idle && state.is_shutting_down() {
                     return Poll::Ready(Ok(Event::Shutdown));
                 }
             }
@@ -239,10 +218,10 @@ impl<'a> Connection<'a> {
     }
 
     /// Sends what the system takes without waiting.
-    fn try_write(&mut self, stream: &TcpStream, pulse: &Pulse) -> io::Result<()> {
+    fn try_write(&mut self, stream: &TcpStream, state: &ConnectionState) -> io::Result<()> {
         while !self.output.is_empty() {
             match stream.try_write(self.output.next()) {
-                Ok(count) => self.sent(count, pulse),
+                Ok(count) => self.sent(count, state),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error),
             }
@@ -251,43 +230,43 @@ impl<'a> Connection<'a> {
     }
 
     /// Sends all output.
-    async fn flush(&mut self, stream: &mut TcpStream, pulse: &Pulse) -> io::Result<()> {
+    async fn flush(&mut self, stream: &mut TcpStream, state: &ConnectionState) -> io::Result<()> {
         while !self.output.is_empty() {
-            self.enter_phase(pulse, true);
+            self.enter_phase(state, true);
             match stream.write(self.output.next()).await? {
                 0 => return Err(io::ErrorKind::WriteZero.into()),
-                count => self.sent(count, pulse),
+                count => self.sent(count, state),
             }
         }
         Ok(())
     }
 
-    fn sent(&mut self, count: usize, pulse: &Pulse) {
+    fn sent(&mut self, count: usize, state: &ConnectionState) {
         self.progress += count;
         // Reading a few bytes now and then is no progress.
         if self.progress >= WRITE_PROGRESS_BYTES {
             self.progress = 0;
-            pulse.enter(Phase::Writing);
+            state.enter(Phase::Writing);
         }
         self.output.consume(count);
     }
 
     /// Enters the phase of the connection, unless it continues.
-    fn enter_phase(&self, pulse: &Pulse, is_read: bool) {
+    fn enter_phase(&self, state: &ConnectionState, is_read: bool) {
         // Authentication has the time of a request head, however many commands are answered meanwhile.
         if !self.session.is_authenticated {
-            if !pulse.is_in(Phase::Head) {
-                pulse.enter(Phase::Head);
+            if !state.is_in(Phase::Head) {
+                state.enter(Phase::Head);
             }
             return;
         }
         let phase = match (self.output.is_empty(), is_read) {
             (false, _) => Phase::Writing,
-            (true, true) => return pulse.enter(Phase::Idle),
+            (true, true) => return state.enter(Phase::Idle),
             (true, false) => Phase::Head,
         };
-        if !pulse.is_in(phase) {
-            pulse.enter(phase);
+        if !state.is_in(phase) {
+            state.enter(phase);
         }
     }
 

@@ -54,9 +54,8 @@ use tollgate::{Limit, LimitError, Rate, Throttle, UnkeyedLimiter};
 
 use crate::engine::{EngineSource, Protocol};
 use crate::http::Service;
-use crate::listen::pulse::Pulse;
-use crate::listen::{self, ListenLimits};
 use crate::metrics::{Collector, Exposition, Kind, Striped};
+use crate::net::{Accepted, ListenLimits, admit_all, serve_connections};
 use output::OutputBudget;
 use password::Password;
 
@@ -197,17 +196,16 @@ fn limits() -> ListenLimits {
 }
 
 impl RespService {
-    /// Serves on `listener` until the shutdown signal, as one of `threads` that share the connection bound.
+    /// Serves `listener` until the shutdown signal, with at most this many connections at once.
     pub(crate) async fn serve(
         self,
         listener: TcpListener,
-        threads: usize,
+        connections: usize,
         stop: watch::Receiver<bool>,
     ) {
-        let limits = limits();
         let limits = ListenLimits {
-            connections: limits.connections.div_ceil(threads.max(1)),
-            ..limits
+            connections,
+            ..limits()
         };
         self.serve_within(listener, limits, stop).await;
     }
@@ -218,16 +216,21 @@ impl RespService {
         limits: ListenLimits,
         stop: watch::Receiver<bool>,
     ) {
-        let begin = |(stream, peer, permit): listen::Accepted| {
-            let pulse = Arc::new(Pulse::beginning(true));
-            let served = connection::serve(stream, peer, Arc::clone(&pulse), Arc::clone(&self.0));
-            let task = tokio::spawn(async move {
-                served.await;
-                drop(permit);
-            });
-            Some((pulse, task.abort_handle()))
-        };
-        listen::accept_until(listener, limits.connections, || limits, stop, begin).await;
+        serve_connections(
+            listener,
+            || limits,
+            admit_all,
+            stop,
+            |accepted| {
+                let Accepted {
+                    stream,
+                    peer,
+                    state,
+                } = accepted;
+                connection::serve(stream, peer, state, Arc::clone(&self.0))
+            },
+        )
+        .await;
     }
 
     /// Its metrics.

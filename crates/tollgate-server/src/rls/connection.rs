@@ -2,11 +2,10 @@
 //!
 //! # Time
 //!
-//! The listener ([`crate::listen`]) bounds the time of the preface, of an incomplete frame or header block, of unread
+//! The listener ([`crate::net`]) bounds the time of the preface, of an incomplete frame or header block, of unread
 //! responses, and of a shutdown. This module sends keepalive PINGs, which any bytes answer, and resets streams that have
 //! waited for their client since the last PING.
 
-use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
@@ -15,7 +14,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
@@ -24,21 +23,20 @@ use tollgate_grpc::{Events, Fallback, Handler, Method, Session};
 use super::Limits;
 use super::messages::{RateLimitResponse, SHOULD_RATE_LIMIT};
 use super::request::MESSAGE_BYTES;
-use crate::listen::pulse::{Phase, Pulse};
+use crate::net::buffers::{self, READ_BYTES};
+use crate::net::io::linger;
+use crate::net::register_task;
+use crate::net::state::{ConnectionState, Phase};
 
 /// How often a client is pinged, and how long it may take to answer.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(60);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a client may take to acknowledge the announced shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
-/// Bytes that are read at once.
-const READ_BYTES: usize = 64 * 1024;
 /// How often a connection is read before it yields to others.
 const READS_PER_POLL: u32 = 16;
 /// Output capacity that an idle connection keeps.
 const KEPT_CAPACITY: usize = 8 * 1024;
-/// Bytes discarded from a closing connection, so that the client can read the last response.
-const LINGER_BYTES: usize = 1024 * 1024;
 
 /// The method that is decided where its frames are read.
 pub(super) const METHOD: Method = Method {
@@ -46,35 +44,25 @@ pub(super) const METHOD: Method = Method {
     max_message_bytes: MESSAGE_BYTES,
 };
 
-thread_local! {
-    /// Read buffer of all connections of a thread. Unconsumed bytes are copied out.
-    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into_boxed_slice());
-}
-
 /// Serves a connection to its end.
 pub(super) async fn serve(
     stream: TcpStream,
     limits: Arc<Limits>,
     fallback: impl Fallback,
-    pulse: Arc<Pulse>,
+    state: Arc<ConnectionState>,
 ) {
-    // Otherwise small responses wait for acknowledgements. If it fails, so will writing.
-    let _ = stream.set_nodelay(true);
     let respond = move |request, deadline| {
         let limits = Arc::clone(&limits);
         async move { limits.respond(request, deadline).await }
     };
     let session = Session::new(METHOD, respond, fallback);
-    let mut connection = Connection::new(stream, session, pulse);
-    connection.pulse.enter(Phase::Head);
+    let mut connection = Connection::new(stream, session, state);
+    connection.state.enter(Phase::Head);
     let mut keepalive = pin!(sleep(KEEPALIVE_INTERVAL));
     let mut shutdown: Option<Pin<Box<Sleep>>> = None;
-    let mut is_first = true;
+    register_task(&connection.state).await;
     let run = poll_fn(|cx| {
-        if std::mem::take(&mut is_first) {
-            connection.pulse.wakes_by(cx.waker());
-        }
-        if connection.pulse.is_hurried() && shutdown.is_none() {
+        if connection.state.is_shutting_down() && shutdown.is_none() {
             connection.session.start_shutdown();
             shutdown = Some(Box::pin(sleep(SHUTDOWN_TIMEOUT)));
         }
@@ -93,7 +81,7 @@ pub(super) async fn serve(
         connection.poll(cx)
     });
     if run.await.is_ok() {
-        linger(&mut connection.stream, &connection.pulse).await;
+        let _ = linger(connection.stream, &connection.state).await;
     }
 }
 
@@ -111,14 +99,14 @@ struct Connection<S, H: Handler> {
     /// The client sent bytes since the last PING.
     was_heard: bool,
     is_pinged: bool,
-    pulse: Arc<Pulse>,
+    state: Arc<ConnectionState>,
 }
 
 impl<S: Fallback, H: Handler<Response = RateLimitResponse>> Connection<S, H> {
     fn new(
         stream: TcpStream,
         (session, events): (Session<S, H>, Events<RateLimitResponse>),
-        pulse: Arc<Pulse>,
+        state: Arc<ConnectionState>,
     ) -> Connection<S, H> {
         Connection {
             stream,
@@ -129,7 +117,7 @@ impl<S: Fallback, H: Handler<Response = RateLimitResponse>> Connection<S, H> {
             has_progressed: false,
             was_heard: false,
             is_pinged: false,
-            pulse,
+            state,
         }
     }
 
@@ -199,13 +187,13 @@ impl<S: Fallback, H: Handler<Response = RateLimitResponse>> Connection<S, H> {
                 Poll::Ready(written) => {
                     self.written += written?;
                     // The client reads.
-                    if self.pulse.is_in(Phase::Writing) {
-                        self.pulse.enter(Phase::Writing);
+                    if self.state.is_in(Phase::Writing) {
+                        self.state.enter(Phase::Writing);
                     }
                 }
                 Poll::Pending => {
-                    if !self.pulse.is_in(Phase::Writing) {
-                        self.pulse.enter(Phase::Writing);
+                    if !self.state.is_in(Phase::Writing) {
+                        self.state.enter(Phase::Writing);
                     }
                     // Written bytes no longer count as output.
                     self.session.output().drain(..self.written);
@@ -232,8 +220,8 @@ impl<S: Fallback, H: Handler<Response = RateLimitResponse>> Connection<S, H> {
             true => Phase::Head,
             false => Phase::Idle,
         };
-        if !self.pulse.is_in(phase) || (progressed && phase == Phase::Head) {
-            self.pulse.enter(phase);
+        if !self.state.is_in(phase) || (progressed && phase == Phase::Head) {
+            self.state.enter(phase);
         }
     }
 
@@ -254,25 +242,24 @@ impl<S: Fallback, H: Handler<Response = RateLimitResponse>> Connection<S, H> {
                 return Poll::Ready(Ok(()));
             }
         }
-        let read = SCRATCH.with_borrow_mut(|scratch| {
-            let mut buffer = ReadBuf::new(scratch);
-            ready!(Pin::new(stream).poll_read(cx, &mut buffer))?;
-            let bytes = buffer.filled();
+        let mut cx_in_session = Context::from_waker(cx.waker());
+        let cx_in_session = &mut cx_in_session;
+        let read = buffers::poll_read(stream, cx, READ_BYTES, |bytes| {
             let consumed = match unread.is_empty() {
                 true => {
-                    let consumed = session.receive(cx, bytes);
+                    let consumed = session.receive(cx_in_session, bytes);
                     *unread = BytesMut::from(bytes.get(consumed..).unwrap_or_default());
                     consumed
                 }
                 false => {
                     unread.extend_from_slice(bytes);
-                    let consumed = session.receive(cx, unread);
+                    let consumed = session.receive(cx_in_session, unread);
                     unread.advance(consumed);
                     consumed
                 }
             };
             *has_progressed |= consumed > 0;
-            Poll::Ready(io::Result::Ok(!bytes.is_empty()))
+            !bytes.is_empty()
         });
         match ready!(read)? {
             true => {
@@ -280,32 +267,6 @@ impl<S: Fallback, H: Handler<Response = RateLimitResponse>> Connection<S, H> {
                 Poll::Ready(Ok(()))
             }
             false => Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
-        }
-    }
-}
-
-/// Lets the client read the last response: closing a socket with unread bytes discards what was sent. The listener
-/// bounds the time.
-async fn linger(stream: &mut TcpStream, pulse: &Pulse) {
-    pulse.enter(Phase::Closing);
-    if stream.shutdown().await.is_err() {
-        return;
-    }
-    let mut discarded = 0;
-    while discarded < LINGER_BYTES {
-        let read = poll_fn(|cx| {
-            if pulse.is_hurried() {
-                return Poll::Ready(Ok(0));
-            }
-            SCRATCH.with_borrow_mut(|scratch| {
-                let mut buffer = ReadBuf::new(scratch);
-                ready!(Pin::new(&mut *stream).poll_read(cx, &mut buffer))?;
-                Poll::Ready(io::Result::Ok(buffer.filled().len()))
-            })
-        });
-        match read.await {
-            Ok(0) | Err(_) => return,
-            Ok(bytes) => discarded += bytes,
         }
     }
 }

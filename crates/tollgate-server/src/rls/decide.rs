@@ -34,8 +34,8 @@ use super::messages::{
 use super::request::{HitMode, request_limit, validate};
 use super::status::status;
 use crate::engine::Epoch;
-use crate::listen::contained;
 use crate::metrics::Rls;
+use crate::net::contain_panic;
 
 /// The part of a deadline reserved for writing the response.
 const WRITE_TIME: Duration = Duration::from_millis(1);
@@ -60,7 +60,7 @@ impl Limits {
         request: RateLimitRequest,
         deadline: Option<Instant>,
     ) -> Result<RateLimitResponse, Status> {
-        let response = contained(async {
+        let response = contain_panic(async {
             validate(&request).inspect_err(|_| self.source.count_rls(Rls::Invalid, 1))?;
             Ok(self.decide(request, deadline).await)
         });

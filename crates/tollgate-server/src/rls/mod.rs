@@ -48,8 +48,7 @@ mod request;
 mod status;
 
 use crate::engine::{Engine, EngineSource, Protocol};
-use crate::listen::pulse::Pulse;
-use crate::listen::{Accepted, ListenLimits, accept_until, stopped};
+use crate::net::{Accepted, ListenLimits, admit_all, serve_connections, stopped};
 use messages::{SERVICE, SHOULD_RATE_LIMIT};
 use tollgate_grpc::{Fallback, FallbackFuture};
 
@@ -87,8 +86,8 @@ impl Service {
         }
     }
 
-    /// Serves on `listener`, as one of `threads` that share the connection bound.
-    pub async fn serve(self, listener: TcpListener, threads: usize) {
+    /// Serves `listener` with at most this many connections at once.
+    pub async fn serve(self, listener: TcpListener, connections: usize) {
         let Service {
             limits,
             health,
@@ -112,20 +111,10 @@ impl Service {
             v1alpha: v1alpha.max_decoding_message_size(MAX_OTHER_MESSAGE_BYTES),
         };
         let bounds = ListenLimits {
-            connections: ListenLimits::default().connections.div_ceil(threads.max(1)),
+            connections,
             // Clients keep their connections. Keepalive PINGs detect those that are gone.
             idle: Duration::MAX,
             ..ListenLimits::default()
-        };
-        let begin = |(stream, _, permit): Accepted| {
-            let pulse = Arc::new(Pulse::beginning(true));
-            let (limits, routes) = (Arc::clone(&limits), routes.clone());
-            let served = connection::serve(stream, limits, routes, Arc::clone(&pulse));
-            let task = tokio::spawn(async move {
-                served.await;
-                drop(permit);
-            });
-            Some((pulse, task.abort_handle()))
         };
         let (end, ending) = watch::channel(false);
         let shutdown = async move {
@@ -137,7 +126,16 @@ impl Service {
             }
             let _ = end.send(true);
         };
-        let serving = accept_until(listener, bounds.connections, || bounds, ending, begin);
+        let serving = serve_connections(
+            listener,
+            || bounds,
+            admit_all,
+            ending,
+            |accepted| {
+                let Accepted { stream, state, .. } = accepted;
+                connection::serve(stream, Arc::clone(&limits), routes.clone(), state)
+            },
+        );
         tokio::join!(serving, shutdown);
     }
 }

@@ -17,7 +17,7 @@ fn is_closed(mut stream: TcpStream) -> bool {
     !matches!(stream.read(&mut [0]), Ok(1))
 }
 
-fn turned_away(world: &World, why: &str) -> u64 {
+fn rejected(world: &World, why: &str) -> u64 {
     world.metric(&format!(
         "tollgate_rejected_connections_total{{reason=\"{why}\"}}"
     ))
@@ -33,7 +33,7 @@ fn one_address_has_so_many_connections_and_gets_them_back() {
     assert_eq!(reply(&mut second).status, 200);
     assert!(is_closed(world.connect()));
     assert!(is_closed(world.connect()));
-    assert_eq!(turned_away(&world, "too-many"), 2);
+    assert_eq!(rejected(&world, "too-many"), 2);
     drop(first);
     wait("there is room again", || {
         use std::io::Write;
@@ -51,7 +51,7 @@ fn one_address_connects_only_so_fast() {
         assert_eq!(world.get("/").status, 200);
     }
     assert!(is_closed(world.connect()));
-    assert_eq!(turned_away(&world, "too-fast"), 1);
+    assert_eq!(rejected(&world, "too-fast"), 1);
     assert_eq!(upstream.count(), 3);
 }
 
@@ -68,6 +68,6 @@ fn a_trusted_proxy_is_not_counted_by_its_address() {
     for stream in &mut open {
         assert_eq!(reply(stream).status, 200);
     }
-    assert_eq!(turned_away(&world, "too-many"), 0);
-    assert_eq!(turned_away(&world, "too-fast"), 0);
+    assert_eq!(rejected(&world, "too-many"), 0);
+    assert_eq!(rejected(&world, "too-fast"), 0);
 }

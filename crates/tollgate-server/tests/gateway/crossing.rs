@@ -122,3 +122,36 @@ fn the_same_in_http_1() {
     let own = format!("127.0.0.1:{}", upstream.port);
     assert_eq!(upstream.last().header("host"), Some(own));
 }
+
+#[test]
+fn a_length_that_is_repeated_or_empty_is_refused_in_http_2() {
+    let upstream = Upstream::start();
+    let world = World::before(OPEN, upstream.port);
+    let events = Runtime::new().unwrap();
+    let statuses = events.block_on(async {
+        let mut statuses = Vec::new();
+        for lengths in [&["5", "5"][..], &[""], &["0", ""]] {
+            let stream = TcpStream::connect(world.address()).await.unwrap();
+            let shaken =
+                hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+            let (mut sender, connection) = shaken.await.unwrap();
+            tokio::spawn(connection);
+            let mut request = Request::put("http://app.example/x");
+            for length in lengths {
+                request = request.header("content-length", *length);
+            }
+            let body = match lengths[0] {
+                "5" => Bytes::from_static(b"hello"),
+                _ => Bytes::new(),
+            };
+            let sent = sender.send_request(request.body(Full::new(body)).unwrap());
+            // The library may reset the stream before the gateway sees it.
+            let status = sent.await.map(|response| response.status().as_u16());
+            statuses.push(status.unwrap_or(400));
+        }
+        statuses
+    });
+    assert_eq!(statuses, [400, 400, 400]);
+    assert_eq!(upstream.count(), 0, "{:?}", upstream.seen());
+    assert_eq!(world.admitted(), 0);
+}

@@ -6,6 +6,8 @@
 
 use std::io::Write;
 
+use tollgate_testkit::wait;
+
 use crate::upstream::Upstream;
 use crate::world::{OPEN, World, reply};
 
@@ -236,8 +238,8 @@ pub(crate) fn corpus() -> Vec<(String, Vec<u8>)> {
         "CONNECT app.example:80 HTTP/1.1",
         "CONNECT / HTTP/1.1",
         "TRACE / HTTP/1.1",
-        "TOLLGATE-WRONG /1 HTTP/1.1",
-        "TOLLGATE-WRONG / HTTP/1.1",
+        "TOLLGATE-BAD-REQUEST /1 HTTP/1.1",
+        "TOLLGATE-BAD-REQUEST / HTTP/1.1",
         "PRI * HTTP/2.0",
         "GET app.example HTTP/1.1",
         "GET javascript:a HTTP/1.1",
@@ -363,8 +365,12 @@ fn what_came_before_a_wrong_request_is_answered_and_nothing_behind_it() {
     assert_eq!(world.admitted(), some.len() as u64);
 }
 
+fn passed_on(world: &World) -> u64 {
+    world.metric("tollgate_upstream_requests_total{upstream=\"app\"}")
+}
+
 #[test]
-fn chunks_that_make_no_sense_end_the_request_at_the_server_too() {
+fn malformed_chunks_in_the_first_segment_are_400_and_not_charged() {
     let upstream = Upstream::start();
     let world = World::before(OPEN, upstream.port);
     let head = "POST /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -385,9 +391,26 @@ fn chunks_that_make_no_sense_end_the_request_at_the_server_too() {
     ] {
         let sent = format!("{head}{chunks}{SMUGGLED}");
         let answer = world.raw(sent.as_bytes());
-        assert!(!answer.contains(" 200 "), "{chunks:?}: {answer}");
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{chunks:?}: {answer}");
+        assert_eq!(answers(&answer), 1, "{chunks:?}: {answer}");
     }
-    // The server never had a whole one.
+    // Neither a limit nor the server saw any of them.
+    assert_eq!(world.admitted(), 0);
+    assert_eq!(passed_on(&world), 0);
+}
+
+#[test]
+fn malformed_chunks_behind_a_request_that_is_passed_on_are_400_and_charged() {
+    let upstream = Upstream::start();
+    let world = World::before(OPEN, upstream.port);
+    let mut stream = world.connect();
+    let head = "POST /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n";
+    stream.write_all(head.as_bytes()).unwrap();
+    wait("it is passed on", || passed_on(&world) == 1);
+    stream.write_all(b"x\r\n").unwrap();
+    assert_eq!(reply(&mut stream).status, 400);
+    assert_eq!(world.admitted(), 1);
+    // The server never had a whole request.
     assert_eq!(upstream.count(), 0, "{:?}", upstream.seen());
 }
 

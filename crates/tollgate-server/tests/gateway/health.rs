@@ -50,3 +50,25 @@ fn a_server_that_is_ill_is_left_alone_until_it_is_well_and_if_all_are_all_are_us
     assert_eq!(asked(&world, [&a, &b]), [20, 0]);
     assert_eq!(world.admitted(), 80, "no look at a server is a request");
 }
+
+#[test]
+fn an_only_upstream_that_is_down_is_reported() {
+    // A port that is free again.
+    let port = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap().port()
+    };
+    let world = World::before(OPEN, port);
+    for _ in 0..3 {
+        assert_eq!(world.get("/").status, 502);
+    }
+    let health = world.started.engine.health();
+    assert_eq!(health.unavailable_upstreams, ["app"]);
+    assert_eq!(health.status, "degraded");
+    assert_eq!(world.get("/").status, 502, "requests are still sent");
+    let _upstream = Upstream::on(port);
+    wait("it is up again", || {
+        world.started.engine.health().status == "ok"
+    });
+    assert_eq!(world.get("/").status, 200);
+}

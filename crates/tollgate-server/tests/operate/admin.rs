@@ -1,10 +1,13 @@
 //! The door for operators, over real sockets.
 
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::json;
+use socket2::{Domain, Socket, Type};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tollgate_server::admin::{AdminSettings, Tokens, serve};
@@ -51,7 +54,8 @@ pub(crate) fn desk(policy: &Path) -> Desk {
         tokens: Tokens::new(&[TOKEN, "the-other-token-of-two-for-rotation"]).unwrap(),
         hosts: vec!["tolls.example".into()],
     };
-    runtime.spawn(serve(listener, Arc::clone(&engine), settings, stopped));
+    let served = serve(listener, Arc::clone(&engine), settings, 256, stopped);
+    runtime.spawn(served);
     Desk {
         at,
         engine,
@@ -336,4 +340,39 @@ fn every_change_leaves_a_line_that_says_who_and_what_it_was_before() {
         "{audit:#?}"
     );
     assert!(lines.iter().all(|line| !line.contains(TOKEN)));
+}
+
+/// A connection from this address of loopback.
+fn connect_from(address: [u8; 4], to: SocketAddr) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((address, 0)).into()).unwrap();
+    socket.connect(&to.into()).unwrap();
+    socket.into()
+}
+
+#[test]
+fn silent_connections_do_not_take_the_admin_port() {
+    let dir = Directory::new();
+    let desk = desk(&dir.write("p.yaml", &policy(5)));
+    let mut silent: Vec<_> = (0..256)
+        .map(|_| connect_from([127, 0, 0, 1], desk.at))
+        .collect();
+    let mut operator = connect_from([127, 0, 0, 2], desk.at);
+    operator
+        .write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    operator
+        .set_read_timeout(Some(Duration::from_secs(3)))
+        .unwrap();
+    let mut response = String::new();
+    operator.read_to_string(&mut response).unwrap();
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+    // The silent ones have the time of a head.
+    for stream in &mut silent {
+        stream
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .unwrap();
+        assert!(!matches!(stream.read(&mut [0]), Ok(1..)));
+    }
+    assert_eq!(send(desk.at, "GET", "/health", &[], "").status, 200);
 }

@@ -132,7 +132,7 @@ async fn what_keeps_a_server_from_starting_is_told_with_how_to_mend_it() {
         .await
         .to_string();
     assert!(
-        error.contains("for operators") && error.contains("another port"),
+        error.contains("for admin") && error.contains("another port"),
         "{error}"
     );
 }

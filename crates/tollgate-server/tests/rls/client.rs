@@ -32,7 +32,7 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let (stop, stopped) = watch::channel(false);
-        tokio::spawn(Service::new(Arc::clone(&engine), stopped).serve(listener, 1));
+        tokio::spawn(Service::new(Arc::clone(&engine), stopped).serve(listener, 1000));
         let channel = Channel::from_shared(format!("http://127.0.0.1:{port}")).unwrap();
         Server {
             engine,

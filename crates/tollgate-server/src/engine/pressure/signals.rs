@@ -21,6 +21,11 @@ const FORGOTTEN_AFTER: Span = Span::from_secs(10);
 pub trait Backends: fmt::Debug + Send + Sync {
     /// All backends together, since some start. Asked twice a second.
     fn observed(&self) -> Observed;
+
+    /// Names of upstreams whose servers are all down.
+    fn unavailable(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// What was seen of backends. All of it only grows, unless it starts anew.

@@ -1,8 +1,7 @@
-//! Bodies on their way through: part by part, never gathered.
+//! Bodies that pass through, frame by frame.
 //!
-//! Each has a bound in time between two parts, with a timer only while it waits for one: most bodies come
-//! with their heads and never make one. A body from a client has a bound in size as well, which holds for
-//! chunks as for a length.
+//! Each has a timeout between two frames, with a timer only while it waits: most bodies arrive with their heads and never
+//! need one. A request body is bounded in size, too, for chunks as for a length.
 
 use std::error::Error;
 use std::fmt;
@@ -14,127 +13,92 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::Full;
+use http_body_util::{Either, Empty, Full};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep, sleep};
 use tollgate_tower::ServiceTimer;
 
-use super::pool::Lent;
-use super::server::WithServer;
-use super::wire::{self, Rest};
+use super::pool::Checkout;
+use super::server::InFlight;
+use super::wire::{self, BodyReader};
 
-/// Why a body broke off.
+/// Why a body failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Broken {
+pub(super) enum BodyFailure {
     /// It did not, as far as is known.
-    Not = 0,
-    /// It is larger than it may be.
+    None = 0,
+    /// It exceeds its bound.
     TooLarge = 1,
-    /// Its next part did not come in time.
+    /// Its next frame did not arrive in time.
     TooSlow = 2,
-    /// Whoever sends it broke off.
-    Off = 3,
+    /// Its sender disconnected, or its chunks are malformed.
+    Incomplete = 3,
 }
 
-impl fmt::Display for Broken {
+impl fmt::Display for BodyFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Broken::TooLarge => "the body is larger than it may be",
-            Broken::TooSlow => "the body's next part did not come in time",
-            Broken::Not | Broken::Off => "the body broke off",
+            BodyFailure::TooLarge => "the body exceeds its bound",
+            BodyFailure::TooSlow => "the next part of the body did not arrive in time",
+            BodyFailure::None | BodyFailure::Incomplete => "the body is incomplete",
         })
     }
 }
 
-impl Error for Broken {}
+impl Error for BodyFailure {}
 
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 
-/// A timer that is there only while somebody waits.
+/// A timeout whose timer exists only while something waits.
 #[derive(Debug)]
-struct Patience {
+struct IdleTimer {
     idle: Duration,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl Patience {
-    fn new(idle: Duration) -> Patience {
-        Patience { idle, timer: None }
+impl IdleTimer {
+    fn new(idle: Duration) -> IdleTimer {
+        IdleTimer { idle, timer: None }
     }
 
-    /// Something came: what is waited for next has its whole time.
-    fn renew(&mut self) {
+    /// A frame arrived: the next one has the whole time.
+    fn restart(&mut self) {
         if let Some(timer) = &mut self.timer {
             timer.as_mut().reset(Instant::now() + self.idle);
         }
     }
 
-    /// Nothing is there yet. Is it over?
-    fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
+    /// Nothing has arrived yet. Has the time passed?
+    fn poll_passed(&mut self, cx: &mut Context<'_>) -> bool {
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(self.idle)));
         timer.as_mut().poll(cx).is_ready()
     }
 }
 
-/// The body of a request as it comes in.
-#[derive(Debug)]
-pub(crate) enum Inbound {
-    /// The request has none.
-    None,
-    Read(Incoming),
-}
+/// The body of a received request, if it has one.
+pub(crate) type Inbound = Either<Empty<Bytes>, Incoming>;
 
-impl Body for Inbound {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        match self.get_mut() {
-            Inbound::None => Poll::Ready(None),
-            Inbound::Read(body) => Pin::new(body).poll_frame(cx),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            Inbound::None => true,
-            Inbound::Read(body) => body.is_end_stream(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            Inbound::None => SizeHint::with_exact(0),
-            Inbound::Read(body) => body.size_hint(),
-        }
-    }
-}
-
-/// The body of a request on its way out.
+/// The body of a request that is passed on.
 #[derive(Debug)]
 pub(super) struct Upload {
     body: Inbound,
     bounds: Option<Box<Bounds>>,
 }
 
-/// What a body from a client is held to; a request without a body has none.
+/// Bounds of a request body; a request without one has none.
 #[derive(Debug)]
 struct Bounds {
     left: u64,
-    patience: Patience,
+    idle_timer: IdleTimer,
     progress: Arc<Progress>,
-    /// Tells the queue that the time is the client's until all of it has come.
+    /// Reports to the queue how much of the time is the client's.
     service_timer: Option<ServiceTimer>,
 }
 
 impl Bounds {
-    /// Tells the queue whose time it is. A body that came with its head is never waited for, and then there
-    /// is nothing to tell.
-    fn tell(&mut self, waits: bool, is_whole: bool) {
+    /// Reports to the queue whether the client is waited for. A body that arrived with its head is never waited for.
+    fn report(&mut self, waits: bool, is_whole: bool) {
         if let Some(service_timer) = self.service_timer.as_mut().filter(|_| waits) {
             service_timer.pause();
         }
@@ -145,72 +109,72 @@ impl Bounds {
     }
 }
 
-/// Is nothing more to come?
+/// Has the body ended?
 fn is_end<T>(polled: &Poll<Option<T>>) -> bool {
     matches!(polled, Poll::Ready(None))
 }
 
-/// How far a body came, for whoever waits for the answer meanwhile.
+/// Progress of a request body, for the wait for its response.
 #[derive(Debug)]
 pub(super) struct Progress {
-    began: Instant,
-    parts: AtomicU64,
-    /// Nanoseconds from the beginning to the last part.
+    start: Instant,
+    frames: AtomicU64,
+    /// Nanoseconds from the start to the last frame.
     last_ns: AtomicU64,
     is_whole: AtomicBool,
-    broken: AtomicU8,
+    failure: AtomicU8,
 }
 
 impl Progress {
     fn new() -> Progress {
         Progress {
-            began: Instant::now(),
-            parts: AtomicU64::new(0),
+            start: Instant::now(),
+            frames: AtomicU64::new(0),
             last_ns: AtomicU64::new(0),
             is_whole: AtomicBool::new(false),
-            broken: AtomicU8::new(0),
+            failure: AtomicU8::new(0),
         }
     }
 
-    /// A part is handed on; the last one?
-    fn part(&self, is_last: bool) {
-        let at = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    /// A frame is handed over; is it the last one?
+    fn record(&self, is_last: bool) {
+        let at = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.last_ns.store(at, Relaxed);
-        self.parts.fetch_add(1, Relaxed);
+        self.frames.fetch_add(1, Relaxed);
         if is_last {
             self.is_whole.store(true, Relaxed);
         }
     }
 
-    /// Was the last part handed on?
+    /// Was the last frame handed over?
     pub(super) fn is_whole(&self) -> bool {
         self.is_whole.load(Relaxed)
     }
 
-    /// How long ago a part was handed on, or the body began if none was yet.
+    /// Time since the last frame, or since the start.
     pub(super) fn since_last(&self) -> Duration {
         let last = Duration::from_nanos(self.last_ns.load(Relaxed));
-        self.began.elapsed().saturating_sub(last)
+        self.start.elapsed().saturating_sub(last)
     }
 
-    /// Changes with every part.
-    pub(super) fn parts(&self) -> u64 {
-        self.parts.load(Relaxed)
+    /// Changes with every frame.
+    pub(super) fn frames(&self) -> u64 {
+        self.frames.load(Relaxed)
     }
 
-    /// Why it broke off, if it did.
-    pub(super) fn broken(&self) -> Broken {
-        match self.broken.load(Relaxed) {
-            1 => Broken::TooLarge,
-            2 => Broken::TooSlow,
-            3 => Broken::Off,
-            _ => Broken::Not,
+    /// Why it failed, if it did.
+    pub(super) fn failure(&self) -> BodyFailure {
+        match self.failure.load(Relaxed) {
+            1 => BodyFailure::TooLarge,
+            2 => BodyFailure::TooSlow,
+            3 => BodyFailure::Incomplete,
+            _ => BodyFailure::None,
         }
     }
 }
 
 impl Upload {
-    /// A body of at most so many bytes, and how to see how far it came.
+    /// A body of at most `max` bytes, and its progress.
     pub(super) fn new(
         body: Inbound,
         max: Option<u64>,
@@ -222,7 +186,7 @@ impl Upload {
         let progress = Arc::new(Progress::new());
         let bounds = Bounds {
             left: max.unwrap_or(u64::MAX),
-            patience: Patience::new(idle),
+            idle_timer: IdleTimer::new(idle),
             progress: Arc::clone(&progress),
             service_timer: None,
         };
@@ -230,7 +194,7 @@ impl Upload {
         (Upload { body, bounds }, Some(progress))
     }
 
-    /// Tells a queue how much of the time is the client's, if there is something to wait for.
+    /// Reports the time that the client takes to a queue.
     pub(super) fn timed_by(mut self, service_timer: Option<ServiceTimer>) -> Upload {
         if let Some(bounds) = &mut self.bounds {
             bounds.service_timer = service_timer;
@@ -250,29 +214,29 @@ impl Body for Upload {
         let Upload { body, bounds } = self.get_mut();
         let polled = Pin::new(&mut *body).poll_frame(cx);
         let Some(bounds) = bounds else {
-            return polled.map_err(Into::into);
+            return polled;
         };
-        bounds.tell(polled.is_pending(), body.is_end_stream() || is_end(&polled));
-        let fails = |why: Broken| {
-            bounds.progress.broken.store(why as u8, Relaxed);
+        bounds.report(polled.is_pending(), body.is_end_stream() || is_end(&polled));
+        let fails = |why: BodyFailure| {
+            bounds.progress.failure.store(why as u8, Relaxed);
             Poll::Ready(Some(Err(why.into())))
         };
         match polled {
-            Poll::Pending if bounds.patience.is_over(cx) => fails(Broken::TooSlow),
+            Poll::Pending if bounds.idle_timer.poll_passed(cx) => fails(BodyFailure::TooSlow),
             Poll::Pending => Poll::Pending,
-            Poll::Ready(Some(Err(_))) => fails(Broken::Off),
+            Poll::Ready(Some(Err(_))) => fails(BodyFailure::Incomplete),
             Poll::Ready(frame) => {
                 bounds
                     .progress
-                    .part(frame.is_none() || body.is_end_stream());
-                bounds.patience.renew();
+                    .record(frame.is_none() || body.is_end_stream());
+                bounds.idle_timer.restart();
                 if let Some(data) = frame.as_ref().and_then(|f| f.as_ref().ok()?.data_ref()) {
                     match bounds.left.checked_sub(data.len() as u64) {
                         Some(left) => bounds.left = left,
-                        None => return fails(Broken::TooLarge),
+                        None => return fails(BodyFailure::TooLarge),
                     }
                 }
-                Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+                Poll::Ready(frame)
             }
         }
     }
@@ -286,93 +250,88 @@ impl Body for Upload {
     }
 }
 
-/// The body of an answer as a server sends it.
+/// The body of an upstream response.
 #[derive(Debug)]
-pub(super) enum Passes {
-    /// All of it is there, and the server is done with it.
+pub(super) enum UpstreamBody {
+    /// All of it has arrived.
     Whole(Bytes),
-    Rest(Rest),
-    /// With the connection that it comes over.
-    Http1(Incoming, Option<Lent>),
-    Http2(Incoming),
+    Reader(BodyReader),
+    /// From hyper, with its connection for HTTP/1.
+    Hyper(Incoming, Option<Checkout>),
 }
 
-impl From<wire::Answered> for Passes {
-    fn from(body: wire::Answered) -> Passes {
+impl From<wire::ReceivedBody> for UpstreamBody {
+    fn from(body: wire::ReceivedBody) -> UpstreamBody {
         match body {
-            wire::Answered::Whole(body) => Passes::Whole(body),
-            wire::Answered::Rest(rest) => Passes::Rest(rest),
+            wire::ReceivedBody::Whole(body) => UpstreamBody::Whole(body),
+            wire::ReceivedBody::Reader(reader) => UpstreamBody::Reader(reader),
         }
     }
 }
 
-impl Passes {
+impl UpstreamBody {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match self {
-            Passes::Whole(body) if body.is_empty() => Poll::Ready(None),
-            Passes::Whole(body) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(body))))),
-            Passes::Rest(rest) => Pin::new(rest).poll_frame(cx).map_err(Into::into),
-            Passes::Http1(body, _) | Passes::Http2(body) => {
-                Pin::new(body).poll_frame(cx).map_err(Into::into)
-            }
+            UpstreamBody::Whole(body) if body.is_empty() => Poll::Ready(None),
+            UpstreamBody::Whole(body) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(body))))),
+            UpstreamBody::Reader(reader) => Pin::new(reader).poll_frame(cx).map_err(Into::into),
+            UpstreamBody::Hyper(body, _) => Pin::new(body).poll_frame(cx).map_err(Into::into),
         }
     }
 
     fn is_end(&self) -> bool {
         match self {
-            Passes::Whole(body) => body.is_empty(),
-            Passes::Rest(rest) => rest.is_end_stream(),
-            Passes::Http1(body, _) | Passes::Http2(body) => body.is_end_stream(),
+            UpstreamBody::Whole(body) => body.is_empty(),
+            UpstreamBody::Reader(reader) => reader.is_end_stream(),
+            UpstreamBody::Hyper(body, _) => body.is_end_stream(),
         }
     }
 
     fn size(&self) -> SizeHint {
         match self {
-            Passes::Whole(body) => SizeHint::with_exact(body.len() as u64),
-            Passes::Rest(rest) => rest.size_hint(),
-            Passes::Http1(body, _) | Passes::Http2(body) => body.size_hint(),
+            UpstreamBody::Whole(body) => SizeHint::with_exact(body.len() as u64),
+            UpstreamBody::Reader(reader) => reader.size_hint(),
+            UpstreamBody::Hyper(body, _) => body.size_hint(),
         }
     }
 }
 
-/// The body of an answer.
+/// The body of a response.
 #[derive(Debug)]
-pub(crate) struct Download(Kind);
+pub(crate) struct Download(Source);
 
 #[derive(Debug)]
-enum Kind {
-    /// All of it is there.
+enum Source {
     Whole(Full<Bytes>),
-    /// It comes from an upstream.
-    Passed(Box<Passed>),
+    Upstream(Box<Streamed>),
 }
 
 #[derive(Debug)]
-struct Passed {
-    body: Passes,
-    patience: Patience,
-    with: Option<WithServer>,
+struct Streamed {
+    body: UpstreamBody,
+    idle_timer: IdleTimer,
+    in_flight: Option<InFlight>,
 }
 
 impl Download {
     pub(crate) fn own(body: Full<Bytes>) -> Download {
-        Download(Kind::Whole(body))
+        Download(Source::Whole(body))
     }
 
-    pub(super) fn passed(body: Passes, idle: Duration, with: WithServer) -> Download {
+    pub(super) fn streamed(body: UpstreamBody, idle: Duration, in_flight: InFlight) -> Download {
         let body = match body {
-            Passes::Whole(body) => return Download(Kind::Whole(Full::new(body))),
+            UpstreamBody::Whole(body) => return Download(Source::Whole(Full::new(body))),
             body => body,
         };
-        let mut passed = Passed {
+        let mut streamed = Streamed {
             body,
-            patience: Patience::new(idle),
-            with: Some(with),
+            idle_timer: IdleTimer::new(idle),
+            in_flight: Some(in_flight),
         };
-        if passed.body.is_end() {
-            passed.end();
+        if streamed.body.is_end() {
+            streamed.end();
         }
-        Download(Kind::Passed(Box::new(passed)))
+        Download(Source::Upstream(Box::new(streamed)))
     }
 }
 
@@ -382,14 +341,14 @@ impl Default for Download {
     }
 }
 
-impl Passed {
-    /// All of it was read.
+impl Streamed {
+    /// The whole body was read.
     fn end(&mut self) {
-        self.with = None;
-        if let Passes::Http1(_, lent) = &mut self.body
-            && let Some(lent) = lent.take()
+        self.in_flight = None;
+        if let UpstreamBody::Hyper(_, checkout) = &mut self.body
+            && let Some(checkout) = checkout.take()
         {
-            lent.give_back();
+            checkout.put_back();
         }
     }
 }
@@ -402,23 +361,23 @@ impl Body for Download {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let passed = match &mut self.get_mut().0 {
-            Kind::Whole(body) => return Pin::new(body).poll_frame(cx).map_err(Into::into),
-            Kind::Passed(passed) => passed,
+        let streamed = match &mut self.get_mut().0 {
+            Source::Whole(body) => return Pin::new(body).poll_frame(cx).map_err(Into::into),
+            Source::Upstream(streamed) => streamed,
         };
-        match passed.body.poll(cx) {
-            Poll::Pending if passed.patience.is_over(cx) => {
-                Poll::Ready(Some(Err(Broken::TooSlow.into())))
+        match streamed.body.poll(cx) {
+            Poll::Pending if streamed.idle_timer.poll_passed(cx) => {
+                Poll::Ready(Some(Err(BodyFailure::TooSlow.into())))
             }
             Poll::Ready(None) => {
-                passed.end();
+                streamed.end();
                 Poll::Ready(None)
             }
             Poll::Ready(Some(Ok(frame))) => {
-                passed.patience.renew();
-                // Whoever knows that it is the last does not ask for another.
-                if passed.body.is_end() {
-                    passed.end();
+                streamed.idle_timer.restart();
+                // A reader that knows the end does not poll again.
+                if streamed.body.is_end() {
+                    streamed.end();
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
@@ -428,15 +387,15 @@ impl Body for Download {
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
-            Kind::Whole(body) => body.is_end_stream(),
-            Kind::Passed(passed) => passed.body.is_end(),
+            Source::Whole(body) => body.is_end_stream(),
+            Source::Upstream(streamed) => streamed.body.is_end(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Kind::Whole(body) => body.size_hint(),
-            Kind::Passed(passed) => passed.body.size(),
+            Source::Whole(body) => body.size_hint(),
+            Source::Upstream(streamed) => streamed.body.size(),
         }
     }
 }

@@ -1,13 +1,12 @@
-//! Header fields on their way through: what is for one hop is taken off, what is ours is put on.
+//! Header fields that pass through: fields of one hop are removed, fields of the gateway are added.
 //!
 //! # Theory
 //!
-//! Some fields are about a connection, not about a request: those that RFC 9110 (7.6.1) names, and those
-//! that `Connection` names. A client may name any field there, so everything is taken off *before* anything
-//! of ours is put on: what we say of a request cannot be nominated away.
+//! Some fields describe a connection, not a request: those of RFC 9110, 7.6.1, and those that `Connection` names. A client
+//! may name any field there. So everything is removed *before* the fields of the gateway are added: a client cannot have
+//! them removed.
 //!
-//! What a request says about where it came from is believed of a trusted proxy only. From anybody else it
-//! is replaced.
+//! Statements about the origin of a request are accepted from a trusted proxy only, and otherwise replaced.
 
 use std::cell::RefCell;
 use std::fmt::Write;
@@ -26,8 +25,8 @@ const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 
-/// Fields that are about a connection. The first of them names others.
-static OF_ONE_HOP: [HeaderName; 10] = [
+/// Fields of one hop. The first of them names others.
+static HOP_BY_HOP: [HeaderName; 10] = [
     CONNECTION,
     KEEP_ALIVE,
     PROXY_CONNECTION,
@@ -40,74 +39,74 @@ static OF_ONE_HOP: [HeaderName; 10] = [
     HTTP2_SETTINGS,
 ];
 
-/// Who sent a request, as far as the fields tell it on.
+/// The client, for the fields that describe it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sender {
-    /// Whoever connected.
+pub(super) struct ClientInfo {
+    /// The address that connected.
     pub(super) peer: IpAddr,
-    /// Is its word about others taken?
+    /// Is it a trusted proxy?
     pub(super) is_trusted: bool,
-    /// Did it come over TLS?
+    /// Did the request arrive over TLS?
     pub(super) is_tls: bool,
 }
 
-/// Takes off what is about the connection, whoever names it.
+/// Removes the fields of one hop.
 pub(super) fn strip_hop(headers: &mut HeaderMap) {
-    // Most heads have one of them or none: to see which costs less than to take ten names off.
+    // Most heads have one of them or none: looking is cheaper than removing ten names.
     let mut present = 0_u16;
-    for name in headers.keys().filter(|name| is_as_long(name)) {
-        if let Some(at) = OF_ONE_HOP.iter().position(|hop| hop == name) {
+    for name in headers.keys().filter(|name| has_hop_length(name)) {
+        if let Some(at) = HOP_BY_HOP.iter().position(|hop| hop == name) {
             present |= 1 << at;
         }
     }
     if present & 1 != 0 {
-        let nominated: Vec<HeaderName> = headers
+        let named: Vec<HeaderName> = headers
             .get_all(CONNECTION)
             .iter()
             .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
             .map(<[u8]>::trim_ascii)
-            // The common word, which is among the names above.
+            // The common value, which is among the names above.
             .filter(|name| !name.eq_ignore_ascii_case(b"keep-alive"))
             .filter_map(|name| HeaderName::from_bytes(name).ok())
-            // What says where a request ends and for whom it is does not go by anybody's word.
+            // Fields that decide the framing and the host stay, whoever names them.
             .filter(|name| !matches!(name.as_str(), "host" | "content-length"))
             .collect();
-        for name in nominated {
+        for name in named {
             headers.remove(name);
         }
     }
-    for (at, name) in OF_ONE_HOP.iter().enumerate() {
+    for (at, name) in HOP_BY_HOP.iter().enumerate() {
         if present >> at & 1 == 1 {
             headers.remove(name);
         }
     }
 }
 
-/// Is a name as long as one of [`OF_ONE_HOP`]? Most are not, which spares ten comparisons.
-fn is_as_long(name: &HeaderName) -> bool {
+/// Is the name as long as one of [`HOP_BY_HOP`]? Most are not, which saves ten comparisons.
+fn has_hop_length(name: &HeaderName) -> bool {
     matches!(name.as_str().len(), 2 | 7 | 10 | 14 | 16..=19)
 }
 
-/// Makes the fields of a request those that an upstream gets.
-pub(super) fn to_upstream(headers: &mut HeaderMap, sender: Sender, host: &HeaderValue) {
+/// Turns the fields of a request into those that an upstream gets.
+pub(super) fn to_upstream(headers: &mut HeaderMap, client: ClientInfo, host: &HeaderValue) {
     let takes_trailers = headers.get_all(TE).iter().any(|value| {
         let mut words = value.as_bytes().split(|byte| *byte == b',');
         words.any(|word| word.trim_ascii().eq_ignore_ascii_case(b"trailers"))
     });
     strip_hop(headers);
-    // We have met it: the body is asked for when it is passed on.
+    // The gateway meets the expectation: it asks for the body when it passes it on.
     headers.remove(EXPECT);
-    let is_foreign = |name: &&HeaderName| {
+    let is_removed = |name: &&HeaderName| {
         let name = name.as_str();
         name.starts_with("x-tollgate-")
             || name.contains('_')
-            || (!sender.is_trusted
+            || (!client.is_trusted
                 && (name.starts_with("x-forwarded-")
                     || name == REAL_IP.as_str()
                     || name == FORWARDED.as_str()))
     };
-    let foreign: Vec<HeaderName> = headers.keys().filter(is_foreign).cloned().collect();
-    for name in foreign {
+    let removed: Vec<HeaderName> = headers.keys().filter(is_removed).cloned().collect();
+    for name in removed {
         headers.remove(name);
     }
     if takes_trailers {
@@ -115,29 +114,29 @@ pub(super) fn to_upstream(headers: &mut HeaderMap, sender: Sender, host: &Header
     }
     if headers.contains_key(FORWARDED_FOR) {
         append(headers, FORWARDED_FOR, |text| {
-            let _ = write!(text, "{}", sender.peer);
+            let _ = write!(text, "{}", client.peer);
         });
     } else {
-        headers.insert(FORWARDED_FOR, text_of(sender.peer));
+        headers.insert(FORWARDED_FOR, text_of(client.peer));
     }
     if !headers.contains_key(FORWARDED_PROTO) {
-        let scheme = if sender.is_tls { "https" } else { "http" };
+        let scheme = if client.is_tls { "https" } else { "http" };
         headers.insert(FORWARDED_PROTO, HeaderValue::from_static(scheme));
     }
     if !headers.contains_key(FORWARDED_HOST) {
         headers.insert(FORWARDED_HOST, host.clone());
     }
     if headers.contains_key(VIA) {
-        append(headers, VIA, |text| text.push_str(WE));
+        append(headers, VIA, |text| text.push_str(VIA_NAME));
     } else {
-        headers.insert(VIA, HeaderValue::from_static(WE));
+        headers.insert(VIA, HeaderValue::from_static(VIA_NAME));
     }
 }
 
-/// How we name ourselves.
-const WE: &str = "1.1 tollgate";
+/// The gateway in `Via`.
+const VIA_NAME: &str = "1.1 tollgate";
 
-/// An address as text. The last one of each thread is kept: requests of one peer come in rows.
+/// An address as text. Each thread caches the last one, because requests of one peer arrive in series.
 fn text_of(peer: IpAddr) -> HeaderValue {
     thread_local! {
         static LAST: RefCell<Option<(IpAddr, HeaderValue)>> = const { RefCell::new(None) };
@@ -154,17 +153,17 @@ fn text_of(peer: IpAddr) -> HeaderValue {
     })
 }
 
-/// Makes the fields of an answer those that a client gets.
+/// Turns the fields of a response into those that a client gets.
 pub(super) fn to_client(headers: &mut HeaderMap) {
-    // A length beside an encoding says nothing true of what comes out of it.
+    // A length beside an encoding is not that of the decoded body.
     if headers.contains_key(TRANSFER_ENCODING) {
         headers.remove(CONTENT_LENGTH);
     }
     strip_hop(headers);
 }
 
-/// Puts cookies into one line. HTTP/2 may send one in each; in HTTP/1.1 there is one line only (RFC 9113,
-/// 8.2.3), and servers read the first.
+/// Joins cookies into one field. HTTP/2 may send several fields; HTTP/1.1 has one (RFC 9113, 8.2.3), and servers read the
+/// first.
 pub(super) fn join_cookies(headers: &mut HeaderMap) {
     use hyper::header::COOKIE;
     let mut lines = headers.get_all(COOKIE).iter();
@@ -181,7 +180,7 @@ pub(super) fn join_cookies(headers: &mut HeaderMap) {
     }
 }
 
-/// Adds to the end of a list, in one line.
+/// Appends to a list, as one field.
 fn append(headers: &mut HeaderMap, name: HeaderName, write: impl FnOnce(&mut String)) {
     let mut text = String::with_capacity(48);
     let mut is_readable = true;
@@ -191,7 +190,7 @@ fn append(headers: &mut HeaderMap, name: HeaderName, write: impl FnOnce(&mut Str
                 text.push_str(value);
                 text.push_str(", ");
             }
-            // What is no text is no list: ours stands alone.
+            // A value that is not text is no list; the new value stands alone.
             Err(_) => is_readable = false,
         }
     }
@@ -217,14 +216,14 @@ pub(super) fn host_of<'r>(uri: &'r hyper::Uri, headers: &'r HeaderMap) -> &'r st
 
 /// The same as it is written in a field; shared with the request's own, if it has it there.
 pub(super) fn host_field(uri: &hyper::Uri, headers: &HeaderMap) -> HeaderValue {
-    let told = match uri.authority() {
+    let host = match uri.authority() {
         Some(authority) => HeaderValue::from_str(authority.as_str()).ok(),
         None => headers
             .get(HOST)
             .filter(|host| host.to_str().is_ok())
             .cloned(),
     };
-    told.unwrap_or(HeaderValue::from_static(""))
+    host.unwrap_or(HeaderValue::from_static(""))
 }
 
 #[cfg(test)]
@@ -236,13 +235,13 @@ mod tests {
         for (name, value) in fields {
             headers.append(*name, HeaderValue::from_str(value).unwrap());
         }
-        let sender = Sender {
+        let client = ClientInfo {
             peer: "203.0.113.7".parse().unwrap(),
             is_trusted,
             is_tls: true,
         };
         let host = HeaderValue::from_static("shop.example");
-        to_upstream(&mut headers, sender, &host);
+        to_upstream(&mut headers, client, &host);
         headers
     }
 
@@ -252,7 +251,7 @@ mod tests {
         names
     }
 
-    const OURS: [&str; 4] = [
+    const ADDED: [&str; 4] = [
         "via",
         "x-forwarded-for",
         "x-forwarded-host",
@@ -260,7 +259,7 @@ mod tests {
     ];
 
     #[test]
-    fn what_is_about_a_connection_is_taken_off_and_what_it_nominates() {
+    fn fields_of_one_hop_and_those_they_name_are_removed() {
         let headers = sent(
             &[
                 ("connection", "close, X-Secret"),
@@ -278,17 +277,17 @@ mod tests {
             ],
             false,
         );
-        assert_eq!(names(&headers), OURS);
+        assert_eq!(names(&headers), ADDED);
     }
 
     #[test]
-    fn every_name_of_one_hop_is_of_a_length_that_is_looked_at() {
-        assert!(OF_ONE_HOP.iter().all(is_as_long));
-        assert_eq!(OF_ONE_HOP[0], CONNECTION);
+    fn every_hop_by_hop_name_has_a_checked_length() {
+        assert!(HOP_BY_HOP.iter().all(has_hop_length));
+        assert_eq!(HOP_BY_HOP[0], CONNECTION);
     }
 
     #[test]
-    fn what_is_ours_cannot_be_nominated_away() {
+    fn added_fields_cannot_be_removed_by_the_client() {
         let nominated =
             "x-forwarded-for, via, x-forwarded-proto, x-forwarded-host, content-length, host";
         let headers = sent(
@@ -302,11 +301,11 @@ mod tests {
         assert_eq!(headers["x-forwarded-for"], "203.0.113.7");
         assert_eq!(headers["content-length"], "5");
         assert_eq!(headers["host"], "a");
-        assert!(OURS.iter().all(|name| headers.contains_key(*name)));
+        assert!(ADDED.iter().all(|name| headers.contains_key(*name)));
     }
 
     #[test]
-    fn a_stranger_does_not_say_where_a_request_came_from() {
+    fn an_untrusted_client_does_not_state_its_origin() {
         let said = [
             ("x-forwarded-for", "6.6.6.6"),
             ("x-forwarded-proto", "gopher"),
@@ -318,14 +317,14 @@ mod tests {
             ("x_forwarded_for", "6.6.6.6"),
         ];
         let headers = sent(&said, false);
-        assert_eq!(names(&headers), OURS);
+        assert_eq!(names(&headers), ADDED);
         assert_eq!(headers["x-forwarded-for"], "203.0.113.7");
         assert_eq!(headers["x-forwarded-proto"], "https");
         assert_eq!(headers["x-forwarded-host"], "shop.example");
     }
 
     #[test]
-    fn a_trusted_proxy_is_believed_and_we_are_added_to_the_list() {
+    fn a_trusted_proxy_is_accepted_and_the_gateway_added_to_the_list() {
         let headers = sent(
             &[
                 ("x-forwarded-for", "198.51.100.1"),
@@ -345,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn that_trailers_are_taken_is_passed_on() {
+    fn te_trailers_is_passed_on() {
         assert_eq!(
             sent(&[("te", "trailers, deflate")], false)["te"],
             "trailers"

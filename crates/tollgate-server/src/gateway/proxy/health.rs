@@ -1,7 +1,7 @@
-//! Looks at servers, so that no request has to.
+//! Probes servers, so that no client request has to.
 //!
-//! A server with a [`HealthSpec`] is asked for its path again and again, up or not. One without is looked
-//! at only while it is out, and only whether it takes a connection.
+//! A server with a [`tollgate_config::HealthSpec`] is asked for its path all the time. One without is probed only while it
+//! is ejected, by a connection.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -18,75 +18,75 @@ use hyper::header::{HOST, USER_AGENT};
 use hyper::{Request, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::time::timeout;
-use tollgate_config::{HealthSpec, Protocol};
+use tollgate_config::Protocol;
 
 use super::stream::connect;
 use super::upstream::{Upstream, now_ms};
-use super::{Server, Way};
+use super::{RoutingTable, Server};
 
-/// How often it is seen whom to look at.
+/// How often servers are checked for a due probe.
 const TICK: Duration = Duration::from_millis(100);
-/// How long a connection may take that is made to see whether a server is back.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Timeout of a probe by a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Looks at servers until `stop`.
-pub(crate) async fn watch_servers(way: Arc<ArcSwap<Way>>, stop: impl Future<Output = ()>) {
+/// Probes servers until `stop`.
+pub(crate) async fn watch_servers(
+    routes: Arc<ArcSwap<RoutingTable>>,
+    stop: impl Future<Output = ()>,
+) {
     let mut stop = pin!(stop);
-    // When each was last asked, by where it is in memory: the servers of a policy stay while it does.
-    let mut asked: HashMap<usize, u64> = HashMap::new();
+    // When each server was last probed, by its address in memory, which stays while it is part of the policy.
+    let mut probed: HashMap<usize, u64> = HashMap::new();
     loop {
+        let now = now_ms();
+        let mut current = HashMap::new();
+        for upstream in routes.load().upstreams.iter() {
+            for server in &upstream.servers {
+                let id = Arc::as_ptr(server).addr();
+                let last = probed.get(&id).copied();
+                let is_due = match &upstream.spec.health {
+                    Some(health) => {
+                        let every = Duration::from(health.every).as_millis();
+                        let every = u64::try_from(every).unwrap_or(u64::MAX);
+                        last.is_none_or(|last| now.saturating_sub(last) >= every)
+                    }
+                    None => server.is_probe_due(now),
+                };
+                let last = if is_due { now } else { last.unwrap_or(now) };
+                current.insert(id, last);
+                if is_due {
+                    if upstream.spec.health.is_none() {
+                        server.schedule_probe(now);
+                    }
+                    tokio::spawn(probe(Arc::clone(upstream), Arc::clone(server)));
+                }
+            }
+        }
+        probed = current;
         tokio::select! {
             () = &mut stop => return,
             () = tokio::time::sleep(TICK) => {}
         }
-        let now = now_ms();
-        let mut seen = HashMap::new();
-        for upstream in way.load().upstreams.iter() {
-            for server in &upstream.servers {
-                match &upstream.spec.health {
-                    Some(health) => {
-                        let name = Arc::as_ptr(server).addr();
-                        let every = Duration::from(health.every).as_millis();
-                        let every = u64::try_from(every).unwrap_or(u64::MAX);
-                        let last = asked.get(&name).copied();
-                        if last.is_none_or(|last| now.saturating_sub(last) >= every) {
-                            seen.insert(name, now);
-                            tokio::spawn(ask(
-                                Arc::clone(upstream),
-                                Arc::clone(server),
-                                health.clone(),
-                            ));
-                        } else {
-                            seen.insert(name, last.unwrap_or(now));
-                        }
-                    }
-                    None if server.is_due(now) => {
-                        server.look_again(now);
-                        let server = Arc::clone(server);
-                        tokio::spawn(async move {
-                            if let Ok(Ok(_)) = timeout(PATIENCE, connect(&server)).await {
-                                server.bring_back();
-                            }
-                        });
-                    }
-                    None => {}
-                }
-            }
+    }
+}
+
+async fn probe(upstream: Arc<Upstream>, server: Arc<Server>) {
+    if let Some(health) = &upstream.spec.health {
+        let response = is_healthy(&upstream, &server, &health.path);
+        match timeout(health.timeout.into(), response).await {
+            Ok(Ok(true)) => server.record_good_probe(health, now_ms()),
+            _ if server.record_failed_probe(health) => upstream.log_ejected(&server),
+            _ => {}
         }
-        asked = seen;
+        return;
+    }
+    if let Ok(Ok(_)) = timeout(CONNECT_TIMEOUT, connect(&server)).await {
+        server.reinstate();
     }
 }
 
-async fn ask(upstream: Arc<Upstream>, server: Arc<Server>, health: HealthSpec) {
-    let asking = answer(&upstream, &server, &health.path);
-    match timeout(health.timeout.into(), asking).await {
-        Ok(Ok(true)) => server.looked_well(&health, now_ms()),
-        _ => server.looked_ill(&health),
-    }
-}
-
-/// Is it answered, and well?
-async fn answer(upstream: &Upstream, server: &Server, path: &str) -> io::Result<bool> {
+/// Is the response to the health path a success or a redirection?
+async fn is_healthy(upstream: &Upstream, server: &Server, path: &str) -> io::Result<bool> {
     let io = TokioIo::new(connect(server).await?);
     let request = |uri: String| {
         Request::get(uri.parse::<Uri>().map_err(io::Error::other)?)
@@ -95,34 +95,33 @@ async fn answer(upstream: &Upstream, server: &Server, path: &str) -> io::Result<
             .body(Empty::<Bytes>::new())
             .map_err(io::Error::other)
     };
-    let answer = match upstream.spec.protocol {
+    let response = match upstream.spec.protocol {
         Protocol::Http1 => {
-            let shaken = http1::handshake(io).await.map_err(io::Error::other)?;
-            let (mut sender, connection) = shaken;
-            first(sender.send_request(request(path.to_owned())?), connection).await
+            let handshake = http1::handshake(io).await.map_err(io::Error::other)?;
+            let (mut sender, connection) = handshake;
+            with_connection(sender.send_request(request(path.to_owned())?), connection).await
         }
         Protocol::Http2 => {
-            let shaken = http2::handshake(TokioExecutor::new(), io).await;
-            let (mut sender, connection) = shaken.map_err(io::Error::other)?;
+            let handshake = http2::handshake(TokioExecutor::new(), io).await;
+            let (mut sender, connection) = handshake.map_err(io::Error::other)?;
             let scheme = if server.spec.tls { "https" } else { "http" };
             let uri = format!("{scheme}://{}{path}", server.authority());
             let mut request = request(uri)?;
             request.headers_mut().remove(HOST);
-            first(sender.send_request(request), connection).await
+            with_connection(sender.send_request(request), connection).await
         }
     };
-    let status = answer.map_err(io::Error::other)?.status();
+    let status = response.map_err(io::Error::other)?.status();
     Ok(status.is_success() || status.is_redirection())
 }
 
-/// What is waited for, over a connection that has to be driven meanwhile.
+/// The output of `response` over a connection that has to be driven meanwhile.
 ///
-/// A server may end the connection with its answer, so that both are there at once: an end alone says
-/// nothing. What was waited for then has the answer, or the reason why there is none.
-async fn first<T>(waited: impl Future<Output = T>, connection: impl Future) -> T {
-    let mut waited = pin!(waited);
+/// A server may close the connection with its response, so both can be ready at once. Then `response` has the result.
+async fn with_connection<T>(response: impl Future<Output = T>, connection: impl Future) -> T {
+    let mut response = pin!(response);
     tokio::select! {
-        answer = &mut waited => answer,
-        _ = connection => waited.await,
+        output = &mut response => output,
+        _ = connection => response.await,
     }
 }

@@ -1,24 +1,22 @@
-//! The proxy service: a request goes to a server of its upstream, and the answer comes back, both part by
-//! part.
+//! The proxy service: sends a request to a server of its upstream, and passes the response back frame by frame.
 //!
 //! # Invariant
 //!
-//! An admitted request reaches a server once or not at all. It is tried elsewhere only if the policy says
-//! so, it is safe to repeat, and nothing of it was sent. Whoever drops the future or the answer's body ends
-//! the request at the server, too: its connection is closed at once.
+//! An admitted request reaches a server once or not at all. Another server is tried only if the policy allows it, the
+//! request is safe to repeat, and nothing of it was sent. Dropping the future or the body of the response closes the
+//! connection to the server at once.
 //!
-//! # What it does not know
-//!
-//! Limits and queues: those are layers around it. How a request was framed: that was looked at before.
+//! Limits and queues are layers around it. The framing of a request was checked before.
 
-mod awaited;
 pub(crate) mod body;
 mod fields;
 mod health;
+mod idle_pool;
+mod latency_guard;
 mod pool;
 mod server;
 mod stream;
-mod timers;
+mod timer_pool;
 mod upstream;
 pub(crate) mod wire;
 
@@ -42,60 +40,60 @@ use tollgate_policy::Facts;
 use tollgate_tower::{ClientAddr, HttpHeaders, PeerAddr, ServiceTimer};
 use tower_service::Service;
 
-use super::answers::{Answered, problem, refused};
 use super::check::{TOO_LARGE, asks_for_tunnel};
-use awaited::Awaited;
-use body::{BoxError, Broken, Download, Inbound, Passes, Progress, Upload};
-use fields::{Sender, host_field, host_of};
-use pool::Unsent;
-use server::WithServer;
-use timers::Timers;
+use super::responses::{GatewayResponse, problem, refused};
+use body::{BodyFailure, BoxError, Download, Inbound, Progress, Upload, UpstreamBody};
+use fields::{ClientInfo, host_field, host_of};
+use latency_guard::LatencyGuard;
+use pool::SendError;
+use server::InFlight;
+use timer_pool::TimerPool;
 
 pub(crate) use health::watch_servers;
 pub(crate) use server::Server;
 pub use upstream::{Observed, UpstreamError};
 pub(crate) use upstream::{Upstream, Upstreams};
 
-/// How requests are passed on at present.
+/// Where requests go, and their bounds. Replaced as a whole with the policy.
 #[derive(Debug)]
-pub(crate) struct Way {
+pub(crate) struct RoutingTable {
     pub(crate) upstreams: Upstreams,
     pub(crate) max_body: Option<u64>,
     pub(crate) body_idle: Duration,
     pub(crate) proxies: tollgate_policy::address::Proxies,
 }
 
-/// That a request came over TLS; in its extensions.
+/// Request extension: the request arrived over TLS.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OverTls;
 
-/// The two ends of a tunnel that an answer opens; in its extensions.
+/// Response extension: the two ends of a tunnel that the response opens.
 #[derive(Clone)]
-pub(super) struct Ends {
+pub(super) struct TunnelEnds {
     pub(super) client: OnUpgrade,
     pub(super) server: OnUpgrade,
     pub(super) idle: Duration,
-    pub(super) with: Arc<WithServer>,
+    pub(super) in_flight: Arc<InFlight>,
 }
 
-/// The proxy of one thread. Clones are the same one.
+/// The proxy of one thread. Clones share its state.
 #[derive(Clone, Debug)]
-pub(crate) struct Proxy(Arc<OfThread>);
+pub(crate) struct Proxy(Arc<ThreadContext>);
 
-/// What the requests of one thread have in common.
+/// What the requests of one thread share.
 #[derive(Debug)]
-struct OfThread {
-    way: Arc<ArcSwap<Way>>,
+struct ThreadContext {
+    routes: Arc<ArcSwap<RoutingTable>>,
     thread: usize,
-    timers: Timers,
+    timers: TimerPool,
 }
 
 impl Proxy {
-    pub(crate) fn new(way: Arc<ArcSwap<Way>>, thread: usize) -> Proxy {
-        Proxy(Arc::new(OfThread {
-            way,
+    pub(crate) fn new(routes: Arc<ArcSwap<RoutingTable>>, thread: usize) -> Proxy {
+        Proxy(Arc::new(ThreadContext {
+            routes,
             thread,
-            timers: Timers::default(),
+            timers: TimerPool::default(),
         }))
     }
 }
@@ -110,51 +108,50 @@ impl Service<Request<Inbound>> for Proxy {
     }
 
     fn call(&mut self, request: Request<Inbound>) -> Self::Future {
-        let own = Arc::clone(&self.0);
-        // What can be done at once is, so that the future holds only what it waits with.
-        match Passing::of(&own.way.load(), request) {
-            Some(mut passing) => Box::pin(async move { Ok(passing.answer(&own).await) }),
+        let context = Arc::clone(&self.0);
+        // Prepared before the future, so that the future holds only what it needs while it waits.
+        match Exchange::new(&context.routes.load(), request) {
+            Some(mut exchange) => Box::pin(async move { Ok(exchange.run(&context).await) }),
             None => {
-                let told = "no upstream is for this request; ask for another path or host";
-                Box::pin(ready(Ok(problem(StatusCode::NOT_FOUND, told))))
+                let detail = "no upstream is for this request; ask for another path or host";
+                Box::pin(ready(Ok(problem(StatusCode::NOT_FOUND, detail))))
             }
         }
     }
 }
 
-/// A request on its way to a server.
-struct Passing {
+/// A request and its response.
+struct Exchange {
     upstream: Arc<Upstream>,
     request: Option<Request<Upload>>,
     progress: Option<Arc<Progress>>,
-    /// Of a client that asks for a tunnel.
+    /// The connection of a client that asks for a tunnel.
     client: Option<OnUpgrade>,
-    /// How often it may be tried again.
-    tries: u32,
+    /// How often another server may be tried.
+    retries: u32,
     tried: Vec<Arc<Server>>,
 }
 
-impl Passing {
-    /// What is passed on of a request, and where; None if no upstream is for it.
-    fn of(way: &Way, mut request: Request<Inbound>) -> Option<Passing> {
-        let upstream = find(way, &request)?;
+impl Exchange {
+    /// Prepares a request; `None` if no upstream matches.
+    fn new(routes: &RoutingTable, mut request: Request<Inbound>) -> Option<Exchange> {
+        let upstream = find(routes, &request)?;
         let client = asks_for_tunnel(&request).then(|| request.extensions_mut().remove());
         let client: Option<OnUpgrade> = client.flatten();
         let service_timer = request.extensions_mut().remove::<ServiceTimer>();
-        prepare(way, upstream, &mut request, client.is_some());
+        prepare(routes, upstream, &mut request, client.is_some());
         let mut progress = None;
         let request = request.map(|body| {
-            let (body, seen) = Upload::new(body, way.max_body, way.body_idle);
-            progress = seen;
+            let (body, body_progress) = Upload::new(body, routes.max_body, routes.body_idle);
+            progress = body_progress;
             body.timed_by(service_timer)
         });
         let is_repeatable =
             progress.is_none() && request.method().is_idempotent() && client.is_none();
-        Some(Passing {
-            tries: if is_repeatable {
-                upstream.spec.retries
-            } else {
-                0
+        Some(Exchange {
+            retries: match is_repeatable {
+                true => upstream.spec.retries,
+                false => 0,
             },
             upstream: Arc::clone(upstream),
             request: Some(request),
@@ -164,53 +161,51 @@ impl Passing {
         })
     }
 
-    /// What a server answers.
-    async fn answer(&mut self, own: &OfThread) -> Answered {
+    /// Sends the request and returns the response.
+    async fn run(&mut self, context: &ThreadContext) -> GatewayResponse {
         let upstream = &*self.upstream;
         let progress = self.progress.as_deref();
         loop {
-            let (Some(server), Some(whole)) = (upstream.choose(&self.tried), &mut self.request)
+            let (Some(server), Some(request)) = (upstream.choose(&self.tried), &mut self.request)
             else {
-                return unreachable_answer();
+                return unreachable();
             };
-            address(upstream, server, whole);
-            let with = server.begin();
-            upstream.observed.began();
-            let began = Instant::now();
-            let awaited = Awaited::new(&upstream.observed, began, progress);
-            let sent = pool::send(server, &upstream.spec, own.thread, &mut self.request);
-            let most = upstream.spec.answer.into();
-            let answer = in_time(pin!(sent), &own.timers, began, most, progress).await;
-            let took = awaited.over();
-            match answer {
-                Some(Ok(answer)) => {
-                    let is_failure = matches!(answer.status().as_u16(), 502..=504);
+            address(upstream, server, request);
+            let in_flight = server.start_request();
+            upstream.observed.record_request();
+            let start = Instant::now();
+            let guard = LatencyGuard::new(&upstream.observed, start, progress);
+            let sent = pool::send(server, &upstream.spec, context.thread, &mut self.request);
+            let max = upstream.spec.answer.into();
+            let response = in_time(pin!(sent), &context.timers, start, max, progress).await;
+            let latency = guard.finish();
+            match response {
+                Some(Ok(response)) => {
+                    let is_failure = matches!(response.status().as_u16(), 502..=504);
                     match is_failure {
-                        true => server.slipped(upstream::now_ms()),
-                        false => server.well(),
+                        true => server.record_soft_failure(upstream::now_ms()),
+                        false => server.record_success(),
                     }
-                    upstream.observed.answered(took, is_failure);
-                    return answered(answer, with, self.client.take(), upstream);
+                    upstream.observed.record_response(latency, is_failure);
+                    return to_client(response, in_flight, self.client.take(), upstream);
                 }
-                Some(Err(Unsent::Unreachable(cause))) => {
-                    upstream.observed.failed();
-                    server.failed(upstream.spec.health.as_ref(), upstream::now_ms());
+                Some(Err(SendError::Unreachable(cause))) => {
+                    upstream.record_failure(server);
                     tracing::debug!(target: "tollgate::gateway", server = %server.authority(), %cause, "no connection");
-                    if self.tries == 0 {
-                        return unreachable_answer();
+                    if self.retries == 0 {
+                        return unreachable();
                     }
-                    self.tries -= 1;
+                    self.retries -= 1;
                     self.tried.push(Arc::clone(server));
                 }
-                Some(Err(Unsent::Broken(cause))) => {
-                    return broken(upstream, server, progress, &cause);
+                Some(Err(SendError::Broken(cause))) => {
+                    return failed_exchange(upstream, server, progress, &cause);
                 }
                 None => {
-                    upstream.observed.failed();
-                    server.failed(upstream.spec.health.as_ref(), upstream::now_ms());
+                    upstream.record_failure(server);
                     return problem(
                         StatusCode::GATEWAY_TIMEOUT,
-                        "the server behind did not answer in time; try again later",
+                        "the upstream did not answer in time; try again later",
                     );
                 }
             }
@@ -218,7 +213,7 @@ impl Passing {
     }
 }
 
-fn find<'w>(way: &'w Way, request: &Request<Inbound>) -> Option<&'w Arc<Upstream>> {
+fn find<'w>(routes: &'w RoutingTable, request: &Request<Inbound>) -> Option<&'w Arc<Upstream>> {
     let client = request.extensions().get::<ClientAddr>();
     let facts = Facts {
         method: request.method().as_str(),
@@ -229,23 +224,28 @@ fn find<'w>(way: &'w Way, request: &Request<Inbound>) -> Option<&'w Arc<Upstream
         headers: &HttpHeaders(request.headers()),
         ..Facts::default()
     };
-    way.upstreams.find(&facts)
+    routes.upstreams.find(&facts)
 }
 
-/// Makes the head what every server of the upstream gets.
-fn prepare(way: &Way, upstream: &Upstream, request: &mut Request<Inbound>, is_tunnel: bool) {
+/// Turns the head into the one that every server of the upstream gets.
+fn prepare(
+    routes: &RoutingTable,
+    upstream: &Upstream,
+    request: &mut Request<Inbound>,
+    is_tunnel: bool,
+) {
     let extensions = request.extensions();
-    let nobody = IpAddr::from([0, 0, 0, 0]);
-    let peer = extensions.get::<PeerAddr>().map_or(nobody, |peer| peer.0);
-    let sender = Sender {
+    let unknown = IpAddr::from([0, 0, 0, 0]);
+    let peer = extensions.get::<PeerAddr>().map_or(unknown, |peer| peer.0);
+    let client = ClientInfo {
         peer,
-        is_trusted: way.proxies.trusts(peer),
+        is_trusted: routes.proxies.trusts(peer),
         is_tls: extensions.get::<OverTls>().is_some(),
     };
     *request.extensions_mut() = Extensions::new();
     let host = host_field(request.uri(), request.headers());
     let headers = request.headers_mut();
-    fields::to_upstream(headers, sender, &host);
+    fields::to_upstream(headers, client, &host);
     if is_tunnel {
         headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
@@ -253,7 +253,7 @@ fn prepare(way: &Way, upstream: &Upstream, request: &mut Request<Inbound>, is_tu
     if upstream.spec.protocol == Protocol::Http1 {
         fields::join_cookies(headers);
     }
-    // HTTP/1.0 need not name a host: then it is the server's own.
+    // HTTP/1.0 need not state a host: then it is that of the server.
     if !upstream.spec.keep_host || host.is_empty() {
         headers.remove(HOST);
     } else if headers.get(HOST) != Some(&host) {
@@ -261,12 +261,12 @@ fn prepare(way: &Way, upstream: &Upstream, request: &mut Request<Inbound>, is_tu
     }
 }
 
-/// Makes the target what this server gets.
+/// Turns the target into the one that this server gets.
 fn address(upstream: &Upstream, server: &Server, request: &mut Request<Upload>) {
     let is_named = upstream.spec.keep_host && request.headers().contains_key(HOST);
     let is_path = request.uri().scheme().is_none() && request.uri().authority().is_none();
     if is_named && is_path && upstream.spec.protocol == Protocol::Http1 {
-        // As most come: nothing is to be changed.
+        // The common case: nothing changes.
         *request.version_mut() = Version::HTTP_11;
         return;
     }
@@ -275,7 +275,7 @@ fn address(upstream: &Upstream, server: &Server, request: &mut Request<Upload>) 
     let mut uri = hyper::http::uri::Parts::default();
     uri.path_and_query = Some(target);
     let own = server.authority();
-    // As the client named it, unless the server's own name is wanted; kept over several tries.
+    // The name by the client, unless the server gets its own; the same for all tries.
     let named = || {
         let host = request
             .headers()
@@ -309,117 +309,117 @@ fn address(upstream: &Upstream, server: &Server, request: &mut Request<Upload>) 
     }
 }
 
-/// Waits so long at the most, from the last part of the request on. None: it was too long.
+/// The output of `work` within `max` from the last frame of the request on. `None`: it took longer.
 async fn in_time<T>(
     mut work: Pin<&mut impl Future<Output = T>>,
-    timers: &Timers,
-    began: Instant,
-    most: Duration,
+    timers: &TimerPool,
+    start: Instant,
+    max: Duration,
     progress: Option<&Progress>,
 ) -> Option<T> {
-    let parts = || progress.map_or(0, Progress::parts);
-    let mut bound = timers.bound(began, most);
-    let mut before = parts();
+    let frames = || progress.map_or(0, Progress::frames);
+    let mut deadline = timers.deadline(start, max);
+    let mut before = frames();
     poll_fn(|cx| {
         if let Poll::Ready(done) = work.as_mut().poll(cx) {
             return Poll::Ready(Some(done));
         }
-        while bound.is_over(cx) {
-            if std::mem::replace(&mut before, parts()) == before {
+        while deadline.poll_passed(cx) {
+            if std::mem::replace(&mut before, frames()) == before {
                 return Poll::Ready(None);
             }
-            bound.again(Instant::now(), most);
+            deadline.reset(Instant::now(), max);
         }
         Poll::Pending
     })
     .await
 }
 
-fn answered(
-    answer: Response<Passes>,
-    with: WithServer,
+/// The response for the client.
+fn to_client(
+    response: Response<UpstreamBody>,
+    in_flight: InFlight,
     client: Option<OnUpgrade>,
     upstream: &Upstream,
-) -> Answered {
+) -> GatewayResponse {
     let idle: Duration = upstream.spec.idle.into();
-    if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-        return tunnel(answer, with, client, idle);
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        return tunnel(response, in_flight, client, idle);
     }
-    let (mut parts, body) = answer.into_parts();
+    let (mut parts, body) = response.into_parts();
     fields::to_client(&mut parts.headers);
-    // Hop by hop: whichever HTTP the client speaks is for its connection to say.
+    // The version is that of a hop; the connection of the client sets its own.
     parts.version = Version::HTTP_11;
-    Response::from_parts(parts, Download::passed(body, idle, with))
+    Response::from_parts(parts, Download::streamed(body, idle, in_flight))
 }
 
-/// The server switches protocols; that is passed on if the client asked for it.
+/// The server switches protocols, which is passed on if the client asked for it.
 fn tunnel(
-    mut answer: Response<Passes>,
-    with: WithServer,
+    mut response: Response<UpstreamBody>,
+    in_flight: InFlight,
     client: Option<OnUpgrade>,
     idle: Duration,
-) -> Answered {
-    let is_websocket = answer
+) -> GatewayResponse {
+    let is_websocket = response
         .headers()
         .get(UPGRADE)
         .is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"));
-    let lent = match answer.body_mut() {
-        Passes::Http1(_, lent) => lent.take(),
+    let checkout = match response.body_mut() {
+        UpstreamBody::Hyper(_, checkout) => checkout.take(),
         _ => None,
     };
-    let (Some(client), Some(lent), true) = (client, lent, is_websocket) else {
+    let (Some(client), Some(checkout), true) = (client, checkout, is_websocket) else {
         return problem(
             StatusCode::BAD_GATEWAY,
-            "the server behind switched to a protocol that nobody asked for",
+            "the upstream switched to a protocol that the client did not ask for",
         );
     };
-    let server = hyper::upgrade::on(&mut answer);
-    lent.let_go();
-    let (mut parts, _) = answer.into_parts();
+    let server = hyper::upgrade::on(&mut response);
+    checkout.detach();
+    let (mut parts, _) = response.into_parts();
     fields::to_client(&mut parts.headers);
     let headers = &mut parts.headers;
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
-    parts.extensions.insert(Ends {
+    parts.extensions.insert(TunnelEnds {
         client,
         server,
         idle,
-        with: Arc::new(with),
+        in_flight: Arc::new(in_flight),
     });
     Response::from_parts(parts, Download::default())
 }
 
-fn unreachable_answer() -> Answered {
+fn unreachable() -> GatewayResponse {
     problem(
         StatusCode::BAD_GATEWAY,
-        "the server behind cannot be reached; try again later",
+        "the upstream cannot be reached; try again later",
     )
 }
 
-/// The request broke off on its way: by the client's fault, or by the server's.
-fn broken(
+/// The response after a request failed on its connection: by an error of the client, or by the server.
+fn failed_exchange(
     upstream: &Upstream,
     server: &Server,
     progress: Option<&Progress>,
     cause: &BoxError,
-) -> Answered {
-    match progress.map_or(Broken::Not, Progress::broken) {
-        Broken::TooLarge => refused(TOO_LARGE),
-        Broken::TooSlow => refused((
+) -> GatewayResponse {
+    match progress.map_or(BodyFailure::None, Progress::failure) {
+        BodyFailure::TooLarge => refused(TOO_LARGE),
+        BodyFailure::TooSlow => refused((
             StatusCode::REQUEST_TIMEOUT,
             "the body did not arrive in time; send it at once",
         )),
-        Broken::Off => refused((
+        BodyFailure::Incomplete => refused((
             StatusCode::BAD_REQUEST,
-            "the body broke off or its chunks make no sense; send it whole",
+            "the body is incomplete or its chunks are malformed; send it whole",
         )),
-        Broken::Not => {
-            upstream.observed.failed();
-            server.failed(upstream.spec.health.as_ref(), upstream::now_ms());
-            tracing::debug!(target: "tollgate::gateway", server = %server.authority(), %cause, "no answer");
+        BodyFailure::None => {
+            upstream.record_failure(server);
+            tracing::debug!(target: "tollgate::gateway", server = %server.authority(), %cause, "no response");
             problem(
                 StatusCode::BAD_GATEWAY,
-                "the server behind broke off before it answered; the request may have taken effect",
+                "the upstream disconnected before it answered; the request may have taken effect",
             )
         }
     }

@@ -1,15 +1,19 @@
-//! Bytes to and from a server.
+//! Connects to a server.
 
+use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::pin::{Pin, pin};
+use std::sync::{Arc, MutexGuard};
+use std::task::{Context, Waker};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::task::unconstrained;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_util::either::Either;
 
+use super::idle_pool::{IdlePool, Reusable};
 use super::server::Server;
 
 /// A connection to the server, over TLS if it speaks that.
@@ -18,76 +22,31 @@ pub(super) async fn connect(server: &Server) -> io::Result<Stream> {
     let stream = TcpStream::connect((spec.host.as_str(), spec.port)).await?;
     let _ = stream.set_nodelay(true);
     match &server.tls {
-        None => Ok(Stream::Plain(stream)),
+        None => Ok(Either::Left(stream)),
         Some((config, name)) => {
             let connector = TlsConnector::from(Arc::clone(config));
             let stream = connector.connect(name.clone(), stream).await?;
-            Ok(Stream::Tls(Box::new(stream)))
+            Ok(Either::Right(Box::new(stream)))
         }
     }
 }
 
-/// Bytes to and from a server.
-#[derive(Debug)]
-pub(super) enum Stream {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
-}
+/// Bytes to and from a server, in plain or over TLS.
+pub(super) type Stream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
-macro_rules! either {
-    ($self:expr, $stream:ident => $call:expr) => {
-        match $self.get_mut() {
-            Stream::Plain(stream) => {
-                let $stream = Pin::new(stream);
-                $call
-            }
-            Stream::Tls(stream) => {
-                let $stream = Pin::new(&mut **stream);
-                $call
-            }
-        }
-    };
-}
-
-impl AsyncRead for Stream {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        either!(self, stream => stream.poll_read(cx, buffer))
-    }
-}
-
-impl AsyncWrite for Stream {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        either!(self, stream => stream.poll_write(cx, buffer))
+impl Reusable for Stream {
+    fn pool(server: &Server, thread: usize) -> Option<MutexGuard<'_, IdlePool<Stream>>> {
+        server.idle_streams(thread)
     }
 
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffers: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        either!(self, stream => stream.poll_write_vectored(cx, buffers))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        match self {
-            Stream::Plain(stream) => stream.is_write_vectored(),
-            Stream::Tls(stream) => stream.is_write_vectored(),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        either!(self, stream => stream.poll_flush(cx))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        either!(self, stream => stream.poll_shutdown(cx))
+    /// Has the server neither closed it nor sent anything?
+    fn is_usable(&mut self) -> bool {
+        let mut no_wake = Context::from_waker(Waker::noop());
+        let mut byte = [0];
+        let mut buffer = ReadBuf::new(&mut byte);
+        let read = poll_fn(|cx| Pin::new(&mut *self).poll_read(cx, &mut buffer));
+        // Not under the budget of the task, which would report pending for many connections at once.
+        let read = pin!(unconstrained(read)).poll(&mut no_wake);
+        read.is_pending()
     }
 }

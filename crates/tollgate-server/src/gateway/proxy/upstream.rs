@@ -1,8 +1,8 @@
-//! Where requests go: upstreams and their servers, replaced whole with the policy.
+//! Upstreams and their servers, replaced as a whole with the policy.
 //!
-//! The first upstream that matches is the one; of its servers the one with the fewest requests under way,
-//! among those that are up; one that failed of late counts as busier than it is. Equals take turns. What stays the same from one policy to the next (a server
-//! with its connections, the numbers of an upstream) goes on.
+//! A request goes to the first upstream that matches, and there to the server with the fewest requests in flight among
+//! those that are up. A recent failure counts as load. Equal servers take turns. A server that is in the next policy too
+//! keeps its connections, and an upstream its statistics.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -19,31 +19,29 @@ use tollgate_policy::{Facts, Match};
 use super::server::Server;
 use crate::gateway::tls::{self, TlsError};
 
-/// What is seen of one upstream, for whoever wants to know how it goes there. Only grows.
+/// Statistics of one upstream. All counters only grow.
 #[derive(Debug, Default)]
 pub struct Observed {
-    /// Requests that were passed on to a server, whether it could be reached or not; once for each server
-    /// that was tried.
+    /// Requests that were passed on to a server, whether it could be reached or not; once for each server tried.
     pub requests: AtomicU64,
-    /// Requests that were answered, whatever the answer; and those whose client gave up before, if that was
-    /// after long enough to say something of the server.
+    /// Answered requests, whatever the status, and those that the client abandoned after a significant time.
     pub answers: AtomicU64,
-    /// Requests that were not: no connection, no answer in time, a broken one; or answered with 502, 503 or
-    /// 504. The latter are among the answers, too.
+    /// Requests without an answer (no connection, no response in time, connection lost), and those answered with 502, 503
+    /// or 504, which count as answers, too.
     pub failed: AtomicU64,
-    /// Those of them that were not answered at all.
+    /// Those of them without an answer.
     pub unanswered: AtomicU64,
-    /// Nanoseconds from a request's last part to the head of its answer, or until its client gave up; all
-    /// answers together.
+    /// Sum over all answers of the nanoseconds from the last byte of the request to the head of the response, or until the
+    /// client abandoned it.
     pub latency_ns: AtomicU64,
 }
 
 impl Observed {
-    pub(super) fn began(&self) {
+    pub(super) fn record_request(&self) {
         self.requests.fetch_add(1, Relaxed);
     }
 
-    pub(super) fn answered(&self, took: Duration, is_failure: bool) {
+    pub(super) fn record_response(&self, took: Duration, is_failure: bool) {
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.answers.fetch_add(1, Relaxed);
         self.latency_ns.fetch_add(took, Relaxed);
@@ -52,56 +50,55 @@ impl Observed {
         }
     }
 
-    /// A client gave up on an answer that had taken so long already. That is less than the answer would have
-    /// taken, so it is a measure only if it is not much less than what is usual: clients who come and go
-    /// at once must not make a server look quick.
-    pub(super) fn given_up(&self, after: Duration) {
+    /// A client abandoned its request after this time. The response would have taken longer, so this counts as a
+    /// measurement only if it is not much less than the average. Otherwise impatient clients would make a server look fast.
+    pub(super) fn record_abandoned(&self, after: Duration) {
         let answers = u128::from(self.answers.load(Relaxed));
         let all = u128::from(self.latency_ns.load(Relaxed));
         if after.as_nanos().saturating_mul(answers).saturating_mul(2) >= all {
-            self.answered(after, false);
+            self.record_response(after, false);
         }
     }
 
-    pub(super) fn failed(&self) {
+    pub(super) fn record_unanswered(&self) {
         self.unanswered.fetch_add(1, Relaxed);
         self.failed.fetch_add(1, Relaxed);
     }
 }
 
-/// All upstreams of one policy.
+/// The upstreams of one policy.
 #[derive(Debug, Default)]
 pub(crate) struct Upstreams {
     list: Vec<Arc<Upstream>>,
     paths: PathRules,
 }
 
-/// Servers that answer the same requests.
+/// Servers for the same requests.
 #[derive(Debug)]
 pub(crate) struct Upstream {
     pub(crate) spec: UpstreamSpec,
-    /// The conditions, with patterns that read paths as the policy does.
+    /// The conditions; patterns normalise paths by the rules of the policy.
     matches: Match,
-    is_for_all: bool,
-    /// What was in its `ca_file`.
+    is_catch_all: bool,
+    /// Contents of its `ca_file`.
     trusted: Option<Vec<u8>>,
     pub(crate) servers: Vec<Arc<Server>>,
     pub(crate) observed: Arc<Observed>,
-    turn: AtomicUsize,
+    next_server: AtomicUsize,
 }
 
-/// Why upstreams cannot be.
+/// Why upstreams are invalid.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum UpstreamError {
-    /// Because of a file of certificates.
+    /// A certificate file is invalid.
     Tls {
         /// The upstream.
         upstream: String,
         /// What is wrong.
         cause: TlsError,
     },
-    /// A server over TLS has a name that no certificate can have.
+    /// A TLS server has a name that no certificate can have.
     Name {
         /// The upstream.
         upstream: String,
@@ -125,7 +122,7 @@ impl fmt::Display for UpstreamError {
 impl std::error::Error for UpstreamError {}
 
 impl Upstreams {
-    /// The upstreams of a policy that may follow another one. Reads files of certificates.
+    /// The upstreams of a policy that replaces `before`. Reads certificate files.
     pub(crate) fn new(
         specs: &[UpstreamSpec],
         paths: PathRules,
@@ -140,15 +137,16 @@ impl Upstreams {
         Ok(Upstreams { list, paths })
     }
 
-    /// Where a request goes.
+    /// The upstream for a request.
     pub(super) fn find(&self, facts: &Facts<'_>) -> Option<&Arc<Upstream>> {
-        if let Some(first) = self.list.first().filter(|first| first.is_for_all) {
+        if let Some(first) = self.list.first().filter(|first| first.is_catch_all) {
             return Some(first);
         }
         let path = self.paths.normalise(facts.path).ok()?;
-        let is_for =
-            |upstream: &&Arc<Upstream>| upstream.is_for_all || upstream.matches.holds(facts, &path);
-        self.list.iter().find(is_for)
+        let is_match = |upstream: &&Arc<Upstream>| {
+            upstream.is_catch_all || upstream.matches.holds(facts, &path)
+        };
+        self.list.iter().find(is_match)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Upstream>> {
@@ -163,7 +161,7 @@ fn upstream(
     old: Option<&Upstream>,
 ) -> Result<Upstream, UpstreamError> {
     let trusted = trusted(spec)?;
-    // By what is in the file, not by its name: certificates are renewed in place.
+    // By the contents of the file, not by its name: certificates are renewed in place.
     let is_same_tls =
         old.is_some_and(|old| old.trusted == trusted && old.spec.protocol == spec.protocol);
     let connector = connector(spec, trusted.as_deref())?;
@@ -194,21 +192,21 @@ fn upstream(
         *path = path.under(paths);
     }
     Ok(Upstream {
-        is_for_all: is_for_all(&matches),
+        is_catch_all: is_catch_all(&matches),
         matches,
         trusted,
         servers,
         observed: old.map_or_else(Arc::default, |old| Arc::clone(&old.observed)),
-        turn: AtomicUsize::new(0),
+        next_server: AtomicUsize::new(0),
         spec: spec.clone(),
     })
 }
 
-/// What is in the file of those who vouch for servers, if that is of any use.
+/// Contents of the file of trusted certificates, if any server uses TLS.
 fn trusted(spec: &UpstreamSpec) -> Result<Option<Vec<u8>>, UpstreamError> {
     let is_used = spec.servers.iter().any(|server| server.tls);
     let file = spec.ca_file.as_deref().filter(|_| is_used);
-    file.map(tls::read).transpose().map_err(because(spec))
+    file.map(tls::read).transpose().map_err(tls_error(spec))
 }
 
 fn connector(
@@ -223,11 +221,11 @@ fn connector(
         Protocol::Http2 => b"h2",
     };
     let ca = spec.ca_file.as_deref().zip(trusted);
-    let connector = tls::client_config(ca, protocol).map_err(because(spec))?;
+    let connector = tls::client_config(ca, protocol).map_err(tls_error(spec))?;
     Ok(Some(connector))
 }
 
-fn because(spec: &UpstreamSpec) -> impl Fn(TlsError) -> UpstreamError {
+fn tls_error(spec: &UpstreamSpec) -> impl Fn(TlsError) -> UpstreamError {
     let upstream = spec.name.clone();
     move |cause| UpstreamError::Tls {
         upstream: upstream.clone(),
@@ -235,7 +233,7 @@ fn because(spec: &UpstreamSpec) -> impl Fn(TlsError) -> UpstreamError {
     }
 }
 
-fn is_for_all(matches: &Match) -> bool {
+fn is_catch_all(matches: &Match) -> bool {
     let Match {
         methods,
         paths,
@@ -259,26 +257,56 @@ fn is_for_all(matches: &Match) -> bool {
 }
 
 impl Upstream {
-    /// The server for the next request, other than those that were tried. None: all were.
+    /// The server for the next request, other than those already tried. `None`: all were tried.
     pub(super) fn choose(&self, tried: &[Arc<Server>]) -> Option<&Arc<Server>> {
         if let ([only], []) = (&self.servers[..], tried) {
             return Some(only);
         }
         let is_new = |server: &&Arc<Server>| !tried.iter().any(|t| Arc::ptr_eq(t, server));
-        let turn = self.turn.fetch_add(1, Relaxed);
-        let from = turn.checked_rem(self.servers.len()).unwrap_or(0);
-        // Beginning with another each time: of equals the first is taken.
-        let in_turn = || {
-            let (before, behind) = self.servers.split_at(from.min(self.servers.len()));
-            behind.iter().chain(before).filter(is_new)
+        let next = self.next_server.fetch_add(1, Relaxed);
+        let from = next.checked_rem(self.servers.len()).unwrap_or(0);
+        // Starts at another server each time, because the first of equals is taken.
+        let rotated = || {
+            let (before, after) = self.servers.split_at(from.min(self.servers.len()));
+            after.iter().chain(before).filter(is_new)
         };
         let least = |server: &&Arc<Server>| server.load();
-        let up = in_turn().filter(|server| !server.is_out());
-        up.min_by_key(least).or_else(|| in_turn().min_by_key(least))
+        let up = rotated().filter(|server| !server.is_ejected());
+        up.min_by_key(least).or_else(|| rotated().min_by_key(least))
     }
 }
 
-/// Milliseconds since the first time somebody asked.
+impl Upstream {
+    /// Are all servers ejected? Requests are still sent to them.
+    pub(crate) fn is_down(&self) -> bool {
+        self.servers.iter().all(|server| server.is_ejected())
+    }
+
+    /// A server left a request unanswered.
+    pub(super) fn record_failure(&self, server: &Server) {
+        self.observed.record_unanswered();
+        if server.record_failure(self.spec.health.as_ref(), now_ms()) {
+            self.log_ejected(server);
+        }
+    }
+
+    pub(super) fn log_ejected(&self, server: &Server) {
+        let (upstream, server) = (&self.spec.name, server.authority());
+        if self.is_down() {
+            tracing::error!(
+                target: "tollgate::gateway", upstream, server,
+                "upstream is down: none of its servers answers; requests are still sent to them"
+            );
+        } else {
+            tracing::warn!(
+                target: "tollgate::gateway", upstream, server,
+                "server does not answer; requests go to the other servers of its upstream"
+            );
+        }
+    }
+}
+
+/// Milliseconds since the first call.
 pub(super) fn now_ms() -> u64 {
     static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
     u64::try_from(BEGAN.elapsed().as_millis()).unwrap_or(u64::MAX)
@@ -308,36 +336,42 @@ mod tests {
     }
 
     #[test]
-    fn equals_take_turns_and_the_busier_wait() {
+    fn equal_servers_take_turns_and_busy_ones_are_avoided() {
         let all = one(&[1, 2, 3]);
         let upstream = &all.list[0];
         let mut ports: Vec<_> = (0..6).map(|_| chosen(upstream, &[])).collect();
         ports.sort_unstable();
         assert_eq!(ports, [1, 1, 2, 2, 3, 3]);
-        let _busy = (upstream.servers[0].begin(), upstream.servers[2].begin());
+        let _busy = (
+            upstream.servers[0].start_request(),
+            upstream.servers[2].start_request(),
+        );
         assert!((0..6).all(|_| chosen(upstream, &[]) == 2));
     }
 
     #[test]
-    fn a_server_that_is_out_is_left_alone_unless_all_are() {
+    fn an_ejected_server_is_avoided_unless_all_are_ejected() {
         let all = one(&[1, 2]);
         let upstream = &all.list[0];
-        let fail =
-            |at: usize| (0..FAILS_IN_TEST).for_each(|_| upstream.servers[at].failed(None, 0));
+        let fail = |at: usize| {
+            for _ in 0..MAX_FAILURES {
+                upstream.servers[at].record_failure(None, 0);
+            }
+        };
         fail(0);
         assert!((0..6).all(|_| chosen(upstream, &[]) == 2));
         fail(1);
         let mut ports: Vec<_> = (0..4).map(|_| chosen(upstream, &[])).collect();
         ports.sort_unstable();
         assert_eq!(ports, [1, 1, 2, 2]);
-        upstream.servers[0].bring_back();
+        upstream.servers[0].reinstate();
         assert!((0..6).all(|_| chosen(upstream, &[]) == 1));
     }
 
-    const FAILS_IN_TEST: usize = 3;
+    const MAX_FAILURES: usize = 3;
 
     #[test]
-    fn one_that_was_tried_is_not_tried_again() {
+    fn a_tried_server_is_not_tried_again() {
         let all = one(&[1, 2]);
         let upstream = &all.list[0];
         let tried = [Arc::clone(&upstream.servers[1])];
@@ -346,34 +380,36 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_and_goes_at_once_does_not_make_a_slow_server_look_quick() {
+    fn impatient_clients_do_not_make_a_slow_server_look_fast() {
         let observed = Observed::default();
         let numbers = || {
             let latency = observed.latency_ns.load(Relaxed) / 1_000_000;
             (observed.answers.load(Relaxed), latency)
         };
-        observed.answered(Duration::from_millis(400), false);
-        (0..9).for_each(|_| observed.given_up(Duration::from_millis(199)));
+        observed.record_response(Duration::from_millis(400), false);
+        (0..9).for_each(|_| observed.record_abandoned(Duration::from_millis(199)));
         assert_eq!(numbers(), (1, 400));
-        observed.given_up(Duration::from_millis(800));
+        observed.record_abandoned(Duration::from_millis(800));
         assert_eq!(numbers(), (2, 1200));
         assert_eq!(observed.failed.load(Relaxed), 0);
     }
 
     #[test]
-    fn one_that_failed_of_late_is_chosen_when_others_are_much_busier() {
+    fn a_server_that_failed_recently_is_chosen_when_others_are_much_busier() {
         let all = one(&[1, 2]);
         let upstream = &all.list[0];
-        upstream.servers[0].failed(None, now_ms());
+        upstream.servers[0].record_failure(None, now_ms());
         assert!((0..6).all(|_| chosen(upstream, &[]) == 2));
-        let _busy: Vec<_> = (0..17).map(|_| upstream.servers[1].begin()).collect();
+        let _busy: Vec<_> = (0..17)
+            .map(|_| upstream.servers[1].start_request())
+            .collect();
         assert!((0..6).all(|_| chosen(upstream, &[]) == 1));
     }
 
     #[test]
-    fn what_stays_the_same_goes_on_under_the_next_policy() {
+    fn servers_and_statistics_survive_a_reload() {
         let before = one(&[1, 2]);
-        before.list[0].observed.failed();
+        before.list[0].observed.record_unanswered();
         let spec = UpstreamSpec::new("a", servers(&[2, 3]));
         let after = Upstreams::new(&[spec], PathRules::default(), 1, &before).unwrap();
         assert!(Arc::ptr_eq(
@@ -383,7 +419,7 @@ mod tests {
         assert_eq!(after.list[0].observed.failed.load(Relaxed), 1);
     }
 
-    /// Two that vouch for themselves. Nobody has their keys.
+    /// Two self-signed certificates whose keys were discarded.
     const ONE: &str = "-----BEGIN CERTIFICATE-----
 MIIBMjCB5aADAgECAhR5y4hogSThZg/nK7wl8XbHE+V8vzAFBgMrZXAwDjEMMAoG
 A1UEAwwDb25lMCAXDTI2MTExNjA0MzQxM1oYDzIxMjYxMDIzMDQzNDEzWjAOMQww
@@ -406,7 +442,7 @@ eq/5EWonpe66eh8AWULA/7T2kIaJAw==
 ";
 
     #[test]
-    fn a_server_goes_on_only_while_the_same_certificates_vouch_for_it() {
+    fn a_server_survives_a_reload_only_with_the_same_certificates() {
         let name = format!("tollgate-upstream-{}.pem", std::process::id());
         let file = std::env::temp_dir().join(name);
         let mut spec = UpstreamSpec::new("a", servers(&[1]));

@@ -264,7 +264,7 @@ fn when_limiting_is_switched_off_nobody_is_limited_and_nothing_is_taken() {
     let listener = events.block_on(TcpListener::bind(bind.address)).unwrap();
     let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let mut client = Client(stream);
-    events.spawn(door.serve(listener, 1, stopped));
+    events.spawn(door.serve(listener, 100, stopped));
     let once = ["CL.THROTTLE", "k", "0", "1", "3600"];
     client.ask(&once, five([0, 1, 0, -1, 3_600]));
     engine.switch(true);

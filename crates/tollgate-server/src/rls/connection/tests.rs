@@ -1,6 +1,6 @@
 //! Connections over real sockets.
 
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tonic_health::pb::health_server::HealthServer;
@@ -33,7 +33,7 @@ where
     let (stream, _) = listener.accept().await.unwrap();
     let health = HealthServer::new(HealthService::from_health_reporter(HealthReporter::new()));
     let session = Session::new(METHOD, respond, health);
-    let connection = Connection::new(stream, session, Arc::new(Pulse::beginning(true)));
+    let connection = Connection::new(stream, session, Arc::new(ConnectionState::default()));
     (connection, client.unwrap())
 }
 

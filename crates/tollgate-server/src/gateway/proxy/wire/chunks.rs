@@ -1,49 +1,50 @@
-//! A body in chunks, as it is read.
+//! Reads a chunked response body.
 
 use bytes::{Buf, Bytes, BytesMut};
 use hyper::http::HeaderMap;
 
-use super::head::read_trailers;
+use super::head::parse_trailers;
 
-/// Bytes of the line before a chunk, and of all lines behind the last one.
+/// Bytes of the line before a chunk.
 const LINE_BYTES: usize = 256;
+/// Bytes of all lines after the last chunk.
 const TRAILER_BYTES: usize = 16 * 1024;
 
-/// Where a body in chunks stands.
+/// Reads a chunked body.
 #[derive(Debug)]
-pub(super) struct Chunks {
-    at: At,
-    /// A line that is not whole yet, or all lines behind the last chunk.
+pub(super) struct ChunkReader {
+    position: Position,
+    /// An incomplete line, or all lines after the last chunk.
     line: BytesMut,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum At {
+enum Position {
     /// In the line before a chunk.
     Size,
     Data(u64),
-    /// In the line end behind a chunk.
+    /// In the line end after a chunk.
     DataEnd,
-    /// In the lines behind the last chunk.
+    /// In the lines after the last chunk.
     Trailers,
     End,
 }
 
-/// What comes next of a body.
+/// The next part of a body.
 #[derive(Debug)]
 pub(super) enum Part {
     Data(Bytes),
     Trailers(HeaderMap),
-    /// Nothing more.
+    /// The body has ended.
     End,
-    /// More must be read first.
+    /// More bytes are needed.
     Missing,
 }
 
-impl Chunks {
-    pub(super) fn new() -> Chunks {
-        Chunks {
-            at: At::Size,
+impl ChunkReader {
+    pub(super) fn new() -> ChunkReader {
+        ChunkReader {
+            position: Position::Size,
             line: BytesMut::new(),
         }
     }
@@ -51,59 +52,59 @@ impl Chunks {
     /// Takes the next part from what was read.
     pub(super) fn next(&mut self, read: &mut Bytes) -> Result<Part, &'static str> {
         loop {
-            match self.at {
-                At::End => return Ok(Part::End),
+            match self.position {
+                Position::End => return Ok(Part::End),
                 _ if read.is_empty() => return Ok(Part::Missing),
-                At::Size => {
+                Position::Size => {
                     if self.take_line(read, LINE_BYTES)? {
-                        self.at = match size(&self.line)? {
-                            0 => At::Trailers,
-                            size => At::Data(size),
+                        self.position = match size(&self.line)? {
+                            0 => Position::Trailers,
+                            size => Position::Data(size),
                         };
                         self.line.clear();
                     }
                 }
-                At::Data(left) => {
+                Position::Data(left) => {
                     let most = usize::try_from(left).unwrap_or(usize::MAX);
                     let data = read.split_to(most.min(read.len()));
-                    self.at = match left - data.len() as u64 {
-                        0 => At::DataEnd,
-                        left => At::Data(left),
+                    self.position = match left - data.len() as u64 {
+                        0 => Position::DataEnd,
+                        left => Position::Data(left),
                     };
                     return Ok(Part::Data(data));
                 }
-                At::DataEnd => {
+                Position::DataEnd => {
                     if self.take_line(read, 2)? {
                         if self.line != "\r\n" {
-                            return Err("a chunk is longer than it says");
+                            return Err("a chunk is longer than its size");
                         }
                         self.line.clear();
-                        self.at = At::Size;
+                        self.position = Position::Size;
                     }
                 }
-                At::Trailers => {
-                    if self.take_line(read, TRAILER_BYTES)? && self.is_at_empty_line() {
-                        self.at = At::End;
+                Position::Trailers => {
+                    if self.take_line(read, TRAILER_BYTES)? && self.has_empty_line() {
+                        self.position = Position::End;
                         if self.line.len() == 2 {
                             return Ok(Part::End);
                         }
-                        return read_trailers(&self.line).map(Part::Trailers);
+                        return parse_trailers(&self.line).map(Part::Trailers);
                     }
                 }
             }
         }
     }
 
-    /// Is the last of the lines an empty one?
-    fn is_at_empty_line(&self) -> bool {
+    /// Is the last line empty?
+    fn has_empty_line(&self) -> bool {
         self.line == "\r\n" || self.line.ends_with(b"\n\r\n")
     }
 
-    /// Takes what there is of a line. Is it whole?
-    fn take_line(&mut self, read: &mut Bytes, most: usize) -> Result<bool, &'static str> {
+    /// Takes what there is of a line. True if it is complete.
+    fn take_line(&mut self, read: &mut Bytes, max: usize) -> Result<bool, &'static str> {
         let end = read.iter().position(|byte| *byte == b'\n');
         let taken = end.map_or(read.len(), |end| end + 1);
-        if self.line.len() + taken > most {
+        if self.line.len() + taken > max {
             return Err("a line between chunks is too long");
         }
         self.line
@@ -113,17 +114,17 @@ impl Chunks {
     }
 }
 
-/// The size in the line before a chunk.
+/// Parses the line before a chunk.
 fn size(line: &[u8]) -> Result<u64, &'static str> {
-    let wrong = "the size of a chunk is not a number";
-    let line = line.strip_suffix(b"\r\n").ok_or(wrong)?;
+    let error = "the size of a chunk is not a number";
+    let line = line.strip_suffix(b"\r\n").ok_or(error)?;
     let digits = line.split(|byte| *byte == b';').next().unwrap_or_default();
     let digits = digits.trim_ascii_end();
     if digits.is_empty() || digits.len() > 15 {
-        return Err(wrong);
+        return Err(error);
     }
     digits.iter().try_fold(0_u64, |sum, digit| {
-        let digit = char::from(*digit).to_digit(16).ok_or(wrong)?;
+        let digit = char::from(*digit).to_digit(16).ok_or(error)?;
         Ok(sum << 4 | u64::from(digit))
     })
 }
@@ -132,9 +133,9 @@ fn size(line: &[u8]) -> Result<u64, &'static str> {
 mod tests {
     use super::*;
 
-    /// What a body comes to if it arrives in pieces of this size, and what is behind it.
+    /// The data of a body that arrives in pieces of this size, its trailers, and the bytes after it.
     fn decoded(text: &[u8], piece: usize) -> Result<(Vec<u8>, usize, usize), &'static str> {
-        let mut chunks = Chunks::new();
+        let mut chunks = ChunkReader::new();
         let (mut data, mut trailers) = (Vec::new(), 0);
         let mut pieces = text.chunks(piece);
         let mut read = Bytes::new();
@@ -147,14 +148,14 @@ mod tests {
                     return Ok((data, trailers, behind));
                 }
                 Part::Missing => {
-                    read = Bytes::copy_from_slice(pieces.next().ok_or("it breaks off")?);
+                    read = Bytes::copy_from_slice(pieces.next().ok_or("it is incomplete")?);
                 }
             }
         }
     }
 
     #[test]
-    fn a_body_is_the_same_however_it_is_cut() {
+    fn a_body_is_the_same_however_it_is_split() {
         let text =
             b"5\r\nhello\r\n1;x=y\r\n \r\n00A \r\n0123456789\r\n0\r\nt: 1\r\nu: 2\r\n\r\nHTTP";
         for piece in 1..=text.len() {
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_that_make_no_sense_are_an_error_however_they_are_cut() {
+    fn malformed_chunks_are_an_error_however_they_are_split() {
         for text in [
             &b"g\r\n"[..],
             b"\r\n",

@@ -1,62 +1,67 @@
-//! Answers of upstreams as they are read, without their sockets, for the fuzz targets.
+//! Responses of upstreams without their sockets, for the fuzz targets.
 
 use bytes::Bytes;
 use hyper::http::HeaderMap;
 use hyper::{Method, Response};
 
-use super::chunks::{Chunks, Part};
-use super::head::{self, Follows};
+use super::chunks::{ChunkReader, Part};
+use super::head::{self, ResponseBodyKind};
 
-/// What follows the head of an answer.
+/// The body that follows a response head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Behind {
-    /// Nothing.
-    Nothing,
-    /// So many bytes.
+pub enum ResponseBody {
+    /// None.
+    None,
+    /// This many bytes.
     Length(u64),
     /// Chunks.
     Chunks,
-    /// Bytes until the connection ends.
-    Rest,
+    /// All bytes until the connection ends.
+    UntilClose,
 }
 
-/// Where a head ends, if it does; everything before `from` was looked at before.
+/// The length of a head, if it is complete. Bytes before `from` were scanned before.
 pub fn end(bytes: &[u8], from: usize) -> Option<usize> {
     head::end(bytes, from)
 }
 
-/// Reads a whole head: the answer, what follows, and whether the connection may be used again.
+/// Parses a complete head: the response, its body, and whether the connection may be used again.
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn read(bytes: &[u8], method: &Method) -> Result<(Response<()>, Behind, bool), &'static str> {
-    let head = head::read(&Bytes::copy_from_slice(bytes), method)?;
-    let behind = match head.follows {
-        Follows::Nothing => Behind::Nothing,
-        Follows::Length(length) => Behind::Length(length),
-        Follows::Chunks => Behind::Chunks,
-        Follows::Rest => Behind::Rest,
+pub fn parse_head(
+    bytes: &[u8],
+    method: &Method,
+) -> Result<(Response<()>, ResponseBody, bool), &'static str> {
+    let head = head::parse(&Bytes::copy_from_slice(bytes), method)?;
+    let body = match head.body {
+        ResponseBodyKind::None => ResponseBody::None,
+        ResponseBodyKind::Length(length) => ResponseBody::Length(length),
+        ResponseBodyKind::Chunks => ResponseBody::Chunks,
+        ResponseBodyKind::UntilClose => ResponseBody::UntilClose,
     };
-    Ok((head.answer, behind, head.may_rest))
+    Ok((head.response, body, head.is_reusable))
 }
 
-/// A body in chunks.
+/// A chunked body.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Chunked {
-    /// What it comes to.
+    /// Its data.
     pub data: Vec<u8>,
-    /// The fields behind it.
+    /// Its trailer fields.
     pub trailers: HeaderMap,
-    /// Bytes behind its end; None if it does not end.
-    pub behind: Option<usize>,
+    /// Bytes after its end; `None` if it is incomplete.
+    pub after: Option<usize>,
 }
 
-/// Reads a body in chunks of pieces that come one after the other.
+/// Reads a chunked body from pieces that arrive one after the other.
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn chunks<'a>(mut pieces: impl Iterator<Item = &'a [u8]>) -> Result<Chunked, &'static str> {
-    let mut chunks = Chunks::new();
+pub fn read_chunks<'a>(
+    mut pieces: impl Iterator<Item = &'a [u8]>,
+) -> Result<Chunked, &'static str> {
+    let mut chunks = ChunkReader::new();
     let mut read = Bytes::new();
     let mut all = Chunked::default();
     loop {
@@ -64,7 +69,7 @@ pub fn chunks<'a>(mut pieces: impl Iterator<Item = &'a [u8]>) -> Result<Chunked,
             Part::Data(part) => all.data.extend_from_slice(&part),
             Part::Trailers(fields) => all.trailers = fields,
             Part::End => {
-                all.behind = Some(read.len() + pieces.map(<[u8]>::len).sum::<usize>());
+                all.after = Some(read.len() + pieces.map(<[u8]>::len).sum::<usize>());
                 return Ok(all);
             }
             Part::Missing => match pieces.next() {

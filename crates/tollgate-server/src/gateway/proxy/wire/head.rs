@@ -1,11 +1,10 @@
-//! Heads: of a request as it is written, of an answer as it is read.
+//! Writes request heads and parses response heads.
 //!
 //! # Theory
 //!
-//! The same parser as hyper's reads an answer's head. What follows it is told as RFC 9112 (6.3) says. An
-//! answer with two lengths is no answer. With a length beside an encoding the encoding counts, as it does
-//! for hyper; the connection is not used again, because others may have read it
-//! in the other way.
+//! The parser is that of hyper, and the body follows RFC 9112, 6.3. A response with two different lengths is an error. With
+//! a length beside an encoding the encoding counts, as for hyper. The connection is not used again then, because another
+//! program may read the response in the other way.
 
 use std::mem::MaybeUninit;
 
@@ -16,12 +15,14 @@ use hyper::header::{CONTENT_LENGTH, HeaderName, HeaderValue, UPGRADE};
 use hyper::http::HeaderMap;
 use hyper::{Method, Request, Response, StatusCode, Version};
 
-/// Fields of an answer.
-const FIELDS: usize = 256;
-/// Fields that are put onto an answer on its way, and which there is room for from the beginning.
-const OURS: usize = 6;
+use crate::net::http1::head::content_length;
 
-/// Is it a request whose head is all of it? Others are for hyper.
+/// Fields of a response.
+const FIELDS: usize = 256;
+/// Room for the fields that the gateway adds.
+const ADDED_FIELDS: usize = 6;
+
+/// Is the request only a head? Others are for hyper.
 pub(in crate::gateway::proxy) fn is_bare<B: Body>(request: &Request<B>) -> bool {
     let headers = request.headers();
     let is_zero = |length: &HeaderValue| length == "0";
@@ -36,7 +37,7 @@ pub(super) fn write<B>(request: &Request<B>, out: &mut Vec<u8>) {
     out.push(b' ');
     let target = request.uri().path_and_query();
     let target = target.map_or("/", |target| target.as_str());
-    // A target of a host and a query has no path of its own.
+    // A target of a host and a query has no path.
     if target.starts_with('?') {
         out.push(b'/');
     }
@@ -51,7 +52,7 @@ pub(super) fn write<B>(request: &Request<B>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Where the head ends, if it does; everything before `from` was looked at before.
+/// The length of the head, if it is complete. Bytes before `from` were scanned before.
 pub(super) fn end(bytes: &[u8], from: usize) -> Option<usize> {
     let mut at = from;
     loop {
@@ -65,53 +66,53 @@ pub(super) fn end(bytes: &[u8], from: usize) -> Option<usize> {
     }
 }
 
-/// What follows the head of an answer.
+/// The body that follows a response head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Follows {
-    Nothing,
-    /// So many bytes, at least one.
+pub(super) enum ResponseBodyKind {
+    None,
+    /// This many bytes, at least one.
     Length(u64),
     Chunks,
-    /// Bytes until the connection ends.
-    Rest,
+    /// All bytes until the connection ends.
+    UntilClose,
 }
 
-/// The head of an answer.
+/// A response head.
 #[derive(Debug)]
-pub(super) struct Head {
-    pub(super) answer: Response<()>,
-    pub(super) follows: Follows,
+pub(super) struct ResponseHead {
+    pub(super) response: Response<()>,
+    pub(super) body: ResponseBodyKind,
     /// May the connection be used for another request?
-    pub(super) may_rest: bool,
+    pub(super) is_reusable: bool,
 }
 
-/// Reads a whole head.
-pub(super) fn read(bytes: &Bytes, method: &Method) -> Result<Head, &'static str> {
+/// Parses a complete head.
+pub(super) fn parse(bytes: &Bytes, method: &Method) -> Result<ResponseHead, &'static str> {
     let mut fields = [const { MaybeUninit::uninit() }; FIELDS];
     let mut parsed = httparse::Response::new(&mut []);
-    let is_whole = httparse::ParserConfig::default()
+    let parse_status = httparse::ParserConfig::default()
         .parse_response_with_uninit_headers(&mut parsed, bytes, &mut fields)
-        .map_err(|_| "the head of the answer makes no sense")?;
-    if is_whole.is_partial() {
-        return Err("the head of the answer is not whole");
+        .map_err(|_| "the head of the response is malformed")?;
+    if parse_status.is_partial() {
+        return Err("the head of the response is incomplete");
     }
     let status = parsed.code.and_then(|code| StatusCode::from_u16(code).ok());
-    let status = status.ok_or("the answer has no status")?;
+    let status = status.ok_or("the response has no status")?;
     let is_old = parsed.version != Some(1);
-    let mut seen = Seen::default();
-    let mut headers = HeaderMap::with_capacity(parsed.headers.len() + OURS);
+    let mut framing = ResponseFraming::default();
+    let mut headers = HeaderMap::with_capacity(parsed.headers.len() + ADDED_FIELDS);
     for field in parsed.headers.iter() {
-        seen.field(field.name, field.value)?;
+        framing.add(field.name, field.value)?;
         let name = HeaderName::from_bytes(field.name.as_bytes());
-        let name = name.map_err(|_| "a field of the answer has no name")?;
+        let name = name.map_err(|_| "a field of the response has no name")?;
         let value = HeaderValue::from_maybe_shared(bytes.slice_ref(field.value));
-        let value = value.map_err(|_| "a field of the answer has a control character")?;
+        let value = value.map_err(|_| "a field of the response has a control character")?;
         headers.append(name, value);
     }
-    let mut answer = Response::new(());
-    *answer.status_mut() = status;
-    *answer.headers_mut() = headers;
-    *answer.version_mut() = match is_old {
+    let mut response = Response::new(());
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    *response.version_mut() = match is_old {
         true => Version::HTTP_10,
         false => Version::HTTP_11,
     };
@@ -119,53 +120,53 @@ pub(super) fn read(bytes: &Bytes, method: &Method) -> Result<Head, &'static str>
         && status.canonical_reason() != Some(reason)
         && let Ok(reason) = ReasonPhrase::try_from(reason.as_bytes())
     {
-        answer.extensions_mut().insert(reason);
+        response.extensions_mut().insert(reason);
     }
-    let follows = seen.follows(status, method, is_old)?;
-    let is_doubtful = seen.encoding.is_some() && seen.length.is_some();
-    let may_rest = follows != Follows::Rest
-        && !is_doubtful
+    let body = framing.body(status, method, is_old)?;
+    let is_ambiguous = framing.encoding.is_some() && framing.length.is_some();
+    let is_reusable = body != ResponseBodyKind::UntilClose
+        && !is_ambiguous
         && status != StatusCode::SWITCHING_PROTOCOLS
         && match is_old {
-            true => seen.is_kept,
-            false => !seen.is_closed,
+            true => framing.is_kept,
+            false => !framing.is_closed,
         };
-    Ok(Head {
-        answer,
-        follows,
-        may_rest,
+    Ok(ResponseHead {
+        response,
+        body,
+        is_reusable,
     })
 }
 
-/// Reads the lines behind the last chunk.
-pub(super) fn read_trailers(lines: &[u8]) -> Result<HeaderMap, &'static str> {
+/// Parses the lines after the last chunk.
+pub(super) fn parse_trailers(lines: &[u8]) -> Result<HeaderMap, &'static str> {
     let mut fields = [httparse::EMPTY_HEADER; 64];
-    let wrong = "the lines behind the last chunk make no sense";
-    let parsed = httparse::parse_headers(lines, &mut fields).map_err(|_| wrong)?;
+    let error = "the lines after the last chunk are malformed";
+    let parsed = httparse::parse_headers(lines, &mut fields).map_err(|_| error)?;
     let httparse::Status::Complete((_, fields)) = parsed else {
-        return Err(wrong);
+        return Err(error);
     };
     let mut trailers = HeaderMap::with_capacity(fields.len());
     for field in fields {
-        let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| wrong)?;
-        let value = HeaderValue::from_bytes(field.value).map_err(|_| wrong)?;
+        let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| error)?;
+        let value = HeaderValue::from_bytes(field.value).map_err(|_| error)?;
         trailers.append(name, value);
     }
     Ok(trailers)
 }
 
-/// What was seen of the fields that say where an answer ends.
+/// The fields of a response that decide where it ends.
 #[derive(Default)]
-struct Seen {
+struct ResponseFraming {
     length: Option<u64>,
-    /// Is there an encoding, and is chunks the last of it?
+    /// The encoding, if there is one: is its last part `chunked`?
     encoding: Option<bool>,
     is_closed: bool,
     is_kept: bool,
 }
 
-impl Seen {
-    fn field(&mut self, name: &str, value: &[u8]) -> Result<(), &'static str> {
+impl ResponseFraming {
+    fn add(&mut self, name: &str, value: &[u8]) -> Result<(), &'static str> {
         let is = |other: &str| name.eq_ignore_ascii_case(other);
         // By the length of the name first: most are none of these.
         match name.len() {
@@ -177,7 +178,8 @@ impl Seen {
             }
             14 if is("content-length") => {
                 for digits in words(value) {
-                    let length = number(digits).ok_or("`Content-Length` is not a number")?;
+                    let length =
+                        content_length(digits).ok_or("`Content-Length` is not a number")?;
                     if self.length.is_some_and(|known| known != length) {
                         return Err("there are two lengths");
                     }
@@ -193,22 +195,22 @@ impl Seen {
         Ok(())
     }
 
-    fn follows(
+    fn body(
         &self,
         status: StatusCode,
         method: &Method,
         is_old: bool,
-    ) -> Result<Follows, &'static str> {
-        let is_without = *method == Method::HEAD
+    ) -> Result<ResponseBodyKind, &'static str> {
+        let has_no_body = *method == Method::HEAD
             || status.is_informational()
             || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
         match (self.encoding, self.length) {
-            _ if is_without => Ok(Follows::Nothing),
+            _ if has_no_body => Ok(ResponseBodyKind::None),
             (Some(_), _) if is_old => Err("HTTP/1.0 has no encoding"),
-            (Some(true), _) => Ok(Follows::Chunks),
-            (Some(false), _) | (None, None) => Ok(Follows::Rest),
-            (None, Some(0)) => Ok(Follows::Nothing),
-            (None, Some(length)) => Ok(Follows::Length(length)),
+            (Some(true), _) => Ok(ResponseBodyKind::Chunks),
+            (Some(false), _) | (None, None) => Ok(ResponseBodyKind::UntilClose),
+            (None, Some(0)) => Ok(ResponseBodyKind::None),
+            (None, Some(length)) => Ok(ResponseBodyKind::Length(length)),
         }
     }
 }
@@ -217,88 +219,83 @@ fn words(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
 }
 
-/// A number in digits and nothing else, of so few that no sum with it overflows.
-fn number(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() || digits.len() > 18 {
-        return None;
-    }
-    digits.iter().try_fold(0_u64, |sum, digit| {
-        let digit = char::from(*digit).to_digit(10)?;
-        Some(sum * 10 + u64::from(digit))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn head(text: &str) -> Result<Head, &'static str> {
-        read(&Bytes::copy_from_slice(text.as_bytes()), &Method::GET)
+    fn head(text: &str) -> Result<ResponseHead, &'static str> {
+        parse(&Bytes::copy_from_slice(text.as_bytes()), &Method::GET)
     }
 
-    fn follows(text: &str) -> Result<(Follows, bool), &'static str> {
-        head(text).map(|head| (head.follows, head.may_rest))
+    fn body(text: &str) -> Result<(ResponseBodyKind, bool), &'static str> {
+        head(text).map(|head| (head.body, head.is_reusable))
     }
 
     #[test]
-    fn what_follows_is_what_the_head_says() {
-        for (text, told) in [
+    fn the_body_is_what_the_head_states() {
+        for (text, expected) in [
             (
                 "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n",
-                (Follows::Length(5), true),
+                (ResponseBodyKind::Length(5), true),
             ),
             (
                 "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
-                (Follows::Nothing, true),
+                (ResponseBodyKind::None, true),
             ),
             (
                 "HTTP/1.1 200 OK\r\nContent-Length: 5, 5\r\n\r\n",
-                (Follows::Length(5), true),
+                (ResponseBodyKind::Length(5), true),
             ),
             (
                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, Chunked\r\n\r\n",
-                (Follows::Chunks, true),
+                (ResponseBodyKind::Chunks, true),
             ),
             (
                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
-                (Follows::Rest, false),
+                (ResponseBodyKind::UntilClose, false),
             ),
-            ("HTTP/1.1 200 OK\r\n\r\n", (Follows::Rest, false)),
-            ("HTTP/1.1 204 No Content\r\n\r\n", (Follows::Nothing, true)),
+            (
+                "HTTP/1.1 200 OK\r\n\r\n",
+                (ResponseBodyKind::UntilClose, false),
+            ),
+            (
+                "HTTP/1.1 204 No Content\r\n\r\n",
+                (ResponseBodyKind::None, true),
+            ),
             (
                 "HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n",
-                (Follows::Nothing, true),
+                (ResponseBodyKind::None, true),
             ),
             (
                 "HTTP/1.1 204 None\r\nConnection: x, Close\r\n\r\n",
-                (Follows::Nothing, false),
+                (ResponseBodyKind::None, false),
             ),
-            ("HTTP/1.0 204 None\r\n\r\n", (Follows::Nothing, false)),
+            ("HTTP/1.0 204 None\r\n\r\n", (ResponseBodyKind::None, false)),
             (
                 "HTTP/1.0 204 None\r\nConnection: keep-alive\r\n\r\n",
-                (Follows::Nothing, true),
+                (ResponseBodyKind::None, true),
             ),
-            ("HTTP/1.1 204 None\n\n", (Follows::Nothing, true)),
+            ("HTTP/1.1 204 None\n\n", (ResponseBodyKind::None, true)),
             (
                 "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
-                (Follows::Chunks, false),
+                (ResponseBodyKind::Chunks, false),
             ),
             (
                 "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: identity\r\n\r\n",
-                (Follows::Rest, false),
+                (ResponseBodyKind::UntilClose, false),
             ),
         ] {
-            assert_eq!(follows(text), Ok(told), "{text:?}");
+            assert_eq!(body(text), Ok(expected), "{text:?}");
         }
         let text = Bytes::from_static(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n");
         assert_eq!(
-            read(&text, &Method::HEAD).unwrap().follows,
-            Follows::Nothing
+            parse(&text, &Method::HEAD).unwrap().body,
+            ResponseBodyKind::None
         );
     }
 
     #[test]
-    fn what_makes_no_sense_is_no_answer() {
+    fn malformed_heads_are_errors() {
         for fields in [
             "Content-Length: 5\r\nContent-Length: 6",
             "Content-Length: 5, 6",
@@ -311,17 +308,17 @@ mod tests {
             "no colon",
         ] {
             let text = format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n");
-            assert!(follows(&text).is_err(), "{fields:?}");
+            assert!(body(&text).is_err(), "{fields:?}");
         }
-        assert!(follows("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").is_err());
-        assert!(follows("HTTP/2.0 200 OK\r\n\r\n").is_err());
-        assert!(follows("garbage\r\n\r\n").is_err());
+        assert!(body("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").is_err());
+        assert!(body("HTTP/2.0 200 OK\r\n\r\n").is_err());
+        assert!(body("garbage\r\n\r\n").is_err());
         let many = "a: b\r\n".repeat(FIELDS + 1);
-        assert!(follows(&format!("HTTP/1.1 200 OK\r\n{many}\r\n")).is_err());
+        assert!(body(&format!("HTTP/1.1 200 OK\r\n{many}\r\n")).is_err());
     }
 
     #[test]
-    fn the_end_of_a_head_is_found_wherever_the_bytes_were_cut() {
+    fn the_end_of_a_head_is_found_however_it_is_split() {
         let text = b"HTTP/1.1 200 OK\r\na: b\r\n\r\nbody";
         let whole = text.len() - 4;
         for cut in 0..text.len() {
@@ -333,10 +330,10 @@ mod tests {
     }
 
     #[test]
-    fn the_words_of_a_status_are_kept_if_they_are_its_own() {
+    fn a_reason_phrase_of_the_server_is_kept() {
         let reason = |text: &str| {
             let head = head(text).unwrap();
-            let reason = head.answer.extensions().get::<ReasonPhrase>().cloned();
+            let reason = head.response.extensions().get::<ReasonPhrase>().cloned();
             reason.map(|reason| String::from_utf8_lossy(reason.as_bytes()).into_owned())
         };
         assert_eq!(reason("HTTP/1.1 200 Fine\r\n\r\n"), Some("Fine".into()));

@@ -1,27 +1,21 @@
-//! HTTP/1 with a server, spoken by the request itself.
+//! HTTP/1 with a server, without hyper, for requests without a body.
 //!
 //! # Theory
 //!
-//! A client that can do everything has a task for each connection, which a request and its answer are
-//! handed to and fro with, because a body may still be on its way out while the answer comes in. A request
-//! without a body needs none of that: its head is written, then its answer is read, by whoever waits for
-//! it. Most requests are of this kind. Those with a body, and those that may become a tunnel, are for hyper.
+//! A general client has a task for each connection, because a body may still be sent while the response arrives. Request
+//! and response are passed between the tasks. A request without a body needs no such task: its own task writes its head and
+//! reads the response. Most requests are of this kind. Requests with a body, or for a tunnel, are for hyper.
 //!
 //! # Invariant
 //!
-//! A request is put on another connection only if no byte of it was written. Whoever drops the future or
-//! the answer's body closes the connection.
-//!
-//! # What it does not know
-//!
-//! Bounds in time: those are of whoever waits.
+//! A request is put on another connection only if no byte of it was written. Dropping the future or the body of the
+//! response closes the connection. The caller bounds the time.
 
+mod body_reader;
 mod chunks;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod head;
-mod links;
-mod rest;
 
 use std::future::poll_fn;
 use std::io;
@@ -35,99 +29,96 @@ use tokio::io::AsyncWrite;
 use tollgate_config::UpstreamSpec;
 
 use super::body::Upload;
-use super::pool::{HEAD_BYTES, Unsent, in_time};
+use super::idle_pool;
+use super::pool::{HEAD_BYTES, SendError, in_time};
 use super::server::Server;
 use super::stream::{Stream, connect};
-use crate::gateway::scratch;
-use head::{Follows, Head};
-use links::Link;
-use rest::Ends;
+use crate::net::buffers;
+use body_reader::BodyFraming;
+use head::{ResponseBodyKind, ResponseHead};
 
+pub(super) use body_reader::BodyReader;
 pub(super) use head::is_bare;
-pub(super) use links::Links;
-pub(super) use rest::Rest;
 
-/// The body of an answer.
+/// The body of a response.
 #[derive(Debug)]
-pub(super) enum Answered {
-    /// All of it came with its head.
+pub(super) enum ReceivedBody {
+    /// All of it arrived with its head.
     Whole(Bytes),
-    Rest(Rest),
+    Reader(BodyReader),
 }
 
-/// Sends a request that [`is_bare`] and waits for the head of the answer.
+/// Sends a request that [`is_bare`] and waits for the head of the response.
 pub(super) async fn exchange(
     server: &Arc<Server>,
     spec: &UpstreamSpec,
     thread: usize,
     request: &Request<Upload>,
-) -> Result<Response<Answered>, Unsent> {
-    let mut link = loop {
-        let known = links::take(server, thread);
-        let is_new = known.is_none();
-        let mut link = match known {
-            Some(link) => link,
-            None => Link::new(in_time(spec, Box::pin(connect(server))).await?),
+) -> Result<Response<ReceivedBody>, SendError> {
+    let mut connection = loop {
+        let idle = idle_pool::take::<Stream>(server, thread);
+        let is_new = idle.is_none();
+        let mut connection = match idle {
+            Some(connection) => connection,
+            None => in_time(spec, Box::pin(connect(server))).await?,
         };
-        match written(&mut link.stream, request).await {
-            Ok(()) => break link,
-            // It was closed while it rested; nothing of the request was written.
+        match write_head(&mut connection, request).await {
+            Ok(()) => break connection,
+            // It was closed while it was idle; nothing of the request was written.
             Err((0, _)) if !is_new => {}
-            Err((0, cause)) => return Err(Unsent::Unreachable(cause)),
-            Err((_, cause)) => return Err(Unsent::Broken(cause.into())),
+            Err((0, cause)) => return Err(SendError::Unreachable(cause)),
+            Err((_, cause)) => return Err(SendError::Broken(cause.into())),
         }
     };
-    let broken = |cause: io::Error| Unsent::Broken(cause.into());
-    let (head, read) = answered(&mut link.stream, request.method())
+    let broken = |cause: io::Error| SendError::Broken(cause.into());
+    let (head, read) = read_head(&mut connection, request.method())
         .await
         .map_err(broken)?;
-    let Head {
-        answer,
-        follows,
-        may_rest,
+    let ResponseHead {
+        response,
+        body,
+        is_reusable,
     } = head;
-    let ends = match follows {
-        Follows::Nothing => Ends::Over,
-        Follows::Length(length) => Ends::After(length),
-        Follows::Chunks => Ends::WithChunk(chunks::Chunks::new()),
-        Follows::Rest => Ends::WithConnection,
-    };
-    let is_whole = match follows {
-        Follows::Nothing => true,
-        Follows::Length(length) => length == read.len() as u64,
-        _ => false,
-    };
-    if is_whole {
-        // What stands behind an answer was not asked for.
-        let is_clean = follows != Follows::Nothing || read.is_empty();
-        if may_rest && is_clean {
-            links::rest(server, thread, link);
+    let framing = match body {
+        // Bytes after a response belong to no request.
+        ResponseBodyKind::None => {
+            if is_reusable && read.is_empty() {
+                idle_pool::put_back(server, thread, connection);
+            }
+            return Ok(response.map(|()| ReceivedBody::Whole(Bytes::new())));
         }
-        let body = match follows {
-            Follows::Nothing => Bytes::new(),
-            _ => read,
-        };
-        return Ok(answer.map(|()| Answered::Whole(body)));
-    }
-    let rest = Rest {
-        link: Some(link),
+        ResponseBodyKind::Length(length) if length == read.len() as u64 => {
+            if is_reusable {
+                idle_pool::put_back(server, thread, connection);
+            }
+            return Ok(response.map(|()| ReceivedBody::Whole(read)));
+        }
+        ResponseBodyKind::Length(length) => BodyFraming::Length(length),
+        ResponseBodyKind::Chunks => BodyFraming::Chunked(chunks::ChunkReader::new()),
+        ResponseBodyKind::UntilClose => BodyFraming::UntilClose,
+    };
+    let reader = BodyReader {
+        connection: Some(connection),
         server: Arc::clone(server),
         thread,
         read,
-        ends,
-        may_rest,
+        framing,
+        is_reusable,
     };
-    Ok(answer.map(|()| Answered::Rest(rest)))
+    Ok(response.map(|()| ReceivedBody::Reader(reader)))
 }
 
-/// Writes the head of a request; an error comes with how much was written.
-async fn written(stream: &mut Stream, request: &Request<Upload>) -> Result<(), (usize, io::Error)> {
-    let mut sheet = scratch::sheet();
-    head::write(request, &mut sheet);
+/// Writes the head of a request. An error comes with the number of written bytes.
+async fn write_head(
+    stream: &mut Stream,
+    request: &Request<Upload>,
+) -> Result<(), (usize, io::Error)> {
+    let mut buffer = buffers::take_write_buffer();
+    head::write(request, &mut buffer);
     let mut done = 0;
     let result = poll_fn(|cx| {
         let mut stream = Pin::new(&mut *stream);
-        while let Some(left) = sheet.get(done..).filter(|left| !left.is_empty()) {
+        while let Some(left) = buffer.get(done..).filter(|left| !left.is_empty()) {
             match ready!(stream.as_mut().poll_write(cx, left))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 written => done += written,
@@ -136,24 +127,24 @@ async fn written(stream: &mut Stream, request: &Request<Upload>) -> Result<(), (
         stream.poll_flush(cx)
     })
     .await;
-    scratch::put_back(sheet);
+    buffers::put_back(buffer);
     result.map_err(|cause| (done, cause))
 }
 
-/// The head of the answer, and what was read behind it.
-async fn answered(stream: &mut Stream, method: &Method) -> io::Result<(Head, Bytes)> {
+/// Reads the head of the response. Returns it with the bytes that were read after it.
+async fn read_head(stream: &mut Stream, method: &Method) -> io::Result<(ResponseHead, Bytes)> {
     let mut before = BytesMut::new();
     let mut all = 0;
     loop {
-        let (head, read) = whole_head(stream, &mut before).await?;
+        let (head, read) = read_head_bytes(stream, &mut before).await?;
         all += head.len();
-        let head = head::read(&head, method).map_err(io::Error::other)?;
-        let status = head.answer.status();
-        // What a server switches to without being asked is told by whoever knows of tunnels.
+        let head = head::parse(&head, method).map_err(io::Error::other)?;
+        let status = head.response.status();
+        // A switch of protocols is for the caller, which knows about tunnels.
         if !status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS {
             return Ok((head, read));
         }
-        // Others may follow, but not without end.
+        // Further ones may follow, within the same bound.
         if all > HEAD_BYTES {
             return Err(too_large());
         }
@@ -161,30 +152,30 @@ async fn answered(stream: &mut Stream, method: &Method) -> io::Result<(Head, Byt
     }
 }
 
-/// The bytes of a whole head, and what was read behind it.
-async fn whole_head(stream: &mut Stream, before: &mut BytesMut) -> io::Result<(Bytes, Bytes)> {
-    let mut looked_at = 0;
+/// Reads the bytes of a head. Returns them with the bytes that were read after them.
+async fn read_head_bytes(stream: &mut Stream, before: &mut BytesMut) -> io::Result<(Bytes, Bytes)> {
+    let mut scanned = 0;
     loop {
         // Empty lines before a status line mean nothing.
         while before.starts_with(b"\r\n") {
             before.advance(2);
-            looked_at = 0;
+            scanned = 0;
         }
-        if let Some(end) = head::end(before, looked_at) {
+        if let Some(end) = head::end(before, scanned) {
             let head = before.split_to(end).freeze();
             return Ok((head, std::mem::take(before).freeze()));
         }
         if before.len() > HEAD_BYTES {
             return Err(too_large());
         }
-        // The line that ends the head may have begun before.
-        looked_at = before.len().saturating_sub(3);
+        // The last line may have begun before.
+        scanned = before.len().saturating_sub(3);
         let found = poll_fn(|cx| {
-            scratch::poll_read(stream, cx, usize::MAX, |read| {
+            buffers::poll_read(stream, cx, usize::MAX, |read| {
                 if read.is_empty() {
                     return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
                 }
-                // As most come: the whole head at once, and nothing to keep.
+                // The common case: the whole head at once, and nothing to keep.
                 if before.is_empty()
                     && !read.starts_with(b"\r")
                     && let Some(end) = head::end(read, 0)
@@ -206,5 +197,5 @@ async fn whole_head(stream: &mut Stream, before: &mut BytesMut) -> io::Result<(B
 }
 
 fn too_large() -> io::Error {
-    io::Error::other("the head of the answer is larger than 64 KiB")
+    io::Error::other("the head of the response is larger than 64 KiB")
 }
