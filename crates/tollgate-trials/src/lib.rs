@@ -1,6 +1,6 @@
-//! Trials: real services on real servers, broken on purpose, and the promises that must hold meanwhile.
+//! Trials: real services on real servers, injected faults, and the promises that must hold.
 //!
-//! [`service`] is the real `tollgate serve`, a [`load`] asks it, and the [`trials`] inject faults meanwhile and check the
+//! [`service`] is the real `tollgate serve`, a [`load`] sends it requests, and the [`trials`] inject faults and check the
 //! promises ([`verdicts`]). Servers and faults come from `tollgate-testkit`.
 //!
 //! `shaping` is the same for `tollgate gateway`: queues, neighbours, aborts and abuse.

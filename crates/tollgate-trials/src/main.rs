@@ -1,4 +1,4 @@
-//! The binary `tollgate-trials`: breaks real servers and networks under a real service, and tells which promises held.
+//! The binary `tollgate-trials`: injects faults into real servers and networks under a real service, and reports which promises held.
 
 #![forbid(unsafe_code)]
 
@@ -18,40 +18,40 @@ Examples:
   tollgate-trials kill                       kill -9 of a primary, with all promises
   tollgate-trials all --quick                every trial, short and without promises about time
   tollgate-trials freeze --kind valkey --seconds 3 --seed 7
-  tollgate-trials list                       what each trial does
+  tollgate-trials list                       the description of each trial
 
-The service is `tollgate` beside this program, or what TOLLGATE_BIN says. The exit code is 0 if every promise was kept,
-1 if one was broken, 2 if nothing was tried.";
+The service is `tollgate` beside this program, or TOLLGATE_BIN. The exit code is 0 if every promise was kept,
+1 if one was broken, 2 if no trial ran.";
 
-/// What was asked.
+/// Arguments.
 #[derive(Debug, Parser)]
-#[command(name = "tollgate-trials", version, about = "Break real servers under a real service", after_help = EXAMPLES)]
+#[command(name = "tollgate-trials", version, about = "Inject faults into real servers under a real service", after_help = EXAMPLES)]
 struct Cli {
-    /// Which trial; `all` for all of them, `list` for what each does
+    /// The trial; `all` for all of them, `list` for their descriptions
     #[arg(value_parser = names(), hide_possible_values = true)]
     name: String,
-    /// Short, and without promises about time: for machines that others use as well
+    /// Short, and without promises about time: for shared machines
     #[arg(long)]
     quick: bool,
-    /// Which servers: redis or valkey
+    /// The kind of servers: redis or valkey
     #[arg(long, default_value = "redis", value_parser = kind)]
     kind: Kind,
-    /// Where all randomness comes from; drawn and printed if left out
+    /// The seed of all randomness; drawn and printed by default
     #[arg(long)]
     seed: Option<u64>,
     /// How long the main part of a trial takes
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: Option<u64>,
-    /// Requests in a second
+    /// Requests per second
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     rate: u64,
-    /// A worker of the race: where the store is
+    /// A worker of the race: the port of the store
     #[arg(long, hide = true)]
     port: Option<u16>,
-    /// A worker of the race: what is raced for
+    /// A worker of the race: the limits
     #[arg(long, hide = true, value_parser = race)]
     race: Option<Race>,
-    /// A worker of the race: how often it charges
+    /// A worker of the race: the number of its charges
     #[arg(long, hide = true, default_value_t = 0)]
     charges: u64,
 }
@@ -79,14 +79,14 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            // If even standard error is closed, the exit code is all that is left to say it with.
+            // If even standard error is closed, the exit code is left.
             let _ = writeln!(io::stderr().lock(), "error: {error}");
             ExitCode::from(2)
         }
     }
 }
 
-/// Does what was asked, and says whether every promise was kept.
+/// Runs the trials, and returns whether every promise was kept.
 fn run(cli: &Cli, out: &mut impl Write) -> io::Result<bool> {
     match cli.name.as_str() {
         "work" => return worker(cli, out),
@@ -109,7 +109,7 @@ fn run(cli: &Cli, out: &mut impl Write) -> io::Result<bool> {
         rate: cli.rate,
     };
     let wanted = |trial: &&Trial| cli.name == "all" || trial.name == cli.name;
-    let (mut tried, mut broken) = (0, Vec::new());
+    let (mut ran, mut broken) = (0, Vec::new());
     for trial in ALL.iter().filter(wanted) {
         writeln!(
             out,
@@ -121,16 +121,16 @@ fn run(cli: &Cli, out: &mut impl Write) -> io::Result<bool> {
         let verdicts = trial.run(&options);
         write!(out, "{}", verdicts.text())?;
         writeln!(out, "  took    {}\n", time(start.elapsed()))?;
-        tried += 1;
+        ran += 1;
         if !verdicts.all_kept() {
             broken.push(trial.name);
         }
     }
     match broken.as_slice() {
-        [] => writeln!(out, "{tried} trials, every promise kept")?,
+        [] => writeln!(out, "{ran} trials, every promise kept")?,
         broken => writeln!(
             out,
-            "{tried} trials, promises broken in: {}. Again with `--seed {seed}`",
+            "{ran} trials, promises broken in: {}. Repeat with `--seed {seed}`",
             broken.join(", ")
         )?,
     }
@@ -139,12 +139,10 @@ fn run(cli: &Cli, out: &mut impl Write) -> io::Result<bool> {
 
 fn worker(cli: &Cli, out: &mut impl Write) -> io::Result<bool> {
     let (Some(port), Some(race)) = (cli.port, cli.race) else {
-        return Err(io::Error::other(
-            "`work` is what the race starts; ask for `race`",
-        ));
+        return Err(io::Error::other("`work` is started by the trial `race`"));
     };
-    let said =
+    let counts =
         work(port, race, cli.charges).map_err(|error| io::Error::other(error.to_string()))?;
-    writeln!(out, "{said}")?;
+    writeln!(out, "{counts}")?;
     Ok(true)
 }

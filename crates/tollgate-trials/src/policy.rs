@@ -124,7 +124,7 @@ pub fn capacity(number: u64) -> u64 {
     TAG * TAGGED_REQUESTS + number
 }
 
-/// Guests that answers can be told apart by.
+/// Clients whose answers can be told apart.
 ///
 /// Each request takes [`TAG`] units of a bucket that holds a multiple of it and the number of the client. So what is
 /// left always identifies the bucket, and an answer to another request shows.
@@ -141,7 +141,7 @@ pub fn is_tagged_for(number: u64, remaining: u64) -> bool {
     remaining <= capacity(number) && (remaining % TAG == number || remaining == 0)
 }
 
-/// Guests whose requests cost 1.
+/// Clients whose requests cost 1.
 pub fn plain(count: u64) -> Vec<Client> {
     let client = |number| Client {
         key: format!("k{number}"),

@@ -1,18 +1,18 @@
-//! What a trial promised, and what was seen.
+//! The promises of a trial and their results.
 //!
 //! # Theory
 //!
-//! A count is true on every machine. A time is a promise only where nobody else is busy: a quick run, as it is done
-//! on machines that many share, prints times as figures and does not fail for them.
+//! A count is true on every machine. A time is a promise only on an idle machine: a quick run, for shared
+//! machines, prints times as information and does not fail for them.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::load::Responses;
 
-/// What 99.9 % of all answers take at most.
+/// The latency that 99.9 % of all answers stay within.
 pub const IN_TIME: Duration = Duration::from_millis(15);
-/// How soon the store is used again when it is there again, and given up when it is not.
+/// How soon the store is used again after it recovers, and abandoned after it fails.
 pub const SOON: Duration = Duration::from_secs(1);
 
 /// The promises of one trial.
@@ -33,8 +33,8 @@ struct Line {
 enum Mark {
     Kept,
     Broken,
-    /// A time that was not promised here.
-    CheckResponse,
+    /// A time that is not promised in this run.
+    Info,
 }
 
 impl Verdicts {
@@ -46,7 +46,7 @@ impl Verdicts {
         }
     }
 
-    /// A number that nobody promised.
+    /// A number without a promise.
     #[expect(
         clippy::needless_pass_by_value,
         reason = "a number or a text, made at the call"
@@ -69,21 +69,21 @@ impl Verdicts {
     pub fn promise_time(&mut self, promised: &str, most: Duration, seen: Option<Duration>) {
         let kept = seen.is_some_and(|seen| seen <= most);
         let mark = match (self.are_times_promised, kept) {
-            (false, _) => Mark::CheckResponse,
+            (false, _) => Mark::Info,
             (true, true) => Mark::Kept,
             (true, false) => Mark::Broken,
         };
         self.line(mark, promised, &seen.map_or("never".into(), time));
     }
 
-    /// A promise that holds where nobody else is busy: one about time that is not a time, such as a ratio of two.
+    /// A promise that holds on an idle machine: one about time that is not a time, such as a ratio of two.
     #[expect(
         clippy::needless_pass_by_value,
         reason = "a number or a text, made at the call"
     )]
     pub fn promise_undisturbed(&mut self, promised: &str, kept: bool, seen: impl ToString) {
         let mark = match (self.are_times_promised, kept) {
-            (false, _) => Mark::CheckResponse,
+            (false, _) => Mark::Info,
             (true, true) => Mark::Kept,
             (true, false) => Mark::Broken,
         };
@@ -122,7 +122,7 @@ impl Verdicts {
             self.figure(name, time(seen.latency(rank)));
         }
         self.figure("slowest", time(seen.latency(100_000)));
-        self.figure("late by itself, p99.9", time(seen.delay(99_900)));
+        self.figure("lateness of the load, p99.9", time(seen.delay(99_900)));
     }
 
     /// Whether no promise was broken.
@@ -143,7 +143,7 @@ impl Verdicts {
             let mark = match line.mark {
                 Mark::Kept => "ok    ",
                 Mark::Broken => "FAILED",
-                Mark::CheckResponse => "told  ",
+                Mark::Info => "info  ",
             };
             let _ = writeln!(text, "  {mark}  {}", line.text);
         }
@@ -156,7 +156,7 @@ impl Verdicts {
     }
 }
 
-/// A time as people read it.
+/// A time as text.
 pub fn time(time: Duration) -> String {
     if time == Duration::MAX {
         return "never".into();

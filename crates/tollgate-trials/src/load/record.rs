@@ -1,4 +1,4 @@
-//! What became of one request.
+//! The result of one request.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use serde_json::Value;
 /// A request, and its answer if one came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// Whose it is: the number of the client.
+    /// The number of its client.
     pub client: usize,
-    /// When it was to be sent, since the load began.
+    /// Its scheduled time, since the start of the load.
     pub scheduled: Duration,
-    /// When the load got to it: later than that only on a busy machine.
+    /// When it was sent: later than scheduled only on a busy machine.
     pub sent: Duration,
-    /// When its answer was there; none if none came.
+    /// When its answer arrived, if any.
     pub answered: Option<Duration>,
     /// The status; 0 without an answer.
     pub status: u16,
@@ -21,12 +21,12 @@ pub struct Record {
     pub admitted: bool,
     /// Whether the service decided without its store.
     pub degraded: bool,
-    /// What was told to be left.
+    /// The remaining units in the answer.
     pub remaining: Option<u64>,
 }
 
 impl Record {
-    /// How long the answer took, from when the request was to be sent.
+    /// How long the answer took, from the scheduled time.
     pub fn latency(&self) -> Option<Duration> {
         self.answered.map(|at| at.saturating_sub(self.scheduled))
     }
@@ -37,7 +37,7 @@ impl Record {
     }
 }
 
-/// What an answer of `/v1/check` says.
+/// A response of `/v1/check`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckResponse {
     /// Whether the request may pass, now or after a wait.
@@ -51,12 +51,12 @@ pub struct CheckResponse {
 impl CheckResponse {
     /// Reads the body of an answer; nothing if it is none.
     pub fn read(body: &[u8]) -> Option<CheckResponse> {
-        let said: Value = serde_json::from_slice(body).ok()?;
-        let verdict = said.get("verdict")?.as_str()?;
+        let json: Value = serde_json::from_slice(body).ok()?;
+        let verdict = json.get("verdict")?.as_str()?;
         Some(CheckResponse {
             admitted: matches!(verdict, "pass" | "wait"),
-            degraded: said.get("degraded").and_then(Value::as_bool) == Some(true),
-            remaining: said.get("remaining").and_then(Value::as_u64),
+            degraded: json.get("degraded").and_then(Value::as_bool) == Some(true),
+            remaining: json.get("remaining").and_then(Value::as_u64),
         })
     }
 }
@@ -68,12 +68,12 @@ mod tests {
     #[test]
     fn an_answer_is_read_and_anything_else_is_none() {
         let body = br#"{"verdict":"pass","limit":"org","degraded":true,"remaining":7}"#;
-        let told = CheckResponse {
+        let expected = CheckResponse {
             admitted: true,
             degraded: true,
             remaining: Some(7),
         };
-        assert_eq!(CheckResponse::read(body), Some(told));
+        assert_eq!(CheckResponse::read(body), Some(expected));
         let refused = CheckResponse::read(br#"{"verdict":"refuse","remaining":null}"#);
         assert_eq!(refused, Some(CheckResponse::default()));
         assert_eq!(CheckResponse::read(b"<html>"), None);

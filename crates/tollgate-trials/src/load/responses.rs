@@ -1,10 +1,10 @@
-//! What a load saw, and what follows from it.
+//! The responses to a load.
 
 use std::time::Duration;
 
 use super::record::Record;
 
-/// How long no answer may be degraded until the store counts as back.
+/// How long no answer may be degraded until the store counts as recovered.
 const CALM: Duration = Duration::from_millis(200);
 
 /// All records of a load, in the order of their times.
@@ -23,7 +23,7 @@ pub struct Allowance {
 }
 
 impl Allowance {
-    /// What may pass in this time, beginning with a full bucket.
+    /// The units that may pass in this time, from a full bucket.
     pub fn in_time(&self, time: Duration) -> u64 {
         let earned = u128::from(self.per_second) * time.as_nanos() / 1_000_000_000;
         u64::try_from(earned)
@@ -42,7 +42,7 @@ impl Responses {
         &self.records
     }
 
-    /// Those that were to be sent at `from` or later, and before `until`.
+    /// Those scheduled at `from` or later, and before `until`.
     pub fn between(&self, from: Duration, until: Duration) -> Responses {
         let within = |record: &&Record| record.scheduled >= from && record.scheduled < until;
         Responses::new(self.records.iter().filter(within).copied().collect())
@@ -58,9 +58,9 @@ impl Responses {
         self.records.is_empty()
     }
 
-    /// How many are so.
-    pub fn count(&self, is_so: impl Fn(&Record) -> bool) -> usize {
-        self.records.iter().filter(|record| is_so(record)).count()
+    /// How many match.
+    pub fn count(&self, matches: impl Fn(&Record) -> bool) -> usize {
+        self.records.iter().filter(|record| matches(record)).count()
     }
 
     /// How many were not answered.
@@ -97,7 +97,7 @@ impl Responses {
         all.get(rank).copied().unwrap_or_default()
     }
 
-    /// What a client sent and what of it passed.
+    /// How many requests a client sent, and how many passed.
     pub fn of_client(&self, client: usize) -> (u64, u64) {
         let of_client = || self.records.iter().filter(|record| record.client == client);
         let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
@@ -105,7 +105,7 @@ impl Responses {
         (count(of_client().count()), count(passed))
     }
 
-    /// By how much the client that had most too much had too much: what passed beyond its allowance, from its first
+    /// The worst excess of a client: what passed beyond its allowance, from its first
     /// request to its last answer. Each request costs 1.
     pub fn excess(&self, clients: std::ops::Range<usize>, allowance: Allowance) -> u64 {
         let mut worst = 0;
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_latency_that_nobody_exceeds_is_the_slowest() {
+    fn the_latency_of_all_is_that_of_the_slowest() {
         let records = (0..1000).map(|i| record(i, i, false)).collect();
         let seen = Responses::new(records);
         assert_eq!(seen.latency(50_000), ms(499));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_store_is_back_after_the_last_degraded_answer_if_it_stays_so() {
+    fn the_store_has_recovered_after_the_last_degraded_answer_if_none_follows() {
         let at = |at, degraded| record(at, 1, degraded);
         let mut records: Vec<Record> = (0..100).map(|i| at(i * 10, i < 30)).collect();
         assert_eq!(Responses::recovered_after(&records, ms(100)), Some(ms(190)));

@@ -1,5 +1,5 @@
 //! Real programs through the gateway: curl over HTTP/1.1, over HTTP/2 with prior knowledge and over TLS, nginx in front,
-//! h2load with many streams, and a WebSocket whose every message comes back.
+//! h2load with many streams, and a WebSocket echo.
 
 use std::time::Duration;
 
@@ -53,45 +53,45 @@ pub(crate) fn run(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
         (
             "curl, HTTP/1.1",
             &["--http1.1", &open],
-            "200 1.1 0 bytes came",
+            "200 1.1 0 bytes received",
         ),
         (
             "curl, HTTP/2 with prior knowledge",
             &["--http2-prior-knowledge", &open],
-            "200 2 0 bytes came",
+            "200 2 0 bytes received",
         ),
         (
             "curl, TLS, HTTP/2 by ALPN",
             &["--cacert", &ca, &secret_url],
-            "200 2 0 bytes came",
+            "200 2 0 bytes received",
         ),
         (
             "curl, TLS, HTTP/1.1",
             &["--cacert", &ca, "--http1.1", &secret_url],
-            "200 1.1 0 bytes came",
+            "200 1.1 0 bytes received",
         ),
         (
             "curl, a large body over HTTP/1.1",
             &["--http1.1", "--data-binary", &data, &open],
-            "200 1.1 3000000 bytes came",
+            "200 1.1 3000000 bytes received",
         ),
         (
             "curl, a large body over HTTP/2",
             &["--http2-prior-knowledge", "--data-binary", &data, &open],
-            "200 2 3000000 bytes came",
+            "200 2 3000000 bytes received",
         ),
         (
             "curl, nginx in front",
             &["--http1.1", &fronted],
-            "200 1.1 0 bytes came",
+            "200 1.1 0 bytes received",
         ),
     ];
     for (name, arguments, expected) in checks {
-        let said = curl(arguments)?;
+        let result = curl(arguments)?;
         verdicts.promise(
             &format!("{name}: `{expected}`"),
-            said == expected,
-            format!("`{said}`"),
+            result == expected,
+            format!("`{result}`"),
         );
     }
     let requests = options.quick_or_full(2_000, 100_000);
@@ -111,7 +111,7 @@ pub(crate) fn run(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
     ] {
         let echoed = runtime()?.block_on(echo(port));
         verdicts.promise(
-            &format!("{name}: every message comes back"),
+            &format!("{name}: every message is echoed"),
             echoed == Ok(MESSAGES),
             echoed.map_or_else(|why| why, |count| format!("{count} of {MESSAGES}")),
         );
@@ -131,7 +131,7 @@ fn url(scheme: &str, port: u16) -> String {
     format!("{scheme}://{HOST}:{port}/hello")
 }
 
-/// Status, version and body, or what curl complains about.
+/// Status, version and body, or the error of curl.
 fn curl(arguments: &[&str]) -> Result<String> {
     let common = [
         "-sS",
@@ -148,7 +148,7 @@ fn curl(arguments: &[&str]) -> Result<String> {
     Ok(format!("{} {}", said.trim(), body.trim()).trim().to_owned())
 }
 
-/// How many requests succeeded, and the line that says so.
+/// How many requests succeeded, and the line of the summary.
 fn h2load(url: &str, requests: usize) -> Result<(Option<usize>, String)> {
     let count = requests.to_string();
     let (_, said) = run_program("h2load", &["-n", &count, "-c", "4", "-m", "20", url])?;
@@ -163,8 +163,8 @@ fn h2load(url: &str, requests: usize) -> Result<(Option<usize>, String)> {
     Ok((succeeded.and_then(|count| count.parse().ok()), line))
 }
 
-/// Runs a program to its end and gives what it said. The exit code is part of what it says: curl fails on purpose here
-/// and there.
+/// Runs a program to its end and returns its output. The exit code is not checked: curl fails on purpose in some
+/// cases.
 fn run_program(name: &str, arguments: &[&str]) -> Result<(Process, String)> {
     let process = Process::prepare(name, &program(name)?, arguments)?;
     process.start()?;
@@ -173,26 +173,26 @@ fn run_program(name: &str, arguments: &[&str]) -> Result<(Process, String)> {
     Ok((process, said))
 }
 
-/// How many messages came back as they were sent.
+/// How many messages were echoed unchanged.
 async fn echo(port: u16) -> std::result::Result<usize, String> {
-    let said = |error: tokio_tungstenite::tungstenite::Error| error.to_string();
+    let text = |error: tokio_tungstenite::tungstenite::Error| error.to_string();
     let talk = async {
         let stream = TcpStream::connect((HOST, port)).await;
         let stream = stream.map_err(|error| error.to_string())?;
         let url = format!("ws://{HOST}:{port}/echo");
-        let (mut socket, _) = client_async(url, stream).await.map_err(said)?;
+        let (mut socket, _) = client_async(url, stream).await.map_err(text)?;
         let mut echoed = 0;
         for place in 0..MESSAGES {
             // From a few bytes to more than one buffer.
             let message = Message::text(format!("{place} {}", "x".repeat(place * place * 10)));
-            socket.send(message.clone()).await.map_err(said)?;
+            socket.send(message.clone()).await.map_err(text)?;
             match socket.next().await {
                 Some(Ok(back)) => echoed += usize::from(back == message),
-                Some(Err(error)) => return Err(said(error)),
+                Some(Err(error)) => return Err(text(error)),
                 None => return Ok(echoed),
             }
         }
-        socket.close(None).await.map_err(said)?;
+        socket.close(None).await.map_err(text)?;
         Ok(echoed)
     };
     match timeout(DEADLINE, talk).await {
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_a_gateway_every_message_comes_back_too() {
+    fn without_a_gateway_every_message_is_echoed_too() {
         let upstream = Upstream::quick(now()).unwrap();
         let nginx = plain_nginx(upstream.port()).unwrap();
         for port in [upstream.port(), nginx.port()] {

@@ -1,9 +1,9 @@
-//! HTTP/2 by hand: frames as bytes, because no library sends what must not be sent.
+//! HTTP/2 frames as bytes, because no library sends invalid ones.
 //!
-//! Headers are written without tables or Huffman codes: each field is a literal that nobody remembers (RFC 7541, 6.2.2),
-//! so a block means the same wherever it stands.
+//! Headers are written without tables or Huffman codes: each field is a literal without indexing (RFC 7541, 6.2.2),
+//! so a block means the same in any position.
 
-/// What a client says first.
+/// The client preface.
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Kinds of frames.
@@ -20,13 +20,13 @@ pub(super) const ACK: u8 = 1;
 pub(super) const END_STREAM: u8 = 1;
 pub(super) const END_HEADERS: u8 = 4;
 
-/// The reason of a reset: nobody wants it any more.
+/// The error code of a cancelled stream.
 pub(super) const CANCEL: u32 = 8;
 
 /// Settings.
 pub(super) const INITIAL_WINDOW: u16 = 4;
 
-/// A frame. What is longer than a frame may be is cut.
+/// A frame. A longer payload is cut.
 pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap_or(u32::MAX).min(16_384);
     let [_, high, middle, low] = length.to_be_bytes();
@@ -58,7 +58,7 @@ pub(super) fn ping() -> Vec<u8> {
     frame(PING, NONE, 0, b"tollgate")
 }
 
-/// How a connection begins.
+/// The preface and settings of a connection.
 pub(super) fn hello(pairs: &[(u16, u32)]) -> Vec<u8> {
     let mut bytes = PREFACE.to_vec();
     bytes.extend_from_slice(&settings(pairs));
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_says_how_long_it_is_what_it_is_and_whose() {
+    fn a_frame_has_a_length_a_kind_and_a_stream() {
         let bytes = frame(HEADERS, END_HEADERS, 5, b"abc");
         assert_eq!(bytes, b"\x00\x00\x03\x01\x04\x00\x00\x00\x05abc");
     }

@@ -1,4 +1,4 @@
-//! What a list of moments or of times says. All in whole numbers.
+//! Statistics of moments and times, in integers.
 
 use std::time::Duration;
 
@@ -28,8 +28,8 @@ pub(super) fn most_in_a_window(moments: &[Duration], window: Duration) -> usize 
     most
 }
 
-/// How late each of these moments is, if one is due after each `1 / rate` seconds. The least late one is taken for
-/// punctual: that is when the first was due.
+/// How late each of these moments is, if one is due after each `1 / rate` seconds. The least late one counts as
+/// punctual, which gives the first due time.
 pub(super) fn lateness(moments: &[Duration], rate: usize) -> Vec<Duration> {
     let rate = u128::try_from(rate.max(1)).unwrap_or(1);
     let due = |nth: u128| {
@@ -61,16 +61,16 @@ pub(super) fn jain(shares: &[u64]) -> u64 {
     u64::try_from(index.unwrap_or(1000)).unwrap_or(u64::MAX)
 }
 
-/// What each gets if nobody shall have less than he asks for while another has more than him (max-min fairness).
-pub(super) fn fair_shares(asked: &[u64], capacity: u64) -> Vec<u64> {
-    let mut order: Vec<usize> = (0..asked.len()).collect();
-    order.sort_by_key(|&who| asked.get(who).copied());
-    let mut shares = vec![0; asked.len()];
-    let (mut left, mut others) = (capacity, u64::try_from(asked.len()).unwrap_or(u64::MAX));
-    for who in order {
-        let wish = asked.get(who).copied().unwrap_or_default();
-        let share = wish.min(left.checked_div(others).unwrap_or_default());
-        if let Some(place) = shares.get_mut(who) {
+/// Max-min fair shares of a capacity.
+pub(super) fn fair_shares(demand: &[u64], capacity: u64) -> Vec<u64> {
+    let mut order: Vec<usize> = (0..demand.len()).collect();
+    order.sort_by_key(|&index| demand.get(index).copied());
+    let mut shares = vec![0; demand.len()];
+    let (mut left, mut others) = (capacity, u64::try_from(demand.len()).unwrap_or(u64::MAX));
+    for index in order {
+        let demanded = demand.get(index).copied().unwrap_or_default();
+        let share = demanded.min(left.checked_div(others).unwrap_or_default());
+        if let Some(place) = shares.get_mut(index) {
             *place = share;
         }
         left -= share;
@@ -85,7 +85,7 @@ pub(super) fn per_mille(part: u64, whole: u64) -> u64 {
     parts.map_or(1000, |parts| u64::try_from(parts).unwrap_or(u64::MAX))
 }
 
-/// Parts of a thousand as people read them.
+/// Parts of a thousand as text.
 pub(super) fn percent(per_mille: u64) -> String {
     format!("{}.{} %", per_mille / 10, per_mille % 10)
 }
@@ -131,14 +131,14 @@ mod tests {
     }
 
     #[test]
-    fn jain_is_one_for_equals_and_little_for_one_who_has_all() {
+    fn jain_is_one_for_equal_shares_and_low_for_one_large_share() {
         assert_eq!(jain(&[7, 7, 7]), 1000);
         assert_eq!(jain(&[9, 0, 0]), 333);
         assert_eq!(jain(&[]), 1000);
     }
 
     #[test]
-    fn nobody_gets_more_than_asked_and_the_greedy_get_what_is_left() {
+    fn no_share_exceeds_its_demand_and_the_largest_gets_the_rest() {
         assert_eq!(fair_shares(&[100, 8, 8], 50), [34, 8, 8]);
         assert_eq!(fair_shares(&[100, 100], 50), [25, 25]);
     }

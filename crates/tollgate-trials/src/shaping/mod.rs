@@ -1,21 +1,21 @@
-//! That shaping works: the real `tollgate gateway` between real clients and an upstream that writes down what it sees.
+//! Shaping: the real `tollgate gateway` between real clients and an upstream that records its requests.
 //!
-//! # The road
+//! # Set-up
 //!
 //! ```text
-//! [load] open loop ---> [gateway] a process ---> [upstream] own thread, own clock
-//! [connection] one client        ^   policy, metrics,     records every head that reaches it,
-//! [frames] raw HTTP/2      |   memory               works, streams, echoes
-//!                      [nginx] nginx in the same place
+//! [schedule] open loop ----> [gateway] a process ---> [upstream] own thread, own clock
+//! [http2_frames] raw HTTP/2   ^   policy, metrics,     records every head that reaches it,
+//!                             |   memory               works, streams, echoes
+//!                         [nginx] in the same place
 //! ```
 //!
-//! Each trial is a file of its own that says what it does and what it promises: [`constant_rate`], [`neighbour`],
+//! Each trial is a module with its scenario and promises: [`constant_rate`], [`neighbour`],
 //! [`weights`], [`aborts`], [`abuse`], [`clients`].
 //!
 //! # Invariant
 //!
 //! The upstream and the load read the same clock, so that a moment on one side can be compared with a moment on the
-//! other. Nobody asks the gateway when something happened.
+//! other. The gateway's own times are not used.
 //!
 //! # What it does not know
 //!
@@ -41,7 +41,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use tollgate_testkit::{Error, Result};
 
-/// What a load lives in: one thread, so that nothing in it runs at the same time as something else.
+/// A runtime of one thread, so that no two tasks run at the same time.
 fn runtime() -> Result<Runtime> {
     Builder::new_current_thread()
         .enable_all()
@@ -49,7 +49,7 @@ fn runtime() -> Result<Runtime> {
         .map_err(Error::io("start a load"))
 }
 
-/// Lets this process and its children have as many connections as the system lets them; an error if those are fewer
+/// Raises the limit of open files of this process and its children to the system's; an error if that is less
 /// than `needed`.
 fn allow_connections(needed: usize) -> Result<()> {
     let limit = getrlimit(Resource::Nofile);
@@ -67,13 +67,13 @@ fn allow_connections(needed: usize) -> Result<()> {
     }
 }
 
-/// A task that panicked is told as error, not passed on.
+/// The error of a task that panicked.
 #[expect(clippy::needless_pass_by_value, reason = "what `map_err` gives")]
 fn panicked(error: tokio::task::JoinError) -> Error {
-    Error::Invalid(format!("a part of the load panicked: {error}"))
+    Error::Invalid(format!("a task of the load panicked: {error}"))
 }
 
-/// A count as a number that counts are compared as.
+/// A count as `u64`.
 fn number(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }

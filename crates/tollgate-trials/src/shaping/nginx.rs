@@ -1,12 +1,12 @@
-//! Who else could stand in front of a server: nothing, or nginx with a limit for each tenant.
+//! nginx in place of the gateway, with and without a limit for each tenant.
 
 use tollgate_testkit::HOST;
 use tollgate_testkit::Result;
 use tollgate_testkit::web::WebServer;
 
-/// What one tenant may in nginx: its share of the server.
+/// The limit of one tenant in nginx: its share of the server.
 pub(super) const NGINX_RATE: &str = "10r/s";
-/// And how many more at once, without delay: two seconds' worth, so that nobody is refused for coming unevenly.
+/// The burst, without delay: two seconds' worth, so that uneven arrivals are not refused.
 pub(super) const NGINX_BURST: u64 = 20;
 
 /// nginx as its manual would have it: a limit by the tenant's header, connections to the upstream kept.
@@ -21,7 +21,7 @@ pub(super) fn limiting_nginx(upstream: u16) -> Result<WebServer> {
     })
 }
 
-/// nginx that only passes on, with what a WebSocket needs.
+/// nginx as a plain proxy that supports WebSocket.
 pub(super) fn plain_nginx(upstream: u16) -> Result<WebServer> {
     WebServer::nginx(|port| {
         nginx(

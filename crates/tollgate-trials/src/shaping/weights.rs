@@ -1,8 +1,8 @@
 //! Three tiers with the weights 1, 4 and 16, all of which always have requests waiting.
 //!
-//! Each connection asks again as soon as it has its answer, and there are so many of each tier that none ever runs out of
-//! waiting requests. Then the upstream has to see them 1:4:16. What is counted begins when all are there and ends with
-//! the last that was asked for, so no request at the edges counts.
+//! Each connection sends its next request on each answer, with enough connections that every tier always has waiting
+//! requests. Then the upstream has to receive them 1:4:16. The count begins when all connections wait and ends with
+//! a fixed number of requests, so requests at the edges do not count.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -80,8 +80,8 @@ fn policy(upstream: u16) -> String {
     )
 }
 
-/// Keeps all tiers waiting until the upstream has seen `wanted` of what counts, and says how many it had seen before
-/// that and how many answers were no 200.
+/// Keeps all tiers backlogged until the upstream has received `wanted` counted requests; returns how many it had received
+/// before those, and how many answers were not 200.
 async fn load(gateway: &Tollgate, upstream: &Upstream, wanted: usize) -> Result<(usize, usize)> {
     let port = gateway.port();
     let stop = Arc::new(AtomicBool::new(false));
@@ -89,10 +89,10 @@ async fn load(gateway: &Tollgate, upstream: &Upstream, wanted: usize) -> Result<
     for (tier, _, connections) in TIERS {
         let request: Arc<[u8]> = get(&format!("/work/{WORK}"), &[("x-plan", tier)]).into();
         for _ in 0..connections {
-            clients.spawn(ask(port, Arc::clone(&request), Arc::clone(&stop)));
+            clients.spawn(client(port, Arc::clone(&request), Arc::clone(&stop)));
         }
     }
-    gather(gateway).await?;
+    wait_for_backlog(gateway).await?;
     let from = upstream.count();
     let enough = async {
         while upstream.count() < from + wanted {
@@ -106,7 +106,7 @@ async fn load(gateway: &Tollgate, upstream: &Upstream, wanted: usize) -> Result<
         clients.abort_all();
         let seen = upstream.count() - from;
         return Err(Error::Invalid(format!(
-            "the upstream saw {seen} of {wanted} requests within {DEADLINE:?}"
+            "the upstream received {seen} of {wanted} requests within {DEADLINE:?}"
         )));
     }
     let mut errors = 0;
@@ -116,8 +116,8 @@ async fn load(gateway: &Tollgate, upstream: &Upstream, wanted: usize) -> Result<
     Ok((from, errors))
 }
 
-/// Waits until nearly everybody waits: one of twenty may be on its way.
-async fn gather(gateway: &Tollgate) -> Result<()> {
+/// Waits until 19 of 20 connections wait; the rest may be in flight.
+async fn wait_for_backlog(gateway: &Tollgate) -> Result<()> {
     let all: usize = TIERS.iter().map(|(_, _, connections)| connections).sum();
     let start = now();
     loop {
@@ -127,15 +127,15 @@ async fn gather(gateway: &Tollgate) -> Result<()> {
         }
         if start.elapsed() > DEADLINE {
             return Err(Error::Invalid(format!(
-                "of {all} clients only {waiting} wait after {DEADLINE:?}"
+                "only {waiting} of {all} clients wait after {DEADLINE:?}"
             )));
         }
         sleep(Duration::from_millis(20)).await;
     }
 }
 
-/// Asks until it is told to stop; how many answers were no 200.
-async fn ask(port: u16, request: Arc<[u8]>, stop: Arc<AtomicBool>) -> usize {
+/// Sends requests until `stop` is set; how many answers were not 200.
+async fn client(port: u16, request: Arc<[u8]>, stop: Arc<AtomicBool>) -> usize {
     let mut errors = 0;
     let Ok(mut connection) = HttpConnection::open(port).await else {
         return 1;

@@ -35,7 +35,7 @@ const ALL_DONE: Duration = Duration::from_secs(300);
 /// How long the store may take to be there.
 const UP_WITHIN: Duration = Duration::from_secs(10);
 
-/// What is raced for.
+/// The limits of a race.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Race {
     /// One key of one limit.
@@ -49,7 +49,7 @@ pub enum Race {
 impl Race {
     const ALL: [Race; 3] = [Race::OneKey, Race::UsersBind, Race::OrgBinds];
 
-    /// What it is called.
+    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Race::OneKey => "one-key",
@@ -63,22 +63,22 @@ impl Race {
         Race::ALL.into_iter().find(|race| race.name() == name)
     }
 
-    /// What the limits hold: everybody's, the organisation's, each user's. Half of all charges pass.
-    fn holds(self, charges: u64) -> Holds {
+    /// What the limits hold: the global limit's, the organisation's, each user's. Half of all charges pass.
+    fn holds(self, charges: u64) -> Bursts {
         let all = charges * WORKERS;
         match self {
-            Race::OneKey => Holds {
-                everybody: None,
+            Race::OneKey => Bursts {
+                global: None,
                 org: all / 2,
                 user: None,
             },
-            Race::UsersBind => Holds {
-                everybody: Some(all / 4 * 3),
+            Race::UsersBind => Bursts {
+                global: Some(all / 4 * 3),
                 org: all / 8 * 5,
                 user: Some(all / 2 / USERS),
             },
-            Race::OrgBinds => Holds {
-                everybody: Some(all / 4 * 3),
+            Race::OrgBinds => Bursts {
+                global: Some(all / 4 * 3),
                 org: all / 2,
                 user: Some(all / 4 * 3 / USERS),
             },
@@ -86,21 +86,21 @@ impl Race {
     }
 }
 
-/// What the limits hold.
-struct Holds {
-    everybody: Option<u64>,
+/// The bursts of the limits.
+struct Bursts {
+    global: Option<u64>,
     org: u64,
     user: Option<u64>,
 }
 
-impl Holds {
+impl Bursts {
     fn policy(&self) -> String {
         let limit = |name: &str, key: &str, burst: u64| {
             format!("  - {{ name: {name}, {key}allow: 1/h, burst: {burst} }}\n")
         };
         let mut text = String::from("default: pass\nlimits:\n");
-        if let Some(burst) = self.everybody {
-            text.push_str(&limit("everybody", "", burst));
+        if let Some(burst) = self.global {
+            text.push_str(&limit("global", "", burst));
         }
         text.push_str(&limit("org", "key: header.x-org, ", self.org));
         if let Some(burst) = self.user {
@@ -114,7 +114,7 @@ impl Holds {
     }
 }
 
-/// What a worker counted.
+/// The counts of a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Count {
     admitted: u64,
@@ -128,12 +128,12 @@ pub(super) fn run(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
     let store = Server::start(options.kind, &[])?;
     let charges = options.quick_or_full(5_000, 100_000);
     for race in Race::ALL {
-        // Each race begins with nothing charged.
+        // Each race begins with an empty store.
         store.ask(&["FLUSHALL"])?;
         let start = now();
         let counts = workers(&store, race, charges)?;
         check(verdicts, race, charges, &counts);
-        look_at_the_rest(verdicts, &store, race, charges)?;
+        check_charged(verdicts, &store, race, charges)?;
         let took = start.elapsed();
         verdicts.figure(
             &format!("{}: {} charges", race.name(), charges * WORKERS),
@@ -198,19 +198,14 @@ fn check(verdicts: &mut Verdicts, race: Race, charges: u64, counts: &[Count]) {
     );
     let least = counts.iter().map(|c| c.admitted).min().unwrap_or_default();
     verdicts.promise(
-        &format!("{name}: all {WORKERS} processes had some of it"),
+        &format!("{name}: all {WORKERS} processes had admissions"),
         least > 0,
         format!("each at least {least}"),
     );
 }
 
 /// Promises that every limit was charged exactly what passed.
-fn look_at_the_rest(
-    verdicts: &mut Verdicts,
-    store: &Server,
-    race: Race,
-    charges: u64,
-) -> Result<()> {
+fn check_charged(verdicts: &mut Verdicts, store: &Server, race: Race, charges: u64) -> Result<()> {
     let holds = race.holds(charges);
     let passed = charges * WORKERS / 2;
     runtime()?.block_on(async {
@@ -223,10 +218,10 @@ fn look_at_the_rest(
                 charged,
             );
         };
-        if let Some(burst) = holds.everybody {
+        if let Some(burst) = holds.global {
             promise(
-                "everybody",
-                burst.saturating_sub(left(&gate, "everybody", &[]).await?),
+                "global",
+                burst.saturating_sub(left(&gate, "global", &[]).await?),
             );
         }
         promise(
@@ -263,13 +258,13 @@ async fn left(gate: &Arc<Gate>, limit: &str, key: &[&str]) -> Result<u64> {
     match answer.origin {
         Origin::Degraded => Err(Error::Unexpected {
             asked: format!("what is left of `{limit}`"),
-            answer: "the store is away".into(),
+            answer: "the store is down".into(),
         }),
         _ => Ok(answer.status.remaining),
     }
 }
 
-/// What a worker does: charges, and the counts as a line of text.
+/// Runs a worker: returns its counts as a line of text.
 pub fn work(port: u16, race: Race, charges: u64) -> Result<String> {
     let count = runtime()?.block_on(async {
         let gate = Arc::new(gate(port, &race.holds(charges))?);
@@ -303,7 +298,7 @@ async fn charge(gate: &Arc<Gate>, first: u64, times: u64) -> Count {
     for time in 0..times {
         let user = user((first + time) % USERS);
         let headers = [("x-org", "acme"), ("x-user", user.as_str())];
-        let answer = ask(gate, &headers, Op::Charge).await;
+        let answer = send(gate, &headers, Op::Charge).await;
         match (answer.origin, answer.is_admitted()) {
             (Origin::Degraded, _) => count.degraded += 1,
             (_, true) => count.admitted += 1,
@@ -317,7 +312,7 @@ fn user(number: u64) -> String {
     format!("u{number}")
 }
 
-async fn ask(gate: &Arc<Gate>, headers: &[(&str, &str); 2], op: Op) -> PolicyDecision {
+async fn send(gate: &Arc<Gate>, headers: &[(&str, &str); 2], op: Op) -> PolicyDecision {
     let started = {
         let facts = Facts {
             method: "GET",
@@ -338,9 +333,9 @@ async fn ask(gate: &Arc<Gate>, headers: &[(&str, &str); 2], op: Op) -> PolicyDec
 async fn wait_for_the_store(gate: &Arc<Gate>) -> Result<()> {
     let start = now();
     let headers = [("x-org", "acme"), ("x-user", "u0")];
-    while ask(gate, &headers, Op::Peek).await.origin == Origin::Degraded {
+    while send(gate, &headers, Op::Peek).await.origin == Origin::Degraded {
         if start.elapsed() > UP_WITHIN {
-            let why = "the store is away although it was just started";
+            let why = "the store is down although it was just started";
             return Err(Error::Invalid(why.into()));
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -348,7 +343,7 @@ async fn wait_for_the_store(gate: &Arc<Gate>) -> Result<()> {
     Ok(())
 }
 
-fn gate(port: u16, holds: &Holds) -> Result<Gate> {
+fn gate(port: u16, holds: &Bursts) -> Result<Gate> {
     let mut settings = Settings::standalone(HOST, port);
     settings.deadline = DEADLINE;
     let impossible = |error: String| Error::Invalid(error);

@@ -1,4 +1,4 @@
-//! One request over HTTP/1.1 that its client gives up.
+//! One aborted request over HTTP/1.1.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ const BODY: usize = 40_000;
 /// How long the first piece of an answer is waited for.
 const FIRST_PIECE: Duration = Duration::from_millis(500);
 
-/// When the client goes away.
+/// When the client aborts.
 #[derive(Clone, Copy, Debug, Default)]
 enum Moment {
     #[default]
@@ -32,10 +32,10 @@ const MOMENTS: [Moment; 5] = [
     Moment::InTheAnswer,
 ];
 
-/// Sends a part of a request, or all of it, and goes away. What goes wrong is what is wanted.
+/// Sends a part of a request, or all of it, and aborts. Errors are expected.
 pub(super) async fn give_up(port: u16, rng: &mut Rng) {
     let Ok(mut connection) = HttpConnection::open(port).await else {
-        // Too many at once: somebody has to close first.
+        // Too many connections: others have to close first.
         sleep(Duration::from_millis(5)).await;
         return;
     };

@@ -1,4 +1,4 @@
-//! One request over HTTP/2 that its client gives up: its stream is reset, or its connection is closed with it.
+//! One aborted request over HTTP/2: its stream is reset, or its connection is closed with it.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ async fn talk(connection: &mut HttpConnection, rng: &mut Rng) -> std::io::Result
     connection.send(&bytes).await?;
     sleep(Duration::from_millis(rng.below(40))).await;
     if rng.one_in(4) {
-        // The connection goes without a word about the stream.
+        // The connection closes without a reset of the stream.
         return Ok(());
     }
     connection.send(&frames::reset(1)).await?;

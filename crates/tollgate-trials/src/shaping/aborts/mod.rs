@@ -1,9 +1,9 @@
-//! Clients go away at every moment of a request, over HTTP/1.1 and HTTP/2.
+//! Clients abort at every moment of a request, over HTTP/1.1 and HTTP/2.
 //!
-//! What a request holds (a place in the queue, a turn, a place of a concurrency limit, a connection to the upstream,
-//! memory) has to be given back at whatever moment its client closes, resets its connection or cancels its stream.
-//! Afterwards nothing is in flight and nobody waits, the memory is what it was after a warm-up, the upstream has seen
-//! nothing that was not admitted, and as many requests at once as the limit has places pass.
+//! A request holds a place in the queue, a turn, a permit of a concurrency limit, a connection to the upstream and
+//! memory. All have to be released when its client closes, resets its connection or cancels its stream, at any moment.
+//! Afterwards nothing is in flight or waits, the memory is that after a warm-up, the upstream has received only
+//! admitted requests, and as many requests at once as the limit has permits pass.
 
 mod http1;
 mod http2;
@@ -30,8 +30,8 @@ use tollgate_testkit::{Check, now, sleep, wait_for};
 
 /// Clients at once.
 const CLIENTS: u64 = 200;
-/// Places of the concurrency limit: fewer than there are clients, so that it matters.
-const PLACES: usize = 150;
+/// Permits of the concurrency limit: fewer than there are clients, so that it matters.
+const PERMITS: usize = 150;
 const AT_ONCE: usize = 16;
 /// How long it may take until nothing is in flight.
 const SETTLED_WITHIN: Duration = Duration::from_secs(10);
@@ -52,10 +52,10 @@ pub(crate) fn run(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
     runtime.block_on(load(gateway.port(), all - all / 5, !options.seed))?;
     let took = start.elapsed();
     settle(&gateway)?;
-    verdicts.figure("requests that were given up", all);
+    verdicts.figure("aborted requests", all);
     verdicts.figure("within", time(took));
     verdicts.promise(
-        "afterwards nothing is in flight and nobody waits",
+        "afterwards nothing is in flight and nothing waits",
         true,
         format!("within {}", time(SETTLED_WITHIN)),
     );
@@ -79,14 +79,14 @@ pub(crate) fn run(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
     let answered = metric(&gateway, "tollgate_upstream_responses_total")?;
     let admitted = metric(&gateway, "tollgate_decisions_total{verdict=\"pass\"}")?;
     verdicts.promise(
-        "the upstream has seen what it answered, and nothing that was not admitted",
+        "the upstream has received what it answered, and only admitted requests",
         (answered..=admitted).contains(&seen) && seen > 0,
         format!("{answered} answered, {seen} seen, {admitted} admitted"),
     );
     let passed = runtime.block_on(all_at_once(gateway.port()))?;
     verdicts.promise(
-        &format!("all {PLACES} places are free again"),
-        passed == PLACES,
+        &format!("all {PERMITS} permits are free again"),
+        passed == PERMITS,
         format!("{passed} requests at once pass"),
     );
     let more = number(upstream.count()).saturating_sub(seen);
@@ -106,16 +106,16 @@ pub(crate) fn run(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
 
 fn policy(upstream: u16) -> String {
     format!(
-        "version: 1\ndefault: pass\nlimits:\n  - {{ name: places, algorithm: concurrency, allow: {PLACES}, ttl: 60s }}\n\
+        "version: 1\ndefault: pass\nlimits:\n  - {{ name: permits, algorithm: concurrency, allow: {PERMITS}, ttl: 60s }}\n\
          queues:\n  - {{ name: app, at_once: {AT_ONCE}, waiting: 1000, waiting_per_flow: 1000, max_wait: 30s }}\n{}",
         before(upstream)
     )
 }
 
-/// Waits until the gateway says that nothing is under way.
+/// Waits until the gateway reports nothing in flight.
 fn settle(gateway: &Tollgate) -> Result<()> {
     wait_for(
-        "nothing is in flight and nobody waits",
+        "nothing is in flight and nothing waits",
         SETTLED_WITHIN,
         || gateway.log(),
         || {
@@ -130,7 +130,7 @@ fn settle(gateway: &Tollgate) -> Result<()> {
     )
 }
 
-/// So many requests that are given up, by clients that draw what they do.
+/// So many aborted requests, by clients that draw their behaviour.
 async fn load(port: u16, count: u64, seed: u64) -> Result<()> {
     let left = Arc::new(AtomicU64::new(count));
     let mut clients = JoinSet::new();
@@ -138,7 +138,7 @@ async fn load(port: u16, count: u64, seed: u64) -> Result<()> {
         let left = Arc::clone(&left);
         let mut rng = Rng::new(seed.wrapping_add(client));
         clients.spawn(async move {
-            // A refused connection is not a given-up request, but the count has to end.
+            // A refused connection is no aborted request, but the count has to end.
             while take(&left) {
                 if rng.one_in(3) {
                     http2::give_up(port, &mut rng).await;
@@ -161,10 +161,10 @@ fn take(left: &AtomicU64) -> bool {
         .is_ok()
 }
 
-/// As many requests at once as there are places; how many pass.
+/// As many requests at once as there are permits; how many pass.
 async fn all_at_once(port: u16) -> Result<usize> {
     let mut clients = JoinSet::new();
-    for _ in 0..PLACES {
+    for _ in 0..PERMITS {
         clients.spawn(async move {
             let request = get("/work/50", &[]);
             let mut connection = HttpConnection::open(port).await?;

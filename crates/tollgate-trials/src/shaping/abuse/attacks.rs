@@ -20,16 +20,16 @@ use tollgate_testkit::Result;
 const CONNECTIONS: usize = 8;
 /// Slow connections of one address.
 const OF_ONE_ADDRESS: usize = 200;
-/// How often a slow client says something.
+/// Time between two messages of a slow client.
 const DRIBBLE: Duration = Duration::from_millis(700);
 /// Frames that are sent in one piece.
 const VOLLEY: u32 = 100;
-/// How long an abuser that cannot send more waits for the other side.
+/// How long a blocked abuser waits for the peer.
 const STUCK: Duration = Duration::from_millis(200);
-/// How long after the one before it an abuser begins.
+/// Time between the starts of two abusers.
 const STAGGER: Duration = Duration::from_micros(200);
-/// How long one waits who was turned away.
-const TURNED_AWAY: Duration = Duration::from_millis(20);
+/// Time before a rejected client reconnects.
+const RECONNECT_AFTER: Duration = Duration::from_millis(20);
 
 /// A kind of abuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub(super) enum Attack {
     ZeroWindow,
 }
 
-/// The one with the most connections comes last: what an allocator keeps of it would hide what others take.
+/// The attack with the most connections comes last: memory that the allocator keeps would hide the growth of others.
 pub(super) const ALL: [Attack; 8] = [
     Attack::HeaderFlood,
     Attack::RapidReset,
@@ -114,7 +114,7 @@ impl Attack {
             Attack::PingFlood => repeat(frames::ping()),
             Attack::SettingsFlood => repeat(frames::settings(&[])),
             Attack::ZeroWindow => {
-                // Answers that cannot be delivered, as many as a connection may ask for.
+                // Responses that cannot be delivered, as many as a connection may request.
                 let block = frames::request_block("GET", "/stream", &[]);
                 let one = |place: u32| {
                     let flags = END_HEADERS | END_STREAM;
@@ -129,9 +129,9 @@ impl Attack {
     fn pause(self) -> Duration {
         match self {
             Attack::Slowloris => DRIBBLE,
-            // All is asked for at once, and then held.
+            // All requests at once, and then held.
             Attack::ZeroWindow => Duration::from_secs(3600),
-            // As fast as the other side takes it.
+            // As fast as the peer reads.
             _ => Duration::ZERO,
         }
     }
@@ -141,7 +141,7 @@ impl Attack {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Done {
     pub(super) connections: usize,
-    /// Volleys, or what the slow ones said.
+    /// Volleys, or messages of slow clients.
     pub(super) messages: usize,
 }
 
@@ -151,7 +151,7 @@ struct Counts {
     messages: AtomicUsize,
 }
 
-/// Goes on until it is told to stop. Connections that are closed are opened again.
+/// Runs until `stop` is set. Closed connections are opened again.
 pub(super) async fn run(
     attack: Attack,
     port: u16,
@@ -168,21 +168,21 @@ pub(super) async fn run(
         let (stop, counts) = (Arc::clone(stop), Arc::clone(&counts));
         let source = address(place / OF_ONE_ADDRESS);
         all.spawn(async move {
-            // Not all in the same moment: what is tried is not the queue of the system.
+            // Not all at once: the accept queue of the system is not under test.
             let turn = u32::try_from(place).unwrap_or(u32::MAX);
             sleep(STAGGER.saturating_mul(turn)).await;
             while !stop.load(Ordering::Relaxed) {
                 let talk = abuse(attack, source, port, &stop, &counts);
                 if talk.await.is_err() && !stop.load(Ordering::Relaxed) {
-                    sleep(TURNED_AWAY).await;
+                    sleep(RECONNECT_AFTER).await;
                 }
             }
         });
     }
     while !stop.load(Ordering::Relaxed) {
-        sleep(TURNED_AWAY).await;
+        sleep(RECONNECT_AFTER).await;
     }
-    // Whoever is in the middle of something leaves it.
+    // Abusers stop in the middle of a message.
     all.abort_all();
     while let Some(done) = all.join_next().await {
         match done {
@@ -209,10 +209,10 @@ async fn abuse(
     connection.send(&attack.opening()).await?;
     let mut turn = 0;
     while !stop.load(Ordering::Relaxed) {
-        // Nobody reads: the answers to a flood are the other side's error.
+        // Responses are not read: the peer has to bound them.
         match timeout(STUCK, connection.send(&attack.volley(turn))).await {
             Ok(sent) => sent?,
-            // It is not taken any more: begin anew.
+            // The peer reads no more: reconnect.
             Err(_) => return Ok(()),
         }
         counts.messages.fetch_add(1, Ordering::Relaxed);
@@ -226,7 +226,7 @@ async fn abuse(
     Ok(())
 }
 
-/// An address of this machine that is not the honest client's.
+/// An address of this machine other than the honest client's.
 fn address(number: usize) -> Ipv4Addr {
     let number = u16::try_from(number).unwrap_or(u16::MAX);
     let [high, low] = number.to_be_bytes();

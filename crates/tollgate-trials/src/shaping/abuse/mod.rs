@@ -1,10 +1,10 @@
-//! Clients that are slow on purpose, that flood, or that hold what they asked for.
+//! Clients that are slow on purpose, that flood, or that hold responses.
 //!
-//! Each kind of abuse ([`attacks`]) goes on for a while from addresses of its own, in a thread of its own. Meanwhile an
-//! honest client asks over connections that it keeps and over new ones. It has to be answered every time; the gateway may
-//! grow by 64 MiB at the most; and a second after the end all is as before.
+//! Each kind of abuse ([`attacks`]) runs for a while from addresses of its own, in a thread of its own. Meanwhile an
+//! honest client sends requests over kept connections and over new ones. Each has to be answered; the gateway may
+//! grow by 64 MiB at the most; and response times have to recover within a second.
 //!
-//! What a gateway does with the abusers (close, answer, ignore) is its own business.
+//! The treatment of the abusers (close, answer, ignore) is not checked.
 
 mod attacks;
 
@@ -30,14 +30,14 @@ use tollgate_testkit::{Error, Result};
 
 /// How much the gateway may grow.
 const GROWTH_MAX: u64 = 64 << 20;
-/// How soon after the end all is as before.
+/// How soon after the end response times are normal.
 const NORMAL_WITHIN: Duration = Duration::from_secs(1);
 /// So many answers in a row, each within this, are normal.
 const NORMAL: (usize, Duration) = (5, Duration::from_millis(100));
-/// How long normality is waited for.
+/// The longest wait for normal response times.
 const DEADLINE: Duration = Duration::from_secs(20);
-/// How often the memory is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(25);
+/// Time between two reads of the memory.
+const POLL_EVERY: Duration = Duration::from_millis(25);
 
 pub(crate) fn run(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
     let upstream = Upstream::quick(now())?;
@@ -66,7 +66,7 @@ fn policy(upstream: u16) -> String {
     )
 }
 
-/// What was seen of one kind of abuse.
+/// The result of one kind of abuse.
 struct AttackResult {
     before: u64,
     most: u64,
@@ -106,7 +106,7 @@ async fn measure(
     let (start, mut most) = (now(), before);
     while start.elapsed() < span {
         most = most.max(gateway.resident()?);
-        sleep(LOOK_EVERY).await;
+        sleep(POLL_EVERY).await;
     }
     let probe_result = probe.end().await?;
     // Only the flag itself is shared.
@@ -127,13 +127,13 @@ async fn measure(
     })
 }
 
-/// Asks until answers are normal; whether they become so.
+/// Sends requests until response times are normal; whether they become so.
 async fn until_normal(port: u16) -> bool {
     let (start, mut in_a_row) = (now(), 0);
     while start.elapsed() < DEADLINE {
-        let asked = now();
+        let sent = now();
         let answered = probe::once(port, None).await.is_ok();
-        in_a_row = match answered && asked.elapsed() <= NORMAL.1 {
+        in_a_row = match answered && sent.elapsed() <= NORMAL.1 {
             true => in_a_row + 1,
             false => 0,
         };
@@ -164,10 +164,10 @@ fn check(verdicts: &mut Verdicts, attack: Attack, seen: &AttackResult) {
     );
     verdicts.promise(
         &format!("{name}: every honest request is answered"),
-        probe_result.answered == probe_result.asked && probe_result.asked > 0,
+        probe_result.answered == probe_result.sent && probe_result.sent > 0,
         match &probe_result.first_error {
-            None => format!("{} of {}", probe_result.answered, probe_result.asked),
-            Some(why) => format!("{} of {}: {why}", probe_result.answered, probe_result.asked),
+            None => format!("{} of {}", probe_result.answered, probe_result.sent),
+            Some(why) => format!("{} of {}: {why}", probe_result.answered, probe_result.sent),
         },
     );
     let growth = seen.most.saturating_sub(seen.before);
@@ -180,12 +180,15 @@ fn check(verdicts: &mut Verdicts, attack: Attack, seen: &AttackResult) {
         format!("{}, from {}", mebibytes(growth), mebibytes(seen.before)),
     );
     verdicts.promise(
-        &format!("{name}: the abuse took place"),
+        &format!("{name}: the attack really ran"),
         done.connections > 0 && done.messages > 0,
         format!("{} messages", done.messages),
     );
     verdicts.promise_time(
-        &format!("{name}: all is as before within {}", time(NORMAL_WITHIN)),
+        &format!(
+            "{name}: response times are normal within {}",
+            time(NORMAL_WITHIN)
+        ),
         NORMAL_WITHIN,
         seen.normal_after,
     );

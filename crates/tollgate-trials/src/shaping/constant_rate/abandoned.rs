@@ -1,7 +1,7 @@
-//! Clients that go away while they wait: the upstream never sees them, and those behind them move up.
+//! Clients that disconnect while they wait: the upstream never receives their requests, and those behind move up.
 //!
-//! Forty come at once to a queue that lets twenty go in a second and holds forty. Soon twenty in the middle close their
-//! connections, and twenty others come, for whom there is room only if the places of those who left were given back.
+//! Forty requests arrive at once at a queue of forty with a rate of twenty per second. Soon twenty in the middle
+//! disconnect, and twenty others arrive, which fit only if the abandoned places are free.
 
 use std::time::{Duration, Instant};
 
@@ -16,20 +16,20 @@ use tollgate_testkit::{Error, Result};
 
 const WAITING: usize = 40;
 const RATE: usize = 20;
-/// Who goes away, by number.
-const GO: std::ops::Range<usize> = 10..30;
-const NEWCOMERS: usize = 20;
-const GO_AFTER: Duration = Duration::from_millis(200);
-const COME_AFTER: Duration = Duration::from_millis(450);
-/// With all twenty before him the last of the first forty would go after two seconds, without them after one.
+/// The clients that disconnect, by number.
+const LEAVE: std::ops::Range<usize> = 10..30;
+const LATER: usize = 20;
+const LEAVE_AFTER: Duration = Duration::from_millis(200);
+const ARRIVE_AFTER: Duration = Duration::from_millis(450);
+/// With all twenty before it the last of the first forty would be sent after two seconds, without them after one.
 const MOVED_UP: Duration = Duration::from_millis(1300);
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// How many of those who stayed and of the newcomers were answered with 200.
+/// How many of the remaining and of the later requests were answered with 200.
 #[derive(Debug)]
 pub(super) struct AbandonedResult {
     stayed: usize,
-    came: usize,
+    arrived: usize,
 }
 
 pub(super) fn queue() -> String {
@@ -45,7 +45,7 @@ pub(super) async fn send(port: u16, begin: Instant) -> Result<AbandonedResult> {
         first.push((place, open(port).await?));
     }
     let mut later = Vec::new();
-    for place in 0..NEWCOMERS {
+    for place in 0..LATER {
         later.push((place, open(port).await?));
     }
     sleep_until(begin.into()).await;
@@ -57,25 +57,25 @@ pub(super) async fn send(port: u16, begin: Instant) -> Result<AbandonedResult> {
             .await
             .map_err(lost)?;
         tokio::time::sleep(Duration::from_millis(1)).await;
-        match GO.contains(&place) {
+        match LEAVE.contains(&place) {
             true => go.push(connection),
             false => drop(stay.spawn(passes(connection))),
         }
     }
-    sleep_until((begin + GO_AFTER).into()).await;
+    sleep_until((begin + LEAVE_AFTER).into()).await;
     drop(go);
-    sleep_until((begin + COME_AFTER).into()).await;
-    let mut come = JoinSet::new();
+    sleep_until((begin + ARRIVE_AFTER).into()).await;
+    let mut arrivals = JoinSet::new();
     for (place, mut connection) in later {
         connection
             .send(&request(&format!("abandoned-new-{place}")))
             .await
             .map_err(lost)?;
-        come.spawn(passes(connection));
+        arrivals.spawn(passes(connection));
     }
     Ok(AbandonedResult {
         stayed: count(stay).await?,
-        came: count(come).await?,
+        arrived: count(arrivals).await?,
     })
 }
 
@@ -83,23 +83,23 @@ pub(super) fn check(verdicts: &mut Verdicts, load: &AbandonedResult, all: &[Rece
     let number = |request: &ReceivedRequest| -> Option<usize> {
         request.id.strip_prefix("abandoned-")?.parse().ok()
     };
-    let gone = all.iter().filter_map(number).filter(|n| GO.contains(n));
-    let gone = gone.count();
+    let leaked = all.iter().filter_map(number).filter(|n| LEAVE.contains(n));
+    let leaked = leaked.count();
     verdicts.promise(
-        "abandoned: the upstream never sees those who went away while they waited",
-        gone == 0,
-        format!("{gone} of {}", GO.len()),
+        "abandoned: the upstream never receives an abandoned request",
+        leaked == 0,
+        format!("{leaked} of {}", LEAVE.len()),
     );
-    let stayed = WAITING - GO.len();
+    let stayed = WAITING - LEAVE.len();
     verdicts.promise(
-        "abandoned: everybody who stayed is answered",
+        "abandoned: every remaining request is answered",
         load.stayed == stayed,
         format!("{} of {stayed}", load.stayed),
     );
     verdicts.promise(
-        "abandoned: their places are given to others",
-        load.came == NEWCOMERS,
-        format!("{} of {NEWCOMERS} newcomers", load.came),
+        "abandoned: their places are reused",
+        load.arrived == LATER,
+        format!("{} of {LATER} later requests", load.arrived),
     );
     let mut order = all
         .iter()
@@ -107,7 +107,7 @@ pub(super) fn check(verdicts: &mut Verdicts, load: &AbandonedResult, all: &[Rece
     let last = order.next().map(|request| request.at);
     verdicts.promise_time(
         &format!(
-            "abandoned: those behind move up, the last goes within {}",
+            "abandoned: those behind move up, the last is sent within {}",
             time(MOVED_UP)
         ),
         MOVED_UP,

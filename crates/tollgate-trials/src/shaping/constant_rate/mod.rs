@@ -1,22 +1,22 @@
-//! Waves of requests meet a leaky bucket that lets 300 of them go in a second, and queues that do the same.
+//! Waves of requests through a leaky bucket of 300 per second, and through queues with the same rate.
 //!
 //! # Theory
 //!
 //! The timeline is the golden one of the leaky bucket at a tenth of its size: 400, 250, 320 and 600 requests come at 0,
-//! 1, 2 and 3 seconds, 500 may wait. At 3 seconds 70 are still there, so 430 of the 600 find a place and 170 do not; the
-//! queue is empty after 4.67 seconds. A load takes some milliseconds to arrive, and in each 3.3 of them one place
+//! 1, 2 and 3 seconds, 500 may wait. At 3 seconds 70 still wait, so 430 of the 600 fit and 170 do not; the
+//! queue is empty after 4.67 seconds. A wave takes some milliseconds to arrive, and in each 3.3 of them one slot
 //! becomes free. So the same is done at a hundredth of the size beside it, where 33 milliseconds are between two: there the
 //! number of those refused has to be exactly 17.
 //!
-//! The upstream writes down when it sees what. Slot number `i` begins at `i / rate`, and tokio's timer lets its request
+//! The upstream records when it receives each request. Slot number `i` begins at `i / rate`, and tokio's timer lets its request
 //! go at most a millisecond later, its granularity, and never before; then the scheduler and the way to the upstream take
 //! their time. So a window of the length `w` may hold `1 + (w + jitter) * rate` of them: one that goes at once, what the
 //! rate gives, and those that were late by less than [`JITTER`] from before. How late they are is printed.
 //!
-//! A leaky bucket is a limit, which gives each request its slot when it comes; a queue with a rate decides at each turn who
-//! goes. To whoever waits and to the upstream it is the same timeline, so both have to keep it.
+//! A leaky bucket is a limit, which gives each request its slot on arrival; a queue with a rate decides at each turn which
+//! request is next. For clients and upstream the timeline is the same, so both have to keep it.
 //!
-//! Meanwhile in a third queue clients go away while they wait ([`abandoned`]).
+//! Meanwhile in a third queue clients disconnect while they wait ([`abandoned`]).
 
 mod abandoned;
 mod waves;
@@ -140,13 +140,13 @@ fn check(verdicts: &mut Verdicts, size: &Size, load: &Responses, all: &[Received
     );
     let early = load.refused_before_the_last_wave();
     verdicts.promise_undisturbed(
-        &format!("{name}: nobody of the first three waves is refused"),
+        &format!("{name}: no request of the first three waves is refused"),
         early == 0,
         format!("{early} are"),
     );
     let possible = load.possible_refusals(size, &golden);
     verdicts.promise(
-        &format!("{name}: exactly those are refused that no place becomes free for"),
+        &format!("{name}: exactly the requests without a free slot are refused"),
         possible.contains(&load.refused()),
         format!("{} of {possible:?}", load.refused()),
     );
@@ -176,36 +176,36 @@ fn check_count(verdicts: &mut Verdicts, size: &Size, load: &Responses) {
     let freed = size.freed_within(took);
     verdicts.promise_undisturbed(
         &format!(
-            "{name}: {} are refused, less one for each place that becomes free while they come",
+            "{name}: {} are refused, less one for each slot that becomes free while they arrive",
             size.refused
         ),
         (size.refused - freed.min(size.refused)..=size.refused).contains(&refused),
-        format!("{refused}, with {freed} places"),
+        format!("{refused}, with {freed} slots"),
     );
 }
 
 fn check_refusals(verdicts: &mut Verdicts, size: &Size, load: &Responses) {
     let name = size.name;
-    let told = load.told_to_come_back();
-    let silent = told
+    let hints = load.retry_afters();
+    let missing = hints
         .iter()
-        .filter(|told| told.is_none_or(|seconds| seconds == 0));
-    let silent = silent.count();
+        .filter(|hint| hint.is_none_or(|seconds| seconds == 0));
+    let missing = missing.count();
     verdicts.promise(
-        &format!("{name}: every refusal says when to come back"),
-        silent == 0,
-        format!("{silent} of {} do not", told.len()),
+        &format!("{name}: every refusal has a `Retry-After`"),
+        missing == 0,
+        format!("{missing} of {} have none", hints.len()),
     );
     let most = size.waiting.div_ceil(size.rate);
-    let latest = told.iter().flatten().max().copied().unwrap_or_default();
+    let latest = hints.iter().flatten().max().copied().unwrap_or_default();
     verdicts.promise_undisturbed(
-        &format!("{name}: that is not later than the queue can be empty, {most} s"),
+        &format!("{name}: it is not longer than the queue takes to drain, {most} s"),
         latest <= most,
         format!("{latest} s at the latest"),
     );
-    let again = load.came_back();
+    let again = load.retried();
     verdicts.promise(
-        &format!("{name}: who comes back then passes"),
+        &format!("{name}: a retry after that passes"),
         again.iter().all(|&status| status == 200) && !again.is_empty(),
         format!("{again:?}"),
     );

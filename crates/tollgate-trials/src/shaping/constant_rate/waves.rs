@@ -1,4 +1,4 @@
-//! The waves, and what became of each request in them.
+//! The waves, and the result of each request.
 
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
@@ -18,8 +18,8 @@ const AHEAD: Duration = Duration::from_millis(900);
 const DEADLINE: Duration = Duration::from_secs(30);
 /// The wave that does not fit.
 const LAST: usize = 3;
-/// How many of those whom it refused come back. Others do not, so that nobody is there whom the timeline does not have.
-const COME_BACK: usize = 5;
+/// How many refused requests are retried. More would add load that the timeline does not have.
+const RETRIES: usize = 5;
 /// How long after it was sent on a request may be written down by an upstream on a busy machine.
 const NOTED_WITHIN: Duration = Duration::from_millis(250);
 
@@ -38,20 +38,20 @@ pub(super) struct Size {
 
 /// A request and its answer.
 #[derive(Debug)]
-struct Asked {
+struct Sent {
     wave: usize,
     id: String,
     sent: Duration,
     answered: Duration,
     status: u16,
     retry_after: Option<usize>,
-    /// The status after it came back, if it did.
+    /// The status of its retry, if any.
     again: Option<u16>,
 }
 
 /// What the load saw.
 #[derive(Debug)]
-pub(super) struct Responses(Vec<Asked>);
+pub(super) struct Responses(Vec<Sent>);
 
 impl Size {
     pub(super) fn offered(&self) -> usize {
@@ -81,7 +81,7 @@ impl Size {
         seconds.saturating_sub(self.interval() / 2)
     }
 
-    /// What the upstream saw of the waves of this size; not those that came back.
+    /// The requests of this size that the upstream received, without retries.
     pub(super) fn of_waves(&self, all: &[ReceivedRequest]) -> Vec<ReceivedRequest> {
         let prefix = format!("{}-", self.name);
         let mine = all.iter().filter(|request| request.id.starts_with(&prefix));
@@ -105,7 +105,7 @@ pub(super) async fn send(size: &'static Size, port: u16, begin: Instant) -> Resu
     while let Some(wave) = all.join_next().await {
         seen.append(&mut wave.map_err(panicked)??);
     }
-    seen.sort_by_key(|asked| asked.wave);
+    seen.sort_by_key(|request| request.wave);
     Ok(Responses(seen))
 }
 
@@ -116,7 +116,7 @@ async fn send_wave(
     wave: usize,
     count: usize,
     moment: Instant,
-) -> Result<Vec<Asked>> {
+) -> Result<Vec<Sent>> {
     let late = moment.checked_sub(AHEAD).unwrap_or(moment);
     sleep_until(late.into()).await;
     let mut connections = Vec::with_capacity(count);
@@ -144,7 +144,7 @@ async fn send_wave(
                 Ok(answer) => (answer.status, answer.head.value("retry-after")),
                 Err(_) => (0, None),
             };
-            Asked {
+            Sent {
                 wave,
                 id,
                 sent,
@@ -156,24 +156,24 @@ async fn send_wave(
         });
     }
     let mut all = Vec::with_capacity(count);
-    let mut come_back = JoinSet::new();
+    let mut retries = JoinSet::new();
     while let Some(done) = answers.join_next().await {
-        let asked = done.map_err(panicked)?;
-        match asked.retry_after {
-            Some(seconds) if wave == LAST && asked.status != 200 && come_back.len() < COME_BACK => {
-                come_back.spawn(come_again(size, port, asked, seconds));
+        let request = done.map_err(panicked)?;
+        match request.retry_after {
+            Some(seconds) if wave == LAST && request.status != 200 && retries.len() < RETRIES => {
+                retries.spawn(retry(size, port, request, seconds));
             }
-            _ => all.push(asked),
+            _ => all.push(request),
         }
     }
-    while let Some(done) = come_back.join_next().await {
+    while let Some(done) = retries.join_next().await {
         all.push(done.map_err(panicked)?);
     }
     Ok(all)
 }
 
-/// Does what a refusal said: waits, and asks once more.
-async fn come_again(size: &Size, port: u16, mut asked: Asked, seconds: usize) -> Asked {
+/// Waits for the `Retry-After` of a refusal, and sends the request again.
+async fn retry(size: &Size, port: u16, mut refused: Sent, seconds: usize) -> Sent {
     sleep(Duration::from_secs(number(seconds))).await;
     let request = get(&format!("/{}/", size.name), &[("x-id", "again")]);
     let again = async {
@@ -182,17 +182,20 @@ async fn come_again(size: &Size, port: u16, mut asked: Asked, seconds: usize) ->
             .exchange_within(&request, DEADLINE)
             .await
     };
-    asked.again = Some(again.await.map_or(0, |answer| answer.status));
-    asked
+    refused.again = Some(again.await.map_or(0, |answer| answer.status));
+    refused
 }
 
 impl Responses {
     pub(super) fn passed(&self) -> usize {
-        self.0.iter().filter(|asked| asked.status == 200).count()
+        self.0
+            .iter()
+            .filter(|request| request.status == 200)
+            .count()
     }
 
-    fn refusals(&self) -> impl Iterator<Item = &Asked> {
-        let is_refused = |asked: &&Asked| matches!(asked.status, 429 | 503);
+    fn refusals(&self) -> impl Iterator<Item = &Sent> {
+        let is_refused = |request: &&Sent| matches!(request.status, 429 | 503);
         self.0.iter().filter(is_refused)
     }
 
@@ -201,30 +204,32 @@ impl Responses {
     }
 
     pub(super) fn refused_before_the_last_wave(&self) -> usize {
-        self.refusals().filter(|asked| asked.wave < LAST).count()
+        self.refusals()
+            .filter(|request| request.wave < LAST)
+            .count()
     }
 
-    pub(super) fn told_to_come_back(&self) -> Vec<Option<usize>> {
-        self.refusals().map(|asked| asked.retry_after).collect()
+    pub(super) fn retry_afters(&self) -> Vec<Option<usize>> {
+        self.refusals().map(|request| request.retry_after).collect()
     }
 
-    pub(super) fn came_back(&self) -> Vec<u16> {
-        self.0.iter().filter_map(|asked| asked.again).collect()
+    pub(super) fn retried(&self) -> Vec<u16> {
+        self.0.iter().filter_map(|request| request.again).collect()
     }
 
-    /// Whether exactly those who passed were seen, each once.
+    /// Whether exactly the admitted requests were received, each once.
     pub(super) fn are_sent_once(&self, golden: &[ReceivedRequest]) -> bool {
         let seen: HashSet<&str> = golden.iter().map(|request| request.id.as_str()).collect();
-        let passed = self.0.iter().filter(|asked| asked.status == 200);
+        let passed = self.0.iter().filter(|request| request.status == 200);
         seen.len() == golden.len()
             && passed
                 .into_iter()
-                .all(|asked| seen.contains(asked.id.as_str()))
+                .all(|request| seen.contains(request.id.as_str()))
     }
 
     /// How late the latest wave was by the load's own fault.
     pub(super) fn lateness(&self, size: &Size) -> Duration {
-        let late = |asked: &Asked| asked.sent.saturating_sub(size.moment(asked.wave));
+        let late = |request: &Sent| request.sent.saturating_sub(size.moment(request.wave));
         self.0.iter().map(late).max().unwrap_or_default()
     }
 
@@ -244,15 +249,15 @@ impl Responses {
     ) -> RangeInclusive<usize> {
         let (begun, ended) = self.last_wave();
         let left_by = |moment: Duration| golden.iter().filter(|s| s.at < moment).count();
-        let refused_if = |gone: usize| size.offered().saturating_sub(size.waiting + gone);
+        let refused_if = |drained: usize| size.offered().saturating_sub(size.waiting + drained);
         // What has left the queue is on its way for a while until the upstream writes it down.
         refused_if(left_by(ended + NOTED_WITHIN))..=refused_if(left_by(begun))
     }
 
     fn last_wave(&self) -> (Duration, Duration) {
-        let last = self.0.iter().filter(|asked| asked.wave == LAST);
-        let begun = last.map(|asked| asked.sent).min().unwrap_or_default();
-        let refused = self.refusals().map(|asked| asked.answered);
+        let last = self.0.iter().filter(|request| request.wave == LAST);
+        let begun = last.map(|request| request.sent).min().unwrap_or_default();
+        let refused = self.refusals().map(|request| request.answered);
         (begun, refused.max().unwrap_or(begun))
     }
 }

@@ -1,16 +1,16 @@
-//! One tenant asks for fifty times its share of a slow server, and 99 others ask for theirs.
+//! One tenant sends fifty times its share of a slow server, and 99 others send theirs.
 //!
 //! # Theory
 //!
-//! The server has 20 workers, each of which takes 20 ms for a request: 1000 a second. The 99 together ask for 80 % of that,
-//! so without their neighbour all is well. With it there is more than the server can do, and the question is who pays.
+//! The server has 20 workers, each of which takes 20 ms for a request: 1000 a second. The 99 together use 80 % of that,
+//! so alone they are served. With the noisy tenant the server is overloaded.
 //!
 //! The same schedule, request by request, is offered to three fronts: nothing, nginx with a limit for each tenant
 //! ([`nginx`](super::nginx)), and the gateway with a fair queue. For each of them once without the noisy tenant
 //! (*alone*) and once with it. Latency counts from when a request was due.
 //!
-//! *Fairness* is Jain's index over what each tenant got of what max-min fairness would give it: the 99 what they ask
-//! for, the noisy one all the rest. A limit protects the 99 as well, but it leaves idle what nobody else asks for; that
+//! *Fairness* is Jain's index over the throughput of each tenant relative to its max-min fair share: the 99 their demand,
+//! the noisy one all the rest. A limit protects the 99 as well, but it leaves unused capacity idle; that
 //! shows in what the noisy tenant gets.
 
 mod tally;
@@ -55,7 +55,7 @@ const WARM_UP: Duration = Duration::from_millis(300);
 const KEPT: u64 = 990;
 const SLOWER: (u32, u32) = (3, 2);
 
-/// Who stands in front.
+/// The front of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Front {
     Nothing,
@@ -97,7 +97,7 @@ pub(crate) fn run(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
     for front in Front::ALL {
         let alone = measure(front, false, span, options.seed)?;
         let beside = measure(front, true, span, options.seed)?;
-        tell(verdicts, front, &alone, &beside);
+        report(verdicts, front, &alone, &beside);
         if front == Front::Tollgate {
             check(verdicts, &alone, &beside);
         }
@@ -137,7 +137,7 @@ fn policy(upstream: u16) -> String {
     )
 }
 
-/// What the 99 ask is the same with and without the noisy one.
+/// The load of the 99 is the same with and without the noisy tenant.
 fn schedule(with_noise: bool, span: Duration, seed: u64) -> Vec<Scheduled> {
     let mut rng = Rng::new(seed);
     let mut schedule: Vec<Scheduled> = (1..TENANTS)
@@ -150,7 +150,7 @@ fn schedule(with_noise: bool, span: Duration, seed: u64) -> Vec<Scheduled> {
     schedule
 }
 
-fn tell(verdicts: &mut Verdicts, front: Front, alone: &Tally, beside: &Tally) {
+fn report(verdicts: &mut Verdicts, front: Front, alone: &Tally, beside: &Tally) {
     let mut figure = |what: &str, value: String| {
         verdicts.figure(&format!("{}: {what}", front.name()), value);
     };

@@ -1,4 +1,4 @@
-//! What the tenants got.
+//! The throughput of the tenants.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ impl Tally {
         }
     }
 
-    /// What the 99 were served of what they were served alone, in parts of a thousand.
+    /// The throughput of the 99 relative to that without the noisy tenant, in parts of a thousand.
     pub(super) fn kept_of(&self, alone: &Tally) -> u64 {
         per_mille(self.quiet_served, alone.quiet_served)
     }
@@ -60,17 +60,17 @@ impl Tally {
     }
 }
 
-/// Jain's index over what each tenant got of its fair share.
+/// Jain's index over the throughput of each tenant relative to its fair share.
 fn fairness(done: &[Completed], span: Duration) -> u64 {
     let tenants = 0..TENANTS;
     let count = |tenant: u32, is: fn(&Completed) -> bool| {
         let mine = done.iter().filter(|done| done.scheduled.tenant == tenant);
         number(mine.filter(|done| is(done)).count())
     };
-    let asked: Vec<u64> = tenants.clone().map(|t| count(t, |_| true)).collect();
+    let demand: Vec<u64> = tenants.clone().map(|t| count(t, |_| true)).collect();
     let served = tenants.map(|t| count(t, |done| done.status == 200));
     let capacity = u128::from(CAPACITY) * span.as_millis() / 1000;
-    let fair = fair_shares(&asked, u64::try_from(capacity).unwrap_or(u64::MAX));
+    let fair = fair_shares(&demand, u64::try_from(capacity).unwrap_or(u64::MAX));
     let parts = served.zip(fair).filter(|&(_, fair)| fair > 0);
     let parts: Vec<u64> = parts.map(|(got, fair)| per_mille(got, fair)).collect();
     jain(&parts)

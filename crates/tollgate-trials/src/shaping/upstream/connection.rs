@@ -16,13 +16,13 @@ use crate::http::{Head, HttpConnection};
 const PIECES: usize = 8;
 const PIECE: usize = 1024;
 const PAUSE: Duration = Duration::from_millis(3);
-/// The longest that anybody may ask to wait for.
+/// The longest response time that a path may request.
 const WORK_MAX: u64 = 60_000;
 
-/// Answers until the other side has no more to ask.
-pub(super) async fn connection(mut connection: HttpConnection, shared: &Shared) -> io::Result<()> {
+/// Answers requests until the peer closes.
+pub(super) async fn serve(mut connection: HttpConnection, shared: &Shared) -> io::Result<()> {
     while let Some(head) = connection.head().await? {
-        note(&head, shared);
+        record(&head, shared);
         let closes = head.is_last();
         if is_websocket(&head) {
             return echo(connection, &head).await;
@@ -39,14 +39,14 @@ pub(super) async fn connection(mut connection: HttpConnection, shared: &Shared) 
                     }
                     None => {
                         connection
-                            .send(&answer("503 Service Unavailable", "too many wait\n"))
+                            .send(&answer("503 Service Unavailable", "the backlog is full\n"))
                             .await?;
                     }
                 }
             }
             "work" => {
-                let wish = target.split('/').nth(2);
-                let time: Option<u64> = wish.and_then(|ms| ms.parse().ok());
+                let requested = target.split('/').nth(2);
+                let time: Option<u64> = requested.and_then(|ms| ms.parse().ok());
                 sleep(Duration::from_millis(
                     time.unwrap_or_default().min(WORK_MAX),
                 ))
@@ -56,7 +56,7 @@ pub(super) async fn connection(mut connection: HttpConnection, shared: &Shared) 
             "stream" => stream(&mut connection).await?,
             _ => {
                 connection
-                    .send(&answer("200 OK", &format!("{body} bytes came\n")))
+                    .send(&answer("200 OK", &format!("{body} bytes received\n")))
                     .await?;
             }
         }
@@ -67,7 +67,7 @@ pub(super) async fn connection(mut connection: HttpConnection, shared: &Shared) 
     Ok(())
 }
 
-fn note(head: &Head, shared: &Shared) {
+fn record(head: &Head, shared: &Shared) {
     let value = |name| head.value(name).unwrap_or_default().to_owned();
     shared.seen().push(ReceivedRequest {
         at: shared.start.elapsed(),
@@ -103,7 +103,7 @@ fn is_websocket(head: &Head) -> bool {
     upgrade.eq_ignore_ascii_case("websocket") && head.target().starts_with("/echo")
 }
 
-/// Sends every message back until the other side closes.
+/// Echoes every message until the peer closes.
 async fn echo(mut connection: HttpConnection, head: &Head) -> io::Result<()> {
     use tokio_tungstenite::tungstenite::Message;
     let key = head.value("sec-websocket-key").unwrap_or_default();
@@ -127,9 +127,10 @@ async fn echo(mut connection: HttpConnection, head: &Head) -> io::Result<()> {
 }
 
 type Socket = WebSocketStream<tokio::net::TcpStream>;
-type Met = Result<tokio_tungstenite::tungstenite::Message, tokio_tungstenite::tungstenite::Error>;
+type Received =
+    Result<tokio_tungstenite::tungstenite::Message, tokio_tungstenite::tungstenite::Error>;
 
-async fn next(socket: &mut Socket) -> Option<Met> {
+async fn next(socket: &mut Socket) -> Option<Received> {
     futures_util::StreamExt::next(socket).await
 }
 

@@ -1,18 +1,18 @@
-//! The server behind everything: a thread of its own that writes down every request that reaches it, and when.
+//! The upstream: a server on a thread of its own that records every request that reaches it, with the time.
 //!
-//! What it does with a request is what the path says:
+//! The path selects the response:
 //!
 //! | path | answer |
 //! |---|---|
-//! | `/pool...` | after one of a few workers had time for it ([`Workers`]); 503 at once if too many wait for them |
+//! | `/pool...` | after one of a few workers had time for it ([`Workers`]); 503 at once if the backlog is full |
 //! | `/work/MS...` | after so many milliseconds |
 //! | `/stream...` | in pieces, with a pause after each |
-//! | `/echo...` | with `upgrade: websocket`: every message comes back |
-//! | anything else | at once, with the length of the body that came |
+//! | `/echo...` | with `upgrade: websocket`: every message is echoed |
+//! | anything else | at once, with the length of the received body |
 //!
 //! # Invariant
 //!
-//! A request is written down when its head is whole, before anything else is done, and only once.
+//! A request is recorded once, when its head is complete, before it is processed.
 
 mod connection;
 mod workers;
@@ -38,13 +38,13 @@ const BACKLOG: i32 = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pool {
     pub(super) workers: usize,
-    /// What one request takes of a worker.
+    /// The time that a worker needs for one request.
     pub(super) work: Duration,
     /// How many may wait for a worker.
     pub(super) backlog: usize,
 }
 
-/// A request that was seen.
+/// A received request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ReceivedRequest {
     /// When, on the clock of the trial.
@@ -87,7 +87,7 @@ impl Upstream {
             .name("upstream".into())
             .spawn({
                 let shared = Arc::clone(&shared);
-                // What is still under way ends with the runtime.
+                // Requests in flight end with the runtime.
                 move || runtime.block_on(serve(listener, &shared, stopped))
             })
             .map_err(Error::io("start the thread of the upstream"))?;
@@ -99,7 +99,7 @@ impl Upstream {
         })
     }
 
-    /// One that works as fast as it can.
+    /// One that responds at once.
     pub(super) fn quick(start: Instant) -> Result<Upstream> {
         let pool = Pool {
             workers: 1,
@@ -113,12 +113,12 @@ impl Upstream {
         self.port
     }
 
-    /// How many requests were seen.
+    /// How many requests were received.
     pub(super) fn count(&self) -> usize {
         self.shared.seen().len()
     }
 
-    /// All that was seen, in its order.
+    /// All received requests, in order.
     pub(super) fn seen(&self) -> Vec<ReceivedRequest> {
         self.shared.seen().clone()
     }
@@ -128,7 +128,7 @@ impl Drop for Upstream {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // If it panicked, what it should have answered is missing already.
+            // If it panicked, its responses are missing in the results.
             let _ = thread.join();
         }
     }
@@ -144,7 +144,7 @@ impl Shared {
     }
 }
 
-/// Listens with room for many who connect at once: what is tried is not the queue of the system.
+/// Listens with a long backlog: the queue of the system is not under test.
 fn listen() -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())?;
@@ -164,11 +164,11 @@ async fn serve(listener: TcpListener, shared: &Arc<Shared>, stopped: oneshot::Re
                     let _ = stream.set_nodelay(true);
                     let shared = Arc::clone(shared);
                     tokio::spawn(async move {
-                        // A connection that breaks is what some trials are about.
-                        let _ = connection::connection(HttpConnection::new(stream), &shared).await;
+                        // Some trials break connections on purpose.
+                        let _ = connection::serve(HttpConnection::new(stream), &shared).await;
                     });
                 }
-                // No more descriptors, most likely: others will close some.
+                // Out of descriptors, most likely, until other connections close.
                 Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
             }
         }

@@ -1,10 +1,10 @@
-//! A few workers, each of which does one thing at a time, for requests in the order in which they come.
+//! A pool of workers that serves requests in the order of their arrival.
 //!
 //! # Theory
 //!
-//! Who comes first is served first, and each takes the same time. So the moment at which a request is done is known as
-//! soon as it is there: the worker that is free the earliest takes it. Nothing has to wake up in between, and what
-//! the timer is late by is not added up: the capacity is exactly `workers / work`.
+//! Service is first come, first served, and each request takes the same time. So the completion time of a request is known
+//! on arrival: the worker that is free the earliest takes it. No timer runs in between, so its
+//! lateness is not added up: the capacity is exactly `workers / work`.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,10 +1,10 @@
-//! What four loads saw together, by key, held against a bucket.
+//! The responses of four loads by key, compared with a bucket.
 //!
 //! # Theory
 //!
 //! A request was decided at some moment between when it was sent and when its answer was there. So whatever was sent
 //! after `a` and answered before `b` was decided in the stretch from `a` to `b`, and of that no more may pass than a full
-//! bucket holds and earns in `b - a`. Every stretch that begins with a request and ends with an answer is looked at. A
+//! bucket holds and earns in `b - a`. Every stretch that begins with a request and ends with an answer is checked. A
 //! request that is only partly in a stretch is not counted in it: delays hide an excess, they never make one.
 //!
 //! # What it does not know
@@ -18,31 +18,31 @@ use crate::load::{Allowance, Record, Responses};
 /// When an admitted request was sent and answered, since the first load began.
 type Passed = (Duration, Duration);
 
-/// What all loads saw of each key.
+/// The responses of all loads for each key.
 #[derive(Debug)]
 pub(super) struct FleetResponses {
     /// By key: what passed, in the order in which it was sent.
     passed: Vec<Vec<Passed>>,
-    /// By key: how many were asked.
-    asked: Vec<u64>,
+    /// By key: how many were sent.
+    sent_all: Vec<u64>,
     /// From the first request to the last answer.
     time: Duration,
 }
 
 impl FleetResponses {
-    /// Puts together what loads saw that began so much after the first. `key_of` says whose a client's requests are.
+    /// Combines the responses of loads with their starts after the first. `key_of` maps a client to its key.
     pub(super) fn new(
         loads: &[(Duration, &Responses)],
         keys: usize,
         key_of: impl Fn(usize) -> usize,
     ) -> FleetResponses {
         let mut passed = vec![Vec::new(); keys];
-        let mut asked = vec![0; keys];
+        let mut sent_all = vec![0; keys];
         let (mut first, mut last) = (Duration::MAX, Duration::ZERO);
         for (began, seen) in loads {
             for record in seen.records() {
                 let key = key_of(record.client);
-                if let Some(count) = asked.get_mut(key) {
+                if let Some(count) = sent_all.get_mut(key) {
                     *count += 1;
                 }
                 let Some((sent, answered)) = times(record) else {
@@ -60,7 +60,7 @@ impl FleetResponses {
         }
         FleetResponses {
             passed,
-            asked,
+            sent_all,
             time: last.saturating_sub(first),
         }
     }
@@ -75,17 +75,17 @@ impl FleetResponses {
         self.passed.iter().map(|of_key| count(of_key.len())).sum()
     }
 
-    /// How many were asked.
-    pub(super) fn asked(&self) -> u64 {
-        self.asked.iter().sum()
+    /// How many were sent.
+    pub(super) fn sent_all(&self) -> u64 {
+        self.sent_all.iter().sum()
     }
 
-    /// What the key that was asked for least was asked for.
-    pub(super) fn asked_least(&self) -> u64 {
-        self.asked.iter().copied().min().unwrap_or_default()
+    /// The requests of the key with the fewest.
+    pub(super) fn sent_least(&self) -> u64 {
+        self.sent_all.iter().copied().min().unwrap_or_default()
     }
 
-    /// How many passed beyond the allowance, of the key that had most too much, in all the time.
+    /// The worst excess of a key over its allowance in the whole run.
     pub(super) fn excess(&self, allowance: Allowance) -> u64 {
         let may = allowance.in_time(self.time);
         let over = |of_key: &Vec<Passed>| count(of_key.len()).saturating_sub(may);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_late_in_a_calm_time_shows_in_its_stretch() {
+    fn a_late_burst_shows_in_its_stretch() {
         let calm = [at(0), at(5000)];
         let burst = [at(10_000); 8];
         let passed: Vec<Passed> = calm.into_iter().chain(burst).collect();

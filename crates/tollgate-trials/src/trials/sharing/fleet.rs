@@ -1,4 +1,4 @@
-//! Four services on one store, a load before each, and what the store was asked meanwhile.
+//! Four services on one store, a load on each, and the calls to the store.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use tollgate_testkit::servers::Server;
 use tollgate_testkit::{Check, sleep, wait_for};
 use tollgate_testkit::{Error, Result};
 
-/// How long nodes may take to know of each other: each tells the store once a second or two that it is there.
-const ACQUAINTED_WITHIN: Duration = Duration::from_secs(15);
+/// How long nodes may take to discover each other: each sends a heartbeat to the store every second or two.
+const DISCOVERY_DEADLINE: Duration = Duration::from_secs(15);
 
 /// The services.
 pub(super) struct Fleet<'a> {
@@ -25,9 +25,9 @@ pub(super) struct Fleet<'a> {
 }
 
 impl<'a> Fleet<'a> {
-    /// Starts all with an empty store, and waits until each knows of all others.
+    /// Starts all with an empty store, and waits until each has discovered all others.
     pub(super) fn start(store: &'a Server, sharing: Sharing, quota: Quota) -> Result<Fleet<'a>> {
-        // Also of nodes that are no more.
+        // Also heartbeats of earlier nodes.
         store.ask(&["FLUSHALL"])?;
         let policy = Policy::on(one_server(store.port()))
             .deadline(PATIENT)
@@ -42,29 +42,29 @@ impl<'a> Fleet<'a> {
             policy,
             services,
         };
-        fleet.wait_until_acquainted()?;
+        fleet.wait_for_discovery()?;
         Ok(fleet)
     }
 
-    fn wait_until_acquainted(&self) -> Result<()> {
+    fn wait_for_discovery(&self) -> Result<()> {
         let log = || self.services.iter().map(Service::log).collect();
-        let what = "every node knows of all others";
-        wait_for(what, ACQUAINTED_WITHIN, log, || {
+        let what = "every node has discovered all others";
+        wait_for(what, DISCOVERY_DEADLINE, log, || {
             for service in &self.services {
                 let known = service.metric("tollgate_store_nodes")?;
                 if known != u64::from(NODES) {
-                    return Ok(Check::Pending(format!("one knows of {known}")));
+                    return Ok(Check::Pending(format!("one has discovered {known}")));
                 }
             }
             Ok(Check::Ready(()))
         })
     }
 
-    /// How often the store was asked to decide, since it was started.
-    pub(super) fn questions(&self) -> Result<u64> {
+    /// Decisions of the store since its start.
+    pub(super) fn store_calls(&self) -> Result<u64> {
         // Commands that a script calls are in this section, too; a decision is one script.
-        let said = self.store.ask_text(&["INFO", "commandstats"])?;
-        let scripts = said.lines().filter(|line| is_script(line));
+        let stats = self.store.ask_text(&["INFO", "commandstats"])?;
+        let scripts = stats.lines().filter(|line| is_script(line));
         Ok(scripts.filter_map(calls).sum())
     }
 
@@ -74,22 +74,22 @@ impl<'a> Fleet<'a> {
         self.services.iter().map(load).collect()
     }
 
-    /// What loads see in so long a time, and how often the store is asked meanwhile.
-    pub(super) fn watch(&self, options: &Options, span: Duration) -> Result<Watched> {
-        let before = self.questions()?;
+    /// The responses to loads of this duration, and the calls to the store.
+    pub(super) fn run(&self, options: &Options, span: Duration) -> Result<FleetRun> {
+        let before = self.store_calls()?;
         let loads = self.loads(options)?;
         sleep(span);
         let seen = end(loads)?;
-        let questions = self.questions()?.saturating_sub(before);
-        Ok(Watched { seen, questions })
+        let store_calls = self.store_calls()?.saturating_sub(before);
+        Ok(FleetRun { seen, store_calls })
     }
 }
 
-/// What was seen.
-pub(super) struct Watched {
+/// The result of a run.
+pub(super) struct FleetRun {
     /// By node: how long after the first its load began, and what it saw.
     pub(super) seen: Vec<(Duration, Responses)>,
-    pub(super) questions: u64,
+    pub(super) store_calls: u64,
 }
 
 /// Ends all loads.
@@ -98,7 +98,7 @@ pub(super) fn end(loads: Vec<Load>) -> Result<Vec<(Duration, Responses)>> {
         .first()
         .ok_or_else(|| Error::Invalid("a fleet without nodes".into()))?;
     let began: Vec<Duration> = loads.iter().map(|c| c.started_after(first)).collect();
-    // All are ended at once, or the last would ask alone.
+    // All are ended at once, or the last would run alone.
     let ended = std::thread::scope(|scope| {
         let ends: Vec<_> = loads.into_iter().map(|c| scope.spawn(|| c.end())).collect();
         let ended = ends.into_iter().map(|end| {
@@ -110,7 +110,7 @@ pub(super) fn end(loads: Vec<Load>) -> Result<Vec<(Duration, Responses)>> {
     Ok(began.into_iter().zip(ended).collect())
 }
 
-/// All that was seen, by key.
+/// All responses, by key.
 pub(super) fn together(seen: &[(Duration, Responses)]) -> FleetResponses {
     let seen: Vec<(Duration, &Responses)> =
         seen.iter().map(|(began, seen)| (*began, seen)).collect();
@@ -120,7 +120,7 @@ pub(super) fn together(seen: &[(Duration, Responses)]) -> FleetResponses {
     })
 }
 
-/// Guests whose keys come as often as Zipf says: a load asks for all clients in turn, so a key that comes twice as often
+/// Clients whose keys follow Zipf's law: a load sends for all clients in turn, so a key with twice the requests
 /// has twice as many clients.
 fn zipf() -> Vec<Client> {
     let client = |key: usize| Client {
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_key_comes_as_often_as_zipf_says() {
+    fn the_keys_follow_zipfs_law() {
         let keys = key_of_each_client();
         let times = |key: usize| keys.iter().filter(|&&other| other == key).count();
         for key in 1..KEYS {

@@ -1,14 +1,11 @@
-//! Four services share hot keys on one store: exactly, by loans, by copies. Then one of them is killed.
+//! Four services share hot keys on one store: exactly, by leases, by copies. Then one of them is killed.
 //!
-//! Every key is asked for at every node, together more often than it may. What passes is held against the bucket in
-//! every stretch of time ([`audit`]) and against the bound that is stated before ([`Quota::above`]); how often the
-//! store is asked is counted by the store.
+//! Every key gets requests at every node, together above its limit. What passes is compared with the bucket in
+//! every stretch of time ([`audit`]) and with the stated bound (`max_overshoot`); the store counts its own calls.
 //!
-//! A node that is killed takes its blocks with it. They were charged, so nobody else gets those units; but no
-//! block is larger than what a bucket earns in a term, so nothing is missing for longer. That is tried with a bucket that earns
-//! little beside what it holds: what the dead node had is seen.
-//!
-//! [`Quota::above`]: tollgate_policy::Quota::above
+//! A node that is killed takes its blocks with it. They were charged, so no other node gets those units; but no
+//! block is larger than what a bucket earns in a term, so they are missing no longer. This is checked with a bucket that
+//! earns little compared to its size, where the leased units of the dead node show.
 
 mod audit;
 mod fleet;
@@ -29,7 +26,7 @@ use tollgate_testkit::{Error, Result};
 
 /// Services.
 const NODES: u32 = 4;
-/// Hot keys. The usual rate at each node asks for the least of them twice as often as it may.
+/// Hot keys. The usual rate at each node sends twice the limit of the least of them.
 const KEYS: usize = 5;
 /// What each may.
 const HOT: Quota = Quota {
@@ -64,7 +61,7 @@ pub(super) fn run(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
             kill(options, verdicts, &fleet)?;
         }
     }
-    earn_again(verdicts, &Fleet::start(&store, Sharing::Lease, SLOW)?)?;
+    leases_expire(verdicts, &Fleet::start(&store, Sharing::Lease, SLOW)?)?;
     let of = |wanted| {
         let found = used.iter().find(|(sharing, _)| *sharing == wanted);
         found.map_or(0, |(_, used)| *used)
@@ -78,7 +75,7 @@ pub(super) fn run(options: &Options, verdicts: &mut Verdicts) -> Result<()> {
     Ok(())
 }
 
-/// Shares in one way, and says which part of what may pass did, in millionths.
+/// Runs one sharing mode, and returns the admitted part of what may pass, in millionths.
 fn share(
     options: &Options,
     verdicts: &mut Verdicts,
@@ -87,10 +84,10 @@ fn share(
 ) -> Result<u64> {
     let name = sharing.name();
     let above = above(&fleet.policy, sharing)?;
-    let watched = fleet.watch(options, options.span(800, 30_000))?;
-    let all = together(&watched.seen);
-    let degraded: usize = watched.seen.iter().map(|(_, seen)| seen.degraded()).sum();
-    let unanswered: usize = watched.seen.iter().map(|(_, seen)| seen.unanswered()).sum();
+    let run = fleet.run(options, options.span(800, 30_000))?;
+    let all = together(&run.seen);
+    let degraded: usize = run.seen.iter().map(|(_, seen)| seen.degraded()).sum();
+    let unanswered: usize = run.seen.iter().map(|(_, seen)| seen.unanswered()).sum();
     verdicts.promise(
         &format!("{name}: every request is answered, and with the store"),
         degraded == 0 && unanswered == 0,
@@ -98,9 +95,9 @@ fn share(
     );
     let may = ALLOWANCE.in_time(all.time());
     verdicts.promise(
-        &format!("{name}: every key is asked for more often than it may"),
-        all.asked_least() > may,
-        format!("at least {} times, {may} may pass", all.asked_least()),
+        &format!("{name}: every key gets more requests than its limit"),
+        all.sent_least() > may,
+        format!("at least {} times, {may} may pass", all.sent_least()),
     );
     let over = all.excess(ALLOWANCE);
     // What copies let pass too much at the very end is not yet missing.
@@ -116,7 +113,7 @@ fn share(
         over <= above,
         format!("at most {over}"),
     );
-    count_questions(verdicts, sharing, &all, watched.questions);
+    check_store_calls(verdicts, sharing, &all, run.store_calls);
     let may = may * KEYS as u64;
     verdicts.figure(
         &format!("{name}: admitted"),
@@ -125,27 +122,27 @@ fn share(
     Ok(all.admitted() * 1_000_000 / may.max(1))
 }
 
-/// Promises how often the store is asked.
-fn count_questions(
+/// Checks the number of store calls.
+fn check_store_calls(
     verdicts: &mut Verdicts,
     sharing: Sharing,
     all: &FleetResponses,
-    questions: u64,
+    store_calls: u64,
 ) {
-    let (name, asked) = (sharing.name(), all.asked());
+    let (name, asked) = (sharing.name(), all.sent_all());
     let seen = format!(
-        "{questions} for {asked} decisions, {}",
-        part(questions * 1_000_000 / asked.max(1))
+        "{store_calls} for {asked} decisions, {}",
+        part(store_calls * 1_000_000 / asked.max(1))
     );
     match sharing {
         Sharing::Exact => verdicts.promise(
-            "exact: the store is asked for every decision",
-            questions >= asked,
+            "exact: the store decides every request",
+            store_calls >= asked,
             seen,
         ),
         _ => verdicts.promise(
-            &format!("{name}: the store is asked for less than a quarter of the decisions"),
-            questions * 4 < asked,
+            &format!("{name}: the store gets less than a quarter of the decisions"),
+            store_calls * 4 < asked,
             seen,
         ),
     }
@@ -153,7 +150,7 @@ fn count_questions(
 
 /// `kill -9` of the last of four that borrow.
 fn kill(options: &Options, verdicts: &mut Verdicts, fleet: &Fleet<'_>) -> Result<()> {
-    // Until nothing is on loan any more: what passes from now on was granted from now on.
+    // Until nothing is leased any more: what passes from now on was granted from now on.
     sleep(TERM + TERM / 4);
     let above = above(&fleet.policy, Sharing::Lease)?;
     let loads = fleet.loads(options)?;
@@ -204,8 +201,8 @@ fn kill(options: &Options, verdicts: &mut Verdicts, fleet: &Fleet<'_>) -> Result
     Ok(())
 }
 
-/// What a node that is killed had on loan can be used by the others a term later.
-fn earn_again(verdicts: &mut Verdicts, fleet: &Fleet<'_>) -> Result<()> {
+/// Leased units of a killed node can be used by the others a term later.
+fn leases_expire(verdicts: &mut Verdicts, fleet: &Fleet<'_>) -> Result<()> {
     let Some((victim, others)) = fleet.services.split_last() else {
         return Err(Error::Invalid("a fleet without nodes".into()));
     };
@@ -214,7 +211,7 @@ fn earn_again(verdicts: &mut Verdicts, fleet: &Fleet<'_>) -> Result<()> {
         cost,
     };
     let (mut spent, mut on_loan) = (0, 0);
-    // What is neither spent nor left is on loan; what is earned meanwhile makes it look like less.
+    // What is neither spent nor left is leased; refill meanwhile only lowers the number.
     for other in others.iter().cycle().take(BORROWED_WITHIN) {
         spent += u64::from(victim.check(&calm(1))?.admitted);
         let left = other.check(&calm(0))?.remaining.unwrap_or(SLOW.burst);
@@ -225,7 +222,7 @@ fn earn_again(verdicts: &mut Verdicts, fleet: &Fleet<'_>) -> Result<()> {
     }
     victim.kill();
     verdicts.promise(
-        "killed: it really had units on loan",
+        "killed: it really had leased units",
         on_loan > 0,
         format!("at least {on_loan}"),
     );
@@ -235,7 +232,7 @@ fn earn_again(verdicts: &mut Verdicts, fleet: &Fleet<'_>) -> Result<()> {
         passed += u64::from(service.check(&calm(1))?.admitted);
     }
     verdicts.promise(
-        "killed: what it had on loan can be used by the others a term later",
+        "killed: its leased units can be used by the others a term later",
         spent + passed >= SLOW.burst,
         format!(
             "{spent} passed there and {passed} then, the bucket holds {}",
