@@ -1,4 +1,4 @@
-//! Who may depend on whom. A new arrow is a change of the architecture: edit the table and say why.
+//! The allowed dependencies between crates. A new arrow is a change of the architecture: edit the table and state the reason.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
@@ -116,6 +116,6 @@ fn our_crates_use_each_other_only_as_the_architecture_says() {
 }
 
 #[test]
-fn the_core_uses_nobody() {
+fn the_core_has_no_dependency() {
     assert!(uses("tollgate").is_empty(), "{:?}", uses("tollgate"));
 }

@@ -1,4 +1,4 @@
-//! The command as others call it: what it prints last, and what it says to a wrong call.
+//! The command line: the summary, and the errors of invalid calls.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ fn a_folder_is_all_of_its_timelines_and_the_last_line_counts_the_steps()
 }
 
 #[test]
-fn a_wrong_answer_is_told_with_its_file_case_and_step() -> Result<(), Box<dyn Error>> {
+fn a_wrong_answer_is_reported_with_its_file_case_and_step() -> Result<(), Box<dyn Error>> {
     let path = file(
         "wrong.csv",
         "a,1,check,0,k,1,,1,1,,,,\na,2,check,0,k,1,,1,7,,,,\n",

@@ -1,5 +1,5 @@
-//! Worlds in which a fleet shares a limit: a few of them keep every promise, and the checks find promises that
-//! are violations on purpose. `tollgate-sim fleet` runs many more.
+//! Simulated fleets: a few of them keep every promise, and the checks find the seeded defects.
+//! `tollgate-sim fleet` runs many more.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
@@ -10,9 +10,9 @@ use tollgate_sim::fleet::network::Mutant;
 use tollgate_sim::fleet::plan::{FaultPlan, Plan};
 use tollgate_sim::fleet::{Report, run};
 
-/// A simulation without any event in which three nodes ask for five times their limit.
-fn calm(mutant: Mutant) -> Plan {
-    let mut plan = Plan::of(1);
+/// A simulation without faults in which three nodes get five times their limit.
+fn without_faults(mutant: Mutant) -> Plan {
+    let mut plan = Plan::from_seed(1);
     plan.limit = Limit::token_bucket("1000/s".parse().unwrap(), 1000).unwrap();
     (plan.nodes, plan.keys) = (3, 1);
     (plan.lasts_ns, plan.gap_ns) = (3_000_000_000, 600_000);
@@ -32,14 +32,14 @@ fn violations(report: &Report) -> Vec<&'static str> {
     report
         .violations
         .iter()
-        .map(|violations| violations.promise)
+        .map(|violation| violation.promise)
         .collect()
 }
 
 #[test]
-fn a_calm_fleet_keeps_every_promise_and_hardly_asks() {
-    let (lent, exact) = (lease(&calm(Mutant::None)), {
-        run(&calm(Mutant::None), Sharing::Exact).unwrap()
+fn a_fleet_without_faults_keeps_every_promise_with_few_calls() {
+    let (lent, exact) = (lease(&without_faults(Mutant::None)), {
+        run(&without_faults(Mutant::None), Sharing::Exact).unwrap()
     });
     assert_eq!(violations(&lent), [""; 0]);
     assert_eq!(violations(&exact), [""; 0]);
@@ -55,9 +55,9 @@ fn a_calm_fleet_keeps_every_promise_and_hardly_asks() {
 }
 
 #[test]
-fn the_same_seed_is_the_same_world() {
+fn the_same_seed_is_the_same_simulation() {
     for seed in 1..25 {
-        let plan = Plan::of(seed);
+        let plan = Plan::from_seed(seed);
         let quota = Quota::plain(plan.limit.clone());
         for sharing in Sharing::ALL.into_iter().filter(|way| quota.supports(*way)) {
             let history = || format!("{:?}", run(&plan, sharing).unwrap().history);
@@ -67,8 +67,8 @@ fn the_same_seed_is_the_same_world() {
 }
 
 #[test]
-fn a_store_that_lends_what_it_did_not_charge_is_found() {
-    let report = lease(&calm(Mutant::GrantsWithoutCharging));
+fn a_store_that_grants_without_charging_is_found() {
+    let report = lease(&without_faults(Mutant::GrantsWithoutCharging));
     assert!(
         violations(&report).contains(&"conservation"),
         "{:?}",
@@ -77,8 +77,8 @@ fn a_store_that_lends_what_it_did_not_charge_is_found() {
 }
 
 #[test]
-fn a_store_that_gives_back_twice_is_found() {
-    let mut plan = calm(Mutant::RefundsTwice);
+fn a_store_that_refunds_twice_is_found() {
+    let mut plan = without_faults(Mutant::RefundsTwice);
     plan.cancels_one_in = 2;
     let report = run(&plan, Sharing::Exact).unwrap();
     assert!(
@@ -89,8 +89,8 @@ fn a_store_that_gives_back_twice_is_found() {
 }
 
 #[test]
-fn nodes_that_each_take_the_whole_limit_for_their_share_are_found() {
-    let mut plan = calm(Mutant::SharesNothing);
+fn nodes_that_use_the_whole_limit_as_their_share_are_found() {
+    let mut plan = without_faults(Mutant::SharesNothing);
     plan.faults.cut = Some((500_000_000, 2_500_000_000));
     let report = lease(&plan);
     assert!(
@@ -104,14 +104,14 @@ fn nodes_that_each_take_the_whole_limit_for_their_share_are_found() {
 
 /// The same, with a log of as much in a second.
 fn logged(mutant: Mutant) -> Plan {
-    let mut plan = calm(mutant);
+    let mut plan = without_faults(mutant);
     let limit = Limit::sliding_log("1000/s".parse().unwrap()).unwrap();
     plan.limit = limit.with_max_keys(16);
     plan
 }
 
 #[test]
-fn a_log_is_lent_and_keeps_every_promise_but_cannot_be_synced() {
+fn a_log_is_leased_and_keeps_every_promise_but_cannot_be_synced() {
     assert!(run(&logged(Mutant::None), Sharing::Sync).is_err());
     for sharing in [Sharing::Exact, Sharing::Lease] {
         let report = run(&logged(Mutant::None), sharing).unwrap();
@@ -123,8 +123,8 @@ fn a_log_is_lent_and_keeps_every_promise_but_cannot_be_synced() {
 }
 
 #[test]
-fn what_is_told_twice_counts_twice_and_never_lets_more_pass() {
-    let mut plan = calm(Mutant::None);
+fn a_duplicated_report_counts_twice_and_never_admits_more() {
+    let mut plan = without_faults(Mutant::None);
     let once = run(&plan, Sharing::Sync).unwrap();
     plan.network.duplicated_one_in = 4;
     let twice = run(&plan, Sharing::Sync).unwrap();
@@ -146,7 +146,7 @@ fn what_is_told_twice_counts_twice_and_never_lets_more_pass() {
 
 #[test]
 fn a_clock_that_is_set_forward_lets_a_copy_earn_as_much_early_and_no_more() {
-    let mut plan = calm(Mutant::None);
+    let mut plan = without_faults(Mutant::None);
     (plan.nodes, plan.gap_ns) = (1, 200_000);
     let quota = Quota::plain(plan.limit.clone());
     let mut early = 0;
@@ -164,12 +164,12 @@ fn a_clock_that_is_set_forward_lets_a_copy_earn_as_much_early_and_no_more() {
 }
 
 #[test]
-fn a_node_that_dies_leaves_its_loan_behind_for_a_term_at_most() {
-    let mut plan = calm(Mutant::None);
+fn a_crashed_node_keeps_its_lease_for_a_term_at_most() {
+    let mut plan = without_faults(Mutant::None);
     plan.faults.crashes = vec![(1_000_000_000, 0)];
     let report = lease(&plan);
     assert_eq!(violations(&report), [""; 0]);
-    let whole = lease(&calm(Mutant::None)).history.passed.len();
+    let whole = lease(&without_faults(Mutant::None)).history.passed.len();
     // A quarter of the limit is on loan at the most, a third of that at one node.
     assert!(report.history.passed.len() + 100 >= whole);
 }

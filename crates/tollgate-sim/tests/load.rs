@@ -1,4 +1,4 @@
-//! What a fleet of sixty-four nodes asks of its store: it follows keys and nodes, and not requests, unless the store decides
+//! The store calls of a fleet of sixty-four nodes: they follow keys and nodes, and not requests, unless the store decides
 //! every one of them. `tollgate-sim load` prints the whole table.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
@@ -37,36 +37,36 @@ fn growth(room: Room, sharing: Sharing) -> (u64, u64) {
 }
 
 #[test]
-fn sixteen_times_the_requests_hardly_ask_more_of_a_store_that_lends() {
+fn sixteen_times_the_requests_cause_few_more_calls_with_leases() {
     let (questions, requests) = growth(Room::Wide, Sharing::Lease);
     assert!(requests >= 1500, "{requests} hundredths of the requests");
     assert!(questions <= 150, "{questions} hundredths of the questions");
     let (questions, requests) = growth(Room::Narrow, Sharing::Lease);
     assert!(requests >= 1500, "{requests} hundredths of the requests");
-    // A refused request may ask three times, and where few come not all of them do.
+    // A refused request may cause three calls; with few requests not all of them do.
     assert!(questions <= 200, "{questions} hundredths of the questions");
 }
 
 #[test]
-fn sixteen_times_the_requests_ask_no_more_of_a_store_that_is_told() {
+fn sixteen_times_the_requests_cause_no_more_calls_with_copies() {
     let (questions, requests) = growth(Room::Wide, Sharing::Sync);
     assert!(requests >= 1500, "{requests} hundredths of the requests");
     assert!(questions <= 105, "{questions} hundredths of the questions");
-    // At the limit a copy in debt asks a second question with its push, and never a third.
+    // At the limit a copy in debt makes a second call with its push, and never a third.
     let pushes = load(Room::Wide, Sharing::Sync, "requests x16").questions;
     let at_the_limit = load(Room::Narrow, Sharing::Sync, "requests x16").questions;
     assert!(at_the_limit <= 2 * pushes, "{at_the_limit} of {pushes}");
 }
 
 #[test]
-fn sixteen_times_the_requests_are_sixteen_times_the_questions_where_the_store_decides() {
+fn sixteen_times_the_requests_are_sixteen_times_the_calls_where_the_store_decides() {
     let (questions, requests) = growth(Room::Wide, Sharing::Exact);
     assert!(questions.abs_diff(requests) <= 10);
     assert!(questions.abs_diff(REQUESTS_GROW * 100) <= 50);
 }
 
 #[test]
-fn the_load_of_a_store_that_lends_follows_keys_and_nodes() {
+fn the_calls_with_leases_follow_keys_and_nodes() {
     let of = |varies| load(Room::Wide, Sharing::Lease, varies).questions;
     let base = of("requests x16");
     let (more_keys, fewer_nodes) = (of("keys x4"), of("nodes / 16"));

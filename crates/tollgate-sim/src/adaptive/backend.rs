@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hangs_leaves_at_its_timeout_and_disturbs_nobody() {
+    fn a_hung_request_ends_at_its_timeout_and_slows_no_other() {
         let mut backend = Backend::new(
             Condition {
                 pool: Some(1),

@@ -89,7 +89,7 @@ pub struct Worst {
 
 impl Worst {
     /// The worst of all phases of all these runs.
-    pub fn of<'a>(reports: impl Iterator<Item = &'a Report>) -> Self {
+    pub fn from_reports<'a>(reports: impl Iterator<Item = &'a Report>) -> Self {
         let mut worst = Self {
             settled_secs: Some(0.0),
             goodput: f64::INFINITY,

@@ -116,7 +116,7 @@ fn write_rows(
         .take(1)
         .flat_map(|one| one.iter().enumerate())
     {
-        let worst = Worst::of(by_seed.iter().filter_map(|one| one.get(at)));
+        let worst = Worst::from_reports(by_seed.iter().filter_map(|one| one.get(at)));
         let settled = worst.settled_secs;
         let settled = settled.map_or("never".to_owned(), |secs| format!("{secs:.1} s"));
         let (low, high) = worst.range;

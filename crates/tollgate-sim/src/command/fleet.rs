@@ -129,7 +129,7 @@ pub fn run(
 
 /// Runs the simulations of a seed: one for each way to share.
 fn run_seed(seed: u64, ways: &[Sharing]) -> SeedResult {
-    let plan = Plan::of(seed);
+    let plan = Plan::from_seed(seed);
     let mut told = SeedResult {
         seed,
         ..SeedResult::default()

@@ -51,7 +51,7 @@ macro_rules! of_any {
 }
 
 impl FakeLimit {
-    pub(super) fn of(quota: &Quota) -> Result<FakeLimit, LimitError> {
+    pub(super) fn from_quota(quota: &Quota) -> Result<FakeLimit, LimitError> {
         Ok(match *quota.limit.algorithm() {
             Algorithm::TokenBucket { rate, burst } => FakeLimit::Bucket(Bucket::new(rate, burst)?),
             Algorithm::Gcra { rate, tolerance } => {

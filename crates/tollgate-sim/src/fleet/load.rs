@@ -67,7 +67,7 @@ impl Room {
     }
 
     /// Questions in a second for one account at the most, unless every request is one. A block is for 50 ms; one that is
-    /// refused is asked for again, smaller, and then the request asks for itself, as may some of those who waited for it.
+    /// refused is requested again, smaller, and then the request is charged alone, as may be some of those that wait for it.
     pub const fn questions_of_account(self) -> u64 {
         match self {
             Room::Wide => 40,

@@ -395,7 +395,7 @@ async fn inject_faults(simulation: Arc<Simulation>) {
     }
 }
 
-/// When everything is earned back, every node is asked for every key once more.
+/// When everything is earned back, every node gets one more request for every key.
 async fn check_liveness(simulation: Arc<Simulation>) {
     // Lost reports are repeated then, and have to be earned back as well.
     simulation

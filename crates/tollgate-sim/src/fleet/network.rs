@@ -155,7 +155,7 @@ impl SharedStore for NodeLink {
         limits: &[SharedLimit<'_>],
     ) -> Result<Arc<dyn SharedLimits>, (usize, LimitError)> {
         let limits = limits.iter().enumerate().map(|(place, limit)| {
-            let fake = FakeLimit::of(limit.quota).map_err(|error| (place, error))?;
+            let fake = FakeLimit::from_quota(limit.quota).map_err(|error| (place, error))?;
             Ok((Arc::from(limit.id), fake))
         });
         Ok(Arc::new(FakeLimits {

@@ -74,7 +74,7 @@ impl Plan {
     ///
     /// # Panics
     /// Never: every drawn limit is valid.
-    pub fn of(seed: u64) -> Plan {
+    pub fn from_seed(seed: u64) -> Plan {
         let mut rng = Rng::new(seed);
         let nodes = rng.between(1, 8) as u32;
         let units = rng.magnitude(20_000).max(2);
@@ -110,7 +110,7 @@ impl Plan {
                 deadline_ns: 8 * MS,
             },
             drift: rng.pick(&[0, 50, 500]),
-            faults: FaultPlan::of(&mut rng, nodes, lasts_ns),
+            faults: FaultPlan::from_rng(&mut rng, nodes, lasts_ns),
             prefetches: !rng.one_in(4),
             cancels_within_ns: rng.pick(&[20 * MS, 20 * MS, 3 * SECOND]),
             mutant: Mutant::None,
@@ -165,7 +165,7 @@ fn algorithm(rng: &mut Rng, units: u64, per: u64) -> Algorithm {
 }
 
 impl FaultPlan {
-    fn of(rng: &mut Rng, nodes: u32, lasts: u64) -> FaultPlan {
+    fn from_rng(rng: &mut Rng, nodes: u32, lasts: u64) -> FaultPlan {
         let mut faults = FaultPlan::default();
         match rng.below(8) {
             0 => {

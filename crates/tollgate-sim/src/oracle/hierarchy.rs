@@ -3,7 +3,7 @@
 //! # Theory
 //!
 //! A request names, for each limit it falls under, a key and a cost. It passes if and only if every
-//! bucket covers its cost; then all pay. Otherwise nobody pays.
+//! bucket covers its cost; then all are charged. Otherwise none is.
 //!
 //! One limit is reported. If the request passed: the one that could serve the fewest more such
 //! requests, `floor(remaining / cost)`; among equals the one with the later reset, then the one

@@ -2,8 +2,8 @@
 //!
 //! # Theory
 //!
-//! A limiter that is fast keeps a clever word per key, and a clever word can be wrong in a clever
-//! way. The models here keep what the definitions speak of and nothing else: a bucket is a level of
+//! A fast limiter packs its state into one word per key, and an error in that packing is hard to
+//! see. The models here keep what the definitions speak of and nothing else: a bucket is a level of
 //! tokens, a window is a counter, a log is a list of stamps, a concurrency limit is a map from lease
 //! to expiry. They share no code with the product, so that a mistake has to be made twice, in two
 //! different shapes, before the two agree on it.
@@ -17,7 +17,7 @@
 //!
 //! * `peek` is `check` on a copy that is thrown away. It therefore reports a request that passes as
 //!   if it had been taken.
-//! * A cost of zero asks and takes nothing; a cost that can never fit is [`Verdict::Never`]. Neither
+//! * A cost of zero takes nothing; a cost that can never fit is [`Verdict::Never`]. Neither
 //!   changes anything, not even to heal.
 //! * A refused request changes nothing, except that a state from far in the future is healed.
 //! * `next_after` is the wait of a request for one unit more than `remaining`.
@@ -46,7 +46,7 @@ pub use hierarchy::{Hierarchy, LimitSpec};
 pub use log::SlidingLog;
 pub use window::FixedWindow;
 
-/// What becomes of one request.
+/// The verdict on one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The request passes, after waiting `delay` nanoseconds (zero but in a leaky queue).
@@ -60,14 +60,14 @@ pub enum Verdict {
         /// waiting cannot help: a lease that is lost or unknown.
         retry_after: u64,
     },
-    /// The request asks for more than the limiter ever holds.
+    /// The cost is above the limiter's maximum.
     Never,
 }
 
 /// The full answer to one request, in whole units and nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// What becomes of the request.
+    /// The verdict.
     pub verdict: Verdict,
     /// Whole units that could still be taken at this instant, after this decision.
     pub remaining: u64,

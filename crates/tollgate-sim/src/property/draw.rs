@@ -255,6 +255,6 @@ fn burst_credits(rng: &mut Rng) -> (Parameters, InputProfile) {
 }
 
 fn is_kept_exactly(numbers: &Parameters) -> bool {
-    let group = credits_of(numbers).and_then(|credits| BucketGroup::of_credits(&credits));
+    let group = credits_of(numbers).and_then(|credits| BucketGroup::from_credits(&credits));
     group.is_ok_and(|group| group.is_exact())
 }

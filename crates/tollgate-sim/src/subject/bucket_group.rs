@@ -34,7 +34,7 @@ impl BucketGroup {
     /// # Errors
     ///
     /// If the numbers make no limit.
-    pub fn of_credits(credits: &BurstCredits) -> Result<Self, String> {
+    pub fn from_credits(credits: &BurstCredits) -> Result<Self, String> {
         let quota = credits.quota().map_err(|error| error.to_string())?;
         let peak = quota.peak.ok_or("there is no peak")?;
         let limits = [(CREDIT, quota.limit), (PEAK, peak)].map(|(name, limit)| {

@@ -21,7 +21,7 @@ pub struct FairQueueSubject {
 }
 
 impl FairQueueSubject {
-    /// The queue that `case` asks for: `depth=D`, then `flow:weight` for each flow.
+    /// The queue of `case`: `depth=D`, then `flow:weight` for each flow.
     ///
     /// # Errors
     ///
@@ -108,7 +108,7 @@ impl Subject for FairQueueSubject {
             Operation::Enqueue {} => self.enqueue(step)?,
             Operation::Dispatch {} => {
                 let next = self.dispatch();
-                // An empty cell asserts nothing elsewhere; here it says that nothing is dispatched.
+                // An empty cell asserts nothing elsewhere; here it means that nothing is dispatched.
                 if step.expect.why.is_none() && !next.is_empty() {
                     return Err(format!("`{next}` was dispatched, expected nothing"));
                 }

@@ -23,7 +23,7 @@ impl GateGroup {
     ///
     /// If the numbers of one make no limit.
     pub fn new(specs: &[LimitSpec]) -> Result<Self, String> {
-        Self::of_limits(specs.iter().map(|spec| {
+        Self::from_limits(specs.iter().map(|spec| {
             let rate = rate(spec.n, spec.p_ns)?;
             let limit = Limit::token_bucket(rate, spec.cap);
             let named = limit.map(|limit| limit.with_name(&spec.name));
@@ -37,13 +37,13 @@ impl GateGroup {
     /// # Errors
     ///
     /// If the numbers make no limit.
-    pub fn of_credits(credits: &BurstCredits) -> Result<Self, String> {
+    pub fn from_credits(credits: &BurstCredits) -> Result<Self, String> {
         let quota = credits.quota().map_err(|error| error.to_string())?;
         let peak = quota.peak.ok_or("there is no peak")?;
-        Self::of_limits([Ok((CREDIT, quota.limit)), Ok((PEAK, peak))])
+        Self::from_limits([Ok((CREDIT, quota.limit)), Ok((PEAK, peak))])
     }
 
-    fn of_limits<'a>(
+    fn from_limits<'a>(
         limits: impl IntoIterator<Item = Result<(&'a str, Limit), String>>,
     ) -> Result<Self, String> {
         let time = ManualClock::new();

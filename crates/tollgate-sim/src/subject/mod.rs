@@ -110,7 +110,7 @@ pub fn core_model(numbers: &Parameters) -> Result<Box<dyn Model>, CannotOpen> {
             boxed(WordSteps::<Sliding>::new(*numbers)?)
         }
         P::SlidingLog { limit, window_ns } => boxed(LogSteps::new(limit, window_ns)?),
-        P::BurstCredits { .. } => Box::new(CreditsModel(BucketGroup::of_credits(&credits_of(
+        P::BurstCredits { .. } => Box::new(CreditsModel(BucketGroup::from_credits(&credits_of(
             numbers,
         )?)?)),
         P::Concurrency { .. } => {
@@ -131,9 +131,9 @@ pub fn core_model(numbers: &Parameters) -> Result<Box<dyn Model>, CannotOpen> {
 /// If the numbers make no limit, or the interface cannot express it.
 pub fn store_model(numbers: &Parameters) -> Result<Box<dyn Model>, CannotOpen> {
     Ok(match numbers {
-        Parameters::BurstCredits { .. } => {
-            Box::new(CreditsModel(GateGroup::of_credits(&credits_of(numbers)?)?))
-        }
+        Parameters::BurstCredits { .. } => Box::new(CreditsModel(GateGroup::from_credits(
+            &credits_of(numbers)?,
+        )?)),
         Parameters::Aimd { .. } | Parameters::Gradient2 { .. } => {
             return Err(CannotOpen::not_expressible("no store is behind it"));
         }

@@ -83,7 +83,7 @@ impl Compile for Sliding {
     }
 }
 
-/// A word and the era it was written in: words wrap, and only together do they mean something.
+/// A word and the era it was written in: words wrap, so a word has a meaning only with its era.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kept {
     word: u64,

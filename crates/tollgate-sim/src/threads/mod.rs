@@ -37,21 +37,21 @@ pub struct Scenario {
 
 /// All of them, in the order in which they are run.
 pub const SCENARIOS: [Scenario; 8] = [
-    Scenario::of("token bucket", limiter::token_bucket),
-    Scenario::of("gate of two", gate::all_or_none),
-    Scenario::of("token bucket on a real clock", limiter::on_a_real_clock),
-    Scenario::of("fixed window", limiter::fixed_window),
-    Scenario::of("sliding window", limiter::sliding_window),
-    Scenario::of(
+    Scenario::new("token bucket", limiter::token_bucket),
+    Scenario::new("gate of two", gate::all_or_none),
+    Scenario::new("token bucket on a real clock", limiter::on_a_real_clock),
+    Scenario::new("fixed window", limiter::fixed_window),
+    Scenario::new("sliding window", limiter::sliding_window),
+    Scenario::new(
         "sliding window with spans",
         limiter::sliding_window_with_spans,
     ),
-    Scenario::of("leaky bucket", limiter::leaky_bucket),
-    Scenario::of("token buckets in a growing table", while_the_table_grows),
+    Scenario::new("leaky bucket", limiter::leaky_bucket),
+    Scenario::new("token buckets in a growing table", while_the_table_grows),
 ];
 
 impl Scenario {
-    const fn of(name: &'static str, run: fn(&mut Workers<'_>) -> Result<Outcome, String>) -> Self {
+    const fn new(name: &'static str, run: fn(&mut Workers<'_>) -> Result<Outcome, String>) -> Self {
         Self { name, run }
     }
 

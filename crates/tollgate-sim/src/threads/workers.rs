@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_panics_is_told_and_not_waited_for() {
+    fn a_panic_of_a_thread_is_an_error() {
         let mut progress = |_| ();
         let mut workers = Workers::new(10_000, 2, &mut progress);
         let done = workers.charge(|block| match block.thread {

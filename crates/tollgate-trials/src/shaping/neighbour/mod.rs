@@ -125,7 +125,7 @@ fn measure(front: Front, with_noise: bool, span: Duration, seed: u64) -> Result<
     let done = send(standing.port(), now(), &schedule, request);
     let mut done = runtime()?.block_on(done)?;
     done.retain(|done| done.scheduled.at >= WARM_UP);
-    Ok(Tally::of(&done, span))
+    Ok(Tally::new(&done, span))
 }
 
 fn policy(upstream: u16) -> String {

@@ -26,7 +26,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    pub(super) fn of(done: &[Completed], span: Duration) -> Tally {
+    pub(super) fn new(done: &[Completed], span: Duration) -> Tally {
         let count = |is: &dyn Fn(&Completed) -> bool| number(done.iter().filter(|d| is(d)).count());
         let is_noisy = |done: &Completed| done.scheduled.tenant == NOISY;
         let is_served = |done: &Completed| done.status == 200;
