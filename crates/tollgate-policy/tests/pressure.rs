@@ -130,7 +130,7 @@ fn a_changed_limit_and_a_new_era_keep_the_scale() {
         assert_eq!(limiter.scale(), HALF, "{whole}");
         clock.advance(Span::from_secs(400 * 86_400));
         let left = limiter.peek("k", 0).remaining();
-        limiter.charge("k", 1);
+        let _ = limiter.charge("k", 1);
         assert_eq!(limiter.scale(), HALF, "{whole}");
         limiter.set_scale(Scale::ONE);
         let all = limiter.peek("new", 0).remaining();
@@ -147,13 +147,13 @@ fn settling_under_another_scale_gives_nothing_away() {
             let limiter = Limiter::with_clock(limit.clone(), clock.clone()).unwrap();
             let cost = 1 + rng.u64(..limiter.capacity().min(10));
             limiter.set_scale(Scale::from_q16(rng.u64(..65_537) as u32));
-            limiter.charge("k", 1);
+            let _ = limiter.charge("k", 1);
             limiter.set_scale(Scale::ONE);
             let before = limiter.peek("k", 0).remaining();
             limiter.set_scale(Scale::from_q16(rng.u64(..65_537) as u32));
             let decision = limiter.charge("k", cost);
             limiter.set_scale(Scale::from_q16(rng.u64(..65_537) as u32));
-            limiter.settle("k", &decision, cost, 0);
+            let _ = limiter.settle("k", &decision, cost, 0);
             limiter.set_scale(Scale::ONE);
             let after = limiter.peek("k", 0).remaining();
             assert!(after <= before, "{limit}: {after} of {before}");

@@ -94,6 +94,6 @@ fn the_charge_of_a_new_key_can_be_refunded() {
     let limiter = daily_limiter();
     let decision = limiter.charge("a", 1);
     assert!(decision.is_admitted());
-    limiter.settle("a", &decision, 1, 0);
+    let _ = limiter.settle("a", &decision, 1, 0);
     assert_eq!(limiter.peek("a", 0).remaining(), 1);
 }

@@ -139,9 +139,9 @@ fn what_was_used_beyond_the_charge_is_taken_as_far_as_there_is_something() {
 #[test]
 fn a_refused_charge_has_nothing_to_settle() {
     let (limiter, _) = limiter(Limit::token_bucket(rate("1/h"), 5).unwrap());
-    limiter.charge("a", 5);
+    let _ = limiter.charge("a", 5);
     let refused = limiter.charge("a", 5);
-    limiter.settle("a", &refused, 5, 0);
+    let _ = limiter.settle("a", &refused, 5, 0);
     assert_eq!(limiter.peek("a", 0).remaining(), 0);
 }
 
@@ -273,8 +273,8 @@ fn the_end_of_the_clock_is_survived() {
         clock.set(Moment::from_nanos(u64::MAX));
         let admitted = (0..30).filter(|_| limiter.check("a").is_admitted()).count();
         assert_eq!(admitted, 10, "{limit}");
-        limiter.charge("b", u64::MAX);
-        limiter.peek("a", 3);
+        let _ = limiter.charge("b", u64::MAX);
+        let _ = limiter.peek("a", 3);
     }
 }
 
@@ -305,7 +305,7 @@ fn a_batch_decides_as_one_after_the_other() {
 fn a_limit_can_be_changed_while_it_is_used_and_usage_is_kept() {
     for limit in one_of_each() {
         let (limiter, _) = limiter(limit.clone());
-        limiter.charge("a", 7);
+        let _ = limiter.charge("a", 7);
         let doubled = match *limit.algorithm() {
             Algorithm::TokenBucket { rate, .. } => Algorithm::TokenBucket { rate, burst: 20 },
             Algorithm::LeakyBucket { rate, max_wait, .. } => Algorithm::LeakyBucket {
@@ -341,7 +341,7 @@ fn a_limit_can_be_changed_while_it_is_used_and_usage_is_kept() {
 #[test]
 fn a_limit_of_another_kind_is_refused_and_nothing_changes() {
     let (limiter, _) = limiter(Limit::token_bucket(rate("1/s"), 10).unwrap());
-    limiter.charge("a", 4);
+    let _ = limiter.charge("a", 4);
     let error = limiter
         .change(Limit::fixed_window(rate("10/min")).unwrap())
         .unwrap_err();
@@ -358,7 +358,7 @@ fn usage_is_kept_while_the_table_grows() {
             .with_max_keys(200_000),
     );
     for key in 0..200_000u64 {
-        limiter.charge(&key, key % 4);
+        let _ = limiter.charge(&key, key % 4);
     }
     let live = (0..200_000u64).filter(|key| key % 4 > 0).count();
     assert_eq!(limiter.live_keys(), live);
@@ -426,7 +426,7 @@ fn a_newcomer_that_gets_a_slot_later_starts_from_what_it_has_used() {
     );
     // The whole table is in use for a while, and most of it a little longer than the newcomer waits.
     for key in 0..5000u64 {
-        limiter.charge(&key, 1);
+        let _ = limiter.charge(&key, 1);
     }
     let mut newcomers = 0;
     for key in 10_000..10_100u64 {
@@ -554,7 +554,7 @@ fn a_single_limiter_needs_no_key() {
     assert!(single.check().is_admitted());
     let decision = single.charge(1);
     assert_eq!(decision.remaining(), 0);
-    single.settle(&decision, 1, 0);
+    let _ = single.settle(&decision, 1, 0);
     assert_eq!(single.peek(0).remaining(), 1);
 }
 
@@ -580,7 +580,7 @@ fn settling_a_leaky_bucket_never_puts_a_later_arrival_on_a_promised_slot() {
     let second = limiter.charge("k", 1);
     let third = limiter.charge("k", 1);
     // The second goes away; the third is promised its slot all the same.
-    limiter.settle("k", &second, 1, 0);
+    let _ = limiter.settle("k", &second, 1, 0);
     let fourth = limiter.charge("k", 1);
     assert_eq!(starts(&third), Moment::from_nanos(200_000_000));
     assert_eq!(
@@ -588,7 +588,7 @@ fn settling_a_leaky_bucket_never_puts_a_later_arrival_on_a_promised_slot() {
         Moment::from_nanos(300_000_000),
         "not on top of the third"
     );
-    limiter.settle("k", &first, 1, 0);
+    let _ = limiter.settle("k", &first, 1, 0);
     assert_eq!(
         starts(&limiter.charge("k", 1)),
         Moment::from_nanos(400_000_000)
@@ -596,6 +596,6 @@ fn settling_a_leaky_bucket_never_puts_a_later_arrival_on_a_promised_slot() {
 
     // One that began at once and that nobody came behind is safe to give back.
     let alone = limiter.charge("other", 3);
-    limiter.settle("other", &alone, 3, 0);
+    let _ = limiter.settle("other", &alone, 3, 0);
     assert_eq!(limiter.charge("other", 1).verdict, Verdict::Pass);
 }
