@@ -1,4 +1,4 @@
-//! Who may connect.
+//! Bounds on connections by address.
 
 use std::io::Read;
 use std::net::TcpStream;

@@ -1,5 +1,4 @@
-//! What servers answer, read by both readers: the one of requests without a body, and hyper's. A client
-//! must not be able to tell which it was.
+//! Responses through both readers, that of requests without a body and that of hyper, must be the same for a client.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -111,7 +110,7 @@ fn asks(number: usize, more: &str) -> [String; 2] {
 }
 
 #[test]
-fn a_client_cannot_tell_who_read_the_answer() {
+fn both_readers_pass_on_the_same_response() {
     let scripted = Scripted::start(|number| {
         let (said, closes) = SAID[number];
         (said.into(), closes)
@@ -140,7 +139,7 @@ fn a_client_cannot_tell_who_read_the_answer() {
 }
 
 #[test]
-fn what_stands_behind_an_answer_is_nobodys_answer() {
+fn bytes_after_a_response_answer_no_request() {
     let good = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood";
     let evil = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
     for chunked in [false, true] {

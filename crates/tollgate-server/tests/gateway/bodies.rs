@@ -1,4 +1,4 @@
-//! Bodies of requests: streamed, bounded, and never left behind.
+//! Request bodies: streamed and bounded.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! Bounds of what a client may stretch: time and size.
+//! Bounds on time and size that a client can use.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -198,7 +198,7 @@ fn a_stream_that_the_client_does_not_take_is_reset_and_the_others_go_on() {
             let answer = sender.send_request(request("/empty")).await.unwrap();
             assert_eq!(answer.status(), 204);
             tokio::time::sleep(Duration::from_millis(100)).await;
-            if world.metric(&under_way(&upstream)) == 0 {
+            if world.metric(&in_flight(&upstream)) == 0 {
                 break;
             }
         }
@@ -210,7 +210,7 @@ fn a_stream_that_the_client_does_not_take_is_reset_and_the_others_go_on() {
     });
 }
 
-fn under_way(upstream: &Upstream) -> String {
+fn in_flight(upstream: &Upstream) -> String {
     format!(
         "tollgate_upstream_server_in_flight_requests{{upstream=\"app\",server=\"127.0.0.1:{}\"}}",
         upstream.port

@@ -1,4 +1,4 @@
-//! Requests that come in one version of HTTP and go on in another.
+//! Requests that arrive in one version of HTTP and are passed on in another.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -103,7 +103,7 @@ fn cookies_in_lines_of_their_own_are_one_line_for_http_1() {
 }
 
 #[test]
-fn a_request_without_a_host_is_for_the_server_by_its_own_name() {
+fn a_request_without_a_host_gets_that_of_the_server_in_http_2() {
     let upstream = Http2Upstream::start();
     let change = |spec: &mut tollgate_config::UpstreamSpec| spec.protocol = Protocol::Http2;
     let world = World::with(OPEN, change, &[upstream.port]);
@@ -115,7 +115,7 @@ fn a_request_without_a_host_is_for_the_server_by_its_own_name() {
 }
 
 #[test]
-fn the_same_in_http_1() {
+fn a_request_without_a_host_gets_that_of_the_server_in_http_1() {
     let upstream = Upstream::start();
     let world = World::before(OPEN, upstream.port);
     assert_eq!(world.ask(b"GET /x HTTP/1.0\r\n\r\n").status, 200);

@@ -1,4 +1,4 @@
-//! How connections end that did nothing wrong: the server stops, or nothing was said for long.
+//! How healthy connections end: by a shutdown or an idle timeout.
 
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -39,7 +39,7 @@ fn connections_made_before_a_stop_are_answered() {
 }
 
 #[test]
-fn an_idle_client_of_http_2_is_told_before_its_connection_ends() {
+fn an_idle_http_2_connection_ends_with_a_goaway() {
     const GOAWAY: u8 = 7;
     let upstream = Upstream::start();
     let policy = format!("{OPEN}gateway:\n  timeouts: {{ idle: 1s }}\n");

@@ -1,4 +1,4 @@
-//! Servers that are not there, do not answer, or break off; clients that go away.
+//! Servers that are unreachable, do not answer, or disconnect; clients that disconnect.
 
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -12,12 +12,12 @@ use crate::world::{OPEN, World, reply, timed};
 
 const UNDER_WAY: &str = "tollgate_upstream_server_in_flight_requests{upstream=\"app\",server=\"";
 
-fn under_way(world: &World, port: u16) -> u64 {
+fn in_flight(world: &World, port: u16) -> u64 {
     world.metric(&format!("{UNDER_WAY}127.0.0.1:{port}\"}}"))
 }
 
 #[test]
-fn nobody_there_is_502_and_is_told_as_a_problem() {
+fn an_unreachable_server_is_502_with_problem_details() {
     let world = World::before(OPEN, free_port().unwrap());
     let answer = world.get("/");
     assert_eq!(answer.status, 502);
@@ -34,7 +34,7 @@ fn nobody_there_is_502_and_is_told_as_a_problem() {
 }
 
 #[test]
-fn a_server_that_breaks_off_is_502_and_is_not_asked_again() {
+fn a_server_that_disconnects_is_502_without_a_retry() {
     let upstream = Upstream::start();
     let world = World::before(OPEN, upstream.port);
     assert_eq!(world.get("/close").status, 502);
@@ -56,7 +56,7 @@ fn a_server_that_hangs_is_504_and_its_connection_is_closed() {
     assert_eq!(answer.status, 504);
     assert!(took < Duration::from_secs(3), "{took:?}");
     wait("the connection is closed", || upstream.open() == 0);
-    assert_eq!(under_way(&world, upstream.port), 0);
+    assert_eq!(in_flight(&world, upstream.port), 0);
 }
 
 #[test]
@@ -88,16 +88,16 @@ fn a_client_that_goes_away_ends_its_request_at_the_server() {
         .write_all(b"GET /hang HTTP/1.1\r\nHost: a\r\n\r\n")
         .unwrap();
     wait("the request is there", || upstream.count() == 1);
-    assert_eq!(under_way(&world, upstream.port), 1);
+    assert_eq!(in_flight(&world, upstream.port), 1);
     assert_eq!(world.get("/").status, 429, "the only place is taken");
     drop(stream);
     wait("the connection is closed", || upstream.open() == 0);
     wait("the place is free", || world.get("/").status == 200);
-    assert_eq!(under_way(&world, upstream.port), 0);
+    assert_eq!(in_flight(&world, upstream.port), 0);
 }
 
 #[test]
-fn a_connection_that_a_server_closed_while_it_rested_costs_no_request() {
+fn an_idle_connection_closed_by_the_server_costs_no_request() {
     let upstream = Upstream::start();
     let world = World::before(OPEN, upstream.port);
     for _ in 0..20 {
@@ -109,7 +109,7 @@ fn a_connection_that_a_server_closed_while_it_rested_costs_no_request() {
 }
 
 #[test]
-fn a_server_that_is_out_is_left_alone_and_comes_back() {
+fn an_ejected_server_is_avoided_and_reinstated() {
     let (good, port) = (Upstream::start(), free_port().unwrap());
     let world = World::with(OPEN, |_| (), &[port, good.port]);
     let up = format!("tollgate_upstream_server_up{{upstream=\"app\",server=\"127.0.0.1:{port}\"}}");
@@ -130,7 +130,7 @@ fn a_server_that_is_out_is_left_alone_and_comes_back() {
 }
 
 #[test]
-fn what_was_never_sent_is_tried_elsewhere_if_the_policy_says_so() {
+fn an_unsent_request_is_retried_if_the_policy_allows_it() {
     let (good, port) = (Upstream::start(), free_port().unwrap());
     let world = World::with(OPEN, |spec| spec.retries = 1, &[port, good.port]);
     for _ in 0..20 {

@@ -4,7 +4,7 @@ use crate::upstream::Upstream;
 use crate::world::{OPEN, World};
 
 #[test]
-fn a_stranger_says_nothing_about_where_it_comes_from() {
+fn an_untrusted_client_does_not_state_its_origin() {
     let upstream = Upstream::start();
     let world = World::before(OPEN, upstream.port);
     world.ask(
@@ -34,7 +34,7 @@ fn a_stranger_says_nothing_about_where_it_comes_from() {
 }
 
 #[test]
-fn a_trusted_proxy_is_believed_and_its_client_is_limited() {
+fn the_client_behind_a_trusted_proxy_is_limited() {
     let upstream = Upstream::start();
     let policy = "trusted_proxies: [127.0.0.0/8]\ndefault: pass\nlimits:\n  - { name: all, key: ip, allow: 1/h, burst: 1 }\n";
     let world = World::before(policy, upstream.port);
@@ -54,7 +54,7 @@ fn a_trusted_proxy_is_believed_and_its_client_is_limited() {
 }
 
 #[test]
-fn the_host_is_the_servers_own_if_the_policy_says_so() {
+fn the_host_is_that_of_the_server_if_the_policy_sets_it() {
     let upstream = Upstream::start();
     let world = World::with(OPEN, |spec| spec.keep_host = false, &[upstream.port]);
     assert_eq!(world.get("/").status, 200);

@@ -1,5 +1,4 @@
-//! Requests that two programs could read in two ways. None of them may reach a server, and whatever does
-//! reach it was admitted, exactly.
+//! Ambiguous requests. None of them may reach a server, and every request that reaches it was admitted once.
 //!
 //! The corpus is a table of mutations of well-formed requests; behind each stands another request, which a
 //! program that misjudges the first one's end would see.
@@ -301,7 +300,7 @@ fn answers(all: &str) -> usize {
 }
 
 #[test]
-fn a_request_that_could_be_read_in_two_ways_reaches_nobody() {
+fn an_ambiguous_request_reaches_no_server() {
     let corpus = corpus();
     assert!(corpus.len() >= 200, "{}", corpus.len());
     let upstream = Upstream::start();
@@ -342,7 +341,7 @@ fn a_request_that_could_be_read_in_two_ways_reaches_nobody() {
 }
 
 #[test]
-fn what_came_before_a_wrong_request_is_answered_and_nothing_behind_it() {
+fn requests_before_a_malformed_one_are_answered_and_none_after_it() {
     let upstream = Upstream::start();
     let world = World::before(OPEN, upstream.port);
     let corpus = corpus();
@@ -415,7 +414,7 @@ fn malformed_chunks_behind_a_request_that_is_passed_on_are_400_and_charged() {
 }
 
 #[test]
-fn as_many_requests_reach_the_server_as_were_admitted_however_they_are_sent() {
+fn the_server_sees_as_many_requests_as_were_admitted() {
     let upstream = Upstream::start();
     let world = World::before(OPEN, upstream.port);
     let get = "GET /a HTTP/1.1\r\nHost: app.example\r\n\r\n";

@@ -1,4 +1,4 @@
-//! Servers that are asked how they are.
+//! Health probes of servers.
 
 use tollgate::Span;
 use tollgate_config::HealthSpec;
@@ -24,7 +24,7 @@ fn asked(world: &World, both: [&Upstream; 2]) -> [usize; 2] {
 }
 
 #[test]
-fn a_server_that_is_ill_is_left_alone_until_it_is_well_and_if_all_are_all_are_used() {
+fn an_unhealthy_server_is_avoided_unless_all_are_unhealthy() {
     let (a, b) = (Upstream::start(), Upstream::start());
     let health = |spec: &mut tollgate_config::UpstreamSpec| {
         spec.health = Some(HealthSpec {
@@ -39,13 +39,13 @@ fn a_server_that_is_ill_is_left_alone_until_it_is_well_and_if_all_are_all_are_us
         a.count() > 2 && b.count() > 2
     });
     assert_eq!(asked(&world, [&a, &b]), [10, 10]);
-    a.is_ill(true);
+    a.set_unhealthy(true);
     wait("it is out", || !is_up(&world, &a));
     assert_eq!(asked(&world, [&a, &b]), [0, 20]);
-    b.is_ill(true);
+    b.set_unhealthy(true);
     wait("both are out", || !is_up(&world, &b));
     assert_eq!(asked(&world, [&a, &b]), [10, 10]);
-    a.is_ill(false);
+    a.set_unhealthy(false);
     wait("it is back", || is_up(&world, &a));
     assert_eq!(asked(&world, [&a, &b]), [20, 0]);
     assert_eq!(world.admitted(), 80, "no look at a server is a request");

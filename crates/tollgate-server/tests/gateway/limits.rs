@@ -43,7 +43,7 @@ fn a_place_is_free_again_when_the_answer_has_ended() {
 }
 
 #[test]
-fn a_request_without_an_upstream_is_told_so() {
+fn a_request_without_an_upstream_is_404() {
     let upstream = Upstream::start();
     let only_api = |spec: &mut tollgate_config::UpstreamSpec| {
         spec.matches.methods = vec!["POST".into()];

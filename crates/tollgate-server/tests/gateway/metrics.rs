@@ -1,4 +1,4 @@
-//! What scrapers are told of upstreams.
+//! Metrics of upstreams.
 
 use std::io::Write;
 use tollgate_testkit::wait;

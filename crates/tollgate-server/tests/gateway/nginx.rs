@@ -1,4 +1,4 @@
-//! Wrong requests in front of a real nginx: what it logs is what was admitted, each once.
+//! Malformed requests in front of a real nginx: its log has each admitted request once.
 
 use tollgate_testkit::web::WebServer;
 use tollgate_testkit::{Directory, wait};

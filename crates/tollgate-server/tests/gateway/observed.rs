@@ -1,4 +1,4 @@
-//! What is seen of a server by those who ask how it goes there.
+//! Statistics of a server.
 
 use std::io::Write;
 use std::sync::atomic::Ordering::Relaxed;
@@ -52,7 +52,7 @@ fn what_a_client_takes_to_send_its_body_is_not_the_servers_time() {
 }
 
 #[test]
-fn a_client_that_gives_up_in_the_middle_of_its_body_says_nothing_of_the_server() {
+fn an_abandoned_upload_is_no_measurement_of_the_server() {
     let upstream = Upstream::start();
     let world = World::before(OPEN, upstream.port);
     let mut stream = world.connect();

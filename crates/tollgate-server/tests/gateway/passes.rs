@@ -1,4 +1,4 @@
-//! What goes through as it is.
+//! What passes through unchanged.
 
 use std::io::Write;
 use tollgate_testkit::wait;
@@ -8,7 +8,7 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use crate::upstream::Upstream;
-use crate::world::{OPEN, PATIENCE, World, reply};
+use crate::world::{MAX_WAIT, OPEN, World, reply};
 
 #[test]
 fn the_target_reaches_the_server_as_it_was_sent() {
@@ -89,7 +89,7 @@ fn http_2_is_spoken_with_prior_knowledge_and_passed_on_as_http_1() {
                 let request = hyper::Request::post(format!("http://app.example/n/{n}"))
                     .body(Full::new(Bytes::from(format!("body {n}"))))
                     .unwrap();
-                let answer = tokio::time::timeout(PATIENCE, sender.send_request(request));
+                let answer = tokio::time::timeout(MAX_WAIT, sender.send_request(request));
                 let answer = answer.await.unwrap().unwrap();
                 assert_eq!(answer.status(), 200);
                 let body = answer.into_body().collect().await.unwrap().to_bytes();

@@ -1,4 +1,4 @@
-//! Queues in front of a server: in turn, one at a time, and nobody in it who is gone.
+//! Queues in front of a server: in turn, one at a time, without requests of disconnected clients.
 
 use std::io::{Read, Write};
 use tollgate_testkit::wait;
@@ -50,7 +50,7 @@ fn one_is_served_at_a_time_and_tenants_take_turns() {
 }
 
 #[test]
-fn who_finds_a_full_queue_is_turned_away_and_never_seen() {
+fn a_full_queue_rejects_requests_before_the_server() {
     let upstream = Upstream::start();
     let world = World::before(&policy("waiting: 1, max_wait: 10s"), upstream.port);
     let _holds = world.send("/hang", "");
@@ -69,7 +69,7 @@ fn who_finds_a_full_queue_is_turned_away_and_never_seen() {
 }
 
 #[test]
-fn who_waits_too_long_is_turned_away() {
+fn a_request_that_waits_too_long_is_rejected() {
     let upstream = Upstream::start();
     let world = World::before(&policy("max_wait: 200ms"), upstream.port);
     let _holds = world.send("/hang", "");
@@ -82,7 +82,7 @@ fn who_waits_too_long_is_turned_away() {
 }
 
 #[test]
-fn a_client_that_vanishes_gives_its_place_back_and_no_server_sees_it() {
+fn a_disconnected_client_leaves_the_queue_and_no_server_sees_it() {
     let upstream = Upstream::start();
     let world = World::before(&policy("waiting: 2, max_wait: 10s"), upstream.port);
     let holds = world.send("/hang", "");
@@ -112,16 +112,16 @@ fn a_tenant_that_reads_slowly_holds_no_more_turns_than_it_may_and_others_pass() 
     let upstream = Upstream::start();
     let bound = format!("at_once: 4, at_once_per_flow: {OF_SLOW}, max_wait: 30s");
     let world = World::before(&policy("").replace("at_once: 1, ", &bound), upstream.port);
-    let under_way = || world.metric("tollgate_queue_in_flight_requests{queue=\"all\"}");
+    let in_flight = || world.metric("tollgate_queue_in_flight_requests{queue=\"all\"}");
     // Nothing of the answers is read, so they are under way until the clients are gone.
     let asks = |_| world.send("/large", "X-Tenant: slow\r\n");
     let mut slow: Vec<_> = (0..OF_SLOW).map(asks).collect();
     wait("the first have their turns", || {
-        under_way() == OF_SLOW as u64
+        in_flight() == OF_SLOW as u64
     });
     slow.extend((OF_SLOW..6).map(asks));
     wait("the rest of them wait", || world.waiting() == 4);
-    assert_eq!(under_way(), OF_SLOW as u64);
+    assert_eq!(in_flight(), OF_SLOW as u64);
     assert_eq!(
         world.metric("tollgate_queue_saturated_flows{queue=\"all\"}"),
         1
@@ -138,14 +138,14 @@ fn a_tenant_that_reads_slowly_holds_no_more_turns_than_it_may_and_others_pass() 
         OF_SLOW,
         "and no more were seen"
     );
-    assert_eq!((world.waiting(), under_way()), (4, OF_SLOW as u64));
+    assert_eq!((world.waiting(), in_flight()), (4, OF_SLOW as u64));
     // One of its turns ends, so the next of its own goes, and one only.
     drop(slow.remove(0));
     wait("the next has its turn", || world.waiting() <= 3);
     wait("it is seen", || of_slow(&upstream.targets()) == OF_SLOW + 1);
-    assert_eq!((world.waiting(), under_way()), (3, OF_SLOW as u64));
+    assert_eq!((world.waiting(), in_flight()), (3, OF_SLOW as u64));
     drop(slow);
-    wait("all is over", || (world.waiting(), under_way()) == (0, 0));
+    wait("all is over", || (world.waiting(), in_flight()) == (0, 0));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Another policy while requests wait and are under way.
+//! Reloads while requests wait and are in flight.
 
 use std::io::Write;
 use tollgate_testkit::{Directory, wait};
@@ -24,7 +24,7 @@ fn is_changed(world: &World) -> bool {
 }
 
 #[test]
-fn who_waits_goes_on_waiting_and_goes_where_the_new_policy_says() {
+fn a_waiting_request_stays_in_the_queue_and_follows_the_new_policy() {
     let (old, new) = (Upstream::start(), Upstream::start());
     let dir = Directory::new();
     let path = dir.write("p.yaml", &policy(10, &at(old.port)));
@@ -57,7 +57,7 @@ fn who_waits_goes_on_waiting_and_goes_where_the_new_policy_says() {
 }
 
 #[test]
-fn a_policy_whose_upstreams_cannot_be_changes_nothing_and_is_told() {
+fn a_policy_with_invalid_upstreams_changes_nothing_and_is_reported() {
     let upstream = Upstream::start();
     let dir = Directory::new();
     let path = dir.write("p.yaml", &policy(3, &at(upstream.port)));

@@ -1,4 +1,4 @@
-//! Clients of HTTP/2 that ask and take it back, again and again.
+//! HTTP/2 clients that reset their streams again and again.
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -79,9 +79,9 @@ fn a_flood_of_them_passes_no_limit_and_service_goes_on() {
     let status = world.get("/").status;
     assert!(matches!(status, 200 | 429), "{status}");
     wait("all were ended at the server", || upstream.open() <= 1);
-    let under_way = format!(
+    let in_flight = format!(
         "tollgate_upstream_server_in_flight_requests{{upstream=\"app\",server=\"127.0.0.1:{}\"}}",
         upstream.port
     );
-    wait("nothing is left behind", || world.metric(&under_way) == 0);
+    wait("nothing is left behind", || world.metric(&in_flight) == 0);
 }

@@ -237,7 +237,7 @@ fn servers_are_spoken_to_in_either_http_over_tls_and_without() {
 }
 
 #[test]
-fn a_server_that_nobody_vouches_for_gets_no_request() {
+fn a_server_with_an_untrusted_certificate_gets_no_request() {
     let dir = Directory::new();
     let modern = Modern::start(Some(&certificate(&dir, "server")));
     let other = certificate(&dir, "other");

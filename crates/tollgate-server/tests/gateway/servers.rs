@@ -1,4 +1,4 @@
-//! Servers that are not well: which are left alone, for how long, and which are not.
+//! Unhealthy servers: which are ejected, and for how long.
 
 use std::io::Read;
 use std::net::TcpListener;
@@ -65,7 +65,7 @@ fn broken_of_sixty(world: &Arc<World>) -> usize {
 }
 
 #[test]
-fn a_server_that_says_it_is_ill_is_out_though_it_answers_requests() {
+fn a_server_that_reports_unhealthy_is_ejected_though_it_answers_requests() {
     let upstream = Upstream::start();
     let world = World::with(
         OPEN,

@@ -1,4 +1,4 @@
-//! A leaky bucket in front of a server: requests come to it at a constant rate, however they were sent.
+//! A leaky bucket in front of a server: requests reach it at a constant rate.
 
 use std::time::Duration;
 use tollgate_testkit::wait;
@@ -13,7 +13,7 @@ const SLOT: Duration = Duration::from_millis(50);
 const EARLY: Duration = Duration::from_millis(5);
 
 #[test]
-fn what_is_sent_at_once_comes_one_by_one_and_the_rest_is_refused() {
+fn a_burst_is_paced_and_its_excess_refused() {
     let upstream = Upstream::start();
     let world = World::before(POLICY, upstream.port);
     let mut clients: Vec<_> = (0..20).map(|_| world.send("/", "")).collect();
@@ -37,7 +37,7 @@ fn what_is_sent_at_once_comes_one_by_one_and_the_rest_is_refused() {
 }
 
 #[test]
-fn a_client_that_vanishes_is_not_seen_and_its_slot_stays_idle() {
+fn the_slot_of_a_disconnected_client_stays_idle() {
     let upstream = Upstream::start();
     let policy = POLICY.replace("20/s", "4/s");
     let world = World::before(&policy, upstream.port);

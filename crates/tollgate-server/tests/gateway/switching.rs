@@ -1,11 +1,11 @@
-//! Who may become a tunnel, and that its two ways end apart.
+//! Which requests become tunnels, and how the two directions of a tunnel end.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener};
 use std::sync::mpsc;
 
 use crate::upstream::Upstream;
-use crate::world::{OPEN, PATIENCE, World, pause, read_head, reply};
+use crate::world::{MAX_WAIT, OPEN, World, pause, read_head, reply};
 
 const ASKS: &str =
     "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
@@ -80,5 +80,5 @@ fn a_server_that_has_said_all_still_hears_the_client() {
     let much = vec![b'x'; 16 << 20];
     stream.write_all(&much).unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
-    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), much.len());
+    assert_eq!(told.recv_timeout(MAX_WAIT).unwrap(), much.len());
 }

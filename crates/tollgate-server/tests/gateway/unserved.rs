@@ -1,4 +1,4 @@
-//! What is never served costs nothing, and what is the client's fault or its time is not the server's.
+//! Unserved requests cost nothing, and errors and delays of clients do not count as those of the server.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -1,4 +1,4 @@
-//! A server that keeps what it is sent, and answers as the path asks.
+//! A server that records its requests and responds by the path.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -24,7 +24,7 @@ struct Shared {
     /// Requests under way, and the most that ever were.
     at_once: AtomicUsize,
     busiest: AtomicUsize,
-    is_ill: AtomicBool,
+    is_unhealthy: AtomicBool,
 }
 
 /// A request as it came.
@@ -107,8 +107,8 @@ impl Upstream {
     }
 
     /// From now on it says that it is ill, or that it is not.
-    pub(crate) fn is_ill(&self, is_ill: bool) {
-        self.shared.is_ill.store(is_ill, SeqCst);
+    pub(crate) fn set_unhealthy(&self, is_unhealthy: bool) {
+        self.shared.is_unhealthy.store(is_unhealthy, SeqCst);
     }
 
     /// Connections that were made.
@@ -225,8 +225,8 @@ fn serve(mut stream: TcpStream, shared: &Shared) {
             return;
         };
         keep(body.clone());
-        let under_way = shared.at_once.fetch_add(1, SeqCst) + 1;
-        shared.busiest.fetch_max(under_way, SeqCst);
+        let in_flight = shared.at_once.fetch_add(1, SeqCst) + 1;
+        shared.busiest.fetch_max(in_flight, SeqCst);
         if let Some((_, ms)) = path.split_once("?ms=") {
             pause(ms.parse().unwrap());
         }
@@ -234,7 +234,7 @@ fn serve(mut stream: TcpStream, shared: &Shared) {
         shared.at_once.fetch_sub(1, SeqCst);
         let mut say = |text: &str| stream.write_all(text.as_bytes()).is_ok();
         let is_fine = match path.as_str() {
-            "/healthz" if shared.is_ill.load(SeqCst) => {
+            "/healthz" if shared.is_unhealthy.load(SeqCst) => {
                 say("HTTP/1.1 500 Ill\r\nContent-Length: 0\r\n\r\n")
             }
             "/large" => {

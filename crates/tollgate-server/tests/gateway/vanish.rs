@@ -1,4 +1,4 @@
-//! Clients that go away while their requests are under way: whatever they have sent besides, it is noticed.
+//! Clients that disconnect while a request waits are noticed, whatever else they have sent.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -30,27 +30,27 @@ fn leaves_the_queue(request: &[u8]) {
 }
 
 #[test]
-fn a_request_whose_client_vanishes_leaves_the_queue() {
+fn a_request_whose_client_disconnects_leaves_the_queue() {
     leaves_the_queue(b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n");
 }
 
 #[test]
-fn a_request_with_its_body_whose_client_vanishes_leaves_the_queue() {
+fn a_request_with_a_body_whose_client_disconnects_leaves_the_queue() {
     leaves_the_queue(b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
 }
 
 #[test]
-fn a_request_with_half_its_body_whose_client_vanishes_leaves_the_queue() {
+fn a_request_with_half_a_body_whose_client_disconnects_leaves_the_queue() {
     leaves_the_queue(b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhello");
 }
 
 #[test]
-fn a_request_with_another_behind_it_whose_client_vanishes_leaves_the_queue() {
+fn a_pipelined_request_whose_client_disconnects_leaves_the_queue() {
     leaves_the_queue(b"GET /x HTTP/1.1\r\nHost: a\r\n\r\nGET /y HTTP/1.1\r\nHost: a\r\n\r\n");
 }
 
 #[test]
-fn a_request_with_a_large_body_whose_client_vanishes_leaves_the_queue() {
+fn a_request_with_a_large_body_whose_client_disconnects_leaves_the_queue() {
     let head = "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 50000\r\n\r\n";
     leaves_the_queue(format!("{head}{}", "a".repeat(50_000)).as_bytes());
 }
@@ -70,7 +70,7 @@ fn a_request_that_was_passed_on_is_given_up_even_with_bytes_behind_it() {
 }
 
 #[test]
-fn what_is_wrong_is_told_to_a_client_that_has_ended_its_side() {
+fn an_error_is_sent_to_a_client_that_has_ended_its_side() {
     let upstream = Upstream::start();
     let world = World::before(OPEN, upstream.port);
     let mut stream = world.connect();

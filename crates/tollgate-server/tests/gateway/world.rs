@@ -16,7 +16,7 @@ use tollgate_testkit::tollgate::sum;
 use tollgate_testkit::{now, sleep};
 
 /// No answer of a test takes longer.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(15);
 
 /// Everything is counted, nothing refused.
 pub(crate) const OPEN: &str =
@@ -98,7 +98,7 @@ impl World {
             events.block_on(run(settings, started, stop)).unwrap();
         });
         World {
-            started: told.recv_timeout(PATIENCE).expect("the gateway starts"),
+            started: told.recv_timeout(MAX_WAIT).expect("the gateway starts"),
             stop: Some(stop),
             thread: Some(thread),
         }
@@ -123,7 +123,7 @@ impl World {
         let mut answer = Vec::new();
         if stream.read_to_end(&mut answer).is_err() {
             let _ = stream.shutdown(std::net::Shutdown::Write);
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.set_read_timeout(Some(MAX_WAIT)).unwrap();
             let _ = stream.read_to_end(&mut answer);
         }
         String::from_utf8_lossy(&answer).into_owned()

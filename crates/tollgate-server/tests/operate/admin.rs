@@ -1,4 +1,4 @@
-//! The door for operators, over real sockets.
+//! The admin port over real sockets.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn the_body_is_what_the_head_says() {
+    fn the_body_is_what_the_head_states() {
         assert_eq!(checked(""), Ok(BodyKind::None));
         assert_eq!(checked("Content-Length: 0\r\n"), Ok(BodyKind::None));
         assert_eq!(
