@@ -1,4 +1,4 @@
-//! Servers that do not do what they should: nothing hangs, and what went wrong is told.
+//! Faulty servers: no run hangs, and every fault is reported.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
@@ -63,10 +63,10 @@ fn a_run_by_requests_ends_though_a_server_is_silent() {
     for scheme in ["resp", "grpc"] {
         let mut plan = plan(scheme, server(listen_only));
         (plan.duration, plan.requests) = (None, Some(1000));
-        let wrong = ran(plan).unwrap_err();
+        let error = ran(plan).unwrap_err();
         assert!(
-            wrong.problem.contains("does not respond, 3 times"),
-            "{wrong}"
+            error.problem.contains("does not respond, 3 times"),
+            "{error}"
         );
     }
 }
@@ -76,11 +76,11 @@ fn a_server_that_closes_at_once_is_an_error() {
     for scheme in ["resp", "http", "grpc"] {
         let mut plan = plan(scheme, server(drop));
         plan.duration = Some(Duration::from_secs(60));
-        let wrong = ran(plan).unwrap_err();
+        let error = ran(plan).unwrap_err();
         // What was sent and never read makes a reset of the end, if it arrives in time.
-        let what = &wrong.problem;
-        assert!(what.contains(" connections without a response"), "{wrong}");
-        assert!(what.ends_with(", 3 times in a row"), "{wrong}");
+        let what = &error.problem;
+        assert!(what.contains(" connections without a response"), "{error}");
+        assert!(what.ends_with(", 3 times in a row"), "{error}");
     }
 }
 
@@ -132,8 +132,8 @@ fn responses_of_another_protocol_end_the_run_with_a_hint() {
     ] {
         let mut plan = plan(scheme, server(serve));
         plan.duration = Some(Duration::from_secs(60));
-        let wrong = ran(plan).unwrap_err();
-        assert!(wrong.hint.contains(right), "{scheme}: {wrong}");
+        let error = ran(plan).unwrap_err();
+        assert!(error.hint.contains(right), "{scheme}: {error}");
     }
 }
 
@@ -145,8 +145,8 @@ fn a_response_to_no_request_ends_the_run() {
             let _ = stream.write_all(b"+PONG\r\n+PONG\r\n");
         }
     }
-    let wrong = ran(plan("resp", server(twice))).unwrap_err();
-    assert!(wrong.problem.contains("to no request"), "{wrong}");
+    let error = ran(plan("resp", server(twice))).unwrap_err();
+    assert!(error.problem.contains("to no request"), "{error}");
 }
 
 #[test]
@@ -171,8 +171,8 @@ fn responses_on_unopened_streams_are_not_kept() {
         let _ = stream.write_all(b"\0\0\0\x04\0\0\0\0\0\0\0\x01\0\0\0\0\0\x63x");
         listen_only(stream);
     }
-    let wrong = ran(plan("grpc", server(odd))).unwrap_err();
-    assert!(wrong.problem.contains("to no request"), "{wrong}");
+    let error = ran(plan("grpc", server(odd))).unwrap_err();
+    assert!(error.problem.contains("to no request"), "{error}");
 }
 
 #[test]
@@ -182,8 +182,8 @@ fn an_unreachable_server_is_an_error_at_once() {
         .local_addr()
         .unwrap()
         .port();
-    let wrong = ran(plan("resp", port)).unwrap_err();
-    assert!(wrong.problem.contains("cannot be reached"), "{wrong}");
+    let error = ran(plan("resp", port)).unwrap_err();
+    assert!(error.problem.contains("cannot be reached"), "{error}");
 }
 
 /// Answers every command, but stalls once for a tenth of a second.
@@ -304,7 +304,7 @@ fn when_the_last_server_dies_the_run_ends_with_a_report() {
 
 #[test]
 fn a_connection_given_up_does_not_lose_its_server() {
-    // Whoever comes first is answered, and nobody else.
+    // Only the first connection is answered.
     static COME: AtomicU64 = AtomicU64::new(0);
     fn serves_one(stream: TcpStream) {
         if COME.fetch_add(1, Relaxed) == 0 {

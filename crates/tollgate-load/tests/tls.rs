@@ -1,4 +1,4 @@
-//! All three protocols over TLS: with who is believed, and with nobody else.
+//! All three protocols over TLS, with trusted certificates and with others.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
@@ -94,7 +94,7 @@ async fn redis(stream: TlsStream<TcpStream>) {
     }
 }
 
-/// Says yes to everybody who says that this is TLS.
+/// Accepts every TLS connection.
 async fn envoy(stream: TlsStream<TcpStream>) {
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
     let mut connection = h2::server::handshake(stream).await.unwrap();

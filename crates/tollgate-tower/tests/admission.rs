@@ -1,4 +1,4 @@
-//! What the queue promises, on a clock that stands still until it is moved.
+//! The promises of an admission queue, on a paused clock.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
@@ -47,7 +47,7 @@ fn poll(acquire: &mut Acquire) -> Poll<Result<QueuePermit, Rejected>> {
     Pin::new(acquire).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// A permit that must be there at once.
+/// A permit that must be granted at once.
 fn enter_now(queue: &AdmissionQueue, place: &QueuePlace) -> QueuePermit {
     match poll(&mut queue.acquire(place)) {
         Poll::Ready(Ok(permit)) => permit,
@@ -55,7 +55,7 @@ fn enter_now(queue: &AdmissionQueue, place: &QueuePlace) -> QueuePermit {
     }
 }
 
-/// Somebody who has come and has to wait.
+/// A request that has to wait.
 fn queue_up(queue: &AdmissionQueue, place: &QueuePlace) -> Acquire {
     let mut acquire = queue.acquire(place);
     assert!(poll(&mut acquire).is_pending());
@@ -108,7 +108,7 @@ async fn a_cancelled_request_leaves_the_queue_or_passes_its_permit_on() {
     let mut last = queue_up(&queue, &place(4));
     drop(impatient);
     assert_eq!(queue.stats().waiting, 2);
-    // The permit is given to the unlucky one, who never comes to take it.
+    // The permit is granted to the request that is never polled again.
     held.finish(BackendOutcome::Answered);
     assert!(poll(&mut last).is_pending());
     assert_eq!(queue.stats().in_flight, 1);
@@ -322,9 +322,12 @@ async fn retry_after_follows_recent_dispatches() {
         held = permit;
         waiting.push(queue_up(&queue, &place(1)));
     }
-    let told = refused(&queue, &place(1)).retry_after;
+    let retry_after = refused(&queue, &place(1)).retry_after;
     let near = Span::from_millis(990)..=Span::from_millis(1030);
-    assert!(near.contains(&told), "20 times 50 ms, not {told:?}");
+    assert!(
+        near.contains(&retry_after),
+        "20 times 50 ms, not {retry_after:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -333,7 +336,7 @@ async fn scaling_lowers_the_limit_and_restores_it() {
     let mut held: Vec<_> = (0..10).map(|_| enter_now(&queue, &place(1))).collect();
     queue.set_scale(Scale::from_q16(65_536 / 2));
     assert_eq!(queue.stats().concurrency_limit, Some(5));
-    assert_eq!(queue.stats().in_flight, 10, "nobody is stopped");
+    assert_eq!(queue.stats().in_flight, 10, "no request is stopped");
     let mut waiting = queue_up(&queue, &place(1));
     held.truncate(5);
     assert!(poll(&mut waiting).is_pending());
@@ -356,7 +359,7 @@ async fn scaling_slows_the_rate_and_restores_it() {
     let begin = Instant::now();
     drop(queue.acquire(&place(1)).await);
     assert!((ms(400)..=ms(402)).contains(&begin.elapsed()));
-    // A change while somebody waits counts from then on.
+    // A change while a request waits applies from then on.
     let acquire = tokio::spawn(queue.acquire(&place(1)));
     sleep(ms(200)).await;
     queue.set_scale(Scale::ONE);
@@ -469,7 +472,7 @@ async fn a_tier_keeps_its_counter_in_any_order_of_the_rule() {
         tier: Some(tier),
         ..costing(1)
     };
-    let turns = |queue: &AdmissionQueue| -> Vec<u64> {
+    let served = |queue: &AdmissionQueue| -> Vec<u64> {
         let report = queue.stats();
         report.served.iter().map(|served| served.requests).collect()
     };
@@ -479,32 +482,32 @@ async fn a_tier_keeps_its_counter_in_any_order_of_the_rule() {
     let waiting = tokio::spawn(queue.acquire(&of(1)));
     tokio::task::yield_now().await;
     queue.change(&weighted(&["new", "paid", "free"]));
-    assert_eq!(turns(&queue), [0, 1, 1]);
+    assert_eq!(served(&queue), [0, 1, 1]);
     // Whoever came as the second of two is counted as what it was.
     drop(held);
     drop(waiting.await.unwrap().unwrap());
-    assert_eq!(turns(&queue), [0, 2, 1]);
+    assert_eq!(served(&queue), [0, 2, 1]);
     queue.change(&weighted(&["paid"]));
-    assert_eq!(turns(&queue), [2]);
+    assert_eq!(served(&queue), [2]);
     queue.change(&weighted(&["free", "paid"]));
-    assert_eq!(turns(&queue), [1, 2]);
+    assert_eq!(served(&queue), [1, 2]);
 }
 
 #[test]
 fn an_unusable_queue_is_an_error() {
-    let told = |rule: &QueueRule| {
+    let problem_of = |rule: &QueueRule| {
         let QueueError { queue, problem, .. } = AdmissionQueue::new(rule).unwrap_err();
         assert_eq!(&*queue, "api");
         problem
     };
-    assert!(told(&rule(0)).contains("`depth` is 0"));
+    assert!(problem_of(&rule(0)).contains("`depth` is 0"));
     let mut neither = rule(1);
     neither.at_once = None;
-    assert!(told(&neither).contains("neither `at_once` nor `rate`"));
+    assert!(problem_of(&neither).contains("neither `at_once` nor `rate`"));
     assert!(
-        told(&paced("1/s", 0)).contains("burst"),
+        problem_of(&paced("1/s", 0)).contains("burst"),
         "{}",
-        told(&paced("1/s", 0))
+        problem_of(&paced("1/s", 0))
     );
     let adaptive = Adaptive {
         by: Estimator::Aimd,
@@ -514,7 +517,8 @@ fn an_unusable_queue_is_an_error() {
         timeout: Span::from_secs(1),
     };
     assert!(
-        told(&QueueRule::new("api", QueueConcurrency::Adaptive(adaptive))).contains("`min` is 5")
+        problem_of(&QueueRule::new("api", QueueConcurrency::Adaptive(adaptive)))
+            .contains("`min` is 5")
     );
 }
 
@@ -535,11 +539,11 @@ fn a_timer_task_whose_runtime_ends_is_replaced() {
     second.block_on(async { sleep(ms(5)).await });
     assert_eq!(queue.stats().waiting, 2);
     drop(first);
-    let told = second.block_on(async {
+    let result = second.block_on(async {
         let limit = Duration::from_secs(5);
         tokio::time::timeout(limit, waiting).await.unwrap().unwrap()
     });
-    assert_eq!(told.unwrap_err().reason, RejectReason::MaxWait);
+    assert_eq!(result.unwrap_err().reason, RejectReason::MaxWait);
     drop(abandoned);
 }
 

@@ -262,7 +262,7 @@ async fn an_overload_during_upload_counts_and_an_answer_does_not() {
             BackendOutcome::Overloaded => assert!(after <= expected, "{after}"),
             _ => assert_eq!(after, expected),
         }
-        // What is told after the end is not listened to, though its place is another's by now.
+        // A timer of a released permit has no effect, though its slot is reused by now.
         let permit = queue.acquire(&place()).await.unwrap();
         late.into_iter().for_each(|sent| sent.restart());
         permit.finish(BackendOutcome::Ignored);

@@ -1,4 +1,4 @@
-//! The bound on the turns that one flow holds at once, on a clock that stands still until it is moved.
+//! The concurrency limit of one flow, on a paused clock.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
@@ -53,7 +53,7 @@ fn enter_now(queue: &AdmissionQueue, flow: u64) -> QueuePermit {
     taken(&mut queue.acquire(&place(flow)))
 }
 
-/// Somebody who has come and has to wait.
+/// A request that has to wait.
 fn queue_up(queue: &AdmissionQueue, flow: u64) -> Acquire {
     let mut acquire = queue.acquire(&place(flow));
     assert!(poll(&mut acquire).is_pending());
@@ -142,7 +142,7 @@ async fn a_cancelled_request_lets_the_next_of_its_flow_go() {
     let unlucky = queue_up(&queue, 1);
     let mut last = queue_up(&queue, 1);
     drop(impatient);
-    // Given to the unlucky one, who never comes to take it.
+    // Granted to the request that is never polled again.
     held.finish(BackendOutcome::Answered);
     assert!(poll(&mut last).is_pending());
     drop(unlucky);
@@ -280,6 +280,9 @@ async fn a_rejection_estimates_the_wait_from_recent_dispatches() {
     // One goes each second, and five wait.
     let rejected = refused(&queue, 1);
     assert_eq!(rejected.reason, RejectReason::FlowFull);
-    let told = Duration::from(rejected.retry_after);
-    assert!((ms(4900)..ms(5100)).contains(&told), "{told:?}");
+    let retry_after = Duration::from(rejected.retry_after);
+    assert!(
+        (ms(4900)..ms(5100)).contains(&retry_after),
+        "{retry_after:?}"
+    );
 }

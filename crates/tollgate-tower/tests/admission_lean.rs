@@ -1,4 +1,4 @@
-//! Coming and going through a queue that nobody waits at allocates nothing.
+//! A queue without waiting requests allocates nothing.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 

@@ -56,8 +56,8 @@ impl Counts {
         }
     }
 
-    async fn told(&self, told: Result<QueuePermit, Rejected>, flow: u64, rng: &mut Rng) {
-        match told {
+    async fn finish(&self, result: Result<QueuePermit, Rejected>, flow: u64, rng: &mut Rng) {
+        match result {
             Ok(permit) => self.use_permit(permit, flow, rng).await,
             Err(_) => {
                 self.rejected.fetch_add(1, SeqCst);
@@ -87,7 +87,7 @@ async fn request(queue: &AdmissionQueue, counts: &Counts, rng: &mut Rng) {
         0 => {}
         // After it has come, and perhaps after its permit was given and before it was taken.
         1 | 2 => match poll_once(&mut acquire).await {
-            Poll::Ready(told) => counts.told(told, place.flow, rng).await,
+            Poll::Ready(result) => counts.finish(result, place.flow, rng).await,
             Poll::Pending => {
                 for _ in 0..rng.u64(..6) {
                     tokio::task::yield_now().await;
@@ -97,12 +97,12 @@ async fn request(queue: &AdmissionQueue, counts: &Counts, rng: &mut Rng) {
             }
         },
         3 => match timeout(Duration::from_micros(rng.u64(..3000)), acquire).await {
-            Ok(told) => counts.told(told, place.flow, rng).await,
+            Ok(result) => counts.finish(result, place.flow, rng).await,
             Err(_) => {
                 counts.cancelled.fetch_add(1, SeqCst);
             }
         },
-        _ => counts.told(acquire.await, place.flow, rng).await,
+        _ => counts.finish(acquire.await, place.flow, rng).await,
     }
 }
 
@@ -143,7 +143,7 @@ async fn stress(
     for task in tasks {
         let done = timeout(Duration::from_secs(60), task).await;
         let report = queue.stats();
-        let done = done.unwrap_or_else(|_| panic!("somebody waits for ever: {report:?}"));
+        let done = done.unwrap_or_else(|_| panic!("a request waits forever: {report:?}"));
         done.unwrap();
     }
     meddler.abort();
@@ -178,7 +178,7 @@ fn rule() -> QueueRule {
 async fn cancellations_at_any_time_lose_no_permit_and_no_wake_up() {
     let queue = stress(&rule(), 1, |_, _| {}).await;
     // Every place can be had again at once.
-    let mut turns = Vec::new();
+    let mut permits = Vec::new();
     for _ in 0..AT_ONCE {
         let place = QueuePlace {
             queue: 0,
@@ -188,7 +188,7 @@ async fn cancellations_at_any_time_lose_no_permit_and_no_wake_up() {
             cost: 1,
         };
         match poll_once(&mut queue.acquire(&place)).await {
-            Poll::Ready(Ok(permit)) => turns.push(permit),
+            Poll::Ready(Ok(permit)) => permits.push(permit),
             other => panic!("a place was lost: {other:?}"),
         }
     }

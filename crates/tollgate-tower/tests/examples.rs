@@ -76,7 +76,7 @@ async fn the_axum_example_limits_riders_and_addresses() {
     );
     assert_eq!(browser.get("/rides", "43").await.status(), 200);
 
-    // By address, whoever says they are.
+    // By address, with any rider id.
     for status in [200, 200, 429] {
         let response = browser.get("/documents", "44").await;
         assert_eq!(response.status(), status);
@@ -152,8 +152,8 @@ async fn the_tonic_example_refuses_with_resource_exhausted_and_a_retry_time() {
     let channel = channel.connect().await.unwrap();
     for left in ["1", "0"] {
         let greeting = tonic_limits::greet(channel.clone(), "alice").await.unwrap();
-        let told = greeting.metadata().get("x-ratelimit-remaining").unwrap();
-        assert_eq!(told, left);
+        let remaining = greeting.metadata().get("x-ratelimit-remaining").unwrap();
+        assert_eq!(remaining, left);
         assert_eq!(greeting.into_inner().text, "hello, alice");
     }
     let refused = tonic_limits::greet(channel.clone(), "alice")

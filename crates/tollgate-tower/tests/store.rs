@@ -234,7 +234,7 @@ async fn slots_are_reserved_in_the_store_and_awaited_on_each_node() {
     // Eight fit; a busy machine may take so long to ask that another place becomes free.
     assert!((8..=11).contains(&seen.len()), "{}", seen.len());
     assert_eq!(seen.len() + refused, 12);
-    // All slots are of one line, whoever waits for them: the last is as far from the first as they are many.
+    // All nodes share the slots: the last one is as far from the first as there are slots.
     let (first, last) = (seen[0], seen[seen.len() - 1]);
     let slots = u32::try_from(seen.len() - 1).unwrap();
     assert!(

@@ -241,7 +241,7 @@ async fn a_tunnel_keeps_its_permit_while_its_guard_is_kept() {
     drop(kept);
     assert_eq!(left(&policy_handle, "places"), 2);
 
-    // If nobody does, it ends with the head of the response.
+    // Without that it ends with the head of the response.
     let response = tokio::spawn(service.ready().await.unwrap().call(get("/", "a")));
     drop(arrived.recv().await.unwrap().answer(101));
     let response = response.await.unwrap().unwrap();

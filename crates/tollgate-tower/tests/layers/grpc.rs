@@ -49,8 +49,8 @@ async fn every_kind_of_refusal_has_its_code() {
     assert_eq!(header(&exhausted, "retry-after"), Some("1"));
     let media = header(&exhausted, "content-type");
     assert_eq!(media, Some("application/grpc+proto"));
-    let told = header(&exhausted, "ratelimit");
-    assert_eq!(told, Some("\"calls\";r=0;t=1"));
+    let ratelimit = header(&exhausted, "ratelimit");
+    assert_eq!(ratelimit, Some("\"calls\";r=0;t=1"));
     assert!(exhausted.headers().contains_key("grpc-status-details-bin"));
     assert!(exhausted.body().is_end_stream());
 

@@ -1,4 +1,4 @@
-//! What is let through, what is refused, and what clients are told.
+//! Admitted and refused requests, and their header fields.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -26,12 +26,12 @@ use crate::support::{NoBody, bucket, get, header, policy, policy_handle, rule, t
 /// Says what the policy makes of the client, and sets a field that we set, too.
 async fn hello(request: Request<NoBody>) -> Result<Response<Full<Bytes>>, Infallible> {
     let client = request.extensions().get::<ClientAddr>();
-    let told = client.map_or("nobody".to_owned(), |client| client.0.to_string());
+    let text = client.map_or("unknown".to_owned(), |client| client.0.to_string());
     let response = Response::builder()
         .header("ratelimit", "mine")
         .header("retry-after", "77")
         .header("cache-control", "max-age=5");
-    Ok(response.body(Full::from(told)).unwrap())
+    Ok(response.body(Full::from(text)).unwrap())
 }
 
 #[tokio::test]
@@ -53,7 +53,7 @@ async fn admitted_responses_report_what_is_left_and_refusals_the_reason() {
     assert_eq!(header(&first, "retry-after"), Some("77"));
     assert_eq!(header(&first, "cache-control"), Some("max-age=5"));
     assert_eq!(first.headers().get_all("ratelimit").iter().count(), 1);
-    assert_eq!(text(first).await, "nobody");
+    assert_eq!(text(first).await, "unknown");
 
     assert_eq!(ask().await.unwrap().status(), 200);
     let refused = ask().await.unwrap();
@@ -174,7 +174,7 @@ async fn the_client_is_resolved_through_trusted_proxies_for_inner_services() {
     let liar = ask(from([192, 0, 2, 1], "203.0.113.8")).await.unwrap();
     assert_eq!(text(liar).await, "192.0.2.1");
 
-    // A function of the program may know better where the peer is told.
+    // A function of the program finds the peer.
     #[derive(Clone)]
     struct Socket(IpAddr);
     let layer = LimitLayer::new(policy_handle).with_peer(|e| e.get::<Socket>().map(|s| s.0));
@@ -211,7 +211,7 @@ async fn a_request_waits_for_its_slot_and_a_wait_above_the_maximum_is_refused() 
         );
         statuses.push(status.as_u16());
     }
-    // Those who were refused gave their slots back, so both would have had the same.
+    // Refused requests refund their slots, so both would have got the same one.
     assert_eq!(statuses, [200, 200, 200, 429, 429]);
     let next = service.clone().oneshot(get("/", "a")).await.unwrap();
     assert_eq!(next.status(), 200);

@@ -1,4 +1,4 @@
-//! Turns: who waits, who is rejected away, and what is told of it.
+//! Queues: waiting, rejected and served requests, and their responses.
 
 use bytes::Bytes;
 use http_body_util::BodyExt;

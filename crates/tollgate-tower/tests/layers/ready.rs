@@ -26,7 +26,7 @@ async fn a_refused_request_reserves_no_capacity_of_the_inner_service() {
         let ready = first.ready().await.unwrap();
         assert_eq!(ready.call(get("/", "a")).await.unwrap().status(), status);
     }
-    // `first` is idle now; if it kept the place of the refused request, nobody else could ever go.
+    // `first` is idle now; if it kept the capacity of the refused request, no other request could ever go.
     let free = tokio::time::timeout(std::time::Duration::from_secs(5), other.ready());
     assert!(free.await.is_ok(), "the place is still taken");
 }

@@ -1,4 +1,4 @@
-//! One limit without a policy, as it is put on a single route.
+//! One limit without a policy, on a single route.
 
 use axum::Router;
 use axum::body::Body;
@@ -31,8 +31,8 @@ async fn a_route_has_its_own_limit_by_a_key_and_those_without_a_key_share_one() 
     };
     let (first, response) = status("/rides", Some("a")).await;
     assert_eq!(first, 200);
-    let told = header(&response, "ratelimit-policy");
-    assert_eq!(told, Some("\"rides\";q=1;w=3600"));
+    let policy = header(&response, "ratelimit-policy");
+    assert_eq!(policy, Some("\"rides\";q=1;w=3600"));
     assert_eq!(status("/rides", Some("a")).await.0, 429);
     assert_eq!(status("/rides", Some("b")).await.0, 200);
     assert_eq!(status("/rides", None).await.0, 200);

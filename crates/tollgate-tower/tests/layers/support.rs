@@ -1,4 +1,4 @@
-//! What several tests need: policies, a backend that is told what to do, and requests.
+//! Shared parts of the tests: policies, a controlled backend, and requests.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -98,7 +98,7 @@ impl Body for Fed {
     }
 }
 
-/// A request that has reached the backend, which does nothing until it is told what to answer.
+/// A request at the backend, which waits for the response of the test.
 pub(crate) struct Arrived {
     pub(crate) request: Request<NoBody>,
     pub(crate) answer: oneshot::Sender<Result<Response<Fed>, Broken>>,
