@@ -10,7 +10,7 @@
 //! # When there is no room
 //!
 //! As everywhere ([`crate::table`]): no live key is ever pushed out, and a newcomer shares one
-//! moment with other newcomers. Their quota may differ; the moment is then the latest that any of them
+//! moment with other newcomers. Their quotas may differ; the moment is then the latest that any of them
 //! caused, so each gets less than its own quota would give, never more. [`Throttle::overflowed`] counts them.
 //!
 //! # What it does not know

@@ -67,7 +67,7 @@ pub struct Bucket {
     /// Ticks that one unit of cost is worth.
     p: u64,
     /// What it is worth without pressure; `p` is never less.
-    plain: u64,
+    unscaled: u64,
     /// Ticks in a full bucket.
     depth: u64,
     exact: bool,
@@ -94,7 +94,7 @@ impl Bucket {
             return Ok(Bucket {
                 n,
                 p,
-                plain: p,
+                unscaled: p,
                 depth,
                 exact: true,
             });
@@ -106,7 +106,7 @@ impl Bucket {
                 return Ok(Bucket {
                     n: 1 << e,
                     p,
-                    plain: p,
+                    unscaled: p,
                     depth,
                     exact: false,
                 });
@@ -183,7 +183,7 @@ impl Bucket {
     /// Pressure alone makes nothing impossible: what a bucket holds in better times takes all of it.
     #[cold]
     const fn whole_for(&self, cost: u64) -> Option<u64> {
-        match cost.checked_mul(self.plain) {
+        match cost.checked_mul(self.unscaled) {
             Some(ticks) if ticks <= self.depth => Some(self.depth),
             _ => None,
         }
@@ -192,7 +192,7 @@ impl Bucket {
     /// Units in a full bucket, bought one by one. At least one, if it holds one in better times.
     const fn holds(&self) -> u64 {
         match self.depth / self.p {
-            0 if self.depth >= self.plain => 1,
+            0 if self.depth >= self.unscaled => 1,
             units => units,
         }
     }
@@ -225,10 +225,10 @@ impl Bucket {
     /// Ticks in a nanosecond, and ticks that one unit of cost is worth without pressure.
     #[inline]
     pub(crate) const fn grid(&self) -> (u64, u64) {
-        (self.n, self.plain)
+        (self.n, self.unscaled)
     }
 
-    /// Gives back what a charge took beyond what was used, only if nothing was charged after it. By the plain
+    /// Gives back what a charge took beyond what was used, only if nothing was charged after it. By the unscaled
     /// price: no charge has paid less, so if what is out is worth no more, no later charge is part of it.
     pub(super) fn refund_last(&self, word: u64, now: Moment, refund: &Refund) -> Option<u64> {
         let Refund {
@@ -242,14 +242,14 @@ impl Bucket {
         let ahead = delayed.saturating_sub(waited).saturating_mul(self.n);
         let gone = waited.saturating_sub(delayed).saturating_mul(self.n);
         let still = |cost: u64| {
-            let left = cost.saturating_mul(self.plain).saturating_sub(gone);
+            let left = cost.saturating_mul(self.unscaled).saturating_sub(gone);
             left.saturating_add(ahead)
         };
         let (out, stays) = (still(charged), still(kept));
         let ticks = self.ticks(now);
         let (raw, _) = self.ahead(Some(word), ticks);
         // A delay is rounded up to a nanosecond. A later charge is worth more than that, or nothing is given back.
-        let rounded = if delay > Span::ZERO && self.plain >= self.n {
+        let rounded = if delay > Span::ZERO && self.unscaled >= self.n {
             self.n - 1
         } else {
             0
@@ -299,9 +299,9 @@ impl PackedAlgorithm for Bucket {
 
     fn refund(&self, word: u64, now: Moment, cost: u64, issued: Moment) -> Option<u64> {
         // What refilled since `issued` would have overflowed a bucket that was never charged, so
-        // only the rest comes back. At the plain price: nobody has paid less, whatever the scale was.
+        // only the rest comes back. At the unscaled price: nobody has paid less, whatever the scale was.
         let refilled = now.since(issued).as_nanos().saturating_mul(self.n);
-        let back = cost.saturating_mul(self.plain).saturating_sub(refilled);
+        let back = cost.saturating_mul(self.unscaled).saturating_sub(refilled);
         if back == 0 {
             return None;
         }
@@ -395,29 +395,29 @@ impl PackedAlgorithm for Bucket {
     #[cold]
     fn scaled(&self, scale: Scale) -> Self {
         Bucket {
-            p: scale.price(self.plain),
+            p: scale.price(self.unscaled),
             ..*self
         }
     }
 
     fn capacity(&self) -> u64 {
-        self.depth / self.plain
+        self.depth / self.unscaled
     }
 
     #[inline(always)]
     fn encode(&self) -> EncodedLimit {
         // `p` is at most 2^61: its top bit is free.
-        let plain = self.plain | u64::from(self.exact) << 63;
-        [self.n, plain, self.depth, 0]
+        let unscaled = self.unscaled | u64::from(self.exact) << 63;
+        [self.n, unscaled, self.depth, 0]
     }
 
     #[inline(always)]
     fn from_encoded(&[n, p, depth, _]: &EncodedLimit) -> Self {
-        let plain = p & (u64::MAX >> 1);
+        let unscaled = p & (u64::MAX >> 1);
         Bucket {
             n,
-            p: plain,
-            plain,
+            p: unscaled,
+            unscaled,
             depth,
             exact: p >> 63 != 0,
         }

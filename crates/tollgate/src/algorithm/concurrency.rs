@@ -42,7 +42,7 @@ const SLOTS_MAX: usize = 6;
 pub struct Permits {
     limit: u64,
     /// The limit without pressure, which the word is laid out for; `limit` is never more.
-    plain: u64,
+    unscaled: u64,
     /// Length of an interval.
     interval: u64,
     /// Epochs in the word. A permit counts for `slots - 1` intervals after its own.
@@ -50,7 +50,7 @@ pub struct Permits {
 }
 
 /// The counts in force at a moment.
-struct InForce {
+struct PermitCounts {
     interval: u64,
     /// Newest first.
     counts: [u64; SLOTS_MAX],
@@ -85,7 +85,7 @@ impl Permits {
         };
         Ok(Permits {
             limit,
-            plain: limit,
+            unscaled: limit,
             interval: ttl.as_nanos().div_ceil(slots - 1),
             slots: slots as u32,
         })
@@ -99,7 +99,7 @@ impl Permits {
     /// The word for these counts, newest first, the newest being that of interval number `interval`. A count
     /// above what the word has room for is cut.
     pub fn word_of(&self, interval: u64, counts: impl Iterator<Item = u64>) -> u64 {
-        let mut state = self.in_force(None, Moment::ORIGIN);
+        let mut state = self.counts_at(None, Moment::ORIGIN);
         state.interval = interval;
         let most = (1 << self.count_bits()) - 1;
         for (to, count) in state.counts.iter_mut().zip(counts) {
@@ -112,10 +112,10 @@ impl Permits {
         (64 - INTERVAL_BITS) / self.slots
     }
 
-    fn in_force(&self, word: Option<u64>, now: Moment) -> InForce {
+    fn counts_at(&self, word: Option<u64>, now: Moment) -> PermitCounts {
         let interval = now.as_nanos() / self.interval;
         let into = now.as_nanos() % self.interval;
-        let mut state = InForce {
+        let mut state = PermitCounts {
             interval,
             counts: [0; SLOTS_MAX],
             into,
@@ -153,20 +153,20 @@ impl Permits {
         state
     }
 
-    fn word(&self, state: &InForce) -> u64 {
+    fn word(&self, state: &PermitCounts) -> u64 {
         let counts = state.counts.iter().take(self.slots as usize).rev();
         let packed = counts.fold(0, |bits, count| bits << self.count_bits() | count);
         state.interval << (64 - INTERVAL_BITS) | packed
     }
 
     /// How long until the permits of the slot `i` intervals old expire.
-    fn expires_in(&self, state: &InForce, i: usize) -> u64 {
+    fn expires_in(&self, state: &PermitCounts, i: usize) -> u64 {
         let intervals = u64::from(self.slots).saturating_sub(i as u64);
         (intervals.saturating_mul(self.interval) - state.into).saturating_add(state.early)
     }
 
     /// The wait until at most `most` permits are left, if none is released earlier.
-    fn wait_until_at_most(&self, state: &InForce, most: u64) -> u64 {
+    fn wait_until_at_most(&self, state: &PermitCounts, most: u64) -> u64 {
         let mut live: u64 = state.counts.iter().sum();
         for i in (0..self.slots as usize).rev() {
             live -= state.counts.get(i).copied().unwrap_or(0);
@@ -180,7 +180,7 @@ impl Permits {
 
 impl PackedAlgorithm for Permits {
     fn charge(&self, word: Option<u64>, now: Moment, cost: u64) -> Step {
-        if cost > self.plain {
+        if cost > self.unscaled {
             return Step::never();
         }
         if cost == 0 {
@@ -189,7 +189,7 @@ impl PackedAlgorithm for Permits {
                 write: None,
             };
         }
-        let mut state = self.in_force(word, now);
+        let mut state = self.counts_at(word, now);
         let live: u64 = state.counts.iter().sum();
         // Pressure alone makes nothing impossible: what is more than the limit then takes all of it.
         let asked = cost.min(self.limit);
@@ -208,7 +208,7 @@ impl PackedAlgorithm for Permits {
 
     /// A refund is a release: `cost` permits that were granted at `issued` are given back.
     fn refund(&self, word: u64, now: Moment, cost: u64, issued: Moment) -> Option<u64> {
-        let mut state = self.in_force(Some(word), now);
+        let mut state = self.counts_at(Some(word), now);
         let age = state
             .interval
             .checked_sub(issued.as_nanos() / self.interval)?;
@@ -221,7 +221,7 @@ impl PackedAlgorithm for Permits {
     }
 
     fn renew(&self, word: u64, now: Moment, count: u64, issued: Moment) -> Option<u64> {
-        let mut state = self.in_force(Some(word), now);
+        let mut state = self.counts_at(Some(word), now);
         let age = usize::try_from(
             state
                 .interval
@@ -235,7 +235,7 @@ impl PackedAlgorithm for Permits {
     }
 
     fn charge_saturating(&self, word: Option<u64>, now: Moment, cost: u64) -> (Option<u64>, u64) {
-        let mut state = self.in_force(word, now);
+        let mut state = self.counts_at(word, now);
         let live: u64 = state.counts.iter().sum();
         let taken = cost.min(self.limit.saturating_sub(live));
         state.counts[0] += taken;
@@ -243,7 +243,7 @@ impl PackedAlgorithm for Permits {
     }
 
     fn status(&self, word: Option<u64>, now: Moment) -> QuotaStatus {
-        let state = self.in_force(word, now);
+        let state = self.counts_at(word, now);
         let live: u64 = state.counts.iter().sum();
         let newest = state.counts.iter().position(|c| *c > 0);
         let wait = |most: u64| Span::from_nanos(self.wait_until_at_most(&state, most));
@@ -259,7 +259,7 @@ impl PackedAlgorithm for Permits {
     }
 
     fn is_unused(&self, word: u64, now: Moment) -> bool {
-        self.in_force(Some(word), now)
+        self.counts_at(Some(word), now)
             .counts
             .iter()
             .all(|c| *c == 0)
@@ -280,8 +280,8 @@ impl PackedAlgorithm for Permits {
     }
 
     fn convert(&self, old: &Self, word: u64, now: Moment) -> Option<u64> {
-        let before = old.in_force(Some(word), now);
-        let mut state = self.in_force(None, now);
+        let before = old.counts_at(Some(word), now);
+        let mut state = self.counts_at(None, now);
         let room = (1u64 << self.count_bits()) - 1;
         if (self.slots, self.interval) == (old.slots, old.interval) {
             state = before;
@@ -296,25 +296,25 @@ impl PackedAlgorithm for Permits {
     #[cold]
     fn scaled(&self, scale: Scale) -> Self {
         Permits {
-            limit: scale.apply_to(self.plain),
+            limit: scale.apply_to(self.unscaled),
             ..*self
         }
     }
 
     fn capacity(&self) -> u64 {
-        self.plain
+        self.unscaled
     }
 
     #[inline(always)]
     fn encode(&self) -> EncodedLimit {
-        [self.plain, self.interval, u64::from(self.slots), 0]
+        [self.unscaled, self.interval, u64::from(self.slots), 0]
     }
 
     #[inline(always)]
     fn from_encoded(&[limit, interval, slots, ..]: &EncodedLimit) -> Self {
         Permits {
             limit,
-            plain: limit,
+            unscaled: limit,
             interval,
             slots: slots as u32,
         }

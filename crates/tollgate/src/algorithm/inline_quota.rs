@@ -20,7 +20,7 @@
 //!
 //! # Invariant
 //!
-//! Under one set of quota a pass leaves `TAT <= now + D`, and each unit moves it by `T`: any window of length
+//! Under one quota a pass leaves `TAT <= now + D`, and each unit moves it by `T`: any window of length
 //! `w` admits at most `max_burst + 1 + w/T`. A word is written only if it lies at `now` or later, and never
 //! beyond [`LATEST`]; a word at or before `now` is a key never used, under any quota. So a store can forget
 //! keys and take over their places without knowing any rate.
@@ -33,7 +33,7 @@
 //!
 //! # What it does not know
 //!
-//! A clock that was set back. How far ahead a TAT may lie depends on quota that nobody keeps, so nothing can
+//! A clock that was set back. How far ahead a TAT may lie depends on quotas that are not stored, so nothing can
 //! be repaired: run it on a monotonic clock.
 
 use super::scale::Scale;
@@ -247,13 +247,13 @@ impl InlineQuota {
     }
 }
 
-/// The TATs of keys whose quota come with the call, as the store keeps them: it can tell which of them are
+/// The TATs of keys whose quota comes with the call, as the store keeps them: it can tell which of them are
 /// over, and nothing else.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawTat;
 
 impl PackedAlgorithm for RawTat {
-    /// Nothing is charged without quota.
+    /// Nothing is charged without a quota.
     fn charge(&self, _word: Option<u64>, _now: Moment, _cost: u64) -> Step {
         Step {
             verdict: Verdict::Never,

@@ -63,7 +63,7 @@ impl StampCell for AtomicU64 {
 pub struct Log {
     limit: u64,
     /// The limit without pressure, which rings are laid out for; `limit` is never more.
-    plain: u64,
+    unscaled: u64,
     window: u64,
 }
 
@@ -142,7 +142,7 @@ impl<'a, C: StampCell> Ring<'a, C> {
 }
 
 /// What the log looks like at a moment.
-struct InForce {
+struct LogView {
     /// The moment that the log is read and stamped at.
     at: u64,
     /// All stamps are to be moved back by this much: the clock was set.
@@ -174,14 +174,14 @@ impl Log {
         }
         Ok(Log {
             limit,
-            plain: limit,
+            unscaled: limit,
             window: window.as_nanos(),
         })
     }
 
     /// Cells that the ring of one key needs: its header and a stamp for each unit.
     pub fn cells(&self) -> usize {
-        usize::try_from(self.plain).unwrap_or(usize::MAX - 1) + 1
+        usize::try_from(self.unscaled).unwrap_or(usize::MAX - 1) + 1
     }
 
     /// The limit, under whatever scale.
@@ -191,14 +191,14 @@ impl Log {
 
     /// The greatest cost that can ever pass: the limit without pressure.
     pub const fn capacity(&self) -> u64 {
-        self.plain
+        self.unscaled
     }
 
     /// This limit with only `scale` of it left, on the same rings; see [`super::scale`].
     #[must_use]
     pub const fn scaled(&self, scale: Scale) -> Log {
         Log {
-            limit: scale.apply_to(self.plain),
+            limit: scale.apply_to(self.unscaled),
             ..*self
         }
     }
@@ -208,7 +208,7 @@ impl Log {
         Span::from_nanos(self.window)
     }
 
-    fn in_force<C: StampCell>(&self, ring: Ring<'_, C>, now: Moment) -> InForce {
+    fn view_at<C: StampCell>(&self, ring: Ring<'_, C>, now: Moment) -> LogView {
         let t = now.as_nanos();
         let len = ring.len();
         let newest = ring.newest().map_or(0, Moment::as_nanos);
@@ -231,7 +231,7 @@ impl Log {
                 high = middle;
             }
         }
-        InForce {
+        LogView {
             at,
             shift,
             dead: low,
@@ -240,7 +240,7 @@ impl Log {
     }
 
     /// How long until the stamp at `i` is out of the window, seen from `now`.
-    fn dies_in<C: StampCell>(&self, ring: Ring<'_, C>, f: &InForce, i: usize, now: Moment) -> u64 {
+    fn dies_in<C: StampCell>(&self, ring: Ring<'_, C>, f: &LogView, i: usize, now: Moment) -> u64 {
         let stamp = ring.stamp(i).saturating_sub(f.shift);
         let t = now.as_nanos();
         if stamp >= t {
@@ -251,7 +251,7 @@ impl Log {
     }
 
     /// Makes a gross step back of the clock good in the ring itself.
-    fn write_repair<C: StampCell>(ring: Ring<'_, C>, f: &InForce) {
+    fn write_repair<C: StampCell>(ring: Ring<'_, C>, f: &LogView) {
         if f.shift > 0 {
             for i in 0..ring.len() {
                 if let Some(cell) = ring.cell(i) {
@@ -269,9 +269,9 @@ impl Log {
         cost: u64,
         take: bool,
     ) -> (Verdict, QuotaStatus) {
-        let f = self.in_force(ring, now);
+        let f = self.view_at(ring, now);
         let used = f.live as u64;
-        if cost > self.plain {
+        if cost > self.unscaled {
             return (Verdict::Never, self.status_in(ring, &f, now, 0));
         }
         // Pressure alone makes nothing impossible: what is more than the limit then takes all of it.
@@ -299,7 +299,7 @@ impl Log {
     }
 
     /// Drops the dead stamps and adds `cost` at the moment in force. The caller has seen that they fit.
-    fn push<C: StampCell>(&self, ring: Ring<'_, C>, f: &InForce, cost: u64) {
+    fn push<C: StampCell>(&self, ring: Ring<'_, C>, f: &LogView, cost: u64) {
         let (oldest, _) = ring.bounds();
         let cost = usize::try_from(cost).unwrap_or(0);
         ring.set_bounds((oldest + f.dead) % ring.stamps.len(), f.live + cost);
@@ -317,7 +317,7 @@ impl Log {
         now: Moment,
         cost: u64,
     ) -> u64 {
-        let f = self.in_force(ring, now);
+        let f = self.view_at(ring, now);
         let room = self
             .limit
             .min(ring.stamps.len() as u64)
@@ -349,14 +349,14 @@ impl Log {
 
     /// What is left at `now`.
     pub fn status<C: StampCell>(&self, ring: Ring<'_, C>, now: Moment) -> QuotaStatus {
-        self.status_in(ring, &self.in_force(ring, now), now, 0)
+        self.status_in(ring, &self.view_at(ring, now), now, 0)
     }
 
     /// What would be left at `now` with `more` taken on top.
     fn status_in<C: StampCell>(
         &self,
         ring: Ring<'_, C>,
-        f: &InForce,
+        f: &LogView,
         now: Moment,
         more: u64,
     ) -> QuotaStatus {

@@ -42,6 +42,10 @@
 //! It keeps every arrival. This is one word whatever the limit; take [`super::log`] where a count
 //! must be exact and the limit is small.
 
+mod layout;
+
+pub use layout::{Estimate, Layout, Shape, Tail};
+
 use super::scale::Scale;
 use super::{EncodedLimit, Epoch, LimitError, PackedAlgorithm, RESERVED, Step};
 use crate::decision::{QuotaStatus, Verdict};
@@ -52,66 +56,12 @@ const PARTS_MAX: usize = 7;
 /// Fewest bits for the number of the current part: below, epochs would be shorter than a window.
 const INDEX_BITS_MIN: u32 = 8;
 
-/// How much of the oldest part still counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Estimate {
-    /// Spread over the time in which its arrivals came. A limit above 65 535 leaves no room for that
-    /// time in the word: it spreads them evenly over the part.
-    #[default]
-    Span,
-    /// Count all of it: never more than the limit in any window.
-    Strict,
-}
-
-/// How a word is divided. [`Sliding::new`] chooses it by the limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
-    /// Parts of the window; one more is counted.
-    pub parts: u32,
-    /// Divisions of a part in which first and last arrival are kept, a power of two; 1 without spans.
-    pub divisions: u32,
-    /// How the oldest part is counted.
-    pub tail: Tail,
-}
-
-/// What still counts of the oldest part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tail {
-    /// Its count, spread from its first to its last arrival.
-    Span,
-    /// Its count, spread evenly over the part.
-    Even,
-    /// Its whole count.
-    Whole,
-}
-
-impl Layout {
-    /// The finest layout that fits one word beside `limit`.
-    fn for_limit(limit: u64, estimate: Estimate) -> Layout {
-        let (parts, divisions, tail) = match (estimate, limit) {
-            (Estimate::Span, 0..=127) => (3, 8, Tail::Span),
-            (Estimate::Span, 128..=1023) => (2, 16, Tail::Span),
-            (Estimate::Span, 1024..=65_535) => (1, 64, Tail::Span),
-            (Estimate::Span, _) => (1, 1, Tail::Even),
-            (Estimate::Strict, 0..=2047) => (4, 1, Tail::Whole),
-            (Estimate::Strict, 2048..=16_383) => (3, 1, Tail::Whole),
-            (Estimate::Strict, 16_384..=262_143) => (2, 1, Tail::Whole),
-            (Estimate::Strict, _) => (1, 1, Tail::Whole),
-        };
-        Layout {
-            parts,
-            divisions,
-            tail,
-        }
-    }
-}
-
 /// A compiled sliding counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sliding {
     limit: u64,
     /// The limit without pressure, which the word is laid out for; `limit` is never more.
-    plain: u64,
+    unscaled: u64,
     /// The window as it was written.
     window: u64,
     /// Length of a part, rounded up if the parts do not divide the window: a longer window never
@@ -126,17 +76,6 @@ pub struct Sliding {
     index_bits: u32,
 }
 
-/// What a sliding counter counts in, for a store that keeps it in another form than a word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
-    /// Length of a part.
-    pub part: u64,
-    /// How many parts, and what is known of each.
-    pub layout: Layout,
-    /// The most that one part can count.
-    pub most: u64,
-}
-
 /// One part of the window: how much came, and in which of its `q` divisions first and last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Part {
@@ -147,7 +86,7 @@ struct Part {
 
 /// The parts as they stand at a moment.
 #[derive(Clone, Copy, Debug)]
-struct InForce {
+struct WindowState {
     index: u64,
     /// Newest first; `parts + 1` of them are used.
     cells: [Part; PARTS_MAX + 1],
@@ -210,7 +149,7 @@ impl Sliding {
         }
         Ok(Sliding {
             limit,
-            plain: limit,
+            unscaled: limit,
             window: window.as_nanos(),
             part: window.as_nanos().div_ceil(u64::from(parts)),
             parts,
@@ -237,7 +176,7 @@ impl Sliding {
     /// The word for these parts, newest first, the newest being number `index`: of each its count, and
     /// the first and the last division in which something came. A count above the most is cut.
     pub fn word_of(&self, index: u64, parts: impl Iterator<Item = [u64; 3]>) -> u64 {
-        let mut state = self.in_force(None, Moment::ORIGIN);
+        let mut state = self.state_at(None, Moment::ORIGIN);
         state.index = index;
         let most = (1 << self.count_bits) - 1;
         for (cell, [count, first, last]) in state.cells.iter_mut().zip(parts) {
@@ -272,7 +211,7 @@ impl Sliding {
         (bits, cells)
     }
 
-    fn pack(&self, state: &InForce) -> u64 {
+    fn pack(&self, state: &WindowState) -> u64 {
         let mut word = state.index;
         for cell in state.cells.iter().take(self.parts as usize + 1).rev() {
             word <<= self.cell_bits();
@@ -288,10 +227,10 @@ impl Sliding {
         word
     }
 
-    fn in_force(&self, word: Option<u64>, now: Moment) -> InForce {
+    fn state_at(&self, word: Option<u64>, now: Moment) -> WindowState {
         let index = now.as_nanos() / self.part;
         let into = now.as_nanos() % self.part;
-        let mut state = InForce {
+        let mut state = WindowState {
             index,
             cells: [Part::default(); PARTS_MAX + 1],
             into,
@@ -373,7 +312,7 @@ impl Sliding {
     }
 
     /// The least wait until `cost` passes if nothing else comes. `cost` is at most the limit.
-    fn wait_for(&self, state: &InForce, cost: u64) -> u64 {
+    fn wait_for(&self, state: &WindowState, cost: u64) -> u64 {
         let m = self.parts as usize;
         // Parts still to come before the one in which it passes; after m+1 nothing is left.
         for ahead in 0..=m {
@@ -390,7 +329,7 @@ impl Sliding {
     }
 
     /// From now to offset `e` in the part that is `ahead` parts on.
-    fn time_to(&self, state: &InForce, ahead: usize, e: u64) -> u64 {
+    fn time_to(&self, state: &WindowState, ahead: usize, e: u64) -> u64 {
         let parts = u64::try_from(ahead).unwrap_or(u64::MAX);
         parts
             .saturating_mul(self.part)
@@ -399,7 +338,7 @@ impl Sliding {
             .saturating_sub(state.into)
     }
 
-    fn head(&self, state: &InForce) -> u64 {
+    fn head(&self, state: &WindowState) -> u64 {
         state
             .cells
             .iter()
@@ -408,7 +347,7 @@ impl Sliding {
             .sum()
     }
 
-    fn remaining(&self, state: &InForce) -> u64 {
+    fn remaining(&self, state: &WindowState) -> u64 {
         let tail = state.cells[self.parts as usize];
         let c = u128::from(tail.count);
         // What still counts, rounded up: a part of a unit is not remaining.
@@ -433,7 +372,7 @@ impl Sliding {
     }
 
     /// Adds `cost` to the current part.
-    fn add(&self, state: &mut InForce, cost: u64) {
+    fn add(&self, state: &mut WindowState, cost: u64) {
         let division = u128::from(state.into) * u128::from(self.q()) / u128::from(self.part);
         let division = u64::try_from(division).unwrap_or(0) & (self.q() - 1);
         let current = &mut state.cells[0];
@@ -449,7 +388,7 @@ impl Sliding {
 
 impl PackedAlgorithm for Sliding {
     fn charge(&self, word: Option<u64>, now: Moment, cost: u64) -> Step {
-        if cost > self.plain {
+        if cost > self.unscaled {
             return Step::never();
         }
         if cost == 0 {
@@ -458,7 +397,7 @@ impl PackedAlgorithm for Sliding {
                 write: None,
             };
         }
-        let mut state = self.in_force(word, now);
+        let mut state = self.state_at(word, now);
         // Pressure alone makes nothing impossible: what is more than the limit then takes all of it.
         let asked = cost.min(self.limit);
         let room = self.limit.checked_sub(self.head(&state) + asked);
@@ -476,7 +415,7 @@ impl PackedAlgorithm for Sliding {
     }
 
     fn refund(&self, word: u64, now: Moment, cost: u64, issued: Moment) -> Option<u64> {
-        let mut state = self.in_force(Some(word), now);
+        let mut state = self.state_at(Some(word), now);
         // Only a part that is still counted can give something back.
         let age = state.index.checked_sub(issued.as_nanos() / self.part)?;
         let cell = usize::try_from(age)
@@ -491,7 +430,7 @@ impl PackedAlgorithm for Sliding {
     }
 
     fn charge_saturating(&self, word: Option<u64>, now: Moment, cost: u64) -> (Option<u64>, u64) {
-        let mut state = self.in_force(word, now);
+        let mut state = self.state_at(word, now);
         let taken = cost.min(self.limit.saturating_sub(self.head(&state)));
         if taken == 0 {
             return (None, cost);
@@ -501,7 +440,7 @@ impl PackedAlgorithm for Sliding {
     }
 
     fn status(&self, word: Option<u64>, now: Moment) -> QuotaStatus {
-        let state = self.in_force(word, now);
+        let state = self.state_at(word, now);
         let remaining = self.remaining(&state);
         let newest = state.cells.iter().position(|c| c.count > 0);
         let full_after = newest.map_or(0, |i| self.time_to(&state, self.parts as usize + 1 - i, 0));
@@ -518,7 +457,7 @@ impl PackedAlgorithm for Sliding {
 
     #[inline]
     fn is_unused(&self, word: u64, now: Moment) -> bool {
-        self.in_force(Some(word), now)
+        self.state_at(Some(word), now)
             .cells
             .iter()
             .all(|c| c.count == 0)
@@ -535,7 +474,7 @@ impl PackedAlgorithm for Sliding {
 
     fn repair_after_clock_step(&self, word: u64, now: Moment) -> u64 {
         let (_, cells) = self.unpack(word);
-        let mut state = self.in_force(None, now);
+        let mut state = self.state_at(None, now);
         state.cells = cells;
         self.pack(&self.indexed(state))
     }
@@ -546,7 +485,7 @@ impl PackedAlgorithm for Sliding {
         if (self.window, self.tail) == (old.window, old.tail) && self.limit >> old.count_bits == 0 {
             return Sliding {
                 limit: self.limit,
-                plain: self.plain,
+                unscaled: self.unscaled,
                 ..*old
             };
         }
@@ -554,8 +493,8 @@ impl PackedAlgorithm for Sliding {
     }
 
     fn convert(&self, old: &Self, word: u64, now: Moment) -> Option<u64> {
-        let before = old.in_force(Some(word), now);
-        let mut state = self.in_force(None, now);
+        let before = old.state_at(Some(word), now);
+        let mut state = self.state_at(None, now);
         let room = (1u64 << self.count_bits) - 1;
         if (self.part, self.parts, self.span_bits) == (old.part, old.parts, old.span_bits) {
             // Same window, another limit: every count stays where it is. One that is above what the
@@ -578,13 +517,13 @@ impl PackedAlgorithm for Sliding {
     #[cold]
     fn scaled(&self, scale: Scale) -> Self {
         Sliding {
-            limit: scale.apply_to(self.plain),
+            limit: scale.apply_to(self.unscaled),
             ..*self
         }
     }
 
     fn capacity(&self) -> u64 {
-        self.plain
+        self.unscaled
     }
 
     #[inline(always)]
@@ -596,7 +535,7 @@ impl PackedAlgorithm for Sliding {
         };
         let bits = self.count_bits << 16 | self.span_bits << 8 | self.index_bits;
         let layout = u64::from(bits) << 32 | u64::from(self.parts) << 8 | tail;
-        [self.plain, self.part, layout, self.window]
+        [self.unscaled, self.part, layout, self.window]
     }
 
     #[inline(always)]
@@ -604,7 +543,7 @@ impl PackedAlgorithm for Sliding {
         let bits = layout >> 32;
         Sliding {
             limit,
-            plain: limit,
+            unscaled: limit,
             window,
             part,
             parts: (layout >> 8 & 255) as u32,
@@ -622,93 +561,11 @@ impl PackedAlgorithm for Sliding {
 
 impl Sliding {
     /// Keeps the low bits of the index, which is all that the word has room for.
-    const fn indexed(&self, mut state: InForce) -> InForce {
+    const fn indexed(&self, mut state: WindowState) -> WindowState {
         state.index &= (1u64 << self.index_bits) - 1;
         state
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_default_layouts_fit_their_limits() {
-        let minute = Span::from_secs(60);
-        for (limit, parts, index_bits) in [
-            (127, 3, 12),
-            (128, 2, 16),
-            (1023, 2, 10),
-            (1024, 1, 18),
-            (65_535, 1, 8),
-            ((1 << 24) - 1, 1, 16),
-        ] {
-            let s = Sliding::new(limit, minute, Estimate::Span).unwrap();
-            assert_eq!((s.parts, s.index_bits), (parts, index_bits), "{limit}");
-        }
-        for (limit, parts, index_bits) in [
-            (1, 4, 59),
-            (2047, 4, 9),
-            (2048, 3, 16),
-            (16_383, 3, 8),
-            (16_384, 2, 19),
-            (262_143, 2, 10),
-            (262_144, 1, 26),
-            ((1 << 24) - 1, 1, 16),
-        ] {
-            let s = Sliding::new(limit, minute, Estimate::Strict).unwrap();
-            assert_eq!((s.parts, s.index_bits), (parts, index_bits), "{limit}");
-        }
-    }
-
-    #[test]
-    fn a_limit_that_does_not_fit_says_what_does() {
-        let minute = Span::from_secs(60);
-        let error = Sliding::new(1 << 24, minute, Estimate::Span).unwrap_err();
-        assert_eq!(error.hint(), "write a limit of at most 16777215");
-        let parts = |parts| {
-            let layout = Layout {
-                parts,
-                divisions: 1,
-                tail: Tail::Whole,
-            };
-            Sliding::with_layout(1000, minute, layout)
-        };
-        let error = parts(6).unwrap_err();
-        assert_eq!(error.to_string(), "the number of parts (from 1) is above 4");
-        assert!(parts(0).is_err());
-        assert!(parts(4).is_ok());
-    }
-
-    #[test]
-    fn the_reserved_word_is_never_written() {
-        let two_counters = Layout {
-            parts: 1,
-            divisions: 1,
-            tail: Tail::Even,
-        };
-        let s = Sliding::with_layout(3, Span::from_nanos(8), two_counters).unwrap();
-        let mut state = s.in_force(None, Moment::from_nanos(u64::MAX));
-        state.index = u64::MAX >> (64 - s.index_bits);
-        for cell in state.cells.iter_mut().take(2) {
-            cell.count = 3;
-        }
-        assert_eq!(s.pack(&state), RESERVED ^ 1 << s.cell_bits());
-    }
-
-    #[test]
-    fn words_pack_and_unpack() {
-        let s = Sliding::new(100, Span::from_secs(60), Estimate::Span).unwrap();
-        let now = Moment::from_nanos(123_456_789_012);
-        let mut state = s.in_force(None, now);
-        s.add(&mut state, 7);
-        state.cells[2] = Part {
-            count: 93,
-            first: 2,
-            last: 5,
-        };
-        let state = s.indexed(state);
-        let (index, cells) = s.unpack(s.pack(&state));
-        assert_eq!((index, cells), (state.index, state.cells));
-    }
-}
+mod tests;

@@ -37,14 +37,14 @@ const EPOCH_BITS: u32 = 30;
 pub struct Window {
     limit: u64,
     /// The limit without pressure; `limit` is never more.
-    plain: u64,
+    unscaled: u64,
     length: u64,
     /// Start of window 0, less than a window after the origin.
     anchor: u64,
 }
 
 /// The window in force for a word at a moment.
-struct InForce {
+struct CurrentWindow {
     number: u64,
     count: u64,
     ends_in: u64,
@@ -71,7 +71,7 @@ impl Window {
         }
         Ok(Window {
             limit,
-            plain: limit,
+            unscaled: limit,
             length: length.as_nanos(),
             anchor: anchor.as_nanos() % length.as_nanos(),
         })
@@ -94,10 +94,10 @@ impl Window {
     }
 
     #[inline]
-    fn in_force(&self, word: Option<u64>, now: Moment) -> InForce {
+    fn window_at(&self, word: Option<u64>, now: Moment) -> CurrentWindow {
         let (number, into) = self.position(now);
         let ends_in = self.length - into;
-        let mut now_window = InForce {
+        let mut now_window = CurrentWindow {
             number,
             count: 0,
             ends_in,
@@ -132,7 +132,7 @@ impl Window {
 impl PackedAlgorithm for Window {
     #[inline(always)]
     fn charge(&self, word: Option<u64>, now: Moment, cost: u64) -> Step {
-        if cost > self.plain {
+        if cost > self.unscaled {
             return Step::never();
         }
         if cost == 0 {
@@ -141,7 +141,7 @@ impl PackedAlgorithm for Window {
                 write: None,
             };
         }
-        let w = self.in_force(word, now);
+        let w = self.window_at(word, now);
         // Pressure alone makes nothing impossible: what is more than the limit then takes all of it.
         if w.count + cost.min(self.limit) <= self.limit {
             return Step {
@@ -167,28 +167,28 @@ impl PackedAlgorithm for Window {
     /// The same windows with room for `max` in each, under the same pressure: for a limit whose number comes
     /// with the call. Never more than there is room for in these; with 0 nothing passes.
     fn with_max(&self, max: u32) -> Self {
-        let plain = u64::from(max).min(self.plain);
-        let limit = match self.limit == self.plain {
-            true => plain,
+        let unscaled = u64::from(max).min(self.unscaled);
+        let limit = match self.limit == self.unscaled {
+            true => unscaled,
             // Both are below 2^32.
-            false => (plain * self.limit / self.plain.max(1)).max(plain.min(1)),
+            false => (unscaled * self.limit / self.unscaled.max(1)).max(unscaled.min(1)),
         };
         Window {
             limit,
-            plain,
+            unscaled,
             ..*self
         }
     }
 
     fn charge_saturating(&self, word: Option<u64>, now: Moment, cost: u64) -> (Option<u64>, u64) {
-        let w = self.in_force(word, now);
+        let w = self.window_at(word, now);
         let taken = cost.min(self.limit.saturating_sub(w.count));
         let write = (taken > 0).then(|| Window::word(w.number, w.count + taken));
         (write, cost - taken)
     }
 
     fn status(&self, word: Option<u64>, now: Moment) -> QuotaStatus {
-        let w = self.in_force(word, now);
+        let w = self.window_at(word, now);
         let reset = Span::from_nanos(if w.count > 0 { w.ends_in } else { 0 });
         QuotaStatus {
             remaining: self.limit.saturating_sub(w.count),
@@ -199,7 +199,7 @@ impl PackedAlgorithm for Window {
 
     #[inline]
     fn is_unused(&self, word: u64, now: Moment) -> bool {
-        self.in_force(Some(word), now).count == 0
+        self.window_at(Some(word), now).count == 0
     }
 
     fn epoch(&self, now: Moment) -> Epoch {
@@ -220,7 +220,7 @@ impl PackedAlgorithm for Window {
     }
 
     fn convert(&self, old: &Self, word: u64, now: Moment) -> Option<u64> {
-        let w = old.in_force(Some(word), now);
+        let w = old.window_at(Some(word), now);
         // What was used counts on in the window that is now in force, whatever its length.
         let same = (old.length, old.anchor) == (self.length, self.anchor);
         let number = if same { w.number } else { self.position(now).0 };
@@ -230,25 +230,25 @@ impl PackedAlgorithm for Window {
     #[cold]
     fn scaled(&self, scale: Scale) -> Self {
         Window {
-            limit: scale.apply_to(self.plain),
+            limit: scale.apply_to(self.unscaled),
             ..*self
         }
     }
 
     fn capacity(&self) -> u64 {
-        self.plain
+        self.unscaled
     }
 
     #[inline(always)]
     fn encode(&self) -> EncodedLimit {
-        [self.plain, self.length, self.anchor, 0]
+        [self.unscaled, self.length, self.anchor, 0]
     }
 
     #[inline(always)]
     fn from_encoded(&[limit, length, anchor, ..]: &EncodedLimit) -> Self {
         Window {
             limit,
-            plain: limit,
+            unscaled: limit,
             length,
             anchor,
         }

@@ -1,10 +1,8 @@
-//! The limit in force, how much of it is left under pressure, and the epoch it is in; read by every charge
-//! and changed while they go on.
+//! The active limit, its scale under pressure, and its epoch. Every charge reads them, and they change meanwhile.
 //!
-//! A sequence lock on one cache line: readers copy the words and look at the version again; it is odd
-//! while they change. Changes are rare (another limit, scale or epoch) and made by one thread at a time.
-//! The scale shares a word with the stamp, so that it costs no read of its own: without pressure it is a
-//! comparison.
+//! A sequence lock on one cache line: readers copy the words and read the version again, which is odd while the words
+//! change. Changes are rare (another limit, scale or epoch) and made by one thread at a time. The scale shares a
+//! word with the stamp, so it costs no read of its own: without pressure it is a comparison.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -14,12 +12,12 @@ use crate::algorithm::{Epoch, PackedAlgorithm};
 use crate::sync::{AtomicU64, fence, relax};
 use crate::time::Moment;
 
-/// A copy of what is in force.
+/// A copy of the active limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ActiveLimit<A> {
-    /// The limit without pressure: what words are kept by.
+    /// The limit without pressure, by which words are stored.
     pub(super) limit: A,
-    /// How much of it is left.
+    /// The scale of the limit.
     pub(super) scale: Scale,
     /// The stamp of this generation of the limit in this epoch.
     pub(super) stamp: u16,
@@ -39,7 +37,7 @@ impl<A: PackedAlgorithm> ActiveLimit<A> {
         }
     }
 
-    /// The limit as it decides: under its scale.
+    /// The limit under its scale, which decides.
     #[inline(always)]
     pub(super) fn effective(&self) -> A {
         if self.scale == Scale::ONE {
@@ -72,14 +70,14 @@ const fn unpacked(word: u64) -> (u16, Scale) {
     (word as u16, Scale::from_q16_unchecked((word >> 32) as u32))
 }
 
-/// Out of the way of the readers that need not wait.
+/// Apart, so that readers that need not wait do not carry it.
 #[cold]
 #[inline(never)]
 fn wait(spins: &mut u32) {
     relax(spins);
 }
 
-/// What is in force, to be read without a lock.
+/// The active limit, read without a lock.
 #[derive(Debug)]
 #[cfg_attr(not(loom), repr(align(64)))]
 pub(super) struct ActiveLimitCell<A> {
@@ -103,7 +101,7 @@ impl<A: PackedAlgorithm> ActiveLimitCell<A> {
         }
     }
 
-    /// A copy that was in force as a whole at some moment since the call began.
+    /// A consistent copy, from some moment since the call began.
     #[inline(always)]
     pub(super) fn read(&self) -> ActiveLimit<A> {
         let mut spins = 0;
@@ -132,7 +130,7 @@ impl<A: PackedAlgorithm> ActiveLimitCell<A> {
         (before & 1 == 0 && self.version.load(Relaxed) == before).then_some(copy)
     }
 
-    /// Puts this in force. Only one thread at a time: the caller holds the lock for changes.
+    /// Replaces the active limit. The caller holds the lock for changes.
     pub(super) fn write(&self, next: &ActiveLimit<A>) {
         let version = self.version.load(Relaxed);
         self.version.store(version.wrapping_add(1), Relaxed);

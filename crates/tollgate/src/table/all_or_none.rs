@@ -25,7 +25,7 @@
 
 use super::key_table::{KeyTable, TentativeCharge};
 use super::op::KeyOp;
-use super::packed_table::PendingWrite;
+use super::tentative::PendingWrite;
 use crate::algorithm::Refund;
 use crate::clock::Clock;
 use crate::decision::{Decision, Origin, QuotaStatus, Verdict};

@@ -7,7 +7,8 @@
 
 use super::log_table::LogTable;
 use super::op::{KeyOp, KeyOutcome, with_max};
-use super::packed_table::{PackedTable, PendingWrite, Tentative};
+use super::packed_table::PackedTable;
+use super::tentative::{PendingWrite, Tentative};
 use crate::algorithm::bucket::Bucket;
 use crate::algorithm::concurrency::Permits;
 use crate::algorithm::queue::Queue;

@@ -1,10 +1,10 @@
 //! Sliding logs: rings in a bounded arena.
 //!
-//! A log is not one word, so it does not fit the table. Keys are spread over shards, each with a lock,
-//! an index (hash and newest stamp) and an arena with one ring for each place
-//! in the index. All is laid out when the limiter is built; what is never used takes no memory, and no
-//! charge allocates. Places are taken over when their key is as if never used, never while it is live.
-//! Newcomers that find no place share the rings of a overflow, as in the table.
+//! A log is not one word, so it does not fit the packed table. Keys are spread over shards. Each shard has a lock, an
+//! index (hash and newest stamp) and an arena with one ring for each place in the index. All of it is laid out when the
+//! limiter is built: what is never used takes no memory, and no charge allocates. A place is taken over when its key is as
+//! if never used, never while it is live. New keys that find no place share the rings of the overflow, as in the
+//! packed table.
 //!
 //! Why a lock here and none in the table: a charge changes several words of its ring. It is held for
 //! the reading of `log2(limit)` stamps and the writing of `cost`.
@@ -43,7 +43,7 @@ struct Entry {
 struct Shard {
     /// The limit without pressure.
     limit: Log,
-    /// How much of it is left.
+    /// The scale of the limit.
     scale: Scale,
     /// The places, and behind them those of the overflow.
     index: Box<[Entry]>,

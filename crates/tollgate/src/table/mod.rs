@@ -1,46 +1,50 @@
-//! State in this process: a bounded, concurrent table of one-word limiters.
+//! State in this process: a bounded, concurrent table of keys with one word each.
 //!
 //! # Theory
 //!
-//! Every key has a *slot*: 48 bits of its hash beside its word, four slots to a cache line. Keys are
-//! not stored and no pointer is followed, so a charge touches one line: it finds the slot in the
-//! key's home line, decides with `PackedAlgorithm::charge` and swaps the word. A refusal writes nothing, so
-//! the line stays shared between processors.
+//! Every key has a *slot*: 48 bits of its hash beside its word, four slots to a cache line. The table stores no keys
+//! and follows no pointer. A charge touches one line: it finds the slot in the key's home line, decides with
+//! `PackedAlgorithm::charge`, and swaps the word. A refusal writes nothing, so the line stays shared between
+//! processors.
 //!
-//! # What makes it never admit too much
+//! # Why it never admits too much
 //!
-//! 1. A slot's key changes only while its word is `CLAIM`. A charge reads the word, then the key,
-//!    then swaps the word: that the swap succeeds proves that key and word belong together.
-//! 2. Keys are added, moved and replaced only under the lock of their *segment* (256 lines), after a
-//!    second look under that lock and with a fresh reading of the clock. So no key has two slots.
-//!    Charging a key that is there takes no lock.
-//! 3. A slot is taken over only when its word says "as if never used"; nothing is ever deleted and
-//!    nothing sweeps. **A live slot is never taken.**
-//! 4. When no slot within reach is free, the newcomer is answered from the `overflow`: it shares the
-//!    allowance of one key with all newcomers of the same cell. It gets less than its own, never more,
-//!    and nobody who has a slot notices. When it gets a slot later, it starts from what its cell has
-//!    used.
+//! 1. The key of a slot changes only while its word is `CLAIM`. A charge reads the word, then the key, then swaps the
+//!    word. A successful swap proves that key and word belong together.
+//! 2. Keys are added, moved and replaced only under the lock of their *segment* (256 lines), after a second look under
+//!    that lock and with a fresh reading of the clock. So no key has two slots. A charge of a present key takes no lock.
+//! 3. A slot is taken over only when its word says "as if never used". **A live slot is never taken**, and expired
+//!    keys need no deletion.
+//! 4. When no slot within reach is free, the `overflow` decides the new key: it shares the allowance of one key with
+//!    all new keys of the same cell. It gets less than its own allowance, never more, and no key with a slot is
+//!    affected. When it gets a slot later, it starts from what its cell has used.
 //!
 //! # Growth
 //!
-//! The region for `max_keys` is reserved at once but takes memory only where it is used. The table
-//! starts with a few segments and is grown one segment at a time (`PackedTable::grow`): one is split in
-//! two, under its lock, by moving half of its slots to the same places of a new one. Charges elsewhere
-//! go on; those that meet a moving slot wait for these few microseconds.
+//! The region for `max_keys` is reserved at once but takes memory only where it is used. The table starts with a few
+//! segments and grows by one segment at a time (`PackedTable::grow`). A split moves half of the slots of a segment, under its
+//! lock, to the same places of a new one. Charges of other segments go on. A charge that meets a moving slot waits for
+//! these few microseconds.
 //!
-//! # Words wrap, so slots are stamped
+//! # Words wrap, so slots have stamps
 //!
 //! Beside the 48 bits lies a 16-bit *stamp*: the epoch in which the word was last re-keyed or checked
-//! (`PackedAlgorithm::epoch`) and the generation of the limit. A slot with another stamp than the caller
-//! expects is looked at under the lock, where the difference of the epochs tells whether the word is
-//! still what it seems. Before the epochs themselves wrap, the table is swept: once
-//! in days for the shortest windows, never for the others.
+//! (`PackedAlgorithm::epoch`), and the generation of the limit. A slot with another stamp than the caller expects is
+//! read under the lock, where the difference of the epochs tells whether the word still means what it seems to mean.
+//!
+//! The table is swept on two occasions, and on no others: when the limit changes, and before the epochs themselves
+//! wrap, which is once in days for the shortest windows and never for the others. A sweep brings every slot to the
+//! current stamp. It is not what expires keys.
 //!
 //! # How likely two keys share a slot
 //!
-//! Two keys are one for the table if 48 bits of their hash, their segment and their place in it agree:
-//! about n^2 / 2^63 for n live keys, one in 90 000 that any two of 10 million ever do. The hash is
-//! keyed (`crate::key`), so it cannot be brought about. Such a pair would share one allowance.
+//! | | |
+//! |---|---|
+//! | what must agree | 48 bits of the hash, the segment, and the place in it |
+//! | probability for `n` live keys | about `n^2 / 2^63` |
+//! | for any two of 10 million | one in 90 000 |
+//!
+//! The hash is keyed (`crate::key`), so a client cannot cause a collision. Two keys that collide share one allowance.
 
 mod active_limit;
 mod all_or_none;
@@ -54,6 +58,7 @@ mod resize;
 mod segment;
 mod slot_ops;
 mod snapshot;
+mod tentative;
 
 #[cfg(all(test, loom))]
 mod races;
@@ -67,7 +72,7 @@ pub(crate) use packed_table::PackedTable;
 
 use crate::algorithm::{LimitError, RESERVED};
 
-/// The word of a slot whose key is being changed.
+/// The word of a slot while its key changes.
 pub(crate) const CLAIM: u64 = RESERVED;
 
 /// Lines in a segment: 16 KiB, few enough to split in microseconds, many enough that segments fill

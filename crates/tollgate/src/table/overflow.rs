@@ -1,13 +1,15 @@
-//! The rule for newcomers when the table is full of live keys.
+//! Decides new keys when the table is full of live keys.
 //!
-//! A newcomer without a slot is charged on a *cell* that it shares with other newcomers, chosen by its
-//! hash. A cell is one key's allowance: so each of those who share it gets at most its own limit, all of
-//! them together get one limit for each cell, and nobody who has a slot is touched. A newcomer that
-//! finds a slot later inherits what its cell has used, so that it cannot collect twice.
+//! A new key without a slot is charged on a *cell*, chosen by its hash, that it shares with other new keys. A cell is
+//! one key's allowance. So each key of a cell gets at most its own limit, all of them together get one limit for each
+//! cell, and keys with a slot are not affected. A key that finds a slot later starts from what its cell has used, so
+//! that it cannot use its allowance twice.
 //!
-//! Why not refuse all newcomers: a flood would lock every new client out. Why not let them pass: a
-//! flood would switch the limiter off. Why not evict the oldest: that is how a flood frees a throttled
-//! key.
+//! | alternative | why not |
+//! |---|---|
+//! | refuse all new keys | a flood would lock every new client out |
+//! | let them pass | a flood would switch the limiter off |
+//! | evict the oldest key | a flood would free a throttled key |
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -17,7 +19,7 @@ use crate::snapshot::{RestoreError, SnapshotReader, SnapshotWriter};
 use crate::sync::{AtomicU64, Mutex};
 use crate::time::Moment;
 
-/// Cells: 64 KiB. More cells are fairer to newcomers and let a flood collect more allowances.
+/// Cells: 64 KiB. More cells are fairer to new keys and let a flood collect more allowances.
 const CELLS: usize = if cfg!(loom) { 16 } else { 4096 };
 /// Cells under one lock.
 const SHARDS: usize = if cfg!(loom) { 1 } else { 16 };
@@ -42,7 +44,7 @@ impl Overflow {
     pub(super) const BYTES: usize = CELLS * size_of::<Cell>();
 
     pub(super) fn new() -> Overflow {
-        // Cells are made when the first newcomer needs one: most limits never have any.
+        // Cells are allocated when the first new key needs one: most limits never do.
         let shard = |_| Mutex::new(Box::default());
         Overflow {
             shards: (0..SHARDS).map(shard).collect(),
@@ -76,7 +78,7 @@ impl Overflow {
         f(&mut cells[at / SHARDS])
     }
 
-    /// What the newcomer's cell has used, as the word to start from.
+    /// The usage of the key's cell, as the word to start from.
     pub(super) fn inherited<A: PackedAlgorithm>(
         &self,
         hash: u64,
@@ -146,7 +148,7 @@ impl Overflow {
         Ok(())
     }
 
-    /// Applies a step to the newcomer's cell.
+    /// Applies a step to the key's cell.
     pub(super) fn apply<A: PackedAlgorithm, R>(
         &self,
         hash: u64,

@@ -1,7 +1,7 @@
 //! The table itself: find, charge, add. The module above has the theory; what is done to it as a whole
 //! is in `upkeep`.
 
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::active_limit::{ActiveLimit, ActiveLimitCell};
 use super::layout::{Intent, ReadContext, Shape, StampAge, home_line, line_at, read_slot, tag};
@@ -9,6 +9,7 @@ use super::op::{KeyOp, KeyOutcome, OpStep, op_step, usage, with_max};
 use super::overflow::Overflow;
 use super::segment::{Segment, SegmentGuard};
 use super::slot_ops::{apply_locked, candidate, charge_slot, check_slot, claim, find, take_over};
+use super::tentative::{PendingWrite, Tentative};
 use super::{CLAIM, Extent, LINES, TARGET, WINDOW};
 use crate::algorithm::scale::Scale;
 use crate::algorithm::{LimitError, PackedAlgorithm};
@@ -70,45 +71,6 @@ pub(crate) struct Applied<A, R> {
     /// The moment it was decided at.
     pub(crate) now: Moment,
     pub(crate) origin: Origin,
-}
-
-/// A charge that was decided and not made.
-pub(crate) struct Tentative<'a> {
-    pub(crate) verdict: Verdict,
-    pub(crate) write: PendingWrite<'a>,
-}
-
-/// The write that makes a tentative charge.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PendingWrite<'a> {
-    cell: &'a AtomicU64,
-    /// The word that the charge was decided on.
-    pub(crate) word: u64,
-    /// The word to write; none if the charge changes nothing.
-    pub(crate) new: Option<u64>,
-}
-
-impl PendingWrite<'_> {
-    /// Makes the charge, if the state is still what it was decided on.
-    #[inline(always)]
-    pub(crate) fn commit(&self) -> bool {
-        self.new.is_none_or(|new| self.swap(self.word, new))
-    }
-
-    /// Takes back a charge that was just committed, if nothing has happened to the key since. Then it
-    /// leaves no trace at all.
-    pub(crate) fn revert(&self) -> bool {
-        self.new.is_none_or(|new| self.swap(new, self.word))
-    }
-
-    #[inline(always)]
-    fn swap(&self, from: u64, to: u64) -> bool {
-        // The argument of `charge_slot` carries over: the decision read the word, then found the key
-        // its own; that the word is the same now proves that the key is too.
-        self.cell
-            .compare_exchange(from, to, AcqRel, Relaxed)
-            .is_ok()
-    }
 }
 
 /// [`check_slot`] under pressure. Apart, so that those without do not carry it.
@@ -617,99 +579,4 @@ impl<A: PackedAlgorithm> PackedTable<A> {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use crate::algorithm::bucket::Bucket;
-    use crate::algorithm::sliding::{Estimate, Sliding};
-    use crate::key::KeySecret;
-    use crate::time::Span;
-
-    fn at(ns: u64) -> Moment {
-        Moment::from_nanos(ns)
-    }
-
-    fn check<A: PackedAlgorithm>(table: &PackedTable<A>, hash: u64, now: Moment) -> bool {
-        let verdict = table.check(hash, table.home(hash), now, || now, 1);
-        verdict.is_admitted()
-    }
-
-    /// Small enough for Miri, which looks for undefined behaviour in every step.
-    #[test]
-    fn two_threads_share_a_small_table() {
-        let bucket = Bucket::new("1/h".parse().unwrap(), 3).unwrap();
-        let table = PackedTable::new(bucket, 100).unwrap();
-        let secret = KeySecret::from_seed(1);
-        let keys = if cfg!(miri) { 12 } else { 1000 };
-        let admitted: usize = std::thread::scope(|scope| {
-            let charge = || {
-                (0..keys * 4u64)
-                    .filter(|i| check(&table, secret.hash(&(i % keys)), at(1)))
-                    .count()
-            };
-            let threads = [scope.spawn(charge), scope.spawn(charge)];
-            threads.map(|t| t.join().unwrap()).iter().sum()
-        });
-        assert_eq!(admitted, 3 * keys as usize);
-        if !cfg!(miri) {
-            assert_eq!(table.live_keys(at(1)), keys as usize);
-        }
-    }
-
-    #[test]
-    fn growing_moves_keys_and_loses_none() {
-        let bucket = Bucket::new("1/h".parse().unwrap(), 1).unwrap();
-        let table = PackedTable::new(bucket, 100_000).unwrap();
-        let secret = KeySecret::from_seed(2);
-        let keys = if cfg!(miri) { 8 } else { 30_000 };
-        for key in 0..keys {
-            assert!(check(&table, secret.hash(&key), at(1)));
-            if cfg!(miri) {
-                table.grow(true);
-            }
-        }
-        while table.shape().segments < table.extent.most && !cfg!(miri) {
-            table.grow(true);
-        }
-        for key in 0..keys {
-            assert!(
-                !check(&table, secret.hash(&key), at(1)),
-                "key {key} is known"
-            );
-        }
-        assert_eq!(table.live_keys(at(1)), keys as usize);
-    }
-
-    #[test]
-    fn words_that_wrap_are_told_apart_by_their_era() {
-        // Eight bits number the parts, so words repeat every 256 s and epochs change every 64.
-        let limit = Sliding::new(65_535, Span::from_secs(1), Estimate::Span).unwrap();
-        let table = PackedTable::new(limit, 100).unwrap();
-        let use_up = |s: u64| {
-            let now = at(s * 1_000_000_000);
-            table
-                .check(7, table.home(7), now, || now, 65_535)
-                .is_admitted()
-        };
-        let mut now = 1_000;
-        assert!(use_up(now));
-        for seconds in [
-            64,
-            128,
-            192,
-            256,
-            512,
-            64 << 11,
-            64 << 13,
-            64 << 14,
-            (64 << 14) + 64,
-            64 << 20,
-        ] {
-            assert!(!use_up(now), "just used up");
-            now += seconds;
-            assert!(use_up(now), "fresh after {seconds} s");
-        }
-        now -= 64 << 19;
-        assert!(!use_up(now), "a clock that was set back gives nothing away");
-        assert!(use_up(now + 3), "and locks nobody out");
-    }
-}
+mod tests;

@@ -1,4 +1,4 @@
-//! What is done to the table as a whole while charges go on: count, grow, change, sweep.
+//! Operations on a whole table while charges go on: count, grow, change the limit, sweep.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};

@@ -1,12 +1,12 @@
-//! A segment's lock and its small notes.
+//! The lock of a segment, and its count of added keys.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::sync::{AtomicU32, relax};
 
 /// Only adding, moving and replacing keys takes this lock, for less than a microsecond (a split: a few).
-/// A lock that spins: it is never held across anything that waits, and a `Mutex` would be larger than
-/// all the rest that a segment notes.
+/// A spin lock: it is never held across anything that waits, and a `Mutex` would be larger than the rest of the
+/// segment.
 #[derive(Debug)]
 pub(super) struct Segment {
     locked: AtomicU32,
@@ -26,8 +26,7 @@ impl Default for Segment {
 impl Segment {
     pub(super) fn lock(&self) -> SegmentGuard<'_> {
         let mut spins = 0;
-        // Acquire pairs with the Release of whoever held the lock before: its keys, words and moves
-        // are seen.
+        // Acquire pairs with the Release of the previous holder: its keys, words and moves are seen.
         while self
             .locked
             .compare_exchange_weak(0, 1, Acquire, Relaxed)

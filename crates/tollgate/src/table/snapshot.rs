@@ -1,9 +1,8 @@
-//! Tables to bytes and back: the slots as they lie, the limit in force, the overflow.
+//! Saves a table as bytes and restores it: the slots in their places, the active limit, the overflow.
 //!
-//! A table is written segment by segment, each under its lock, while charges go on: every word is one
-//! that was there at some moment of the writing. It does not grow and its limit does not change
-//! meanwhile, so places and stamps mean one thing throughout. The scale is not written: whether there is
-//! pressure is for the next process to find out.
+//! A table is written segment by segment, each under its lock, while charges go on: every word is one that was there
+//! at some moment of the writing. The table does not grow and its limit does not change meanwhile, so places and stamps
+//! keep their meaning. The scale is not written, because the next process measures the pressure anew.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -117,7 +116,7 @@ impl<A: PackedAlgorithm> PackedTable<A> {
                 return Err(RestoreError::Malformed);
             }
             let line = &self.lines[segment * LINES + place / SLOTS];
-            // Nobody else has seen the table yet.
+            // No other thread has seen the table yet.
             line.keys[place % SLOTS].store(key, Relaxed);
             line.words[place % SLOTS].store(word, Relaxed);
         }
