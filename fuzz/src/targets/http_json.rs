@@ -18,7 +18,7 @@ pub(super) const TARGET: Target = Target {
 static FRONT_END: LazyLock<FrontEnd> = LazyLock::new(|| FrontEnd::new(POLICY));
 
 fn run(bytes: &[u8]) {
-    for kind in [Kind::Ask, Kind::Batch, Kind::Settle] {
+    for kind in [Kind::CheckRequest, Kind::Batch, Kind::Settle] {
         // Errors are longer than the request: eight field names are there even if the body is empty.
         let (parsed, taken) = memory::peak(|| read(kind, bytes));
         assert!(

@@ -84,7 +84,10 @@ impl Engine {
     /// How it goes.
     pub fn health(&self) -> Health {
         let policy = locked(&self.told).clone();
-        let state = self.keeper.as_ref().map(|keeper| keeper.health());
+        let state = self
+            .state_file
+            .as_ref()
+            .map(|state_file| state_file.health());
         let state_fails = state.as_ref().is_some_and(|s| s.last_error.is_some());
         let store = self.store_health();
         let store_fails = store.as_ref().is_some_and(StoreHealth::is_degraded);

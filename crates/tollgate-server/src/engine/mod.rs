@@ -1,58 +1,55 @@
-//! The policy in force, and everything that outlives a request.
+//! The active policy, and all state that outlives a request.
 //!
 //! # Theory
 //!
-//! Requests read, operators write, and the two must not meet. What decides is one value, an [`Epoch`],
-//! replaced whole: a request takes the one it finds and ends with it. Whoever changes something
-//! (a reload, an override) holds a lock that no request ever takes, builds the next epoch beside the one
-//! in force, and swaps it in only when nothing can fail any more.
+//! Requests read, operators write, and neither waits for the other. A decision is made by one value, an [`Epoch`], which is
+//! replaced whole: a request ends with the one that it began with. A change (a reload, an override) holds a lock that no request
+//! takes, builds the next value besides the active one, and swaps it in when nothing can fail any more.
 //!
 //! # Invariant
 //!
-//! There is a good policy in force from [`Engine::start`] on. What is wrong with a later one is told (in
-//! [`Engine::health`], in the log, in metrics) and changes nothing.
+//! There is a valid active policy from [`Engine::start`] on. An error in a later one is reported (health, log, metrics) and
+//! changes nothing.
 //!
-//! # Rooms
-//!
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | `start` | from settings to an engine |
-//! | `reload`, `watch` | another policy, and when to look for one |
-//! | `overrides` | what operators change while running |
-//! | `state`, `keep` | what survives a restart: as bytes, and as a file |
-//! | `observe`, `top` | what is counted, and who is refused most |
-//! | `pressure` | how much of all limits is left while a backend is in trouble |
-//! | `store` | the store that a fleet shares, as operators see it |
-//! | `decide` | the engine as front ends ask it |
-//! | `health`, `scrape` | what is told about all this |
+//! | `start` | starting an engine |
+//! | `reload`, `watch` | reloading the policy, and watching its file |
+//! | `overrides` | overrides made at run time |
+//! | `state`, `state_file` | what survives a restart: the format, and the file |
+//! | `observe`, `top` | counting of decisions, and the most refused keys |
+//! | `pressure` | load shedding |
+//! | `store` | health and metrics of the shared store |
+//! | `decide` | the engine as front ends call it |
+//! | `health`, `collect` | health and metrics |
 //!
-//! It does not know HTTP.
+//! Nothing here depends on HTTP.
 
 mod collect;
 mod decide;
 mod health;
-mod keep;
 mod observe;
 mod overrides;
 mod pressure;
 mod reload;
 mod start;
 mod state;
+mod state_file;
 mod store;
 mod top;
 pub mod watch;
 
 pub use decide::{Decide, EngineSource};
 pub use health::{Fault, Health, PolicyHealth, StateHealth};
-pub(crate) use keep::write_every;
 pub use overrides::{OVERRIDES_MAX, OverrideChanged, OverrideError, OverrideListed};
 pub(crate) use pressure::step_every;
-pub use pressure::{Backends, Observed, PressureHealth, PressureTold};
+pub use pressure::{Backends, Observed, PressureHealth, PressureReport};
 pub use reload::{ReloadError, Reloaded, Why};
 pub use start::{
     EngineSettings, OpenStore, Opens, PolicySource, StartError, StateSettings, for_tests,
 };
 pub use state::StateError;
+pub(crate) use state_file::write_every;
 pub use store::{ServerHealth, StoreHealth, StoreWarning};
 pub(crate) use store::{divide_every, tend_every};
 pub use top::TopKey;
@@ -72,7 +69,7 @@ use crate::metrics::{Collector, Handles, Metrics};
 /// The gate as this server runs it.
 pub type Gate = PolicyGate<MonotonicClock>;
 
-/// One policy in force. Replaced whole; whoever has begun with one ends with it.
+/// An active policy. Replaced whole; a request ends with the one that it began with.
 #[derive(Debug)]
 pub struct Epoch {
     /// Counts the policies since the start, from 1.
@@ -152,16 +149,16 @@ pub struct Engine {
     source: PolicySource,
     /// The store that the policy named at the start.
     spec: StoreSpec,
-    /// Held by whoever changes what is in force. No decision takes it.
-    change: Mutex<reload::InForce>,
-    /// What is told about the policy; locked for moments only, so that health never waits for a reload.
+    /// Held during a change of the policy. No decision takes it.
+    change: Mutex<reload::PolicyState>,
+    /// The health of the policy; locked briefly, so that health never waits for a reload.
     told: Mutex<PolicyHealth>,
     metrics: Metrics,
     last_walk: Mutex<collect::LastWalk>,
     refusals: observe::Refusals,
     /// How much of all limits is left. Locked after `change`, never before it.
-    pressure: Mutex<pressure::UnderPressure>,
-    keeper: Option<keep::Keeper>,
+    pressure: Mutex<pressure::PressureState>,
+    state_file: Option<state_file::StateFile>,
     /// What keys that must not be shown are hashed with.
     secret: [u8; 32],
 }
@@ -181,7 +178,7 @@ impl Engine {
     /// the deny list stays out. Returns whether it was off before.
     pub fn switch(&self, off: bool) -> bool {
         let was = {
-            let _in_order = self.in_force();
+            let _in_order = self.state();
             let epoch = self.epoch();
             let was = epoch.gate.is_switched_off();
             epoch.gate.switch_off(off);
@@ -218,7 +215,7 @@ impl Engine {
         self.clock.now()
     }
 
-    fn in_force(&self) -> MutexGuard<'_, reload::InForce> {
+    fn state(&self) -> MutexGuard<'_, reload::PolicyState> {
         locked(&self.change)
     }
 }

@@ -1,14 +1,14 @@
-//! What operators grant single keys while running.
+//! Overrides made at run time.
 //!
 //! # Theory
 //!
-//! An override is kept as it was asked for, and read anew for every policy that is put in force: half of
-//! it ("100/s") means something only beside its limit. One that does not fit (its limit is gone, or has
-//! another key) is not in force, but kept: it waits for a policy that it fits.
+//! An override is stored as it was sent and parsed again for every active policy: a part of it ("100/s") has a meaning
+//! only with its limit. An override that does not fit (its limit is gone, or has another key) has no effect, but is kept for a
+//! policy that it fits.
 //!
 //! # Invariant
 //!
-//! There are at most [`OVERRIDES_MAX`], and for each limit and key at most one.
+//! There are at most [`OVERRIDES_MAX`], and at most one for each limit and key.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,58 +20,58 @@ use tollgate::Moment;
 use tollgate_config::{Problems, override_from};
 use tollgate_policy::{LimitRule, Override, Policy, PolicyError, RuntimeOverride};
 
-use super::reload::{InForce, Next, rules};
+use super::reload::{NextPolicy, PolicyState, rules};
 use super::state::SavedOverride;
 use super::{Engine, locked, seconds};
 
-/// Overrides beside those of the policy.
+/// Most overrides besides those of the policy.
 pub const OVERRIDES_MAX: usize = 10_000;
-/// Bytes of one of them, as JSON.
+/// Largest override as JSON.
 const BODY_MAX: usize = 4096;
 
-/// An override as it is kept.
+/// A stored override.
 #[derive(Clone, Debug)]
-pub(super) struct Stored {
+pub(super) struct StoredOverride {
     limit: Arc<str>,
-    /// As it is counted.
+    /// The key as the limit counts it.
     key: Vec<String>,
-    /// As it was asked for: a JSON object.
+    /// The JSON object that was sent.
     body: String,
     expires: Option<Moment>,
     made: Moment,
-    /// Why it is not in force.
+    /// Why it has no effect.
     problem: Option<String>,
 }
 
-/// An override, for whoever asks.
+/// A listed override.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OverrideListed {
     /// The limit.
     pub limit: Arc<str>,
     /// The key, part by part.
     pub key: Vec<String>,
-    /// What was asked for, without the key.
+    /// The change, without the key.
     pub change: Map<String, Value>,
     /// When it was made, in seconds since 1970.
     pub made_at: u64,
-    /// Is it in force?
+    /// It has effect.
     pub in_force: bool,
-    /// If not: why.
+    /// Why it has no effect.
     pub problem: Option<String>,
 }
 
-/// What setting or removing an override came to.
+/// The result of setting or removing an override.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OverrideChanged {
     /// The key, as it is counted.
     pub key: Vec<String>,
-    /// What was there before, if there was one.
+    /// The previous override of the key.
     pub old: Option<Map<String, Value>>,
-    /// Would it survive a restart?
+    /// It survives a restart.
     pub persisted: bool,
 }
 
-/// Why an override is not set or removed.
+/// An error of setting or removing an override.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum OverrideError {
@@ -82,13 +82,13 @@ pub enum OverrideError {
         /// What it may have meant.
         near: Option<String>,
     },
-    /// It is wrong.
+    /// It is invalid.
     Invalid(Problems),
     /// It is longer than one can be.
     TooLong,
-    /// It would be over before it begins.
+    /// `expires` lies in the past.
     Over,
-    /// There are as many as can be.
+    /// There are as many as allowed.
     Full,
     /// There is none for this key.
     NotThere,
@@ -121,7 +121,7 @@ impl fmt::Display for OverrideError {
 
 impl std::error::Error for OverrideError {}
 
-impl Stored {
+impl StoredOverride {
     pub(super) fn saved(&self) -> SavedOverride {
         SavedOverride {
             limit: self.limit.to_string(),
@@ -132,8 +132,8 @@ impl Stored {
         }
     }
 
-    pub(super) fn restored(saved: SavedOverride) -> Stored {
-        Stored {
+    pub(super) fn restored(saved: SavedOverride) -> StoredOverride {
+        StoredOverride {
             limit: Arc::from(saved.limit),
             key: saved.key,
             body: saved.body,
@@ -154,7 +154,7 @@ impl Stored {
 /// expired are dropped.
 pub(super) fn resolve(
     policy: &Policy,
-    stored: &mut Vec<Stored>,
+    stored: &mut Vec<StoredOverride>,
     now: Moment,
 ) -> Vec<RuntimeOverride> {
     let by_name: HashMap<&str, &LimitRule> = rules(policy).map(|r| (&*r.name, r)).collect();
@@ -180,7 +180,7 @@ pub(super) fn resolve(
 }
 
 /// How many are not in force.
-pub(super) fn unfit(stored: &[Stored]) -> usize {
+pub(super) fn unfit(stored: &[StoredOverride]) -> usize {
     stored.iter().filter(|over| over.problem.is_some()).count()
 }
 
@@ -213,7 +213,7 @@ impl Engine {
             return Err(OverrideError::TooLong);
         }
         let (key, old) = {
-            let mut in_force = self.in_force();
+            let mut state = self.state();
             let epoch = self.epoch();
             let policy = epoch.gate.policy();
             let rule = rule_of(policy, limit)?;
@@ -221,10 +221,10 @@ impl Engine {
             if read.expires.is_some_and(|end| end <= self.now()) {
                 return Err(OverrideError::Over);
             }
-            let mut overrides = in_force.overrides.clone();
+            let mut overrides = state.overrides.clone();
             let at = place_of(&overrides, limit, &read.key);
             let old = at.map(|at| overrides.remove(at).change());
-            overrides.push(Stored {
+            overrides.push(StoredOverride {
                 limit: Arc::clone(&rule.name),
                 key: read.key.clone(),
                 body,
@@ -232,7 +232,7 @@ impl Engine {
                 made: self.now(),
                 problem: None,
             });
-            self.put_overrides(&mut in_force, policy, overrides)?;
+            self.put_overrides(&mut state, policy, overrides)?;
             (read.key, old)
         };
         let persisted = self.persist();
@@ -253,10 +253,10 @@ impl Engine {
         key: &[String],
     ) -> Result<OverrideChanged, OverrideError> {
         let (key, old) = {
-            let mut in_force = self.in_force();
+            let mut state = self.state();
             let epoch = self.epoch();
             let policy = epoch.gate.policy();
-            let mut overrides = in_force.overrides.clone();
+            let mut overrides = state.overrides.clone();
             // As it is counted, if the limit is there to say how.
             let counted = rule_of(policy, limit)
                 .ok()
@@ -265,7 +265,7 @@ impl Engine {
                 .and_then(|read| place_of(&overrides, limit, &read.key))
                 .or_else(|| place_of(&overrides, limit, key));
             let removed = overrides.remove(at.ok_or(OverrideError::NotThere)?);
-            self.put_overrides(&mut in_force, policy, overrides)?;
+            self.put_overrides(&mut state, policy, overrides)?;
             let old = removed.change();
             (removed.key, Some(old))
         };
@@ -280,9 +280,9 @@ impl Engine {
     /// The overrides that were made while running and have not expired.
     pub fn overrides(&self) -> Vec<OverrideListed> {
         let now = self.now();
-        let in_force = self.in_force();
-        let live = |over: &&Stored| over.expires.is_none_or(|end| now < end);
-        let listed = in_force
+        let state = self.state();
+        let live = |over: &&StoredOverride| over.expires.is_none_or(|end| now < end);
+        let listed = state
             .overrides
             .iter()
             .filter(live)
@@ -305,9 +305,9 @@ impl Engine {
 
     fn put_overrides(
         &self,
-        in_force: &mut InForce,
+        state: &mut PolicyState,
         policy: &Policy,
-        mut overrides: Vec<Stored>,
+        mut overrides: Vec<StoredOverride>,
     ) -> Result<(), OverrideError> {
         let live = resolve(policy, &mut overrides, self.now());
         if overrides.len() > OVERRIDES_MAX {
@@ -316,14 +316,14 @@ impl Engine {
         let epoch = self.epoch();
         let gate = epoch.gate.with_overrides(live);
         let gate = gate.map_err(OverrideError::Refused)?;
-        let next = Next {
+        let next = NextPolicy {
             gate,
             queues: Arc::clone(&epoch.queues),
             gateway: Arc::clone(&epoch.gateway),
         };
         self.swap(epoch.version, next);
         locked(&self.told).overrides_unfit = unfit(&overrides);
-        in_force.overrides = overrides;
+        state.overrides = overrides;
         Ok(())
     }
 }
@@ -340,8 +340,8 @@ fn rule_of<'p>(policy: &'p Policy, name: &str) -> Result<&'p LimitRule, Override
         })
 }
 
-fn place_of(overrides: &[Stored], limit: &str, key: &[String]) -> Option<usize> {
-    let this = |over: &Stored| *over.limit == *limit && over.key == key;
+fn place_of(overrides: &[StoredOverride], limit: &str, key: &[String]) -> Option<usize> {
+    let this = |over: &StoredOverride| *over.limit == *limit && over.key == key;
     overrides.iter().position(this)
 }
 

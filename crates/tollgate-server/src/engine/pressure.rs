@@ -32,36 +32,36 @@ use tollgate_policy::pressure::{PressureController, PressureLevel, PressureSigna
 use super::{Engine, Epoch, locked, seconds};
 use crate::metrics::{Exposition, Kind, ratio};
 
+use signals::{BackendWindow, Processors};
 pub use signals::{Backends, Observed};
-use signals::{Processors, Seen};
 
-/// How often it is looked after.
+/// Interval of control steps.
 const STEP_EVERY: Duration = Duration::from_millis(500);
 
-/// The controller and what it is fed with.
+/// The controller and its signals.
 #[derive(Debug)]
-pub(super) struct UnderPressure {
+pub(super) struct PressureState {
     controller: PressureController,
     processors: Processors,
-    backends: Option<(Arc<dyn Backends>, Seen)>,
+    backends: Option<(Arc<dyn Backends>, BackendWindow)>,
     /// What was observed last.
     signals: PressureSignals,
     /// What was told last: which epoch, and how much.
     told: (u64, Scale),
 }
 
-/// How much of all limits is left, and why, for operators.
+/// The scale of all limits and its cause, for operators.
 #[derive(Clone, Debug, Serialize)]
-pub struct PressureTold {
-    /// What is left, floors aside: `58.98%`.
+pub struct PressureReport {
+    /// The scale before floors: `58.98%`.
     pub scale: Share,
-    /// What is left of limits without a tier.
+    /// The scale of limits without a tier.
     pub plain: Share,
-    /// What is left of those of each tier.
+    /// The scale of the limits of each tier.
     pub tiers: BTreeMap<Arc<str>, Share>,
-    /// Until when an operator's word counts, in seconds since 1970.
+    /// Until when an operator's scale holds, in seconds since 1970.
     pub held_until: Option<u64>,
-    /// What is observed comes to: `well`, `near`, `over`.
+    /// The signals relative to their bounds: `well`, `near`, `over`.
     pub trouble: &'static str,
     /// How long backends take on average, in milliseconds.
     pub latency_ms: Option<u64>,
@@ -71,16 +71,16 @@ pub struct PressureTold {
     pub cpu: Option<Share>,
 }
 
-/// The same in short, for everybody.
+/// The scale in health reports.
 #[derive(Clone, Debug, Serialize)]
 pub struct PressureHealth {
-    /// What is left of all limits, floors aside.
+    /// The scale before floors.
     pub scale: Share,
-    /// Is it so because an operator says so?
+    /// An operator set it.
     pub held: bool,
 }
 
-/// A share in ten-thousandths, as people read it: `50%`, `58.98%`.
+/// A share in ten-thousandths, written as a percentage: `50%`, `58.98%`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share(u32);
 
@@ -105,9 +105,9 @@ impl From<Scale> for Share {
     }
 }
 
-impl UnderPressure {
-    pub(super) fn new(rule: PressureRule) -> UnderPressure {
-        UnderPressure {
+impl PressureState {
+    pub(super) fn new(rule: PressureRule) -> PressureState {
+        PressureState {
             controller: PressureController::new(rule),
             processors: Processors::default(),
             backends: None,
@@ -143,7 +143,7 @@ impl UnderPressure {
     }
 
     /// Goes by the rule of this epoch, and tells it how much is left if it does not know.
-    fn put_in_force(&mut self, epoch: &Epoch) {
+    fn activate(&mut self, epoch: &Epoch) {
         let (version, before) = self.told;
         if version != epoch.version {
             self.controller
@@ -158,7 +158,7 @@ impl UnderPressure {
             tracing::warn!(
                 target: "tollgate::pressure", scale = %Share::from(scale),
                 trouble = word(self.controller.trouble(&self.signals)),
-                "{}", if scale == Scale::ONE { "limits are whole again" } else { "limits give way" }
+                "{}", if scale == Scale::ONE { "limits no longer scaled" } else { "limits scaled down" }
             );
         }
     }
@@ -185,7 +185,7 @@ const fn word(trouble: PressureLevel) -> &'static str {
 impl Engine {
     /// From now on these say how backends fare. Those from before are not asked any more.
     pub fn watch_backends(&self, backends: Arc<dyn Backends>) {
-        let seen = Seen::new(backends.observed(), self.now());
+        let seen = BackendWindow::new(backends.observed(), self.now());
         locked(&self.pressure).backends = Some((backends, seen));
     }
 
@@ -199,39 +199,39 @@ impl Engine {
     /// Looks at what can be observed and puts in force what it comes to. Waits for a reload that is under
     /// way: not for a thread that serves requests.
     pub fn step_pressure(&self) {
-        let _in_order = self.in_force();
+        let _in_order = self.state();
         let mut under = locked(&self.pressure);
         under.step(self.now());
-        under.put_in_force(&self.epoch());
+        under.activate(&self.epoch());
     }
 
     /// Leaves `scale` of all limits for as long as `lasts`, whatever is observed. Returns what was left
     /// before.
-    pub fn hold_pressure(&self, scale: Scale, lasts: Span) -> (Share, PressureTold) {
+    pub fn hold_pressure(&self, scale: Scale, lasts: Span) -> (Share, PressureReport) {
         let before = {
-            let _in_order = self.in_force();
+            let _in_order = self.state();
             let mut under = locked(&self.pressure);
             let before = under.controller.scale();
             under.controller.hold(scale, self.now().plus(lasts));
-            under.put_in_force(&self.epoch());
+            under.activate(&self.epoch());
             before
         };
         (before.into(), self.pressure())
     }
 
     /// What is observed counts again, from where it is. Returns whether an operator's word counted.
-    pub fn release_pressure(&self) -> (bool, PressureTold) {
+    pub fn release_pressure(&self) -> (bool, PressureReport) {
         let was = locked(&self.pressure).controller.release(self.now());
         (was, self.pressure())
     }
 
     /// How much of all limits is left, and why.
-    pub fn pressure(&self) -> PressureTold {
+    pub fn pressure(&self) -> PressureReport {
         let under = locked(&self.pressure);
         let epoch = self.epoch();
         let (scale, signals) = (under.controller.scale(), under.signals);
         let tiers = epoch.gate.pressure_by_tier().into_iter();
-        PressureTold {
+        PressureReport {
             scale: scale.into(),
             plain: epoch.gate.pressure_rule().scale_of(None, scale).into(),
             tiers: tiers.map(|(name, left)| (name, left.into())).collect(),
@@ -303,7 +303,7 @@ impl Engine {
     }
 }
 
-/// Looks after how much of all limits is left, until `stop`.
+/// Runs control steps until `stop`.
 pub(crate) async fn step_every(engine: Arc<Engine>, stop: impl Future<Output = ()>) {
     let mut tick = tokio::time::interval(STEP_EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,13 +1,12 @@
-//! Another policy in the place of the one in force.
+//! Reloading the policy.
 //!
 //! # Theory
 //!
-//! Read the whole file, hash it, and stop if it is what is in force already. Else parse and check it
-//! wholly, build its gate beside the old one (limits that stay keep what they counted), and swap. Each
-//! step can fail, and none before the last changes anything.
+//! A reload reads and hashes the file, and stops if that is the active policy. Otherwise it parses and validates it, builds its
+//! gate besides the active one (unchanged limits keep their counts), and swaps. Each step can fail, and none before the
+//! last changes anything.
 //!
-//! A file that is looked at every few seconds would fail every few seconds; what is wrong with it is
-//! logged once, and again when its content is another.
+//! The file is checked every few seconds. An error is logged once, and again when the content changes.
 
 use std::fmt;
 use std::fs::File;
@@ -23,14 +22,14 @@ use tollgate_tower::admission::QueueError;
 use tollgate_tower::admission::QueueSet;
 
 use super::health::Fault;
-use super::overrides::{Stored, resolve, unfit};
+use super::overrides::{StoredOverride, resolve, unfit};
 use super::start::{PolicySource, ReadPolicy, log_problems, log_restarted};
 use super::{Engine, Epoch, Follows, Gate, locked, seconds};
 
-/// Who asked for a reload.
+/// The cause of a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// The file changed, or might have.
+    /// The file changed, or may have.
     Watch,
     /// A signal.
     Signal,
@@ -48,15 +47,15 @@ impl fmt::Display for Why {
     }
 }
 
-/// What a reload came to.
+/// The result of a reload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reloaded {
-    /// What is there is what is in force.
+    /// The file is the active policy.
     Unchanged {
-        /// The version in force.
+        /// The active version.
         version: u64,
     },
-    /// Another policy is in force.
+    /// Another policy is active.
     Changed {
         /// Its version.
         version: u64,
@@ -65,7 +64,7 @@ pub enum Reloaded {
     },
 }
 
-/// Why the policy in force stays.
+/// Why the active policy stays.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ReloadError {
@@ -167,18 +166,18 @@ impl fmt::Display for ReloadError {
 
 impl std::error::Error for ReloadError {}
 
-/// What is in force beside the epoch; changed together with it.
+/// State that changes together with the active policy.
 #[derive(Debug)]
-pub(super) struct InForce {
-    /// Of the text of the policy.
+pub(super) struct PolicyState {
+    /// The hash of the policy text.
     pub(super) content: blake3::Hash,
-    /// Of what was last wrong and logged.
+    /// The hash of the last text whose error was logged.
     pub(super) logged: Option<blake3::Hash>,
-    pub(super) overrides: Vec<Stored>,
+    pub(super) overrides: Vec<StoredOverride>,
 }
 
-/// What is put in force together.
-pub(super) struct Next {
+/// What becomes active together.
+pub(super) struct NextPolicy {
     pub(super) gate: Gate,
     pub(super) queues: Arc<QueueSet>,
     pub(super) gateway: Arc<GatewaySpec>,
@@ -216,45 +215,45 @@ impl Engine {
             let version = self.epoch().version;
             return Ok(Reloaded::Unchanged { version });
         }
-        let mut in_force = self.in_force();
+        let mut state = self.state();
         let ReadPolicy { text, notes } = match self.source.read() {
             Ok(read) => read,
             Err(error) => {
                 let seen = blake3::hash(error.code().as_bytes());
-                return Err(self.failed(&mut in_force, seen, why, error));
+                return Err(self.failed(&mut state, seen, why, error));
             }
         };
         let content = blake3::hash(&text);
-        if content == in_force.content {
-            self.came_back(&mut in_force);
+        if content == state.content {
+            self.clear_error(&mut state);
             let version = self.epoch().version;
             if why != Why::Watch {
-                tracing::info!(target: "tollgate_policy", %why, version, "the policy file is unchanged");
+                tracing::info!(target: "tollgate_policy", %why, version, "policy file unchanged");
             }
             return Ok(Reloaded::Unchanged { version });
         }
         notes.iter().for_each(log_problems);
         let next = tollgate_config::parse(&self.source.name(), &text)
             .map_err(ReloadError::Invalid)
-            .and_then(|loaded| self.prepare(loaded, &mut in_force));
+            .and_then(|loaded| self.prepare(loaded, &mut state));
         match next {
             Ok((next, follows, warnings)) => {
-                let reloaded = self.put_in_force(&mut in_force, next, &warnings, content, why);
+                let reloaded = self.activate(&mut state, next, &warnings, content, why);
                 if let Some(follow) = follows {
                     follow();
                 }
                 Ok(reloaded)
             }
-            Err(error) => Err(self.failed(&mut in_force, content, why, error)),
+            Err(error) => Err(self.failed(&mut state, content, why, error)),
         }
     }
 
-    /// Builds the gate; the overrides in `in_force` are read anew for the new rules.
+    /// Builds the gate; the overrides in `state` are read anew for the new rules.
     fn prepare(
         &self,
         loaded: Loaded,
-        in_force: &mut InForce,
-    ) -> Result<(Next, Option<Follows>, Problems), ReloadError> {
+        state: &mut PolicyState,
+    ) -> Result<(NextPolicy, Option<Follows>, Problems), ReloadError> {
         let Loaded {
             policy,
             warnings,
@@ -265,7 +264,7 @@ impl Engine {
         if store != self.spec {
             return Err(ReloadError::OtherStore);
         }
-        let mut overrides = in_force.overrides.clone();
+        let mut overrides = state.overrides.clone();
         let live = resolve(&policy, &mut overrides, self.now());
         let epoch = self.epoch();
         let queues = QueueSet::new(&policy.queues, Some(&epoch.queues));
@@ -276,9 +275,9 @@ impl Engine {
         // Last: limits that stay go by their new numbers from here on.
         let gate = epoch.gate.reload(policy, live);
         let gate = gate.map_err(ReloadError::Refused)?;
-        in_force.overrides = overrides;
+        state.overrides = overrides;
         let gateway = Arc::new(gateway);
-        let next = Next {
+        let next = NextPolicy {
             gate,
             queues,
             gateway,
@@ -286,16 +285,16 @@ impl Engine {
         Ok((next, follows, warnings))
     }
 
-    fn put_in_force(
+    fn activate(
         &self,
-        in_force: &mut InForce,
-        next: Next,
+        state: &mut PolicyState,
+        next: NextPolicy,
         warnings: &Problems,
         content: blake3::Hash,
         why: Why,
     ) -> Reloaded {
-        let old = std::mem::replace(&mut in_force.content, content);
-        in_force.logged = None;
+        let old = std::mem::replace(&mut state.content, content);
+        state.logged = None;
         let version = self.epoch().version + 1;
         let hide = next.gate.policy().privacy == Privacy::Hashed;
         // Nothing can fail any more.
@@ -305,7 +304,7 @@ impl Engine {
         if hide {
             self.refusals.clear();
         }
-        let unfit = unfit(&in_force.overrides);
+        let unfit = unfit(&state.overrides);
         {
             let mut told = locked(&self.told);
             told.version = version;
@@ -317,7 +316,7 @@ impl Engine {
         }
         tracing::info!(
             target: "tollgate::audit", actor = %why, action = "reload",
-            old = %old.to_hex(), new = %content.to_hex(), version, "another policy is in force"
+            old = %old.to_hex(), new = %content.to_hex(), version, "policy reloaded"
         );
         log_problems(warnings);
         let warnings = match warnings.is_empty() {
@@ -327,15 +326,15 @@ impl Engine {
         if unfit > 0 {
             tracing::warn!(
                 target: "tollgate_policy", unfit,
-                "overrides do not fit the policy and wait for one that they fit"
+                "overrides do not fit the policy and have no effect"
             );
         }
         Reloaded::Changed { version, warnings }
     }
 
     /// Puts a gate in force.
-    pub(super) fn swap(&self, version: u64, next: Next) {
-        let Next {
+    pub(super) fn swap(&self, version: u64, next: NextPolicy) {
+        let NextPolicy {
             gate,
             queues,
             gateway,
@@ -354,7 +353,7 @@ impl Engine {
 
     fn failed(
         &self,
-        in_force: &mut InForce,
+        state: &mut PolicyState,
         seen: blake3::Hash,
         why: Why,
         error: ReloadError,
@@ -372,22 +371,22 @@ impl Engine {
             });
         }
         // The watch sees the same file again and again; whoever asks wants an answer each time.
-        if in_force.logged.replace(seen) != Some(seen) || why != Why::Watch {
+        if state.logged.replace(seen) != Some(seen) || why != Why::Watch {
             tracing::error!(
                 target: "tollgate_policy", %why, code = error.code(), content = %seen.to_hex(),
-                "the last good policy stays in force: {error}"
+                "policy not reloaded, the last valid one stays active: {error}"
             );
         }
         error
     }
 
     /// What is there is what is in force; it may not have been a moment ago.
-    fn came_back(&self, in_force: &mut InForce) {
-        in_force.logged = None;
+    fn clear_error(&self, state: &mut PolicyState) {
+        state.logged = None;
         if locked(&self.told).last_error.take().is_some() {
             tracing::info!(
                 target: "tollgate_policy",
-                "the policy file is again the one that is in force"
+                "policy file is again the active policy"
             );
         }
     }

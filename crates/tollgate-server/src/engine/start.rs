@@ -1,4 +1,4 @@
-//! From settings to an engine.
+//! Starting an engine.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,11 +15,11 @@ use tollgate_policy::shared::SharedStore;
 use tollgate_tower::admission::QueueSet;
 
 use super::health::PolicyHealth;
-use super::keep::{self, Keeper};
 use super::observe::Refusals;
-use super::overrides::{Stored, resolve, unfit};
-use super::reload::{self, InForce, ReloadError};
+use super::overrides::{StoredOverride, resolve, unfit};
+use super::reload::{self, PolicyState, ReloadError};
 use super::state::{Flaw, State, StateError};
+use super::state_file::{self, StateFile};
 use super::{Engine, Epoch, Gate, pressure, seconds};
 use crate::metrics::Metrics;
 
@@ -109,7 +109,7 @@ pub(super) fn log_restarted(gate: &Gate) {
     if !names.is_empty() {
         tracing::warn!(
             target: "tollgate_policy", limits = names.join(", "),
-            "limits start fresh because their algorithm or calendar changed: what was used before does not count"
+            "limits restarted with no usage because their algorithm or calendar changed"
         );
     }
 }
@@ -236,10 +236,12 @@ impl Engine {
         };
         let lock = state
             .as_ref()
-            .map(|state| keep::take(&state.path))
+            .map(|state| state_file::take(&state.path))
             .transpose()?;
         let restored = match &state {
-            Some(state) => keep::load(&state.path)?.map(|found| (found, state.path.as_path())),
+            Some(state) => {
+                state_file::load(&state.path)?.map(|found| (found, state.path.as_path()))
+            }
             None => None,
         };
         let mut overrides = Vec::new();
@@ -259,10 +261,10 @@ impl Engine {
                 if written > now {
                     tracing::warn!(
                         target: "tollgate::state", path = %path.display(),
-                        "the state file was written in the future: the system's clock was set back"
+                        "state file was written in the future; the system clock was set back"
                     );
                 }
-                overrides.extend(changed.overrides.into_iter().map(Stored::restored));
+                overrides.extend(changed.overrides.into_iter().map(StoredOverride::restored));
                 let live = resolve(&policy, &mut overrides, now);
                 let prior = PriorState::from_saved(&counted).map_err(|cause| {
                     StateError::flawed(path, &Flaw::Contents(cause.to_string()))
@@ -283,11 +285,11 @@ impl Engine {
         log_problems(&warnings);
         notes.iter().for_each(log_problems);
         log_restarted(&gate);
-        let told = told_at_start(&source, content, seconds(now), &warnings, unfit(&overrides));
+        let told = initial_health(&source, content, seconds(now), &warnings, unfit(&overrides));
         let metrics = Metrics::default();
         let names: Vec<Arc<str>> = gate.rules().map(|rule| Arc::clone(&rule.name)).collect();
         let handles = metrics.handles(names.iter(), gate.policy());
-        let under_pressure = pressure::UnderPressure::new(gate.pressure_rule().into_owned());
+        let under_pressure = pressure::PressureState::new(gate.pressure_rule().into_owned());
         let epoch = Epoch {
             version: 1,
             gate,
@@ -303,7 +305,7 @@ impl Engine {
             clock,
             source,
             spec,
-            change: Mutex::new(InForce {
+            change: Mutex::new(PolicyState {
                 content,
                 logged: None,
                 overrides,
@@ -313,9 +315,9 @@ impl Engine {
             last_walk: Mutex::default(),
             refusals: Refusals::new(),
             pressure: Mutex::new(under_pressure),
-            keeper: state
+            state_file: state
                 .zip(lock)
-                .map(|(state, lock)| Keeper::new(state.path, state.every, lock)),
+                .map(|(state, lock)| StateFile::new(state.path, state.every, lock)),
             secret,
         }))
     }
@@ -338,7 +340,7 @@ fn opened(
     }
 }
 
-fn told_at_start(
+fn initial_health(
     source: &PolicySource,
     content: blake3::Hash,
     loaded_at: u64,

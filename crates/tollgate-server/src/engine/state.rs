@@ -12,7 +12,7 @@
 //! # Invariant
 //!
 //! Bytes are believed whole or not at all. Everything that is not exactly what was written is refused
-//! with what is wrong and how to mend it: starting with half a state would forgive everybody silently.
+//! with what is wrong and how to hint it: starting with half a state would forgive everybody silently.
 //!
 //! It does not know files.
 
@@ -80,13 +80,13 @@ pub(super) enum Flaw {
 pub struct StateError {
     path: PathBuf,
     what: String,
-    mend: &'static str,
+    hint: &'static str,
 }
 
 impl StateError {
     pub(super) fn flawed(path: &Path, flaw: &Flaw) -> StateError {
         const AWAY: &str = "move it away to start with nothing counted, or name another file";
-        let (what, mend) = match flaw {
+        let (what, hint) = match flaw {
             Flaw::Foreign => (
                 "it is not a state file of Tollgate".into(),
                 "name another file; this one is left as it is",
@@ -109,7 +109,7 @@ impl StateError {
         StateError {
             path: path.into(),
             what,
-            mend,
+            hint,
         }
     }
 
@@ -117,7 +117,7 @@ impl StateError {
         StateError {
             path: path.into(),
             what: "another server keeps it".into(),
-            mend: "stop the other one first, or give each server a file of its own",
+            hint: "stop the other one first, or give each server a file of its own",
         }
     }
 
@@ -125,7 +125,7 @@ impl StateError {
         StateError {
             path: path.into(),
             what: format!("nothing can be written beside it: {cause}"),
-            mend: "see that its directory is there and that this program may write to it",
+            hint: "see that its directory is there and that this program may write to it",
         }
     }
 
@@ -133,7 +133,7 @@ impl StateError {
         StateError {
             path: path.into(),
             what: format!("it cannot be read: {cause}"),
-            mend: "see that this program may read it, or name another file",
+            hint: "see that this program may read it, or name another file",
         }
     }
 }
@@ -144,7 +144,7 @@ impl fmt::Display for StateError {
         write!(
             f,
             "the state file `{path}` is refused: {}\nhint: {}",
-            self.what, self.mend
+            self.what, self.hint
         )
     }
 }

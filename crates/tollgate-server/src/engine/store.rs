@@ -46,7 +46,7 @@ pub struct ServerHealth {
 pub struct StoreWarning {
     /// A stable name for it.
     pub code: &'static str,
-    /// What is wrong and how to mend it.
+    /// What is wrong and how to hint it.
     pub message: String,
 }
 
@@ -248,7 +248,7 @@ pub(crate) async fn divide_every(engine: Arc<Engine>, stop: impl Future<Output =
         let engine = Arc::clone(&engine);
         // If others came, every table is gone through once.
         let _ = tokio::task::spawn_blocking(move || {
-            let _in_order = engine.in_force();
+            let _in_order = engine.state();
             engine.epoch_for_long().gate.rebalance();
         })
         .await;

@@ -1,4 +1,4 @@
-//! Looks for another policy.
+//! Watches the policy file.
 //!
 //! # Theory
 //!
@@ -44,12 +44,12 @@ pub async fn watch(engine: Arc<Engine>, stop: impl Future<Output = ()>) {
         PolicySource::Envoy { folder, .. } => folder.join("config.yaml"),
     };
     let (heard, mut events) = mpsc::channel(1);
-    let mut ears = Ears::new(heard);
+    let mut watcher = DirectoryWatcher::new(heard);
     let mut looks = tokio::time::interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     tokio::pin!(stop);
     loop {
-        ears.listen_around(&path);
+        watcher.listen_around(&path);
         tokio::select! {
             () = &mut stop => return,
             _ = looks.tick() => {}
@@ -69,13 +69,13 @@ async fn quiet(events: &mut mpsc::Receiver<()>) {
 }
 
 /// What listens to directories.
-struct Ears {
+struct DirectoryWatcher {
     watcher: Option<RecommendedWatcher>,
     listening: Vec<PathBuf>,
 }
 
-impl Ears {
-    fn new(heard: mpsc::Sender<()>) -> Ears {
+impl DirectoryWatcher {
+    fn new(heard: mpsc::Sender<()>) -> DirectoryWatcher {
         let hear = move |event: notify::Result<notify::Event>| {
             if event.map_or(true, |event| is_change(event.kind)) {
                 // If one is waiting already it stands for this one too.
@@ -85,10 +85,10 @@ impl Ears {
         let watcher = notify::recommended_watcher(hear).map_err(|error| {
             tracing::warn!(
                 target: "tollgate_policy", %error,
-                "changes of the policy file are not heard; it is looked at every two seconds"
+                "no change notifications for the policy file; it is read every two seconds"
             );
         });
-        Ears {
+        DirectoryWatcher {
             watcher: watcher.ok(),
             listening: Vec::new(),
         }

@@ -1,10 +1,9 @@
-//! Forward-auth: a proxy asks about the request that it holds.
+//! Forward-auth: a proxy asks for the decision about the request that it holds.
 //!
 //! # Theory
 //!
-//! The proxy tells the request in headers, and which ones depends on the proxy. Each of the two modes
-//! reads one family and no other, because a proxy overwrites only its own and lets those of the other
-//! pass as the client sent them:
+//! The proxy sends the request in headers that depend on the proxy. Each of the two modes reads one family and no
+//! other, because a proxy overwrites only its own and passes those of the other as the client sent them:
 //!
 //! | | Traefik, Caddy: `/v1/auth` | nginx: `/v1/auth/nginx`, or `?deny=403` |
 //! |---|---|---|
@@ -14,21 +13,20 @@
 //! | client | the policy's forwarding header | `X-Real-IP`; without it, the policy's header |
 //! | refused | 429 and its like | 403, with the true status in `X-Tollgate-Status` |
 //!
-//! Method and host, if absent, are those of the request itself. A path that is not told is an error:
-//! otherwise every request would look the same, and a proxy that forgets the header would switch all limits
-//! by path off. nginx knows no refusals but 401 and 403, and tells nothing by itself.
+//! Method and host, if absent, are those of the request itself. A missing path is an error: otherwise every request would look
+//! the same, and a proxy without the header would switch all limits by path off. nginx accepts no refusals but 401 and 403.
 //!
 //! # Invariant
 //!
-//! These headers are believed only of a peer that the policy trusts, or of one on this machine, which is
-//! where a proxy usually is. From anybody else they are an error, not a fact.
+//! These headers are accepted only from a peer that the policy trusts, or from loopback, where a proxy usually is. From any
+//! other peer they are an error.
 //!
-//! A delay is served here: the answer comes when the request may go on. Who would have to wait for longer
-//! than [`LONGEST_WAIT`] gives its place back and is refused.
+//! A wait is served here: the response is sent when the request may pass. A wait above [`MAX_WAIT`] is refused and
+//! refunded.
 //!
-//! # What it does not know
+//! # Limits
 //!
-//! When the request ends. A place of a concurrency limit is freed only by its time.
+//! The end of the request is unknown here, so a permit of a concurrency limit expires by its `ttl`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -50,12 +48,12 @@ use crate::net::http1::fast_path::Respond;
 use crate::net::http1::response::ResponseBuffer;
 use crate::net::stopped;
 
-/// The longest delay that a request is held for.
-const LONGEST_WAIT: Span = Span::from_secs(30);
+/// Longest wait that is served.
+const MAX_WAIT: Span = Span::from_secs(30);
 
-const TRUE_STATUS: &str = "x-tollgate-status";
-/// What only a proxy may say.
-const TOLD: [&str; 8] = [
+const STATUS_HEADER: &str = "x-tollgate-status";
+/// Headers that only a trusted proxy may send.
+const PROXY_HEADERS: [&str; 8] = [
     "x-forwarded-method",
     "x-forwarded-uri",
     "x-forwarded-host",
@@ -66,7 +64,7 @@ const TOLD: [&str; 8] = [
     "x-real-ip",
 ];
 
-/// Whose word is taken at this door under one policy: its proxies, and whoever is on this machine.
+/// The trusted peers under one policy: its proxies, and loopback.
 #[derive(Debug)]
 pub(super) struct Trust {
     version: u64,
@@ -75,7 +73,7 @@ pub(super) struct Trust {
 }
 
 impl Trust {
-    pub(super) fn nobody() -> Trust {
+    pub(super) fn none() -> Trust {
         Trust {
             version: 0,
             chain: Proxies::default(),
@@ -83,7 +81,7 @@ impl Trust {
         }
     }
 
-    fn of(version: u64, policy: &Policy) -> Trust {
+    fn new(version: u64, policy: &Policy) -> Trust {
         let here = [
             Cidr::new(Ipv4Addr::new(127, 0, 0, 0).into(), 8),
             Cidr::new(Ipv6Addr::LOCALHOST.into(), 128),
@@ -101,12 +99,12 @@ impl Trust {
         }
     }
 
-    fn under(kept: &ArcSwap<Trust>, epoch: &Epoch) -> Arc<Trust> {
+    fn for_policy(kept: &ArcSwap<Trust>, epoch: &Epoch) -> Arc<Trust> {
         let trust = kept.load();
         if trust.version == epoch.version {
             return Arc::clone(&trust);
         }
-        let trust = Arc::new(Trust::of(epoch.version, epoch.gate.policy()));
+        let trust = Arc::new(Trust::new(epoch.version, epoch.gate.policy()));
         kept.store(Arc::clone(&trust));
         trust
     }
@@ -123,7 +121,7 @@ impl Service {
         let policy = self.engine().epoch();
         let decided = self.with_facts(&policy, call, nginx, |facts| {
             let request = DecisionRequest {
-                longest_wait: Some(LONGEST_WAIT),
+                longest_wait: Some(MAX_WAIT),
                 ..DecisionRequest::new(Subject::Request(facts), Op::Charge)
             };
             self.0.auth.decide(&policy, &request)
@@ -188,13 +186,13 @@ impl Service {
         nginx: bool,
         f: impl FnOnce(&Facts<'_>) -> R,
     ) -> Result<R, String> {
-        let trust = Trust::under(&self.0.trust, policy);
+        let trust = Trust::for_policy(&self.0.trust, policy);
         let Call { headers, peer, .. } = *call;
         if !trust.chain.trusts(peer)
-            && let Some(told) = TOLD.iter().find(|name| is_there(headers, name))
+            && let Some(told) = PROXY_HEADERS.iter().find(|name| is_there(headers, name))
         {
             return Err(format!(
-                "{peer} is not a trusted proxy, so its `{told}` is not believed; add it to `trusted_proxies` of the policy, or call without such headers"
+                "{peer} is not a trusted proxy, so it may not send `{told}`; add it to `trusted_proxies` of the policy, or call without such headers"
             ));
         }
         let client = if nginx && is_there(headers, "x-real-ip") {
@@ -204,11 +202,11 @@ impl Service {
         };
         let (method, uri, host) = if nginx {
             let uri = one(headers, "x-original-uri")?;
-            let uri = uri.ok_or("the request does not say what it is about; set it in nginx: `proxy_set_header X-Original-URI $request_uri;`")?;
+            let uri = uri.ok_or("missing header `X-Original-URI`; set it in nginx: `proxy_set_header X-Original-URI $request_uri;`")?;
             (one(headers, "x-original-method")?, uri, None)
         } else {
             let uri = one(headers, "x-forwarded-uri")?;
-            let uri = uri.ok_or("the request does not say what it is about; let the proxy send `X-Forwarded-Uri`, as Traefik and Caddy do (nginx: ask /v1/auth/nginx)")?;
+            let uri = uri.ok_or("missing header `X-Forwarded-Uri`; configure the proxy to send it, as Traefik and Caddy do (nginx: use /v1/auth/nginx)")?;
             (
                 one(headers, "x-forwarded-method")?,
                 uri,
@@ -256,7 +254,7 @@ fn one<'h>(headers: &'h dyn Headers, name: &str) -> Result<Option<&'h str>, Stri
     });
     if count > 1 {
         return Err(format!(
-            "`{name}` is there more than once; let the proxy set it once"
+            "`{name}` occurs more than once; configure the proxy to set it once"
         ));
     }
     let text = first.map(std::str::from_utf8).transpose();
@@ -284,7 +282,7 @@ fn write_answer(
 fn hide_status(response: &mut ResponseBuffer) {
     let status = response.status();
     if status >= 300 {
-        response.push_number(TRUE_STATUS, u64::from(status));
+        response.push_number(STATUS_HEADER, u64::from(status));
         response.set_status(403);
     }
 }
@@ -295,7 +293,7 @@ fn unserved(rest: Duration, nginx: bool) -> ResponseBuffer {
     write_problem(
         &mut response,
         StatusCode::SERVICE_UNAVAILABLE,
-        "the server is stopping before this request's turn came; try again",
+        "the server is shutting down before the wait ended; try again",
     );
     let seconds = Span::from(rest).as_secs_ceil().max(1);
     response.push_number("retry-after", seconds);

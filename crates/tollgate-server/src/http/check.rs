@@ -11,9 +11,9 @@ use tollgate_policy::{
     DecisionRequest, Facts, Op, PolicyDecision, RefundOnDrop, Settlement, Subject,
 };
 
-use super::ask::{Ask, Batch, Settle, read};
 use super::pairs::HeaderList;
 use super::problems::{Problem, problem, push_problem, write_problem};
+use super::request::{Batch, CheckRequest, Settle, read};
 use super::reservations::read_name;
 use super::{Service, write_fields, write_json};
 use crate::decision_view::{DecisionView, Reserved};
@@ -24,7 +24,7 @@ use crate::net::http1::response::ResponseBuffer;
 impl Service {
     /// `/v1/check`, or `/v1/peek` if it takes nothing.
     pub(super) fn check(&self, body: &[u8], op: Op, response: &mut ResponseBuffer) -> Respond {
-        let ask: Ask<'_> = match read(body) {
+        let ask: CheckRequest<'_> = match read(body) {
             Ok(ask) => ask,
             Err(detail) => {
                 write_problem(response, StatusCode::BAD_REQUEST, &detail);
@@ -74,7 +74,7 @@ impl Service {
                 Err(detail) => return problem(StatusCode::BAD_REQUEST, &detail),
             };
             let mut response = ResponseBuffer::default();
-            let mut taken = Taken {
+            let mut taken = BatchCharges {
                 policy: service.engine().epoch_for_long(),
                 service: &service,
                 answers: Vec::new(),
@@ -152,7 +152,7 @@ impl Service {
         &self,
         source: &EngineSource,
         policy: &Arc<Epoch>,
-        ask: &Ask<'_>,
+        ask: &CheckRequest<'_>,
         op: Op,
     ) -> Result<Decide, Problem> {
         let Some(limit) = &ask.limit else {
@@ -203,13 +203,13 @@ impl Service {
 }
 
 /// What a batch took so far. Dropped with anything in it, it refunds that and forgets the reservations.
-struct Taken<'a> {
+struct BatchCharges<'a> {
     service: &'a Service,
     policy: Arc<Epoch>,
     answers: Vec<(PolicyDecision, Op, Reserved)>,
 }
 
-impl Drop for Taken<'_> {
+impl Drop for BatchCharges<'_> {
     fn drop(&mut self) {
         for (answer, op, reserved) in self.answers.drain(..) {
             if let Reserved::Kept(name) = reserved {
@@ -223,7 +223,7 @@ impl Drop for Taken<'_> {
 }
 
 /// A question about no cost asks how things stand, also of limits that have a cost of their own.
-pub(crate) fn op_of(ask: &Ask<'_>, op: Op) -> Op {
+pub(crate) fn op_of(ask: &CheckRequest<'_>, op: Op) -> Op {
     match ask.cost {
         Some(0) => Op::Peek,
         _ => op,
@@ -243,7 +243,7 @@ fn write_decision(
 }
 
 /// The facts of the request that is asked about.
-pub(crate) fn with_facts<R>(ask: &Ask<'_>, f: impl FnOnce(&Facts<'_>) -> R) -> R {
+pub(crate) fn with_facts<R>(ask: &CheckRequest<'_>, f: impl FnOnce(&Facts<'_>) -> R) -> R {
     let fields: Vec<_> = ask.fields.iter().map(|(n, v)| (&**n, &**v)).collect();
     let descriptor: Vec<_> = ask.descriptor.iter().map(|(n, v)| (&**n, &**v)).collect();
     let headers = HeaderList(&ask.headers);

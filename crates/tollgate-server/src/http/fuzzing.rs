@@ -2,14 +2,14 @@
 
 use std::net::Ipv4Addr;
 
-use super::ask::{Batch, Settle};
+use super::request::{Batch, Settle};
 use super::*;
 
 /// What stands in a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// One question.
-    Ask,
+    CheckRequest,
     /// Several.
     Batch,
     /// The end of a reservation.
@@ -22,9 +22,9 @@ pub enum Kind {
 /// What is wrong with it.
 pub fn read(kind: Kind, body: &[u8]) -> Result<String, String> {
     match kind {
-        Kind::Ask => ask::read::<Ask<'_>>(body).map(|ask| format!("{ask:?}")),
-        Kind::Batch => ask::read::<Batch<'_>>(body).map(|batch| format!("{batch:?}")),
-        Kind::Settle => ask::read::<Settle<'_>>(body).map(|settle| format!("{settle:?}")),
+        Kind::CheckRequest => request::read::<CheckRequest<'_>>(body).map(|ask| format!("{ask:?}")),
+        Kind::Batch => request::read::<Batch<'_>>(body).map(|batch| format!("{batch:?}")),
+        Kind::Settle => request::read::<Settle<'_>>(body).map(|settle| format!("{settle:?}")),
     }
 }
 
@@ -49,7 +49,7 @@ impl FrontEnd {
     /// The answer to a body: its status and its body. None if it would wait, which it must not without a shared store.
     pub fn answer(&self, kind: Kind, body: &[u8]) -> Option<(u16, Vec<u8>)> {
         let target = match kind {
-            Kind::Ask => "/v1/check",
+            Kind::CheckRequest => "/v1/check",
             Kind::Batch => "/v1/check/batch",
             Kind::Settle => "/v1/settle",
         };

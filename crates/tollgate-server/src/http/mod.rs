@@ -1,4 +1,4 @@
-//! The door for decisions: JSON for any caller, forward-auth for proxies.
+//! The front end for decisions over HTTP: JSON for any caller, forward-auth for proxies.
 //!
 //! # Theory
 //!
@@ -9,25 +9,19 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `ask`, `pairs` | questions, read from JSON |
+//! | `request`, `pairs` | requests, read from JSON |
 //! | `check` | `/v1/check`, `/v1/peek`, `/v1/check/batch`, `/v1/settle` |
 //! | `auth` | `/v1/auth`, `/v1/auth/nginx` |
-//! | `reservations` | what was taken and may still be corrected |
-//! | `problems` | answers to what cannot be decided |
+//! | `reservations` | open reservations |
+//! | `problems` | responses to requests that cannot be decided |
 //!
-//! Callers of `/v1/check` are trusted: what they say of a request is believed, the client's address
-//! included, and if they do not say it, it is unknown (never their own). Proxies that call `/v1/auth` are
-//! believed by the rules of `auth`.
+//! Callers of `/v1/check` are trusted with all facts of a request, the client's address included; without one it is
+//! unknown (never that of the caller). Proxies that call `/v1/auth` are trusted by the rules of `auth`.
 //!
 //! # Invariant
 //!
-//! Every request gets an answer that says what is wrong, where, and how to mend it; none of them is a 500
-//! unless there is a bug. Statuses and shapes are those of `openapi.json`, which a test holds against the
-//! server.
-//!
-//! # What it does not know
-//!
-//! How decisions are made, and who operates the server: that is the admin door.
+//! Every error says what is wrong, where, and how to fix it; a 500 is a defect. Statuses and shapes are those of
+//! `openapi.json`, which a test compares with the server.
 
 use std::net::IpAddr;
 use std::pin::pin;
@@ -46,13 +40,13 @@ use tokio::sync::watch;
 use tollgate_policy::fields::fields;
 use tollgate_policy::{DecisionRequest, Headers, Op, PolicyDecision, Subject};
 
-mod ask;
 mod auth;
 mod check;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod pairs;
 pub(crate) mod problems;
+mod request;
 mod reservations;
 
 use crate::decision_view::{DecisionView, Reserved};
@@ -63,15 +57,15 @@ use crate::net::http1::body::{discard_body, read_body};
 use crate::net::http1::fast_path::{self, PendingResponse, Respond};
 use crate::net::http1::response::ResponseBuffer;
 use crate::net::http1::server::{self, Handler};
-pub(crate) use ask::Ask;
 pub(crate) use check::op_of;
 use problems::{bad_body, close, no_such_path, write_problem, wrong_method};
+pub(crate) use request::CheckRequest;
 use reservations::Reservations;
 pub(crate) use reservations::read_name as reservation_name;
 
-/// What this door serves, in the OpenAPI 3.1 language.
+/// The OpenAPI 3.1 description of this front end.
 pub const OPENAPI: &str = include_str!("../../openapi.json");
-/// What people see who come with a browser.
+/// The page for browsers.
 const WELCOME: &str = include_str!("welcome.txt");
 
 /// Where something is served.
@@ -98,9 +92,9 @@ pub async fn serve(listener: TcpListener, engine: Arc<Engine>, stop: watch::Rece
         .await;
 }
 
-/// What answers decisions, to be served by as many threads as there are. Clones are the same service.
+/// The service. Clones share its state, so each thread serves one.
 #[derive(Clone)]
-pub struct Service(Arc<Decisions>);
+pub struct Service(Arc<ServiceState>);
 
 impl std::fmt::Debug for Service {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -115,11 +109,11 @@ impl Service {
     }
 
     fn within(engine: Arc<Engine>, stop: watch::Receiver<bool>, limits: ListenLimits) -> Service {
-        Service(Arc::new(Decisions {
+        Service(Arc::new(ServiceState {
             http: EngineSource::new(Arc::clone(&engine), Protocol::Http),
             auth: EngineSource::new(engine, Protocol::Auth),
             reservations: Reservations::new(reservations::MOST),
-            trust: ArcSwap::from_pointee(auth::Trust::nobody()),
+            trust: ArcSwap::from_pointee(auth::Trust::none()),
             limits,
             stop,
         }))
@@ -127,7 +121,7 @@ impl Service {
 
     /// Serves `listener` with at most this many connections at once.
     pub async fn serve(self, listener: TcpListener, connections: usize) {
-        let Decisions { limits, stop, .. } = &*self.0;
+        let ServiceState { limits, stop, .. } = &*self.0;
         let limits = ListenLimits {
             connections,
             ..*limits
@@ -144,7 +138,11 @@ impl Service {
     }
 
     /// Explains what a request would meet, and takes nothing.
-    pub(crate) async fn explain(&self, policy: &Arc<Epoch>, ask: &Ask<'_>) -> serde_json::Value {
+    pub(crate) async fn explain(
+        &self,
+        policy: &Arc<Epoch>,
+        ask: &CheckRequest<'_>,
+    ) -> serde_json::Value {
         let decide = check::with_facts(ask, |facts| {
             let request = DecisionRequest::new(Subject::Request(facts), Op::Peek);
             self.0.http.decide(policy, &request)
@@ -157,7 +155,7 @@ impl Service {
 }
 
 /// Everything that this front end needs to answer.
-struct Decisions {
+struct ServiceState {
     /// The engine for `/v1/check` and its kin.
     http: EngineSource,
     /// The engine for forward-auth.
@@ -214,7 +212,7 @@ enum Route {
         nginx: bool,
     },
     /// A mode of forward-auth that there is not.
-    NoSuchMode,
+    UnknownMode,
     Read(fn(&Engine, &mut ResponseBuffer)),
     Unknown,
 }
@@ -300,7 +298,7 @@ impl Service {
                 read(self.engine(), response);
                 Respond::Ready
             }
-            Route::NoSuchMode | Route::Unknown => Respond::Ready,
+            Route::UnknownMode | Route::Unknown => Respond::Ready,
         }
     }
 }
@@ -334,11 +332,11 @@ fn refuse(call: &Call<'_>, route: Route, response: &mut ResponseBuffer) -> bool 
             write_problem(
                 response,
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                "the body is not said to be JSON; send `Content-Type: application/json`",
+                "the media type of the body is not JSON; send `Content-Type: application/json`",
             );
         }
         Route::Auth { .. } if !is_auth_method(call.method) => wrong_method(response, AUTH_METHODS),
-        Route::NoSuchMode => write_problem(
+        Route::UnknownMode => write_problem(
             response,
             StatusCode::BAD_REQUEST,
             "`deny` has one value, 403, for proxies that know no 429; write `deny=403` or leave it out",
@@ -400,7 +398,7 @@ fn auth_mode(query: Option<&str>) -> Route {
     match pairs.find_map(|pair| pair.strip_prefix("deny=")) {
         None => Route::Auth { nginx: false },
         Some("403") => Route::Auth { nginx: true },
-        Some(_) => Route::NoSuchMode,
+        Some(_) => Route::UnknownMode,
     }
 }
 
@@ -430,7 +428,7 @@ fn is_json(headers: &dyn Headers) -> bool {
 /// # Errors
 /// What is wrong with the body.
 pub(crate) fn explain(engine: &Arc<Engine>, body: &[u8]) -> Result<serde_json::Value, String> {
-    let ask: Ask<'_> = ask::read(body)?;
+    let ask: CheckRequest<'_> = request::read(body)?;
     if ask.limit.is_some() {
         return Err(
             "a limit by its name explains itself; leave out `limit` and tell the request".into(),

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use tollgate_policy::Headers;
 
-use super::ask::{Once, Text, bounded};
+use super::request::{FieldSet, Text, bounded};
 
 /// Pairs in one list at the most, and values of one header.
 const MOST: usize = 128;
@@ -167,7 +167,7 @@ struct Entry<'a>(Cow<'a, str>, Cow<'a, str>);
 read_as!(Entry, "an object with `key` and `value`", {
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Entry<'de>, M::Error> {
         let (mut key, mut value) = (None, None);
-        let mut once = Once::of(["key", "value"]);
+        let mut once = FieldSet::new(["key", "value"]);
         while let Some(Text(name)) = map.next_key()? {
             let part = if once.place::<M::Error>(&name)? == 0 {
                 &mut key

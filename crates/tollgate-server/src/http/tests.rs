@@ -52,7 +52,7 @@ fn every_path_has_a_route_and_others_have_none() {
         of("/v1/auth?a=b&deny=403"),
         Route::Auth { nginx: true }
     ));
-    assert!(matches!(of("/v1/auth?deny=4031"), Route::NoSuchMode));
+    assert!(matches!(of("/v1/auth?deny=4031"), Route::UnknownMode));
     assert!(matches!(
         of("/v1/auth?denial=403"),
         Route::Auth { nginx: false }

@@ -22,7 +22,7 @@ use super::Shared;
 use super::reply::{Reply, quoted};
 use crate::decision_view::{DecisionView, Reserved};
 use crate::engine::{Decide, Epoch};
-use crate::http::{Ask, Service, op_of, reservation_name};
+use crate::http::{CheckRequest, Service, op_of, reservation_name};
 
 /// A command decided by the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -217,8 +217,8 @@ const NAMES: [&str; 12] = [
 
 /// Reads pairs of names and values. Unknown names are errors: a misspelt name that was ignored would be a limit that is
 /// not enforced.
-fn read<'a>(words: &[&'a [u8]]) -> Result<Ask<'a>, String> {
-    let mut ask = Ask::default();
+fn read<'a>(words: &[&'a [u8]]) -> Result<CheckRequest<'a>, String> {
+    let mut ask = CheckRequest::default();
     let (mut seen, mut has_facts) = (0u32, false);
     let mut pairs = words.chunks_exact(2);
     for pair in &mut pairs {
@@ -269,7 +269,12 @@ fn read<'a>(words: &[&'a [u8]]) -> Result<Ask<'a>, String> {
 }
 
 /// One fact of the request.
-fn fact<'a>(ask: &mut Ask<'a>, kind: &str, name: &'a str, value: &'a [u8]) -> Result<(), String> {
+fn fact<'a>(
+    ask: &mut CheckRequest<'a>,
+    kind: &str,
+    name: &'a str,
+    value: &'a [u8],
+) -> Result<(), String> {
     let value = text(kind, value)?;
     let pair = (Cow::Borrowed(name), Cow::Borrowed(value));
     match kind {

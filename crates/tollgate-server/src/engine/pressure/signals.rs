@@ -43,7 +43,7 @@ pub struct Observed {
 
 /// What answers say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct BackendStats {
     /// The time of an answer on average.
     pub(super) latency: Option<Span>,
     /// The share of failures in ten-thousandths.
@@ -54,28 +54,28 @@ pub(super) struct Said {
 
 /// What was seen of backends up to the last look.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
+pub(super) struct BackendWindow {
     /// What has been judged.
     judged: Observed,
     /// How much had ended when somebody looked last, and since when it is so much.
     ended: (u64, Moment),
-    said: Said,
+    said: BackendStats,
 }
 
-impl Seen {
-    pub(super) fn new(now: Observed, at: Moment) -> Seen {
-        Seen {
+impl BackendWindow {
+    pub(super) fn new(now: Observed, at: Moment) -> BackendWindow {
+        BackendWindow {
             judged: now,
             ended: (now.ended, at),
-            said: Said::default(),
+            said: BackendStats::default(),
         }
     }
 
     /// What the answers say that came since, or those before if they are too few.
-    pub(super) fn next(&mut self, now: Observed, at: Moment) -> Said {
+    pub(super) fn next(&mut self, now: Observed, at: Moment) -> BackendStats {
         let Some(came) = now.since(&self.judged) else {
             // It started anew: this is where to count from.
-            *self = Seen::new(now, at);
+            *self = BackendWindow::new(now, at);
             return self.said;
         };
         let (ended, since) = self.ended;
@@ -83,7 +83,7 @@ impl Seen {
         if now.ended != ended || at < since {
             self.ended = (now.ended, at);
         } else if at.since(since) >= FORGOTTEN_AFTER {
-            self.said = Said::default();
+            self.said = BackendStats::default();
         }
         if came.ended < LEAST {
             self.said.is_old = true;
@@ -91,7 +91,7 @@ impl Seen {
         }
         self.judged = now;
         let latency = came.latency_ns.checked_div(came.answered);
-        self.said = Said {
+        self.said = BackendStats {
             latency: latency.map(Span::from_nanos),
             errors: share(came.failed.min(came.ended), came.ended),
             is_old: false,
@@ -185,13 +185,13 @@ mod tests {
     }
 
     /// From zero on.
-    fn nothing() -> Seen {
-        Seen::new(Observed::default(), at(0))
+    fn nothing() -> BackendWindow {
+        BackendWindow::new(Observed::default(), at(0))
     }
 
     #[test]
     fn only_what_came_since_the_last_look_counts() {
-        let mut seen = Seen::new(observed(100, 100, 0, 0), at(0));
+        let mut seen = BackendWindow::new(observed(100, 100, 0, 0), at(0));
         let said = seen.next(observed(110, 101, 9, 450), at(500));
         assert_eq!(said.latency, Some(Span::from_millis(50)));
         assert_eq!((said.errors, said.is_old), (Some(1_000), false));
@@ -235,10 +235,10 @@ mod tests {
 
     #[test]
     fn counters_that_start_anew_are_no_observation() {
-        let mut seen = Seen::new(observed(100, 0, 100, 100), at(0));
+        let mut seen = BackendWindow::new(observed(100, 0, 100, 100), at(0));
         seen.next(observed(105, 5, 100, 100), at(100));
         let said = seen.next(observed(50, 50, 0, 0), at(500));
-        assert_eq!(said, Said::default());
+        assert_eq!(said, BackendStats::default());
         let said = seen.next(observed(60, 50, 10, 100), at(1_000));
         assert_eq!(said.errors, Some(0));
     }

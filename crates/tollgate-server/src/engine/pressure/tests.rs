@@ -100,13 +100,13 @@ fn backends_in_trouble_shrink_limits_and_backends_that_are_well_let_them_grow() 
 
 /// A controller that looks at these backends and at nothing else, and the scale after each step, two a second.
 fn steps_of(told: &Arc<Told>) -> impl FnMut() -> u32 {
-    let mut under = UnderPressure::new(PressureRule {
+    let mut under = PressureState::new(PressureRule {
         errors: Some(500),
         ..PressureRule::default()
     });
     let backends = Arc::clone(told) as Arc<dyn Backends>;
     let mut now = Moment::from_nanos(0);
-    let seen = Seen::new(backends.observed(), now);
+    let seen = BackendWindow::new(backends.observed(), now);
     under.backends = Some((backends, seen));
     move || {
         now = now.plus(Span::from_millis(500));
@@ -152,7 +152,7 @@ fn the_next_epoch_is_told_too_and_goes_by_its_own_rule() {
     // A gate that knows nothing of the one before, as no reload makes it.
     let fresh = for_tests(POLICY);
     let fresh = fresh.epoch();
-    let next = crate::engine::reload::Next {
+    let next = crate::engine::reload::NextPolicy {
         gate: fresh.gate.with_overrides(Vec::new()).unwrap(),
         queues: Arc::clone(&fresh.queues),
         gateway: Arc::clone(&fresh.gateway),

@@ -17,7 +17,7 @@ pub(super) const BATCH_MAX: usize = 256;
 
 /// One question.
 #[derive(Debug, Default)]
-pub(crate) struct Ask<'a> {
+pub(crate) struct CheckRequest<'a> {
     pub(crate) method: Cow<'a, str>,
     pub(crate) path: Cow<'a, str>,
     pub(crate) host: Cow<'a, str>,
@@ -36,7 +36,7 @@ pub(crate) struct Ask<'a> {
 /// Several questions, asked in order.
 #[derive(Debug)]
 pub(super) struct Batch<'a> {
-    pub(super) requests: Vec<Ask<'a>>,
+    pub(super) requests: Vec<CheckRequest<'a>>,
 }
 
 /// How a reservation ends.
@@ -61,14 +61,14 @@ pub(super) fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, String> 
 }
 
 /// The fields of an object, each at most once.
-pub(super) struct Once<const N: usize> {
+pub(super) struct FieldSet<const N: usize> {
     names: [&'static str; N],
     seen: u32,
 }
 
-impl<const N: usize> Once<N> {
-    pub(super) fn of(names: [&'static str; N]) -> Once<N> {
-        Once { names, seen: 0 }
+impl<const N: usize> FieldSet<N> {
+    pub(super) fn new(names: [&'static str; N]) -> FieldSet<N> {
+        FieldSet { names, seen: 0 }
     }
 
     /// The field's place in the list.
@@ -100,7 +100,7 @@ impl<const N: usize> Once<N> {
     }
 }
 
-const ASK: [&str; 12] = [
+const FIELDS: [&str; 12] = [
     "method",
     "path",
     "host",
@@ -117,19 +117,22 @@ const ASK: [&str; 12] = [
 /// Of these, what the facts of a request are.
 const FACTS: usize = 8;
 
-impl<'de: 'a, 'a> Deserialize<'de> for Ask<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for CheckRequest<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Reader;
         impl<'de> Visitor<'de> for Reader {
-            type Value = Ask<'de>;
+            type Value = CheckRequest<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object that says what is asked")
             }
 
-            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Ask<'de>, M::Error> {
-                let mut ask = Ask::default();
-                let mut once = Once::of(ASK);
+            fn visit_map<M: MapAccess<'de>>(
+                self,
+                mut map: M,
+            ) -> Result<CheckRequest<'de>, M::Error> {
+                let mut ask = CheckRequest::default();
+                let mut once = FieldSet::new(FIELDS);
                 while let Some(Text(name)) = map.next_key()? {
                     match once.place(&name)? {
                         0 => ask.method = map.next_value::<Text<'de>>()?.0,
@@ -175,10 +178,10 @@ impl<'de: 'a, 'a> Deserialize<'de> for Batch<'a> {
 
             fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Batch<'de>, M::Error> {
                 let mut requests = None;
-                let mut once = Once::of(["requests"]);
+                let mut once = FieldSet::new(["requests"]);
                 while let Some(Text(name)) = map.next_key()? {
                     once.place::<M::Error>(&name)?;
-                    requests = Some(map.next_value::<Bounded<Ask<'de>, BATCH_MAX>>()?.0);
+                    requests = Some(map.next_value::<Bounded<CheckRequest<'de>, BATCH_MAX>>()?.0);
                 }
                 match requests {
                     Some(requests) => Ok(Batch { requests }),
@@ -204,7 +207,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Settle<'a> {
 
             fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Settle<'de>, M::Error> {
                 let (mut reservation, mut actual, mut cancel) = (None, None, false);
-                let mut once = Once::of(["reservation", "actual", "cancel"]);
+                let mut once = FieldSet::new(["reservation", "actual", "cancel"]);
                 while let Some(Text(name)) = map.next_key()? {
                     match once.place(&name)? {
                         0 => reservation = Some(map.next_value::<Text<'de>>()?.0),

@@ -1,13 +1,11 @@
-//! The state file: written whole, beside the old one, then put in its place.
+//! The state file: written to a new file, which then replaces the old one.
 //!
 //! # Invariant
 //!
-//! At every moment there is the old file or the new one under its name, complete and on the disk: the
-//! bytes are flushed before the rename, the directory after it. A write that fails (a full disk) leaves
-//! the old file as it was.
+//! At every moment the old file or the new one is complete and on the disk under its name: the bytes are synced before the
+//! rename, the directory after it. A failed write (a full disk) leaves the old file unchanged.
 //!
-//! Writes are one after the other, and each takes what is in force only once it is its turn, so that no
-//! file is older than the one before it.
+//! Writes are serialised, and each reads the state when it begins, so no file is older than the one before it.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -19,12 +17,12 @@ use super::health::{Fault, StateHealth};
 use super::state::{Changed, FILE_MAX, Flaw, State, StateError};
 use super::{Engine, locked, seconds};
 
-/// Who keeps the state file.
+/// The state file of an engine.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct StateFile {
     path: PathBuf,
     every: Duration,
-    /// Held by whoever writes.
+    /// Held during a write.
     writing: Mutex<()>,
     health: Mutex<StateHealth>,
     /// Locked for as long as it is open, so that no other process keeps the same file.
@@ -60,9 +58,9 @@ pub(super) fn take(path: &Path) -> Result<File, StateError> {
     }
 }
 
-impl Keeper {
-    pub(super) fn new(path: PathBuf, every: Duration, lock: File) -> Keeper {
-        Keeper {
+impl StateFile {
+    pub(super) fn new(path: PathBuf, every: Duration, lock: File) -> StateFile {
+        StateFile {
             path,
             every: every.max(Duration::from_millis(10)),
             writing: Mutex::new(()),
@@ -97,40 +95,40 @@ pub(super) fn load(path: &Path) -> Result<Option<State>, StateError> {
 }
 
 impl Engine {
-    /// Writes the state file, if there is one to be written. A failure is told in the log and in
+    /// Writes the state file, if there is one to be written. A failure is reported in the log and in
     /// [`Engine::health`]. Blocks until it is on the disk.
     pub fn persist(&self) -> bool {
-        let Some(keeper) = &self.keeper else {
+        let Some(state_file) = &self.state_file else {
             return false;
         };
-        let _writing = locked(&keeper.writing);
+        let _writing = locked(&state_file.writing);
         let state = {
-            let in_force = self.in_force();
+            let state = self.state();
             let gate = &self.epoch().gate;
             State {
                 written: self.now(),
                 changed: Changed {
                     switched_off: gate.is_switched_off(),
                     secret: self.secret,
-                    overrides: in_force.overrides.iter().map(|o| o.saved()).collect(),
+                    overrides: state.overrides.iter().map(|o| o.saved()).collect(),
                 },
                 counted: Vec::new(),
             }
         };
-        // Outside the lock: it is the long part, and nobody who changes something should wait for it.
+        // Outside the lock: it takes longest, and changes should not wait for it.
         let counted = self.epoch().gate.save();
         let written = state.written;
         let bytes = State { counted, ..state }.to_bytes();
         let outcome = match bytes {
-            Ok(bytes) => replace(&keeper.path, &bytes).map(|()| bytes.len()),
+            Ok(bytes) => replace(&state_file.path, &bytes).map(|()| bytes.len()),
             Err(cause) => Err(cause.into()),
         };
-        let path = keeper.path.display();
-        let mut health = locked(&keeper.health);
+        let path = state_file.path.display();
+        let mut health = locked(&state_file.health);
         match outcome {
             Ok(bytes) => {
                 if health.last_error.take().is_some() {
-                    tracing::info!(target: "tollgate::state", %path, "the state file is written again");
+                    tracing::info!(target: "tollgate::state", %path, "state file written again");
                 }
                 health.written_at = Some(seconds(written));
                 health.bytes = bytes as u64;
@@ -140,8 +138,8 @@ impl Engine {
                 if health.last_error.is_none() {
                     tracing::error!(
                         target: "tollgate::state", %path, error = %cause,
-                        "the state file cannot be written; decisions go on, and a restart would go back \
-                         to what was last written"
+                        "state file cannot be written; decisions continue, a restart would restore \
+                         the last written state"
                     );
                     let message = format!("it cannot be written: {cause}");
                     health.last_error = Some(Fault::new("state-write", message, written));
@@ -152,9 +150,13 @@ impl Engine {
     }
 }
 
-/// Writes the state file every so often, until the engine should stop. Returns at once if there is none.
+/// Writes the state file at its interval until `stop`. Returns at once if there is none.
 pub(crate) async fn write_every(engine: Arc<Engine>, stop: impl Future<Output = ()>) {
-    let Some(every) = engine.keeper.as_ref().map(|keeper| keeper.every) else {
+    let Some(every) = engine
+        .state_file
+        .as_ref()
+        .map(|state_file| state_file.every)
+    else {
         return;
     };
     let mut ticks = tokio::time::interval(every);
