@@ -1,34 +1,29 @@
-//! `tollgate check`: a policy file in, everything that is wrong with it out.
-//!
-//! What is wrong is known by `tollgate_config`; this is where the file comes from and how it is told.
+//! `tollgate check`: prints all errors and warnings of a policy file.
 
-use std::fs::File;
 use std::io::{self, Read, Write};
 use std::process::ExitCode;
 
 use serde::Serialize;
-use tollgate_config::{FILE_MAX, Loaded, Problems, Severity};
+use tollgate_config::{Loaded, Problems, Severity};
 use tollgate_policy::{DefaultAction, Policy};
 
 use crate::bound::bounds;
 use crate::cli::Check;
 use crate::fault::Stop;
+use crate::input;
 use crate::json;
 
-/// Reads the file and prints what is wrong with it.
+/// Reads the file and prints its problems.
 pub(crate) fn run(
     asked: &Check,
-    input: &mut impl Read,
+    stdin: &mut impl Read,
     out: &mut impl Write,
 ) -> Result<ExitCode, Stop> {
     let (name, text) = match asked.file.as_str() {
-        "-" => ("standard input", bytes(input)),
-        name => (name, File::open(name).and_then(|mut file| bytes(&mut file))),
+        "-" => ("standard input", input::bounded(stdin).map_err(Stop::Read)),
+        name => (name, input::file(name)),
     };
-    let text = text.map_err(|cause| Stop::File {
-        name: asked.file.clone(),
-        cause,
-    })?;
+    let text = text?;
     let read = tollgate_config::parse(name, &text);
     let problems = match &read {
         Ok(loaded) => &loaded.warnings,
@@ -46,14 +41,6 @@ pub(crate) fn run(
         Some(_) => ExitCode::SUCCESS,
         None => ExitCode::FAILURE,
     })
-}
-
-/// All bytes, or one more than a policy may have: that is enough to refuse it.
-fn bytes(from: &mut impl Read) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let most = u64::try_from(FILE_MAX + 1).unwrap_or(u64::MAX);
-    from.take(most).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 fn print_text(problems: &Problems, good: Option<&Loaded>, out: &mut impl Write) -> io::Result<()> {

@@ -1,11 +1,14 @@
-//! What can be typed: commands, flags and their help.
+//! Commands, flags and their help.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::bench::Bench;
+use crate::input::{self, AddressOrOff};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -16,9 +19,9 @@ Examples:
   tollgate serve                                     the decision service, on a built-in example
   tollgate gateway --upstream http://127.0.0.1:3000  a reverse proxy with limits, in front of an app
   tollgate explain --path /api/rides/request         which limits a request would meet
-  tollgate check tollgate.yaml                       everything that is wrong with a policy
-  tollgate doctor tollgate.yaml                      what is wrong with the store that it names
-  tollgate bench resp://127.0.0.1:6379 --audit       load for a limiter: how fast, and does it admit too much?
+  tollgate check tollgate.yaml                       all errors in a policy, with hints
+  tollgate doctor tollgate.yaml                      a check of the store of a policy
+  tollgate bench resp://127.0.0.1:6379 --audit       measures a limiter, and whether it admits too much
 
 `tollgate try --help` says how limits and arrivals are written.";
 
@@ -69,48 +72,48 @@ Examples:
   tollgate check - --json < tollgate.yaml            one JSON object for each problem, and a summary
   tollgate schema > tollgate.schema.json             for editors that complete and check YAML
 
-The exit code is 0 if the policy can be used, 1 if it cannot, 2 if there was nothing to check.";
+The exit code is 0 if the policy can be used, 1 if it cannot, 2 if the file cannot be read.";
 
 /// Rate limits: try them, check them, serve them, explain them.
 #[derive(Debug, Parser)]
 #[command(name = "tollgate", version, after_help = EXAMPLES)]
 pub(crate) struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// What `tollgate` can do.
+/// All commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Show what a limit would do to these arrivals, on a virtual clock
+    /// Show what a limit decides for a sequence of arrivals, on a virtual clock
     Try(Try),
-    /// List the algorithms: how each is written, what it promises, when to use it
+    /// List the algorithms: how to write each, what it admits, when to use it
     Limits {
         /// Print one JSON object for each algorithm
         #[arg(long)]
         json: bool,
     },
-    /// Look at a policy file: all that is wrong with it, where, and how to mend it
+    /// Check a policy file: all errors and warnings, where they are, and how to fix them
     Check(Check),
     /// Print the JSON Schema of the policy file
     Schema,
     /// Run the decision service
     Serve(Serve),
-    /// Run the gateway: a reverse proxy behind limits and fair queues
+    /// Run the gateway: a reverse proxy with limits and fair queues
     Gateway(Gateway),
-    /// Make a policy of another rate limiter's files
+    /// Convert another rate limiter's files to a policy
     #[command(subcommand)]
     Convert(Convert),
-    /// Show what one request would meet: which limits, why, for which key, and the verdict
+    /// Explain the decision for one request: which limits apply, why, and for which key
     Explain(Explain),
-    /// Look at the store that a policy names: is it there, is it fit, is it fast enough
+    /// Check the store of a policy: connection, configuration, latency
     Doctor(Doctor),
-    /// Put load on a limiter, ours or anyone's, and see whether it admits more than it should
+    /// Put load on any limiter, and audit whether it admits more than it should
     Bench(Box<Bench>),
 }
 
-/// Whose files `tollgate convert` was given.
+/// The formats that `tollgate convert` reads.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Convert {
     /// Files of Envoy's rate limit service (envoyproxy/ratelimit)
@@ -141,14 +144,19 @@ pub(crate) enum Convert {
     },
 }
 
+/// At least one thread.
+fn threads() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..)
+}
+
 const DOCTOR_EXAMPLES: &str = "\
 Examples:
   tollgate doctor tollgate.yaml
   tollgate doctor tollgate.yaml --json               one JSON object for each finding
 
-It connects as the service would, runs the scripts on a key of its own below the prefix (which expires),
-and changes nothing else. The exit code is 0 if nothing is wrong, 1 if something is, 2 if there was nothing
-to look at.";
+It connects as the service does, and runs the scripts on a key of its own under the prefix, which expires.
+It changes nothing else. The exit code is 0 without errors, 1 with errors, 2 if the file cannot be read or
+has no store.";
 
 /// What `tollgate doctor` was asked.
 #[derive(Debug, Args)]
@@ -194,43 +202,44 @@ pub(crate) struct Check {
 const SERVE_EXAMPLES: &str = "\
 Examples:
   tollgate serve                                     the built-in example, in memory
-  tollgate serve --policy tollgate.yaml              a policy of your own, read again when it changes
+  tollgate serve --policy tollgate.yaml              your own policy, reloaded when it changes
   tollgate serve --policy tollgate.yaml --state tollgate.state
                                                      counts and overrides survive a restart
   tollgate serve --policy tollgate.yaml --rls 127.0.0.1:8081
-                                                     for Envoy, too
+                                                     also for Envoy
   tollgate serve --listen 0.0.0.0:8080 --admin 127.0.0.1:9090
-  tollgate serve --resp 127.0.0.1:6390               for Redis clients, too: redis-cli -p 6390 CL.THROTTLE user:42 9 5 1
+  tollgate serve --resp 127.0.0.1:6390               also for Redis clients: redis-cli -p 6390 CL.THROTTLE user:42 9 5 1
 
-Signals: SIGHUP reads the policy again, SIGTERM and SIGINT stop after the requests in flight; a second
-one stops at once.";
+Signals: SIGHUP reloads the policy. SIGTERM and SIGINT finish the requests in flight and stop; a second one
+stops at once.";
 
 /// What `tollgate serve` was asked.
 #[derive(Debug, Args)]
 #[command(after_help = SERVE_EXAMPLES)]
 pub(crate) struct Serve {
-    /// The policy file; the built-in ride-hailing example if left out
+    /// The policy file; by default the built-in ride-hailing example
     #[arg(long, value_name = "FILE", env = "TOLLGATE_POLICY")]
     pub(crate) policy: Option<PathBuf>,
-    /// Instead of a policy: a folder with files of Envoy's rate limit service, read again when they change
+    /// Instead of a policy: a folder with files of Envoy's rate limit service, reloaded when they change
     #[arg(long, value_name = "FOLDER", conflicts_with = "policy")]
     pub(crate) envoy_config: Option<PathBuf>,
-    /// With --envoy-config: the store in which several services keep one count, such as redis://10.0.0.5
+    /// With --envoy-config: the store that several services share, such as redis://10.0.0.5
     #[arg(long, value_name = "URL", requires = "envoy_config")]
     pub(crate) store: Option<String>,
-    /// Where decisions are answered
+    /// The address of the decision API
     #[arg(
         long,
         value_name = "ADDRESS",
         env = "TOLLGATE_LISTEN",
-        default_value = "127.0.0.1:8080"
+        default_value = "127.0.0.1:8080",
+        value_parser = input::address
     )]
     pub(crate) listen: SocketAddr,
-    /// Where Envoy's rate limit service is answered, such as 127.0.0.1:8081; nowhere if left out
-    #[arg(long, value_name = "ADDRESS", env = "TOLLGATE_RLS")]
+    /// The address of Envoy's rate limit service, such as 127.0.0.1:8081; closed by default
+    #[arg(long, value_name = "ADDRESS", env = "TOLLGATE_RLS", value_parser = input::address)]
     pub(crate) rls: Option<SocketAddr>,
-    /// Threads that answer decisions; as many as there are processors if left out
-    #[arg(long, value_name = "NUMBER")]
+    /// Threads that answer decisions; one for each processor by default
+    #[arg(long, value_name = "NUMBER", value_parser = threads())]
     pub(crate) threads: Option<usize>,
     /// Where Redis clients are answered, if they are.
     #[command(flatten)]
@@ -243,16 +252,21 @@ pub(crate) struct Serve {
 /// How Redis clients are answered.
 #[derive(Debug, Args)]
 pub(crate) struct Resp {
-    /// Where Redis clients are answered, such as 127.0.0.1:6390; nowhere if left out
-    #[arg(long = "resp", value_name = "ADDRESS", env = "TOLLGATE_RESP")]
+    /// The address for Redis clients, such as 127.0.0.1:6390; closed by default
+    #[arg(
+        long = "resp",
+        value_name = "ADDRESS",
+        env = "TOLLGATE_RESP",
+        value_parser = input::address
+    )]
     pub(crate) address: Option<SocketAddr>,
-    /// A file with the password that Redis clients show; needed unless the address is loopback
+    /// A file with the password of Redis clients; required unless the address is loopback
     #[arg(long = "resp-password-file", value_name = "FILE", requires = "address")]
     pub(crate) password_file: Option<PathBuf>,
-    /// Answer only TOLLGATE.CHECK and its kin: Redis clients may not choose their own limits
+    /// Accept only TOLLGATE.* commands: Redis clients cannot choose their own limits
     #[arg(long = "resp-policy-only", requires = "address")]
     pub(crate) policy_only: bool,
-    /// Keys at once that CL.THROTTLE keeps; when they are all in use, new ones share
+    /// The maximum number of keys of CL.THROTTLE; when all are in use, new keys share one
     #[arg(
         long = "resp-max-keys",
         value_name = "NUMBER",
@@ -262,38 +276,45 @@ pub(crate) struct Resp {
     pub(crate) max_keys: usize,
 }
 
-/// What everything that runs as a server has in common.
+/// The flags of all servers.
 #[derive(Debug, Args)]
 pub(crate) struct Common {
-    /// Where operators are answered (health, metrics, overrides), or `off`
+    /// The address of the admin API (health, metrics, overrides), or `off`
     #[arg(
         long,
         value_name = "ADDRESS|off",
         env = "TOLLGATE_ADMIN",
-        default_value = "127.0.0.1:9090"
+        default_value = "127.0.0.1:9090",
+        value_parser = input::address_or_off
     )]
-    pub(crate) admin: String,
+    pub(crate) admin: AddressOrOff,
     /// A file with the admin token; give it twice while one token replaces another
     #[arg(long, value_name = "FILE")]
     pub(crate) admin_token_file: Vec<PathBuf>,
-    /// Another name by which the admin port may be called
+    /// Another host name that the admin API accepts
     #[arg(long, value_name = "HOST")]
     pub(crate) admin_host: Vec<String>,
     /// Keep counts and overrides in this file, so that they survive a restart
     #[arg(long, value_name = "FILE", env = "TOLLGATE_STATE")]
     pub(crate) state: Option<PathBuf>,
-    /// How often the state is written: what a crash loses at the most
-    #[arg(long, value_name = "SPAN", default_value = "5s")]
-    pub(crate) state_every: String,
-    /// How the log is written
+    /// How often the state is written; a crash loses at most this much
+    #[arg(
+        long,
+        value_name = "SPAN",
+        default_value = "5s",
+        value_parser = input::state_interval
+    )]
+    pub(crate) state_every: Duration,
+    /// The format of the log
     #[arg(long, value_enum, default_value_t = LogForm::Text)]
     pub(crate) log: LogForm,
-    /// What is logged: error, warn, info, debug or trace
+    /// The log level
     #[arg(
         long,
         value_name = "LEVEL",
         env = "TOLLGATE_LOG_LEVEL",
-        default_value = "info"
+        default_value = "info",
+        value_parser = ["error", "warn", "info", "debug", "trace", "off"]
     )]
     pub(crate) log_level: String,
 }
@@ -302,20 +323,20 @@ const GATEWAY_EXAMPLES: &str = "\
 Examples:
   tollgate gateway --upstream http://127.0.0.1:3000  one app, 100 requests a second from each address
   tollgate gateway --upstream http://127.0.0.1:3000 --policy tollgate.yaml
-                                                     limits and queues of your own
-  tollgate gateway --policy tollgate.yaml            where requests go stands in `gateway` of the policy
+                                                     your own limits and queues
+  tollgate gateway --policy tollgate.yaml            upstreams are in `gateway` of the policy
   tollgate gateway --upstream http://10.0.0.1:3000 --upstream http://10.0.0.2:3000
                                                      two servers of one app
   tollgate gateway --upstream http://127.0.0.1:3000 --listen 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem
 
-Signals: SIGHUP reads the policy and the certificate again, SIGTERM and SIGINT stop after the requests in
-flight; a second one stops at once.";
+Signals: SIGHUP reloads the policy and the certificate. SIGTERM and SIGINT finish the requests in flight and
+stop; a second one stops at once.";
 
 /// What `tollgate gateway` was asked.
 #[derive(Debug, Args)]
 #[command(after_help = GATEWAY_EXAMPLES)]
 pub(crate) struct Gateway {
-    /// A server that requests go to, such as http://127.0.0.1:3000; several are servers of one app
+    /// A server of the app, such as http://127.0.0.1:3000; may be repeated
     #[arg(
         long,
         value_name = "URL",
@@ -326,22 +347,23 @@ pub(crate) struct Gateway {
     /// The policy file; without one, 100 requests a second from each address
     #[arg(long, value_name = "FILE", env = "TOLLGATE_POLICY")]
     pub(crate) policy: Option<PathBuf>,
-    /// Where clients connect
+    /// The address for clients
     #[arg(
         long,
         value_name = "ADDRESS",
         env = "TOLLGATE_LISTEN",
-        default_value = "127.0.0.1:8000"
+        default_value = "127.0.0.1:8000",
+        value_parser = input::address
     )]
     pub(crate) listen: SocketAddr,
-    /// A PEM file with the certificate that clients are shown, and those between it and its root
+    /// A PEM file with the certificate of the gateway and its intermediate certificates
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_cert: Option<PathBuf>,
     /// A PEM file with the private key of the certificate
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Threads that serve; as many as there are processors if left out
-    #[arg(long, value_name = "NUMBER")]
+    /// Threads that serve requests; one for each processor by default
+    #[arg(long, value_name = "NUMBER", value_parser = threads())]
     pub(crate) threads: Option<usize>,
     /// Where operators are answered, the state, the log.
     #[command(flatten)]
@@ -360,12 +382,12 @@ pub(crate) enum LogForm {
 const EXPLAIN_EXAMPLES: &str = "\
 Examples:
   tollgate explain tollgate.yaml --path /api/rides/request --header 'x-rider-id: 42'
-  tollgate explain --method POST --path /api/drivers/location    by the built-in example
+  tollgate explain --method POST --path /api/drivers/location    with the built-in example
   tollgate explain --server http://127.0.0.1:9090 --path /admin/users --ip 203.0.113.7
-                                                     by a server that runs, with its state
+                                                     with a running server and its state
 
-Nothing is taken from any limit. The exit code is 0 if the request would pass, now or after a wait, 1 if
-it would be refused, 2 if nobody could be asked.";
+No limit is charged. The exit code is 0 if the request would pass, now or after a wait, 1 if it would be
+refused, 2 if there is no answer.";
 
 /// What `tollgate explain` was asked.
 #[derive(Debug, Args)]
@@ -374,7 +396,7 @@ pub(crate) struct Explain {
     /// The policy file; the built-in example if left out
     #[arg(conflicts_with = "server")]
     pub(crate) file: Option<String>,
-    /// Ask the admin port of a server that runs, instead of a file
+    /// The admin address of a running server, instead of a file
     #[arg(long, value_name = "URL")]
     pub(crate) server: Option<String>,
     /// A file with the admin token; else TOLLGATE_ADMIN_TOKEN is used

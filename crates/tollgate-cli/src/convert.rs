@@ -2,15 +2,15 @@
 //!
 //! The policy goes to standard output. What it cannot express is a comment in it, and a problem on standard error.
 
-use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use tollgate_config::import::{Converted, EnvoyOptions, envoy, limitador};
-use tollgate_config::{FILE_MAX, Problems, Severity};
+use tollgate_config::{Problems, Severity};
 
 use crate::cli::Convert;
 use crate::fault::Stop;
+use crate::input;
 
 /// Converts and prints.
 pub(crate) fn run(asked: &Convert, out: &mut impl Write) -> Result<ExitCode, Stop> {
@@ -21,7 +21,9 @@ pub(crate) fn run(asked: &Convert, out: &mut impl Write) -> Result<ExitCode, Sto
             shadow,
             deny_warnings,
         } => {
-            let files = files.iter().map(|name| Ok((name.clone(), bytes(name)?)));
+            let files = files
+                .iter()
+                .map(|name| Ok((name.clone(), input::file(name)?)));
             let files = files.collect::<Result<Vec<_>, Stop>>()?;
             let options = EnvoyOptions {
                 merge_domains: *merge_domains,
@@ -37,7 +39,7 @@ pub(crate) fn run(asked: &Convert, out: &mut impl Write) -> Result<ExitCode, Sto
             file,
             deny_warnings,
         } => {
-            let converted = limitador(file, &bytes(file)?);
+            let converted = limitador(file, &input::file(file)?);
             let converted = converted.map_err(|problems| Stop::Policy(Box::new(problems)))?;
             (converted, *deny_warnings)
         }
@@ -60,16 +62,4 @@ fn print(converted: &Converted, out: &mut impl Write) -> io::Result<()> {
         write!(said, "{notes}")?;
     }
     Ok(())
-}
-
-/// All bytes, or one more than a file may have: that is enough to refuse it.
-fn bytes(name: &str) -> Result<Vec<u8>, Stop> {
-    let most = u64::try_from(FILE_MAX + 1).unwrap_or(u64::MAX);
-    let mut bytes = Vec::new();
-    let read = File::open(name).and_then(|file| file.take(most).read_to_end(&mut bytes));
-    read.map_err(|cause| Stop::File {
-        name: name.to_owned(),
-        cause,
-    })?;
-    Ok(bytes)
 }

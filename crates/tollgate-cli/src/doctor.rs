@@ -1,7 +1,6 @@
-//! `tollgate doctor`: connects to the store that a policy names, and says what is wrong with it.
+//! `tollgate doctor`: connects to the store of a policy, and reports what it finds.
 
 use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
 
 use serde::Serialize;
@@ -10,17 +9,18 @@ use tollgate_redis::{Finding, Severity, doctor};
 
 use crate::cli::Doctor;
 use crate::fault::Stop;
+use crate::input;
 use crate::json;
 use crate::wiring;
 
-/// Looks at the store and prints what was found.
+/// Checks the store and prints the findings.
 pub(crate) fn run(asked: &Doctor, out: &mut impl Write) -> Result<ExitCode, Stop> {
-    let loaded = tollgate_config::load(Path::new(&asked.file));
-    let loaded = loaded.map_err(|problems| Stop::Plain(problems.to_string()))?;
+    let loaded = tollgate_config::parse(&asked.file, &input::file(&asked.file)?);
+    let loaded = loaded.map_err(|problems| Stop::Policy(Box::new(problems)))?;
     let spec = match loaded.store {
         StoreSpec::Shared(spec) => spec,
         StoreSpec::Memory => {
-            let words = "the policy counts in memory: there is no store to look at";
+            let words = "the policy counts in memory: there is no store to check";
             tell_nothing(asked.json, words, out)?;
             return Ok(ExitCode::from(2));
         }
@@ -29,8 +29,8 @@ pub(crate) fn run(asked: &Doctor, out: &mut impl Write) -> Result<ExitCode, Stop
         .enable_all()
         .build()
         .map_err(|cause| Stop::Other {
-            what: format!("no events can be waited for: {cause}"),
-            hint: "raise the limits of the process".into(),
+            what: format!("the event loop cannot be started: {cause}"),
+            hint: "raise the resource limits of the process".into(),
         })?;
     let findings = events.block_on(doctor(&wiring::settings(&spec)));
     tell(asked.json, &findings, out)?;

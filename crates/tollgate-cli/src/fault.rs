@@ -1,4 +1,4 @@
-//! Everything that can be wrong with what was typed: what, where, and how to mend it.
+//! Errors in arguments: what is wrong, where, and how to fix it.
 
 use std::fmt;
 use std::io;
@@ -12,7 +12,7 @@ use crate::arrivals::{ARRIVALS_MAX, LINE_MAX, Part};
 /// Why the program stops early.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// What was typed is wrong.
+    /// An error in an argument.
     Fault(Fault),
     /// Standard input cannot be read.
     Read(io::Error),
@@ -25,23 +25,23 @@ pub(crate) enum Stop {
     },
     /// Standard output cannot be written.
     Write(io::Error),
-    /// The limit of `tollgate try` is wrong; says everything that is.
+    /// Errors in the limit of `tollgate try`.
     Limit(Box<tollgate_config::Problems>),
-    /// The policy is wrong; says everything that is.
+    /// Errors in the policy.
     Policy(Box<tollgate_config::Problems>),
-    /// Something that says itself what is wrong and how to mend it.
+    /// A text that has its own hint.
     Plain(String),
-    /// Something else: what, and how to mend it.
+    /// Another error.
     Other {
         /// What is wrong.
         what: String,
-        /// What the user can do now.
+        /// How to fix it.
         hint: String,
     },
 }
 
 impl Stop {
-    /// 2 for what the user can mend by typing something else, 1 for the rest.
+    /// 2 for errors in arguments and files that cannot be read, 1 for all others.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Stop::Fault(_) | Stop::Limit(_) | Stop::File { .. } | Stop::Other { .. } => {
@@ -75,7 +75,10 @@ impl fmt::Display for Stop {
             }
             Stop::File { name, cause } => {
                 writeln!(f, "error: `{}` cannot be read: {cause}", shown(name))?;
-                writeln!(f, "hint: name a file that is there and that you may read")
+                writeln!(
+                    f,
+                    "hint: name a file that exists and that this process may read"
+                )
             }
             Stop::Limit(problems) | Stop::Policy(problems) => write!(f, "{problems}"),
             // A policy that is wrong begins with its first error.
@@ -211,12 +214,6 @@ pub(crate) enum Wrong {
     /// A line of standard input that is not UTF-8.
     NotUtf8,
 
-    /// An address to listen on that is none.
-    NoAddress { flag: &'static str, text: String },
-    /// A level of the log that there is not.
-    LogLevel { text: String },
-    /// A state file that is written all the time, or never.
-    StateEvery { text: String },
     /// A name and a value that are not two.
     NoPair {
         flag: &'static str,
@@ -262,13 +259,6 @@ impl fmt::Display for Wrong {
             Self::DashNotAlone => f.write_str("`-` stands beside other arrivals"),
             Self::LongLine => write!(f, "a line longer than {LINE_MAX} bytes"),
             Self::NotUtf8 => f.write_str("a line that is not UTF-8"),
-            Self::NoAddress { flag, text } => {
-                write!(f, "`{flag} {}` is not an address", shown(text))
-            }
-            Self::LogLevel { text } => write!(f, "`{}` is not a log level", shown(text)),
-            Self::StateEvery { text } => {
-                write!(f, "`--state-every {}` is out of range", shown(text))
-            }
             Self::NoPair { flag, text, .. } => {
                 write!(f, "`{flag} {}` is not a name and a value", shown(text))
             }
@@ -308,11 +298,6 @@ impl Wrong {
             }
             Self::LongLine => "write one arrival on each line, such as `0s*11,key=alice`".into(),
             Self::NotUtf8 => "write the arrivals as plain text".into(),
-            Self::NoAddress { flag, .. } => {
-                format!("write an address and a port, such as `{flag} 127.0.0.1:9090`, or `off`")
-            }
-            Self::LogLevel { .. } => "write error, warn, info, debug or trace".into(),
-            Self::StateEvery { .. } => "write a span from 100ms to 1h, such as `5s`".into(),
             Self::NoPair { flag, sample, .. } => format!("write `{flag} '{sample}'`"),
         }
     }

@@ -1,5 +1,4 @@
-//! `tollgate gateway`: the reverse proxy. Flags become settings here, and what was started is told; the rest
-//! is `tollgate_server::gateway`.
+//! `tollgate gateway`: turns flags into the settings of the gateway, and prints what was started.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -10,22 +9,22 @@ use tollgate_server::gateway::{self, GatewaySettings, GatewayStarted, TlsFiles};
 
 use crate::cli::Gateway;
 use crate::fault::Stop;
-use crate::{serve, wiring};
+use crate::{input, serve, wiring};
 
-/// What a gateway without a file runs on, as it is called.
+/// The name of the policy of a gateway without a file.
 const BUILT_IN: &str = "the built-in policy of gateways";
 
-/// Serves until a signal says to stop.
+/// Serves until a shutdown signal.
 pub(crate) fn run(asked: &Gateway, out: &mut impl Write) -> Result<ExitCode, Stop> {
     let mut settings = settings(asked)?;
     serve::log(&asked.common)?;
-    // For operators, files, signals and looks at servers; requests have threads of their own.
+    // For the admin API, files, signals and health checks. Requests have their own threads.
     let events = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
     let events = events.map_err(|cause| Stop::Other {
-        what: format!("no events can be waited for: {cause}"),
-        hint: "raise the limits of the process".into(),
+        what: format!("the event loop cannot be started: {cause}"),
+        hint: "raise the resource limits of the process".into(),
     })?;
     settings.engine.open_store = Some(wiring::open_store(events.handle().clone()));
     let mut told = Ok(());
@@ -37,6 +36,7 @@ pub(crate) fn run(asked: &Gateway, out: &mut impl Write) -> Result<ExitCode, Sto
 }
 
 fn settings(asked: &Gateway) -> Result<GatewaySettings, Stop> {
+    input::check_file(asked.policy.as_deref())?;
     let source = match &asked.policy {
         Some(path) => PolicySource::File(path.clone()),
         None => PolicySource::Text {
@@ -62,7 +62,7 @@ fn settings(asked: &Gateway) -> Result<GatewaySettings, Stop> {
     })
 }
 
-/// All servers that were named are those of one upstream, for everything.
+/// All named servers form one upstream for all requests.
 fn upstreams(urls: &[String]) -> Result<Vec<UpstreamSpec>, Stop> {
     if urls.is_empty() {
         return Ok(Vec::new());
@@ -100,7 +100,7 @@ fn tell(asked: &Gateway, started: &GatewayStarted, out: &mut impl Write) -> io::
     if let Some(token) = &started.generated_token {
         writeln!(
             out,
-            "token      {token}  (made up for this run; give your own with --admin-token-file)"
+            "token      {token}  (generated for this run; set your own with --admin-token-file)"
         )?;
     }
     let insecure = if asked.tls_cert.is_some() { "-k " } else { "" };

@@ -8,7 +8,7 @@
 //! `convert` makes one of another limiter's, `explain` looks at one request, `doctor` at the store; `serve` runs the service, `gateway` the reverse proxy,
 //! `bench` a load. `wiring` knows which crate
 //! opens the store that a policy names.
-//! `fault` is everything that can be wrong with what was typed.
+//! `input` reads values of flags and files; `fault` has the errors in arguments.
 
 mod arrivals;
 mod bench;
@@ -21,6 +21,7 @@ mod doctor;
 mod explain;
 mod fault;
 mod gateway;
+mod input;
 mod json;
 mod serve;
 mod span_text;

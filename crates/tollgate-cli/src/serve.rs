@@ -1,13 +1,9 @@
-//! `tollgate serve`: the decision service. Flags become settings here, and what was started is told; the
-//! rest is `tollgate_server`.
+//! `tollgate serve`: turns flags into the settings of the decision service, and prints what was started.
 
 use std::io::{self, Write};
-use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use tollgate::Span;
 use tollgate_server::engine::{EngineSettings, PolicySource, StateSettings};
 use tollgate_server::{AdminBind, RespBind, Settings, Started};
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -15,23 +11,24 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::cli::{Common, LogForm, Resp, Serve};
-use crate::fault::{Fault, Stop, Wrong};
+use crate::fault::Stop;
+use crate::input::{self, AddressOrOff};
 use crate::wiring;
 
-/// Where a token may stand that no file holds.
+/// The environment variable with the admin token.
 const TOKEN_VARIABLE: &str = "TOLLGATE_ADMIN_TOKEN";
 
-/// Serves until a signal says to stop.
+/// Serves until a shutdown signal.
 pub(crate) fn run(asked: &Serve, out: &mut impl Write) -> Result<ExitCode, Stop> {
     let mut settings = settings(asked)?;
     log(&asked.common)?;
-    // For operators, files and signals; decisions have threads of their own.
+    // For the admin API, files and signals. Decisions have their own threads.
     let events = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
     let events = events.map_err(|cause| Stop::Other {
-        what: format!("no events can be waited for: {cause}"),
-        hint: "raise the limits of the process".into(),
+        what: format!("the event loop cannot be started: {cause}"),
+        hint: "raise the resource limits of the process".into(),
     })?;
     settings.engine.open_store = Some(wiring::open_store(events.handle().clone()));
     let mut told = Ok(());
@@ -43,6 +40,7 @@ pub(crate) fn run(asked: &Serve, out: &mut impl Write) -> Result<ExitCode, Stop>
 }
 
 fn settings(asked: &Serve) -> Result<Settings, Stop> {
+    input::check_file(asked.policy.as_deref())?;
     let source = match (&asked.policy, &asked.envoy_config) {
         (_, Some(folder)) => PolicySource::Envoy {
             folder: folder.clone(),
@@ -71,30 +69,14 @@ pub(crate) fn state(asked: &Common) -> Result<Option<StateSettings>, Stop> {
     };
     Ok(Some(StateSettings {
         path: path.clone(),
-        every: every(&asked.state_every)?,
+        every: asked.state_every,
     }))
 }
 
-/// From a tenth of a second to an hour: less would do nothing but write, more would be worth nothing.
-fn every(text: &str) -> Result<Duration, Fault> {
-    let span: Span = text.parse().map_err(|cause| Wrong::Span { cause })?;
-    let every = Duration::from_nanos(span.as_nanos());
-    if every < Duration::from_millis(100) || every > Duration::from_secs(3600) {
-        return Err(Wrong::StateEvery { text: text.into() }.into());
-    }
-    Ok(every)
-}
-
 pub(crate) fn admin(asked: &Common) -> Result<Option<AdminBind>, Stop> {
-    if asked.admin == "off" {
+    let AddressOrOff::At(address) = asked.admin else {
         return Ok(None);
-    }
-    let address: SocketAddr = asked.admin.parse().map_err(|_| {
-        Fault::from(Wrong::NoAddress {
-            flag: "--admin",
-            text: asked.admin.clone(),
-        })
-    })?;
+    };
     let mut tokens = Vec::new();
     for path in &asked.admin_token_file {
         tokens.push(from_file(path)?);
@@ -119,7 +101,7 @@ fn resp(asked: &Resp) -> Result<Option<RespBind>, Stop> {
     }))
 }
 
-/// A secret as it stands in a file.
+/// Reads a secret from a file.
 pub(crate) fn from_file(path: &Path) -> Result<String, Stop> {
     let text = std::fs::read_to_string(path);
     let text = text.map(|text| text.trim().to_owned());
@@ -129,13 +111,10 @@ pub(crate) fn from_file(path: &Path) -> Result<String, Stop> {
     })
 }
 
-/// Logs go to standard error, so that standard output holds only what was started.
+/// Starts the log. It goes to standard error; standard output has only what was started.
 pub(crate) fn log(asked: &Common) -> Result<(), Stop> {
-    let level: LevelFilter = asked.log_level.parse().map_err(|_| {
-        Fault::from(Wrong::LogLevel {
-            text: asked.log_level.clone(),
-        })
-    })?;
+    // The parser of the flag accepts nothing else.
+    let level = asked.log_level.parse().unwrap_or(LevelFilter::INFO);
     let ours = Targets::new()
         .with_target("tollgate", level)
         .with_default(LevelFilter::WARN);
@@ -147,28 +126,28 @@ pub(crate) fn log(asked: &Common) -> Result<(), Stop> {
     };
     set.map_err(|cause| Stop::Other {
         what: format!("the log cannot be written: {cause}"),
-        hint: "start the program anew".into(),
+        hint: "start it again".into(),
     })
 }
 
 /// Resolves at the first SIGTERM or SIGINT; the second ends the process at once.
 pub(crate) async fn stop() {
-    heard().await;
-    tracing::info!(target: "tollgate::stop", "stopping; requests in flight are answered first");
+    shutdown_signal().await;
+    tracing::info!(target: "tollgate::stop", "shutting down; requests in flight are finished first");
     tokio::spawn(async {
-        heard().await;
+        shutdown_signal().await;
         std::process::exit(130);
     });
 }
 
 #[cfg(unix)]
-async fn heard() {
+async fn shutdown_signal() {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut terminate), Ok(mut interrupt)) = (
         signal(SignalKind::terminate()),
         signal(SignalKind::interrupt()),
     ) else {
-        // Without signals there is nobody to stop for.
+        // Without signals it runs until it is killed.
         return std::future::pending().await;
     };
     tokio::select! {
@@ -178,7 +157,7 @@ async fn heard() {
 }
 
 #[cfg(not(unix))]
-async fn heard() {
+async fn shutdown_signal() {
     if tokio::signal::ctrl_c().await.is_err() {
         std::future::pending().await
     }
@@ -207,23 +186,23 @@ fn tell(asked: &Serve, started: &Started, out: &mut impl Write) -> io::Result<()
     if let Some(token) = &started.generated_token {
         writeln!(
             out,
-            "token      {token}  (made up for this run; give your own with --admin-token-file)"
+            "token      {token}  (generated for this run; set your own with --admin-token-file)"
         )?;
     }
     if asked.envoy_config.is_some() {
         if started.rls.is_none() {
             writeln!(
                 out,
-                "note       Envoy is answered nowhere; give --rls 127.0.0.1:8081"
+                "note       the Envoy front end is closed; open it with --rls 127.0.0.1:8081"
             )?;
         }
         if asked.store.is_none() {
             writeln!(
                 out,
-                "note       counts are of this process alone; several have one count with --store redis://…"
+                "note       counts are local to this process; share them with --store redis://…"
             )?;
         }
-        // What Envoy asks is not what anybody types.
+        // There is no short command that sends a request of Envoy.
         return out.flush();
     }
     let ask = match policy {

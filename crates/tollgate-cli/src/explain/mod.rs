@@ -7,7 +7,6 @@ mod ask;
 mod print;
 
 use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
@@ -16,6 +15,7 @@ use tollgate_policy::{Facts, PolicyGate};
 
 use crate::cli::Explain;
 use crate::fault::{Fault, Stop, Wrong};
+use crate::input;
 
 /// Explains and prints. The exit code is 0 if the request would pass, now or after a wait, 1 if not.
 pub(crate) fn run(asked: &Explain, out: &mut impl Write) -> Result<ExitCode, Stop> {
@@ -56,11 +56,7 @@ pub(crate) fn run(asked: &Explain, out: &mut impl Write) -> Result<ExitCode, Sto
 }
 
 fn by_file(file: &str, facts: &Facts<'_>) -> Result<Value, Stop> {
-    let text = std::fs::read(Path::new(file)).map_err(|cause| Stop::File {
-        name: file.to_owned(),
-        cause,
-    })?;
-    by_text(file, &text, facts)
+    by_text(file, &input::file(file)?, facts)
 }
 
 fn by_text(name: &str, text: &[u8], facts: &Facts<'_>) -> Result<Value, Stop> {

@@ -179,7 +179,7 @@ fn a_file_that_is_not_there_is_a_mistake_of_the_command() {
     );
     assert!(
         ran.err
-            .ends_with("\nhint: name a file that is there and that you may read\n")
+            .ends_with("\nhint: name a file that exists and that this process may read\n")
     );
 }
 

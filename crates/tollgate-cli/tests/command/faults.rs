@@ -373,3 +373,49 @@ fn a_mistake_prints_no_json_either() {
     let ran = tollgate(&["try", "5/s", "0s", "1x", "--json"]);
     assert_eq!((ran.out.as_str(), ran.code), ("", Some(2)));
 }
+
+/// One exit code and one text for a file that is not there, whatever the command.
+#[test]
+fn a_missing_file_is_reported_alike_by_all_commands() {
+    for arguments in [
+        &["check", "missing.yaml"][..],
+        &["explain", "missing.yaml"],
+        &["doctor", "missing.yaml"],
+        &["serve", "--policy", "missing.yaml"],
+        &["gateway", "--policy", "missing.yaml"],
+        &["convert", "limitador", "missing.yaml"],
+    ] {
+        let ran = tollgate(arguments);
+        assert_eq!(ran.code, Some(2), "{arguments:?}");
+        let text = "error: `missing.yaml` cannot be read: ";
+        assert!(ran.err.starts_with(text), "{arguments:?}: {}", ran.err);
+    }
+}
+
+#[test]
+fn values_of_flags_are_checked_when_they_are_parsed() {
+    for (arguments, text) in [
+        (&["serve", "--threads", "0"][..], "'0' for '--threads"),
+        (&["gateway", "--threads", "0"], "'0' for '--threads"),
+        (
+            &["serve", "--listen", "localhost"],
+            "hint: write an address and a port",
+        ),
+        (
+            &["serve", "--admin", "of"],
+            "hint: write an address and a port",
+        ),
+        (
+            &["serve", "--state-every", "1ms"],
+            "hint: write a span from 100ms to 1h",
+        ),
+        (
+            &["serve", "--log-level", "warning"],
+            "possible values: error, warn",
+        ),
+    ] {
+        let ran = tollgate(arguments);
+        assert_eq!(ran.code, Some(2), "{arguments:?}");
+        assert!(ran.err.contains(text), "{arguments:?}: {}", ran.err);
+    }
+}
