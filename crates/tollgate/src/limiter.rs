@@ -27,9 +27,8 @@ const BATCH: usize = 32;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Strings, bytes, numbers, addresses and tuples are keys ([`Keyed`]). Keys are not stored; see
-/// [`crate::table`] for how they are kept apart and [`Limit::with_max_keys`] for how many there
-/// is room for.
+/// Strings, bytes, numbers, addresses and tuples are keys ([`Keyed`]). Keys are not stored, only
+/// 48 bits of a keyed hash and a place. [`Limit::with_max_keys`] sets how many there is room for.
 #[derive(Clone, Debug)]
 pub struct Limiter<C = MonotonicClock> {
     inner: Arc<Inner<C>>,

@@ -14,9 +14,8 @@
 //! and unless it is limited the TAT is `new`. A quantity of 0 asks and writes nothing; a negative one gives
 //! back. `T` is `period / count` in whole nanoseconds, rounded down, as callers of this protocol know it.
 //!
-//! Between two calls the quota may change. The TAT then stands where it stood: who was charged at a slow rate
-//! waits for that slow rate, also when asking under a fast one, and nobody who changes quota to and fro earns
-//! anything by it.
+//! Between two calls the quota may change. The TAT then keeps its value: a key that was charged at a slow rate waits
+//! for that slow rate, also under a fast one. So a caller earns nothing by changing quotas back and forth.
 //!
 //! # Invariant
 //!
@@ -64,7 +63,7 @@ pub struct InlineQuota {
     tolerance: u128,
 }
 
-/// Why numbers are no quota.
+/// Why numbers make no quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InlineQuotaError {
@@ -118,9 +117,9 @@ impl std::error::Error for OutOfRange {}
 pub struct ThrottleResult {
     /// It does not pass, and nothing was taken.
     pub is_limited: bool,
-    /// Units that pass at once under these quota.
+    /// Units that pass at once under this quota.
     pub limit: u64,
-    /// Units that a call under these quota could still take now.
+    /// Units that a call under this quota could still take now.
     pub remaining: u64,
     /// When the same call would pass, if it is limited. None if it is not, or if no waiting helps.
     pub retry_after: Option<Span>,
@@ -211,7 +210,7 @@ impl InlineQuota {
         };
         let bound = u128::from(now) + self.tolerance;
         if u128::from(new) > bound {
-            // Charged under other quota: even then it would be beyond these.
+            // Charged under another quota: even then it would be beyond these.
             let wait = u64::try_from(u128::from(new) - bound).unwrap_or(LATEST);
             let wait = Some(Span::from_nanos(wait));
             return (Ok(self.stands(base, now, true, wait)), None);

@@ -11,7 +11,7 @@ pub enum Estimate {
     Strict,
 }
 
-/// How a word is divided. [`Sliding::new`] chooses it by the limit.
+/// How a word is divided. [`Sliding::new`](super::Sliding::new) chooses it by the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Parts of the window; one more is counted.
