@@ -1,14 +1,15 @@
 //! Texts of a request: parts of its key, its tier, its cost.
 //!
-//! Borrowed from the request wherever they stand there as they are. A value that is absent, empty, blank or
-//! there more than once is missing; what that means is for the rule to say.
+//! Borrowed from the request wherever they stand there as they are. A value is missing if it is absent, empty, blank or
+//! there more than once; a query value also if it holds a raw `;` or a control character. The rule says what happens to a
+//! request that lacks a part of its key.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
 
 use super::address::{masked, network_text};
 use super::facts::{Facts, Headers};
-use super::router::{cookie_value, host_name, query_values};
+use super::router::{cookie_value, decoded, host_name, raw_query_values};
 use super::rule::{CostRule, KeyPart, LimitRule, Match, MissingKey, Source};
 use crate::shared::{KeyKind, SharedKey};
 use tollgate::{KeyHasher, Keyed};
@@ -40,8 +41,8 @@ impl<'a> Request<'a> {
             Source::Cookie(name) => cookie_value(facts.headers, name).map(Cow::Borrowed),
             Source::Query(name) => {
                 let mut values = Values::default();
-                query_values(facts.query, name, &mut |value| values.add(value));
-                values.only().map(into_bytes)
+                raw_query_values(facts.query, name, &mut |value| values.add(value));
+                values.only().and_then(query_text).map(into_bytes)
             }
             Source::Path => Some(Cow::Borrowed(self.path.as_bytes())),
             Source::Capture(name) => {
@@ -163,7 +164,7 @@ impl Request<'_> {
         let mut said = false;
         match source {
             Source::Header(name) => self.facts.headers.visit(name, &mut |_| said = true),
-            Source::Query(name) => query_values(self.facts.query, name, &mut |_| said = true),
+            Source::Query(name) => raw_query_values(self.facts.query, name, &mut |_| said = true),
             _ => {}
         }
         said
@@ -179,6 +180,15 @@ fn units(text: &[u8]) -> Option<u64> {
             .saturating_add(u64::from(digit - b'0'))
     };
     all_digits.then(|| digits.iter().fold(0, add))
+}
+
+/// The value of a query parameter, decoded. None if servers read it differently: some end a value at a `;`, some at a
+/// zero byte, and some drop control characters. Each such value would be a key of its own to this limit and one user to
+/// the server behind it.
+fn query_text(raw: &str) -> Option<Cow<'_, str>> {
+    let text = decoded(raw);
+    let is_plain = !raw.contains(';') && !text.chars().any(char::is_control);
+    is_plain.then_some(text)
 }
 
 /// The value of a header. Of several none is: whoever sends two hopes that we count one and somebody else

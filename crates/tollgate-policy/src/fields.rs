@@ -18,8 +18,8 @@
 //!
 //! The last two are in the syntax of draft-ietf-httpapi-ratelimit-headers-11. There `t` is how long the
 //! `r` units should last: for a bucket the time that earns them, so that a client who spends them evenly
-//! never meets the limit; for a window of the clock what is left of it. When refused it is `r=0` and the
-//! wait. A limit on requests at once has no window; its unit is `concurrent-requests`.
+//! never meets the limit; for a window of the clock what is left of it. When refused, `r` is what is left, which is less than
+//! the request costs, and `t` is the wait. A limit on requests at once has no window; its unit is `concurrent-requests`.
 //!
 //! # Under pressure
 //!
@@ -176,18 +176,13 @@ pub fn fields<C: Clock>(
             let start = text.len();
             text.push_str(advert.name());
             text.push_str(";r=");
+            match written {
+                Some(part) => text.extend_from_within(part),
+                None => push_number(text, remaining),
+            }
             let lasts = match answer.verdict {
-                Verdict::Refuse { retry_after } => {
-                    text.push('0');
-                    Some(whole_seconds(retry_after))
-                }
-                _ => {
-                    match written {
-                        Some(part) => text.extend_from_within(part),
-                        None => push_number(text, remaining),
-                    }
-                    lasting(quota, scale.apply_to(advert.most), advert.window, answer)
-                }
+                Verdict::Refuse { retry_after } => Some(whole_seconds(retry_after)),
+                _ => lasting(quota, scale.apply_to(advert.most), advert.window, answer),
             };
             if let Some(lasts) = lasts {
                 push_parameter(text, ";t=", lasts);

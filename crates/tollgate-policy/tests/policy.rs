@@ -929,3 +929,27 @@ fn only_trusted_proxies_are_believed() {
         "203.0.113.9".parse::<IpAddr>().unwrap()
     );
 }
+
+#[test]
+fn a_query_value_that_servers_read_differently_is_missing() {
+    let mut one = rule("one", 1);
+    one.key = by(Source::Query("user".into()));
+    one.missing_key = MissingKey::Deny;
+    let gate = gate_of(vec![one]);
+    let reason = |query| gate.peek(&Facts { query, ..get("/") }).reason;
+    assert_eq!(reason("user=a"), Reason::Charge(0));
+    assert_eq!(
+        reason("user=a%3Bx"),
+        Reason::Charge(0),
+        "an escaped `;` is a part of the value"
+    );
+    for query in [
+        "user=a;x=1",
+        "user=a%00",
+        "user=a%0a",
+        "user=a%7f",
+        "user=%00",
+    ] {
+        assert_eq!(reason(query), Reason::MissingKey(0), "{query}");
+    }
+}

@@ -5,9 +5,12 @@
 //! An address is a number of 32 or 128 bits, a network is a range of numbers. A set of networks is sorted
 //! and merged into ranges that do not touch, so asking it is one binary search however many there are.
 //!
-//! IPv4 also comes in the clothes of IPv6 (`::ffff:192.0.2.1`). It is IPv4 and is made so before anything
-//! else: masking the clothed form to 64 bits would put all IPv4 clients of the world into one bucket.
-//! Networks written in that form are read as what they are, too.
+//! An IPv6 address may stand for an IPv4 address: mapped (`::ffff:192.0.2.1`), or translated by NAT64 under the
+//! well-known prefix (`64:ff9b::192.0.2.1`, RFC 6052). [`canonical`] returns the IPv4 address before anything else:
+//! 64 bits of either form are the same for all IPv4 clients. Networks written in the mapped form are IPv4 networks, too.
+//!
+//! The well-known prefix must not carry addresses that are not global (RFC 6052, 3.1). Those stay IPv6, so that no
+//! client reaches a list entry for `127.0.0.0/8` through it.
 //!
 //! Who owns one IPv6 address owns at least the 2^64 beside it. What is counted is therefore a network, by
 //! [`masked`].
@@ -18,8 +21,8 @@
 //!
 //! # What it does not know
 //!
-//! Who is behind an address: a carrier may put thousands behind one, and translators (NAT64) put IPv4
-//! into IPv6 networks of their own choice.
+//! Who is behind an address: a carrier may put thousands behind one, and translators (NAT64) may use a prefix of
+//! their own.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -97,9 +100,31 @@ impl Cidr {
 
     /// Is the address in it?
     pub fn contains(&self, address: IpAddr) -> bool {
-        let address = address.to_canonical();
+        let address = canonical(address);
         address.is_ipv4() == self.address.is_ipv4() && cut(address, self.bits) == self.address
     }
+}
+
+/// The first 96 bits of a global IPv4 address that NAT64 translated (RFC 6052).
+const NAT64: u128 = 0x0064_ff9b << 96;
+
+/// The address itself: IPv4 if the IPv6 address stands for one.
+pub(crate) fn canonical(address: IpAddr) -> IpAddr {
+    let IpAddr::V6(v6) = address else {
+        return address;
+    };
+    let bits = v6.to_bits();
+    if bits >> 32 == NAT64 >> 32 {
+        let v4 = Ipv4Addr::from_bits(bits as u32);
+        let is_global = !(v4.is_private()
+            || v4.is_loopback()
+            || v4.is_link_local()
+            || v4.is_unspecified()
+            || v4.is_broadcast()
+            || v4.is_multicast());
+        return if is_global { v4.into() } else { address };
+    }
+    address.to_canonical()
 }
 
 fn width(address: IpAddr) -> u8 {
@@ -218,7 +243,7 @@ impl CidrSet {
 
     /// Is the address in one of them?
     pub fn contains(&self, address: IpAddr) -> bool {
-        match address.to_canonical() {
+        match canonical(address) {
             IpAddr::V4(address) => in_ranges(&self.v4, address.to_bits()),
             IpAddr::V6(address) => in_ranges(&self.v6, address.to_bits()),
         }
@@ -264,14 +289,14 @@ fn in_ranges<T: Ord + Copy>(ranges: &[(T, T)], address: T) -> bool {
 
 /// The address that is counted: IPv4 in its own form even if it came as IPv6, cut to the bits that count.
 pub fn masked(address: IpAddr, v4: u8, v6: u8) -> IpAddr {
-    let address = address.to_canonical();
+    let address = canonical(address);
     cut(address, if address.is_ipv4() { v4 } else { v6 })
 }
 
 /// What is counted, as people read it: `203.0.113.7`, `2001:db8:1:2::/64`. The bits are told only if not
 /// all of them count.
 pub fn network_text(address: IpAddr, v4: u8, v6: u8) -> String {
-    let address = address.to_canonical();
+    let address = canonical(address);
     Cidr::containing(address, if address.is_ipv4() { v4 } else { v6 }).to_string()
 }
 

@@ -28,7 +28,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::super::facts::Headers;
-use super::CidrSet;
+use super::{CidrSet, canonical};
 
 /// How many entries of a list are looked at, from the right.
 const MOST: usize = 64;
@@ -57,7 +57,7 @@ pub enum ForwardedHeader {
 impl Proxies {
     /// The client of a request that came from `peer`.
     pub fn client(&self, peer: IpAddr, headers: &dyn Headers) -> IpAddr {
-        let peer = peer.to_canonical();
+        let peer = canonical(peer);
         if !self.trusts(peer) {
             return peer;
         }
@@ -221,7 +221,7 @@ fn v6(text: &str) -> Option<IpAddr> {
         None => text,
     };
     let address: Ipv6Addr = address.parse().ok()?;
-    Some(IpAddr::V6(address).to_canonical())
+    Some(canonical(IpAddr::V6(address)))
 }
 
 /// A number, or a word that stands for one (RFC 7239 allows it).

@@ -391,3 +391,28 @@ fn no_header_however_broken_makes_a_panic() {
         }
     }
 }
+
+#[test]
+fn a_client_behind_nat64_is_counted_by_its_ipv4_address() {
+    let address = |text: &str| text.parse::<IpAddr>().unwrap();
+    assert_eq!(
+        masked(address("64:ff9b::203.0.113.7"), 32, 64),
+        address("203.0.113.7")
+    );
+    assert_eq!(
+        network_text(address("64:ff9b::203.0.113.7"), 24, 64),
+        "203.0.113.0/24"
+    );
+    let network: Cidr = "203.0.113.0/24".parse().unwrap();
+    assert!(network.contains(address("64:ff9b::203.0.113.7")));
+    assert!(CidrSet::new(vec![network]).contains(address("64:ff9b::203.0.113.7")));
+    // The prefix never stands for an address that is not global (RFC 6052, 3.1), nor does another prefix.
+    for other in [
+        "64:ff9b::127.0.0.1",
+        "64:ff9b::10.0.0.1",
+        "64:ff9b::0.0.0.0",
+        "64:ff9b:1::203.0.113.7",
+    ] {
+        assert!(masked(address(other), 32, 64).is_ipv6(), "{other}");
+    }
+}

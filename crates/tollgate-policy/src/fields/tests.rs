@@ -83,6 +83,24 @@ fn a_token_bucket_tells_what_is_left_and_when_it_is_full() {
 }
 
 #[test]
+fn a_request_refused_for_its_cost_reports_one_remainder_in_all_fields() {
+    let limit = Limit::token_bucket("1/s".parse().unwrap(), 10).unwrap();
+    let (gate, _) = gate_of(vec![rule("x", limit)]);
+    assert!(ask(&gate, 9).is_admitted());
+    let refused = ask(&gate, 3);
+    assert_eq!(refused.status.remaining, 1);
+    let fields = told(&gate, &refused);
+    assert!(
+        fields.contains(&"x-ratelimit-remaining: 1".to_owned()),
+        "{fields:?}"
+    );
+    assert!(
+        fields.contains(&"ratelimit: \"x\";r=1;t=2".to_owned()),
+        "{fields:?}"
+    );
+}
+
+#[test]
 fn gcra_tells_its_tolerance_as_a_burst() {
     let limit = Limit::gcra("1/s".parse().unwrap(), Span::from_secs(4)).unwrap();
     let (pass, refusal) = pass_and_refusal(limit, 5);

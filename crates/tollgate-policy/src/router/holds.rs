@@ -144,14 +144,8 @@ pub(super) fn with_host<T>(host: &str, then: impl FnOnce(&[u8]) -> T) -> T {
     }
 }
 
-/// Calls `each` with every value of the parameter `name`, decoded: `+` is a space. What is not UTF-8 then
-/// is replaced; a `%` that begins no escape is itself. Pairs are split at `&` only.
-pub(crate) fn query_values<'a>(query: &'a str, name: &str, each: &mut dyn FnMut(Cow<'a, str>)) {
-    raw_query_values(query, name, &mut |value| each(decoded(value)));
-}
-
-/// As [`query_values`], as sent.
-pub(super) fn raw_query_values<'a>(query: &'a str, name: &str, each: &mut dyn FnMut(&'a str)) {
+/// Calls `each` with every value of the parameter `name`, as sent. Pairs are split at `&` only.
+pub(crate) fn raw_query_values<'a>(query: &'a str, name: &str, each: &mut dyn FnMut(&'a str)) {
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (own, value) = pair.split_once('=').unwrap_or((pair, ""));
         if own == name || decoded(own) == name {
@@ -160,8 +154,9 @@ pub(super) fn raw_query_values<'a>(query: &'a str, name: &str, each: &mut dyn Fn
     }
 }
 
-/// A name or value of a query, decoded.
-pub(super) fn decoded(text: &str) -> Cow<'_, str> {
+/// A name or value of a query, decoded: `+` is a space. What is not UTF-8 then is replaced; a `%` that begins no escape
+/// is itself.
+pub(crate) fn decoded(text: &str) -> Cow<'_, str> {
     if !text.bytes().any(|b| b == b'%' || b == b'+') {
         return Cow::Borrowed(text);
     }

@@ -33,7 +33,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::net::IpAddr;
 
-use super::address::Cidr;
+use super::address::{Cidr, canonical};
 use super::facts::Facts;
 use super::pattern::TextPattern;
 use super::rule::{Match, ValueTest};
@@ -41,8 +41,8 @@ use super::rule::{Match, ValueTest};
 mod holds;
 mod trie;
 
-pub(super) use holds::{cookie_value, host_name, query_values};
-use holds::{decoded, raw_query_values, with_host};
+use holds::with_host;
+pub(super) use holds::{cookie_value, decoded, host_name, raw_query_values};
 use trie::Trie;
 
 /// From exact values to conditions.
@@ -159,7 +159,7 @@ impl Router {
             });
         }
         if let Some(client) = facts.client.filter(|_| !self.networks.is_empty()) {
-            let client = client.to_canonical();
+            let client = canonical(client);
             for (bits, networks) in &self.networks {
                 let network = Cidr::containing(client, *bits).address();
                 ids.add(networks.get(&network).map_or(&[], Vec::as_slice));
