@@ -15,6 +15,8 @@ pub(crate) struct Bound<'a> {
     units: u64,
     above: u64,
     nodes: u32,
+    /// What may come on top of that if the store stops answering; none: everything.
+    outage: Option<u64>,
     /// Did nobody say how many nodes there are?
     is_assumed: bool,
     /// Is anything of it ever lent, if it is to be?
@@ -35,6 +37,7 @@ impl<'a> Bound<'a> {
             sharing: rule.sharing,
             units: quota.advertised().0,
             above: quota.max_overshoot(rule.sharing, nodes),
+            outage: quota.max_outage_overshoot(rule.on_store_error, nodes),
             nodes,
             is_assumed: told.is_none(),
             is_lent: rule.sharing == Sharing::Lease && quota.is_leasable(nodes),
@@ -47,7 +50,14 @@ impl<'a> Bound<'a> {
         let who = format!("`{}`{}", self.limit, tier.unwrap_or_default());
         let Bound { units, above, .. } = self;
         let (sharing, nodes) = (self.sharing.name(), nodes(self.nodes, self.is_assumed));
-        match above {
+        let outage = match self.outage {
+            Some(0) => String::new(),
+            Some(outage) => {
+                format!("; if the store stops answering, at most {outage} on top of that")
+            }
+            None => "; everything while the store does not answer".to_owned(),
+        };
+        let bound = match above {
             _ if self.sharing == Sharing::Lease && !self.is_lent => format!(
                 "{who} ({sharing}): too small or too slow to be lent to {nodes}, so the store decides every request"
             ),
@@ -58,7 +68,8 @@ impl<'a> Bound<'a> {
             above => format!(
                 "{who} ({sharing}): in any stretch of time at most {above} more than it allows ({units} at once, and what it earns), with {nodes}"
             ),
-        }
+        };
+        bound + &outage
     }
 
     /// For programs.
@@ -76,6 +87,7 @@ impl<'a> Bound<'a> {
             units: self.units,
             nodes: self.nodes,
             above: self.above,
+            outage: self.outage,
         }
     }
 }
@@ -92,6 +104,9 @@ pub(crate) struct Record<'a> {
     units: u64,
     nodes: u32,
     above: u64,
+    /// Absent: everything passes while the store does not answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outage: Option<u64>,
 }
 
 fn nodes(count: u32, is_assumed: bool) -> String {

@@ -19,10 +19,10 @@
 //!
 //! # What is not in it
 //!
-//! What passes while the store gives no answer, and what a store forgets in a failover: both are the same for every
-//! way of sharing, and told where a fleet is described.
+//! What a store forgets in a failover, and what passes while it gives no answer. The latter is the same for every way of
+//! sharing and comes on top ([`Quota::max_outage_overshoot`]).
 
-use super::rule::{Quota, Sharing};
+use super::rule::{OnStoreError, Quota, Sharing};
 use super::store::lease::terms::LeaseTerms;
 use super::store::sync::counter::SyncTerms;
 use tollgate::Algorithm;
@@ -43,6 +43,22 @@ impl Quota {
                 let others = u64::from(nodes.saturating_sub(1));
                 terms.unsynced_max(nodes).saturating_mul(others)
             }),
+        }
+    }
+
+    /// How many units more may pass on top of [`Quota::max_overshoot`] if the store stops answering: the shares of the nodes
+    /// that the store had granted nothing. None: every request passes until it answers again.
+    ///
+    /// The two add up: what synced counters let pass before the store stops answering is not taken from the shares of
+    /// other nodes.
+    pub fn max_outage_overshoot(&self, on_store_error: OnStoreError, nodes: u32) -> Option<u64> {
+        match on_store_error {
+            OnStoreError::Allow => None,
+            OnStoreError::Deny => Some(0),
+            OnStoreError::Local => {
+                let share = self.share(nodes).advertised().0;
+                Some(share.saturating_mul(u64::from(nodes.saturating_sub(1))))
+            }
         }
     }
 

@@ -8,7 +8,8 @@ use tollgate::{Origin, QuotaStatus, Verdict};
 /// What happens to a request, and why.
 #[derive(Clone, Debug)]
 pub struct PolicyDecision {
-    /// What happens to it.
+    /// What happens to it. After `retry_after` the same request passes if nothing else is charged to its limits until then;
+    /// with several nodes that share a limit, other nodes may have taken what was earned.
     pub verdict: Verdict,
     /// Why.
     pub reason: Reason,

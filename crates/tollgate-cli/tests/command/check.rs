@@ -93,10 +93,10 @@ fn the_example_of_a_fleet_is_good() {
         &tollgate(&["check", FLEET, "--deny-warnings"]),
         "
 ok: 4 limits; everything else passes
-`per-tenant` (lease): in any stretch of time at most 500 more than it allows (2000 at once, and what it earns), with 4 nodes
-`per-user` (lease): in any stretch of time at most 40 more than it allows (600 at once, and what it earns), with 4 nodes
+`per-tenant` (lease): in any stretch of time at most 500 more than it allows (2000 at once, and what it earns), with 4 nodes; if the store stops answering, at most 1500 on top of that
+`per-user` (lease): in any stretch of time at most 40 more than it allows (600 at once, and what it earns), with 4 nodes; if the store stops answering, at most 450 on top of that
 `sign-in` (exact): never more than it allows
-`per-network` (lease): in any stretch of time at most 1248 more than it allows (5000 at once, and what it earns), with 4 nodes
+`per-network` (lease): in any stretch of time at most 1248 more than it allows (5000 at once, and what it earns), with 4 nodes; if the store stops answering, at most 3750 on top of that
 ",
     );
 }
@@ -247,13 +247,13 @@ fn how_much_more_than_its_limits_a_fleet_may_let_pass_is_told() {
     assert_eq!(
         told,
         [
-            "`orgs` (lease): in any stretch of time at most 400 more than it allows (1600 at once, and what it earns), with 4 nodes",
-            "`orgs`, tier `gold` (lease): in any stretch of time at most 4000 more than it allows (16000 at once, and what it earns), with 4 nodes",
-            "`windows` (lease): never more than it allows, with 4 nodes",
-            "`slow` (lease): too small or too slow to be lent to 4 nodes, so the store decides every request",
-            "`small` (lease): too small or too slow to be lent to 4 nodes, so the store decides every request",
-            "`told` (sync): in any stretch of time at most 2400 more than it allows (1600 at once, and what it earns), with 4 nodes",
-            "`exact` (exact): never more than it allows",
+            "`orgs` (lease): in any stretch of time at most 400 more than it allows (1600 at once, and what it earns), with 4 nodes; if the store stops answering, at most 1200 on top of that",
+            "`orgs`, tier `gold` (lease): in any stretch of time at most 4000 more than it allows (16000 at once, and what it earns), with 4 nodes; if the store stops answering, at most 12000 on top of that",
+            "`windows` (lease): never more than it allows, with 4 nodes; if the store stops answering, at most 750 on top of that",
+            "`slow` (lease): too small or too slow to be lent to 4 nodes, so the store decides every request; if the store stops answering, at most 750 on top of that",
+            "`small` (lease): too small or too slow to be lent to 4 nodes, so the store decides every request; if the store stops answering, at most 9 on top of that",
+            "`told` (sync): in any stretch of time at most 2400 more than it allows (1600 at once, and what it earns), with 4 nodes; if the store stops answering, at most 1200 on top of that",
+            "`exact` (exact): never more than it allows; if the store stops answering, at most 750 on top of that",
         ]
     );
 }

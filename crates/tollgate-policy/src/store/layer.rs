@@ -34,8 +34,9 @@ pub(super) trait Layer: Clone + Send + Sync + 'static {
     /// Takes what it can. Only a first attempt may wait.
     fn attempt(&self, request: &mut StoreRequest, is_first: bool) -> Attempt<Self::Hold>;
 
-    /// Learns from what the layer below has decided, which was asked at `sent`.
-    fn learn(&self, _charges: &[Charge], _sent: Moment) {}
+    /// Learns from what the layer below has decided, which was asked at `sent`. A refusal that this layer keeps up for longer
+    /// than the layer below says is reported so.
+    fn learn(&self, _charges: &mut [Charge], _sent: Moment) {}
 }
 
 /// Where a pending operation begins.
@@ -93,13 +94,13 @@ fn conclude<L: Layer>(
     op: StoreOp,
     hold: L::Hold,
     sent: Moment,
-    below: StoreResponse,
+    mut below: StoreResponse,
 ) -> StoreResponse {
     if op != StoreOp::Charge || below.fault.is_none() && all_pass(&below.charges) {
         hold.commit();
     }
     if op == StoreOp::Charge {
-        layer.learn(&below.charges, sent);
+        layer.learn(&mut below.charges, sent);
     }
     below
 }

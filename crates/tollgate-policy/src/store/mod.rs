@@ -44,6 +44,7 @@ use super::rule::OnStoreError;
 use crate::shared::StoreFault;
 use lease::terms::LeaseTerms;
 use sync::counter::SyncTerms;
+use tollgate::QuotaStatus;
 use tollgate::{Moment, Span};
 
 /// What is done with a list of charges.
@@ -138,6 +139,30 @@ pub(crate) trait Store: Clone + Send + Sync + 'static {
 
     /// Ends what this policy holds, because another one is in force or the node ends.
     fn close(&self, _now: Moment) {}
+}
+
+/// How long after `status` was reported a limit that holds `capacity` has room for `units`, if nothing else takes them.
+/// Exact where units are earned evenly, and for windows of the clock.
+pub(crate) fn time_until_room(
+    status: &QuotaStatus,
+    capacity: u64,
+    units: u64,
+    ends_with_window: bool,
+) -> Span {
+    let missing = units.saturating_sub(status.remaining);
+    if missing == 0 || ends_with_window {
+        return if missing == 0 {
+            Span::ZERO
+        } else {
+            status.full_after
+        };
+    }
+    // The first unit comes after `next_after`, the others evenly until all are there.
+    let others = capacity.saturating_sub(status.remaining).saturating_sub(1);
+    let (next, full) = (status.next_after.as_nanos(), status.full_after.as_nanos());
+    let product = u128::from(full.saturating_sub(next)) * u128::from(missing - 1);
+    let rest = product.div_ceil(u128::from(others.max(1)));
+    Span::from_nanos(next.saturating_add(u64::try_from(rest).unwrap_or(u64::MAX)))
 }
 
 /// What the layers know of a limit.

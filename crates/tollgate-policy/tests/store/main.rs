@@ -14,5 +14,6 @@ mod exact;
 mod kit;
 mod lease;
 mod lease_faults;
+mod retry;
 mod sync;
 mod threads;

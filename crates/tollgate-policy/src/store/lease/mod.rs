@@ -333,7 +333,7 @@ impl<S: Store, C: Clock> Leased<S, C> {
                 },
             };
             if let Some(outcome) = &outcome {
-                lease.hear(outcome.status, sent);
+                lease.record_status(outcome, cost, sent);
             }
             // Under the lock: `close` marks the table before it empties the shard, so it finds the block or is seen here.
             match table.is_closed() {
@@ -604,21 +604,27 @@ impl<S: Store, C: Clock> Layer for Leased<S, C> {
         }
     }
 
-    fn learn(&self, charges: &[Charge], sent: Moment) {
+    fn learn(&self, charges: &mut [Charge], sent: Moment) {
         let by_store = charges
-            .iter()
+            .iter_mut()
             .filter(|charge| charge.outcome.source == Source::Store);
         for charge in by_store.filter(|charge| self.table.terms(charge).is_some()) {
-            let Outcome {
-                verdict, status, ..
-            } = charge.outcome;
-            self.table.with(&LeaseKey::new(charge), |lease, terms| {
-                lease.hear(status, sent);
-                if let Verdict::Refuse { retry_after } = verdict {
-                    let until = lease.refused_until(terms, charge.cost, sent, retry_after);
-                    lease.refused(charge.cost, until);
-                }
+            let (outcome, cost) = (charge.outcome, charge.cost);
+            let until = self.table.with(&LeaseKey::new(charge), |lease, terms| {
+                lease.record_status(&outcome, cost, sent);
+                let Verdict::Refuse { retry_after } = outcome.verdict else {
+                    return None;
+                };
+                let until = lease.refused_until(terms, cost, sent, retry_after);
+                lease.refused(cost, until);
+                Some(until)
             });
+            if let (Verdict::Refuse { retry_after }, Some(until)) =
+                (&mut charge.outcome.verdict, until.flatten())
+            {
+                *retry_after = until.since(outcome.local).max(*retry_after);
+                charge.verdict = charge.outcome.verdict;
+            }
         }
     }
 }

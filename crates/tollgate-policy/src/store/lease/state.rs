@@ -31,9 +31,11 @@
 //! The credit of a block is at most what the store granted with it, less what was spent of it. There are at most two blocks.
 //! Their credit and what is being borrowed are together at most the largest lease, also after units were put back.
 
+use super::super::time_until_room;
 use super::terms::LeaseTerms;
-use tollgate::QuotaStatus;
+use crate::charge::Outcome;
 use tollgate::{Moment, Span};
+use tollgate::{QuotaStatus, Verdict};
 
 /// The next block is borrowed when one part in so many is left.
 const LOW_PART: u64 = 4;
@@ -135,7 +137,25 @@ pub(super) struct BorrowRequest {
 #[derive(Clone, Copy, Debug)]
 struct LastStatus {
     status: QuotaStatus,
+    /// When the store was asked, and when the answer was here: its moment lies between the two.
     at: Moment,
+    answered: Moment,
+    /// The cost that it refused, and when that passes.
+    refused: Option<(u64, Span)>,
+}
+
+impl LastStatus {
+    /// When a charge of `cost` passes in the store, if nothing else is charged until then.
+    fn passes_at(&self, terms: &LeaseTerms, cost: u64) -> Moment {
+        let wait = match self.refused {
+            Some((refused, retry_after)) if refused == cost => retry_after,
+            _ => {
+                let ends = terms.ends_with_window;
+                time_until_room(&self.status, terms.capacity, cost, ends)
+            }
+        };
+        self.answered.plus(wait)
+    }
 }
 
 /// The lease of one key. `B` is a handle of a borrow in flight.
@@ -257,7 +277,10 @@ impl<B: Clone> Lease<B> {
         };
         match next {
             Next::Refuse { cost: least, until } if now < until && cost >= least => {
-                return Payment::Refused(until.since(now));
+                // Believed for a while only, but the client is to come back when it passes.
+                let passes_at = self.heard.map(|heard| heard.passes_at(terms, cost));
+                let retry_at = passes_at.map_or(until, |passes_at| passes_at.max(until));
+                return Payment::Refused(retry_at.since(now));
             }
             Next::Refuse { until, .. } | Next::Exact { until } if now < until => {
                 return Payment::Forward;
@@ -424,9 +447,17 @@ impl<B: Clone> Lease<B> {
         }
     }
 
-    /// What the store said of the key, asked at `sent`.
-    pub(super) fn hear(&mut self, status: QuotaStatus, sent: Moment) {
-        self.heard = Some(LastStatus { status, at: sent });
+    /// Records how the limit stands by an answer of the store to a charge of `cost`, asked at `sent`.
+    pub(super) fn record_status(&mut self, outcome: &Outcome, cost: u64, sent: Moment) {
+        self.heard = Some(LastStatus {
+            status: outcome.status,
+            at: sent,
+            answered: outcome.local,
+            refused: match outcome.verdict {
+                Verdict::Refuse { retry_after } if cost > 0 => Some((cost, retry_after)),
+                _ => None,
+            },
+        });
     }
 
     /// What may be left there now: what was heard, and what was earned since. A guess, because other nodes take, too.

@@ -4,6 +4,7 @@
 
 use super::state::{Block, BorrowRequest, Lease, Next, Payment, State};
 use super::terms::LeaseTerms;
+use crate::charge::Outcome;
 use crate::rule::Quota;
 use tollgate::Limit;
 use tollgate::QuotaStatus;
@@ -141,17 +142,23 @@ fn after_a_lost_answer_the_store_decides_each_charge() {
     assert!(matches!(pay(&mut lease, 1, 1_000), Payment::Borrow(_)));
 }
 
+/// What the store says to a charge that it granted.
+fn granted(status: QuotaStatus) -> Outcome {
+    Outcome {
+        status,
+        ..Outcome::open(at(0))
+    }
+}
+
 #[test]
 fn the_next_block_is_prefetched_when_little_is_left_and_the_limit_is_far() {
     let mut lease = leased(20);
-    lease.hear(
-        QuotaStatus {
-            remaining: 900,
-            full_after: Span::from_millis(100),
-            next_after: Span::ZERO,
-        },
-        at(0),
-    );
+    let far = QuotaStatus {
+        remaining: 900,
+        full_after: Span::from_millis(100),
+        next_after: Span::ZERO,
+    };
+    lease.record_status(&granted(far), 1, at(0));
     assert_eq!(lease.prefetch(&terms(), at(1)), None, "much is left");
     for _ in 0..19 {
         assert!(matches!(pay(&mut lease, 1, 1), Payment::Paid(..)));
@@ -178,12 +185,12 @@ fn near_the_limit_nothing_is_prefetched_and_a_block_is_half_of_what_is_left() {
         full_after: Span::from_millis(900),
         next_after: Span::ZERO,
     };
-    lease.hear(near, at(0));
+    lease.record_status(&granted(near), 1, at(0));
     let half = wanted(lease.pay(&terms(), 1, 1, at(0)));
     assert_eq!((half.extra, half.is_short), (50, true));
     lease.start_borrow(half, 1);
     lease.finish_borrow(Some(block(1, 0)), Next::Borrow);
-    lease.hear(near, at(0));
+    lease.record_status(&granted(near), 1, at(0));
     assert_eq!(lease.prefetch(&terms(), at(0)), None);
 }
 

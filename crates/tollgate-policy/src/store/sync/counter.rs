@@ -25,6 +25,7 @@
 //! Every unit that passed is pushed until the store has taken it. If an answer is lost it is pushed again, so it counts twice
 //! rather than not at all.
 
+use super::super::time_until_room;
 use crate::rule::Quota;
 use tollgate::Algorithm;
 use tollgate::QuotaStatus;
@@ -40,6 +41,15 @@ const PARTS: u64 = 2;
 /// No refusal asks to come back sooner.
 const RETRY_MIN: Span = Span::from_millis(1);
 
+/// Where the windows of a limit end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Window {
+    /// At multiples of `window` from `anchor` on, by the clock of the store.
+    Clock { window: Span, anchor: Span },
+    /// Where a calendar says.
+    Calendar,
+}
+
 /// How a limit is synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SyncTerms {
@@ -47,8 +57,8 @@ pub(crate) struct SyncTerms {
     capacity: u64,
     /// What it earns, if it earns evenly.
     rate: Option<Rate>,
-    /// Is what is used forgotten all at once?
-    ends_with_window: bool,
+    /// The window that forgets all at once what is used.
+    window: Option<Window>,
 }
 
 impl SyncTerms {
@@ -58,18 +68,25 @@ impl SyncTerms {
         if quota.peak.is_some() {
             return None;
         }
+
         let (capacity, _) = quota.advertised();
-        let terms = |rate, ends_with_window| SyncTerms {
+        let terms = |rate, window| SyncTerms {
             capacity,
             rate,
-            ends_with_window,
+            window,
         };
         match *quota.limit.algorithm() {
             Algorithm::TokenBucket { rate, .. } | Algorithm::Gcra { rate, .. } => {
-                Some(terms(Some(rate), false))
+                Some(terms(Some(rate), None))
             }
-            Algorithm::FixedWindow { .. } => Some(terms(None, true)),
-            Algorithm::SlidingWindow { .. } => Some(terms(None, false)),
+            Algorithm::FixedWindow { window, anchor, .. } => {
+                let window = match quota.periods {
+                    Some(_) => Window::Calendar,
+                    None => Window::Clock { window, anchor },
+                };
+                Some(terms(None, Some(window)))
+            }
+            Algorithm::SlidingWindow { .. } => Some(terms(None, None)),
             // A log would hold the moments of pushes, not of charges. Permits are given back to whoever counted them, and
             // slots are in an order.
             _ => None,
@@ -83,9 +100,28 @@ impl SyncTerms {
         parts.min(self.capacity)
     }
 
-    fn earned_part(&self, span: Span, nodes: u32) -> u64 {
-        let earned = self.rate.map_or(0, |rate| rate.earned_in(span));
-        earned / u64::from(nodes.max(1))
+    /// How long after `issued`, by the clock of the store, its window ended; none if that is not known.
+    fn window_left(&self, issued: Moment, status: &QuotaStatus) -> Option<Span> {
+        // An unused window does not say when it ends.
+        match self.window? {
+            _ if status.full_after > Span::ZERO => Some(status.full_after),
+            Window::Clock { window, anchor } => {
+                let length = window.as_nanos().max(1);
+                let since = issued.as_nanos().wrapping_sub(anchor.as_nanos()) % length;
+                Some(Span::from_nanos(length - since))
+            }
+            Window::Calendar => None,
+        }
+    }
+
+    /// This node's part of what was earned in so long after `status` was reported.
+    fn earned_part(&self, status: &QuotaStatus, span: Span, nodes: u32) -> u64 {
+        let Some(rate) = self.rate.filter(|_| span >= status.next_after) else {
+            return 0;
+        };
+        // A part of the next unit was there already.
+        let rest = Span::from_nanos(span.as_nanos() - status.next_after.as_nanos());
+        rate.earned_in(rest).saturating_add(1) / u64::from(nodes.max(1))
     }
 }
 
@@ -103,8 +139,9 @@ enum State {
     Unknown,
     /// All of the last push fitted.
     Fresh {
-        /// When the store was asked.
+        /// When the store was asked, and when its answer was here.
         at: Moment,
+        answered: Moment,
         status: QuotaStatus,
         /// The store's moment.
         issued: Moment,
@@ -114,7 +151,11 @@ enum State {
         passed: u64,
     },
     /// Some of the last push did not fit.
-    Indebted { at: Moment },
+    Indebted {
+        at: Moment,
+        answered: Moment,
+        status: QuotaStatus,
+    },
 }
 
 /// How a charge is decided.
@@ -152,6 +193,8 @@ pub(super) struct Pushed {
     pub(super) unpaid: u64,
     pub(super) status: QuotaStatus,
     pub(super) issued: Moment,
+    /// When the answer was here.
+    pub(super) answered: Moment,
 }
 
 /// The counter of one key.
@@ -172,7 +215,7 @@ pub(super) struct Counter {
 impl Counter {
     /// Forgets what is too old, and the debt of a window that has ended.
     fn advance(&mut self, terms: Option<&SyncTerms>, now: Moment) {
-        let ends = terms.is_some_and(|terms| terms.ends_with_window);
+        let ends = terms.is_some_and(|terms| terms.window.is_some());
         match self.state {
             State::Fresh { at, status, .. } => {
                 // An unused window does not say when it ends.
@@ -182,7 +225,9 @@ impl Counter {
                     self.state = State::Unknown;
                 }
             }
-            State::Indebted { at } if now.since(at) >= STALE_AFTER => self.state = State::Unknown,
+            State::Indebted { at, .. } if now.since(at) >= STALE_AFTER => {
+                self.state = State::Unknown;
+            }
             State::Indebted { .. } | State::Unknown => {}
         }
         if ends && self.debt > 0 && now >= self.debt_ends {
@@ -203,27 +248,27 @@ impl Counter {
         self.is_used = true;
         self.advance(Some(terms), now);
         let most = terms.unsynced_max(nodes);
-        let next = |at: Moment| CounterDecision::Refuse {
-            retry_after: at.plus(SYNC_EVERY).since(now).max(RETRY_MIN),
-        };
+        let retry_after = self.retry_after(terms, nodes, cost, now);
+        let refuse = CounterDecision::Refuse { retry_after };
         match &mut self.state {
             State::Unknown => CounterDecision::Unknown,
-            State::Indebted { at } => next(*at),
+            State::Indebted { .. } => refuse,
             State::Fresh { .. } if cost > most => CounterDecision::Large {
                 has_unsynced: self.unsynced > 0,
             },
             State::Fresh {
-                at,
+                answered,
                 status,
                 issued,
                 part,
                 passed,
+                ..
             } => {
-                let earned = terms.earned_part(now.since(*at), nodes);
+                let earned = terms.earned_part(status, now.since(*answered), nodes);
                 let allowed = part.saturating_add(earned).min(most);
                 let fits = self.unsynced.saturating_add(cost) <= most;
                 if !fits || passed.saturating_add(cost) > allowed {
-                    return next(*at);
+                    return refuse;
                 }
                 *passed = passed.saturating_add(cost);
                 self.unsynced = self.unsynced.saturating_add(cost);
@@ -237,6 +282,51 @@ impl Counter {
                 }
             }
         }
+    }
+
+    /// How long until a charge that is refused now passes, if nothing else is charged until then.
+    ///
+    /// | what it waits for | until |
+    /// |---|---|
+    /// | the end of a window that is used up | its end |
+    /// | units that this node alone earns | they are earned |
+    /// | units that several nodes earn, or a debt | the store has room, and a push later |
+    fn retry_after(&self, terms: &SyncTerms, nodes: u32, cost: u64, now: Moment) -> Span {
+        let (at, answered, issued, status) = match &self.state {
+            State::Fresh {
+                at,
+                answered,
+                issued,
+                status,
+                ..
+            } => (*at, *answered, *issued, status),
+            State::Indebted {
+                at,
+                answered,
+                status,
+            } => (*at, *answered, Moment::ORIGIN, status),
+            State::Unknown => return RETRY_MIN,
+        };
+        // So much must be left that the part of this node is `cost`.
+        let whole = cost.saturating_mul(u64::from(nodes.max(1))).div_ceil(PARTS);
+        let room = self.unsynced.saturating_add(whole.max(cost));
+        let pushed_at = at.plus(SYNC_EVERY).plus(SYNC_EVERY);
+        let retry_at = match (terms.rate, terms.window_left(issued, status)) {
+            (_, Some(left)) if room > status.remaining => answered.plus(left),
+            // All is used: it is earned from when the store hears of it.
+            (Some(rate), _) if room > terms.capacity => {
+                pushed_at.plus(rate.time_to_earn(room - terms.capacity))
+            }
+            (rate, _) => {
+                let wait = time_until_room(status, terms.capacity, room, terms.window.is_some());
+                let has_room_at = answered.plus(wait);
+                match rate.is_some() && nodes <= 1 && matches!(self.state, State::Fresh { .. }) {
+                    true => has_room_at,
+                    false => pushed_at.max(has_room_at.plus(SYNC_EVERY).plus(SYNC_EVERY)),
+                }
+            }
+        };
+        retry_at.since(now).max(RETRY_MIN)
     }
 
     /// Is there anything to push?
@@ -269,12 +359,17 @@ impl Counter {
         self.state = match unpaid {
             0 => State::Fresh {
                 at: sent,
+                answered: pushed.answered,
                 status: pushed.status,
                 issued: pushed.issued,
                 part: part_of(left.saturating_sub(self.unsynced), nodes),
                 passed: 0,
             },
-            _ => State::Indebted { at: sent },
+            _ => State::Indebted {
+                at: sent,
+                answered: pushed.answered,
+                status: pushed.status,
+            },
         };
         unpaid.saturating_sub(before)
     }
@@ -342,6 +437,7 @@ mod tests {
                 next_after: Span::from_secs(3_600),
             },
             issued: Moment::ORIGIN.plus(Span::from_millis(issued)),
+            answered: NOW,
         }
     }
 

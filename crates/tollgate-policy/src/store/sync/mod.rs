@@ -271,6 +271,7 @@ impl<S: Store, C: Clock> Synced<S, C> {
             unpaid: outcome.unpaid.min(units),
             status: outcome.status,
             issued: outcome.issued,
+            answered: outcome.local,
         })
     }
 
@@ -284,6 +285,7 @@ impl<S: Store, C: Clock> Synced<S, C> {
                 unpaid: 0,
                 status: outcome.status,
                 issued: outcome.issued,
+                answered: outcome.local,
             },
             // Both within the time of one question.
             fits => self.add_usage(fits, charge, sent).await?,
