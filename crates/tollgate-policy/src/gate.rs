@@ -76,7 +76,7 @@ pub struct PolicyGate<C = MonotonicClock> {
     /// The quotas whose algorithm or calendar is another than in the policy before, by their ids.
     pub(super) restarted: Vec<Arc<str>>,
     pub(super) switched_off: Arc<AtomicBool>,
-    /// What is left of all limits, in 65536ths; see `under_pressure`.
+    /// What is left of all limits, in 65536ths; see `scaling`.
     pub(super) pressure: AtomicU32,
     /// Held while the usage of a key is moved, by the key's hash: between taking it out of one limiter and
     /// putting it into the other nobody else may be decided.

@@ -8,8 +8,8 @@
 //! counts twice rather than not at all.
 //!
 //! ```text
-//! Asking -> Answered   mirrored; the debts that were reported are cleared
-//!        -> Failed     the share decides; its charges are debts
+//! Pending -> Answered  mirrored; the debts that were reported are cleared
+//!         -> Failed    the share decides; its charges are debts
 //! ```
 //!
 //! # Bound
