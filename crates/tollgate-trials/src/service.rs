@@ -51,7 +51,7 @@ impl Service {
         );
         let body = answer.map_err(Error::io("request a decision"))?.body;
         CheckResponse::read(body.as_bytes()).ok_or(Error::Unexpected {
-            asked: "a decision".into(),
+            command: "a decision".into(),
             answer: body,
         })
     }
@@ -82,7 +82,7 @@ impl Service {
 /// The sum of the series of a metric with these labels. An error if there is none: a promise about it would prove nothing.
 pub(crate) fn metric(process: &Tollgate, series: &str) -> Result<u64> {
     process.metric(series).ok_or_else(|| Error::Unexpected {
-        asked: format!("the metric `{series}`"),
+        command: format!("the metric `{series}`"),
         answer: "there is none".into(),
     })
 }

@@ -194,7 +194,7 @@ pub(super) fn slots_of(cluster: &Cluster, clients: &[Client]) -> Result<Vec<u16>
     let slot = |client: &Client| {
         let reply = node.ask(&["CLUSTER", "KEYSLOT", &client.key])?;
         redis::from_redis_value(reply).map_err(|error| Error::Unexpected {
-            asked: "the slot of a key".into(),
+            command: "the slot of a key".into(),
             answer: error.to_string(),
         })
     };

@@ -257,7 +257,7 @@ async fn left(gate: &Arc<Gate>, limit: &str, key: &[&str]) -> Result<u64> {
     let answer = started.resolve().await;
     match answer.origin {
         Origin::Degraded => Err(Error::Unexpected {
-            asked: format!("what is left of `{limit}`"),
+            command: format!("what is left of `{limit}`"),
             answer: "the store is down".into(),
         }),
         _ => Ok(answer.status.remaining),
