@@ -176,7 +176,7 @@ descriptors:
         wait("the store is up", || {
             service.ready()["store"]["status"] == "up"
         });
-        assert!(service.out().contains("give --rls"), "{}", service.out());
+        assert!(service.out().contains("open it with --rls"), "{}", service.out());
     }
     let ask = r#"{"domain":"edge","descriptor":[{"key":"user","value":"ann"}]}"#;
     let asked = (0..20).map(|turn| services[turn % 2].check(ask).json());
@@ -204,7 +204,7 @@ fn what_is_not_carried_over_can_be_denied() {
     let file = scratch.write("limits.yaml", limits);
     let convert = |args: &[&str]| {
         let ran = tollgate(&[&["convert", "limitador", &file.to_string_lossy()], args].concat());
-        assert!(ran.out.contains("NOT CARRIED OVER"));
+        assert!(ran.out.contains("LEFT OUT"));
         ran.code
     };
     assert_eq!(convert(&[]), Some(0));

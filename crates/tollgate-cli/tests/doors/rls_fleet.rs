@@ -275,7 +275,7 @@ fn a_reload_begins_and_ends_the_following_and_forgets_nothing() {
     let refused = service.operate("POST", "/reload", "{}");
     assert_ne!(refused.status, 200);
     assert!(
-        refused.body.contains("stands for itself"),
+        refused.body.contains("is not a pattern here"),
         "{}",
         refused.body
     );

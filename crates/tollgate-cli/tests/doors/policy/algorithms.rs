@@ -48,7 +48,7 @@ fn every_algorithm_admits_what_it_says_and_refuses_the_next() {
             3_590,
             3_600,
         ),
-        ("algorithm: concurrency, allow: 2, ttl: 1h", 2, 3_590, 5_400),
+        ("algorithm: concurrency, allow: 2, ttl: 1h", 2, 1, 5_400),
     ];
     for (quota, burst, least, most) in table {
         let limits = format!("  - {{ name: one, {quota} }}");

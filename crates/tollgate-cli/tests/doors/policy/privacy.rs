@@ -18,7 +18,7 @@ fn told(privacy: &str) -> String {
     let body = format!(r#"{{"limit":"one","key":"{CANARY}","burst":2}}"#);
     server.operate("PUT", "/overrides", &body).expect(200);
     wait("the change is in the log", || {
-        server.log().contains("an override was set")
+        server.log().contains("override set")
     });
     let top = server.operate("GET", "/top", "").expect(200);
     assert_eq!(top.json()["refused"][0]["limit"], "one", "{top:?}");
