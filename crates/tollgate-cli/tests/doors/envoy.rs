@@ -176,7 +176,11 @@ descriptors:
         wait("the store is up", || {
             service.ready()["store"]["status"] == "up"
         });
-        assert!(service.out().contains("open it with --rls"), "{}", service.out());
+        assert!(
+            service.out().contains("open it with --rls"),
+            "{}",
+            service.out()
+        );
     }
     let ask = r#"{"domain":"edge","descriptor":[{"key":"user","value":"ann"}]}"#;
     let asked = (0..20).map(|turn| services[turn % 2].check(ask).json());
