@@ -56,7 +56,7 @@ impl Service {
         })
     }
 
-    /// The sum of the series of a metric with these labels: see [`metric`].
+    /// The sum of the series of a metric with these labels.
     pub fn metric(&self, series: &str) -> Result<u64> {
         metric(&self.0, series)
     }

@@ -195,7 +195,7 @@ descriptors:
     // Counted by each for itself, and said so.
     let alone = Start::serve().args(&args[..2]).start().unwrap();
     assert!(
-        alone.out().contains("this process alone"),
+        alone.out().contains("counts are local to this process"),
         "{}",
         alone.out()
     );

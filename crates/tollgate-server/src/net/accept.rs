@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::limiter::{AddressPermit, Rejected};
 use super::reaper::{IdleReaper, drain};
@@ -92,19 +92,28 @@ pub(crate) async fn serve_connections<F>(
             }
         }
     }
-    reaper.shut_down();
-    // Connections that were made before the shutdown, and what was sent on them, are still answered.
-    let mut late = IdleReaper::default();
-    while let Ok(accepted) = timeout(Duration::ZERO, accept(&listener, &room)).await {
-        match accepted {
-            Ok(connected) => spawn(&mut late, connected),
-            Err(error) if is_of_one_client(&error) => {}
-            // For example without a free descriptor: the system closes what waits.
-            Err(_) => break,
+    let mut new = reaper.shut_down_used();
+    // Connections in the system's queue, and what was sent on them, are still answered. The system is asked
+    // directly: the runtime may not have seen them yet.
+    if let Ok(queue) = listener.into_std() {
+        while let Ok(permit) = Arc::clone(&room).try_acquire_owned() {
+            let connected = queue.accept().and_then(|(stream, peer)| {
+                stream.set_nonblocking(true)?;
+                Ok((
+                    TcpStream::from_std(stream)?,
+                    peer.ip().to_canonical(),
+                    permit,
+                ))
+            });
+            match connected {
+                Ok(connected) => spawn(&mut new, connected),
+                Err(error) if is_of_one_client(&error) => {}
+                // The queue is empty; or, for example, no descriptor is free, and the system closes what waits.
+                Err(_) => break,
+            }
         }
     }
-    drop(listener);
-    drain(reaper, late, &room, connections, &limits()).await;
+    drain(reaper, new, &room, connections, &limits()).await;
 }
 
 type Connected = (TcpStream, IpAddr, OwnedSemaphorePermit);

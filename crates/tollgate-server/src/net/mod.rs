@@ -130,11 +130,15 @@ pub(crate) async fn drive<C: Future>(
 ) -> C::Output {
     let mut is_asked = false;
     poll_fn(|cx| {
-        if !is_asked && state.is_shutting_down() {
+        // First the connection: hyper closes a connection whose shutdown precedes its first read, and a request of the
+        // fast path may be waiting for that read.
+        let polled = connection.as_mut().poll(cx);
+        if polled.is_pending() && !is_asked && state.is_shutting_down() {
             is_asked = true;
             shut_down(connection.as_mut());
+            return connection.as_mut().poll(cx);
         }
-        connection.as_mut().poll(cx)
+        polled
     })
     .await
 }

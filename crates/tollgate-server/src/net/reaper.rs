@@ -62,11 +62,23 @@ impl IdleReaper {
     }
 
     /// Asks all connections to end.
-    pub(super) fn shut_down(&self) {
+    fn shut_down(&self) {
         let states = self.connections.iter().map(|tracked| &tracked.state);
         states
             .filter_map(Weak::upgrade)
             .for_each(|state| state.shut_down());
+    }
+
+    /// Asks all connections to end, except new ones. Returns the new ones: their first request may be in the
+    /// system's buffer, and no read has seen it yet.
+    pub(super) fn shut_down_used(&mut self) -> IdleReaper {
+        let is_new = |tracked: &mut Tracked| {
+            let state = tracked.state.upgrade();
+            state.is_some_and(|state| state.is_new())
+        };
+        let connections = self.connections.extract_if(.., is_new).collect();
+        self.shut_down();
+        IdleReaper { connections }
     }
 
     fn abort_all(&self) {
@@ -78,11 +90,11 @@ impl IdleReaper {
 
 /// Waits for the end of all connections, and aborts what has not ended after [`ListenLimits::drain`].
 ///
-/// `early` was asked to end already. `late` was accepted just before the shutdown and is asked [`GRACE`] later, because
-/// its first request may be on its way. Returns when all permits of `room` are back.
+/// `used` was asked to end already. `new` connections had not sent anything at the shutdown. They are asked [`GRACE`]
+/// later, because their first requests may be on their way. Returns when all permits of `room` are back.
 pub(super) async fn drain(
-    mut early: IdleReaper,
-    mut late: IdleReaper,
+    mut used: IdleReaper,
+    mut new: IdleReaper,
     room: &Semaphore,
     permits: usize,
     limits: &ListenLimits,
@@ -95,7 +107,7 @@ pub(super) async fn drain(
     };
     let ended = timeout(limits.drain, async {
         sleep(GRACE).await;
-        late.shut_down();
+        new.shut_down();
         let mut all_ended = pin!(room.acquire_many(all_permits));
         let mut tick = ticks();
         loop {
@@ -103,15 +115,15 @@ pub(super) async fn drain(
                 biased;
                 _ = &mut all_ended => return,
                 _ = tick.tick() => {
-                    early.tick(&hasty);
-                    late.tick(&hasty);
+                    used.tick(&hasty);
+                    new.tick(&hasty);
                 }
             }
         }
     });
     if ended.await.is_err() {
-        early.abort_all();
-        late.abort_all();
+        used.abort_all();
+        new.abort_all();
         // An aborted task is dropped when its thread comes to it.
         let _ = timeout(TICK, room.acquire_many(all_permits)).await;
     }

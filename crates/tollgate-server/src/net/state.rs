@@ -95,6 +95,11 @@ impl ConnectionState {
         }
     }
 
+    /// Has the connection sent nothing yet?
+    pub(crate) fn is_new(&self) -> bool {
+        self.word.load(Relaxed) == Phase::Head as u32
+    }
+
     pub(crate) fn is_in(&self, phase: Phase) -> bool {
         self.phase() == phase
     }
