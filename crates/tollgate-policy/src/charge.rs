@@ -100,7 +100,7 @@ pub(crate) struct Outcome {
     pub(crate) local: Moment,
     /// Units that this node's share took too.
     pub(crate) mirrored: u64,
-    /// Units granted beyond the cost ([`super::store::Op::Borrow`]).
+    /// Units granted beyond the cost (`super::store::Op::Borrow`).
     pub(crate) extra: u64,
     /// Units of debt, or of a forced charge, that did not fit.
     pub(crate) unpaid: u64,

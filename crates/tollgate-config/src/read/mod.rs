@@ -1,6 +1,6 @@
 //! Reads the YAML tree of a file into a resolved policy.
 //!
-//! Each part of the file has its own reader. A reader opens a map as [`Fields`], which reports unknown fields; reads every
+//! Each part of the file has its own reader. A reader opens a map as `Fields`, which reports unknown fields; reads every
 //! field; and only then builds its result. So one wrong field does not hide the next. A result that depends on a wrong
 //! field is neither built nor reported again ([`Reported`](crate::report::Reported)).
 //!

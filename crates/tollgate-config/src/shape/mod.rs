@@ -1,6 +1,6 @@
 //! The fields of the policy file: one description of each, for the JSON Schema and for the reader.
 //!
-//! A [`section!`] derives the schema of a map and lists the names of its fields, which are those that the reader
+//! A `section!` derives the schema of a map and lists the names of its fields, which are those that the reader
 //! accepts. No value is ever read into these types: they could not say where a value stands, and would stop at the first
 //! mistake.
 

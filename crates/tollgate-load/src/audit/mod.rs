@@ -3,7 +3,7 @@
 //! # Theory
 //!
 //! Every algorithm has a most that it can admit in a window of a given length, whatever comes and in whatever order
-//! ([`most()`]). A limiter decides somewhere between the moment a request is sent and the moment its answer is there. So
+//! (`most()`). A limiter decides somewhere between the moment a request is sent and the moment its answer is there. So
 //! all requests of a key that were sent after some moment and whose admissions were there before another were decided between
 //! the two, and may not be more than the most of that window. Nothing has to be known about the limiter's clock
 //! but that it runs as fast as ours, to within the slack that was given.

@@ -6,7 +6,7 @@
 //! and merged into ranges that do not touch, so asking it is one binary search however many there are.
 //!
 //! An IPv6 address may stand for an IPv4 address: mapped (`::ffff:192.0.2.1`), or translated by NAT64 under the
-//! well-known prefix (`64:ff9b::192.0.2.1`, RFC 6052). [`canonical`] returns the IPv4 address before anything else:
+//! well-known prefix (`64:ff9b::192.0.2.1`, RFC 6052). `canonical` returns the IPv4 address before anything else:
 //! 64 bits of either form are the same for all IPv4 clients. Networks written in the mapped form are IPv4 networks, too.
 //!
 //! The well-known prefix must not carry addresses that are not global (RFC 6052, 3.1). Those stay IPv6, so that no

@@ -3,7 +3,7 @@
 //! | promise | statement |
 //! |---|---|
 //! | conservation | the store charged all that passed: no unit was spent twice |
-//! | the stated bound | in no stretch of time did more pass than the limit and [`Quota::above`] |
+//! | the stated bound | in no stretch of time did more pass than the limit and `Quota::max_overshoot` |
 //! | places | at no moment were more permits held than the limit |
 //! | share | what the fallback of a node admits is at most its share |
 //! | waste | what was granted was used or given back, but for what a lost message or a crash may cost |

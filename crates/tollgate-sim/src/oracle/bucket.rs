@@ -193,7 +193,7 @@ impl Bucket {
         }
     }
 
-    /// Takes `cost`, which [`Level::judge`] has let pass.
+    /// Takes `cost`, which `Level::judge` has let pass.
     pub(super) fn take(&mut self, t: u64, cost: u64) {
         if cost > 0 {
             self.stored = Some((t, self.at(t) - self.units(cost)));

@@ -85,7 +85,7 @@ impl Recent {
         self.failure(&format!("setup: {error}"), "a limit", "none")
     }
 
-    /// The failure of the last step; [`super::history`] adds the algorithm and the seed.
+    /// The failure of the last step; `super::history` adds the algorithm and the seed.
     pub fn failure(
         &self,
         what: &str,

@@ -129,7 +129,7 @@ pub trait OpenGroup: GroupModel {
     fn refund(&mut self, t: u64, charge: Charge<'_>, issued: u64) -> Result<(), String>;
 }
 
-/// Burst credits: a group of the limits [`CREDIT`] and [`PEAK`], both charged with the same key and cost.
+/// Burst credits: a group of the limits `CREDIT` and `PEAK`, both charged with the same key and cost.
 #[derive(Clone, Debug)]
 pub struct CreditsModel<G>(pub G);
 

@@ -7,7 +7,7 @@
 //! | [`open_core`] | the product's step functions, without store, threads or clock |
 //! | [`open_store`] | the interface that users call, as far as it can express a case |
 //!
-//! Each limit becomes a [`Model`]; [`drive`] turns the steps of a timeline into calls of it.
+//! Each limit becomes a [`Model`]; `drive` turns the steps of a timeline into calls of it.
 
 pub mod adaptive;
 pub mod bucket_group;
